@@ -147,7 +147,7 @@ def _phase(row: dict[str, Any], ids: list[str]) -> list[str]:
 
 def _seconds(figure: dict[str, float]) -> str:
     shown, change = formats.milliseconds(figure["seconds"]), figure.get("change_percent")
-    return shown if change is None else f"{shown} ({change:+.3g} %)"
+    return shown if change is None else f"{shown} ({formats.change(change)})"
 
 
 def _difference(row: dict[str, Any], ids: list[str]) -> list[str]:
@@ -174,7 +174,7 @@ def _figure(result: dict[str, Any] | None, name: str) -> str:
         return formats.UNKNOWN
     change = result.get(f"{name}_change_percent")
     shown = formats.number(float(result[name]), 4)
-    return shown if change is None else f"{shown} ({change:+.3g} %)"
+    return shown if change is None else f"{shown} ({formats.change(change)})"
 
 
 def _group_lines(comparison: dict[str, Any], exact: bool = False) -> list[list[str]]:
@@ -242,4 +242,4 @@ def _mean_and_spread(summary: dict[str, Any] | None) -> str:
         return formats.UNKNOWN
     mean, spread, change = summary["mean"], summary["spread"], summary.get("change_percent")
     around = "" if spread is None else f" ± {formats.number(spread, 2)}"
-    return f"{formats.number(mean, 4)}{around}{'' if change is None else f' ({change:+.3g} %)'}"
+    return f"{formats.number(mean, 4)}{around}{'' if change is None else f' ({formats.change(change)})'}"

@@ -48,6 +48,11 @@ def number(value: float | None, digits: int = 3) -> str:
     return _significant(value, max(digits, len(str(int(abs(value))))))
 
 
+def change(percent: float) -> str:
+    """+4 %, -0.31 %, ±0 %: a change in per cent."""
+    return f"{'+' if percent > 0 else '' if percent else '±'}{number(percent)} %"
+
+
 def not_finite(value: float | None, since: int | None) -> str | None:
     """NaN since step 812; None for a finite number or an unknown value."""
     if value is None or math.isfinite(value):

@@ -14,6 +14,7 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 """First characters of a cell that a spreadsheet would evaluate (OWASP, CSV injection)."""
 LATEX = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "−": "$-$", "∞": r"$\infty$",
     **{character: f"\\{character}" for character in "&%$#_{}"},
 }  # fmt: skip
 

@@ -9,6 +9,7 @@ const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
 const LATEX = {
   '\\': '\\textbackslash{}', '~': '\\textasciitilde{}', '^': '\\textasciicircum{}',
   '&': '\\&', '%': '\\%', '$': '\\$', '#': '\\#', _: '\\_', '{': '\\{', '}': '\\}', '±': '$\\pm$',
+  '<': '\\textless{}', '>': '\\textgreater{}', '|': '\\textbar{}', '−': '$-$', '∞': '$\\infty$',
 };
 
 /** Each writes a head and rows of cells, all text. */
@@ -64,5 +65,5 @@ function markdownCell(text) {
 }
 
 function latexLine(cells) {
-  return `${cells.map((text) => text.replace(/[\\~^&%$#_{}±]/g, (character) => LATEX[character])).join(' & ')} \\\\`;
+  return `${cells.map((text) => text.replace(/[\\~^&%$#_{}±<>|−∞]/g, (character) => LATEX[character])).join(' & ')} \\\\`;
 }

@@ -9,7 +9,7 @@ import { markItems } from '../plots/drawing.js';
 import { parallel } from '../plots/parallel.js';
 import { scatter } from '../plots/scatter.js';
 import { choose, chosen, chosenList, chooseList } from '../elements/address.js';
-import { fieldSelect, fieldsOf, firstResult, firstSetting, settingsOf, textOf } from './fields.js';
+import { fieldSelect, fieldsOf, firstResult, firstSetting, settingsOf, textOf, varies } from './fields.js';
 
 const FIRST_AXES = 4;
 const LEAST_WIDTH = 260;
@@ -89,7 +89,7 @@ export class FieldPlots {
   _axes(up) {
     const named = chosenList('axes').map((id) => this._fields.get(id)).filter((field) => field !== undefined);
     if (named.length) return named;
-    const settings = settingsOf(this._fields).slice(0, FIRST_AXES);
+    const settings = settingsOf(this._fields).sort((one, other) => Number(varies(other)) - Number(varies(one))).slice(0, FIRST_AXES);
     return [...settings, ...(settings.includes(up) ? [] : [up])];
   }
 

@@ -30,6 +30,11 @@ export function settingsOf(fields) {
   return [...fields.values()].filter(({ id, group }) => group === 'Settings' && !SECONDARY.test(id));
 }
 
+/** Whether runs have different numbers of it, rather than one number or names. @param {Field} field */
+export function varies({ isNumber, of }) {
+  return isNumber && new Set([...of.values()].filter(Number.isFinite)).size > 1;
+}
+
 /** The result that a comparison is probably about: of a validation, else the first with a best value. @param {Map<string, Field>} fields */
 export function firstResult(fields) {
   const results = [...fields.values()].filter(({ group }) => group === 'Results');

@@ -66,9 +66,10 @@ function continuous(name, kind, values) {
   const place = scale(ends, [0, 1], isLog);
   const marked = (values) => values.map((value) => [number(value, 3), place(value)]);
   const round = ticks(ends, isLog);
+  const isOne = values.length > 0 && values.every((value) => value === values[0]);
   return {
     name, kind: isLog ? 'log' : 'linear', share: (value) => (Number.isFinite(value) ? place(value) : null),
-    marks: marked(round.length > 1 ? round : ends), ends: marked(ends),
+    marks: marked(round.length > 1 ? round : ends), ends: marked(isOne ? [values[0]] : ends),
   };
 }
 

@@ -30,6 +30,13 @@ def test_numbers_keep_a_few_significant_digits(value, shown):
 
 
 @pytest.mark.parametrize(
+    ("percent", "shown"), [(4.3, "+4.3 %"), (-0.312, "-0.312 %"), (0, "±0 %"), (2866.4, "+2866 %")]
+)
+def test_changes_have_a_sign_and_no_exponent(percent, shown):
+    assert formats.change(percent) == shown
+
+
+@pytest.mark.parametrize(
     ("seconds", "shown"), [(751, "00:12:31"), (0.4, "00:00:00"), (180_000, "2 d 02:00:00"), (None, "–")]
 )
 def test_durations_are_clocks(seconds, shown):

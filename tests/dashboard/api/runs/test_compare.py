@@ -204,7 +204,7 @@ def test_the_command_prints_the_document_and_a_table(rankzero, shared, made):
     assert (code, err, json.loads(out)) == (0, "", compared(shared, a, b, baseline=b))
     code, out, err = rankzero("compare", b, a, "--baseline", b)
     assert (code, err) == (0, "")
-    assert "Learning rate" in out and "train/loss (lowest)" in out and "(+0 %)" in out
+    assert "Learning rate" in out and "train/loss (lowest)" in out and "(±0 %)" in out
     assert "where a step goes" in out and "10 ms (-66.7 %)" in out
     assert rankzero("compare", a, "zzzzzzzzzz") == (1, "", "There is no run 'zzzzzzzzzz'.\n")
 
@@ -214,7 +214,7 @@ def test_the_command_groups_runs_and_writes_tables_for_other_programs(rankzero, 
     code, out, err = rankzero("compare", *ids, "--group", "lr")
     assert (code, err) == (0, "") and "Learning rate" in out and " ± " in out and "%" not in out
     code, out, err = rankzero("compare", *ids, "--group", "lr", "--baseline", ids[0])
-    assert re.search(r" ± [\d.]+ \([+-][\d.]+ %\)", out) and "(+0 %)" in out
+    assert re.search(r" ± [\d.]+ \([+-][\d.]+ %\)", out) and "(±0 %)" in out
     code, out, err = rankzero("compare", *ids, "--group", "lr", "--format", "csv")
     head, alone, pair = csv.reader(out.splitlines())
     assert head[:4] == ["Learning rate", "Runs", "train/loss (lowest) mean", "train/loss (lowest) spread"]

@@ -67,6 +67,12 @@ AXES = """async () => {
 }"""
 
 
+LATEX = """async () => {
+    const { written } = await import('/assets/compare/compare_export.js');
+    return written('LaTeX', ['one'], [{ title: 'a|b <x>', cells: [{ text: '−2 %' }] }]);
+}"""
+
+
 def chosen(page: Page) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
 
@@ -177,7 +183,7 @@ def choose_fields(page: Page, fields: Locator, groups: Locator) -> None:
     fields.get_by_label("Add or remove an axis").select_option("train/loss (last)")
     assert chosen(page) | {
         "across": "seed", "colour": "train/loss:min", "logs": "val/loss:best",
-        "axes": "batch_size,lr,global_batch_size,val/loss:best,train/loss:last",
+        "axes": "lr,batch_size,global_batch_size,val/loss:best,train/loss:last",
     } == chosen(page)  # fmt: skip
 
 
@@ -225,6 +231,7 @@ def test_a_run_that_is_gone_is_named_and_runs_of_the_same_settings_are_one_group
     expect(loss.locator(".note")).to_have_text(re.compile(r"^Learning rate 0.5, 3.840 samples$"))
     places = page.evaluate(AXES)
     assert places == {"samples": [80, 800, 810, 860], "epochs": [0.5, 1, 1.5, 4], "unknown": [None, None]}
+    assert r"a\textbar{}b \textless{}x\textgreater{} & $-$2 \%" in page.evaluate(LATEX)
     assert chosen(page)["x"] == "samples"
     assert axe_faults(page) == []
     fields.get_by_role("group", name="val/loss (best) over Seed").locator("a").first.click()
