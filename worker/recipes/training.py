@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
+from tensorboard.compat.proto.summary_pb2 import Summary
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_optimizer_state_dict
 from torch.nn import functional
@@ -44,8 +45,7 @@ class Workload:
 
 def train(args: Namespace, build_workload: Callable[[Namespace], Workload]) -> None:
     """Join the other ranks, build the workload alike on each, train, and leave."""
-    device = parallel.join_process_group(args.strategy)
-    vote = StopVote()
+    device, vote = parallel.join_process_group(args.strategy), StopVote()
     checkpoints.seed_everything(args.seed)
     Trainer(build_workload(args), args, device, vote).run()
     parallel.leave_process_group()
@@ -142,6 +142,8 @@ class Trainer:
     def _train_step(self) -> None:
         started = time.perf_counter()
         loss = self._accumulate_gradients()
+        is_due = (self.step + 1) % self.args.log_every == 0
+        summing = dist.all_reduce(loss, async_op=True) if is_due else None  # overlaps with the optimizer
         self.vote.cast()
         norm, rate = self._update()
         self.step += 1
@@ -149,8 +151,8 @@ class Trainer:
         self.timed_steps += 1
         self.busy_s += time.perf_counter() - started
         self._roll_over()
-        if self.step % self.args.log_every == 0:
-            self._log_step(loss, norm, rate)
+        if summing is not None:
+            self._log_step(loss, summing, norm, rate)
         self.stopping = self.vote.passed()
         if self._is_due(self.args.val_every):
             self._validate()
@@ -289,26 +291,25 @@ class Trainer:
             self._log(f"checkpoint saved: {path}")
 
     def _open_writer(self) -> Any:
-        # Imported here: it costs a second or more, and only rank 0 needs it.
-        from torch.utils.tensorboard import SummaryWriter
+        from torch.utils.tensorboard import SummaryWriter  # costs a second or more, and only rank 0 needs it
 
-        # After a resume in the same folder, steps past the checkpoint come twice: drop the old ones. With
-        # TensorFlow installed the writer would hold points back for two minutes: flush every second.
-        purge_step = self.step + 1 if self.step > 0 else None
+        # A resume in the same folder drops the steps past its checkpoint; TensorFlow would hold points for minutes.
+        purge_step = self.step + 1 if self.step else None
         return SummaryWriter(str(self.args.output_dir / "tensorboard"), purge_step=purge_step, flush_secs=1)
 
     def _log(self, line: str, values: dict[str, float] | None = None) -> None:
         """Write one value per tag to the event file and print `line`, on rank 0."""
-        if self.writer is not None:
-            for tag, value in (values or {}).items():
-                self.writer.add_scalar(tag, value, self.step)
-            if line:
-                print(line, flush=True)
+        if self.writer is not None and values:
+            # One event for all tags: `add_scalar` for each takes 0.8 ms of a step, this 0.1.
+            scalars = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+            self.writer.file_writer.add_summary(Summary(value=scalars), self.step)
+        if self.writer is not None and line:
+            print(line, flush=True)
 
-    def _log_step(self, rank_loss: torch.Tensor, norm: torch.Tensor, rate: float) -> None:
+    def _log_step(self, loss_sum: torch.Tensor, summing: dist.Work, norm: torch.Tensor, rate: float) -> None:
         started = time.perf_counter()
-        dist.all_reduce(rank_loss)
-        loss = (rank_loss / self.world_size).item()
+        summing.wait()
+        loss = (loss_sum / self.world_size).item()
         self.busy_s += time.perf_counter() - started  # here the process waits for its GPU
         step_s, wait_s = self.busy_s / self.timed_steps, self.wait_s / self.timed_steps
         self.timed_steps, self.busy_s, self.wait_s = 0, 0.0, 0.0
@@ -338,10 +339,10 @@ def make_optimizer(model: nn.Module, args: Namespace) -> torch.optim.Optimizer:
     matrices = [parameter for parameter in model.parameters() if parameter.dim() >= 2]
     vectors = [parameter for parameter in model.parameters() if parameter.dim() < 2]
     groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
-    decay = args.weight_decay
+    shared = {"lr": args.lr, "weight_decay": args.weight_decay, "fused": True}
     if args.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=args.lr, momentum=args.momentum, weight_decay=decay, fused=True)
-    return torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.95), weight_decay=decay, fused=True)
+        return torch.optim.SGD(groups, momentum=args.momentum, **shared)
+    return torch.optim.AdamW(groups, betas=(0.9, 0.95), **shared)
 
 
 def learning_rate_at(step: int, peak: float, warmup_steps: int, total_steps: int) -> float:
