@@ -121,9 +121,10 @@ def _lines(comparison: dict[str, Any], ids: list[str], table: TableFormat) -> li
     """The whole comparison as one table: its head, then its rows."""
     if "groups" in comparison:
         return _group_lines(comparison, exact=table == TableFormat.CSV)
-    results = [row for series in comparison["series"] for row in _results(series, ids)]
+    exact = table == TableFormat.CSV
+    results = [row for series in comparison["series"] for row in _results(series, ids, exact)]
     titles = ["", *(f"{comparison['names'][run_id]} ({run_id})" for run_id in ids)]
-    phases = [_phase(row, ids) for row in comparison["phases"]]
+    phases = [_phase(row, ids, exact) for row in comparison["phases"]]
     return [titles, *(_difference(row, ids) for row in comparison["differences"]), *results, *phases]
 
 
@@ -132,16 +133,19 @@ def _print_tables(comparison: dict[str, Any], ids: list[str]) -> None:
     if comparison["differences"]:
         print_table(("", *titles), [_difference(row, ids) for row in comparison["differences"]])
     else:
-        say("The settings, the environment and the nodes are the same.")
+        same = "The settings, the environment and the nodes are the same."
+        say(same if len(ids) > 1 else "There is one run here. Name another to see what differs.")
     if comparison["series"]:
         print_table(("", *titles), [row for series in comparison["series"] for row in _results(series, ids)])
     if comparison["phases"]:
         print_table(("where a step goes", *titles), [_phase(row, ids) for row in comparison["phases"]])
 
 
-def _phase(row: dict[str, Any], ids: list[str]) -> list[str]:
+def _phase(row: dict[str, Any], ids: list[str], exact: bool = False) -> list[str]:
     """The mean seconds of a phase in each run."""
     figures = [row["runs"].get(run_id) for run_id in ids]
+    if exact:
+        return [f"{row['title']} (s)", *(repr(figure["seconds"]) if figure else "" for figure in figures)]
     return [row["title"], *(_seconds(figure) if figure else formats.UNKNOWN for figure in figures)]
 
 
@@ -154,11 +158,11 @@ def _difference(row: dict[str, Any], ids: list[str]) -> list[str]:
     return [row["label"], *all_in_words([row["values"][run_id] for run_id in ids])]
 
 
-def _results(series: dict[str, Any], ids: list[str]) -> list[list[str]]:
+def _results(series: dict[str, Any], ids: list[str], exact: bool = False) -> list[list[str]]:
     """Return a row for the best value, where the name says which that is, and one for the last."""
     figures = ("best", "last") if series["goal"] else ("last",)
     return [
-        [_title(series, name), *(_figure(series["runs"].get(run_id), name) for run_id in ids)]
+        [_title(series, name), *(_figure(series["runs"].get(run_id), name, exact) for run_id in ids)]
         for name in figures
     ]
 
@@ -169,9 +173,12 @@ def _title(series: dict[str, Any], figure: str) -> str:
     return f"{series['name']} (last)" if series["goal"] else str(series["name"])
 
 
-def _figure(result: dict[str, Any] | None, name: str) -> str:
+def _figure(result: dict[str, Any] | None, name: str, exact: bool) -> str:
+    """Return the value with its change to the baseline, or for another program the value with all digits."""
     if result is None or result[name] is None:
-        return formats.UNKNOWN
+        return "" if exact else formats.UNKNOWN
+    if exact:
+        return repr(result[name])
     change = result.get(f"{name}_change_percent")
     shown = formats.number(float(result[name]), 4)
     return shown if change is None else f"{shown} ({formats.change(change)})"

@@ -230,6 +230,11 @@ def test_the_command_groups_runs_and_writes_tables_for_other_programs(rankzero, 
     code, out, err = rankzero("compare", *ids, "--format", "markdown")
     assert out.splitlines()[0].startswith("|  | a (") and "| Learning rate | 0.1 | 0.2 | 0.2 |" in out
     assert "| Waiting for data | 10 ms | 30 ms | – |" in out
+    lines = csv.reader(rankzero("compare", *ids, "--baseline", ids[0], "--format", "csv")[1].splitlines())
+    cells = {line[0]: line[1:] for line in lines}
+    assert cells["Waiting for data (s)"] == ["0.01", "0.03", ""]
+    assert all(float(cell) > 0 for cell in cells["train/loss (lowest)"])
+    assert "There is one run here." in rankzero("compare", ids[0])[1]
     code, out, err = rankzero("compare", *ids, "--group", "lr", "--format", "latex")
     assert out.startswith("\\begin{tabular}{lr") and " $\\pm$ " in out and r"train/samples\_per\_s" in out
     code, out, err = rankzero("compare", *ids, "--group", "nope")
