@@ -25,9 +25,10 @@ WHY = {
     "ingestion": "of the time in the store two fifths pack and reduce points, a quarter are statements of "
     "SQLAlchemy, a fifth sums series up and a seventh reads JSON; HTTP and the client's own JSON come on top. trackio "
     "and the writers have no server and buffer. Rows packed by numpy from binary columns would come near the limit.",
-    "live_runs": "beside other work on these two cores a live run takes 3 to 4 ms of the server's processor time a "
-    "second, seen with up to 40 of them: every five seconds one request with five pieces and a few heartbeats and "
-    "polls of its node. Of the time in Python four fifths are uvicorn, FastAPI and the guard.",
+    "live_runs": "seen with up to 40 runs, a live run takes 3 to 4 ms of the server's processor time a second: one "
+    "request with five pieces every five seconds, and a few heartbeats and polls of its node. A node without a run "
+    "takes 1 ms: a request costs 1 ms in the event loop, and a poll 5 ms more, since it reads the store though nothing "
+    "has changed. To answer such a poll from memory would save nearly half of what nodes cost.",
     "lost_node": "of 2.7 s in a quiet round the rank whose collective timed out and its torchrun take 1.5 s to end and "
     "to say why, the last data of the ended attempt 0.6 s, and the fork until the next step 0.6 s. Without a time-out "
     "in the script the other ranks are found to stand still 3 s later: steps are watched from 5 s of silence on.",
