@@ -13,7 +13,7 @@ from dashboard.service.service import Service
 from dashboard.storage.log_times import note_arrival
 from db.engine import StoreGone
 from db.reports import progress
-from db.reports.progress import Arrival, FileState, Growth, StreamKey
+from db.reports.progress import Arrival, FileGrowth, FileState, StreamKey
 from domain.messages import PointBatch
 
 
@@ -72,7 +72,7 @@ def _take(service: Service, node_id: str, pieces: Sequence[Piece]) -> list[Outco
                 announce(service, state, piece.batch.source, piece.stream.node_rank)
         outcomes = [_outcome(service, piece, state) for piece, state in zip(pieces, states, strict=True)]
         grown = {
-            at: Growth(state.id, piece.offset, outcome.offset)
+            at: FileGrowth(state.id, piece.offset, outcome.offset)
             for at, (piece, state, outcome) in enumerate(zip(pieces, states, outcomes, strict=True))
             if isinstance(state, FileState) and isinstance(outcome, Taken) and outcome.is_stored
         }
@@ -86,7 +86,7 @@ def _take(service: Service, node_id: str, pieces: Sequence[Piece]) -> list[Outco
 
 
 def _outcome(service: Service, piece: Piece, state: Arrival | FileState | Exception) -> Outcome:
-    """What becomes of a piece whose points are stored, or of which the store knows the file."""
+    """The outcome of a piece whose points are stored, or whose file the store knows."""
     if isinstance(state, Exception):
         return state
     if isinstance(state, Arrival):

@@ -64,7 +64,7 @@ class FileState(NamedTuple):
     points_offset: int
 
 
-class Growth(NamedTuple):
+class FileGrowth(NamedTuple):
     """Bytes of a mirrored file that have become durable."""
 
     file_id: int
@@ -185,7 +185,7 @@ def file_for_append(
     return outcome.id, outcome.size_bytes
 
 
-def files_grew(store: Store, growths: Sequence[Growth]) -> list[int]:
+def files_grew(store: Store, growths: Sequence[FileGrowth]) -> list[int]:
     """Record that bytes up to each `end` are durable if those up to `start` were before; returns how many are."""
     ids = {growth.file_id for growth in growths}
     with store.write(*{f"file {file_id}" for file_id in ids}) as session:
@@ -197,7 +197,7 @@ def files_grew(store: Store, growths: Sequence[Growth]) -> list[int]:
 
 def file_grew(store: Store, file_id: int, start: int, end: int) -> int:
     """Record that bytes up to `end` are durable if `start` were before; return the number of durable bytes."""
-    return files_grew(store, [Growth(file_id, start, end)])[0]
+    return files_grew(store, [FileGrowth(file_id, start, end)])[0]
 
 
 def contact_changed(store: Store, run_id: str, attempt: int, now: float, text: str) -> None:

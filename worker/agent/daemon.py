@@ -236,7 +236,7 @@ class Daemon:
         return more
 
     def _sendings(self, now: float) -> Iterator[Sending[bool]]:
-        """What each attempt has to send; together it makes one request."""
+        """The data that each attempt sends; together they make one request."""
         began = time.monotonic()
         for attempt in self._due_attempts("send", now):
             yield self._send_of(attempt, now)

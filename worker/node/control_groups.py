@@ -122,7 +122,7 @@ def _number(path: Path, pattern: str) -> int | None:
 
 
 def _text(path: Path) -> str:
-    """What the file says; nothing where it cannot be read."""
+    """The content of the file; nothing where it cannot be read."""
     with suppress(OSError, UnicodeDecodeError):
         return path.read_text()
     return ""

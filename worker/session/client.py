@@ -198,7 +198,9 @@ class Client:
         return offset_in(answer, batch.end, batch.end)
 
     def bundle(self, body: bytes, number: int) -> list[PieceAnswer]:
-        """Send that many pieces of streams in one request (domain/pieces.py); returns the answer to each."""
+        """Send that many pieces of streams in one request (domain/pieces.py); returns the answer to each.
+
+        Raises RequestFailed if there are more or fewer answers than pieces."""
         answer = self._json(
             "POST", "/api/worker/pieces", content=body, conflict_error=RequestRefused, is_bulk=True
         )

@@ -140,6 +140,7 @@ class _Together(Generic[T]):
         self._failure: Exception | None = None
 
     def run(self) -> Sending[list[T]]:
+        """Send until all have ended; the failure, or else the mistake, is raised once those begun have answers."""
         try:
             self._begin()
             while self._open:

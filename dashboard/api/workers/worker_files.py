@@ -63,7 +63,9 @@ async def append(
     generation: Generation,
     offset: Offset,
 ) -> Response:
-    """Append bytes to a mirrored file; they are accepted only at the server's own offset."""
+    """Append bytes to a mirrored file; they are accepted only at the server's own offset.
+
+    What went wrong with the piece is raised, and answered with its status."""
     stream = StreamKey(fence, node_rank, path, generation)
     piece = Piece(stream, offset=offset, content=await request.body())
     (outcome,) = await threads.run(take, service, node_id, [piece])

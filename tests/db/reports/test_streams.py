@@ -12,7 +12,7 @@ from db.queries import run_queries
 from db.records.exceptions import NotOwner, Superseded
 from db.reports import progress
 from db.reports.nodes import register_node
-from db.reports.progress import Arrival, FileState, Growth, StreamKey
+from db.reports.progress import Arrival, FileGrowth, FileState, StreamKey
 from domain.messages import PointBatch
 from tests.db.cluster import Cluster, facts
 
@@ -113,5 +113,5 @@ def test_series_at_different_lengths_grow_together(cluster: Cluster, fences: lis
 def test_bytes_of_several_files_become_durable_together(cluster: Cluster, fences: list[int]) -> None:
     states = progress.streams_arrived(cluster.store, cluster.node_id, [log_of(fence) for fence in fences])
     a, b = (state.id for state in states if isinstance(state, FileState))
-    assert progress.files_grew(cluster.store, [Growth(a, 0, 5), Growth(b, 0, 9)]) == [5, 9]
-    assert progress.files_grew(cluster.store, [Growth(a, 0, 7), Growth(b, 9, 12)]) == [5, 12]
+    assert progress.files_grew(cluster.store, [FileGrowth(a, 0, 5), FileGrowth(b, 0, 9)]) == [5, 9]
+    assert progress.files_grew(cluster.store, [FileGrowth(a, 0, 7), FileGrowth(b, 9, 12)]) == [5, 12]
