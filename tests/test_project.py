@@ -107,7 +107,7 @@ def imported_modules(path: Path) -> Iterator[str]:
 @pytest.mark.parametrize("path", BY_HAND, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_file_and_its_functions_are_short_enough_to_read(path: Path) -> None:
     text = path.read_text()
-    assert len(text.splitlines()) <= 400
+    assert len(text.splitlines()) <= 600
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     long = [n.name for n in ast.walk(ast.parse(text)) if isinstance(n, functions) and length(n) > 60]
     assert long == []
