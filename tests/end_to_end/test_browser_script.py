@@ -56,7 +56,7 @@ def test_a_foreign_script_gets_what_the_form_says(product: Product, browser_page
     fill_in(page)
     expect(page.get_by_text(re.compile(r"train\.py '/my data' .*--batch-size=8"))).to_be_visible()
     expect(
-        page.get_by_text("0.1 (script’s default) on one GPU becomes 0.2 on 2 ranks (linear)")
+        page.get_by_text("0.1 (script’s default) on one rank becomes 0.2 on 2 ranks (linear)")
     ).to_be_visible()
     page.get_by_role("button", name="Launch", exact=True).click()
     page.wait_for_url(re.compile(r"/run\?id=[a-z0-9]{10}$"))

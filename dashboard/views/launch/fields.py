@@ -23,10 +23,10 @@ HELP = {
     "code_as": "The snapshot of the earlier run, or the current files.",
     "nodes": "2:4 starts with 2 to 4 available nodes, and grows and shrinks at checkpoints.",
     "gpus_per_node": "Processes started on each node. Empty: all free slots of the node with the most.",
-    "batch_size": "Samples per GPU and forward pass. Out of memory? Lower this and raise the accumulation. "
+    "batch_size": "Samples per process and forward pass. Out of memory? Lower this and raise the accumulation. "
     "Several make a sweep: 16, 32, 64.",
     "accumulate": "Forward passes per optimizer step. Multiplies the global batch, costs no memory.",
-    "lr": "Rate for one GPU, before the scaling rule. Several make a sweep: 1e-4, 3e-4 or 1e-5..1e-2 log.",
+    "lr": "Rate for one process, before the scaling rule. Several make a sweep: 1e-4, 3e-4 or 1e-5..1e-2 log.",
     "lr_scaling": "linear: times the ranks (SGD, Goyal et al. 2017). sqrt: times their square root (Adam).",
     "warmup_steps": "Optimizer steps over which the rate rises from nearly 0.",
     "strategy": "ddp: a replica on every rank. fsdp: parameters sharded over the ranks. "

@@ -66,6 +66,11 @@ class FormReading:
     """The spec without its wrong fields, for the figures beside the form."""
     refusals: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def names_no_code(self) -> bool:
+        """Whether the field of the code is still empty: nothing wrong, but nothing to launch either."""
+        return self.draft is not None and self.draft.target == STAND_IN
+
 
 def read(values: Mapping[str, Any], args: Sequence[str] = (), launcher: str | None = None) -> FormReading:
     """Read the fields; never fails, whatever they contain.

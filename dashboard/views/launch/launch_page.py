@@ -14,7 +14,7 @@ from dashboard.service import service
 from dashboard.sweeps.request import SweepRequest
 from dashboard.views.launch import code, plan, scaling, sweeping, telling
 from dashboard.views.launch import script as launch_script
-from dashboard.views.launch.code_fields import GIT, SCRIPT, UPLOAD
+from dashboard.views.launch.code_fields import GIT, MISSING, SCRIPT, UPLOAD
 from dashboard.views.launch.fields import FORM_LABELS, HELP, PLACEHOLDERS, PREFIX, Fields
 from dashboard.views.launch.form import EMPTY, RECIPE, FormReading, read, values_of
 from dashboard.views.launch.script import ScriptForm
@@ -59,7 +59,8 @@ def page() -> None:
         own = script.own_defaults() if script else {option.name: option.default for option in recipe}
         owner = "script" if script else "recipe"
         defaults = {name: f"default of the {owner}: {value}" for name, value in own.items() if value}
-        _fields(Fields(labels, _placeholders(cluster) | defaults, wrong), recipes, recipe, script, cluster)
+        shown = {name: text for name, text in wrong.items() if name != "target" or not reading.names_no_code}
+        _fields(Fields(labels, _placeholders(cluster) | defaults, shown), recipes, recipe, script, cluster)
     with meaning, st.container(key="launch_meaning"):
         _meaning(reading, sweep, cluster, wrong, labels)
 
@@ -233,14 +234,14 @@ def _meaning(
         plan.figures(planned)
     with st.container(key="launch_go"):
         button = st.container()
-        _refused_fields(wrong, labels)
+        _refused_fields(wrong, labels, reading)
     request = sweeping.panel(sweep, reading.spec) if sweep else None
     with button:
         if sweep is None:
             _launch_button(reading, wrong)
         else:
             _sweep_button(request, wrong)
-    if planned is not None:
+    if planned is not None and not reading.names_no_code:
         plan.fit_and_advice(planned, set(wrong.values()))
         scaling.cite(planned)
         if sweep is None:
@@ -272,9 +273,13 @@ def _sweep_button(request: SweepRequest | None, wrong: Mapping[str, str]) -> Non
     refusals.show(sweeping.REFUSED)
 
 
-def _refused_fields(wrong: Mapping[str, str], labels: Mapping[str, str]) -> None:
-    """Name the fields that are wrong."""
+def _refused_fields(wrong: Mapping[str, str], labels: Mapping[str, str], reading: FormReading) -> None:
+    """Name the fields that are wrong; of a form whose only lack is its code, what to do first."""
     if not wrong:
+        return
+    if reading.names_no_code and wrong.keys() == {"target"}:
+        missing = MISSING[st.session_state[PREFIX + "source"]]
+        st.caption(as_text(f"First {missing}"))
         return
     again = "launch_refused" in st.session_state
     target = TARGET_LABELS[st.session_state[PREFIX + "source"]]

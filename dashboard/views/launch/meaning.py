@@ -49,7 +49,7 @@ def scaled_lr(spec: RunSpec, is_own: bool) -> tuple[float | None, str]:
     if spec.lr_scaling == "none" or spec.world_size == 1:
         return spec.scaled_lr, f"{base} on {plural(spec.world_size, 'rank')}, not scaled{on_fewer_nodes}"
     return spec.scaled_lr, (
-        f"{base} on one GPU becomes {learning_rate(spec.scaled_lr)} "
+        f"{base} on one rank becomes {learning_rate(spec.scaled_lr)} "
         f"on {plural(spec.world_size, 'rank')} ({spec.lr_scaling}){on_fewer_nodes}"
     )
 

@@ -13,7 +13,7 @@ def plan(**asked) -> RunSpec:
 def test_four_nodes_of_two_gpus_are_eight_ranks():
     spec = plan(nodes=4, gpus_per_node=2, lr=0.0001, lr_scaling="linear", batch_size=64)
     assert meaning.world_size(spec, "GPU") == "4 nodes × 2 GPUs = 8 ranks"
-    assert meaning.scaled_lr(spec, False)[1] == "0.0001 on one GPU becomes 0.0008 on 8 ranks (linear)"
+    assert meaning.scaled_lr(spec, False)[1] == "0.0001 on one rank becomes 0.0008 on 8 ranks (linear)"
     assert meaning.global_batch(spec, False) == (512, "64 × 8 ranks × 1 accumulated = 512 samples a step")
 
 

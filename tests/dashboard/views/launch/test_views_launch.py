@@ -68,7 +68,7 @@ def test_a_plan_for_four_times_two_is_explained_on_a_laptop(pages):
     page.segmented_control(key="launch_lr_scaling").set_value("linear")
     fill(page, nodes="4", gpus_per_node="2", lr="0.0001", batch_size="16")
     said = texts(page)
-    assert "0\\.0001 on one GPU becomes 0\\.0008 on 8 ranks" in said
+    assert "0\\.0001 on one rank becomes 0\\.0008 on 8 ranks" in said
     assert "16 × 8 ranks × 1 accumulated \\= 128 samples a step" in said
     assert "Warm up for about 5 epochs or 500 steps" in said
     assert "Needs 4 nodes with 2 slots each" in said
@@ -102,6 +102,16 @@ def test_a_script_that_does_not_exist_is_refused_before_it_is_launched(pages, mo
     assert "does not exist" in texts(page)
     assert button(page, "Launch").disabled
     assert "Fix these fields to launch: Script or folder." in texts(page)
+
+
+def test_form_without_code_says_what_comes_first_and_nothing_red(pages):
+    page = pages.open("launch")
+    page.segmented_control(key="launch_source").set_value("Script").run()
+    said = texts(page)
+    assert "First name a script or a folder" in said
+    assert "2 ranks" in said
+    assert [wrong for wrong in (":red", "starts at once", "no recipe") if wrong in said] == []
+    assert button(page, "Launch").disabled
 
 
 def test_what_no_node_offers_is_refused_beside_the_field_when_launched(pages):
