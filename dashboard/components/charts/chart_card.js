@@ -184,6 +184,16 @@ export class ChartCard {
     setAttribute(this.element, 'aria-label', `${this.spec.title}: ${this.spec.lines.map((line) => line.name).join(', ')}`);
   }
 
+  /** Whether one of its lines has enough points to be smoothed. */
+  canSmooth() {
+    return this.spec.lines.some((line) => this._isSmoothed(line));
+  }
+
+  _isSmoothed(line) {
+    const series = this.shared.connection.store.series.get(line.name);
+    return Boolean(line.smooth && series && countOf(series) >= FEWEST_SMOOTHED);
+  }
+
   /** The lines to draw: one per series, and one per series for points that newer attempts replaced. */
   _lines(origins) {
     const { settings, connection } = this.shared;
@@ -194,7 +204,7 @@ export class ChartCard {
       const parts = stretches((this._detail.get(line.name) ?? series).attempts);
       const how = {
         buckets: this._buckets,
-        weight: line.smooth && countOf(series) >= FEWEST_SMOOTHED ? settings.smoothing : 0,
+        weight: this._isSmoothed(line) ? settings.smoothing : 0,
         onlyPositive: this._isLog,
       };
       const colour = this._colour(line);

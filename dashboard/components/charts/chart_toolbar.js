@@ -47,16 +47,17 @@ export function createToolbar(settings, listeners, axes = AXES) {
     listeners.onOlder();
   });
   older.hidden = true;
+  const smoothing = smoothingSlider(settings, () => {
+    remember(settings);
+    listeners.onSmoothing();
+  });
   const status = el('span', { class: 'status', role: 'status' });
   const element = el(
     'div', { class: 'toolbar' },
     filterBox(listeners.onFilter),
     status,
     el('span', { class: 'space' }),
-    smoothingSlider(settings, () => {
-      remember(settings);
-      listeners.onSmoothing();
-    }),
+    smoothing,
     choice(
       'Horizontal axis',
       axes,
@@ -76,6 +77,10 @@ export function createToolbar(settings, listeners, axes = AXES) {
     element,
     showOlder: (shown) => {
       older.hidden = !shown;
+    },
+    /** Its place is kept while no chart has enough points to be smoothed. */
+    showSmoothing: (isOffered) => {
+      smoothing.style.visibility = isOffered ? '' : 'hidden';
     },
     showStatus: (value) => {
       setText(status, STATUS_TEXT[value] ?? '');

@@ -288,6 +288,7 @@ export class Charts {
       this._dirty.delete(card);
       card.draw();
     }
+    this._toolbar.showSmoothing([...this._cards.values()].some((card) => card.canSmooth()));
     // A message arrives after the frame is painted: painting costs more than deciding what to paint.
     const { port1, port2 } = new MessageChannel();
     port1.onmessage = () => {

@@ -28,6 +28,7 @@ class LogFinder {
       if (link) this._leave = follow(event, link) ?? this._leave;
     });
     parentElement.append(this._root);
+    this._text.focus({ preventScroll: true });
     if (this._text.value) void this._search();
     else setText(this._status, 'The logs of every attempt, rank and stream are searched, newest runs first; upper and lower case are the same.');
   }
@@ -38,9 +39,15 @@ class LogFinder {
     this._root.remove();
   }
 
+  /** The button cancels the search that is shown; Enter after other words begins theirs. */
   _submitted() {
+    const isShown = this._searching === this._words();
     if (this._abort) this._cancel();
-    else if (this._text.value) void this._search();
+    if (this._text.value && !isShown) void this._search();
+  }
+
+  _words() {
+    return `${this._text.value}\n${this._filter.value}`;
   }
 
   _cancel() {
@@ -51,6 +58,7 @@ class LogFinder {
 
   async _search() {
     const abort = (this._abort = new AbortController());
+    this._searching = this._words();
     const [text, filter] = [this._text.value, this._filter.value];
     choose({ q: text, filter });
     Object.assign(this, { _searched: 0, _total: 0, _lines: 0, _runs: 0, _last: null, _ids: [] });
@@ -74,6 +82,7 @@ class LogFinder {
 
   _end() {
     this._abort = null;
+    this._searching = null;
     this._select.hidden = this._runs === 0;
     setText(this._button, 'Search');
   }

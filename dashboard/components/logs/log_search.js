@@ -18,7 +18,7 @@ export class LogSearch {
       this._typing = setTimeout(() => void this.again(), TYPING_MS);
     });
     this._input.addEventListener('keydown', (event) => {
-      if (event.key === 'Enter') this._go(event.shiftKey ? -1 : 1);
+      if (event.key === 'Enter') void this._entered(event.shiftKey ? -1 : 1);
     });
     this._said = el('span', { class: 'found', role: 'status' });
     this._before = el('button', { type: 'button', text: '↑', title: 'Previous match (Shift+Enter)', 'aria-label': 'Previous match', onclick: () => this._go(-1) });
@@ -44,9 +44,10 @@ export class LogSearch {
   /** Search anew for what is typed: it was changed, or the log is another. */
   async again() {
     this._clear();
-    const query = this._input.value;
+    const query = (this._sought = this._input.value);
     this._log.onQuery(query);
-    if (query) await this._told(() => this._searchAll(query));
+    this._pending = query ? this._told(() => this._searchAll(query)) : null;
+    await this._pending;
   }
 
   /** @param {object} more @returns {Promise<{hits: Hit[], lines: number, log?: number, offset: number, line: number, is_complete: boolean}>} */
@@ -114,6 +115,14 @@ export class LogSearch {
     this._current = -1;
     this._isComplete = true;
     this._say();
+  }
+
+  /** Go to the next match; of a text that was just typed, to the first one once the log is searched. */
+  async _entered(step) {
+    clearTimeout(this._typing);
+    if (this._input.value !== this._sought) void this.again();
+    await this._pending;
+    this._go(step);
   }
 
   _go(step) {

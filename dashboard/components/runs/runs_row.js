@@ -80,7 +80,8 @@ export class RunRow {
     const { run } = this;
     const began = run.started_at ?? run.created_at;
     this._put('duration', duration(elapsed(run, now)), null);
-    this._put('started', ago(now - began), new Date(began * 1000).toLocaleString());
+    const isQueued = run.state === 'queued';
+    this._put('started', isQueued ? UNKNOWN : ago(now - began), new Date(began * 1000).toLocaleString());
     this._columns.forEach(({ key, kind }, at) => this._put(key, ...valueText(run.values[at], kind, now, run.changes[at])));
   }
 

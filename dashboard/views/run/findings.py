@@ -19,7 +19,9 @@ def now(run: RunView) -> None:
 
 
 def _card(finding: FindingView) -> None:
-    lines = [f"**{as_text(_headline(finding.kind))}** {as_text(finding.evidence)}"]
+    # The first line of the page says where the ranks hang, and says it anew every few seconds.
+    evidence = "" if finding.kind == "hung" else as_text(finding.evidence)
+    lines = [f"**{as_text(_headline(finding.kind))}** {evidence}".strip()]
     lines += [as_text(finding.meaning)] if finding.meaning else []
     lines += [f"**What to do:** {with_code(finding.mend)}"] if finding.mend else []
     show = st.error if finding.kind == "hung" else st.warning

@@ -245,10 +245,13 @@ def test_where_another_attempt_takes_over_is_marked_with_what_it_does_differentl
 
 
 def test_filter_axes_and_smoothing_change_what_is_drawn(server: FakeServer, show: Show) -> None:
-    server.picture += [series("train/loss", falling(300)), series("other", falling(300))]
+    server.picture += [series("train/loss", falling(90)), series("other", falling(90))]
     page = show()
     chart = card(page, "train/loss")
     expect(chart.locator("canvas")).to_be_visible()
+    expect(page.get_by_label("Smoothing")).to_be_hidden()  # of so few points nothing is smoothed
+    server.send(series("train/loss", falling(210, first=90), reset=False))
+    expect(page.get_by_label("Smoothing")).to_be_visible()
     pictures = {drawn(chart)}
 
     def changes(what: str) -> None:

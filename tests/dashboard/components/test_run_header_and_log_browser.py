@@ -322,6 +322,9 @@ def test_the_whole_log_is_searched_and_a_match_opened_copied_and_linked(
     expect(page.locator(".found")).to_have_text("2 of 2 lines")
     page.get_by_label("Previous match").click()
     expect(page.locator(".text.chosen")).to_have_text("ERROR step 10")
+    page.get_by_label("Search the whole log").fill("step 310")
+    page.get_by_label("Search the whole log").press("Enter")  # once, before it is searched
+    expect(page.locator(".text.chosen")).to_have_text("info step 310")
     page.get_by_label("Search the whole log").fill("no such")
     expect(page.locator(".found")).to_have_text("0 lines")
     page.get_by_role("button", name="First error").click()

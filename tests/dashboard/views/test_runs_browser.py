@@ -99,6 +99,15 @@ def test_heads_sort_with_mouse_and_keyboard_and_say_so(page, made):
     expect(names(page).first).to_have_text(FIRST[0])
 
 
+def test_queued_run_has_not_started_and_its_reason_has_room(page, made):
+    page.set_viewport_size({"width": 1280, "height": 900})
+    row = page.locator("tbody tr", has_text="queued 0").first
+    expect(row.locator("td.started")).to_have_text("–")
+    reason = row.locator(".under")
+    expect(reason).to_contain_text("needs 8 GPU")
+    assert reason.evaluate("it => it.clientWidth") > 250
+
+
 def test_rows_are_links_for_tabs_windows_and_the_keyboard(page, made):
     run = names(page).get_by_text("bad labels")
     row = page.locator("tbody tr", has_text="bad labels")

@@ -38,6 +38,7 @@ def test_a_text_leads_to_the_runs_that_printed_it_and_to_its_line(browser: Chrom
         status = page.get_by_role("region", name="Log search").get_by_role("status")
         runs = page.get_by_label("Only runs that match")
         expect(runs).to_have_value("-name:other")
+        expect(text).to_be_focused()
         text.fill("bingo")
         runs.fill("sate:x")
         runs.press("Enter")
