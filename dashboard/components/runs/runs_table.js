@@ -33,7 +33,8 @@ class RunsTable {
     this._offset = 0;
     this._clockOffset = 0;
     this._pointedAt = -Infinity;
-    this._build();
+    // On the page of a project only its own runs can be selected, and no search be saved.
+    this._build(component.filters.has_views !== false);
     component.parentElement.append(this._root);
     this._ticking = setInterval(() => this._tick(), 1000);
     this._scrolled = () => requestAnimationFrame(() => this._follow());
@@ -87,11 +88,12 @@ class RunsTable {
   /** A click that leads back to the page asks for what it begins with; its filters stay, as those of the session. */
   _askAtReturn() {
     if (this._component.filters.has_views === false) return;
-    Object.assign(this, { _picture: null, _rowPx: undefined, _offset: 0, _onlyAttention: false, _allQueued: false, _isHeld: false });
+    Object.assign(this, { _picture: null, _rowPx: undefined, _offset: 0, _sort: '', _onlyAttention: false, _allQueued: false, _isHeld: false });
     askAtClick(pageUrl('./'), this._path());
   }
 
-  _build() {
+  /** @param {boolean} isWholeList of all projects */
+  _build(isWholeList) {
     this._summary = el('p', { class: 'summary', role: 'status', text: 'Connecting…' });
     this._trouble = el('span', { class: 'trouble', role: 'status' });
     this._number = el('b', {});
@@ -107,7 +109,7 @@ class RunsTable {
     this._fold = el('tr', { class: 'fold' }, el('td', {}, this._more));
     this._above = el('tr', { class: 'space', 'aria-hidden': 'true' }, el('td', {}));
     this._below = el('tr', { class: 'space', 'aria-hidden': 'true' }, el('td', {}));
-    this._selection = new Selection(() => this._showSelection(), () => this._askNow());
+    this._selection = new Selection(() => this._showSelection(), () => this._askNow(), isWholeList);
     this._problem = el('p', { class: 'problem', role: 'alert', hidden: true });
     this._empty = el('div', { class: 'empty', hidden: true });
     this._root = el('section', { class: 'runs', 'aria-label': 'Runs' }, this._problem, el('div', { class: 'head' }, this._summary, this._attention, this._trouble, this._choice.root, this._views.root), el('div', { class: 'wide' }, this._table), this._empty, this._selection.root);
@@ -305,9 +307,9 @@ class RunsTable {
     this._ask();
   }
 
-  /** The sort and the columns are in the address, and this tab remembers them. */
+  /** The sort and the columns are in the address; this tab remembers the columns. */
   _chosen() {
-    remember({ sort: this._sort, columns: this._keys });
+    remember(this._keys);
     this._showInAddress();
   }
 

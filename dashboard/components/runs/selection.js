@@ -1,4 +1,4 @@
-/** The runs that are selected in the table, in that order, and what can be done to all of them at once; this tab remembers them. */
+/** The runs that are selected in the table, in that order, and what can be done to all of them at once. */
 
 import { apiUrl } from '../live/live_connection.js';
 import { el, icon, setAttribute, setText } from '../elements/elements.js';
@@ -10,10 +10,15 @@ import { keepSelection, keptSelection } from './kept_selection.js';
 const EXPORTS = { html: 'Report', csv: 'Points as CSV', parquet: 'Points as Parquet', json: 'Points as JSON', archive: 'Archive (zip)' };
 
 export class Selection {
-  /** @param {() => void} onSelected follows when other runs are selected @param {() => void} onChanged when a run of them is another */
-  constructor(onSelected, onChanged) {
+  /**
+   * @param {() => void} onSelected follows when other runs are selected
+   * @param {() => void} onChanged when a run of them is another
+   * @param {boolean} isKept whether this tab remembers the selection from page to page
+   */
+  constructor(onSelected, onChanged, isKept) {
+    this._isKept = isKept;
     /** @type {Set<string>} */
-    this.ids = new Set(keptSelection());
+    this.ids = new Set(isKept ? keptSelection() : []);
     this._onSelected = onSelected;
     this._onChanged = onChanged;
     this._count = el('b', {});
@@ -81,7 +86,8 @@ export class Selection {
   _show() {
     this._colours = colourNumbers([...this.ids]);
     this.root.hidden = !this.ids.size && !this._outcome.textContent;
-    keepSelection([...this.ids]);
+    if (this._isKept) keepSelection([...this.ids]);
+    this._count.hidden = this._actions.hidden = !this.ids.size; // what was done stays to be read
     setText(this._count, `${count(this.ids.size)} selected`);
     setAttribute(this._compare, 'href', this.ids.size > 1 ? pageUrl(`compare?runs=${[...this.ids].join(',')}`) : null);
     setAttribute(this._compare, 'title', this.ids.size > 1 ? null : 'Select another run to compare');

@@ -1,8 +1,8 @@
-/** The order and the columns of the table of runs, in the address and in what this tab remembers. */
+/** The order of the table of runs, in the address, and its columns, which this tab remembers as well. */
 
 const KEPT = 'rankzero.view';
 
-/** As the address says, else as this tab had it last. @returns {{sort: string, columns: string[]|null, attention: boolean}} */
+/** As the address says; columns that it does not name are those that this tab had last. @returns {{sort: string, columns: string[]|null, attention: boolean}} */
 export function chosenAtFirst() {
   const address = new URLSearchParams(location.search);
   const attention = address.get('attention') === '1';
@@ -10,16 +10,16 @@ export function chosenAtFirst() {
     return { sort: address.get('sort') ?? '', columns: listOf(address.getAll('column')), attention };
   }
   try {
-    const { sort, columns } = JSON.parse(sessionStorage.getItem(KEPT) ?? '{}');
-    return { sort: typeof sort === 'string' ? sort : '', columns: listOf(columns), attention };
+    const { columns } = JSON.parse(sessionStorage.getItem(KEPT) ?? '{}');
+    return { sort: '', columns: listOf(columns), attention };
   } catch {
     return { sort: '', columns: null, attention };
   }
 }
 
-/** @param {{sort: string, columns: string[]|null}} chosen */
-export function remember(chosen) {
-  sessionStorage.setItem(KEPT, JSON.stringify(chosen));
+/** @param {string[]|null} columns */
+export function remember(columns) {
+  sessionStorage.setItem(KEPT, JSON.stringify({ columns }));
 }
 
 /** @param {{attention: boolean, sort: string, columns: string[]|null}} chosen */

@@ -38,6 +38,7 @@ def test_a_project_is_opened_from_its_name_in_the_list_and_on_a_run(
 ) -> None:
     page.set_viewport_size({"width": 1440, "height": 900})
     look_at(page, dashboard, "/")
+    page.get_by_label("Select digits baseline").check()
     page.get_by_role("link", name="vision", exact=True).first.click()
     expect(page.get_by_role("heading", name="vision")).to_be_visible()
     assert page.url.endswith("/project?name=vision")
@@ -46,6 +47,7 @@ def test_a_project_is_opened_from_its_name_in_the_list_and_on_a_run(
     expect(figures.locator("li .bar i").first).to_be_visible()
     expect(page.get_by_role("link", name="bad labels")).to_have_count(1)
     expect(page.get_by_role("link", name="digits baseline")).to_have_count(0)
+    expect(page.get_by_role("group", name="Selected runs")).to_be_hidden()  # no run of another project is
     whole(page)
     page.set_viewport_size({"width": 390, "height": 900})
     whole(page)

@@ -227,6 +227,8 @@ def test_selected_runs_are_tagged_archived_and_deleted_together(page, made, dash
     bar.get_by_label("Tag").fill("old")
     bar.get_by_role("button", name="Add tag").click()
     expect(bar.get_by_role("status")).to_have_text("2 tagged old.")
+    expect(bar.get_by_text("0 selected")).to_be_hidden()
+    expect(bar.get_by_role("button", name="Delete")).to_be_hidden()
     expect(page.locator(".tag", has_text="old")).to_have_count(2)
     page.get_by_label("Select bad labels").check()
     page.get_by_label("Select gpt wide, long warm-up").check()
@@ -322,6 +324,11 @@ def test_columns_are_chosen_with_the_keyboard_and_a_view_of_them_is_saved(page, 
     expect(page.get_by_role("button", name="Columns")).to_be_focused()
     head(page, "batch_size").get_by_role("button").click()
     expect(page).to_have_url(re.compile(r"sort=-batch_size.*column=state&column=name"))
+    sorted_by_batch = page.url
+    page.goto(dashboard.url)  # the plain address is in the server's order
+    expect(head(page, "batch_size")).to_have_attribute("aria-sort", "none")
+    page.goto(sorted_by_batch)
+    expect(head(page, "batch_size")).to_have_attribute("aria-sort", "descending")
     assert not re.search("column=progress", page.url)
     page.get_by_role("button", name="Views").click()
     page.get_by_label("Name of this view").fill("by batch")
