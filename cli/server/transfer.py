@@ -36,22 +36,29 @@ class Transfer:
         self._line = StatusLine()
 
     def run(self) -> None:
-        """Fetch, verify and rename into place. Raises CommandFailed where one of them fails."""
+        """Fetch, verify and rename into place; bytes that are wrong are fetched again, once.
+
+        Raises CommandFailed where one of them fails."""
         try:
-            self._fetch_all()
+            if not (self._fetch_verified() or self._fetch_verified()):
+                raise CommandFailed(
+                    f"The download is corrupt, twice: its SHA-256 is not {self._sha256}. It was deleted. "
+                    "Download it again, or check the network and the disks on the way."
+                )
+            self._part.replace(self._target)
+            sync_folder(self._target.parent)
         except OSError as error:
             raise CommandFailed(f"{self._part} cannot be written: {error.strerror}.") from None
         finally:
             self._line.clear()
-        sha256 = sha256_of(self._part)
-        if sha256 != self._sha256:
-            self._part.unlink()
-            raise CommandFailed(
-                f"The download is corrupt: its SHA-256 is {sha256}, not {self._sha256}. "
-                "It was deleted; download it again."
-            )
-        self._part.replace(self._target)
-        sync_folder(self._target.parent)
+
+    def _fetch_verified(self) -> bool:
+        """Fetch what is missing; False, and nothing is left, where the SHA-256 is wrong."""
+        self._fetch_all()
+        is_right = bool(sha256_of(self._part) == self._sha256)
+        if not is_right:
+            self._part.unlink()  # a single wrong byte may be anywhere in it
+        return is_right
 
     def _fetch_all(self) -> None:
         failures = 0

@@ -11,7 +11,7 @@ from domain.messages import CheckpointFetch, Reason
 from domain.spec import ResumeFrom
 from worker.launch.preparation import CannotStart
 from worker.session.client import Client
-from worker.session.failures import RequestRefused, ServerAway
+from worker.session.failures import ChecksumMismatch, RequestRefused, ServerAway
 
 log = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.5
@@ -55,11 +55,17 @@ class Downloads:
         self._fetch(subject, lambda: self._client.download_snapshot(sha256, target), Reason.LAUNCH_FAILED)
 
     def _fetch(self, subject: str, download: Callable[[], None], reason: Reason) -> None:
-        pause_s = FIRST_PAUSE_S
+        pause_s, has_mismatched = FIRST_PAUSE_S, False
         while not self._is_stopped():
             try:
                 download()
                 return
+            except ChecksumMismatch as error:  # it was deleted: what comes now is read from the start
+                if has_mismatched:
+                    text = f"{subject[0].upper()}{subject[1:]} arrived wrong twice: {error}"
+                    raise CannotStart(reason, text) from error
+                has_mismatched = True
+                log.warning("attempt %s: %s is fetched again: %s", self._label, subject, error)
             except ServerAway as error:
                 log.info("attempt %s: %s is still being fetched: %s", self._label, subject, error)
             except RequestRefused as error:

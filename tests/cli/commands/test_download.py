@@ -39,7 +39,16 @@ def test_wrong_bytes_are_deleted_and_said(rankzero, fake, tmp_path) -> None:
     fake.content = CONTENT[:-1] + b"!"
     code, out, err = rankzero("download", "abcdefghij")
     assert (code, out) == (1, "") and "SHA-256" in err and "deleted" in err
+    assert fake.ranges == [None, None]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_wrong_byte_of_an_earlier_part_is_fetched_again_from_the_start(rankzero, fake, tmp_path) -> None:
+    (tmp_path / f".step100.pt.{SHA256[:12]}.part").write_bytes(b"!" + CONTENT[1:4096])
+    assert rankzero("download", "abcdefghij")[0] == 0
+    assert fake.ranges == ["bytes=4096-", None]
+    assert [path.name for path in tmp_path.iterdir()] == ["step100.pt"]
+    assert (tmp_path / "step100.pt").read_bytes() == CONTENT
 
 
 def test_more_bytes_than_promised_are_not_taken(rankzero, fake, tmp_path) -> None:

@@ -10,6 +10,7 @@ from tests.worker.fake_server import FakeServer
 from worker.launch import fetching
 from worker.launch.fetching import Downloads
 from worker.launch.preparation import CannotStart
+from worker.session.failures import ChecksumMismatch
 
 SOURCE = ResumeFrom(checkpoint_id=3, name="work/last.pt", sha256="0" * 64, size_bytes=4, download_path="/x")
 
@@ -47,3 +48,25 @@ def test_a_stop_does_not_wait_for_the_rest_of_a_checkpoint(server, tmp_path):
         Downloads(server, "r/2", is_stopped, lambda _: None).fetch_checkpoint(SOURCE, tmp_path / "last.pt")
     assert refused.value.reason == Reason.RESUME_FAILED
     assert not (tmp_path / "last.pt").exists()
+
+
+@pytest.mark.parametrize("mismatches", [1, 2])
+def test_what_arrives_wrong_is_fetched_once_more(server, tmp_path, monkeypatch, mismatches):
+    monkeypatch.setattr(fetching, "FIRST_PAUSE_S", 0.0)
+    fetched, download = [], server.download
+
+    def wrong_first(*arguments: object) -> None:
+        fetched.append(True)
+        if len(fetched) <= mismatches:
+            raise ChecksumMismatch("it does not match its listed SHA-256")
+        download(*arguments)
+
+    monkeypatch.setattr(server, "download", wrong_first)
+    downloads = Downloads(server, "r/2", lambda: False, lambda _: None)
+    if mismatches == 1:
+        downloads.fetch_checkpoint(SOURCE, tmp_path / "last.pt")
+        assert (tmp_path / "last.pt").exists()
+    else:
+        with pytest.raises(CannotStart, match="arrived wrong twice"):
+            downloads.fetch_checkpoint(SOURCE, tmp_path / "last.pt")
+    assert len(fetched) == 2
