@@ -18,8 +18,9 @@ from typing import Any
 from dashboard.errors import Rejection
 from dashboard.storage.checkpoint_form import CheckpointForm
 from dashboard.storage.checkpoint_storages import CheckpointStorages
-from dashboard.storage.files import Files, discard
+from dashboard.storage.files import Files, discard, free_in_words
 from db.models import Checkpoint
+from domain.text.formats import size
 
 log = logging.getLogger("rankzero")
 KEEP_S = 3600.0
@@ -197,8 +198,8 @@ def _require_success(result: dict[str, Any], free_bytes: int) -> None:
     if result.get("no_room"):
         raise Rejection(
             507,
-            f"The server's disk has {max(0, free_bytes)} bytes free beyond its reserve; the rewritten checkpoint "
-            f"needs {result['size_bytes']}. Free some space there, or download it as it was saved.",
+            f"The server's disk has {free_in_words(free_bytes)} free beyond its reserve; the rewritten checkpoint "
+            f"needs {size(result['size_bytes'])}. Free some space there, or download it as it was saved.",
         )
     if failed := result.get("failed"):
         raise Rejection(507, failed)

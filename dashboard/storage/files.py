@@ -16,6 +16,7 @@ from pathlib import Path
 from dashboard.errors import Rejection
 from dashboard.private_files import make_private_directory, write_private
 from dashboard.storage.log_times import ArrivalTimes, count_notes
+from domain.text.formats import size
 
 _LOCKS = 64
 
@@ -110,8 +111,9 @@ class Files:
         if size_bytes > free_bytes:
             raise Rejection(
                 507,
-                f"The server's disk has {free_bytes} bytes free beyond a reserve of {self._reserve_bytes}; "
-                f"{size_bytes} bytes do not fit. Free some space there; the upload then continues automatically.",
+                f"The server's disk has {free_in_words(free_bytes)} free beyond a reserve of "
+                f"{size(self._reserve_bytes)}; {size(size_bytes)} do not fit. "
+                "Free some space there; the upload then continues automatically.",
             )
 
     def free_bytes(self) -> int:
@@ -128,6 +130,11 @@ class Files:
             self.arriving(checkpoint_id).unlink(missing_ok=True)
             for other_form in self.rewritten.glob(f"{checkpoint_id}-*"):
                 discard(other_form)
+
+
+def free_in_words(free_bytes: int) -> str:
+    """Return how much is free, never as a negative number: less than the reserve is nothing."""
+    return size(free_bytes) if free_bytes > 0 else "nothing"
 
 
 def discard(path: Path) -> None:

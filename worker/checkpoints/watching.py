@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from domain.text.formats import size
 from worker.checkpoints.copies import WRONG_CHECKSUM, copy_file, copy_folder, has_right_checksums
 from worker.checkpoints.findings import Unfinished
 from worker.checkpoints.folders import Folder, find_checkpoints, may_grow_into_folder
@@ -203,8 +204,8 @@ class CheckpointWatch:
             return None
         if not self._has_room_for(candidate):
             self.notice = (
-                f"Too little disk space to copy checkpoint {candidate.name}: it needs {candidate.key.size_bytes} bytes "
-                f"and {self._reserve_bytes} more must stay free. Free some space; it is tried again."
+                f"Too little disk space to copy checkpoint {candidate.name}: it needs {size(candidate.key.size_bytes)} "
+                f"and {size(self._reserve_bytes)} more must stay free. Free some space; it is tried again."
             )
             return None
         return self._copy(candidate)

@@ -19,6 +19,7 @@ from dashboard.snapshots.archive import MOST_FILES
 from dashboard.snapshots.origin import Origin
 from dashboard.storage.downloads import DigestResponse
 from db.reports.snapshots import SnapshotView
+from domain.text.formats import size
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["snapshots"])
 PIECE_BYTES = 1024 * 1024
@@ -109,7 +110,7 @@ async def _write_body(
     async for chunk in request.stream():
         size_bytes += len(chunk)
         if size_bytes > limit_bytes:
-            raise Rejection(413, f"Code must be smaller than {limit_bytes} bytes here.", "snapshot")
+            raise Rejection(413, f"Code must be smaller than {size(limit_bytes)} here.", "snapshot")
         buffer += chunk
         if len(buffer) >= PIECE_BYTES:
             await threads.run(flush)

@@ -175,7 +175,7 @@ def test_a_full_disk_refuses_before_anything_is_written(
     monkeypatch.setattr(tensors.dashboard.service.files, "free_bytes", lambda: 100)
     answer = tensors.get("prefix=strip")
     assert answer.status_code == 507
-    assert "100 bytes free beyond its reserve" in answer.json()["detail"]["message"]
+    assert "100 B free beyond its reserve" in answer.json()["detail"]["message"]
     assert tensors.others == []
     monkeypatch.undo()
     assert tensors.get("prefix=strip").status_code == 200

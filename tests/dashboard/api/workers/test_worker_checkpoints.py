@@ -120,11 +120,14 @@ def test_a_full_disk_refuses_a_checkpoint_before_its_first_byte(dashboard: Runni
     dashboard.launch()
     part = node.part()
     place = node.client.offer_checkpoint(part, node.offer(part, b"weights"))
-    dashboard.service.files._reserve_bytes = 1 << 60
+    dashboard.service.files._reserve_bytes = 900 << 40
     http = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
     answer = http.put(f"/api/worker/checkpoints/{place.checkpoint_id}/data?offset=0", content=b"weights")
     assert answer.status_code == 507
-    assert "free" in answer.json()["detail"]["message"]
+    assert answer.json()["detail"]["message"] == (
+        "The server's disk has nothing free beyond a reserve of 900 TiB; 7 B do not fit. "
+        "Free some space there; the upload then continues automatically."
+    )
 
 
 MIB = 1024 * 1024
