@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +17,7 @@ from dashboard.api.reading import JsonRoute
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer
 from dashboard.planning import preview
+from dashboard.private_files import make_private_directory
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["system"])
 
@@ -33,14 +37,37 @@ def info(service: TheService) -> Response:
 
 
 @router.post("/backup")
-def backup(service: TheService, path: Annotated[str, Body(embed=True, max_length=4096)]) -> Response:
-    """Write a consistent copy of the store to a new file on the server's machine.
+def backup(
+    service: TheService, path: Annotated[str | None, Body(embed=True, max_length=4096)] = None
+) -> Response:
+    """Write a consistent copy of the store to a new file below the server's data folder, by default in `backups/`.
 
-    Raises Rejection when the path is not absolute or not a new file in an existing folder."""
-    target = Path(path)
-    if not target.is_absolute() or "\0" in path:
-        raise Rejection(422, "path must be absolute.", "path")
-    if target.exists() or not target.parent.is_dir():
-        raise Rejection(422, f"path must be a new file in an existing folder, got {path!r}.", "path")
+    Raises Rejection for any other place, and when the file exists or its folder does not."""
+    data = service.settings.data.resolve()
+    target = _new_backup(data, service.clock()) if path is None else _below(data, path)
     size_bytes = service.store.backup(target)
     return answer({"path": str(target), "size_bytes": size_bytes})
+
+
+def _new_backup(data: Path, now: float) -> Path:
+    folder = data / "backups"
+    make_private_directory(folder)
+    moment = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
+    return folder / f"rankzero-{moment}-{secrets.token_hex(3)}.db"
+
+
+def _below(data: Path, path: str) -> Path:
+    """Return the new file that `path`, relative to the data folder or absolute, is. Raises Rejection."""
+    if "\0" in path:
+        raise Rejection(422, "path must not contain a NUL character.", "path")
+    target = data / path
+    folder = target.parent.resolve()  # whatever links and `..` are in it
+    if not folder.is_relative_to(data):
+        raise Rejection(
+            422,
+            f"path must be below the server's data folder, got {path[:300]!r}: leave it out, then copy the file.",
+            "path",
+        )
+    if not folder.is_dir() or target.name in ("", "..") or os.path.lexists(folder / target.name):
+        raise Rejection(422, f"path must be a new file in an existing folder, got {path[:300]!r}.", "path")
+    return folder / target.name

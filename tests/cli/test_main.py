@@ -178,9 +178,14 @@ def test_tokens_are_read_on_the_servers_machine(rankzero, tmp_path) -> None:
     assert (code, out) == (1, "") and "been started" in err
 
 
-def test_a_backup_is_asked_for_by_its_absolute_path(rankzero, fake, tmp_path) -> None:
+def test_a_backup_is_written_by_the_server_and_moved_by_its_user(rankzero, fake, tmp_path) -> None:
+    fake.backup = tmp_path / "data.db"
     written = document(rankzero("backup", "copy.db", "--json"))
     assert written == {"path": str(tmp_path / "copy.db"), "size_bytes": 4096}
+    assert (tmp_path / "copy.db").stat().st_size == 4096 and not fake.backup.exists()
+    asked = len(fake.asked)
+    code, _, err = rankzero("backup", "copy.db")
+    assert code == 1 and "must be a new file" in err and len(fake.asked) == asked
 
 
 def test_doctor_finds_what_others_could_read(rankzero, tmp_path) -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -41,6 +42,8 @@ class FakeDashboard:
         self.checkpoints = [dict(CHECKPOINT)]
         self.metrics: dict[str, Any] = {"train/loss": [[1, 2.5, 1.0], [2, "NaN", 2.0]]}
         self.content = CONTENT
+        self.backup = Path("copy of the store")
+        """Where it writes one."""
         self.log = b"step 1\n\x1b[31mred\xff\n"
         self.refusal: tuple[int, dict[str, Any]] | None = None
         self.cut_after: int | None = None
@@ -104,7 +107,8 @@ class FakeDashboard:
             device = {"id": "cpu:0", "kind": "cpu", "name": "CPU slot", "run_id": run["id"], "attempt": 1}
             return {"name": "gpu-3", "draining": path.endswith("/drain"), "devices": [device]}, 200
         if path == "backup":
-            return {"path": self.bodies[-1]["path"], "size_bytes": 4096}, 200
+            self.backup.write_bytes(bytes(4096))
+            return {"path": str(self.backup), "size_bytes": 4096}, 200
         answers = {"runs": self.runs, "checkpoints": self.checkpoints, "metrics": self.metrics}
         return answers.get(path.rpartition("/")[2], run), 200
 

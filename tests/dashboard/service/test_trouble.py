@@ -108,7 +108,7 @@ def test_a_dashboard_starts_on_a_full_disk_and_serves_what_is_stored(small_disk:
         assert trouble_of(dashboard) == Trouble.FULL
         assert json.loads((small_disk / "killed/server.json").read_text())["url"] == dashboard.url
         assert dashboard.http.post(f"/api/runs/{run_id}/stop").status_code == 507
-        copy = small_disk / "copy.db"
+        copy = small_disk / "killed/copy.db"
         assert dashboard.http.post("/api/backup", json={"path": str(copy)}).status_code == 507
         assert not copy.exists()
         filler.unlink()
