@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dashboard.snapshots import walking
+from dashboard.snapshots.git_hosts import pinned
 from dashboard.snapshots.programs import GitTooLarge, GitTooSlow, Outcome, git, has_git
 from dashboard.snapshots.refusal import CodeRefused
 from domain.text.formats import size
@@ -38,8 +39,8 @@ def clone(url: str, ref: str | None, folder: Path, limits: GitLimits) -> Checkou
     """Fetch and check out a ref (default: the remote's HEAD) into `folder`. Raises CodeRefused."""
     if not has_git():
         raise CodeRefused("target", "git is not installed on the machine that clones; install it there.")
-    folder.mkdir(parents=True)
     commands = _CloneCommands(folder, url, limits)
+    folder.mkdir(parents=True)
     commands.local("init", "--quiet", "--template=")
     commit = commands.fetch(ref)
     commands.local("checkout", "--quiet", "--detach", commit)
@@ -51,6 +52,7 @@ class _CloneCommands:
 
     def __init__(self, folder: Path, url: str, limits: GitLimits) -> None:
         self._folder, self._url, self._limits = folder, url, limits
+        self._pinned = pinned(url) if not url.startswith("file:") else []
 
     def fetch(self, ref: str | None) -> str:
         """Fetch a ref and return its commit, from all branches and tags where the server does not serve commits.
@@ -82,14 +84,8 @@ class _CloneCommands:
         protocols = self._limits.protocols
         allowed = [option for name in protocols for option in ("-c", f"protocol.{name}.allow=always")]
         options = ["-c", "protocol.allow=never", *allowed, "-c", "http.followRedirects=false"]
-        options += [
-            "-c",
-            "fetch.recurseSubmodules=false",
-            "-c",
-            "transfer.fsckObjects=true",
-            "-c",
-            "gc.auto=0",
-        ]
+        options += ["-c", "fetch.recurseSubmodules=false", "-c", "transfer.fsckObjects=true"]
+        options += ["-c", "gc.auto=0", "-c", "transfer.bundleURI=false", *self._pinned]
         return self._run(
             lambda: git(
                 self._folder, "fetch", "--quiet", *arguments, options=options, protocols=":".join(protocols),

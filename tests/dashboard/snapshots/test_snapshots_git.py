@@ -8,6 +8,7 @@ import pytest
 
 from dashboard.snapshots.bringing import CodeRequest, PackedCode, check, pack_code
 from dashboard.snapshots.git_address import check_address, check_ref, is_git_address, repository_name
+from dashboard.snapshots.git_hosts import pinned
 from dashboard.snapshots.git_source import GitLimits
 from dashboard.snapshots.programs import Outcome
 from dashboard.snapshots.refusal import CodeRefused
@@ -65,6 +66,33 @@ def test_a_secret_in_an_address_is_refused_and_not_repeated(address: str) -> Non
     with pytest.raises(CodeRefused, match="must not hold") as refused:
         check_address(address)
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "169.254.169.254", "169.254.0.1", "2852039166", "0xA9FEA9FE", "0251.0376.0251.0376", "169.254.43518",
+        "[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[::169.254.169.254]", "[64:ff9b::a9fe:a9fe]",
+        "[2002:a9fe:a9fe::1]", "[fe80::1]", "[febf::1]", "[fd00:ec2::254]", "[fd00:0ec2:0::254]",
+        "100.100.100.200",
+    ],
+)  # fmt: skip
+def test_git_never_asks_where_a_machine_keeps_its_credentials(tmp_path: Path, host: str) -> None:
+    for address in (f"https://{host}/a/b.git", f"https://{host}:8443/a", f"ssh://git@{host}/a/b"):
+        with pytest.raises(CodeRefused, match="link-local") as refused:
+            brought(tmp_path, address, limits=GitLimits())
+        assert refused.value.field == "target"
+
+
+def test_a_name_that_resolves_there_is_refused_and_any_other_is_asked_where_it_was_checked() -> None:
+    for answer in (["10.0.0.1", "169.254.169.254"], ["fe80::1%eth0"]):
+        with pytest.raises(CodeRefused, match=r"metadata\.example is"):
+            pinned("https://metadata.example/a", lambda host, answer=answer: answer)
+    with pytest.raises(CodeRefused, match=r"metadata\.example is"):
+        pinned("git@metadata.example:a/b", lambda host: ["169.254.169.254"])
+    options = pinned("https://git.example:8443/a", lambda host: ["10.0.0.1", "fd00::1"])
+    assert options == ["-c", "http.curloptResolve=git.example:8443:10.0.0.1,[fd00::1]"]
+    assert pinned("ssh://git@alias/a", lambda host: []) == pinned("https://proxied/a", lambda host: []) == []
 
 
 @pytest.mark.parametrize("ref", ["main", "v1.0", "feature/x-1", "0123abc", "a" * 40, "release+1", "issue#3"])
