@@ -65,6 +65,7 @@ from dashboard.security import headers
 from dashboard.security.auth import Guard
 from dashboard.security.login import Login
 from dashboard.security.sessions import Sessions
+from dashboard.security.sign_ins import SignIns
 from dashboard.security.token_files import TokenUnusable
 from dashboard.service import service
 from dashboard.service.service import Service
@@ -290,7 +291,8 @@ async def _tick_forever(shared: Service, ticks: Sequence[Callable[[], None]]) ->
 
 def _protect(app: FastAPI, shared: Service) -> None:
     sessions = Sessions(shared.settings.data / "signed-out", shared.clock())
-    login = Login(shared.credentials, sessions, shared.clock)
+    sign_ins = SignIns(shared.credentials, shared.clock)
+    login = Login(shared.credentials, sessions, sign_ins, shared.clock)
     app.add_api_route("/login", login.show, methods=["GET", "HEAD"], include_in_schema=False)
     app.add_api_route("/login", login.sign_in, methods=["POST"], include_in_schema=False)
     app.add_api_route("/logout", login.sign_out, methods=["POST"], include_in_schema=False)
@@ -302,6 +304,7 @@ def _protect(app: FastAPI, shared: Service) -> None:
         credentials=shared.credentials,
         node_of_token=shared.registry.node_of_token,
         sessions=sessions,
+        sign_ins=sign_ins,
         judge_join=lambda token: join_tokens.judge(shared.store, token, shared.clock()),
         allowed_hosts=shared.settings.allowed_hosts,
         now=shared.clock,

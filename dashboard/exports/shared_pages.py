@@ -10,8 +10,8 @@ from typing import NamedTuple
 from sqlalchemy.exc import SQLAlchemyError
 
 from dashboard.exports.report import report, report_policy
-from dashboard.security.login import Failures
 from dashboard.security.plain_pages import PLAIN_POLICY, shared_link_page
+from dashboard.security.sign_ins import Failures
 from dashboard.service.service import Service
 from db.engine import StoreGone
 from db.queries.compared_runs import compared_runs

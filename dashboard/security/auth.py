@@ -16,9 +16,10 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dashboard.errors import error_body
-from dashboard.security.login import local_path, signed_in
+from dashboard.security.login import LATER, local_path, signed_in
 from dashboard.security.plain_pages import login_page
 from dashboard.security.sessions import Sessions
+from dashboard.security.sign_ins import SignIns, TooManyTries
 from dashboard.security.tensorboard_pass import METHODS, PREFIXES, Passes
 from dashboard.security.token_files import Credentials
 from db.records.node_tokens import TurnedAway
@@ -83,6 +84,7 @@ class Guard:
         node_of_token: Callable[[bytes], str | TurnedAway | None],
         judge_join: Callable[[bytes], Admitted | TurnedAway | None],
         sessions: Sessions,
+        sign_ins: SignIns,
         allowed_hosts: Collection[str] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -90,7 +92,7 @@ class Guard:
         self.credentials = credentials
         self.node_of_token = node_of_token
         self.judge_join = judge_join
-        self.sessions = sessions
+        self.sessions, self.sign_ins = sessions, sign_ins
         self.allowed_hosts = frozenset(h.lower().rstrip(".") for h in allowed_hosts)
         self.now = now
 
@@ -100,7 +102,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        verdict = self._judge(scope, headers)
+        verdict = await self._judge(scope, headers)
         if isinstance(verdict, Principal):
             scope.setdefault("state", {})["principal"] = verdict
             cookie = _cookie(headers, self.credentials.cookie_name)
@@ -111,7 +113,7 @@ class Guard:
         else:
             await _answer(verdict, scope, headers, receive, send)
 
-    def _judge(self, scope: Scope, headers: Headers) -> Principal | Refusal | Response:
+    async def _judge(self, scope: Scope, headers: Headers) -> Principal | Refusal | Response:
         if not is_host_allowed(headers.getlist("host"), self.allowed_hosts):
             return Refusal(
                 421,
@@ -120,7 +122,7 @@ class Guard:
             )
         if self._has_pass(scope):
             return PASS_HOLDER
-        exchange = self._exchange_token(scope)
+        exchange = await self._exchange_token(scope)
         if exchange is not None:
             return exchange
         principal = self._identify(headers)
@@ -138,7 +140,7 @@ class Guard:
             return False
         return Passes(self.credentials).admits(path, self.now())
 
-    def _exchange_token(self, scope: Scope) -> Response | Refusal | None:
+    async def _exchange_token(self, scope: Scope) -> Response | Refusal | None:
         """Exchange the `?token=` of the address printed at start for a cookie, and remove it from the address bar."""
         path = scope["path"]
         if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or path.startswith("/api/"):
@@ -146,7 +148,11 @@ class Guard:
         tokens = [value for key, value in _query(scope) if key == "token"]
         if not tokens:
             return None
-        if not self.credentials.is_user(tokens[0].encode(errors="replace")):
+        try:
+            is_right = await self.sign_ins.is_right(tokens[0].encode(errors="replace"), scope)
+        except TooManyTries:
+            return Refusal(429, LATER)
+        if not is_right:
             return UNKNOWN
         return signed_in(self.credentials, _address(scope), self.now(), secure=scope.get("scheme") == "https")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from urllib.parse import parse_qsl, urlsplit
 
@@ -11,20 +10,21 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboard.security.plain_pages import login_page
 from dashboard.security.sessions import Sessions
+from dashboard.security.sign_ins import LONGEST_DELAY_S, SignIns, TooManyTries
 from dashboard.security.token_files import COOKIE_LIFETIME_S, Credentials
 
-log = logging.getLogger("rankzero")
-LOG_EVERY_S = 60.0
+LATER = "Too many tries with a wrong token from your address: wait a minute, then try again."
+"""The answer to a try that is not judged."""
 
 
 class Login:
     """GET and POST /login, POST /logout."""
 
-    def __init__(self, credentials: Credentials, sessions: Sessions, now: Callable[[], float]) -> None:
-        self._credentials = credentials
-        self._sessions = sessions
+    def __init__(
+        self, credentials: Credentials, sessions: Sessions, sign_ins: SignIns, now: Callable[[], float]
+    ) -> None:
+        self._credentials, self._sessions, self._sign_ins = credentials, sessions, sign_ins
         self._now = now
-        self._failures = Failures()
 
     async def show(self, request: Request) -> Response:
         """The login form."""
@@ -37,9 +37,15 @@ class Login:
             return HTMLResponse(login_page("/"), 403)
         form = dict(parse_qsl((await request.body()).decode(errors="replace"), keep_blank_values=True))
         target = local_path(form.get("next", "/"))
-        if not self._credentials.is_user(form.get("token", "").strip().encode(errors="replace")):
-            self._failures.count(self._now())
-            return HTMLResponse(login_page(target, wrong=True), 401, headers={"Cache-Control": "no-store"})
+        token = form.get("token", "").strip().encode(errors="replace")
+        try:
+            is_right = await self._sign_ins.is_right(token, request.scope)
+        except TooManyTries:
+            headers = {"Cache-Control": "no-store", "Retry-After": f"{LONGEST_DELAY_S:.0f}"}
+            return HTMLResponse(login_page(target, LATER), 429, headers=headers)
+        if not is_right:
+            page = login_page(target, "Incorrect token.")
+            return HTMLResponse(page, 401, headers={"Cache-Control": "no-store"})
         return signed_in(self._credentials, target, self._now(), secure=request.url.scheme == "https")
 
     async def sign_out(self, request: Request) -> Response:
@@ -50,22 +56,6 @@ class Login:
         response = Response(status_code=204, headers={"Cache-Control": "no-store"})
         response.delete_cookie(name, httponly=True, samesite="lax", secure=request.url.scheme == "https")
         return response
-
-
-class Failures:
-    """Counts wrong tokens and logs them at most once a minute."""
-
-    def __init__(self, message: str = "%d sign-ins with a wrong token") -> None:
-        self._message = message
-        self._count = 0
-        self._logged_at = float("-inf")
-
-    def count(self, now: float) -> None:
-        """Count one wrong token."""
-        self._count += 1
-        if now - self._logged_at >= LOG_EVERY_S:
-            log.warning(self._message, self._count)
-            self._count, self._logged_at = 0, now
 
 
 def signed_in(credentials: Credentials, target: str, now: float, secure: bool) -> Response:

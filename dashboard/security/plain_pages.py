@@ -40,9 +40,9 @@ def plain_page(title: str, content: str) -> str:
 <body><main>{content}</main></body></html>"""
 
 
-def login_page(next_path: str, wrong: bool = False, signed_out: bool = False) -> str:
+def login_page(next_path: str, problem: str = "", signed_out: bool = False) -> str:
     """The form for the token."""
-    note = '<p role="alert">Incorrect token.</p>' if wrong else ""
+    note = f'<p role="alert">{escape(problem)}</p>' if problem else ""
     if signed_out:
         note = '<p role="status">You are signed out, and so is every other tab of this browser.</p>'
     return plain_page(
