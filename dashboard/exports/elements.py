@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from xml.etree import ElementTree
 
 Element = ElementTree.Element
@@ -29,6 +29,17 @@ def table(head: Sequence[Child], rows: Sequence[Sequence[Child]]) -> Element:
 def written(root: Element) -> str:
     """Return the tree as an HTML document."""
     return f"<!DOCTYPE html>\n{ElementTree.tostring(root, encoding='unicode', method='html')}\n"
+
+
+def change_texts(root: Element, change: Callable[[str], str]) -> None:
+    """Replace each text of the tree that people read; styles stay as they are."""
+    for part in root.iter():
+        if part.text and part.tag != "style":
+            part.text = change(part.text)
+        part.tail = change(part.tail) if part.tail else None
+        for name in ("aria-label", "title"):
+            if name in part.attrib:
+                part.set(name, change(part.attrib[name]))
 
 
 def _append(parent: Element, child: Child) -> None:

@@ -9,7 +9,7 @@ from dashboard.compare import runs as comparing
 from dashboard.errors import Rejection
 from dashboard.exports import report_tables as tables
 from dashboard.exports.chart import ChartLine, chart
-from dashboard.exports.elements import Element, element, written
+from dashboard.exports.elements import Element, change_texts, element, written
 from dashboard.exports.report_style import policy, style_sheet
 from dashboard.service.service import Service
 from dashboard.snapshots.differences import FileChange
@@ -18,6 +18,7 @@ from db.metrics.many_curves import StepRange
 from db.metrics.series_names import main_loss
 from domain.messages import SCRIPT_KINDS
 from domain.text.formats import clock_time, plural
+from domain.text.paths import without_folders
 from domain.views import RunView
 
 MOST_RUNS = 50
@@ -28,7 +29,7 @@ MOST_DIFF_CHARACTERS = 200_000
 
 
 def report(service: Service, run_ids: Sequence[str], shared_until: float | None = None) -> bytes:
-    """Return the report as HTML; of a link that is valid until a time, it holds no code.
+    """Return the report as HTML; of a link that is valid until a time, it holds neither code nor folders.
 
     Raises NoSuchRun, Rejection for too many runs."""
     if len(run_ids) > MOST_RUNS:
@@ -48,7 +49,18 @@ def report(service: Service, run_ids: Sequence[str], shared_until: float | None 
     )
     content = _content(service, runs, with_code=shared_until is None)
     body = element("body", element("h1", title), *content, _footer(service, shared_until))
-    return written(element("html", head, body, lang="en")).encode(errors="replace")
+    page = element("html", head, body, lang="en")
+    if shared_until is not None:
+        known = [path for run in runs for path in _paths(run)]
+        change_texts(page, lambda text: without_folders(text, known))
+    return written(page).encode(errors="replace")
+
+
+def _paths(run: RunView) -> Iterator[str]:
+    """Yield the paths in a run's settings: a stranger is told nothing of the folders of the machine."""
+    spec = run.spec
+    yield from filter(None, (spec.target, spec.workdir, spec.python))
+    yield from spec.links.values()
 
 
 def report_policy(run_ids: Sequence[str]) -> str:

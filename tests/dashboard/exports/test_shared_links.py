@@ -69,6 +69,28 @@ def test_a_stranger_sees_the_runs_as_they_are_now(dashboard: Running, runs: list
         assert dashboard.anonymous().head(str(answer.url)).text == ""
 
 
+def test_a_stranger_sees_no_folder_of_the_server(dashboard: Running, node: FakeNode, tmp_path: Path) -> None:
+    folder = tmp_path / "my code"
+    folder.mkdir()
+    script = folder / "train.py"
+    script.write_text(CODE)
+    ids = [
+        dashboard.launch(
+            target=str(script), python=python, workdir=str(folder), args=["--data", "/mnt/sets/imagenet"]
+        )
+        for python in ("/opt/my env/bin/python3.12", "/opt/other/bin/python3.13")
+    ]
+    error = {"rank": 0, "traceback": f'  File "{script}", line 3, in main\n', "file": str(script)}
+    for part in parts(node):
+        message = f"{script} raised OSError: [Errno 13] Permission denied: '/mnt/sets/imagenet/train'"
+        node.report(part, "failed", reason="script error", message=message, error=error)
+    for shown in (ids[:1], ids):
+        text = visit(dashboard, made(dashboard, *shown)).text
+        assert not [path for path in (str(tmp_path), "my code/", "/mnt", "/opt", "my env") if path in text]
+        assert "…/train.py" in text and "…/python3.12" in text
+    assert str(script) in dashboard.http.get(f"/api/runs/{ids[0]}").text
+
+
 def test_a_later_visit_shows_later_figures(
     dashboard: Running, runs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

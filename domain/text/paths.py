@@ -1,0 +1,34 @@
+"""Texts without the folders of a machine: of an absolute path only its last name stays. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_NAME = r"""[^\s/"'`<>|,;:()\[\]{}=]+"""
+_PATH = re.compile(
+    r"""(?P<quote>["'`])~?/(?P<quoted>[^"'`\n]+)(?P=quote)"""
+    rf"""|(?:\bfile://|(?<![\w/.~-]))~?(?:/{_NAME}){{2,}}/?"""
+)
+
+
+def without_folders(text: str, known: Iterable[str] = ()) -> str:
+    """Return the text with `…/train.py` for `/home/me/train.py`; `known` paths may have blanks in them.
+
+    Addresses such as https://host/path and relative paths stay."""
+    for path in sorted({path for path in known if path.startswith(("/", "~"))}, key=len, reverse=True):
+        folder = path.rstrip("/").rpartition("/")[0]
+        for prefix in (path.rstrip("/"), folder):
+            if prefix.count("/") > 1 or " " in prefix:
+                text = text.replace(prefix + "/", "…/")
+        text = text.replace(path, f"…/{_last(path)}") if path.count("/") > 1 else text
+    return _PATH.sub(_shortened, text)
+
+
+def _shortened(match: re.Match[str]) -> str:
+    quote = match["quote"] or ""
+    return f"{quote}…/{_last(match['quoted'] or match[0])}{quote}"
+
+
+def _last(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
