@@ -12,8 +12,9 @@ from typing import Any
 
 from domain.messages import CheckpointFetch, Reason, TaskReport
 from domain.spec import Assignment
+from domain.text.json_values import parse_json
 from worker.attempt import supervision
-from worker.attempt.ending import SHUTDOWN_MESSAGE, Shutdown, end_of
+from worker.attempt.ending import SHUTDOWN_MESSAGE, Shutdown, bare_end, end_of
 from worker.attempt.orphans import Orphans
 from worker.attempt.reports import report_of_life, send_report
 from worker.attempt.slurm_job import at_time_limit
@@ -146,7 +147,7 @@ class LocalAttempt:
             status = path.stat()
             if (status.st_ino, status.st_mtime_ns) == self._state_key:
                 return
-            self._state = json.loads(path.read_text())
+            self._state = parse_json(path.read_text())
             self._state_key = (status.st_ino, status.st_mtime_ns)
         except (OSError, ValueError):
             if supervision.UNWRITTEN in self._state:
@@ -360,10 +361,7 @@ class LocalAttempt:
     def _report_end(self) -> None:
         end = self._end
         if end is None:
-            launch = read_object(self.folder / LAUNCH_FILE)
-            node = self._node.name
-            end = end_of(self.folder, self._state, launch, node, self.task.node_rank, bool(self._shutdown))
-            end = with_hang_reason(end, self.folder)
+            end = self._explained_end()
         if self.is_superseded:
             with suppress(AttemptSuperseded):  # a server that considers this node lost waits for the proof
                 send_report(self._client, self.task, end)
@@ -377,6 +375,16 @@ class LocalAttempt:
         send_report(self._client, self.task, end)
         self._record_reported(end.state)
         log.info("attempt %s is %s%s", self.label, end.state, f": {end.message}" if end.message else "")
+
+    def _explained_end(self) -> TaskReport:
+        """Return the end with its reason; only its bare state where its files confuse us, for it must be reported."""
+        launch, node = read_object(self.folder / LAUNCH_FILE), self._node.name
+        try:
+            end = end_of(self.folder, self._state, launch, node, self.task.node_rank, bool(self._shutdown))
+            return with_hang_reason(end, self.folder)
+        except Exception as error:
+            log.exception("attempt %s: its end cannot be explained", self.label)
+            return bare_end(self._state, error)
 
     def _handle_superseded(self, message: str) -> None:
         """End an attempt that a newer one has replaced; its last logs and points are uploaded while accepted."""

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-from domain.messages import TaskReport
+from domain.messages import Reason, TaskReport
 from domain.spec import RunSpec
 from worker.diagnosis.causes.files import Workplace
 from worker.diagnosis.diagnose import EndFacts, explain_end
@@ -54,6 +54,21 @@ def end_of(
         message=message,
         next_step=verdict.next_step,
         error=verdict.error,
+    )
+
+
+def bare_end(state: dict[str, Any], error: Exception) -> TaskReport:
+    """The terminal report without a reason: `error` was raised when the attempt's files were searched for one."""
+    exit_code, is_stopped = state["exit_code"], state["stop_requested_at"] is not None
+    if exit_code == 0:
+        return TaskReport(state="stopped" if is_stopped else "succeeded", pid=state["pid"], exit_code=0)
+    return TaskReport(
+        state="stopped" if is_stopped else "failed",
+        pid=state["pid"],
+        exit_code=exit_code,
+        reason=None if is_stopped else Reason.EXIT_CODE,
+        message=f"Exit code {exit_code}. Why could not be told from its logs ({type(error).__name__}: {error}).",
+        next_step="Read the end of each rank's log, and report this sentence with the worker's log.",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from domain.messages import Finding, PointBatch
 from domain.spec import Assignment, RunSpec
+from domain.text.json_values import parse_json
 from worker.checkpoints.findings import incomplete_findings
 from worker.checkpoints.upload import CheckpointUploader
 from worker.checkpoints.watching import CheckpointWatch
@@ -32,12 +32,14 @@ from worker.streams.omissions import Omissions
 from worker.streams.point_uploader import STEP_BATCHES, PointStream, PointUploader
 from worker.streams.points import EventFiles
 from worker.streams.printed_source import PrintedLogs
+from worker.streams.unreadable import Unreadable
 
 log = logging.getLogger(__name__)
 UNWATCHED_EVERY_S = 5.0
 POINTS_WATCHED_EVERY_S = 0.05
 MIRROR_WATCHED_EVERY_S = PRINTED_WATCHED_EVERY_S = 0.25
 PROBE_WATCHED_EVERY_S = 1.0
+MIRROR = "copies of files"
 SHARED_NAMES_FILE = "worker/loggers.json"
 REFUSED = "not copied"
 REFUSED_MEANS = "The server, or a proxy in front of it, refuses the file. It stays on its node."
@@ -56,12 +58,13 @@ class AttemptUploader:
             folder, roots, self._bytes_of, self._append, ignore=ignore, step_bytes=MIRROR_STEP_BYTES,
             most=client.body_limit.most,
         )  # fmt: skip
-        self._omissions = Omissions(folder)
+        self._omissions, self._unreadable = Omissions(folder), Unreadable()
         self._points, self._printed, self._probe, self._hardware = self._point_streams(folder)
         self._names = SharedNames(folder / SHARED_NAMES_FILE, lambda: bool(self._mirror.event_files()))
         self._logger_stores = LoggerStores(folder, roots, self._points_offset_of, self._names)
         self._stores = PointStream(
-            self._logger_stores.sources, PointUploader(self._store_points, self._omissions)
+            self._logger_stores.sources,
+            PointUploader(self._store_points, self._omissions, self._unreadable),
         )
         self.reporter = FindingsReporter(folder, spec, client, task, label, self._omissions)
         self._profiles = ProfileReporter(folder, client, task, label)
@@ -96,12 +99,16 @@ class AttemptUploader:
         return in_turn(
             lambda: self._upload_watched_points(now, watched),
             lambda: self._upload_streams(now, watched),
+            # It compares with the names of others.
             lambda: self._stores_schedule.take(
-                now, watched, self._stores.drain
-            ),  # compares with the names of others
-            lambda: at_once(lambda: self.reporter.step(now)),
-            lambda: at_once(self._profiles.step),
+                now, watched, lambda: self._guarded("loggers", self._stores.drain)
+            ),
+            lambda: self._guarded("findings", lambda: at_once(lambda: self.reporter.step(now))),
+            lambda: self._guarded("profiles", lambda: at_once(self._profiles.step)),
         )
+
+    def _guarded(self, name: str, step: Callable[[], Sending[bool]]) -> Sending[bool]:
+        return self._unreadable.guarded(name, step)
 
     def _upload_watched_points(self, now: float, watched: bool) -> Sending[bool]:
         """Upload points ahead of all else while somebody looks at them."""
@@ -111,9 +118,9 @@ class AttemptUploader:
         """Upload all streams in step, so that what they have makes one request."""
         due: tuple[tuple[_Schedule, Callable[[], Sending[bool]]], ...] = (
             (self._mirror_schedule, lambda: self._mirror_step(now)),
-            (self._printed_schedule, self._printed.drain),
-            (self._probe_schedule, self._probe.drain),
-            (self._hardware_schedule, self._hardware.drain),
+            (self._printed_schedule, lambda: self._guarded("printed lines", self._printed.drain)),
+            (self._probe_schedule, lambda: self._guarded("probe's records", self._probe.drain)),
+            (self._hardware_schedule, lambda: self._guarded("hardware samples", self._hardware.drain)),
         )
         streams = (schedule.take(now, watched, step) for schedule, step in due)
         points = [] if watched else [self._upload_points(now, watched)]
@@ -121,8 +128,10 @@ class AttemptUploader:
 
     def upload_remaining(self) -> Sending[bool]:
         """Upload everything after the end, due or not; True if more is waiting."""
-        more = yield from in_turn(self._remaining_streams, lambda: at_once(self._profiles.step))
-        if not more and not self._has_final_findings:
+        more = yield from in_turn(
+            self._remaining_streams, lambda: self._guarded("profiles", lambda: at_once(self._profiles.step))
+        )
+        if not (more or self._unreadable.may_recover or self._has_final_findings):
             all_taken = self.checkpoints.all_taken
             self.reporter.finish(incomplete_findings(self.checkpoints.unfinished()) if all_taken else [])
             self._has_final_findings = all_taken
@@ -133,20 +142,24 @@ class AttemptUploader:
         points."""
         streams = (
             self._mirror_step(float("inf"), 0),
-            self._finish_points(),
-            self._printed.drain(final=True),
-            self._probe.drain(final=True),
-            self._hardware.drain(final=True),
+            self._guarded("event files", self._finish_points),
+            self._guarded("printed lines", lambda: self._printed.drain(final=True)),
+            self._guarded("probe's records", lambda: self._probe.drain(final=True)),
+            self._guarded("hardware samples", lambda: self._hardware.drain(final=True)),
         )
         return any((yield from together(streams)))
 
     @property
     def is_complete(self) -> bool:
         """Whether the server has everything; valid after the end, once `upload_remaining` has nothing left."""
-        return self._has_final_findings and self.checkpoints.is_done and self._mirror.pending_bytes() == 0
+        is_mirrored = self._unreadable.has_failed(MIRROR) or self._mirror.pending_bytes() == 0
+        return self._has_final_findings and self.checkpoints.is_done and is_mirrored
 
     def _mirror_step(self, now: float, enough_bytes: int = MIRROR_STEP_BYTES - 1) -> Sending[bool]:
-        return (yield from self._mirror.step(now)) > enough_bytes
+        def step() -> Sending[bool]:
+            return (yield from self._mirror.step(now)) > enough_bytes
+
+        return self._guarded(MIRROR, step)
 
     def _finish_points(self) -> Sending[bool]:
         """Then compare loggers' files with all that others have got, and wait for nothing; True if more is waiting."""
@@ -157,8 +170,9 @@ class AttemptUploader:
 
     def _point_streams(self, folder: Path) -> tuple[PointStream, PointStream, PointStream, PointStream]:
         """Points of event files and other loggers, of printed lines, of the probe and of the hardware."""
-        uploader, state = PointUploader(self._store_points, self._omissions), folder / "worker"
-        logged = PointUploader(self._store_logged, self._omissions)
+        uploader = PointUploader(self._store_points, self._omissions, self._unreadable)
+        logged = PointUploader(self._store_logged, self._omissions, self._unreadable)
+        state = folder / "worker"
         events = EventFiles(
             self._mirror.event_files, self._points_offset_of, state / "main-writer", self._omissions
         )
@@ -175,15 +189,22 @@ class AttemptUploader:
 
     def _refusal_findings(self) -> list[Finding]:
         refusals = [*self._mirror.refusals(), *self.checkpoints.refusals]
-        return [
+        refused = [
             Finding(kind=REFUSED, evidence=text, meaning=REFUSED_MEANS, mend=REFUSED_FIX) for text in refusals
         ]
+        return refused + self._unreadable.findings()
 
     def _upload_points(self, now: float, watched: bool) -> Sending[bool]:
         if not self._points_schedule.is_due(now, watched):
             return False
-        sent = yield from self._points.step()
-        more = sent == STEP_BATCHES
+        sent = 0
+
+        def step() -> Sending[bool]:
+            nonlocal sent
+            sent = yield from self._points.step()
+            return sent == STEP_BATCHES
+
+        more = yield from self._guarded("event files", step)
         if not more and (sent or not watched):  # while watched, a point after a pause is sent at once
             self._points_schedule.last_at = now
         return more
@@ -237,7 +258,7 @@ def _is_mapped_by(label: str, node_rank: int) -> Callable[[Path], bool]:
 
 def _existing(path: Path) -> Listing:
     try:
-        existing: Listing = json.loads(path.read_text())
+        existing: Listing = parse_json(path.read_text())
     except (OSError, ValueError):
         return {}
     return existing

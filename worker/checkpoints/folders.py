@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from domain.text.json_values import parse_json
 from worker.checkpoints.formats import Completeness, completeness, what_is_missing
 from worker.node.run_files import (
     MAX_DEPTH,
@@ -277,16 +278,16 @@ _LAST = {
 
 def _has_all_shards(folder: Folder, index: str) -> bool:
     try:
-        names = set(json.loads((folder.path / index).read_bytes())["weight_map"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        names = set(parse_json((folder.path / index).read_bytes())["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
     below = index.rpartition("/")[0]
     return all(f"{below}/{name}".lstrip("/") in folder.members for name in names)
 
 
 def _is_json(path: Path) -> bool:
-    with suppress(OSError, ValueError, RecursionError):
-        return isinstance(json.loads(path.read_bytes()), dict)
+    with suppress(OSError, ValueError):
+        return isinstance(parse_json(path.read_bytes()), dict)
     return False
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import pickletools
 import re
@@ -13,6 +12,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO
 
+from domain.text.json_values import parse_json
 from worker.checkpoints.names import PickleNames, skip_legacy_header
 
 
@@ -158,8 +158,8 @@ def _safetensors_bytes(head: bytes, file: BinaryIO, size: int) -> int | None:
         return None
     file.seek(8)
     try:
-        header = json.loads(file.read(header_bytes))
+        header = parse_json(file.read(header_bytes))
         ends = [tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"]
         return int(8 + header_bytes + max(ends, default=0))
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError):
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import pickletools
 import time
 from collections.abc import Iterable, Iterator
@@ -12,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from domain.text.json_values import parse_json
 from worker.launch.unpack import BadArchive, members
 from worker.node.run_files import is_checkpoint_name
 
@@ -68,10 +68,10 @@ def _heads(file: BinaryIO) -> Iterator[io.BytesIO]:
 
 
 def _names_by_dictionary(head: io.BytesIO, give_up_at: float) -> Iterable[list[str]]:
-    """The names of the tensors of each dictionary. Raises ValueError, RecursionError on damage."""
+    """The names of the tensors of each dictionary. Raises ValueError on damage, RecursionError."""
     first = head.getvalue()[:30]
     if first[8:9] == b"{":
-        header = json.loads(head.getvalue()[8 : 8 + int.from_bytes(first[:8], "little")])
+        header = parse_json(head.getvalue()[8 : 8 + int.from_bytes(first[:8], "little")])
         return [[name for name in header if name != "__metadata__"]]
     if first.startswith(b"PK\x03\x04"):
         head.seek(30 + int.from_bytes(first[26:28], "little") + int.from_bytes(first[28:30], "little"))

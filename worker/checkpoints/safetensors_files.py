@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from domain.text.json_values import parse_json
 from worker.checkpoints.converted_copy import CannotConvert, Conversion
 from worker.checkpoints.copies import copy_bytes
 from worker.checkpoints.names import prefix_in
@@ -27,8 +28,8 @@ def header_of(source: Path) -> dict[str, Any] | None:
     if len(text) != _header_bytes(head):
         raise ValueError("its header is too long, or cut short")
     try:
-        header: dict[str, Any] = json.loads(text)
-    except (ValueError, RecursionError):
+        header: dict[str, Any] = parse_json(text)
+    except ValueError:
         raise ValueError("its header is not JSON") from None
     return header
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from domain.text.formats import size
+from domain.text.json_values import parse_json
 from worker.checkpoints.copies import WRONG_CHECKSUM, copy_file, copy_folder, has_right_checksums
 from worker.checkpoints.findings import Unfinished
 from worker.checkpoints.folders import Folder, find_checkpoints, may_grow_into_folder
@@ -112,6 +113,8 @@ class CheckpointWatch:
         self._is_mapped = is_mapped
         self._differing: dict[str, FileKey] = {}
         """Keys of checkpoints whose copy did not match their own checksums."""
+        self._unreadable: dict[str, FileKey] = {}
+        """Keys of checkpoints that could not be examined."""
         self._ignored: dict[str, FileKey] = {path: FileKey(*key) for path, key in (ignore or {}).items()}
         self.notice: str | None = None
         """One sentence while a checkpoint cannot be copied."""
@@ -131,7 +134,7 @@ class CheckpointWatch:
         began = time.monotonic()
         self.notice = None
         candidates = list(self._candidates())
-        copies = [copy for candidate in candidates if (copy := self._take(candidate, now, final))]
+        copies = [copy for candidate in candidates if (copy := self._taken_of(candidate, now, final))]
         self._looks = {one.name: look for one in candidates if (look := self._looks.get(one.name))}
         # A huge working directory is scanned less often: at most a twentieth of the time.
         self._scan_at = now + max(SCAN_EVERY_S, 20 * (time.monotonic() - began)) if not copies else now
@@ -160,7 +163,10 @@ class CheckpointWatch:
         return sorted(filter(None, unfinished), key=lambda checkpoint: checkpoint.name)
 
     def _unfinished(self, candidate: _Candidate) -> Unfinished | None:
-        name, size_bytes, completeness = candidate.name, candidate.key.size_bytes, candidate.completeness()
+        name, size_bytes = candidate.name, candidate.key.size_bytes
+        if self._unreadable.get(name) == candidate.key:
+            return Unfinished(name, size_bytes, "it could not be examined", name in self._taken)
+        completeness = candidate.completeness()
         if completeness is Completeness.FOREIGN:
             return None
         has_earlier = name in self._taken
@@ -194,6 +200,16 @@ class CheckpointWatch:
         if key is None or self._ignored.get(entry.path) == key:
             return None
         return _Candidate(path, name, key)
+
+    def _taken_of(self, candidate: _Candidate, now: float, final: bool) -> CheckpointCopy | None:
+        """Take one; whatever a file contains, it holds up no other."""
+        try:
+            return self._take(candidate, now, final)
+        except Exception as error:
+            if candidate.name not in self._unreadable:
+                log.warning("checkpoint %s cannot be examined: %r", candidate.name, error, exc_info=error)
+            self._unreadable[candidate.name] = candidate.key
+            return None
 
     def _take(self, candidate: _Candidate, now: float, final: bool) -> CheckpointCopy | None:
         if not final and not self._has_settled(candidate, now):
@@ -294,7 +310,7 @@ class CheckpointWatch:
 
     def _read_notes(self) -> tuple[dict[str, FileKey], list[CheckpointCopy]]:
         try:
-            notes = json.loads(self._notes.read_text())
+            notes = parse_json(self._notes.read_text())
             keys = {name: FileKey(*key) for name, key in notes["taken"].items()}
             copies = [
                 CheckpointCopy(

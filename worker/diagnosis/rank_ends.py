@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import time
@@ -12,6 +11,7 @@ from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
+from domain.text.json_values import parse_json
 from worker.diagnosis.causes.collectives import Timeout, find_timeout, lost_peer
 from worker.diagnosis.causes.exits import as_traceback, signal_name
 from worker.diagnosis.causes.pytorch import NCCL
@@ -165,7 +165,7 @@ def _end(rank: int, exit_code: int | None, at: float | None, err: str, out: str)
 def _read_error_file(error_file: str | None) -> tuple[str, float | None] | None:
     """Return (traceback, time) from the error file that `@record` wrote for the root cause."""
     try:
-        message: Any = json.loads(error_file or "")["message"]
+        message: Any = parse_json(error_file or "")["message"]
         if isinstance(message, str):
             return message, None
         extra = message.get("extraInfo") or {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 import psutil
 
+from domain.text.json_values import parse_json
 from worker.hardware.readings import Counters, Readings
 from worker.node import processes
 
@@ -82,7 +82,7 @@ def _last_line(path: Path) -> Iterator[dict[str, Any]]:
     with suppress(OSError, ValueError), path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - TAIL_BYTES))
         complete = file.read().rpartition(b"\n")[0]
-        line = json.loads(complete.rpartition(b"\n")[2])
+        line = parse_json(complete.rpartition(b"\n")[2])
         if isinstance(line, dict) and isinstance(line.get("step", 0), int):
             yield line
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import selectors
@@ -17,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from domain.text.json_values import parse_json
 from worker.launch import interpreter_question
 
 LIMIT_S = 30.0
@@ -236,7 +236,7 @@ def _output(process: subprocess.Popen[bytes], limit_s: float) -> bytes | None:
 
 def _parse(path: str, output: bytes) -> dict[str, Any]:
     try:
-        answer = json.loads(output.partition(MARK)[2].splitlines()[0])
+        answer = parse_json(output.partition(MARK)[2].splitlines()[0])
     except (ValueError, IndexError) as error:
         raise Unusable(f"The interpreter {path} gave no valid answer") from error
     if not isinstance(answer, dict):

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from domain.messages import Point, PointBatch
+from domain.text.json_values import storable
 from worker.loggers.observed import ObservedRuns
 from worker.loggers.shared_names import SharedNames
 from worker.loggers.wandb_run import FoundPoint
@@ -121,7 +122,7 @@ class StoreSource:
                 break
             end = record.end
             for name, point in named:
-                series.setdefault(name, []).append((point.step, point.value, point.wall))
+                series.setdefault(storable(name), []).append((point.step, point.value, point.wall))
         if end == self._offset:
             return None
         start, self._offset = self._offset, end

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from domain.text.json_values import NestedTooDeeply, parse_json
 from worker.loggers.store_source import Logged
 from worker.loggers.wandb_run import FoundPoint
 
@@ -118,11 +118,13 @@ def points(entry: Entry, wall: float) -> Iterator[FoundPoint]:
 
 
 def _parsed(file: Path, written_at: float, size: int) -> WrittenState | None:
-    """Read a file; None if it is no state, or not whole."""
+    """Read a file; None if it is no state, or not whole. Raises ValueError for one that will never be readable."""
     if size > MOST_BYTES:
-        return None
+        raise ValueError(f"{file.name} has {size:,} bytes, at most {MOST_BYTES:,} are read")
     try:
-        document = json.loads(file.read_bytes())
+        document = parse_json(file.read_bytes())
+    except NestedTooDeeply:
+        raise
     except ValueError:
         return None
     history = document.get("log_history") if isinstance(document, dict) else None

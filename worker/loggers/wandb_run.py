@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
+
+from domain.text.json_values import parse_json
 
 NO_END = "W&B's file has no end: the script was killed, or it still runs."
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
@@ -62,7 +64,7 @@ def _update(values: dict[str, Any], items: Any) -> None:
         name = _name(item)
         if not name.startswith("_"):
             with suppress(ValueError):
-                values[name] = json.loads(item.value_json)
+                values[name] = parse_json(item.value_json)
 
 
 class FoundPoint(NamedTuple):
@@ -89,7 +91,8 @@ class WandbRows:
         if record.HasField("history"):
             row = _row(record.history)
             self._wall = row.pop("_timestamp", self._wall)
-            step = int(row.pop("_step", record.history.step.num))
+            own = row.pop("_step", math.nan)
+            step = int(own) if math.isfinite(own) else record.history.step.num
             for name, x in self._axes.steps(row, step).items():
                 yield FoundPoint(name, x, row[name], self._wall)
 
@@ -108,10 +111,11 @@ def _number(item: Any) -> float | None:
         if item.HasField(field):
             return float(getattr(item, field))
     try:
-        value = json.loads(item.value_json)
+        value = parse_json(item.value_json)
     except ValueError:
         return None
-    return float(value) if isinstance(value, int | float) or value in NOT_FINITE else None
+    is_number = isinstance(value, int | float) or (isinstance(value, str) and value in NOT_FINITE)
+    return float(value) if is_number else None
 
 
 class _Axes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from domain.collective_records import RankCollectives
+from domain.text.json_values import parse_json
 from worker.monitor.collective_parsing import fail_last, parse_calls
 from worker.monitor.hangs import PythonFrame, RankStatus, users_frame
 from worker.monitor.probe_reader import parse_stack
@@ -104,14 +104,14 @@ def _read_limited(connection: HTTPConnection) -> dict[str, Any] | None:
         body += part
         if len(body) > MAX_BYTES or time.monotonic() > deadline:
             return None
-    dump = json.loads(body) if response.status == 200 else None
+    dump = parse_json(body) if response.status == 200 else None
     return dump if isinstance(dump, dict) else None
 
 
 def _left_dump(folder: Path, pid: int) -> dict[str, Any] | None:
     """Return the dump that the rank wrote at its exit, with `failure` and `stack`."""
     with suppress(OSError, ValueError):
-        left = json.loads((folder / f"{pid}.collectives").read_bytes())
+        left = parse_json((folder / f"{pid}.collectives").read_bytes())
         if isinstance(left, dict):
             return {**left["record"], "failure": left["failure"], "stack": left["stack"]}
     return None

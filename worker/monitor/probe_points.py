@@ -11,7 +11,7 @@ from domain.performance.phases import BESIDES, PHASES, TAG
 from domain.performance.reduction import FIGURES as REDUCTION
 from domain.performance.reduction import TAG as REDUCTION_TAG
 from worker.monitor.probe_reader import FOLDER, record_files
-from worker.streams.json_lines import JsonLines, JsonPoints, Record
+from worker.streams.json_lines import JsonLines, JsonPoints, Record, is_step
 from worker.streams.point_uploader import OffsetOf
 
 PER_RANK = ("step_time_s", "data_wait_s")
@@ -40,7 +40,7 @@ def points_of(record: Record) -> Iterator[tuple[str, int, float]]:
     """Yield (tag, step, value) of one record. Rank 0's rates stand for all ranks, so that points depend on one file
     only."""
     rank, step = record.get("rank"), record.get("step", "")
-    if not _is_step(step):
+    if not is_step(step):
         return
     for name in PER_RANK:
         if isinstance(record.get(name), float | int):
@@ -60,7 +60,7 @@ def points_of(record: Record) -> Iterator[tuple[str, int, float]]:
 
 def _phases_of(phases: Any, rank: Any) -> Iterator[tuple[str, int, float]]:
     """Yield the total of each phase up to the last step that it counts."""
-    if isinstance(phases, dict) and _is_step(step := phases.get("step", "")):
+    if isinstance(phases, dict) and is_step(step := phases.get("step", "")):
         for name in (*PHASES, *BESIDES):
             if isinstance(phases.get(name), float | int):
                 yield TAG.format(rank=rank, name=name), step, float(phases[name])
@@ -76,7 +76,7 @@ def _parameters_of(events: Any) -> Iterator[tuple[str, int, float]]:
 def _reduction_of(events: Any) -> Iterator[tuple[str, int, float]]:
     """Yield the figures of the first wrapped model's gradient reduction; rank 0 speaks for all."""
     for event in events:
-        if event.get("kind") == "reduction" and event.get("model") == 0 and _is_step(event.get("step", "")):
+        if event.get("kind") == "reduction" and event.get("model") == 0 and is_step(event.get("step", "")):
             sizes = event["buckets_bytes"]
             figures = event | {
                 "buckets": len(sizes),
@@ -86,7 +86,3 @@ def _reduction_of(events: Any) -> Iterator[tuple[str, int, float]]:
             for name in REDUCTION:
                 if name in figures:
                     yield REDUCTION_TAG + name, event["step"], float(figures[name])
-
-
-def _is_step(step: Any) -> bool:
-    return isinstance(step, int) and step.bit_length() <= 63

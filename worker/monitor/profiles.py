@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from domain.profile_records import ProfileRequest, RankProfile
+from domain.text.json_values import parse_json
 from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
 from worker.node.run_files import PROFILES
 from worker.node.state_files import read_object, write_whole
@@ -110,7 +111,7 @@ def _with_summary(outcome: RankProfile, trace: Path, exit_code: int) -> RankProf
     """Return the outcome with the fields that the trace's summary gives, or why it gives none."""
     path = trace.with_name(f"{trace.name}.summary")
     try:
-        summary = json.loads(path.read_bytes())
+        summary = parse_json(path.read_bytes())
         os.unlink(path)  # noqa: PTH108
         return RankProfile(**(outcome.model_dump() | summary))
     except (OSError, TypeError, ValueError):

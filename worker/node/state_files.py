@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 from domain.messages import TERMINAL_STATES, TaskReport
+from domain.text.json_values import parse_json
 
 REPORTED_FILE = "worker/reported.json"
 """Holds the last state that the server acknowledged."""
@@ -36,7 +36,7 @@ def write_whole(path: Path, text: str) -> None:
 def read_object(path: Path) -> dict[str, Any]:
     """Read a JSON object; empty if the file is missing or unreadable."""
     try:
-        document = json.loads(path.read_text())
+        document = parse_json(path.read_text())
     except (OSError, ValueError):
         return {}
     return document if isinstance(document, dict) else {}

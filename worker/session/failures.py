@@ -64,6 +64,10 @@ class OffsetMismatch(Exception):
         self.have = have
 
 
+OF_THE_SERVER = (ServerAway, AttemptSuperseded, RequestRefused, OffsetMismatch)
+"""All that a request raises: none of it says anything of the file whose data is sent."""
+
+
 def raise_for(
     response: httpx.Response, conflict_error: type[Exception], invalid_error: type[Exception]
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from domain.messages import Point, PointBatch, PointKind
+from domain.text.json_values import parse_json, storable
 
 READ_BYTES = 1024 * 1024
 """A longer line is none of ours and is skipped."""
@@ -49,7 +49,7 @@ class JsonLines:
         for raw in data[: data.rfind(b"\n") + 1].splitlines(keepends=True):
             self.offset += len(raw)
             with suppress(ValueError):
-                record = json.loads(raw)
+                record = parse_json(raw)
                 if isinstance(record, dict):
                     yield self.offset, record
 
@@ -73,10 +73,9 @@ class JsonPoints:
         """Read the next complete lines, about `max_bytes`; None if there are none."""
         start, series = self._lines.offset, dict[str, list[Point]]()
         for offset, record in self._lines.read():
-            if isinstance(record.get("t"), float | int):
-                for tag, step, value in self._points_of(record):
-                    self._wall = self._time_of(record)
-                    series.setdefault(tag, []).append((step, value, self._wall))
+            for tag, step, value in self._points(record):
+                self._wall = self._time_of(record)
+                series.setdefault(storable(tag), []).append((step, value, self._wall))
             if offset - start >= max_bytes:
                 break
         end = self._lines.offset
@@ -90,12 +89,24 @@ class JsonPoints:
         """Continue reading at `offset`."""
         self._lines.offset = offset
 
+    def _points(self, record: Record) -> list[tuple[str, int, float]]:
+        """Return the points of a record; a record of another shape, which is none of ours, has none."""
+        if not isinstance(record.get("t"), float | int):
+            return []
+        with suppress(AttributeError, KeyError, TypeError, ValueError):
+            return [point for point in self._points_of(record) if is_step(point[1])]
+        return []
+
     def _time_of(self, record: Record) -> float:
         """Return the record's time; if it is not finite, that of the previous point, else the file's."""
-        with suppress(OverflowError):
-            if math.isfinite(recorded_at := float(record["t"])):
-                return recorded_at
+        if math.isfinite(recorded_at := float(record["t"])):
+            return recorded_at
         if self._wall is None:
             with suppress(OSError):
                 return self._lines.path.stat().st_mtime
         return self._wall or 0.0
+
+
+def is_step(step: Any) -> bool:
+    """Whether it is a whole number that the store can hold."""
+    return isinstance(step, int) and step.bit_length() <= 63

@@ -31,7 +31,7 @@ class LoggerFiles:
 def points_of(record: Record) -> Iterator[tuple[str, int, float]]:
     """Yield (tag, step, value) of each value that a logger got for one step."""
     step, values = record.get("step", ""), record.get("values")
-    if not isinstance(step, int) or step.bit_length() > 63 or not isinstance(values, dict):
+    if not isinstance(values, dict):
         return
     for tag, value in values.items():
         if isinstance(value, float | int):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from domain.text.json_values import parse_json
 from worker.node.run_files import LOGGERS, PROFILES, Listing, data_directory, is_event_file, name_on_server
 from worker.node.state_files import write_whole
 from worker.session.body_limit import LEAST_BYTES
@@ -281,7 +282,7 @@ class FileMirror:
 
     def _read_state(self) -> dict[str, MirroredFile]:
         try:
-            files = json.loads(self._state_file.read_text())
+            files = parse_json(self._state_file.read_text())
             return {
                 path: MirroredFile(
                     path, Path(), state["inode"], state["generation"], bytes.fromhex(state["head"])

@@ -15,6 +15,7 @@ from domain.messages import PointBatch
 from worker.session.failures import OffsetMismatch, RequestRefused, ServerMistake, TooLarge
 from worker.session.pieces import Sending, together
 from worker.streams.omissions import Omissions
+from worker.streams.unreadable import Unreadable
 
 log = logging.getLogger(__name__)
 BATCH_BYTES = 256 * 1024
@@ -71,8 +72,13 @@ class _Progress:
 class PointUploader:
     """Uploads the points of one attempt from all sources. Called by one thread."""
 
-    def __init__(self, send: Callable[[PointBatch], Sending[int]], omissions: Omissions) -> None:
-        self._send, self._omissions = send, omissions
+    def __init__(
+        self,
+        send: Callable[[PointBatch], Sending[int]],
+        omissions: Omissions,
+        unreadable: Unreadable | None = None,
+    ) -> None:
+        self._send, self._omissions, self._unreadable = send, omissions, unreadable or Unreadable()
         self._progress: dict[tuple[str, int], _Progress] = {}
 
     def upload(self, source: PointSource) -> Sending[bool]:
@@ -82,7 +88,7 @@ class PointUploader:
         """
         progress = self._progress.setdefault((source.path, source.generation), _Progress())
         if progress.batch is None:
-            progress.size_bytes, progress.batch = source.size_bytes, source.read(progress.max_bytes)
+            self._read(source, progress)
         if (batch := progress.batch) is None:
             return False
         try:
@@ -97,6 +103,17 @@ class PointUploader:
         source.rewind(offset)
         progress.has_caught_up = batch.end <= offset and offset >= progress.size_bytes
         return True
+
+    def _read(self, source: PointSource, progress: _Progress) -> None:
+        """Read the next batch; a file that cannot be read has none."""
+        if not self._unreadable.is_due(source.path):
+            return
+        try:
+            progress.size_bytes, progress.batch = source.size_bytes, source.read(progress.max_bytes)
+        except Exception as error:  # whatever a file contains, it holds up no other
+            self._unreadable.failed(source.path, error)
+        else:
+            self._unreadable.worked(source.path)
 
     def has_caught_up(self, source: PointSource) -> bool:
         """Whether the last batch reached the end that the file had then; a busy writer has added to it since."""

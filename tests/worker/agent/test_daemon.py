@@ -36,6 +36,31 @@ def test_points_and_event_files_are_complete_before_the_end_is_reported(node):
     assert next(data for (_, name, _), data in node.server.files.items() if name == path) == stored
 
 
+DEEP = """
+import json, pathlib
+pathlib.Path("error.json").write_text("[" * 50_000)
+pathlib.Path("trainer_state.json").write_text('{"log_history":' + "[" * 50_000 + "]" * 50_000 + "}")
+pathlib.Path("../error.json").write_text('{"message":' * 9_000)
+"""
+
+
+def test_an_unreadable_file_holds_no_slot(node):
+    script = node.script(events() + DEEP + "raise ValueError('no luck')\n")
+    node.wish(node.assignment(script))
+    end = node.until_settled()
+    assert end.state == "failed" and "no luck" in end.message
+    assert len(node.server.series["train/loss"]) == 5
+    (finding,) = [finding for finding in node.server.told[1] if finding.kind == "not read"]
+    assert "trainer_state.json" in finding.evidence and "nested too deeply" in finding.evidence
+
+
+def test_an_end_that_cannot_be_explained_is_reported(node, monkeypatch):
+    monkeypatch.setattr("worker.attempt.attempt.end_of", lambda *_: 1 / 0)
+    node.wish(node.assignment(node.script("raise SystemExit(3)")))
+    end = node.until_settled()
+    assert (end.state, end.exit_code, end.reason) == ("failed", 3, Reason.EXIT_CODE)
+
+
 def test_a_failing_script_is_reported_with_its_last_words(node):
     node.wish(node.assignment(node.script("raise ValueError('no such luck')")))
     end = node.until_settled()
@@ -231,7 +256,6 @@ def test_two_attempts_at_once_do_not_disturb_each_other(node):
 TROUBLES = [
     ServerMistake("Internal error of the dashboard"),
     RequestFailed("the connection broke off"),
-    ValueError("a mistake of ours"),
 ]
 
 
@@ -250,6 +274,15 @@ def test_what_fails_of_one_attempt_holds_up_no_other(node, trouble):
     node.server.fails_at_points.clear()
     assert node.until(lambda: node.server.end(1)).state == "stopped"
     assert len(node.server.series["train/loss"]) == 10
+
+
+def test_a_mistake_of_the_worker_itself_is_told_and_holds_no_slot(node):
+    node.server.fails_at_points[1] = ValueError("a mistake of ours")
+    node.wish(node.assignment(node.script(events() + "print('trained')")))
+    assert node.until_settled().state == "succeeded"
+    assert node.server.text("logs/rank0.out") == "trained\n"
+    (finding,) = [finding for finding in node.server.told[1] if finding.kind == "not read"]
+    assert "ValueError: a mistake of ours" in finding.evidence
 
 
 def test_logs_arrive_while_the_server_makes_mistakes_with_points(node):

@@ -1,0 +1,68 @@
+"""A stream that cannot be read is told and tried again, and only one that may recover is waited for."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+import pytest
+
+from tests.worker.sendings import done
+from worker.session.failures import ServerAway
+from worker.streams.unreadable import PATIENCE_S, RETRY_S, Unreadable
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def unreadable(clock: Clock) -> Unreadable:
+    return Unreadable(clock)
+
+
+def failing(error: Exception) -> Iterator[None]:
+    raise error
+    yield
+
+
+def test_failing_stream_has_nothing_more_and_one_finding(unreadable, clock):
+    assert done(unreadable.guarded("event files", lambda: failing(KeyError("tag")))) is False
+    (finding,) = unreadable.findings()
+    assert finding.kind == "not read" and "event files: KeyError: 'tag'." in finding.evidence
+    assert not unreadable.is_due("event files")
+    clock.now = RETRY_S
+    assert unreadable.is_due("event files")
+    unreadable.worked("event files")
+    assert unreadable.findings() == []
+
+
+def test_only_a_failure_that_may_pass_is_waited_for(unreadable, clock):
+    unreadable.failed("a", ValueError("damaged"))
+    assert not unreadable.may_recover
+    unreadable.failed("b", OSError(errno.EIO, "I/O error"))
+    assert unreadable.may_recover
+    clock.now = PATIENCE_S
+    unreadable.failed("b", OSError(errno.EIO, "I/O error"))
+    assert not unreadable.may_recover
+
+
+@pytest.mark.parametrize("error", [ServerAway("away"), OSError(errno.ENOSPC, "full")])
+def test_server_and_full_disk_are_no_fault_of_the_stream(unreadable, error):
+    with pytest.raises(type(error)):
+        done(unreadable.guarded("copies", lambda: failing(error)))
+    assert unreadable.findings() == []
+
+
+def test_names_from_a_file_system_become_text_that_can_be_sent(unreadable):
+    unreadable.failed("work/\udcff.json", ValueError("\ud800"))
+    (finding,) = unreadable.findings()
+    assert finding.model_dump_json().encode()
