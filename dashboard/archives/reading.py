@@ -21,6 +21,8 @@ Model = TypeVar("Model", bound=BaseModel)
 PIECE_BYTES = 1024 * 1024
 MOST_FILES = 200_000
 MOST_JSON_BYTES = 64 * PIECE_BYTES
+MOST_RATIO = 100
+"""How many times its own size an archive may unpack to: points take a tenth to a thirtieth, zeros a thousandth."""
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError, ValueError)
 """Raised by zipfile for archives that are damaged, encrypted or packed by unknown means."""
 
@@ -58,8 +60,11 @@ def unpack(archive: Path, folder: Path, require_space: Callable[[int], None]) ->
         with zipfile.ZipFile(archive) as opened:
             manifest = _manifest(opened)
             require_space(sum(file.size_bytes for file in manifest.files.values()))
-            paths = {}
+            paths, left_bytes = {}, MOST_JSON_BYTES + MOST_RATIO * archive.stat().st_size
             for number, (name, file) in enumerate(manifest.files.items()):
+                left_bytes -= file.size_bytes
+                if left_bytes < 0:
+                    raise _refused(f"it unpacks to more than {MOST_RATIO} times its own size")
                 paths[name] = folder / str(number)
                 _unpack_member(opened, name, file, paths[name])
             return UnpackedArchive(manifest, paths)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -11,16 +14,21 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from dashboard.snapshots.archive import MOST_FILES, too_many_files
+from dashboard.snapshots.archive import MOST_ENTRIES, MOST_FILES, too_many_files
 from dashboard.snapshots.refusal import CodeRefused
 from dashboard.snapshots.selection import Selection, TooManyFiles, select
 from dashboard.snapshots.starting_point import check_python
-from domain.text.formats import size
+from domain.text import formats
 
 ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
 LONGEST_NAME = 200
 MOST_DEPTH = 32
 _PIECE_BYTES = 1024 * 1024
+_HEADER_BYTES = 2048
+"""Of one entry in a tar, with a long name."""
+_MOST_DIRECTORY_BYTES = MOST_ENTRIES * 200
+"""Of a zip's list of names, which `zipfile` reads as a whole."""
+_END_OF_ZIP = struct.Struct("<4s4H2LH")
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError, ValueError, RuntimeError,
            NotImplementedError)  # fmt: skip
 Members = Generator[tuple[str, IO[bytes]], None, None]
@@ -67,14 +75,16 @@ def _likeliness(name: str) -> tuple[int, int, str]:
 
 def _unpack_archive(file: Path, name: str, folder: Path, bytes_left: int) -> None:
     limit_bytes = bytes_left
-    with _members(file, name) as members:
+    with _members(file, name, limit_bytes) as members:
         try:
             for count, (member, content) in enumerate(members, start=1):
                 if count > MOST_FILES:
                     raise too_many_files(Path(name), MOST_FILES)
                 bytes_left -= _write(folder, member, content, bytes_left)
                 if bytes_left < 0:
-                    raise CodeRefused("target", f"{name} contains more than {size(limit_bytes)}, the limit.")
+                    raise CodeRefused(
+                        "target", f"{name} contains more than {formats.size(limit_bytes)}, the limit."
+                    )
         except _BROKEN as error:
             raise CodeRefused(
                 "target", f"{name} cannot be unpacked ({error or type(error).__name__})."
@@ -82,20 +92,53 @@ def _unpack_archive(file: Path, name: str, folder: Path, bytes_left: int) -> Non
 
 
 @contextmanager
-def _members(file: Path, name: str) -> Iterator[Members]:
+def _members(file: Path, name: str, limit_bytes: int) -> Iterator[Members]:
     """Iterate over the regular files of an archive; links and everything else are skipped."""
     with ExitStack() as open_until_end:
         raw = open_until_end.enter_context(file.open("rb"))
         try:
             if name.endswith(".zip"):
+                _check_directory(raw, name)
                 members = _of_zip(open_until_end.enter_context(zipfile.ZipFile(raw)))
             else:
-                mode = "r|" if name.endswith(".tar") else "r|gz"
-                members = _of_tar(open_until_end.enter_context(tarfile.open(fileobj=raw, mode=mode)))  # type: ignore[call-overload]
+                plain = (
+                    raw if name.endswith(".tar") else open_until_end.enter_context(gzip.GzipFile(fileobj=raw))
+                )
+                limited = _Limited(plain, name, limit_bytes + MOST_ENTRIES * _HEADER_BYTES)
+                members = _of_tar(open_until_end.enter_context(tarfile.open(fileobj=limited, mode="r|")))  # type: ignore[call-overload]
         except _BROKEN as error:
             raise CodeRefused("target", f"{name} is not a valid archive ({error}).") from error
         open_until_end.callback(members.close)
         yield members
+
+
+class _Limited:
+    """What an archive unpacks to, names and skipped entries too. Raises CodeRefused where it is more than the limit."""
+
+    def __init__(self, plain: IO[bytes] | gzip.GzipFile, name: str, limit_bytes: int) -> None:
+        self._plain, self._name = plain, name
+        self._limit_bytes = self._bytes_left = limit_bytes
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes."""
+        content = self._plain.read(min(size, self._bytes_left + 1))
+        self._bytes_left -= len(content)
+        if self._bytes_left < 0:
+            raise CodeRefused(
+                "target", f"{self._name} unpacks to more than {formats.size(self._limit_bytes)}, the limit."
+            )
+        return content
+
+
+def _check_directory(raw: IO[bytes], name: str) -> None:
+    """Refuse a zip whose list of names is too long to be read. Raises CodeRefused."""
+    raw.seek(max(0, raw.seek(0, os.SEEK_END) - _END_OF_ZIP.size - 0xFFFF))
+    tail = raw.read()
+    found = tail.rfind(b"PK\5\6")
+    if found >= 0 and len(tail) - found >= _END_OF_ZIP.size:
+        size_bytes = _END_OF_ZIP.unpack_from(tail, found)[5]
+        if size_bytes > _MOST_DIRECTORY_BYTES:
+            raise too_many_files(Path(name), MOST_FILES)
 
 
 def _of_zip(archive: zipfile.ZipFile) -> Members:

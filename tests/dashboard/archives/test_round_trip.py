@@ -149,9 +149,11 @@ def unzipped(archive: bytes) -> dict[str, bytes]:
         return {name: opened.read(name) for name in opened.namelist()}
 
 
-def zipped(files: dict[str, bytes], repeated: str | None = None) -> bytes:
+def zipped(
+    files: dict[str, bytes], repeated: str | None = None, compression: int = zipfile.ZIP_STORED
+) -> bytes:
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as target:
+    with zipfile.ZipFile(content, "w", compression) as target:
         for name, piece in files.items():
             target.writestr(name, piece)
         if repeated:
@@ -184,6 +186,7 @@ def test_what_is_wrong_with_an_archive_is_said_and_nothing_of_it_stays(
     good = unzipped(exported(dashboard, run_id))
     of_run = {name.rpartition("/")[0].rpartition("/")[2]: name for name in good}
     manifest = json.loads(good["manifest.json"])
+    bomb = with_true_digests(good | {f"zeros/{number}": bytes(8 * 1024 * 1024) for number in range(12)})
     outside = with_true_digests(good | {"../../outside": b"x"})
     newer = json.dumps(manifest | {"version": 2}).encode()
     first = "attempts", 0
@@ -195,6 +198,7 @@ def test_what_is_wrong_with_an_archive_is_said_and_nothing_of_it_stays(
         (zipped(good | {of_run["checkpoints"]: CHECKPOINT[:-1] + b"!"}), "SHA-256"),
         (zipped(good | {of_run["checkpoints"]: CHECKPOINT * 2}), "SHA-256"),
         (zipped(good, repeated=of_run["files"]), "not those of its manifest"),
+        (zipped(bomb, compression=zipfile.ZIP_DEFLATED), "unpacks to more than 100 times"),
         (zipped(good | {"more": b""}), "not those of its manifest"),
         (zipped(with_true_digests(good | {of_run["series"]: b"x" * 25})), "cut off"),
         (zipped(with_true_digests(good | {of_run["series"]: b""})), "damaged"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -126,6 +128,31 @@ def test_bombs_are_stopped_while_they_unpack(tmp_path):
     assert bomb.stat().st_size < MIB
     assert "contains more than 1 MiB" in refusal(bomb, "p.zip")
     assert sum(path.stat().st_size for path in (tmp_path / "unpacked").rglob("*")) <= 2 * MIB
+
+
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, b"Z"])
+def test_a_small_archive_of_gigabytes_costs_neither_disk_nor_memory(tmp_path, kind):
+    """In a file, in a name, in extended headers, in entries that are skipped: 3 MB unpack to 3 GB."""
+    info = tarfile.TarInfo("x")
+    info.type, info.size = kind, 3 * 1024 * MIB
+    piece = gzip.compress(bytes(64 * MIB), 6)
+    (tmp_path / "bomb").write_bytes(gzip.compress(info.tobuf(tarfile.GNU_FORMAT)) + piece * 48)
+    assert (tmp_path / "bomb").stat().st_size < 4 * MIB
+    tracemalloc.start()
+    try:
+        words = refusal(tmp_path / "bomb", "p.tgz")
+        assert "the limit" in words or "unpack" in words, words
+        assert tracemalloc.get_traced_memory()[1] < 150 * MIB
+    finally:
+        tracemalloc.stop()
+    assert sum(path.stat().st_size for path in (tmp_path / "unpacked").rglob("*")) <= 2 * MIB
+
+
+def test_a_zip_of_a_million_names_is_refused_before_they_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("dashboard.snapshots.uploads._MOST_DIRECTORY_BYTES", 500)
+    many = zipped(tmp_path / "many", **{f"f{number}": "" for number in range(20)})
+    monkeypatch.setattr(zipfile, "ZipFile", None)
+    assert "more than 10000 files" in refusal(many, "p.zip")
 
 
 def test_too_many_files_are_stopped(tmp_path, monkeypatch):
