@@ -7,6 +7,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from domain.bounds import Integer, Moment, Rank, WorldSize
+
 MAX_CALLS = 300
 """Latest calls of each rank that are compared."""
 ITEM_BYTES = {
@@ -15,7 +17,7 @@ ITEM_BYTES = {
 }  # fmt: skip
 DEFAULT_GROUP = "default_pg"
 
-Shape = Annotated[list[int], Field(max_length=64)]
+Shape = Annotated[list[Integer], Field(max_length=64)]
 
 
 class Collective(BaseModel):
@@ -27,7 +29,7 @@ class Collective(BaseModel):
     """The process group's name, the same on all of its ranks."""
     description: Annotated[str, Field(max_length=200)] = DEFAULT_GROUP
     """What the script calls the group."""
-    sequence: int
+    sequence: Integer
     """Number of the call in its group, from 1."""
     operation: Annotated[str, Field(max_length=100)]
     sizes: Annotated[list[Shape], Field(max_length=64)] = []
@@ -35,7 +37,7 @@ class Collective(BaseModel):
     dtypes: Annotated[list[Annotated[str, Field(max_length=30)]], Field(max_length=64)] = []
     retired: bool = False
     """Whether it is over for this rank."""
-    called_at: float = 0.0
+    called_at: Moment = 0.0
     """Seconds since the epoch by the node's clock."""
 
     @property
@@ -48,13 +50,13 @@ class Collective(BaseModel):
 class RankCollectives(BaseModel):
     """The latest collectives of one rank, and what it does now."""
 
-    rank: int
-    world_size: int = 1
-    at: float = 0.0
+    rank: Rank
+    world_size: WorldSize = 1
+    at: Moment = 0.0
     """When they were read, by the node's clock."""
     calls: Annotated[list[Collective], Field(max_length=MAX_CALLS)] = []
     """Oldest first."""
-    groups: dict[str, list[int]] = {}
+    groups: dict[str, list[Rank]] = {}
     """Ranks of each process group, by its name."""
     is_read: bool = True
     """False when the rank did not answer, or torch records nothing in it."""

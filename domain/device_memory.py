@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Bytes = Annotated[int, Field(ge=0)]
+from domain.bounds import Count, Integer, Moment, Rank
+
 USABLE_SHARE = 0.95
 """Of what torch could have had: blocks do not fill it without gaps."""
 FRAGMENTED_SHARE = 0.05
@@ -20,11 +21,11 @@ class AllocatingLine(BaseModel):
 
     kind: Literal["parameters", "gradients", "optimizer", "other"] = "other"
     file: Annotated[str, Field(max_length=4096)] = ""
-    line: int = 0
+    line: Integer = 0
     function: Annotated[str, Field(max_length=1000)] = ""
-    bytes: Bytes
-    count: Bytes
-    largest_bytes: Bytes
+    bytes: Count
+    count: Count
+    largest_bytes: Count
 
 
 class MemoryShares(BaseModel):
@@ -32,10 +33,10 @@ class MemoryShares(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    parameters: Bytes = 0
-    gradients: Bytes = 0
-    optimizer: Bytes = 0
-    other: Bytes = 0
+    parameters: Count = 0
+    gradients: Count = 0
+    optimizer: Count = 0
+    other: Count = 0
     """Activations, buffers, and everything that no optimizer refers to."""
 
     @property
@@ -49,20 +50,20 @@ class DeviceMemory(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    rank: int
-    device: int = 0
-    at: Annotated[float, Field(allow_inf_nan=False)] = 0.0
-    step: int = 0
-    batch_size: Annotated[int, Field(gt=0)] | None = None
+    rank: Rank
+    device: Integer = 0
+    at: Moment = 0.0
+    step: Integer = 0
+    batch_size: Annotated[Count, Field(gt=0)] | None = None
     """Of the rank's data loader; None where it has none that is known."""
-    requested_bytes: Bytes
-    free_bytes: Bytes
-    total_bytes: Bytes
-    allocated_bytes: Bytes
-    reserved_bytes: Bytes
-    largest_unused_bytes: Bytes = 0
+    requested_bytes: Count
+    free_bytes: Count
+    total_bytes: Count
+    allocated_bytes: Count
+    reserved_bytes: Count
+    largest_unused_bytes: Count = 0
     shares: MemoryShares = MemoryShares()
-    missing_bytes: Bytes = 0
+    missing_bytes: Count = 0
     """Gradients and optimizer state that did not exist yet."""
     lines: Annotated[list[AllocatingLine], Field(max_length=20)] = []
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from domain.bounds import Count, Facts, Finite, Integer, Moment, Offset, Port, Rank, Seconds
 from domain.device_memory import DeviceMemory
 from domain.protocol import PROTOCOL
-
-Integer = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]  # what the store can hold
-Size = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class State(StrEnum):
@@ -80,16 +78,16 @@ class RankError(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    rank: int | None = None
-    node_rank: int | None = None
-    exit_code: int | None = None
+    rank: Rank | None = None
+    node_rank: Rank | None = None
+    exit_code: Integer | None = None
     signal: str | None = None
     exception: str | None = None
     """Type and text, as the traceback's last line has it."""
     file: str | None = None
-    line: int | None = None
+    line: Integer | None = None
     traceback: str | None = None
-    at: float | None = None
+    at: Moment | None = None
     """Seconds since the epoch by the failing node's clock."""
     is_consequence: bool = False
     """The rank only noticed that another one was gone or late."""
@@ -102,11 +100,11 @@ class Reached(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    node_rank: int
+    node_rank: Rank
     """Whose port it is."""
     address: str
-    port: int
-    took_s: float | None = None
+    port: Port
+    took_s: Seconds | None = None
     trouble: Literal["silent", "refused", "no route", "foreign"] | None = None
     problem: str | None = None
     """What happened instead of an answer, in a few words."""
@@ -120,19 +118,19 @@ class NodeCheck(BaseModel):
     interface: str | None = None
     """The network card that has the address; None: there is none."""
     interface_is_up: bool = True
-    port: int | None = None
+    port: Port | None = None
     """The port on which it listens for the other nodes during the preflight."""
     port_problem: str | None = None
-    interpreter: dict[str, Any] = {}
+    interpreter: Facts = {}
     """Facts about the Python that trains; `problem` says why it cannot be used."""
     devices: list[str] = []
     """The GPUs that were checked; empty on a CPU node."""
     foreign_devices: list[str] = []
     disk_path: str = ""
-    disk_free_bytes: int | None = None
-    clock_offset_s: float | None = None
+    disk_free_bytes: Count | None = None
+    clock_offset_s: Offset | None = None
     """Its clock minus the server's."""
-    clock_error_s: float = 0.0
+    clock_error_s: Seconds = 0.0
     """Uncertainty of the offset: half the round-trip time to the server."""
     code: str | None = None
     """SHA-256 of the code it would run; None where the run has no code to compare."""
@@ -146,14 +144,14 @@ class NodeCheck(BaseModel):
 class Measured(BaseModel):
     """An all-reduce between two nodes."""
 
-    bytes_per_s: float | None = None
+    bytes_per_s: Finite | None = None
     problem: str | None = None
 
 
 class CheckAnswer(BaseModel):
     """A node's answer to one stage of a preflight."""
 
-    stage: int = Field(ge=0)
+    stage: Count
     facts: NodeCheck | None = None
     reached: Annotated[list[Reached], Field(max_length=10_000)] = []
     measured: Measured | None = None
@@ -163,8 +161,8 @@ class CheckpointFetch(BaseModel):
     """A node's progress in downloading the checkpoint that the attempt starts from."""
 
     name: Annotated[str, Field(max_length=1024)]
-    done_bytes: int
-    size_bytes: int
+    done_bytes: Count
+    size_bytes: Count
     is_verified: bool = False
     """The download is complete and its SHA-256 agrees with the server's."""
 
@@ -175,8 +173,8 @@ class PhaseEnd(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     phase: Annotated[str, Field(max_length=100)]
-    at: Annotated[float, Field(allow_inf_nan=False)]
-    began_at: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    at: Moment
+    began_at: Moment | None = None
     """None: with the end of the phase before it."""
     note: Annotated[str, Field(max_length=1000)] = ""
 
@@ -185,22 +183,22 @@ class TaskReport(BaseModel):
     """One node's report about its task of an attempt; sent again until it is acknowledged."""
 
     state: Literal["starting", "running", "stopping", "succeeded", "failed", "stopped"]
-    pid: int | None = None
+    pid: Integer | None = None
     """The supervisor's process id."""
     argv: list[str] | None = None
     env: dict[str, str] | None = None
     """The variables we set, secrets masked; not the whole environment."""
     cwd: str | None = None
     master_addr: str | None = None
-    master_port: int | None = None
+    master_port: Port | None = None
     """Rank 0's node chooses these, before the other nodes start."""
-    exit_code: int | None = None
+    exit_code: Integer | None = None
     reason: Reason | None = None
     message: str | None = None
     next_step: str | None = None
     """What to try, in a sentence; None where the message says it all."""
     error: RankError | None = None
-    interpreter: dict[str, Any] | None = None
+    interpreter: Facts | None = None
     """The Python that trains: its path, and the versions of python, torch, cuda and nccl (None where absent)."""
     preflight: NodeCheck | None = None
     """The node's preflight facts, sent before it may start its task of a run on several nodes."""
@@ -232,17 +230,17 @@ class StackFrame(BaseModel):
     """One line of a rank's Python stack."""
 
     file: Annotated[str, Field(max_length=4096)]
-    line: int
+    line: Integer
     function: Annotated[str, Field(max_length=1000)]
 
 
 class Stacks(BaseModel):
     """The stack traces of one node's ranks, collected on request."""
 
-    requested_at: float
+    requested_at: Moment
     """The time of the request that is answered, by the server's clock."""
-    at: float
-    ranks: dict[int, Annotated[list[StackFrame], Field(max_length=200)]]
+    at: Moment
+    ranks: dict[Rank, Annotated[list[StackFrame], Field(max_length=200)]]
     """Innermost frame first; empty for a rank whose stack could not be read."""
 
 
@@ -266,9 +264,9 @@ class PointBatch(BaseModel):
 
     path: str
     """Relative to the attempt's directory on the node."""
-    generation: Size
-    start: Size
-    end: Size
+    generation: Count
+    start: Count
+    end: Count
     source: PointKind = "events"
     series: dict[str, list[Point]]
 
@@ -287,16 +285,16 @@ class Device(BaseModel):
     """GPU UUID, or cpu:0, cpu:1, …"""
     kind: Literal["cuda", "cpu"]
     name: str
-    memory_bytes: int | None = None
+    memory_bytes: Count | None = None
 
 
 class HeldAttempt(BaseModel):
     """An attempt that a node still trains, or whose end it has not reported yet."""
 
     run_id: Annotated[str, Field(max_length=32)]
-    attempt: int
-    fence: int
-    node_rank: int = 0
+    attempt: Integer
+    fence: Integer
+    node_rank: Integer = 0
     uid: Annotated[str, Field(max_length=32)] = ""
     store: Annotated[str, Field(max_length=32)] = ""
     """The identity of the store that started it."""
@@ -323,29 +321,29 @@ class NodeFacts(BaseModel):
     labels: dict[str, str] = {}
     pool: Annotated[str, Field(max_length=32)] = ""
     """Empty: a node of ours; `slurm`: a gateway, without devices; `slurm:FENCE`: a node of that attempt's job."""
-    protocol: int = PROTOCOL
+    protocol: Integer = PROTOCOL
     held: Annotated[list[HeldAttempt], Field(max_length=10_000)] = []
     """All attempts that it has not settled."""
-    info: dict[str, Any] = {}
+    info: Facts = {}
     """python (path), versions, cores, memory_bytes, platform."""
 
 
 class NodeLoad(BaseModel):
     """A sample of a node's load, sent every few seconds."""
 
-    cpu_percent: float = 0.0
-    memory_used_bytes: Integer = 0
-    memory_total_bytes: Integer = 0
-    disk_free_bytes: Integer = 0
-    disk_total_bytes: Integer = 0
-    gpus: list[dict[str, Any]] = []
+    cpu_percent: Finite = 0.0
+    memory_used_bytes: Count = 0
+    memory_total_bytes: Count = 0
+    disk_free_bytes: Count = 0
+    disk_total_bytes: Count = 0
+    gpus: list[Facts] = []
     """Per GPU: id, utilisation_percent, memory_used_bytes, temperature_c, power_w; foreign: others compute there."""
     address: str | None = None
     """Where other nodes reach it now; the address it registered with may work only on the server's machine."""
     interface: str | None = None
-    clock_offset_s: float | None = None
+    clock_offset_s: Offset | None = None
     """Its clock minus the server's, measured every half minute."""
-    clock_error_s: float | None = None
+    clock_error_s: Seconds | None = None
     """Uncertainty of the offset: half the round-trip time to the server."""
     held: Annotated[list[HeldAttempt], Field(max_length=10_000)] = []
     """All attempts that it has not settled."""
@@ -360,10 +358,10 @@ class CheckpointOffer(BaseModel):
 
     path: str
     """Relative to the attempt's directory on the node: its name for people."""
-    step: int | None = None
-    size_bytes: int = Field(ge=0)
+    step: Integer | None = None
+    size_bytes: Count
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    written_at: float
+    written_at: Moment
     prefix: Annotated[str, Field(max_length=200)] | None = None
     """A removable prefix of every parameter's name, such as `module.` from a saved DDP wrapper."""
 
@@ -380,7 +378,7 @@ class JobReport(BaseModel):
     partition: Annotated[str, Field(max_length=200)] = ""
     nodes: Annotated[str, Field(max_length=10_000)] = ""
     """As Slurm writes them: n[0-3]."""
-    starts_at: float | None = None
+    starts_at: Moment | None = None
     """When Slurm expects a waiting one to start, or when it started."""
     time_limit: Annotated[str, Field(max_length=32)] = ""
     exit_code: Annotated[str, Field(max_length=32)] = ""

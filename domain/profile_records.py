@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+from domain.bounds import Count, Integer, Rank, Seconds
+
 Share = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, Field(max_length=300)]
 MAX_STEPS = 200
@@ -33,7 +34,7 @@ class Operator(BaseModel):
     """An operator or kernel: all its calls in the recorded steps."""
 
     name: Name
-    calls: int
+    calls: Count
     self_s: Seconds
     """Without the operators that it calls."""
     total_s: Seconds
@@ -42,7 +43,7 @@ class Operator(BaseModel):
 class Gaps(BaseModel):
     """The time between the end of one kernel or operator and the start of the next."""
 
-    count: int = 0
+    count: Count = 0
     total_s: Seconds = 0.0
     longest_s: Seconds = 0.0
 
@@ -61,7 +62,7 @@ class DeviceTimes(BaseModel):
 class Overview(BaseModel):
     """What the trace of one rank shows; seconds are those of all recorded steps together."""
 
-    steps: int
+    steps: Count
     seconds: Seconds
     """From the start of the first recorded step to the end of the last."""
     data_s: Seconds
@@ -78,7 +79,7 @@ class Overview(BaseModel):
     advice: list[str] = []
 
 
-Frame = tuple[int, Name, Seconds]
+Frame = tuple[Integer, Name, Seconds]
 """(depth, name, seconds) of one frame of a flame graph; a frame's callees follow it, one deeper."""
 
 
@@ -86,13 +87,13 @@ class RankProfile(BaseModel):
     """The outcome of a profile in one rank."""
 
     profile: Annotated[str, Field(pattern=r"[a-z0-9]{10}")]
-    rank: int
+    rank: Rank
     state: Literal["recorded", "failed", "timed out"]
     why: Annotated[str, Field(max_length=500)] = ""
     """Why there is no trace, or no overview of it."""
     file: Annotated[str, Field(max_length=200)] = ""
     """The trace's path below the attempt's directory."""
-    size_bytes: Annotated[int, Field(ge=0)] = 0
+    size_bytes: Count = 0
     step_s_before: Seconds | None = None
     """Seconds of a step just before the recording."""
     overview: Overview | None = None

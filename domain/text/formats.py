@@ -138,7 +138,10 @@ def clock_offset(seconds: float) -> str:
 
 def clock_time(at: float | None, zone: tzinfo = UTC) -> str:
     """2026-03-01 14:05:09 in the given zone."""
-    return UNKNOWN if at is None else datetime.fromtimestamp(at, zone).strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        return UNKNOWN if at is None else datetime.fromtimestamp(at, zone).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):  # a script may have logged any number as a time
+        return UNKNOWN
 
 
 def plural(amount: int, noun: str, plural_noun: str | None = None) -> str:

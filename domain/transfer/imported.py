@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from domain.messages import Point, Size
+from domain.bounds import Count
+from domain.messages import Point
 from domain.spec import Argument, Label
 
 Moment = Annotated[float, Field(ge=0, lt=2**40, allow_inf_nan=False)]
@@ -42,7 +43,7 @@ class ImportedPoints(BaseModel):
 
     model_config = ConfigDict(ser_json_inf_nan="strings", extra="forbid")
 
-    start: Size
+    start: Count
     """The number of its points before these."""
     series: dict[str, list[Point]]
     is_last: bool = False
