@@ -262,7 +262,7 @@ def upload(dashboard: Dashboard, snapshot: CheckpointCopy) -> int:
         BucketUpload(client).send(snapshot, place, place.part_bytes, sums, lambda: True)
     else:
         send_through_server(client, snapshot, place, lambda: True)
-    client.complete_checkpoint(place.checkpoint_id, parts=sums)
+    client.complete_checkpoint(place.checkpoint_id, offer.sha256, parts=sums)
     return snapshot.size_bytes
 
 

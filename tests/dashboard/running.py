@@ -131,9 +131,8 @@ class FakeNode:
         self, part: TaskRef, content: bytes, path: str = "work/last.pt", step: int = 1
     ) -> CheckpointOffer:
         """The offer of a checkpoint with that content."""
-        sha256 = hashlib.sha256(content).hexdigest()
         return CheckpointOffer(
-            path=path, step=step, size_bytes=len(content), sha256=sha256, written_at=time.time()
+            path=path, step=step, size_bytes=len(content), sha256=sha256_of(content), written_at=time.time()
         )
 
     def store_checkpoint(
@@ -142,8 +141,13 @@ class FakeNode:
         """Bring a checkpoint to the server; returns its id."""
         place = self.client.offer_checkpoint(part, self.offer(part, content, path, step))
         self.client.send_checkpoint(place.checkpoint_id, 0, content)
-        self.client.complete_checkpoint(place.checkpoint_id)
+        self.client.complete_checkpoint(place.checkpoint_id, sha256_of(content))
         return place.checkpoint_id
+
+
+def sha256_of(content: bytes) -> str:
+    """The digest under which a checkpoint is offered."""
+    return hashlib.sha256(content).hexdigest()
 
 
 @contextmanager

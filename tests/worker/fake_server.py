@@ -143,9 +143,10 @@ class FakeServer:
         self._answer()
         return len(known["data"])
 
-    def complete_checkpoint(self, checkpoint_id, adopted=None, parts=None) -> None:
+    def complete_checkpoint(self, checkpoint_id, sha256, adopted=None, parts=None) -> None:
         self._arrive()
         known = self.checkpoints[checkpoint_id]
+        assert sha256 == known["sha256"]
         if adopted is not None:
             known["adopted"] = adopted
             known["data"] = (self.adopt_directory / adopted).read_bytes()

@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
             if path == "/api/worker/load":
                 server.loads += 1
                 server.last_load = json.loads(body)
-                return {}
+                return {"node_id": "n1"}
             if path == "/api/worker/time":
                 return {"now": time.time() - server.is_behind_s}
             return self._of_part(path, query, body)
@@ -134,12 +134,13 @@ class _Handler(BaseHTTPRequestHandler):
         if match := re.fullmatch(r"/api/worker/checkpoints/(\d+)/(data|complete)", path):
             if match[2] == "data":
                 return {"offset": store.send_checkpoint(int(match[1]), int(query["offset"]), body)}
-            store.complete_checkpoint(int(match[1]), json.loads(body)["adopted"])
-            return {"complete": True}
+            sha256 = store.checkpoints[int(match[1])]["sha256"]
+            store.complete_checkpoint(int(match[1]), sha256, json.loads(body)["adopted"])
+            return {"checkpoint_id": int(match[1]), "sha256": sha256, "complete": True}
         fence, rank, what = re.fullmatch(r"/api/worker/attempts/(\d+)/parts/(\d+)/(\w+)", path).groups()  # type: ignore[union-attr]
         part = TaskRef(int(fence), int(rank))
         if what == "report":
-            return {"state": store.report(part, TaskReport.model_validate_json(body))}
+            return part.identity | {"state": store.report(part, TaskReport.model_validate_json(body))}
         if what == "points":
             batch = PointBatch.model_validate_json(body)
             self.server_of.point_batches += [
@@ -148,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
             return {"offset": store.points(part, batch)}
         if what == "findings":
             store.findings(part, Findings.model_validate_json(body))
-            return {}
+            return part.identity
         if what == "checkpoints":
             return store.offer_checkpoint(part, CheckpointOffer.model_validate_json(body)).model_dump()
         key = (query["path"], int(query["generation"]))

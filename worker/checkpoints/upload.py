@@ -102,7 +102,7 @@ class CheckpointUploader:
                 digests = self._send_parts(copy, upload, upload.part_bytes, may_continue)
             elif (link_name := _link_into(adoption, copy.path, upload)) is None:
                 send_through_server(self._client, copy, upload, may_continue)
-            self._client.complete_checkpoint(upload.checkpoint_id, link_name, digests)
+            self._client.complete_checkpoint(upload.checkpoint_id, copy.sha256, link_name, digests)
         self._watch.done(copy)
 
     def _send_parts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -52,6 +52,7 @@ from worker.session.failures import (
     offset_in,
     raise_for,
     raise_unless_ours,
+    require,
 )
 from worker.session.file_part import FilePart
 
@@ -88,6 +89,11 @@ class TaskRef:
     """RUN/ATTEMPT/UID, by which a restored store distinguishes the attempt from another with the same number."""
 
     @property
+    def identity(self) -> dict[str, object]:
+        """The part of each answer that says which task it is about."""
+        return {"fence": self.fence, "node_rank": self.node_rank}
+
+    @property
     def path(self) -> str:
         """The URL path of the task."""
         return f"/api/worker/attempts/{self.fence}/parts/{self.node_rank}"
@@ -111,6 +117,8 @@ class Client:
         )
         self.store = ""
         """The identity of the store that this node registered with."""
+        self.node_id = ""
+        """Known once this client has registered."""
         self.own_address: str | None = None
         """This node's address in the last connection to the server."""
         self.body_limit = BodyLimit()
@@ -138,6 +146,7 @@ class Client:
         )
         registration = _read(Registration, answer)
         self.token, self.store = registration.token, registration.store
+        self.node_id = registration.node_id
         self.remember(0, "")
         return registration
 
@@ -158,7 +167,7 @@ class Client:
         """Send a sample of the node's load, which is also its heartbeat, with the notice of the request limit."""
         if notices := [notice for notice in (sample.notice, self.body_limit.notice) if notice]:
             sample = sample.model_copy(update={"notice": " ".join(notices)})
-        self._request("POST", "/api/worker/load", content=sample.model_dump_json())
+        self._store("/api/worker/load", {"node_id": self.node_id} if self.node_id else {}, sample)
 
     def time(self) -> float:
         """The server's clock, in seconds since the epoch."""
@@ -167,18 +176,18 @@ class Client:
     def answer_check(self, check_id: int, answer: CheckAnswer) -> None:
         """Send the node's results for one stage of a preflight check."""
         path = f"/api/worker/checks/{check_id}"
-        self._request("POST", path, content=answer.model_dump_json(), conflict_error=RequestRefused)
+        self._store(path, {"check_id": check_id}, answer, conflict_error=RequestRefused)
 
     def report(self, task: TaskRef, report: TaskReport) -> str:
         """Report the task's state; returns the attempt's state on the server."""
-        content = report.model_dump_json(exclude_none=True)
-        return _read(
-            _ReportAnswer, self._json("POST", f"{task.path}/report", task=task, content=content)
-        ).state
+        content, path = report.model_dump_json(exclude_none=True), f"{task.path}/report"
+        answer = self._json("POST", path, task=task, content=content)
+        require(task.identity, answer, path)
+        return _read(_ReportAnswer, answer).state
 
     def report_job(self, fence: int, report: JobReport) -> None:
         """Report the state of an attempt's Slurm job."""
-        self._request("POST", f"/api/worker/jobs/{fence}", content=report.model_dump_json())
+        self._store(f"/api/worker/jobs/{fence}", {"fence": fence}, report)
 
     def file_offsets(self, task: TaskRef, path: str, generation: int) -> FileOffsets:
         """How far the server has this file."""
@@ -211,11 +220,11 @@ class Client:
 
     def findings(self, task: TaskRef, findings: Findings) -> None:
         """Replace the task's current findings."""
-        self._request("POST", f"{task.path}/findings", task=task, content=findings.model_dump_json())
+        self._store(f"{task.path}/findings", task.identity, findings, task=task)
 
     def stacks(self, task: TaskRef, stacks: Stacks) -> None:
         """Send the stack traces of the task's ranks, which a person requested."""
-        self._request("POST", f"{task.path}/stacks", task=task, content=stacks.model_dump_json())
+        self._store(f"{task.path}/stacks", task.identity, stacks, task=task)
 
     def collectives(self, task: TaskRef, collectives: NodeCollectives) -> CollectivesVerdict | None:
         """Send the latest collectives of the task's ranks; returns where the ranks of all nodes disagree."""
@@ -225,7 +234,7 @@ class Client:
 
     def profile(self, task: TaskRef, outcome: RankProfile) -> None:
         """Send the outcome of a requested profile in one rank."""
-        self._request("POST", f"{task.path}/profiles", task=task, content=outcome.model_dump_json())
+        self._store(f"{task.path}/profiles", task.identity, outcome, task=task)
 
     def offer_checkpoint(self, task: TaskRef, offer: CheckpointOffer) -> CheckpointUpload:
         """Announce a checkpoint's snapshot; may be repeated."""
@@ -249,15 +258,16 @@ class Client:
         return _read(PartLinks, self._json("POST", path, content=content, conflict_error=RequestFailed)).links
 
     def complete_checkpoint(
-        self, checkpoint_id: int, adopted: str | None = None, parts: Sequence[str] | None = None
+        self, checkpoint_id: int, sha256: str, adopted: str | None = None, parts: Sequence[str] | None = None
     ) -> None:
         """Report that all bytes arrived (or were renamed into the adopt directory); the server verifies the SHA-256.
 
-        `parts`: the SHA-256 of each part that was uploaded to a bucket."""
+        Returns only once the server has said that this very checkpoint is whole. `parts`: the SHA-256 of each part
+        that was uploaded to a bucket."""
         path = f"/api/worker/checkpoints/{checkpoint_id}/complete"
         content = json.dumps({"adopted": adopted} | ({"parts": list(parts)} if parts is not None else {}))
         timeout = httpx.Timeout(COMPLETION_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
-        self._request(
+        answer = self._json(
             "POST",
             path,
             content=content,
@@ -265,6 +275,7 @@ class Client:
             invalid_error=ChecksumMismatch,
             timeout=timeout,
         )
+        require({"checkpoint_id": checkpoint_id, "sha256": sha256, "complete": True}, answer, path)
 
     def download(self, source: ResumeFrom, target: Path, on_progress: OnProgress = lambda _: None) -> None:
         """Download a checkpoint into `target`, resuming an earlier try. Raises ChecksumMismatch.
@@ -327,6 +338,11 @@ class Client:
         except httpx.TransportError as error:
             raise broken_off(error) from error
         other_servers.fetch(response.headers.get("location", ""), partial, offset_bytes, on_progress)
+
+    def _store(self, path: str, identity: Mapping[str, object], message: BaseModel, **options: Any) -> None:
+        """Post a message, to which the server answers with the identity of what it is about."""
+        answer = self._json("POST", path, content=message.model_dump_json(), **options)
+        require(identity, answer, path)
 
     def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         answer = json_of(self._request(method, path, **options))

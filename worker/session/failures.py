@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -99,12 +100,18 @@ def raise_for(
 
 
 def raise_unless_ours(response: httpx.Response) -> None:
-    """Reject a success that cannot be the server's, such as a proxy's login page. Raises RequestFailed.
+    """Reject a success that cannot be the server's, such as a proxy's login page or an empty answer of its own.
 
-    The server's own answers are empty (204) or a JSON object."""
+    The server's answers are JSON objects. Raises RequestFailed."""
     path = response.request.url.path
-    if response.status_code != 204 and not isinstance(json_of(response), dict):
+    if not isinstance(json_of(response), dict):
         raise RequestFailed(f"{path}: the answer is not a JSON object, so it did not come from the server")
+
+
+def require(identity: Mapping[str, object], answer: Mapping[str, Any], path: str) -> None:
+    """Raise RequestFailed unless the answer is about what was sent: else nobody knows whether that was stored."""
+    if other := [name for name, value in identity.items() if answer.get(name) != value]:
+        raise RequestFailed(f"{path}: the answer has another {other[0]}, so it did not come from the server")
 
 
 def json_of(response: httpx.Response) -> Any:

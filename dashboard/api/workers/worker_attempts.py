@@ -114,7 +114,7 @@ async def poll_desired_state(
             return Response(text, media_type="application/json")
 
 
-@router.post("/load", status_code=204, openapi_extra=_body_of(NodeLoad))
+@router.post("/load", openapi_extra=_body_of(NodeLoad))
 async def load(request: Request) -> Response:
     """Take a sample of the node's load, which is also its heartbeat."""
     # Every node sends this every few seconds, so the route does as little as possible.
@@ -124,11 +124,11 @@ async def load(request: Request) -> Response:
     if not lineage.is_familiar(header, sample.held):
         sample.held = await request.app.state.threads.run(lineage.unknown, sample.held)
         if not await request.app.state.threads.run(lineage.is_current, header):
-            return Response(status_code=204)
+            return answer({"node_id": node_id})
     else:
         sample.held = []
     service.registry.record_contact(node_id, sample)
-    return Response(status_code=204)
+    return answer({"node_id": node_id})
 
 
 @router.get("/time")
@@ -137,19 +137,19 @@ async def time_now(node_id: TheNode) -> Response:
     return answer({"now": time.time()})
 
 
-@router.post("/jobs/{fence}", status_code=204)
+@router.post("/jobs/{fence}")
 def job(service: TheService, node_id: TheNode, fence: int, job_report: JobReport) -> Response:
     """Take a gateway's report on the Slurm job of an attempt; it may be repeated."""
     service.registry.record_contact(node_id)
     service.jobs.reported(node_id, fence, job_report)
-    return Response(status_code=204)
+    return answer({"fence": fence})
 
 
-@router.post("/checks/{check_id}", status_code=204)
+@router.post("/checks/{check_id}")
 def answer_check(service: TheService, node_id: TheNode, check_id: int, check_answer: CheckAnswer) -> Response:
     """Take a node's result of one stage of a preflight; late and repeated results change nothing."""
     service.check_answered(node_id, check_id, check_answer)
-    return Response(status_code=204)
+    return answer({"check_id": check_id})
 
 
 @router.post(TASK + "/report")
@@ -162,10 +162,11 @@ async def report(
     task_report: TaskReport,
 ) -> Response:
     """Take the node's report on its task; it may be repeated."""
-    return answer(await threads.run(_report, service, node_id, fence, node_rank, task_report))
+    state = await threads.run(_report, service, node_id, fence, node_rank, task_report)
+    return answer({"fence": fence, "node_rank": node_rank} | state)
 
 
-@router.post(TASK + "/findings", status_code=204)
+@router.post(TASK + "/findings")
 def findings_now(
     service: TheService, node_id: TheNode, fence: int, node_rank: int, current: Findings
 ) -> Response:
@@ -175,19 +176,19 @@ def findings_now(
     )
     if run_id is not None:
         service.run_changed(run_id)
-    return Response(status_code=204)
+    return answer({"fence": fence, "node_rank": node_rank})
 
 
-@router.post(TASK + "/stacks", status_code=204)
+@router.post(TASK + "/stacks")
 def stacks_now(
     service: TheService, node_id: TheNode, fence: int, node_rank: int, rank_stacks: Stacks
 ) -> Response:
     """Take the stacks of the task's ranks, after a request."""
     service.run_changed(ranks.stacks_reported(service.store, node_id, fence, node_rank, rank_stacks))
-    return Response(status_code=204)
+    return answer({"fence": fence, "node_rank": node_rank})
 
 
-@router.post(TASK + "/profiles", status_code=204)
+@router.post(TASK + "/profiles")
 def profile_now(
     service: TheService, node_id: TheNode, fence: int, node_rank: int, outcome: RankProfile
 ) -> Response:
@@ -196,7 +197,7 @@ def profile_now(
     if run_id := service.run_of(fence):
         service.hub.desired_state_of_runs_changed([run_id])
         service.run_changed(run_id)
-    return Response(status_code=204)
+    return answer({"fence": fence, "node_rank": node_rank})
 
 
 @router.post(TASK + "/collectives")

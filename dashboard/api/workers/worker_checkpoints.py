@@ -89,8 +89,8 @@ async def complete_checkpoint(
     parts: Annotated[list[Sha256] | None, Body(embed=True, max_length=MOST_PARTS)] = None,
 ) -> Response:
     """Check the SHA-256 and list the checkpoint. `parts`: the SHA-256 of each part, for a bucket."""
-    await threads.run(_complete, service, node_id, checkpoint_id, adopted, parts or [])
-    return answer({"complete": True})
+    sha256 = await threads.run(_complete, service, node_id, checkpoint_id, adopted, parts or [])
+    return answer({"checkpoint_id": checkpoint_id, "sha256": sha256, "complete": True})
 
 
 @router.get("/checkpoints/{checkpoint_id}/file")
@@ -231,11 +231,12 @@ def _links(
 
 def _complete(
     service: Service, node_id: str, checkpoint_id: int, adopted: str | None, part_sha256s: list[str]
-) -> None:
+) -> str:
+    """Verify and list it; return the SHA-256 of what is stored."""
     with service.files.locked_checkpoint(checkpoint_id):
         checkpoint, run_id = checkpoints.of_node(service.store, node_id, checkpoint_id)
         if checkpoint.complete:  # perhaps by an earlier request, whose answer took too long
-            return
+            return checkpoint.sha256
         with _storage_of(service, checkpoint) as storage:
             is_intact = storage.finish(checkpoint, adopted, part_sha256s)
         if not is_intact:
@@ -245,6 +246,7 @@ def _complete(
         service.files.remove([], overwritten)
     service.uploads.pop(checkpoint_id, None)
     service.checkpoint_stored(run_id, checkpoint_id)
+    return checkpoint.sha256
 
 
 @contextmanager

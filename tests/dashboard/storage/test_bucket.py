@@ -16,7 +16,7 @@ import pytest
 
 from cli.up import doctor
 from dashboard.settings import Settings
-from tests.dashboard.running import running, wait_for
+from tests.dashboard.running import running, sha256_of, wait_for
 from tests.dashboard.storage.bucket_stage import CONTENT, Stage
 from tests.s3_server import Bucket, error
 from worker.session.client import Client
@@ -200,7 +200,7 @@ def test_an_empty_file_and_a_small_one_are_stored(stage: Stage) -> None:
         place = node.client.offer_checkpoint(part, node.offer(part, content, f"work/{len(content)}.pt"))
         if content:
             node.client.send_checkpoint(place.checkpoint_id, 0, content)
-        node.client.complete_checkpoint(place.checkpoint_id)
+        node.client.complete_checkpoint(place.checkpoint_id, sha256_of(content))
         assert stage.dashboard.http.get(f"/api/checkpoints/{place.checkpoint_id}/file").content == content
 
 

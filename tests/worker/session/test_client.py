@@ -136,7 +136,7 @@ def test_registering_uses_the_join_token_and_keeps_the_nodes_own():
             assert json.loads(request.content)["node_id"] == "n1"
             return httpx.Response(200, json={"node_id": "n1", "token": "fresh", "adopt": None})
         assert request.headers["authorization"] == "Bearer fresh"
-        return httpx.Response(204)
+        return httpx.Response(200, json={"node_id": "n1"})
 
     server = client(answer)
     facts = NodeFacts(name="a", instance_id="i", hostname="h", address="127.0.0.1", devices=[])
@@ -158,7 +158,7 @@ def test_a_second_upload_of_the_same_bytes_is_no_reason_to_end_a_training():
 
 def test_a_checkpoint_that_arrived_wrong_is_sent_again():
     with pytest.raises(ChecksumMismatch):
-        client(says(422)).complete_checkpoint(3)
+        client(says(422)).complete_checkpoint(3, "0" * 64)
 
 
 DATA = bytes(range(256)) * 5000

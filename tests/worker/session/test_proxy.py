@@ -14,7 +14,16 @@ from typing import Any
 import pytest
 
 from cli import main
-from domain.messages import CheckpointOffer, Finding, Findings, NodeLoad, PointBatch
+from domain.messages import (
+    CheckpointOffer,
+    Finding,
+    Findings,
+    JobReport,
+    NodeLoad,
+    PointBatch,
+    Stacks,
+    TaskReport,
+)
 from tests.dashboard.running import FakeNode, Running, running, wait_for
 from tests.worker.limiting_proxy import LimitingProxy, limiting_proxy
 from worker.agent.daemon import Daemon
@@ -170,7 +179,11 @@ CALLS = {
         part, CheckpointOffer(path="a.pt", step=1, size_bytes=1, sha256="0" * 64, written_at=1.0)
     ),
     "checkpoint": lambda client, part: client.send_checkpoint(1, 0, b"x"),
-    "complete": lambda client, part: client.complete_checkpoint(1),
+    "complete": lambda client, part: client.complete_checkpoint(1, "0" * 64),
+    "report": lambda client, part: client.report(part, TaskReport(state="running")),
+    "stacks": lambda client, part: client.stacks(part, Stacks(requested_at=1.0, at=1.0, ranks={})),
+    "load": lambda client, part: client.load(NodeLoad()),
+    "job": lambda client, part: client.report_job(1, JobReport(state="pending")),
     "time": lambda client, part: client.time(),
     "wishes": lambda client, part: client.desired_state(None, 0),
 }
@@ -180,14 +193,23 @@ JSON, PAGE = "application/json", "text/html"
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize(
     "answer",
-    [(200, PAGE, b"<html>Sign in</html>"), (302, PAGE, b""), (200, JSON, b"[]"), (416, PAGE, b"<html>")],
-    ids=["a login page", "a redirect", "another JSON", "another 416"],
+    [
+        (200, PAGE, b"<html>Sign in</html>"),
+        (302, PAGE, b""),
+        (200, JSON, b"[]"),
+        (200, JSON, b'{"ok": true, "complete": true}'),
+        (200, JSON, b""),
+        (204, PAGE, b""),
+        (416, PAGE, b"<html>"),
+    ],
+    ids=["a login page", "a redirect", "a list", "another object", "nothing", "a stray 204", "another 416"],
 )
 def test_what_is_not_the_servers_answer_is_no_answer(
     proxy: LimitingProxy, call: str, answer: tuple[int, str, bytes]
 ) -> None:
     proxy.odd = lambda method, path: answer
     with closing(Client(proxy.url, "token")) as client, pytest.raises(RequestFailed):
+        client.node_id = "n1"
         CALLS[call](client, TaskRef(1, 0))
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from dashboard.storage import disk, files
-from tests.dashboard.running import FakeNode, Running, running, wait_for
+from tests.dashboard.running import FakeNode, Running, running, sha256_of, wait_for
 from worker.session.client import Client, TaskRef
 from worker.session.failures import (
     AttemptUnknown,
@@ -36,8 +36,8 @@ def test_a_checkpoint_arrives_in_pieces_and_is_listed_once_whole(dashboard: Runn
     again = node.client.offer_checkpoint(part, node.offer(part, content))
     assert again == place.model_copy(update={"offset": 300_000})
     node.client.send_checkpoint(place.checkpoint_id, 300_000, content[300_000:])
-    node.client.complete_checkpoint(place.checkpoint_id)
-    node.client.complete_checkpoint(place.checkpoint_id)
+    node.client.complete_checkpoint(place.checkpoint_id, sha256_of(content))
+    node.client.complete_checkpoint(place.checkpoint_id, sha256_of(content))
     (listed,) = dashboard.http.get(f"/api/runs/{run_id}/checkpoints").json()
     assert listed["complete"]
     assert node.client.offer_checkpoint(part, node.offer(part, content)).complete
@@ -49,11 +49,11 @@ def test_a_checkpoint_with_another_sha256_starts_again(dashboard: Running, node:
     place = node.client.offer_checkpoint(part, node.offer(part, b"right"))
     node.client.send_checkpoint(place.checkpoint_id, 0, b"wrong")
     with pytest.raises(ChecksumMismatch):
-        node.client.complete_checkpoint(place.checkpoint_id)
+        node.client.complete_checkpoint(place.checkpoint_id, sha256_of(b"right"))
     assert not dashboard.http.get(f"/api/runs/{run_id}/checkpoints").json()[0]["complete"]
     assert node.client.offer_checkpoint(part, node.offer(part, b"right")).offset == 0
     node.client.send_checkpoint(place.checkpoint_id, 0, b"right")
-    node.client.complete_checkpoint(place.checkpoint_id)
+    node.client.complete_checkpoint(place.checkpoint_id, sha256_of(b"right"))
 
 
 def test_more_bytes_than_were_offered_are_refused(dashboard: Running, node: FakeNode) -> None:
@@ -74,7 +74,7 @@ def test_a_worker_that_shares_the_disk_hands_a_snapshot_over_by_name(
     assert Path(adopt.proof_file).read_text() == adopt.proof
     (Path(adopt.directory) / "snapshot-1").write_bytes(b"weights")
     place = node.client.offer_checkpoint(part, node.offer(part, b"weights"))
-    node.client.complete_checkpoint(place.checkpoint_id, "snapshot-1")
+    node.client.complete_checkpoint(place.checkpoint_id, sha256_of(b"weights"), "snapshot-1")
     assert not (Path(adopt.directory) / "snapshot-1").exists()
     assert dashboard.http.get(f"/api/checkpoints/{place.checkpoint_id}/file").content == b"weights"
 
@@ -85,7 +85,7 @@ def test_only_plain_names_are_adopted(dashboard: Running, node: FakeNode, name: 
     part = node.part()
     place = node.client.offer_checkpoint(part, node.offer(part, b"weights"))
     with pytest.raises(RequestRefused):
-        node.client.complete_checkpoint(place.checkpoint_id, name)
+        node.client.complete_checkpoint(place.checkpoint_id, sha256_of(b"weights"), name)
 
 
 def test_a_link_is_not_adopted(dashboard: Running, node: FakeNode, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_link_is_not_adopted(dashboard: Running, node: FakeNode, tmp_path: Pat
     (Path(node.identity.adopt.directory) / "link").symlink_to(tmp_path / "secret")
     place = node.client.offer_checkpoint(part, node.offer(part, b"weights"))
     with pytest.raises(ChecksumMismatch):
-        node.client.complete_checkpoint(place.checkpoint_id, "link")
+        node.client.complete_checkpoint(place.checkpoint_id, sha256_of(b"weights"), "link")
     assert (tmp_path / "secret").exists()
 
 
@@ -166,7 +166,7 @@ def test_what_arrived_before_a_connection_broke_stays(dashboard: Running, node: 
     with pytest.raises(OffsetMismatch):
         node.client.send_checkpoint(place.checkpoint_id, 8 * MIB, content[8 * MIB :])
     node.client.send_checkpoint(place.checkpoint_id, 9 * MIB + 5, content[9 * MIB + 5 :])
-    node.client.complete_checkpoint(place.checkpoint_id)
+    node.client.complete_checkpoint(place.checkpoint_id, sha256_of(content))
     assert stored(dashboard, place.checkpoint_id) == content
 
 
@@ -183,7 +183,7 @@ def test_a_newer_request_takes_over_from_one_that_hangs(dashboard: Running, node
         hanging.sendall(os.urandom(5 * MIB))
         assert b" 409 " in hanging.recv(4096)
     node.client.send_checkpoint(place.checkpoint_id, 6 * MIB, content[6 * MIB :])
-    node.client.complete_checkpoint(place.checkpoint_id)
+    node.client.complete_checkpoint(place.checkpoint_id, sha256_of(content))
     assert stored(dashboard, place.checkpoint_id) == content
 
 
@@ -208,7 +208,7 @@ def test_a_write_that_fails_keeps_what_was_written_before_it(
     again = node.client.offer_checkpoint(part, node.offer(part, content))
     assert again.offset == 4 * MIB
     node.client.send_checkpoint(place.checkpoint_id, 4 * MIB, content[4 * MIB :])
-    node.client.complete_checkpoint(place.checkpoint_id)
+    node.client.complete_checkpoint(place.checkpoint_id, sha256_of(content))
     assert stored(dashboard, place.checkpoint_id) == content
 
 
@@ -229,11 +229,11 @@ def test_bytes_that_an_earlier_process_received_are_read_again(tmp_path: Path, i
         assert client.offer_checkpoint(part, offer).offset == MIB
         client.send_checkpoint(place.checkpoint_id, MIB, content[MIB:])
         if is_right:
-            client.complete_checkpoint(place.checkpoint_id)
+            client.complete_checkpoint(place.checkpoint_id, sha256_of(content))
             assert stored(second, place.checkpoint_id) == content
         else:
             with pytest.raises(ChecksumMismatch):
-                client.complete_checkpoint(place.checkpoint_id)
+                client.complete_checkpoint(place.checkpoint_id, sha256_of(content))
 
 
 def test_no_more_is_said_to_be_durable_than_was_synced(
