@@ -5,18 +5,16 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from dashboard.scaling.request import ends_itself, run_spec
+from dashboard.scaling.request import run_spec
 from dashboard.service.service import Service
 from db.requests.run_requests import StudyPoint
 from db.scaling import studies
 from db.scaling.studies import RunOfStudy, StudyView
 from domain.errors import InvalidRequest
 from domain.scaling.conduct import Action, StudyRun, next_action
-from domain.scaling.measurement import WARMUP_STEPS
+from domain.scaling.measurement import SHORTEST_S, WARMUP_STEPS
 
 log = logging.getLogger("rankzero")
-SHORTEST_S = 5.0
-"""A run that the server ends is measured at least for so long: the probe writes a record a second."""
 
 
 class Conductor:
@@ -46,7 +44,7 @@ class Conductor:
             run.run_id,
             run.state,
             run.is_stopping,
-            has_enough=enough and not ends_itself(run_spec(study.spec, point)),
+            has_enough=enough,
             figures=self._service.figures.of(run, steps),
         )
 

@@ -10,7 +10,7 @@ from db.scaling.studies import RunOfStudy, StudyView
 from domain.messages import State
 from domain.scaling.batches import BatchComparison, rule_in_words
 from domain.scaling.judgement import Judgement, judge
-from domain.scaling.measurement import WARMUP_STEPS, RunFigures
+from domain.scaling.measurement import SHORTEST_S, WARMUP_STEPS, RunFigures
 from domain.scaling.points import MeasuredPoint
 
 StudyState = Literal["running", "stopping", "succeeded", "failed", "stopped"]
@@ -23,12 +23,14 @@ def judgement(study: StudyView, figures: Figures) -> Judgement:
 
 
 def state(study: StudyView, judged: Judgement) -> StudyState:
-    """Return the state of a study: it failed if no size could be measured."""
+    """Return the state of a study: it failed without a speed-up, and with a single size if that was not measured."""
     if study.ended_at is None:
         return "running" if study.stop_requested_at is None else "stopping"
     if study.stop_requested_at is not None:
         return "stopped"
-    return "succeeded" if any(point.speedup is not None for point in judged.points) else "failed"
+    sizes = {point.devices for point in judged.points}
+    measured = {point.devices for point in judged.points if point.speedup is not None}
+    return "succeeded" if len(measured) >= min(2, len(sizes)) else "failed"
 
 
 def document(study: StudyView, figures: Figures) -> dict[str, Any]:
@@ -92,7 +94,20 @@ def _problem(
         return f"run {run.run_id} failed: {run.message or 'without a message'}"
     if study.stop_requested_at is not None:
         return None if any(by_run.values()) else "the study was stopped before it was measured"
+    if run.state == State.SUCCEEDED:
+        return f"run {run.run_id} ended by itself at step {run.last_step}, {_too_soon(run, steps)}"
+    return f"run {run.run_id} {run.state.value} at step {run.last_step}, before {steps} steps were measured"
+
+
+def _too_soon(run: RunOfStudy, steps: int) -> str:
+    """What the run lacked, what to do, and that the study ended with it."""
+    if run.last_step < WARMUP_STEPS + steps:
+        needed = f"and {WARMUP_STEPS} steps of warm-up and {steps} more are measured"
+        advice = "let the script train longer (more epochs, more data), or measure fewer steps with --steps"
+    else:
+        needed = f"after less than the {SHORTEST_S:.0f} s that a measurement takes"
+        advice = "let the script train longer (more epochs, more data)"
     return (
-        f"run {run.run_id} {run.state.value} at step {run.last_step}, too soon to measure {steps} steps: "
-        "let it train longer, or measure fewer with --steps"
+        f"{needed}: {advice}. A script that takes its length from {{max_steps}} or {{epochs}}, such as "
+        "-- --epochs '{epochs}', is given as much as it needs. The study ended here: other sizes would end as soon"
     )

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from dashboard.planning.resolve import Resolved
-from dashboard.scaling.batches import of_batch, strong_batches
+from dashboard.scaling.batches import of_batch, strong_batches, takes
 from dashboard.service.service import Service
 from db.scaling import studies
 from domain.choices import RECIPES
 from domain.errors import InvalidRequest
 from domain.launch.plan import program_name
 from domain.scaling.layout import DEFAULT_SIZES, Layout, layout
-from domain.scaling.measurement import WARMUP_STEPS
+from domain.scaling.measurement import TIMES_AS_LONG, WARMUP_STEPS
 from domain.spec import RunSpec
 from domain.text.formats import as_list, plural
 
@@ -70,7 +70,7 @@ def _points(
     batches = strong_batches(request.global_batches, resolved, sizes) if is_strong else []
     each: Sequence[int | None] = batches or [None]
     return [
-        point | {"changes": _changes(size, strategy, point, request.steps, resolved.spec, len(batches))}
+        point | {"changes": _changes(size, strategy, point, request.steps, resolved, len(batches))}
         for batch in each
         for size, strategy in _compared(sizes, base, kind, len(batches))
         for point in [
@@ -83,11 +83,6 @@ def _points(
 def run_spec(base: RunSpec, point: dict[str, Any]) -> RunSpec:
     """Return the spec of a point's runs. Raises ValidationError."""
     return RunSpec.model_validate(base.model_dump() | point["changes"])
-
-
-def ends_itself(spec: RunSpec) -> bool:
-    """Whether a run ends after its `max_steps`, and need not be stopped when enough is measured."""
-    return spec.max_steps is not None and (spec.target in RECIPES or spec.hands_over("max_steps"))
 
 
 def _check(request: StudyRequest) -> None:
@@ -148,9 +143,10 @@ def _compared(sizes: Sequence[Layout], base: RunSpec, kind: str, batches: int) -
 
 
 def _changes(
-    size: Layout, strategy: str, point: dict[str, Any], steps: int, spec: RunSpec, batches: int
+    size: Layout, strategy: str, point: dict[str, Any], steps: int, resolved: Resolved, batches: int
 ) -> dict[str, Any]:
     """Return the fields of the spec for a point; `steps` are measured where it does not say."""
+    spec = resolved.spec
     batch = point.get("global_batch_size")
     changes: dict[str, Any] = {
         "name": f"{program_name(spec)} on {size.devices}"
@@ -167,12 +163,18 @@ def _changes(
     }
     if strategy != spec.strategy:
         changes["launcher"] = None
-    if spec.target in RECIPES or spec.hands_over("max_steps"):
-        changes["max_steps"] = WARMUP_STEPS + point.get("steps", steps)
-    if spec.target in RECIPES and spec.epochs is None:
-        changes["epochs"] = changes["max_steps"]  # enough: an epoch has at least a step
+    changes |= _length(resolved, point.get("steps", steps))
     if batch is not None:
         changes["batch_size"] = batch // (size.devices * spec.accumulate)
     if point.get("lr") is not None:
         changes |= {"lr": point["lr"], "lr_scaling": "none"}
     return changes
+
+
+def _length(resolved: Resolved, steps: int) -> dict[str, int]:
+    """Return the lengths that a run takes from its spec, so long that it is stopped when enough is measured."""
+    most = TIMES_AS_LONG * (WARMUP_STEPS + steps)
+    epochs = max(most, resolved.spec.epochs or 0)  # an epoch has at least a step
+    return {
+        name: length for name, length in (("max_steps", most), ("epochs", epochs)) if takes(resolved, name)
+    }

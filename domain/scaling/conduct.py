@@ -23,6 +23,11 @@ class StudyRun:
     """None before its end, and where it ended before enough could be measured."""
     message: str | None = None
 
+    @property
+    def ended_too_soon(self) -> bool:
+        """Whether the script ended by itself before enough was measured: it would on any other size, too."""
+        return self.state == State.SUCCEEDED and self.figures is None
+
 
 @dataclass(frozen=True)
 class Action:
@@ -41,7 +46,7 @@ def next_action(points: Sequence[Sequence[StudyRun] | None], is_stopped: bool) -
             return Action("stop", run_id=run.run_id)
     if live:
         return Action("wait")
-    if not is_stopped:
+    if not is_stopped and not any(run.ended_too_soon for runs in points for run in runs or ()):
         for number, runs in enumerate(points):
             if runs is not None and _needs_run(runs):
                 return Action("launch", number)

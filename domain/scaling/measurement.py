@@ -13,6 +13,10 @@ from domain.performance.slow_ranks import SlowRank
 
 WARMUP_STEPS = 20
 """Steps that are left out: caches fill, DDP builds its buckets anew, cuDNN and the compiler choose."""
+SHORTEST_S = 5.0
+"""Seconds that a run steps at least before it is ended: the probe writes a record a second."""
+TIMES_AS_LONG = 100
+"""How many times the measured steps a run may make at most, so that fast ones step for long enough."""
 WINDOWS = 10
 MEASURED_SHARE = 0.5
 """Share of a study's steps that a run must have made after the warm-up for its figure to count."""

@@ -73,7 +73,7 @@ def test_a_study_runs_one_size_after_another_and_says_what_more_devices_bring(
     for devices, step_s, comm_s in ((1, 0.1, 0.0), (2, 0.2, 0.1)):
         assignment, part = next_run(node)
         spec = assignment.spec
-        assert (spec.gpus_per_node, spec.batch_size, spec.max_steps) == (devices, 32, 120)
+        assert (spec.gpus_per_node, spec.batch_size, spec.max_steps) == (devices, 32, 12_000)
         assert show(dashboard, study_id)["points"][devices - 1]["speedup"] is None
         train(node, part, step_s, exposed_comm_s=comm_s)
         node.report(part, "succeeded")
@@ -151,6 +151,43 @@ def test_a_size_that_fails_is_named_and_a_stop_ends_the_rest(dashboard: Running,
     assert [one["id"] for one in dashboard.http.get("/api/scaling-studies").json()] == [study_id]
 
 
+def test_a_script_that_ends_too_soon_ends_the_study_and_says_what_to_do(
+    dashboard: Running, node: FakeNode, tmp_path, monkeypatch, capfd
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+    study_id = start(dashboard, spec={"target": str(script)}, steps=60)
+    _, part = next_run(node)
+    train(node, part, 0.001, records=2, size=29)
+    node.report(part, "succeeded")
+    study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
+    assert study["state"] == "failed" and len(dashboard.http.get("/api/runs").json()) == 1
+    assert "ended by itself at step 30, and 20 steps of warm-up and 60 more" in study["verdict"]
+    assert "--epochs '{epochs}'" in study["verdict"] and "other sizes would end as soon" in study["verdict"]
+    assert study["points"][1]["run"] is None and study["points"][1]["speedup"] is None
+    study_id = start(
+        dashboard, spec={"target": str(script), "args": ["--epochs={epochs}"], "epochs": 1}, steps=60
+    )
+    assignment, part = next_run(node)
+    assert (assignment.spec.epochs, assignment.spec.max_steps) == (8000, None)
+    train(node, part, 0.001, records=2, size=79)
+    node.report(part, "succeeded")
+    study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
+    assert study["state"] == "failed" and "after less than the 5 s" in study["verdict"]
+
+
+def test_one_measured_size_of_two_is_no_speed_up(dashboard: Running, node: FakeNode) -> None:
+    study_id = start(dashboard)
+    _, part = next_run(node)
+    node.report(part, "failed", reason="script error", message="No module named foo")
+    _, part = next_run(node)
+    train(node, part, 0.1)
+    node.report(part, "succeeded")
+    study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
+    assert study["state"] == "failed" and study["points"][1]["speedup"] == 1
+    assert "a speed-up needs a second size" in study["verdict"]
+
+
 def test_several_global_batches_train_as_many_samples_each_with_its_learning_rate(
     dashboard: Running, node: FakeNode, monkeypatch, capfd
 ) -> None:
@@ -160,7 +197,11 @@ def test_several_global_batches_train_as_many_samples_each_with_its_learning_rat
     for batch, devices, of_rank, steps, rate in expected:
         assignment, part = next_run(node)
         trained = assignment.spec
-        assert (trained.gpus_per_node, trained.batch_size, trained.max_steps) == (devices, of_rank, steps)
+        assert (trained.gpus_per_node, trained.batch_size, trained.max_steps) == (
+            devices,
+            of_rank,
+            100 * steps,
+        )
         assert (trained.scaled_lr, trained.global_batch_size) == (pytest.approx(rate), batch)
         report_loss(node, part, [(steps // 2, 9.0), (steps - 1, 1.0), (steps, 3.0)])
         train(node, part, 0.1 * batch / 64 / devices, size=steps // 12, samples=batch)
