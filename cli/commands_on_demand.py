@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -15,13 +16,14 @@ from typer.core import TyperCommand, TyperGroup
 
 WITH_SIGNS = frozenset({"tag"})
 """Commands whose arguments may look like options: `rankzero tag RUN -TAG`."""
+_RAISES = re.compile(r"\s+Raises [A-Z]")
 
 
 class CommandsOnDemand(Mapping[str, TyperCommand | TyperGroup]):
     """Commands by name, from places such as `cli.commands.runs:show`: a module and a function or Typer app in it."""
 
     def __init__(self, places: Sequence[str]) -> None:
-        self._places = {_name(place): place for place in places}
+        self._places = {name_of(place): place for place in places}
         self._loaded: dict[str, TyperCommand | TyperGroup] = {}
 
     def __getitem__(self, name: str) -> TyperCommand | TyperGroup:
@@ -40,7 +42,8 @@ class CommandsOnDemand(Mapping[str, TyperCommand | TyperGroup]):
         return {name: TyperCommand(name, help=_help(place)) for name, place in self._places.items()}
 
 
-def _name(place: str) -> str:
+def name_of(place: str) -> str:
+    """Return the name of the command at a place."""
     return place.partition(":")[2].removesuffix("_app").rstrip("_").replace("_", "-")
 
 
@@ -64,7 +67,7 @@ def _help(place: str) -> str:
 
 def _without_errors(docstring: str | None) -> str:
     """Return the help without what is raised, which is for those who read the code."""
-    return str(docstring).partition("\n\nRaises ")[0]
+    return _RAISES.split(str(docstring), maxsplit=1)[0]
 
 
 @cache

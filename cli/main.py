@@ -10,54 +10,69 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperGroup
 
-from cli.commands_on_demand import CommandsOnDemand
+from cli.commands_on_demand import CommandsOnDemand, name_of
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import warn
 
-COMMANDS = (
-    "cli.commands.programs:up",
-    "cli.commands.programs:dashboard",
-    "cli.commands.worker:worker",
-    "cli.commands.worker:gateway",
-    "cli.commands.launch:launch",
-    "cli.commands.runs:runs",
-    "cli.commands.runs:show",
-    "cli.commands.compare:compare",
-    "cli.commands.diff:diff",
-    "cli.commands.ranks:ranks",
-    "cli.commands.performance.collectives:collectives",
-    "cli.commands.performance.profile:profile",
-    "cli.commands.performance.timeline:timeline",
-    "cli.commands.performance.hardware:hardware",
-    "cli.commands.studies.scale:scale",
-    "cli.commands.studies.sweep:sweep",
-    "cli.commands.performance.phases:phases",
-    "cli.commands.output:metrics",
-    "cli.commands.output:logs",
-    "cli.commands.transfer.export:export",
-    "cli.commands.transfer.share:share",
-    "cli.commands.checkpoints:checkpoints",
-    "cli.commands.checkpoints:download",
-    "cli.commands.runs:stop",
-    "cli.commands.runs:resume",
-    "cli.commands.runs:delete",
-    "cli.commands.edits:tag",
-    "cli.commands.edits:note",
-    "cli.commands.edits:archive",
-    "cli.commands.transfer.importing:import_",
-    "cli.commands.transfer.mirroring:mirror",
-    "cli.commands.edits:baseline",
-    "cli.commands.nodes:drain",
-    "cli.commands.nodes:undrain",
-    "cli.commands.tokens:token",
-    "cli.commands.preflight:preflight",
-    "cli.commands.system:backup",
-    "cli.commands.store:migrate_store",
-    "cli.commands.system:doctor",
-    "cli.commands.nodes:nodes_app",
-    "cli.commands.alerts:alert_app",
-)
-"""In the order of the help: the module, and the function or Typer app in it."""
+GROUPS = {
+    "Start": (
+        "cli.commands.programs:up",
+        "cli.commands.programs:dashboard",
+        "cli.commands.worker:worker",
+        "cli.commands.worker:gateway",
+        "cli.commands.system:doctor",
+    ),
+    "Train": (
+        "cli.commands.launch:launch",
+        "cli.commands.studies.sweep:sweep",
+        "cli.commands.studies.scale:scale",
+        "cli.commands.runs:stop",
+        "cli.commands.runs:resume",
+    ),
+    "Look": (
+        "cli.commands.runs:runs",
+        "cli.commands.runs:show",
+        "cli.commands.output:metrics",
+        "cli.commands.output:logs",
+        "cli.commands.compare:compare",
+        "cli.commands.diff:diff",
+    ),
+    "Diagnose": (
+        "cli.commands.ranks:ranks",
+        "cli.commands.performance.collectives:collectives",
+        "cli.commands.performance.phases:phases",
+        "cli.commands.performance.profile:profile",
+        "cli.commands.performance.timeline:timeline",
+        "cli.commands.performance.hardware:hardware",
+    ),
+    "Checkpoints and results": (
+        "cli.commands.checkpoints:checkpoints",
+        "cli.commands.checkpoints:download",
+        "cli.commands.transfer.export:export",
+        "cli.commands.transfer.share:share",
+        "cli.commands.transfer.importing:import_",
+        "cli.commands.transfer.mirroring:mirror",
+    ),
+    "Keep order": (
+        "cli.commands.edits:tag",
+        "cli.commands.edits:note",
+        "cli.commands.edits:baseline",
+        "cli.commands.edits:archive",
+        "cli.commands.runs:delete",
+        "cli.commands.alerts:alert_app",
+    ),
+    "Nodes and server": (
+        "cli.commands.nodes:nodes_app",
+        "cli.commands.nodes:drain",
+        "cli.commands.nodes:undrain",
+        "cli.commands.preflight:preflight",
+        "cli.commands.tokens:token",
+        "cli.commands.system:backup",
+        "cli.commands.store:migrate_store",
+    ),
+}
+"""In the order of the help: the modules, and in each the function or Typer app of a command."""
+COMMANDS = tuple(place for places in GROUPS.values() for place in places)
 
 
 class Commands(TyperGroup):
@@ -69,8 +84,13 @@ class Commands(TyperGroup):
         self.commands = cast("MutableMapping[str, Any]", self._on_demand)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands, without importing them."""
-        TyperGroup(commands=dict(self._on_demand.described())).format_commands(ctx, formatter)
+        """Write the commands in their groups, without importing them."""
+        described = self._on_demand.described()
+        limit = formatter.width - 6 - max(map(len, described))
+        for title, places in GROUPS.items():
+            commands = [described[name_of(place)] for place in places]
+            with formatter.section(title):
+                formatter.write_dl([(str(one.name), one.get_short_help_str(limit)) for one in commands])
 
 
 app = typer.Typer(
@@ -79,6 +99,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 

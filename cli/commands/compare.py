@@ -8,17 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.server.options import Data, Json, complete_run, run_path, server_at
+from cli.server.options import Data, Json, RunIds, complete_run, id_of_run, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_table, say
 from dashboard.compare.spec_words import all_in_words
 from domain.text import formats
 from domain.text.tables import as_csv, as_latex, as_markdown
 
-Runs = Annotated[
-    list[str],
-    typer.Argument(metavar="RUN…", help="The runs' ids.", autocompletion=complete_run, show_default=False),
-]
+
+def id_of_baseline(context: typer.Context, word: str | None) -> str | None:
+    """Return the id of the run that is compared with, or `none`. Raises CommandFailed."""
+    return word if word == "none" else id_of_run(context, word)
+
+
 Baseline = Annotated[
     str | None,
     typer.Option(
@@ -26,6 +28,7 @@ Baseline = Annotated[
         help="Show each result's change to this run's in per cent; `none` for no baseline.",
         show_default="that of the runs' project",
         autocompletion=complete_run,
+        callback=id_of_baseline,
     ),
 ]
 Group = Annotated[
@@ -64,7 +67,7 @@ Format = Annotated[TableFormat | None, typer.Option("--format", help="Print one 
 
 
 def compare(
-    runs: Runs,
+    runs: RunIds,
     baseline: Baseline = None,
     group: Group = None,
     columns: Columns = None,
@@ -78,8 +81,6 @@ def compare(
     The best value is the lowest of series with loss, error or perplexity in their name, and the highest of
     accuracy-like ones."""
     ids = list(dict.fromkeys([*runs, *([baseline] if baseline not in (None, "none") else [])]))
-    for run_id in ids:
-        run_path(run_id)  # an odd id is refused here as well
     fields = _fields(group, columns)
     comparison = server_at(data).get("/api/compare", runs=",".join(ids), baseline=baseline, group=fields)
     if fields:

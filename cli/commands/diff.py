@@ -9,23 +9,23 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.server.options import Data, Json, RunId, complete_run, run_path, server_at
+from cli.server.options import Data, Json, RunId, complete_run, id_of_run, run_path, server_at
 from cli.terminal.printing import print_json, printable, warn
 from dashboard.compare.spec_words import in_words
 
 Other = Annotated[
     str,
     typer.Argument(
-        metavar="OTHER", help="The run it is compared with.", autocompletion=complete_run, show_default=False
+        metavar="OTHER", help="The run it is compared with.", autocompletion=complete_run, show_default=False,
+        callback=id_of_run,
     ),
-]
+]  # fmt: skip
 COLOURS = {"+": "32", "-": "31", "@": "36", "#": "1", "d": "1"}
 """Colour of a line at a terminal, by its first character."""
 
 
 def diff(run: RunId, other: Other, data: Data = None, as_json: Json = False) -> None:
     """Show what differs from RUN to OTHER: settings as comments, code as a patch."""
-    run_path(other)  # an odd id is refused here as well
     differences = server_at(data).get(run_path(run, "diff"), **{"with": other})
     if as_json:
         print_json(differences)

@@ -6,28 +6,42 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.commands.choosing import ChosenRuns, Filter, chosen, for_each
 from cli.server.options import Data, Json, RunId, complete_run, run_path, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_outcome, say
 from domain.run_edit import check_tag
 from domain.text.formats import plural
 
-Changes = Annotated[
+RunsAndChanges = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[+TAG] [-TAG]…", help="Tags to add and to remove.", show_default=False),
-]
-Runs = Annotated[
-    list[str],
-    typer.Argument(metavar="RUN…", help="Ids of runs.", autocompletion=complete_run, show_default=False),
+    typer.Argument(
+        metavar="RUN… [+TAG] [-TAG]…",
+        help="Runs, and the tags to add and to remove.",
+        autocompletion=complete_run,
+        show_default=False,
+    ),
 ]
 
 
-def tag(run: RunId, changes: Changes = None, data: Data = None, as_json: Json = False) -> None:
-    """Add tags to a run (+TAG) or remove them (-TAG); without changes, show its tags."""
-    server, path = server_at(data), run_path(run)
-    edited: dict[str, Any] = server.patch(path, _tag_edit(changes)) if changes else server.get(path)
-    tags = ", ".join(edited["tags"]) or "none"
-    print_outcome(edited, as_json, f"Tags of run {run}: {tags}.")
+def tag(
+    context: typer.Context,
+    runs: RunsAndChanges = None,
+    search: Filter = None,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Add tags to runs (+TAG) or remove them (-TAG); without changes, show their tags."""
+    server, words = server_at(data), runs or []
+    changes = [word for word in words if word[:1] in ("+", "-")]
+    edit = _tag_edit(changes)
+    ids = chosen(context, server, [word for word in words if word not in changes], search)
+
+    def act(run_id: str) -> dict[str, Any]:
+        path = run_path(run_id)
+        return dict(server.patch(path, edit) if changes else server.get(path))
+
+    for_each(ids, act, lambda run: f"Tags of run {run['id']}: {', '.join(run['tags']) or 'none'}.", as_json)
 
 
 def note(
@@ -43,14 +57,17 @@ def note(
 
 
 def archive(
-    runs: Runs,
+    context: typer.Context,
+    runs: ChosenRuns = None,
+    search: Filter = None,
     undo: Annotated[bool, typer.Option("--undo", help="List them again.")] = False,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
     """Leave runs out of lists; `rankzero runs --filter archived:yes` lists them."""
     server = server_at(data)
-    edited = [server.patch(path, {"archived": not undo}) for path in [run_path(run) for run in runs]]
+    ids = chosen(context, server, runs, search)
+    edited = [server.patch(run_path(run), {"archived": not undo}) for run in ids]
     if as_json:
         print_json(edited)
     else:
@@ -72,8 +89,6 @@ def baseline(
 def _tag_edit(changes: list[str]) -> dict[str, list[str]]:
     """The edit that adds and removes these tags. Raises CommandFailed."""
     for change in changes:
-        if change[:1] not in ("+", "-"):
-            raise CommandFailed(f"Write +{change} to add the tag, -{change} to remove it.", 2)
         try:
             check_tag(change[1:])
         except ValueError as error:

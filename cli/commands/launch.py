@@ -15,7 +15,7 @@ from cli.commands import launch_options as options
 from cli.server import code, interpreter
 from cli.server.client import ServerClient
 from cli.server.following import wait_until_ended
-from cli.server.options import Data, Json, server_at
+from cli.server.options import Data, Json, id_of_run, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, printable, say, warn
 from dashboard.snapshots.git_address import is_git_address
@@ -81,12 +81,18 @@ def launch(
 ) -> None:
     """Launch a training: `rankzero launch train.py --gpus-per-node 2 -- --width 512`."""
     server = server_at(data)
-    spec = spec_of(context.params, server.address.is_local)
+    spec = spec_of(context.params | {"resume": resumed(context, resume)}, server.address.is_local)
     spec = interpreter.with_project_python(server, spec, is_launch=not dry_run)
     if dry_run:
         show_preview(code.preview(server, spec), as_json)
     else:
         submit(server, code.with_code(server, spec), wait, as_json)
+
+
+def resumed(context: typer.Context, start: str | None) -> str | None:
+    """Return RUN[:CHECKPOINT] with the run's id. Raises CommandFailed."""
+    run, colon, checkpoint = (start or "").partition(":")
+    return f"{id_of_run(context, run)}{colon}{checkpoint}" if run else start
 
 
 def spec_of(parameters: dict[str, Any], is_local: bool) -> dict[str, Any]:

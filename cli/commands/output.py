@@ -12,7 +12,7 @@ import typer
 from cli.commands.runs import figure
 from cli.server.client import ServerClient, ServerUnreachable
 from cli.server.log_search import matching_lines, matching_runs, merged_runs
-from cli.server.options import Data, Json, RunId, complete_run, run_path, server_at
+from cli.server.options import RUN_HELP, Data, Json, RunId, complete_run, id_of_run, run_path, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_table, printable, say, warn
 from cli.terminal.terminal import RESET, TerminalText
@@ -24,9 +24,10 @@ LoggedRun = Annotated[
     str | None,
     typer.Argument(
         metavar="RUN",
-        help="A run's id; all runs with --search.",
+        help=f"{RUN_HELP} All runs with --search.",
         autocompletion=complete_run,
         show_default=False,
+        callback=id_of_run,
     ),
 ]
 RETRY_S = 1.0

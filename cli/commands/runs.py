@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Annotated, Any
 
 import typer
 
+from cli.commands.choosing import PAGE, ChosenRuns, Filter, Yes, chosen, confirm, for_each
 from cli.server.following import describe
 from cli.server.options import Data, Json, RunId, complete_filter, run_path, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_facts, print_json, print_outcome, print_table, printable, say, warn
 from domain.text import formats
-
-PAGE = 1000
-"""Runs that are asked for at once."""
 
 
 def runs(
@@ -175,15 +172,25 @@ def expected(start_at: float, now: float) -> str:
     return f"to start in about {formats.duration(left_s)}" if left_s > 0 else "to start any moment"
 
 
-def stop(run: RunId, data: Data = None, as_json: Json = False) -> None:
-    """Ask a run to end: SIGTERM, and after its grace period SIGKILL."""
-    stopped = server_at(data).post(run_path(run, "stop"))
-    verb = "has already" if stopped["state"] in ("succeeded", "failed") else "is"
-    sentence = f"Run {run} {verb} {stopped['state']}."
-    if stopped.get("kill_at"):
-        sentence = f"Stopping run {run}: it has up to {stopped['spec']['stop_grace_s']:g} s to save and exit."
-        sentence += f" It {stopped['waiting_for']}." if stopped.get("silent_nodes") else ""
-    print_outcome(stopped, as_json, sentence)
+def stop(
+    context: typer.Context,
+    runs: ChosenRuns = None,
+    search: Filter = None,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Ask runs to end: SIGTERM, and after its grace period SIGKILL."""
+    server = server_at(data)
+    ids = chosen(context, server, runs, search)
+    for_each(ids, lambda run_id: server.post(run_path(run_id, "stop")), _stop_sentence, as_json)
+
+
+def _stop_sentence(run: dict[str, Any]) -> str:
+    if run.get("kill_at"):
+        silent = f" It {run['waiting_for']}." if run.get("silent_nodes") else ""
+        return f"Stopping run {run['id']}: it has up to {run['spec']['stop_grace_s']:g} s to save and exit.{silent}"
+    verb = "has already" if run["state"] in ("succeeded", "failed") else "is"
+    return f"Run {run['id']} {verb} {run['state']}."
 
 
 def resume(
@@ -200,14 +207,19 @@ def resume(
 
 
 def delete(
-    run: RunId,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    context: typer.Context,
+    runs: ChosenRuns = None,
+    search: Filter = None,
+    yes: Yes = False,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Delete an ended run with its points, logs and checkpoints."""
+    """Delete ended runs with their points, logs and checkpoints."""
     server = server_at(data)
-    if not yes and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
-        name = printable(server.get(run_path(run))["name"])
-        typer.confirm(f"Delete run {run} ({name}) with its logs, points and checkpoints?", abort=True)
-    print_outcome(server.delete(run_path(run)), as_json, f"Run {run} is deleted.")
+    ids = chosen(context, server, runs, search)
+    confirm(server, ids, "delete", yes)
+
+    def act(run_id: str) -> dict[str, Any]:
+        return {"id": run_id, **server.delete(run_path(run_id))}
+
+    for_each(ids, act, lambda run: f"Run {run['id']} is deleted.", as_json)

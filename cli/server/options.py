@@ -18,7 +18,9 @@ def complete_run(incomplete: str) -> list[tuple[str, str]]:
         runs = ServerClient(find_server(None)).get("/api/runs", limit=100)
     except CommandFailed:
         return []
-    return [(run["id"], f"{run['name']}, {run['state']}") for run in runs if run["id"].startswith(incomplete)]
+    by_id = [(run["id"], f"{run['name']}, {run['state']}") for run in runs]
+    by_name = [(name, "a name") for name in dict.fromkeys(run["name"] for run in runs)]
+    return [entry for entry in [*by_id, *by_name] if entry[0].startswith(incomplete)]
 
 
 def complete_filter(incomplete: str) -> list[str]:
@@ -34,13 +36,42 @@ def complete_filter(incomplete: str) -> list[str]:
 Data = Annotated[
     Path | None,
     typer.Option(
-        "--data", help="Data directory of the server on this machine.", show_default="the user's own"
+        "--data",
+        help="Data directory of the server on this machine.",
+        show_default="the user's own",
+        is_eager=True,  # the names of runs are looked up there
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def id_of_run(context: typer.Context, word: str | None) -> str | None:
+    """Return the id of the run that a word means: an id, its beginning, a name, or `latest`. Raises CommandFailed."""
+    if word is None or context.resilient_parsing:
+        return word
+    server = server_at(context.params.get("data"))
+    return str(server.get("/api/named-runs", word=word)["id"])
+
+
+def ids_of_runs(context: typer.Context, words: list[str]) -> list[str]:
+    """Return the ids of runs, each once, in their order. Raises CommandFailed."""
+    return list(dict.fromkeys(str(id_of_run(context, word)) for word in words))
+
+
+RUN_HELP = "A run's id or its beginning, its name, or `latest`."
 RunId = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run's id.", autocompletion=complete_run, show_default=False)
+    str,
+    typer.Argument(
+        metavar="RUN", help=RUN_HELP, autocompletion=complete_run, show_default=False, callback=id_of_run
+    ),
 ]
+RunIds = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RUN…", help=f"Each {RUN_HELP[2:]}", autocompletion=complete_run, show_default=False,
+        callback=ids_of_runs,
+    ),
+]  # fmt: skip
 
 
 def server_at(data: Path | None) -> ServerClient:

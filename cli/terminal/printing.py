@@ -6,10 +6,10 @@ import json
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
-PIPE_WIDTH = 200
-"""Width in columns of a table that is not printed to a terminal."""
+NEVER_FOLDED = frozenset({"id", "run"})
+"""Titles of columns with ids: a part of one is of no use."""
 
 
 def print_json(document: Any) -> None:
@@ -28,10 +28,11 @@ def printable(value: object) -> str:
 def _printable(character: str) -> str:
     if character.isascii() and character.isprintable():
         return character
-    is_blank = unicodedata.category(character) == "Zs"
-    if (character.isprintable() or is_blank) and _can_encode(character):
+    if unicodedata.category(character) == "Zs":
+        return " "
+    if character.isprintable() and _can_encode(character):
         return character
-    return " " if is_blank else character.encode("unicode_escape").decode()
+    return character.encode("unicode_escape").decode()
 
 
 def _can_encode(character: str) -> bool:
@@ -64,6 +65,15 @@ def print_table(
     titles: Sequence[str], rows: Iterable[Sequence[object]], right: frozenset[int] = frozenset()
 ) -> None:
     """Print a table; the columns whose index is in `right` are right-aligned."""
+    cells = [[printable(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _print_for_people(titles, cells, right)
+    else:
+        _print_aligned([list(titles), *cells], right)
+
+
+def _print_for_people(titles: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int]) -> None:
+    """Fit the table to the terminal; ids stay whole, to be copied."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -71,13 +81,23 @@ def print_table(
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for number, title in enumerate(titles):
-        table.add_column(title, justify="right" if number in right else "left", overflow="fold")
+        is_whole = title in NEVER_FOLDED or number in right
+        side: Literal["left", "right"] = "right" if number in right else "left"
+        table.add_column(title, justify=side, overflow="fold", no_wrap=is_whole)
     for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    console = Console(markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = PIPE_WIDTH
-    console.print(table)
+        table.add_row(*map(Text, row))
+    Console(markup=False, highlight=False, emoji=False).print(table)
+
+
+def _print_aligned(lines: Sequence[Sequence[str]], right: frozenset[int]) -> None:
+    """Print columns that two blanks or more divide, each line whole, as other programs read them."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = [
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:

@@ -75,7 +75,7 @@ def test_the_version_is_printed(rankzero) -> None:
 # -- exit codes --------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "arguments",
-    [["launch"], ["bogus"], ["show"], ["launch", "x.py", "--nodes", "two"], ["logs", "r", "--rank", "-1"],
+    [["launch"], ["bogus"], ["show"], ["launch", "x.py", "--nodes", "two"], ["logs", "abcdefghij", "--rank", "-1"],
      ["launch", "language_model", "--precision", "fp64"], ["runs", "--nonsense"], ["up", "--demo", "--no-worker"]],
 )  # fmt: skip
 def test_wrong_usage_is_one_sentence_and_exit_code_2(rankzero, fake, arguments) -> None:
@@ -164,8 +164,9 @@ def test_a_followed_log_goes_on_after_a_broken_connection(fake, capfdbinary) -> 
 
 @pytest.mark.parametrize("wish", ["stop", "resume", "delete"])
 def test_wishes_answer_with_the_run(rankzero, fake, wish) -> None:
-    assert document(rankzero(wish, "abcdefghij", "--json")) == RUN
-    assert rankzero(wish, "abcdefghij")[0] == 0
+    arguments = (wish, "abcdefghij", *(["--yes"] if wish == "delete" else []))
+    assert document(rankzero(*arguments, "--json")) == RUN
+    assert rankzero(*arguments)[0] == 0
 
 
 # -- the rest ----------------------------------------------------------------------------------

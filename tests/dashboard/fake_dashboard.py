@@ -16,6 +16,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from domain.choices import RUN_ID
+
 TOKEN = "a-token-of-more-than-twenty-characters"
 CONTENT = bytes(range(256)) * 8192
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -54,11 +56,12 @@ class FakeDashboard:
 
     def app(self) -> Starlette:
         """The routes."""
-        get, every = ["GET"], ["GET", "POST", "DELETE"]
+        get, every = ["GET"], ["GET", "POST", "PATCH", "DELETE"]
         return Starlette(
             routes=[
                 Route("/api/health", lambda _request: JSONResponse({"status": "ok"})),
                 Route("/api/checkpoints/{id}/file", self._download, methods=get),
+                Route("/api/named-runs", self._named, methods=get),
                 Route("/api/runs/{id}/logs", self._logs, methods=get),
                 Route("/api/{path:path}", self._answer, methods=every),
             ]
@@ -75,6 +78,17 @@ class FakeDashboard:
         if self.refusal is not None:
             return JSONResponse({"detail": self.refusal[1]}, self.refusal[0])
         return JSONResponse(*self._canned(request.method, request.url.path.removeprefix("/api/")))
+
+    async def _named(self, request: Request) -> Response:
+        """Any id is one of ours, and the name of the first run; nothing else is."""
+        if request.headers.get("authorization") != f"Bearer {TOKEN}":
+            return JSONResponse({"detail": {"field": None, "message": "A valid token is needed."}}, 401)
+        word = request.query_params["word"]
+        if RUN_ID.fullmatch(word):
+            return JSONResponse({"id": word, "name": word})
+        if self.runs and word in ("latest", self.runs[0]["name"]):
+            return JSONResponse({"id": self.runs[0]["id"], "name": self.runs[0]["name"]})
+        return JSONResponse({"detail": {"field": "run", "message": f"There is no run {word!r}."}}, 404)
 
     def _canned(self, method: str, path: str) -> tuple[Any, int]:
         run = self.runs[0] if self.runs else {}

@@ -20,6 +20,8 @@ from worker.session.options import NO_TOKEN
 from worker.session.store_memory import StoreMemory
 
 log = logging.getLogger("worker")
+SILENT_S = 4.0
+"""So long a server may take to answer for the first time before that is said: a name may be looked up for long."""
 Kind = Literal["node", "gateway"]
 """The word for the program in messages."""
 
@@ -67,7 +69,7 @@ class ServerSession:
         self._memory = StoreMemory(client, identity.file, identity.values)
         self._notices = Notices()
         self._poll_wait_s, self._heartbeat_s = 20.0, 5.0
-        self._was_registered = False
+        self._was_registered = self._is_told_away = False
         self.registered = threading.Event()
         self._closed = threading.Event()
 
@@ -84,6 +86,9 @@ class ServerSession:
         """Register, then follow the desired state."""
         version: str | None = None
         backoff = Backoff()
+        silence = threading.Timer(SILENT_S, self._tell_away, ["it has not answered"])
+        silence.daemon = True
+        silence.start()
         while not self.is_closed:
             try:
                 if not self.registered.is_set():
@@ -94,6 +99,8 @@ class ServerSession:
                 self._handle_failure(error)
                 time.sleep(backoff.failed(time.monotonic()))
             else:
+                silence.cancel()
+                self._tell_back()
                 backoff.worked()
                 if self._is_of_our_store(desired):
                     version = desired.version
@@ -124,8 +131,23 @@ class ServerSession:
         elif isinstance(error, Unauthorized):
             self.registered.clear()
             self._log.info("the server asks this %s to register: %s", self._kind, error)
+        elif not self._is_told_away:
+            self._tell_away(error)
         else:
             self._log.debug("the poll failed: %s", error)
+
+    def _tell_away(self, reason: object) -> None:
+        """Say once, not at each try, that the server does not answer."""
+        self._is_told_away = True
+        self._log.warning(
+            "%s cannot be reached: %s. Check the address and the network; it is tried again until it answers.",
+            self._client.url, str(reason).rstrip("."),
+        )  # fmt: skip
+
+    def _tell_back(self) -> None:
+        if self._is_told_away:
+            self._is_told_away = False
+            self._log.info("%s answers", self._client.url)
 
     def _is_of_our_store(self, desired: DesiredState) -> bool:
         if self._memory.accept(desired):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.server.options import Data, Json, complete_run, run_path, server_at
+from cli.server.options import Data, Json, RunIds, server_at
 from cli.server.whole_file import fetch_whole
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_outcome
@@ -16,12 +16,7 @@ from domain.text import formats
 
 
 def export(
-    runs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN…", help="The runs' ids.", autocompletion=complete_run, show_default=False
-        ),
-    ],
+    runs: RunIds,
     output: Annotated[
         Path,
         typer.Option(
@@ -42,8 +37,6 @@ def export(
 
     csv, parquet and json hold every point of all series; html is a report to pass on; an archive (zip) holds everything
     of runs that have ended, and `rankzero import` brings it into another installation."""
-    for run_id in runs:
-        run_path(run_id)  # an odd id is refused here as well
     target = output.expanduser().absolute()
     chosen = kind or _format_of(target)
     params = {"runs": ",".join(runs), "format": str(chosen)}

@@ -16,7 +16,7 @@ from cli.mirrors.mlflow import Mlflow
 from cli.mirrors.to_mlflow import mirror as to_mlflow
 from cli.mirrors.to_wandb import SCHEME, Wandb
 from cli.server.client import ServerClient, ServerUnreachable
-from cli.server.options import Data, Json, complete_run, run_path, server_at
+from cli.server.options import Data, Json, RunIds, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, say, warn
 from domain.text.formats import plural
@@ -28,12 +28,7 @@ LONGEST_WAIT_S = 60.0
 
 
 def mirror(
-    runs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN…", help="The runs' ids.", autocompletion=complete_run, show_default=False
-        ),
-    ],
+    runs: RunIds,
     to: Annotated[
         str,
         typer.Option(
@@ -53,8 +48,6 @@ def mirror(
     """Copy what runs logged into MLflow or W&B; called again, it goes on where it stopped.
 
     Credentials: MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD; those of wandb."""
-    for run_id in runs:
-        run_path(run_id)  # an odd id is refused here as well
     copied, points = _copy_all(partial(_copy_to(to, follow), server_at(data)), runs, experiment, follow)
     if as_json:
         print_json([asdict(copied[run_id]) | {"points": points[run_id]} for run_id in runs])

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.server.client import ServerClient
-from cli.server.options import Data, Json, complete_run, run_path, server_at
+from cli.server.options import Data, Json, complete_run, ids_of_runs, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_outcome, print_table, say
 from domain.choices import RUN_ID
@@ -17,10 +17,11 @@ PATH = "/api/shared-links"
 
 
 def share(
+    context: typer.Context,
     runs: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN…", help="The runs' ids.", autocompletion=complete_run, show_default=False
+            metavar="RUN…", help="The runs, as for `show`.", autocompletion=complete_run, show_default=False
         ),
     ],
     days: Annotated[int, typer.Option(min=1, max=366, help="Days for which the link is valid.")] = 7,
@@ -37,9 +38,7 @@ def share(
         case ["revoke", *ids]:
             _revoke(server, ids, as_json)
         case _:
-            for run_id in runs:
-                run_path(run_id)  # an odd id is refused here as well
-            made = server.post(PATH, {"runs": runs, "days": days})
+            made = server.post(PATH, {"runs": ids_of_runs(context, runs), "days": days})
             print_outcome(made, as_json, made["url"])
             if not as_json:
                 say(f"Valid until {clock_time(made['expires_at'])} UTC; shown only now.")

@@ -12,11 +12,13 @@ from starlette.responses import Response
 from dashboard.api.context import TheService
 from dashboard.api.reading import MOST, JsonRoute
 from dashboard.api.runs.searches import Search, SortText, parsed, parsed_sort
+from dashboard.errors import Rejection
 from dashboard.json_responses import answer, document
 from dashboard.planning import preview as previews
 from dashboard.planning.fixes import fix_of, launch_path, with_next_step
 from dashboard.service import edits
 from db.queries import run_list, run_queries, timelines
+from db.queries.named_runs import named_runs
 from db.queries.run_list import RunSelection
 from db.reports import collectives as db_collectives
 from db.reports import findings as db_findings
@@ -50,6 +52,21 @@ def list_runs(
     selection = RunSelection(parsed(search, now), q or "", state or (), project or "")
     views = run_list.listed(service.store, now, selection, parsed_sort(sort), limit, offset)
     return answer([with_next_step(run) for run in views])
+
+
+@router.get("/named-runs")
+def named_run(service: TheService, word: Annotated[str, Query(max_length=200)]) -> Response:
+    """The one run that `word` means: an id, `latest`, a name, or the beginning of an id. Raises Rejection."""
+    runs = named_runs(service.store, word)
+    if not runs:
+        raise Rejection(404, f"There is no run {word!r}; `rankzero runs` lists them.", "run")
+    if len(runs) > 1:
+        ids = ", ".join(run.id if run.name == word else f"{run.id} ({run.name})" for run in runs[:5])
+        more = f" and {len(runs) - 5} more" if len(runs) > 5 else ""
+        raise Rejection(
+            409, f"{word!r} means several runs, newest first: {ids}{more}. Name one by its id.", "run"
+        )
+    return answer(runs[0]._asdict())
 
 
 @router.post("/runs", status_code=201)
