@@ -13,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from db.engine import Store
 from db.postgres import lock_key
+from db.trouble import Trouble
 
 if TYPE_CHECKING:
     import psycopg
@@ -52,9 +53,12 @@ class Channel:
                     is_lost = False
                     self._hear(connection, receive)
             except _broken() as error:
-                if not is_lost and not self._stopped.is_set():
-                    log.warning("the other dashboards cannot be heard: %s", str(error).strip())
-                is_lost = True
+                if self._stopped.is_set():
+                    return
+                if self._store.note(error) is not Trouble.AWAY:  # of which the store has told
+                    if not is_lost:
+                        log.warning("the other dashboards cannot be heard: %s", str(error).strip())
+                    is_lost = True
                 self._stopped.wait(RECONNECT_S)
             finally:
                 self.leads = False

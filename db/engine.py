@@ -143,16 +143,22 @@ class Store:
             self.trouble = None
 
     @contextmanager
-    def _noting(self) -> Iterator[None]:
-        """Remember why a write failed, and log it once."""
+    def _noting(self, *, is_write: bool = True) -> Iterator[None]:
+        """Remember why a write failed, or that the database cannot even be read."""
         try:
             yield
         except (DBAPIError, PoolTimeout) as error:
-            trouble = self.trouble_of(error)
-            if trouble is not None and trouble is not self.trouble:
-                log.warning("%s", trouble)
-            self.trouble = trouble or self.trouble
+            if is_write or self.trouble_of(error) is Trouble.AWAY:
+                self.note(error)
             raise
+
+    def note(self, error: BaseException) -> Trouble | None:
+        """Remember the trouble that an error indicates, log it once, and return it; None when it has another cause."""
+        trouble = self.trouble_of(error)
+        if trouble is not None and trouble is not self.trouble:
+            log.warning("%s", trouble)
+        self.trouble = trouble or self.trouble
+        return trouble
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -182,7 +188,8 @@ class Store:
         """One read transaction with a consistent view of the store."""
         self._require_file()
         info = {"heard_of": self.heard_of}
-        with Session(self._readers, expire_on_commit=False, info=info) as session, session.begin():
+        reading = Session(self._readers, expire_on_commit=False, info=info)
+        with self._noting(is_write=False), reading as session, session.begin():
             yield session
 
     @contextmanager
@@ -191,7 +198,7 @@ class Store:
         if self.is_sqlite or not names:
             yield
             return
-        with self.locks.begin() as connection:
+        with self._noting(is_write=False), self.locks.begin() as connection:
             for name in sorted(names):
                 postgres.lock_for_transaction(connection, f"alone: {name}")
             yield

@@ -23,6 +23,10 @@ class Trouble(StrEnum):
         "The server's store is read-only: its file or its disk cannot be written. Make it writable "
         "again; nothing is lost, and everything resumes automatically."
     )
+    AWAY = (
+        "The store's database (PostgreSQL) cannot be reached. Check that it runs and accepts connections; "
+        "nothing is lost, and everything resumes automatically."
+    )
     LOCKED = (
         "The server's store is locked by another program (a backup, a sqlite3 shell). End that program; "
         "nothing is lost, and everything resumes automatically."
@@ -50,6 +54,8 @@ _BY_NUMBER = {
     errno.EROFS: Trouble.READ_ONLY,
     errno.EIO: Trouble.BROKEN,
 }
+_CONNECTION_ENDED = ("08", "57P01", "57P02", "57P03")
+"""Beginnings of PostgreSQL's codes for a broken connection, and for a server that ends or starts."""
 _BY_POSTGRES = {"53100": Trouble.FULL, "25006": Trouble.READ_ONLY, "55P03": Trouble.LOCKED}
 
 
@@ -61,10 +67,25 @@ def trouble_of(error: BaseException, file: Path | None = None) -> Trouble | None
         return _BY_NUMBER.get(error.errno or 0)
     cause = error.orig if isinstance(error, DBAPIError) else error
     if not isinstance(cause, sqlite3.Error):
-        return _BY_POSTGRES.get(getattr(cause, "sqlstate", None) or "")
+        return Trouble.AWAY if _is_away(error, cause) else _BY_POSTGRES.get(_sqlstate(cause))
     name = getattr(cause, "sqlite_errorname", "")
     trouble = next((trouble for prefix, trouble in _BY_NAME.items() if name.startswith(prefix)), None)
     return Trouble.FULL if trouble is Trouble.BROKEN and file and not has_room(file.parent) else trouble
+
+
+def _is_away(error: BaseException, cause: BaseException | None) -> bool:
+    """Whether the error is that of a connection to PostgreSQL: only these have no code of the server's."""
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return True
+    is_operational = type(cause).__name__ == "OperationalError" and type(cause).__module__.startswith(
+        "psycopg"
+    )
+    code = _sqlstate(cause)
+    return code.startswith(_CONNECTION_ENDED) or (is_operational and not code)
+
+
+def _sqlstate(cause: BaseException | None) -> str:
+    return getattr(cause, "sqlstate", None) or ""
 
 
 def has_room(folder: Path) -> bool:

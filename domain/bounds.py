@@ -24,10 +24,9 @@ def _with_sane_numbers(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sane(value: Any, must_be_number: bool = False) -> Any:
-    if isinstance(value, int | float):
-        return value if abs(value) < 2**63 else None  # NaN is not
-    if must_be_number:
-        return None
+    is_number = isinstance(value, int | float)
+    if must_be_number or (is_number and not isinstance(value, float)):
+        return value if is_number and abs(value) < 2**63 else None  # NaN is not less
     if isinstance(value, dict):
         return _with_sane_numbers(value)
     return [_sane(item) for item in value] if isinstance(value, list) else value

@@ -121,7 +121,8 @@ class Outbox:
                 self._store, delivery, SendOutcome.UNAVAILABLE, "The dashboard ended.", self._clock()
             )
         except Exception:  # the store may be away: what is claimed is settled later
-            log.exception("alert %s to %s was not settled", delivery.alert_id, shown)
+            if self._store.trouble is None:
+                log.exception("alert %s to %s was not settled", delivery.alert_id, shown)
         finally:
             with self._lock:
                 self._busy_targets.discard(delivery.target)

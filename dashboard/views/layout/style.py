@@ -60,7 +60,8 @@ def quiet_without_store(show: Callable[P, None]) -> Callable[P, None]:
         try:
             show(*args, **kwargs)
         except AWAY as error:
-            log.warning("a page could not be shown: %s", error)
+            if service.current().store.trouble is None:  # else it is logged, once
+                log.warning("a page could not be shown: %s", error)
             _leave_to_banner(error)
 
     return guarded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import sqlite3
 import subprocess
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from cli.server.client import Address, ServerClient
 from dashboard.app.trouble_header import WARNING
@@ -21,6 +24,7 @@ from db.trouble import Trouble
 from domain.messages import NodeLoad
 from tests.dashboard.read_only import make_read_only
 from tests.dashboard.running import FakeNode, Running, running, wait_for
+from tests.postgresql import Cluster as Server
 
 SMALL_BYTES = 8 * 1024 * 1024
 
@@ -199,3 +203,29 @@ def test_a_write_that_waits_for_others_does_not_wait_for_ever(tmp_path: Path, mo
         let_go.set()
         holder.join()
         store.close()
+
+
+def test_an_outage_of_postgresql_is_one_sentence_and_its_end_another(
+    tmp_path: Path, postgres: Server, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with running(tmp_path / "data", database_url=postgres_url) as dashboard:
+        dashboard.node()
+        run_id, before = dashboard.launch(), len(caplog.records)
+        postgres.stop()
+        try:
+            wait_for(lambda: dashboard.service.trouble is Trouble.AWAY, "the outage to be noticed")
+            for path in ("/api/runs", f"/api/runs/{run_id}", "/api/nodes", "/metrics") * 3:
+                answer = dashboard.http.get(path)
+                assert answer.status_code == 503 and answer.json()["detail"]["message"] == Trouble.AWAY, path
+            answer = dashboard.http.post("/api/runs", json={"target": "image_classifier"})
+            assert answer.status_code == 503 and answer.headers["retry-after"]
+            with pytest.raises(OperationalError), dashboard.service.store.read() as session:
+                session.execute(text("select 1"))
+        finally:
+            postgres.start()
+        wait_for(lambda: dashboard.service.trouble is None, "the store to be back")
+        assert dashboard.run(run_id)["state"] == "starting"
+        told = [record for record in caplog.records[before:] if record.name == "rankzero"]
+        assert [record.getMessage() for record in told] == [Trouble.AWAY, "the store accepts writes again"]
+        assert not any(record.exc_info for record in caplog.records[before:])
