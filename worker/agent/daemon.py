@@ -198,7 +198,7 @@ class Daemon:
         Starting it here would run it twice."""
         key = (assignment.fence, assignment.node_rank)
         _, orphans = self._lost_attempts.setdefault(
-            key, (assignment, Orphans(assignment.run_id, assignment.attempt, assignment.node_rank))
+            key, (assignment, Orphans(folder, assignment.run_id, assignment.attempt, assignment.node_rank))
         )
         if not orphans.end(time.monotonic()):
             return False

@@ -72,7 +72,7 @@ class LocalAttempt:
         self._child: SupervisorProcess | None = None
         self._starts, self._started_at = 0, 0.0
         self._timeline = Timeline(folder, has_preflight=assignment.spec.nodes > 1)
-        self._orphans = Orphans(assignment.run_id, assignment.attempt, assignment.node_rank)
+        self._orphans = Orphans(folder, assignment.run_id, assignment.attempt, assignment.node_rank)
         self._stop_grace_s: float | None = None
         self._shutdown: Shutdown | None = None
         self._signalled = False

@@ -19,7 +19,7 @@ from typing import Any
 
 from worker.attempt.warm_launcher import WarmLauncher
 from worker.node import control_groups, processes
-from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, STATE_FILE, STOP_FILE
+from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, MEMBERS_FILE, STATE_FILE, STOP_FILE
 from worker.node.locks import take_lock
 from worker.node.processes import Process
 
@@ -31,6 +31,7 @@ LEFTOVER_GRACE_S = 5.0
 """The time between SIGTERM and SIGKILL for processes that lost their launcher."""
 MISSING_S = 1.0
 """The delay before a deleted file is written again: the whole directory may be in the process of being deleted."""
+MEMBERS_EVERY_S = 1.0
 SPARES = 4
 LOG_ROOM_BYTES = 16 * 1024
 """Preallocated in each log, so that the traceback of a full disk can still be written."""
@@ -111,6 +112,8 @@ class Supervisor:
         self._terminated = False
         self._saved = self._has_lost_directory = False
         self._missing_since: float | None = None
+        self._members: list[Process] = []
+        self._members_at = float("-inf")
         own = processes.find(os.getpid())
         self.state: dict[str, Any] = {
             "pid": os.getpid(), "start_ticks": own.start_ticks if own else 0, "boot_id": processes.boot_id(),
@@ -130,6 +133,7 @@ class Supervisor:
             self._wait(STARTING_POLL_S if self.state["state"] == "starting" else POLL_S)
             self._link_rank_logs()
             self._record_ranks()
+            self._record_members()
             self._kill_when_due()
         self._record_exit()
         self._end_leftovers()
@@ -230,6 +234,20 @@ class Supervisor:
         state = "running" if self.state["state"] == "starting" else self.state["state"]
         pids = {str(rank): pid for rank, pid in sorted(ranks.items())}
         self._change(ranks=pids, running_at=time.time(), state=state)
+
+    def _record_members(self) -> None:
+        """Write down our descendants now and then: whoever looks for them after our death may find no other trace."""
+        now = time.monotonic()
+        if now - self._members_at < MEMBERS_EVERY_S or self._has_lost_directory:
+            return
+        self._members_at = now
+        if (members := processes.descendants(os.getpid())) != self._members:
+            path = self._dir / MEMBERS_FILE
+            with suppress(OSError):  # a full disk: most are found without it
+                text = json.dumps({"boot_id": processes.boot_id(), "members": members})
+                path.with_suffix(".tmp").write_text(text)
+                path.with_suffix(".tmp").replace(path)
+                self._members = members
 
     def _link_rank_logs(self) -> None:
         """Link logs/rank<R>.out, by the rank in the whole run, to torchrun's own file."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 ASSIGNMENT_FILE = "assignment.json"
 """The assignment for which the directory was made; its time is when the worker took it up."""
 STATE_FILE = "supervisor.json"
+MEMBERS_FILE = "members.json"
+"""The supervisor's processes a second ago, by which they are found when it is killed."""
 STOP_FILE = "stop"
 """Holds the seconds of grace; its existence asks the supervisor to stop the attempt."""
 LOCK_FILE = "supervisor.lock"

@@ -32,6 +32,7 @@ class Process(NamedTuple):
 class _Stat(NamedTuple):
     state: str
     parent: int
+    session: int
     start_ticks: int
 
 
@@ -76,6 +77,24 @@ def descendants(pid: int) -> list[Process]:
             if stat.state not in "ZX":
                 living.append(Process(child, stat.start_ticks))
     return living
+
+
+def kin(recorded: Iterable[Process]) -> list[Process]:
+    """The living ones of recorded processes, of the sessions that they lead or led, and all their descendants.
+
+    Finds also what emptied its environment and lost its parents."""
+    stats = dict(_all_stats())
+    known = {process.pid for process in recorded if _may_be(process, stats.get(process.pid))}
+    found = {pid for pid, stat in stats.items() if pid in known or stat.session in known} - {os.getpid()}
+    more = found
+    while more := {pid for pid, stat in stats.items() if stat.parent in more} - found:
+        found |= more
+    return [Process(pid, stats[pid].start_ticks) for pid in sorted(found) if stats[pid].state not in "ZX"]
+
+
+def _may_be(process: Process, stat: _Stat | None) -> bool:
+    """Whether the pid is not another process's by now; no process gets the number of a session that lives."""
+    return stat is None or stat.start_ticks == process.start_ticks
 
 
 def environment(pid: int) -> dict[str, str]:
@@ -240,6 +259,6 @@ def _stat(pid: int) -> _Stat | None:
     try:
         # The program's name is in parentheses and may itself contain parentheses and spaces.
         fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
-        return _Stat(fields[0].decode(), int(fields[1]), int(fields[19]))
+        return _Stat(fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
     except (OSError, IndexError, ValueError):
         return None

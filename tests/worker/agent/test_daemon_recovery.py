@@ -10,7 +10,10 @@ import shutil
 import signal
 import time
 
+import pytest
+
 from domain.messages import Reason
+from tests.end_to_end.product import wait_for
 from tests.worker.agent.node_under_test import RUN, WAITING, events
 from worker.node import processes
 
@@ -87,6 +90,28 @@ def test_a_killed_supervisor_fails_its_attempt_and_leaves_no_process(node):
     assert (end.state, end.reason) == ("failed", Reason.KILLED)
     assert "supervisor of the attempt was killed" in end.message
     assert processes.of_attempt(RUN, 1, 0) == []
+
+
+@pytest.mark.parametrize("keeps_session", [True, False], ids=["in its session", "in a session of its own"])
+def test_a_process_that_emptied_its_environment_ends_with_a_killed_supervisor(node, keeps_session):
+    child = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    child += "" if keeps_session else "os.setsid(); "
+    child += "open('child', 'w').write(str(os.getpid())); time.sleep(1000)"
+    script = (
+        f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {child!r}], env={{}})\n" + WAITING
+    )
+    node.wish(node.assignment(node.script(script)))
+    node.until_ready()
+    written = node.dir() / "work" / "child"
+    wait_for(lambda: written.exists() and written.read_text(), "the child")
+    process = processes.find(int(written.read_text()))
+    assert process is not None and RUN not in processes.environment(process.pid).values()
+    if not keeps_session:
+        recorded = node.dir() / "members.json"
+        wait_for(lambda: str(process.pid) in recorded.read_text(), "the record of it")
+    os.kill(node.supervisor()["pid"], signal.SIGKILL)
+    assert node.until_settled().state == "failed"
+    assert not processes.is_alive(process)
 
 
 def test_a_supervisor_killed_while_the_worker_was_away_is_noticed_by_the_next(node):
