@@ -15,7 +15,7 @@ from pathlib import Path
 from domain.choices import RUN_ID
 from domain.messages import HeldAttempt, Reason, TaskReport
 from domain.spec import Assignment
-from worker.attempt.attempt import LocalAttempt
+from worker.attempt.attempt import LocalAttempt, TaskKey, key_of
 from worker.attempt.ending import Shutdown
 from worker.attempt.orphans import Orphans
 from worker.attempt.supervision import Background, Spawn
@@ -44,15 +44,15 @@ class Daemon:
     def __init__(self, client: Client, node: LocalNode, spawn: Spawn, background: Background) -> None:
         self._client, self._node = client, node
         self._spawn, self._background = spawn, background
-        self._attempts: dict[tuple[int, int], LocalAttempt] = {}
-        self._lost_attempts: dict[tuple[int, int], tuple[Assignment, Orphans]] = {}
+        self._attempts: dict[TaskKey, LocalAttempt] = {}
+        self._lost_attempts: dict[TaskKey, tuple[Assignment, Orphans]] = {}
         self._desired_state: DesiredState | None = None
         self._labels_to_end: list[str] = []
         """Labels of attempts that the server does not know and a person asked to end."""
         self._lock = threading.Lock()
         self._backoff = Backoff()
         """Pauses while the server cannot be reached at all."""
-        self._backoffs: dict[tuple[str, tuple[int, int]], Backoff] = {}
+        self._backoffs: dict[tuple[str, TaskKey], Backoff] = {}
         """Pauses for single activities of an attempt that fail."""
         self._errors: dict[str, str] = {}
         self._shutdown_grace_s: float | None = None
@@ -135,9 +135,7 @@ class Daemon:
         if desired_state is None:
             return
         self._labels_to_end = desired_state.end_unknown
-        desired = {
-            (assignment.fence, assignment.node_rank): assignment for assignment in desired_state.assignments
-        }
+        desired = {key_of(assignment): assignment for assignment in desired_state.assignments}
         self._lost_attempts = {key: lost for key, lost in self._lost_attempts.items() if key in desired}
         for key, assignment in desired.items():
             attempt = self._attempts.get(key)
@@ -196,7 +194,7 @@ class Daemon:
         """Record as lost an attempt that an earlier worker of this node started; False until its processes have ended.
 
         Starting it here would run it twice."""
-        key = (assignment.fence, assignment.node_rank)
+        key = key_of(assignment)
         _, orphans = self._lost_attempts.setdefault(
             key, (assignment, Orphans(folder, assignment.run_id, assignment.attempt, assignment.node_rank))
         )

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Collection
 from typing import TypeAlias
 
+from worker.attempt.attempt import TaskKey
+
 HURRIED_PAUSE_S = 0.02
 PAUSE_S = 0.2
 IDLE_PAUSE_S = 1.0
@@ -21,7 +23,7 @@ LONGEST_PAUSE_S = 1.0
 HURRY_S = 5.0
 """Seconds after an end: once the server has everything, it opens the next attempt or gives the devices away."""
 
-Key: TypeAlias = tuple[int, int]
+Key: TypeAlias = TaskKey
 
 
 class LoopPauses:

@@ -49,6 +49,15 @@ STARTS = 3
 LIFE = ("", "starting", "running", "stopping")
 
 
+TaskKey = tuple[int, int, str]
+"""(fencing token, node rank, RUN/ATTEMPT): a restored store gives out numbers that its newer copy has given before."""
+
+
+def key_of(assignment: Assignment) -> TaskKey:
+    """Return what identifies an assignment's task on this node, whichever store it came from."""
+    return assignment.fence, assignment.node_rank, f"{assignment.run_id}/{assignment.attempt}"
+
+
 class LocalAttempt:
     """One assignment's files and processes on this node."""
 
@@ -85,9 +94,9 @@ class LocalAttempt:
     # -- desired state -------------------------------------------------------------------------
 
     @property
-    def key(self) -> tuple[int, int]:
-        """(fencing token, node rank): identifies the task on this node."""
-        return self.task.fence, self.task.node_rank
+    def key(self) -> TaskKey:
+        """Identifies the task on this node."""
+        return key_of(self.assignment)
 
     @property
     def is_over(self) -> bool:

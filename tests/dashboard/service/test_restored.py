@@ -142,14 +142,18 @@ def test_what_trains_goes_on_beside_an_older_store_until_somebody_ends_it(
         assert "none is free" in after.run(waiting)["waiting_for"]
         assert after.run(known)["state"] == "running"
         assert machine.trains(known) and machine.trains(younger)
+        after.http.post(f"/api/runs/{known}/stop")
+        wait_for(lambda: after.run(known)["state"] == "stopped", "a free slot", LIMIT_S)
+        after.http.post(f"/api/runs/{waiting}/stop")
+        again = machine.launch(after)  # its number is that of the training that the store does not know
+        assert machine.trains(again) and machine.trains(younger)
         monkeypatch.setenv("RANKZERO_URL", after.url)
         monkeypatch.setenv("RANKZERO_TOKEN", after.token)
-        after.http.post(f"/api/runs/{waiting}/stop")
         assert main.run(["nodes", "end-unknown", "n0", "zzzzzzzzzz"]) == 1
         assert main.run(["nodes", "end-unknown", "n0", younger]) == 0
         assert f"Node n0 ends run {younger}" in capsys.readouterr().out
         wait_for(lambda: not unknown(after), "the node to have let go", LIMIT_S)
-        assert machine.trains(known) and not machine.trains(younger)
+        assert machine.trains(again) and not machine.trains(younger)
         assert (machine.folder / "w/runs" / younger / "attempts/1/node0/work/ready").exists()
         assert nodes(after)[0]["free"] == 1
 

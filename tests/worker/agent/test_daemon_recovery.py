@@ -114,6 +114,21 @@ def test_a_process_that_emptied_its_environment_ends_with_a_killed_supervisor(no
     assert not processes.is_alive(process)
 
 
+def test_a_run_of_a_restored_store_with_a_number_in_use_here_trains_beside_the_other(node):
+    newer = node.assignment(node.script(WAITING, "newer.py"), store="newer", uid="a" * 16)
+    node.wish(newer)
+    node.until_ready()
+    restored = node.assignment(
+        node.script("print('restored')", "restored.py"), store="restored", uid="b" * 16
+    )
+    node.wish(restored.model_copy(update={"run_id": "restoredxy"}))
+    node.until(lambda: len(node.daemon.attempts) == 2)
+    node.until(lambda: node.server.end())
+    assert node.server.end().state == "succeeded", node.server.end().message
+    assert [held.run_id for held in node.daemon.held_attempts] == [RUN]
+    assert processes.of_attempt(RUN, 1, 0) != []
+
+
 def test_a_supervisor_killed_while_the_worker_was_away_is_noticed_by_the_next(node):
     script = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAITING
     node.wish(node.assignment(node.script(script)))
