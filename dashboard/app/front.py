@@ -34,7 +34,7 @@ class Front:
         app.mount("/", self._serve_others)
 
     async def _show(self, request: Request) -> Response:
-        return HTMLResponse(self._entry.html(request.url.path), headers={"Cache-Control": "no-cache"})
+        return HTMLResponse(self._entry.html(request.url.path), headers={"Cache-Control": "no-store"})
 
     async def _serve_others(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (scope["path"] + "/").startswith("/api/"):  # 404, or 405 when the path has another method

@@ -1,6 +1,6 @@
 /**
  * Runs before Streamlit: tells it where the server is and our colours, begins to show notifications where the person
- * allowed them, and signs out, here and in other tabs.
+ * allowed them, and signs out, here, in other tabs and in pages that the browser has kept.
  */
 
 const themes = JSON.parse(document.getElementById('themes').textContent);
@@ -35,6 +35,13 @@ if (globalThis.Notification?.permission === 'granted') {
 
 const tabs = new BroadcastChannel('rankzero sessions');
 tabs.addEventListener('message', () => location.assign('/login?signed-out'));
+
+// The browser keeps a page that one has left as it was: whoever has signed out since must not see it again.
+addEventListener('pageshow', (event) => {
+  if (!event.persisted) return;
+  document.documentElement.hidden = true;
+  location.reload();
+});
 
 document.addEventListener('click', (event) => {
   const button = event.target instanceof Element ? event.target.closest('button.sign-out') : null;

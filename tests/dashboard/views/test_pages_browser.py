@@ -217,8 +217,16 @@ def test_signing_out_leads_every_tab_to_the_login(browser: Chromium, dashboard: 
         for seen in (here, there):
             expect(seen.page).to_have_url(f"{dashboard.url}/login?signed-out")
             expect(seen.page.get_by_role("status")).to_contain_text("You are signed out")
+        there.page.go_back()  # the page as it was would show what was on it
+        expect(there.page).to_have_url(re.compile(r"/nodes$"))
+        expect(there.page.get_by_label("Token")).to_be_visible()
+        assert there.page.locator(".stApp").count() == 0
         answer = here.page.goto(f"{dashboard.url}/nodes")
         assert answer is not None and answer.status == 401
+        assert answer.headers["cache-control"] == "no-store"
         here.page.get_by_label("Token").fill(dashboard.service.credentials.user)
         here.page.get_by_role("button", name="Sign in").click()
         expect(here.page).to_have_url(re.compile(r"/nodes$"))
+        with here.page.expect_navigation() as reloaded:  # as the browser shows a page that it has kept
+            here.page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
+        assert reloaded.value.headers["cache-control"] == "no-store"
