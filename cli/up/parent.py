@@ -59,9 +59,7 @@ def run(plan: Plan) -> int:
     try:
         make_private_directory(plan.data)
     except OSError as error:
-        raise CommandFailed(
-            f"{plan.data} cannot be used: {error.strerror}; choose another with --data."
-        ) from None
+        raise _unusable(plan.data, error) from None
     with only_one(plan.data):
         return Parent(plan, free_port(plan)).run()
 
@@ -80,7 +78,16 @@ def only_one(data: Path) -> Iterator[None]:
                 f"Rankzero already runs on {data}{f' ({url})' if url else ''}. "
                 "Use that one, or choose another directory with --data."
             ) from None
+        except OSError as error:
+            raise _unusable(data, error) from None
         yield
+
+
+def _unusable(data: Path, error: OSError) -> CommandFailed:
+    return CommandFailed(
+        f"{data} cannot be used: {error.strerror}. Make it a folder that this user can write, or choose another "
+        "with --data."
+    )
 
 
 def free_port(plan: Plan) -> int:

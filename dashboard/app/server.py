@@ -76,6 +76,7 @@ from dashboard.tensorboard.process import TensorBoards
 from db.engine import StoreGone, StoreUnusable
 from db.requests import join_tokens
 from domain.text.log_lines import log_to_stderr
+from domain.text.paths import problem_in_words
 
 log = logging.getLogger("rankzero")
 TICK_S = 1.0
@@ -175,8 +176,15 @@ def serve(
             server = Server(uvicorn_config(app, settings), app.state.service, on_ready)
             server.run()
             return 0 if server.started else 1
-    except (AlreadyRunning, StoreUnusable, StorageUnusable, TokenUnusable, OSError) as error:
+    except (AlreadyRunning, StoreUnusable, StorageUnusable, TokenUnusable) as error:
         print(f"rankzero: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(
+            f"rankzero: {settings.data} cannot be used: {problem_in_words(error)}. Make it a folder that this user "
+            "can write, or choose another with --data.",
+            file=sys.stderr,
+        )
         return 1
     except SystemExit:  # uvicorn's way to say that it could not start; its log line says why
         print(

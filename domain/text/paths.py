@@ -1,4 +1,4 @@
-"""Texts without the folders of a machine: of an absolute path only its last name stays. Pure."""
+"""Paths in texts: without the folders of a machine, and in errors about files. Pure."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ def without_folders(text: str, known: Iterable[str] = ()) -> str:
                 text = text.replace(prefix + "/", "…/")
         text = text.replace(path, f"…/{_last(path)}") if path.count("/") > 1 else text
     return _PATH.sub(_shortened, text)
+
+
+def problem_in_words(error: Exception) -> str:
+    """Return an error without its number: Read-only file system (/data/node)."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return error.strerror + (f" ({error.filename})" if error.filename else "")
 
 
 def _shortened(match: re.Match[str]) -> str:

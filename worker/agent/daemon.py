@@ -15,6 +15,7 @@ from pathlib import Path
 from domain.choices import RUN_ID
 from domain.messages import HeldAttempt, Reason, TaskReport
 from domain.spec import Assignment
+from domain.text.paths import problem_in_words
 from worker.attempt.attempt import LocalAttempt, TaskKey, key_of
 from worker.attempt.ending import Shutdown
 from worker.attempt.orphans import Orphans
@@ -170,11 +171,13 @@ class Daemon:
                 write_whole(folder / ASSIGNMENT_FILE, assignment.model_dump_json())
         except (OSError, ValueError) as error:
             self._log_error(
-                assignment.run_id, f"the directory of run {assignment.run_id} cannot be created: {error}"
+                assignment.run_id,
+                f"the directory of run {assignment.run_id} cannot be created: {problem_in_words(error)}",
             )
             self._report_failure(
                 assignment,
-                f"The run's directory could not be created on node {self._node.name}: {error}",
+                f"The run's directory could not be created on node {self._node.name}: "
+                f"{problem_in_words(error)}",
                 error,
             )
             return None
@@ -267,7 +270,7 @@ class Daemon:
             text = f"{subject}: the server failed on it, new data stays on this node: {error}"
             self._failed(activity, attempt, began, text)
         except (OSError, RequestRefused) as error:
-            self._failed(activity, attempt, began, f"{subject}: {error}")
+            self._failed(activity, attempt, began, f"{subject}: {problem_in_words(error)}")
         except ServerAway:
             raise
         except Exception as error:

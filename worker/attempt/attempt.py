@@ -13,6 +13,7 @@ from typing import Any
 from domain.messages import CheckpointFetch, Reason, TaskReport
 from domain.spec import Assignment
 from domain.text.json_values import parse_json
+from domain.text.paths import problem_in_words
 from worker.attempt import supervision
 from worker.attempt.ending import SHUTDOWN_MESSAGE, Shutdown, bare_end, end_of
 from worker.attempt.orphans import Orphans
@@ -229,7 +230,7 @@ class LocalAttempt:
                 self._record_end(self._rendezvous.failure_report(error.reason, str(error)))
         except Exception as error:  # also on a bug of ours: a run must not stay "starting" forever
             log.exception("attempt %s could not be prepared", self.label)
-            text = f"The run's directory could not be prepared: {error or type(error).__name__}"
+            text = f"The run's directory could not be prepared: {problem_in_words(error) or type(error).__name__}"
             self._record_end(self._rendezvous.failure_report(Reason.LAUNCH_FAILED, text))
         finally:
             self._preparing = False

@@ -19,6 +19,7 @@ from domain.launch.plan import TaskContext, local_rank_option, plan, recipe_path
 from domain.masking import masked_args, masked_env
 from domain.messages import Reason
 from domain.spec import RENDEZVOUS_VARIABLES, Assignment, ResumeFrom, RunSpec
+from domain.text.paths import problem_in_words
 from worker.launch import compile_cache, snapshots
 from worker.launch.interpreter import Interpreter, Unusable, ask, check, find, torchrun_of
 from worker.launch.snapshots import FetchSnapshot
@@ -235,7 +236,7 @@ def _install_snapshot(sha256: str, work: Path, node: LocalNode, fetch: FetchSnap
     try:
         snapshots.install(sha256, node.data_dir / "node" / "snapshots", work, fetch)
     except BadArchive as error:
-        text = f"The code (snapshot {sha256[:12]}) could not be unpacked: {error}"
+        text = f"The code (snapshot {sha256[:12]}) could not be unpacked: {problem_in_words(error)}"
         raise CannotStart(Reason.LAUNCH_FAILED, text) from error
 
 
@@ -249,7 +250,7 @@ def _make_links(spec: RunSpec, work: Path) -> None:
             link.symlink_to(path)
         except OSError as error:
             raise CannotStart(
-                Reason.LAUNCH_FAILED, f"The link {name} could not be created: {error}"
+                Reason.LAUNCH_FAILED, f"The link {name} could not be created: {problem_in_words(error)}"
             ) from error
 
 
@@ -292,6 +293,6 @@ def _unpack(archive: Path, folder: Path, source: ResumeFrom) -> None:
     try:
         unpack(archive, folder, max_bytes=source.size_bytes)
     except BadArchive as error:
-        text = f"The checkpoint {source.name} could not be unpacked: {error}"
+        text = f"The checkpoint {source.name} could not be unpacked: {problem_in_words(error)}"
         raise CannotStart(Reason.RESUME_FAILED, text) from error
     archive.unlink()

@@ -1,0 +1,46 @@
+"""A data folder that cannot be written is named in a sentence, without a number and without a traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cli.terminal.errors import CommandFailed
+from cli.up import parent
+from dashboard.app import data_lock, server
+from dashboard.settings import Settings
+
+
+@contextmanager
+def refuse(path: Path) -> Iterator[None]:
+    """As a read-only disk does."""
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+    yield
+
+
+def test_a_read_only_folder_is_told_by_up_and_by_the_dashboard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(parent, "hold_lock", refuse)
+    monkeypatch.setattr(data_lock, "hold_lock", refuse)
+    with (
+        pytest.raises(CommandFailed, match=r"cannot be used: Read-only file system\. Make it"),
+        parent.only_one(tmp_path),
+    ):
+        pass
+    assert server.serve(Settings(data=tmp_path)) == 1
+    told = capsys.readouterr().err
+    assert "cannot be used: Read-only file system (" in told and "choose another with --data." in told
+    assert "Errno" not in told and "Traceback" not in told
+
+
+def test_a_file_is_no_data_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert server.serve(Settings(data=tmp_path / "file")) == 1
+    told = capsys.readouterr().err
+    assert f"{tmp_path / 'file'} cannot be used: File exists" in told and "Errno" not in told
