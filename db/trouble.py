@@ -64,13 +64,19 @@ def trouble_of(error: BaseException, file: Path | None = None) -> Trouble | None
     if isinstance(error, PoolTimeout):
         return Trouble.LOCKED if file else None
     if isinstance(error, OSError):
-        return _BY_NUMBER.get(error.errno or 0)
+        return Trouble.READ_ONLY if _is_forbidden(error, file) else _BY_NUMBER.get(error.errno or 0)
     cause = error.orig if isinstance(error, DBAPIError) else error
     if not isinstance(cause, sqlite3.Error):
         return Trouble.AWAY if _is_away(error, cause) else _BY_POSTGRES.get(_sqlstate(cause))
     name = getattr(cause, "sqlite_errorname", "")
     trouble = next((trouble for prefix, trouble in _BY_NAME.items() if name.startswith(prefix)), None)
     return Trouble.FULL if trouble is Trouble.BROKEN and file and not has_room(file.parent) else trouble
+
+
+def _is_forbidden(error: OSError, file: Path | None) -> bool:
+    """Whether this user may not write beside the store; elsewhere, in people's folders, that is their matter."""
+    is_beside = file is not None and file.parent in Path(str(error.filename or "")).parents
+    return isinstance(error, PermissionError) and is_beside
 
 
 def _is_away(error: BaseException, cause: BaseException | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import shutil
@@ -21,6 +22,7 @@ from db import engine
 from db.engine import Store, StoreUnusable
 from db.requests import join_tokens
 from db.trouble import Trouble
+from db.trouble import trouble_of as trouble_of_error
 from domain.messages import NodeLoad
 from tests.dashboard.read_only import make_read_only
 from tests.dashboard.running import FakeNode, Running, running, wait_for
@@ -203,6 +205,22 @@ def test_a_write_that_waits_for_others_does_not_wait_for_ever(tmp_path: Path, mo
         let_go.set()
         holder.join()
         store.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "path", "trouble"),
+    [
+        (errno.EROFS, "/data/files/1", Trouble.READ_ONLY),
+        (errno.EACCES, "/data/files/1", Trouble.READ_ONLY),
+        (errno.EPERM, "/data/backups", Trouble.READ_ONLY),
+        (errno.EACCES, "/home/me/train.py", None),
+        (errno.ENOENT, "/data/files/1", None),
+    ],
+)
+def test_files_that_may_not_be_written_beside_the_store_are_its_trouble(
+    number: int, path: str, trouble: Trouble | None
+) -> None:
+    assert trouble_of_error(OSError(number, "", path), Path("/data/rankzero.db")) is trouble
 
 
 def test_an_outage_of_postgresql_is_one_sentence_and_its_end_another(
