@@ -20,7 +20,7 @@ class State(StrEnum):
     STARTING = "starting"
     """Placed on its nodes; not all ranks exist yet."""
     RUNNING = "running"
-    """All ranks exist."""
+    """All ranks exist; of ranks that the script starts itself, the first made a step or joined a process group."""
     STOPPING = "stopping"
     """Asked to end; at least one process still exists."""
     SUCCEEDED = "succeeded"

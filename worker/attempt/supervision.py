@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from domain.messages import Reason, TaskReport
+from worker.attempt import spawned_ranks
 from worker.attempt.orphans import Orphans
 from worker.node import processes
 from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, SUPERVISOR_MODULES
@@ -42,7 +43,10 @@ def state_of(folder: Path, label: str) -> dict[str, Any]:
     if supervisor is None:
         return {}
     launch = read_object(folder / LAUNCH_FILE)
-    has_ranks = len(_ranks(supervisor, launch.get("launcher"))) >= int(launch.get("processes", 1))
+    number = int(launch.get("processes", 1))
+    has_ranks = len(_ranks(supervisor, launch.get("launcher"))) >= number
+    if launch.get("launcher") == "python" and number > 1:
+        has_ranks = bool(spawned_ranks.recorded_ranks(folder))
     return {
         UNWRITTEN: True, "pid": supervisor.pid, "start_ticks": supervisor.start_ticks,
         "boot_id": processes.boot_id(), "state": "running" if has_ranks else "starting",

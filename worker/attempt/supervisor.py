@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from worker.attempt import spawned_ranks
 from worker.attempt.warm_launcher import WarmLauncher
 from worker.node import control_groups, processes
 from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, MEMBERS_FILE, STATE_FILE, STOP_FILE
@@ -225,12 +226,30 @@ class Supervisor:
             self._kill(self._attempt_processes)
 
     def _record_ranks(self) -> None:
-        if self._launcher is None or self.state["running_at"] is not None:
+        if self._launcher is None:
+            return
+        if self._launch["launcher"] == "python" and self._launch["processes"] > 1:
+            self._record_spawned_ranks()
+            return
+        if self.state["running_at"] is not None:
             return
         pid = self._launcher.pid
         ranks = {0: pid} if self._launch["launcher"] == "python" else _ranks_of(pid)
-        if len(ranks) < self._launch["processes"]:
+        if len(ranks) >= self._launch["processes"]:
+            self._begin_to_run(ranks)
+
+    def _record_spawned_ranks(self) -> None:
+        """Record the ranks that the script itself started, as they come; it runs from the first one's begin on."""
+        if len(self.state["ranks"]) >= self._launch["processes"]:
             return
+        ranks = spawned_ranks.recorded_ranks(self._dir)
+        if self.state["running_at"] is None:
+            if ranks or spawned_ranks.has_output(self._dir, self._launch["env"]):
+                self._begin_to_run(ranks)
+        elif len(ranks) > len(self.state["ranks"]):
+            self._change(ranks={str(rank): pid for rank, pid in sorted(ranks.items())})
+
+    def _begin_to_run(self, ranks: dict[int, int]) -> None:
         state = "running" if self.state["state"] == "starting" else self.state["state"]
         pids = {str(rank): pid for rank, pid in sorted(ranks.items())}
         self._change(ranks=pids, running_at=time.time(), state=state)
@@ -274,6 +293,8 @@ class Supervisor:
     def _record_exit(self) -> None:
         if self._launcher is None or (code := self._launcher.returncode) is None:
             return
+        if code == 0 and self.state["running_at"] is None:  # it was over before its ranks were seen
+            self._change(running_at=self.state["started_at"])
         kills = max(0, (control_groups.out_of_memory_kills() or 0) - self._memory_kills_before)
         name = signal.Signals(-code).name if code < 0 else None
         self._change(exit_code=code, signal=name, out_of_memory_kills=kills)

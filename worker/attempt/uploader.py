@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from domain.messages import Finding, PointBatch
+from domain.messages import SCRIPT_KINDS, Finding, PointBatch
 from domain.spec import Assignment, RunSpec
 from domain.text.json_values import parse_json
 from worker.checkpoints.findings import incomplete_findings
@@ -22,7 +23,7 @@ from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
 from worker.monitor.profiles import ProfileReporter
 from worker.monitor.reporter import FindingsReporter
 from worker.node import processes
-from worker.node.attempt_files import EXISTING_FILE
+from worker.node.attempt_files import EXISTING_FILE, POINTS_FILE
 from worker.node.run_files import Listing
 from worker.session.client import Client, TaskRef
 from worker.session.pieces import BytesPiece, PointsPiece, Sending, at_once, in_turn, sent, together
@@ -52,6 +53,7 @@ class AttemptUploader:
 
     def __init__(self, folder: Path, spec: RunSpec, client: Client, task: TaskRef, label: str) -> None:
         self._client, self._task, self._label = client, task, label
+        self._points_file, self._has_points = folder / POINTS_FILE, False
         roots = [folder / "work"] + ([Path(spec.workdir)] if spec.workdir else [])
         ignore = _existing(folder / EXISTING_FILE)
         self._mirror = FileMirror(
@@ -211,8 +213,18 @@ class AttemptUploader:
 
     def _store_points(self, batch: PointBatch) -> Sending[int]:
         offset = yield from sent(PointsPiece(self._task, batch))
+        if batch.series and batch.source in SCRIPT_KINDS:
+            self._note_points()
         self.reporter.take_points(batch.series, batch.source)
         return offset
+
+    def _note_points(self) -> None:
+        """Tell the supervisor that the script reports figures; a full disk only delays that."""
+        if not self._has_points:
+            with suppress(OSError):
+                self._points_file.parent.mkdir(exist_ok=True)
+                self._points_file.touch()
+                self._has_points = True
 
     def _store_logged(self, batch: PointBatch) -> Sending[int]:
         """Store points of event files or of the probe, whose names are theirs."""

@@ -334,3 +334,40 @@ def test_stopping_torchrun_lets_every_rank_save(training):
         assert training.log(f"rank{rank}.out") == f"hello from {rank}\nsaved {rank}\n"
         link = training.dir / "logs" / f"rank{rank}.out"
         assert not link.readlink().is_absolute()
+
+
+def record(rank, pid):
+    return json.dumps({"t": 1.0, "rank": rank, "pid": pid})
+
+
+def test_ranks_that_the_script_starts_itself_run_from_the_first_ones_record_on(start):
+    script = f"mkdir -p ../probe; echo '{record(1, 11)}' > ../probe/11.jsonl; touch ready; "
+    script += f"while [ -e ready ]; do sleep 0.05; done; echo '{record(0, 10)}' > ../probe/10.jsonl; sleep 60"
+    attempt = start(shell(script), ranks=2, env={"RANKZERO_PROBE_DIR": "probe"})
+    state = attempt.reached("running")
+    assert state["ranks"] == {"1": 11}
+    (attempt.work / "ready").unlink()
+    until(lambda: attempt.state["ranks"] == {"0": 10, "1": 11})
+    assert attempt.state["running_at"] == state["running_at"]
+    attempt.process.terminate()
+    attempt.ended()
+
+
+def test_a_script_without_ranks_runs_from_its_first_figure_or_without_the_probe_its_first_output_on(start):
+    wait = "echo words; touch ready; while [ -e ready ]; do sleep 0.05; done"
+    watched = start(shell(wait), ranks=2, env={"RANKZERO_PROBE_DIR": "probe"})
+    unwatched = start(shell(wait), ranks=2)
+    unwatched.reached("running")
+    watched.ready()
+    assert watched.state["state"] == "starting"
+    (watched.dir / "worker").mkdir()
+    (watched.dir / "worker" / "points").touch()
+    watched.reached("running")
+    for attempt in (watched, unwatched):
+        (attempt.work / "ready").unlink()
+        assert attempt.ended()["exit_code"] == 0
+
+
+def test_a_script_that_was_over_before_its_ranks_were_seen_ran_from_its_start_on(start):
+    state = start(["true"], ranks=2, env={"RANKZERO_PROBE_DIR": "probe"}).ended()
+    assert state["running_at"] == state["started_at"]

@@ -7,7 +7,7 @@ import time
 import weakref
 from typing import Any
 
-from . import device_memory, named_as_probe, process_state
+from . import device_memory, named_as_probe, process_state, recorder
 
 EVENT = "start"
 
@@ -36,13 +36,14 @@ def hook_into_torch(module: Any) -> None:
 
 
 def note_process_groups(module: Any) -> None:
-    """Note the end of each `init_process_group` before the first step."""
+    """Note the end of each `init_process_group` before the first step: who joins one is a rank."""
     initialise = module.init_process_group
 
     @functools.wraps(initialise)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
         group = initialise(*args, **kwargs)
         reached("rendezvous", again=True)
+        recorder.start()
         return group
 
     module.init_process_group = named_as_probe(init_process_group)
