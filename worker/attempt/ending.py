@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from domain.messages import Reason, TaskReport
 from domain.spec import RunSpec
 from worker.diagnosis.causes.files import Workplace
+from worker.diagnosis.causes.interfaces import GLOO_VARIABLE, NCCL_VARIABLE, Interfaces
 from worker.diagnosis.diagnose import EndFacts, explain_end
+from worker.diagnosis.early_leavers import ranks_left_early
+from worker.diagnosis.rank_ends import rank_ends
 from worker.monitor.memory_snapshots import read_device_memory
 from worker.monitor.memory_watch import last_memory
 from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
@@ -43,8 +49,9 @@ def end_of(
         device_memory=read_device_memory(folder / PROBE_FOLDER),
         host_memory=last_memory(folder) if state.get("out_of_memory_kills") else "",
         workplace=Workplace(launch.get("cwd", ""), in_place=launch.get("cwd") != str(folder / "work")),
+        interfaces=_interfaces(launch.get("env") or {}),
     )
-    verdict = explain_end(facts)
+    verdict = explain_end(replace(facts, left_early=_left_early(facts, state)))
     message = SHUTDOWN_MESSAGE if shut_down and verdict.state == "stopped" else verdict.message
     return TaskReport(
         state=verdict.state,
@@ -70,6 +77,22 @@ def bare_end(state: dict[str, Any], error: Exception) -> TaskReport:
         message=f"Exit code {exit_code}. Why could not be told from its logs ({type(error).__name__}: {error}).",
         next_step="Read the end of each rank's log, and report this sentence with the worker's log.",
     )
+
+
+def _left_early(facts: EndFacts, state: dict[str, Any]) -> tuple[int, ...]:
+    """Ranks of this node that ended with 0 by themselves, if torchrun reports that others failed."""
+    if facts.launcher == "python" or facts.exit_code in (0, None) or facts.stop_requested:
+        return ()
+    pids = {int(rank): int(pid) for rank, pid in (state.get("ranks") or {}).items()}
+    failed = {end.rank for end in rank_ends(facts)}
+    return ranks_left_early(pids, facts.launcher_err, failed) if failed else ()
+
+
+def _interfaces(env: dict[str, str]) -> Interfaces:
+    """The interfaces of this node, and those that the run's environment names."""
+    values = {name: env.get(name) or os.environ.get(name, "") for name in (GLOO_VARIABLE, NCCL_VARIABLE)}
+    present = [name for _, name in socket.if_nameindex()]
+    return Interfaces(present, {name: value for name, value in values.items() if value})
 
 
 def _tails(logs: Path, stream: str) -> dict[int, str]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from domain.device_memory import DeviceMemory
 from domain.messages import RankError, Reason
-from worker.diagnosis.causes import collectives, exits
+from worker.diagnosis.causes import collectives, exits, interfaces
 from worker.diagnosis.causes.lookup import Explanation, explain, is_gpu_memory
+from worker.diagnosis.early_leavers import explain_early_leaver
 from worker.diagnosis.end_facts import EndFacts, Verdict
 from worker.diagnosis.launch_failures import explain_launch_failure
 from worker.diagnosis.rank_ends import ROOT_CAUSE, Blame, RankEnd, first_failing, rank_ends
@@ -27,6 +28,8 @@ def explain_end(facts: EndFacts) -> Verdict:
     first = first_failing(ends)
     if facts.launch_error is not None or first is None or _left_no_trace(first, facts):
         return explain_launch_failure(facts)
+    if facts.left_early and first.blame in (Blame.LOST_PEER, Blame.WAITED):
+        return explain_early_leaver(first, facts)
     return _rank_failed(first, ends, facts)
 
 
@@ -90,6 +93,8 @@ def _raised(end: RankEnd, facts: EndFacts) -> Explanation:
     """Explain an exception; an exit code above 1 was chosen by the script after it caught the exception."""
     assert end.raised is not None
     memory = facts.device_memory.get(end.rank)
+    if missing := interfaces.missing_interface(end.raised.all_text, facts.node, facts.interfaces):
+        return Explanation(Reason.SCRIPT_ERROR, f": {missing[0]}{end.raised.place}", missing[1])
     explanation = explain(end.raised, facts.node, facts.workplace, memory)
     is_chosen = end.exit_code is not None and end.exit_code > 1
     prefix = f": exit code {end.exit_code} after " if is_chosen else ": "

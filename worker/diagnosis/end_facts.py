@@ -10,6 +10,7 @@ from domain.choices import Launcher
 from domain.device_memory import DeviceMemory
 from domain.messages import RankError, Reason
 from worker.diagnosis.causes.files import Workplace
+from worker.diagnosis.causes.interfaces import Interfaces
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,9 @@ class EndFacts:
     host_memory: str = ""
     """The node's memory in the last sample, in words."""
     workplace: Workplace = field(default_factory=Workplace)
+    interfaces: Interfaces = field(default_factory=Interfaces)
+    left_early: tuple[int, ...] = ()
+    """Global ranks of this node that ended by themselves with exit code 0 while others failed."""
 
 
 @dataclass(frozen=True)

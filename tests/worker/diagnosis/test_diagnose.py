@@ -155,7 +155,7 @@ def test_when_all_ranks_here_only_lost_a_peer_that_is_said() -> None:
             "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed. ",
             (1, ""),
             Reason.OUT_OF_MEMORY,
-            ": a data loader's process was killed; the kernel does this when memory runs out, train.py line 41",
+            ": a data loader's process (pid 4711) was killed (SIGKILL); the kernel does this when memory runs out, train.py line 41",
         ),
     ],
 )

@@ -9,7 +9,7 @@ from domain.device_memory import DeviceMemory
 from domain.memory.device import KINDS, in_words
 from domain.messages import Reason
 from domain.text.formats import short_path, size
-from worker.diagnosis.causes import files, machine, pytorch
+from worker.diagnosis.causes import files, machine, pytorch, questions
 from worker.diagnosis.causes.cause import AS_RAISED
 from worker.diagnosis.tracebacks.exceptions import PythonFailure, shorten
 
@@ -45,6 +45,8 @@ def explain(
         return Explanation(Reason.OUT_OF_MEMORY, says, SMALLER_ON_GPU + _fragmented(text))
     if (missing := files.missing_file(failure, node, workplace)) is not None:
         return Explanation(Reason.SCRIPT_ERROR, _filled(AS_RAISED, fields), missing)
+    if (asked := questions.question(failure)) is not None:
+        return Explanation(Reason.SCRIPT_ERROR, *asked)
     for cause in TABLE:
         if match := cause.match(text):
             groups = {name: value or "" for name, value in match.groupdict().items()}

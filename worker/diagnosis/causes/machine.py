@@ -20,11 +20,11 @@ FREE_SPACE = (
 
 MEMORY = (
     Cause(
-        r"DataLoader worker \(pid \d+\) is killed by signal: Killed",
+        r"DataLoader worker \(pid (?P<pid>\d+)\) is killed by signal: Killed",
         "Use fewer data-loader workers, let each of them use less memory (num_workers, prefetch_factor), or choose "
         "a node "
         "with more memory.",
-        says="a data loader's process was killed" + KILLED_HINT + "{place}",
+        says="a data loader's process (pid {pid}) was killed (SIGKILL)" + KILLED_HINT + "{place}",
         reason=Reason.OUT_OF_MEMORY,
     ),
     Cause(
@@ -34,11 +34,37 @@ MEMORY = (
         reason=Reason.OUT_OF_MEMORY,
     ),
     Cause(
-        r"is killed by signal: (?P<signal>\w[\w ]*)\.",
+        r"\(pid (?P<pid>\d+)\) is killed by signal: (?P<signal>Terminated|Interrupt|Hangup)\.",
+        "Find out what sent the signal on node {node}: a person, a time limit, or the script's own clean-up. The "
+        "training itself was not at fault: resume it from its last checkpoint.",
+        says="a data loader's process (pid {pid}) was ended by a signal from outside ({signal}){place}",
+        reason=Reason.KILLED,
+    ),
+    Cause(
+        r"\(pid (?P<pid>\d+)\) is killed by signal: (?P<signal>\w[\w ]*)\.",
         "Run the data set alone with num_workers=0: a crash in its native code (image or video decoding) "
         "then shows "
         "its line.",
-        says="a data loader's process crashed ({signal}){place}",
+        says="a data loader's process (pid {pid}) crashed ({signal}){place}",
+    ),
+    Cause(
+        r"^subprocess\.CalledProcessError: Command (?P<command>.{1,200}?) died with <Signals\.SIGKILL",
+        "Watch the memory of node {node} while that command runs, or give it less to do at once; then resume.",
+        says="a program that the script started was killed (SIGKILL): {command}" + KILLED_HINT + "{place}",
+        reason=Reason.KILLED,
+    ),
+    Cause(
+        r"^subprocess\.CalledProcessError: Command (?P<command>.{1,200}?) died with <Signals\.(?P<signal>SIG\w+)",
+        "Run that command alone on node {node}: it crashed, or somebody ended it; then resume the run.",
+        says="a program that the script started was ended by a signal ({signal}): {command}{place}",
+        reason=Reason.KILLED,
+    ),
+    Cause(
+        r"BrokenProcessPool|A process in the process pool was terminated abruptly|TerminatedWorkerError",
+        "Use fewer processes in the pool, or let each need less memory: the kernel kills one when memory runs out. "
+        "A crash in native code shows its line when the function is called without the pool.",
+        says="a helper process of the script's process pool was ended (killed, or it crashed): {text}{place}",
+        reason=Reason.KILLED,
     ),
     Cause(
         r"failed to map segment from shared object",

@@ -52,7 +52,7 @@ ROWS = [
     ),
     (
         "RuntimeError: DataLoader worker (pid 77) is killed by signal: Segmentation fault. ",
-        Reason.SCRIPT_ERROR, "a data loader's process crashed (Segmentation fault), train.py line 41", "num_workers=0",
+        Reason.SCRIPT_ERROR, "a data loader's process (pid 77) crashed (Segmentation fault), train.py line 41", "num_workers=0",
     ),
     (
         "RuntimeError: unable to write to file </torch_123_456_0>: No space left on device (28)",

@@ -1,0 +1,123 @@
+"""Ends that people caused without an error of their own: each is named, with the next step."""
+
+from __future__ import annotations
+
+import pytest
+
+from domain.messages import Reason
+from tests.worker.diagnosis.failures import PEER_GONE, failure
+from worker.diagnosis.causes.files import Workplace
+from worker.diagnosis.causes.interfaces import Interfaces, missing_interface
+from worker.diagnosis.causes.lookup import explain
+from worker.diagnosis.diagnose import EndFacts, explain_end
+from worker.diagnosis.early_leavers import ranks_left_early
+from worker.diagnosis.tracebacks.exceptions import find_failure
+
+GLOO = (
+    "RuntimeError: [enforce fail at /w/gloo/transport/tcp/device.cc:84] ifa != nullptr. "
+    "Unable to find address for: {name}"
+)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "text", "sentence", "step"),
+    [
+        (
+            "GLOO_SOCKET_IFNAME", "bond7", GLOO.format(name="bond7"),
+            "the network interface bond7, set by GLOO_SOCKET_IFNAME of this run, does not exist on node n1; "
+            "it has lo, eth0",
+            "--env GLOO_SOCKET_IFNAME=NAME",
+        ),
+        (
+            "GLOO_SOCKET_IFNAME", "^lo,docker", GLOO.format(name="^lo"),
+            "gloo knows no exclusion list: GLOO_SOCKET_IFNAME=^lo,docker of this run is read as the name ^lo, "
+            "which node n1 does not have; it has lo, eth0",
+            "--env GLOO_SOCKET_IFNAME=NAME",
+        ),
+        (
+            "NCCL_SOCKET_IFNAME", "ib9",
+            "torch.distributed.DistBackendError: ncclInvalidUsage: Bootstrap : no socket interface found",
+            "no network interface of node n1 matches NCCL_SOCKET_IFNAME=ib9 of this run; it has lo, eth0",
+            "--env NCCL_SOCKET_IFNAME=NAME",
+        ),
+    ],
+)  # fmt: skip
+def test_an_interface_that_the_node_does_not_have(variable, value, text, sentence, step) -> None:
+    says, next_step = missing_interface(text, "n1", Interfaces(["lo", "eth0"], {variable: value}))
+    assert (says, step in next_step) == (sentence, True)
+
+
+QUESTIONS = {
+    "input": (
+        "train.py",
+        "prepare",
+        "EOFError: EOF when reading a line",
+        "asks for input on its standard input",
+    ),
+    "getpass": ("/usr/lib/python3.11/getpass.py", "_raw_input", "EOFError", "asks for a password"),
+    "breakpoint": ("/usr/lib/python3.11/bdb.py", "dispatch_line", "bdb.BdbQuit", "stops at a breakpoint"),
+}
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+def test_a_question_that_nobody_can_answer(kind) -> None:
+    file, function, error, sentence = QUESTIONS[kind]
+    text = 'Traceback (most recent call last):\n  File "/home/ana/train.py", line 7, in prepare\n    ask()\n'
+    text += f'  File "{file}", line 9, in {function}\n    read()\n{error}\n'
+    explanation = explain(find_failure(text), "n1", Workplace())
+    assert sentence in explanation.says
+    assert explanation.next_step
+    assert "which a launched run does not have" in explanation.says
+
+
+def test_an_end_of_a_file_is_no_question() -> None:
+    text = 'Traceback (most recent call last):\n  File "/home/ana/train.py", line 7, in load\n    go()\nEOFError\n'
+    assert explain(find_failure(text), "n1", Workplace()).says == "EOFError, train.py line 7"
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            "RuntimeError: DataLoader worker (pid 77) is killed by signal: Terminated. ",
+            "a data loader's process (pid 77) was ended by a signal from outside (Terminated), train.py line 7",
+        ),
+        (
+            "RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed. ",
+            "a data loader's process (pid 77) was killed (SIGKILL); the kernel does this when memory runs out, "
+            "train.py line 7",
+        ),
+        (
+            "subprocess.CalledProcessError: Command '['ffmpeg', 'a']' died with <Signals.SIGKILL: 9>.",
+            "a program that the script started was killed (SIGKILL): '['ffmpeg', 'a']'; the kernel does this when "
+            "memory runs out, train.py line 7",
+        ),
+    ],
+)
+def test_a_helper_process_that_was_ended(error, sentence) -> None:
+    text = f'Traceback (most recent call last):\n  File "/home/ana/train.py", line 7, in load\n    go()\n{error}\n'
+    explanation = explain(find_failure(text), "n1", Workplace())
+    assert explanation.says == sentence
+    assert explanation.next_step
+
+
+def test_a_rank_that_leaves_early_is_named_and_the_others_error_is_a_consequence() -> None:
+    report = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    report += f"Failures:\n  <NO_OTHER_FAILURES>\nRoot Cause (first observed failure):\n{failure(0, 0, 1)}"
+    facts = EndFacts(
+        exit_code=1, node="n1", launcher_err=report, rank_errs={0: PEER_GONE, 1: ""},
+        rank_outs={0: "step 20: loss 0.3\n", 1: "step 20: loss 0.3\nno improvement for 5 epochs: stop\n"},
+        left_early=(1,),
+    )  # fmt: skip
+    verdict = explain_end(facts)
+    assert (verdict.state, verdict.reason) == ("failed", Reason.SCRIPT_ERROR)
+    assert verdict.message == (
+        "rank 1 on n1 ended by itself with exit code 0 after step 20 while rank 0 went on, whose connection error is a "
+        "consequence; its last line: no improvement for 5 epochs: stop"
+    )
+    assert (verdict.error.rank, verdict.error.exit_code) == (1, 0)
+
+
+def test_a_rank_that_torchrun_had_to_end_did_not_leave() -> None:
+    closing = "Sending process 12 closing signal SIGTERM\n"
+    assert ranks_left_early({0: 10, 1: 11, 2: 12}, closing, {0}) == (1,)
