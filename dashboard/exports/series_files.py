@@ -14,7 +14,7 @@ from db.engine import Store
 from db.metrics import points
 from db.metrics.columns import unpacked
 from db.metrics.curves import to_json_points
-from db.metrics.stored_series import StoredSeries, pages, stored_series
+from db.metrics.stored_series import StoredSeries, counting_pages, stored_series
 from domain.text.tables import without_formula
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def json_file(store: Store, run_ids: Sequence[str]) -> Iterator[bytes]:
                 "series": series.name, "source": series.source}  # fmt: skip
         yield f'{separator}{json.dumps(head)[:-1]}, "points": ['.encode()
         comma = ""
-        for blobs in pages(store, series.id):
+        for blobs in counting_pages(store, series):
             text = json.dumps(to_json_points(points.unpack(*blobs)))
             yield f"{comma}{text[1:-1]}".encode()
             comma = ", "
@@ -74,7 +74,7 @@ def _schema() -> pyarrow.Schema:
 
 def _tables(store: Store, run_ids: Sequence[str], is_csv: bool = False) -> Iterator[pyarrow.Table]:
     for series in stored_series(store, run_ids):
-        for blobs in pages(store, series.id):
+        for blobs in counting_pages(store, series):
             yield _table(series, blobs, is_csv)
 
 

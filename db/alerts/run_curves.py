@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.metrics import points
+from db.metrics.lives import counting_points
 from db.metrics.many_curves import StepRange, thinned_points
 from db.metrics.series_names import main_loss, public_name
 from db.models import Series
@@ -45,7 +46,7 @@ def curve(
             return None
         since = None if last is None else row.last_step - _spacing(row) * last
         if most is None:
-            read = points.read(session, row.id, since)
+            read = counting_points(points.read(session, row.id, since, row.last_step))
         else:
             read = thinned_points(session, [row], most, StepRange(since))[row.id]
         return JudgedCurve(public_name(row), row.count, row.finite_count, row.finite_sum, read)
@@ -64,7 +65,7 @@ def last_good(store: Store, fence: int) -> Point | None:
         if row is None or row.not_finite_since is None:
             return None
         since = row.not_finite_since - _spacing(row) * BEFORE_NAN
-        read = points.read(session, row.id, since, row.not_finite_since)
+        read = counting_points(points.read(session, row.id, since, row.not_finite_since))
         return next((point for point in reversed(read) if math.isfinite(point[1])), None)
 
 

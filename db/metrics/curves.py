@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.metrics import points
+from db.metrics.lives import counting_points, goes_back
 from db.metrics.many_curves import StepRange, thinned_points
 from db.metrics.series_names import public_name
 from db.models import Attempt, Series
@@ -42,15 +43,15 @@ def series(
 ) -> dict[str, SeriesView]:
     """Curves by name, between two steps.
 
-    From its first step on a newer attempt's points replace the older ones; `whole` keeps the older ones as well,
-    `attempt` shows one attempt alone."""
+    From its first step on a newer attempt's points replace the older ones, as do those of a later life of the script
+    in one attempt; `whole` keeps the older ones as well, `attempt` shows one attempt alone."""
     with store.read() as session:
         by_name: dict[str, list[tuple[Series, int]]] = {}
         for row, number in _rows(session, run_id, source):
             if (names is None or public_name(row) in names) and attempt in (None, number):
                 by_name.setdefault(public_name(row), []).append((row, number))
         series_rows = [row for rows in by_name.values() for row, _ in rows]
-        read = _read(session, series_rows, StepRange(since_step, until_step), max_points)
+        read = _read(session, series_rows, StepRange(since_step, until_step), max_points, whole)
     return {name: _curve(name, rows, read, whole) for name, rows in sorted(by_name.items())}
 
 
@@ -74,11 +75,19 @@ def _rows(session: Session, run_id: str, source: str) -> Sequence[tuple[Series, 
 
 
 def _read(
-    session: Session, rows: Sequence[Series], window: StepRange, max_points: int | None
+    session: Session, rows: Sequence[Series], window: StepRange, max_points: int | None, whole: bool
 ) -> dict[int, list[Point]]:
-    if max_points is None:
-        return {row.id: points.read(session, row.id, window.first, window.last) for row in rows}
-    return thinned_points(session, rows, max_points, window)
+    if max_points is not None:
+        return thinned_points(session, rows, max_points, window, whole=whole)
+    return {row.id: _read_all(session, row, window, whole) for row in rows}
+
+
+def _read_all(session: Session, row: Series, window: StepRange, whole: bool) -> list[Point]:
+    if whole or not goes_back(row.source):
+        return points.read(session, row.id, window.first, window.last)
+    last = row.last_step if window.last is None else min(row.last_step, window.last)
+    bounded = None if window.first is None and window.last is None else last
+    return counting_points(points.read(session, row.id, window.first, bounded))
 
 
 def _curve(

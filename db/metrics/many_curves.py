@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session, aliased
 
 from db.engine import Store
 from db.metrics.columns import Columns, as_points, thinned_each, unpacked, within
+from db.metrics.lives import counting_columns, goes_back
 from db.metrics.points import CHUNK_POINTS
 from db.metrics.series_names import name_of
 from db.models import Attempt, Chunk, Series
@@ -40,6 +41,8 @@ class Extent(Protocol):
     def first_step(self) -> int: ...
     @property
     def last_step(self) -> int: ...
+    @property
+    def source(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -144,25 +147,38 @@ def ends_of(rows: Sequence[SeriesRow]) -> dict[int, int | None]:
 
 
 def read_columns(
-    session: Session, rows: Sequence[Extent], budget: int, window: StepRange | None = None
+    session: Session,
+    rows: Sequence[Extent],
+    budget: int,
+    window: StepRange | None = None,
+    *,
+    whole: bool = False,
 ) -> dict[int, Columns]:
-    """The points of each series from its finest level of at most `budget` points in the window; by series id."""
+    """The points of each series from its finest level of at most `budget` points in the window; by series id.
+
+    `whole` keeps those that a later life of the script replaced."""
     window = window or StepRange()
     tops = _last_chunks(session, [row.id for row in rows])
     levels = {row.id: _level(row, tops[row.id], budget, window) for row in rows}
     blobs = _chunks(session, levels, window)
     for series, blob in _unreduced(session, levels):
         blobs[series].append(blob)
-    return {row.id: unpacked(blobs[row.id]) for row in rows}
+    read = {row.id: unpacked(blobs[row.id]) for row in rows}
+    return read if whole else {row.id: _counting(row, read[row.id]) for row in rows}
 
 
 def thinned_points(
-    session: Session, rows: Sequence[Extent], most: int, window: StepRange
+    session: Session, rows: Sequence[Extent], most: int, window: StepRange, *, whole: bool = False
 ) -> dict[int, list[Point]]:
     """At most `most` points of each series in the window, by their extremes; by series id."""
-    read = read_columns(session, rows, READ_PER_POINT * most, window)
+    read = read_columns(session, rows, READ_PER_POINT * most, window, whole=whole)
     chosen = thinned_each([within(own, window.first, window.last) for own in read.values()], most)
     return {series: as_points(own) for series, own in zip(read, chosen, strict=True)}
+
+
+def _counting(row: Extent, columns: Columns) -> Columns:
+    """A later life that has not reached the window yet replaces what stands in it."""
+    return counting_columns(within(columns, None, row.last_step)) if goes_back(row.source) else columns
 
 
 def _last_step(end: int | None, window: StepRange) -> int | None:
@@ -191,7 +207,7 @@ def _level(row: Extent, tops: Sequence[int], budget: int, window: StepRange) -> 
     """The finest level that has at most `budget` points in the window; a level is counted in whole chunks."""
     first = max(row.first_step, row.first_step if window.first is None else window.first)
     last = min(row.last_step, row.last_step if window.last is None else window.last)
-    share = max(0, last - first + 1) / (row.last_step - row.first_step + 1)
+    share = min(1.0, max(0, last - first + 1) / max(1, row.last_step - row.first_step + 1))
     sizes = [min((seq + 1) * CHUNK_POINTS, row.count) * share for seq in tops]
     return next((level for level, size in enumerate(sizes) if size <= budget), max(0, len(sizes) - 1))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import math
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from sqlalchemy import select
 
 from db.engine import Store
+from db.metrics.lives import counting_chunks, goes_back
 from db.metrics.series_names import public_name
 from db.models import Attempt, Chunk, Run, Series
 
@@ -59,3 +62,22 @@ def pages(store: Store, series_id: int) -> Iterator[list[bytes]]:
             return
         last = rows[-1].seq
         yield [row.points for row in rows]
+
+
+def counting_pages(store: Store, series: StoredSeries) -> Iterator[list[bytes]]:
+    """Yield what `pages` yields without the points that a later life of the script replaced."""
+    if not goes_back(series.source):
+        yield from pages(store, series.id)
+        return
+    floors, read = _floors(store, series.id), 0
+    for blobs in pages(store, series.id):
+        read += len(blobs)
+        yield counting_chunks(blobs, floors[read] if read < len(floors) else math.inf)
+
+
+def _floors(store: Store, series_id: int) -> Sequence[int]:
+    """The lowest step from each chunk on."""
+    query = select(Chunk.step_min).where(Chunk.series_id == series_id, Chunk.level == 0)
+    with store.read() as session:
+        lowest = session.scalars(query.order_by(Chunk.seq.desc())).all()
+    return [*accumulate(lowest, min)][::-1]

@@ -7,11 +7,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 from sqlalchemy import Row, Table, bindparam, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from db.metrics import points
-from db.models import Attempt, Series
+from db.metrics.lives import goes_back, steps_back
+from db.metrics.many_curves import read_columns
+from db.models import Attempt, HistoryEntry, Series
 from db.postgres import NUL, NUL_SHOWN
 from db.records.history import add_history
 from db.records.lookups import AttemptKey
@@ -20,6 +23,10 @@ from domain.messages import Point, PointKind
 
 MAX_SERIES = 10_000
 """Maximum number of series of one attempt; further ones are dropped with a history line."""
+EXTREMES_OF = 16_384
+"""Points of which a series' extremes are taken anew when its script goes back; of more, those of buckets."""
+MAX_LIVES_NOTED = 20
+WENT_BACK = "the script started again: "
 # Statements of tables, not of classes, built once: points arrive many times a second.
 _SERIES = cast(Table, Series.__table__)
 _OF_TAGS = select(_SERIES).where(
@@ -74,6 +81,53 @@ def store_batches(session: Session, batches: Sequence[SeriesOf]) -> None:
     points.append(session, {rows[key].id: (rows[key][_COUNT], pts) for key, pts in known.items()})
     if known:
         session.execute(_CHANGE_SERIES, [_summary(rows[key], pts) for key, pts in known.items()])
+        _begin_lives(session, attempts, {key: (rows[key], pts) for key, pts in known.items()})
+
+
+def _begin_lives(
+    session: Session,
+    attempts: Mapping[int, Attempt | AttemptKey],
+    arrived: Mapping[SeriesKey, tuple[Row[Any], list[Point]]],
+) -> None:
+    """Where the script went back to an earlier step, say so once, and take the extremes of what counts from then on."""
+    backs = dict[SeriesKey, tuple[int, int]]()
+    for key, (row, pts) in arrived.items():
+        last = row.last_step, row.last_wall
+        if goes_back(key.source) and (own := steps_back(row.first_step, last, row[_COUNT], pts)[0]):
+            backs[key] = own[0]
+    if not backs:
+        return
+    ids = [arrived[key][0].id for key in backs]
+    for series in session.scalars(
+        select(Series).where(Series.id.in_(ids)).execution_options(populate_existing=True)
+    ):
+        _take_extremes(session, series)
+    for fence in dict.fromkeys(key.fence for key in backs):
+        key = max((key for key in backs if key.fence == fence), key=lambda key: arrived[key][0][_COUNT])
+        wall = next(wall for step, _, wall in arrived[key][1] if step == backs[key][1])
+        _note_life(session, attempts[fence], key.tag, backs[key], wall)
+
+
+def _take_extremes(session: Session, series: Series) -> None:
+    values = read_columns(session, [series], EXTREMES_OF)[series.id][1]
+    finite = values[np.isfinite(values)]
+    if finite.size:
+        series.lowest, series.highest = float(finite.min()), float(finite.max())
+
+
+def _note_life(
+    session: Session, attempt: Attempt | AttemptKey, tag: str, back: tuple[int, int], wall: float
+) -> None:
+    """Add a history line; further series of the same life add none, nor does a script that counts anew every epoch."""
+    of_attempt = (HistoryEntry.run_id == attempt.run_id, HistoryEntry.attempt == attempt.number)
+    query = select(HistoryEntry.text).where(
+        *of_attempt, HistoryEntry.text.startswith(WENT_BACK, autoescape=True)
+    )
+    lines = session.scalars(query.order_by(HistoryEntry.id)).all()
+    if len(lines) < MAX_LIVES_NOTED and (not lines or lines[0].startswith(f"{WENT_BACK}{tag} ")):
+        moved = f"{tag} went back from step {back[0]} to step {back[1]}"
+        text = f"{WENT_BACK}{moved}, and its newer points count from there on"
+        add_history(session, attempt.run_id, attempt.number, wall, text)
 
 
 def _add_series(
@@ -128,6 +182,13 @@ def _empty_series(key: SeriesKey, first: Point) -> dict[str, object]:
     }
 
 
+def _last_step(series: Row[Any], pts: Sequence[Point]) -> int:
+    """The highest step of the last life."""
+    if not goes_back(series.source):
+        return max(int(series.last_step), *(step for step, _, _ in pts))
+    return steps_back(series.first_step, (series.last_step, series.last_wall), series[_COUNT], pts)[1]
+
+
 def _summary(series: Row[Any], pts: Sequence[Point]) -> dict[str, object]:
     steps, values, _ = zip(*pts, strict=True)
     finite = [*filter(math.isfinite, values)]
@@ -141,7 +202,7 @@ def _summary(series: Row[Any], pts: Sequence[Point]) -> dict[str, object]:
         "of": series.id,
         "count": series[_COUNT] + len(pts),
         "first_step": min(series.first_step, *steps),
-        "last_step": max(series.last_step, *steps),
+        "last_step": _last_step(series, pts),
         "last_wall": last[2],
         "last_value": last[1],
         "last_number": None if math.isnan(last[1]) else last[1],

@@ -183,6 +183,7 @@ class _Session:
             names,
             "all",
             max_points=SNAPSHOT_POINTS,
+            whole=True,  # pages show what was replaced when they are asked to
         )
         for text in await run_in_threadpool(self._snapshot_messages, views, since):
             await self._websocket.send_text(text)

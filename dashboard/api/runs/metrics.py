@@ -35,11 +35,12 @@ def metrics(
     source: PointChoice = "events",
     attempt: Annotated[int | None, Query(ge=1)] = None,
     max_points: Annotated[int | None, Query(ge=10, le=1_000_000)] = None,
+    replaced: Annotated[bool, Query(description="Also points that newer ones replaced.")] = False,
 ) -> Response:
     """{"train/loss": [[step, value, wall time], …]}; NaN and the infinities are strings."""
     service.run(run_id)
     series = run_queries.series(
-        service.store, run_id, name, source, attempt, since, max_points, until_step=until
+        service.store, run_id, name, source, attempt, since, max_points, replaced, until
     )
     return StreamingResponse(_json(series), media_type="application/json")
 

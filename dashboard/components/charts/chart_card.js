@@ -201,7 +201,7 @@ export class ChartCard {
     for (const [position, line] of this.spec.lines.entries()) {
       const series = connection.store.series.get(line.name);
       if (!series) continue;
-      const parts = stretches((this._detail.get(line.name) ?? series).attempts);
+      const parts = stretches((this._detail.get(line.name) ?? series).attempts, series.source);
       const how = {
         buckets: this._buckets,
         weight: this._isSmoothed(line) ? settings.smoothing : 0,
@@ -210,7 +210,7 @@ export class ChartCard {
       const colour = this._colour(line);
       const flat = this._related(flattened(parts, origins(line)));
       lines.push({ ...drawable(flat, this._zoom, how), flat, position, colour, isOld: false });
-      if (settings.older && parts.length > 1) {
+      if (settings.older && (parts.length > 1 || parts.some((part) => part.replaced))) {
         const old = flattened(parts, origins(line), true);
         lines.push({ ...drawable(old, this._zoom, { ...how, weight: 0 }), flat: old, position, colour, isOld: true });
       }

@@ -70,7 +70,7 @@ export async function fetchDetail(runId, series, steps) {
  */
 export async function fetchReplaced(runId, store) {
   for (const attempt of store.attempts().slice(0, -1)) {
-    const query = new URLSearchParams({ source: 'all', attempt: String(attempt), max_points: '2000' });
+    const query = new URLSearchParams({ source: 'all', attempt: String(attempt), max_points: '2000', replaced: 'true' });
     const response = await fetch(apiUrl(`api/runs/${encodeURIComponent(runId)}/metrics?${query}`));
     if (!response.ok) throw new Error(`Attempt ${attempt} could not be read (${response.status}).`);
     const changes = Object.entries(await response.json()).map(([name, points]) => [

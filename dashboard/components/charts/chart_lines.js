@@ -1,5 +1,7 @@
 /** Turn stored points into drawn ones: joined over attempts, smoothed, and thinned to the number of pixels. */
 
+import { hasOneValueAStep } from '../live/series_store.js';
+
 /** @typedef {import('../live/series_store.js').Columns} Columns */
 /**
  * @typedef {{x: number[], raw: (number|null)[], smooth: (number|null)[]|null, boundaries: [number, number][]}} Line
@@ -65,19 +67,43 @@ export function thinned(x, y, from, to, buckets) {
   return picked;
 }
 
+/** Seconds between two neighbours that several threads wrote out of order; a script that starts again takes longer. */
+const SWAPPED_WITHIN_S = 1;
+
+/**
+ * Which points a later life of the script replaced, as `db/metrics/lives.py` has it: one value a step.
+ * @param {Columns} columns
+ * @returns {Uint8Array} 1 for each replaced one
+ */
+export function replacedBySteps({ step, wall, count }) {
+  const replaced = new Uint8Array(count);
+  let lowest = Infinity;
+  let lowestAfterNext = Infinity;
+  for (let i = count - 1; i >= 0; i--) {
+    const isSwapped = i + 2 < count && step[i] > step[i + 1] && step[i] < lowestAfterNext &&
+      Math.abs(wall[i + 1] - wall[i]) < SWAPPED_WITHIN_S;
+    if (step[i] >= lowest && !isSwapped) replaced[i] = 1;
+    lowestAfterNext = lowest;
+    lowest = Math.min(lowest, step[i]);
+  }
+  return replaced;
+}
+
 /**
  * The stretches of a series that count: from a newer attempt's first step on, its points replace older ones.
  * @param {Map<number, Columns>} attempts
- * @returns {{attempt: number, columns: Columns, until: number}[]} oldest first
+ * @param {string} source
+ * @returns {{attempt: number, columns: Columns, until: number, replaced: Uint8Array|null}[]} oldest first
  */
-export function stretches(attempts) {
+export function stretches(attempts, source = 'events') {
   const chosen = [];
   let until = Infinity;
   for (const attempt of [...attempts.keys()].sort((a, b) => b - a)) {
     const columns = /** @type {Columns} */ (attempts.get(attempt));
     if (!columns.count) continue;
-    chosen.unshift({ attempt, columns, until });
-    until = Math.min(until, columns.step[0]);
+    const goesBack = columns.hasReplaced && hasOneValueAStep(source);
+    chosen.unshift({ attempt, columns, until, replaced: goesBack ? replacedBySteps(columns) : null });
+    until = Math.min(until, columns.sorted ? columns.step[0] : columns.step.subarray(0, columns.count).reduce((a, b) => Math.min(a, b)));
   }
   return chosen;
 }
@@ -110,13 +136,13 @@ export function placer(origins, attempt) {
 
 /**
  * One series as flat columns over the chosen axis; points whose place is not known are left out.
- * @param {{columns: Columns, attempt: number, until: number}[]} parts
+ * @param {{columns: Columns, attempt: number, until: number, replaced?: Uint8Array|null}[]} parts
  * @param {Origins} origins
  * @param {boolean} replaced only what newer attempts replaced, instead of what counts
  */
 export function flattened(parts, origins, replaced = false) {
   const boundaries = [];
-  const single = parts.length === 1 && parts[0].columns.sorted && !replaced;
+  const single = parts.length === 1 && parts[0].columns.sorted && !parts[0].replaced && !replaced;
   if (single && !origins) {
     const { columns, attempt } = parts[0];
     if (attempt > 1) boundaries.push([columns.step[0], attempt]);
@@ -125,15 +151,16 @@ export function flattened(parts, origins, replaced = false) {
   const x = [];
   const y = [];
   let sorted = true;
-  for (const { columns, attempt, until } of parts) {
+  for (const { columns, attempt, until, replaced: byLife } of parts) {
     const place = placer(origins, attempt);
     let isFirst = true;
     for (let i = 0; i < columns.count; i++) {
-      if (replaced ? columns.step[i] < until : columns.step[i] >= until) continue;
+      if (replaced !== (columns.step[i] >= until || byLife?.[i] === 1)) continue;
       const at = place(columns, i);
       if (Number.isNaN(at)) continue;
       if (isFirst && attempt > 1) boundaries.push([at, attempt]);
-      if (isFirst && replaced && x.length) pushGap(x, y);
+      const isNewLine = isFirst || (i > 0 && columns.step[i] <= columns.step[i - 1]);
+      if (isNewLine && replaced && x.length) pushGap(x, y);
       isFirst = false;
       if (x.length && at < x[x.length - 1]) sorted = false;
       x.push(at);

@@ -42,7 +42,7 @@ export function createToolbar(settings, listeners, axes = AXES) {
     remember(settings);
     listeners.onStructure();
   };
-  const older = toggle('Replaced points', 'Show points replaced by newer attempts, dashed', settings.older, (on) => {
+  const older = toggle('Replaced points', 'Show points replaced by newer attempts, or when the script started again, dashed', settings.older, (on) => {
     settings.older = on;
     listeners.onOlder();
   });

@@ -141,6 +141,7 @@ export class Charts {
   /** @param {Set<string>} names */
   _seriesChanged(names) {
     if (this._attempts !== this._countAttempts()) this._arrange();
+    this._showOlder();
     for (const name of names) this._mark(isEvent(name) ? this._cards.values() : this._cardsOf.get(name) ?? []);
   }
 
@@ -152,11 +153,16 @@ export class Charts {
     this._showEmpty();
   }
 
+  /** Offer what was replaced where there is any. */
+  _showOlder() {
+    this._toolbar.showOlder(this._attempts > 1 || this._connection.store.hasReplaced());
+  }
+
   /** Put the cards that belong on the page there, in order; those that are there stay as they are. */
   _arrange() {
     const specs = this._specs();
     this._attempts = this._countAttempts();
-    this._toolbar.showOlder(this._attempts > 1);
+    this._showOlder();
     this._cardsOf.clear();
     for (const name of this._connection.sources.keys()) this._cardsOf.set(name, []);
     const removed = new Set(this._cards.keys());

@@ -87,7 +87,7 @@ export class ComparedCard extends ChartCard {
     const { baseline, store } = this.shared.connection;
     const key = keyOf(baseline ?? '', this.spec.id);
     const series = this._detail.get(key) ?? store.series.get(key);
-    return series ? finitePoints(flattened(stretches(series.attempts), origins({ run: baseline }))) : null;
+    return series ? finitePoints(flattened(stretches(series.attempts, series.source), origins({ run: baseline }))) : null;
   }
 
   /** The difference to the baseline in per cent, where that is shown instead of the values. */

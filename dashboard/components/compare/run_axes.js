@@ -32,7 +32,7 @@ function samplesAt({ batch, start, seen }, step) {
  */
 export function epochAxis(series) {
   if (!series) return null;
-  const { x, y, count } = flattened(stretches(series.attempts), null);
+  const { x, y, count } = flattened(stretches(series.attempts, series.source), null);
   const knots = [];
   for (let i = 0; i < count; i++) {
     if (Number.isFinite(y[i]) && (!knots.length || y[i] > knots[knots.length - 1][1])) knots.push([x[i], y[i]]);

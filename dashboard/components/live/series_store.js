@@ -13,6 +13,8 @@ export class Columns {
     this.wall = new Float64Array(64);
     /** Whether steps never went back, as they should. */
     this.sorted = true;
+    /** Whether a step came twice, or one before it came after it: then the later points count. */
+    this.hasReplaced = false;
     /** @type {number|null} first step of the equal values, all NaN or all the same infinity, that reach to the end */
     this.notFiniteSince = null;
     /** @type {number|null} the last value that was a number */
@@ -29,6 +31,7 @@ export class Columns {
     const columns = new Columns();
     Object.assign(columns, { step, value, wall, notFiniteSince, count: step.length, firstCount: step.length });
     columns.sorted = step.every((at, i) => i === 0 || at >= step[i - 1]);
+    columns.hasReplaced = step.some((at, i) => i > 0 && at <= step[i - 1]);
     columns.lastNumber = value.findLast(Number.isFinite) ?? null;
     return columns;
   }
@@ -41,6 +44,7 @@ export class Columns {
   push(step, value, wall) {
     if (this.count === this.step.length) this._grow();
     if (this.count && step < this.step[this.count - 1]) this.sorted = false;
+    if (this.count && step <= this.step[this.count - 1]) this.hasReplaced = true;
     const isAsBefore = this.notFiniteSince !== null && Object.is(value, this.lastValue);
     this.step[this.count] = step;
     this.value[this.count] = value;
@@ -145,11 +149,25 @@ export class SeriesStore {
     return [...numbers].sort((a, b) => a - b);
   }
 
+  /** Whether the script of an attempt went back to an earlier step. */
+  hasReplaced() {
+    for (const { source, attempts } of this.series.values()) {
+      if (!hasOneValueAStep(source)) continue;
+      for (const columns of attempts.values()) if (columns.hasReplaced) return true;
+    }
+    return false;
+  }
+
   _named(name, source) {
     let series = this.series.get(name);
     if (!series) this.series.set(name, (series = { name, source, attempts: new Map(), version: 0 }));
     return series;
   }
+}
+
+/** Samples of the hardware have many values a step. @param {string} source */
+export function hasOneValueAStep(source) {
+  return source === 'events' || source === 'printed';
 }
 
 function tagOf(name, source) {

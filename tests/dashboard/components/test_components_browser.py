@@ -316,6 +316,8 @@ def test_pure_functions_of_the_charts(show: Show) -> None:
     page = show()
     result = page.evaluate("""async () => {
         const { smoothed, thinned, timeOrigins } = await import('/assets/charts/chart_lines.js');
+        const { replacedBySteps } = await import('/assets/charts/chart_lines.js');
+        const replaced = (step, wall) => [...replacedBySteps({ step, wall, count: step.length })];
         const { number, duration } = await import('/assets/elements/numbers.js');
         const x = Array.from({length: 10000}, (_, i) => i);
         const y = x.map((i) => (i === 5003 ? 99 : i === 7001 ? NaN : Math.sin(i)));
@@ -324,12 +326,15 @@ def test_pure_functions_of_the_charts(show: Show) -> None:
             constant: [...smoothed([3, 3, 3], 3, 0.9)], first: smoothed([2, 4], 2, 0.5)[1],
             peak: kept.includes(5003), gap: kept.includes(7001), few: kept.length <= 1100,
             origins: [...timeOrigins(new Map([[1, [100, 160]], [2, [1000, 1010]]]))],
+            lives: replaced([0, 1, 2, 3, 1, 2], [0, 1, 2, 3, 9, 10]), swapped: replaced([1, 3, 2, 4], [0, 0, 0, 0]),
             words: [number(12400), number(0.00042), number(1.234e7), number(NaN), duration(751), duration(97200)],
         };
     }""")
     assert result["constant"] == pytest.approx([3, 3, 3])
     assert result["first"] == pytest.approx((0.5 * 4 + 0.25 * 2) / 0.75)
     assert (result["peak"], result["gap"], result["few"]) == (True, True, True)
+    assert result["lives"] == [0, 1, 1, 1, 0, 0]
+    assert result["swapped"] == [0, 0, 0, 0]
     assert result["origins"] == [[1, 100], [2, 940]]
     assert result["words"] == ["12.4 k", "0.00042", "12.3 M", "NaN", "00:12:31", "1 d 03:00:00"]
 

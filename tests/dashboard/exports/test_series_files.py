@@ -21,9 +21,9 @@ LOSS = [(step, 1 / step, 100.0 + step) for step in range(1, 40_001)]
 SPECIAL = [
     (1, math.nan, 1.0),
     (2, math.inf, 2.0),
-    (2**60 + 1, -math.inf, 3.0),
     (4, -0.0, 4.0),
     (5, 5e-324, 5.5),
+    (2**60 + 1, -math.inf, 6.0),
 ]
 
 
