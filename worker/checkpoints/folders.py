@@ -14,6 +14,7 @@ from pathlib import Path
 
 from domain.text.json_values import parse_json
 from worker.checkpoints.formats import Completeness, completeness, what_is_missing
+from worker.checkpoints.shards import indexed_shards, is_index, is_shard, missing_shards, stale_shards
 from worker.node.run_files import (
     MAX_DEPTH,
     MAX_ENTRIES,
@@ -72,7 +73,15 @@ class Folder:
 
     def completeness(self) -> Completeness:
         """Whether all of its files exist and are complete, as far as their bytes can show."""
+        if self.kind is Kind.PRETRAINED and self._is_foreign:
+            return Completeness.FOREIGN
         return Completeness.COMPLETE if self.what_is_missing() is None else Completeness.INCOMPLETE
+
+    @property
+    def _is_foreign(self) -> bool:
+        """Whether all of its weights are something else: data sets come in shards, too."""
+        weights = [self.path / name for name in self.members if is_checkpoint_name(name)]
+        return bool(weights) and all(completeness(path) is Completeness.FOREIGN for path in weights)
 
     def what_is_missing(self) -> str | None:
         """Why it is incomplete, as the rest of a sentence; None when it is complete."""
@@ -80,7 +89,7 @@ class Folder:
         if temporary := next((name for name in names if is_temporary_name(names[name])), None):
             return f"{temporary} in it still has a temporary name"
         if not _IS_ALL_THERE[self.kind](self):
-            return _LAST[self.kind]
+            return missing_shards(self.path, self.members) or _LAST[self.kind]
         for name in filter(lambda name: is_checkpoint_name(names[name]), names):
             if completeness(self.path / name) is Completeness.INCOMPLETE:
                 return f"of {name} in it, {what_is_missing(self.path / name)}"
@@ -101,7 +110,8 @@ def find_checkpoints(root: Path, prune: Path | None = None) -> Iterator[Folder |
         directory, depth = pending.pop()
         entries = _entries(directory)
         entries_left -= len(entries)
-        folder = _folder(directory, entries) if depth else None
+        has_own_folder = depth > 0 or any(is_shard(entry.name) for entry in entries)
+        folder = _folder(directory, entries) if has_own_folder else None
         if folder is not None:
             yield folder
             if folder.kind is not Kind.PRETRAINED:
@@ -110,8 +120,8 @@ def find_checkpoints(root: Path, prune: Path | None = None) -> Iterator[Folder |
             if entry.is_dir(follow_symlinks=False):
                 if depth < MAX_DEPTH and _may_hold_checkpoints(entry, prune):
                     pending.append((Path(entry.path), depth + 1))
-            elif folder and entry.name in folder.members:
-                continue
+            elif folder and (entry.name in folder.members or is_shard(entry.name)):
+                continue  # a shard that no index names is left of an earlier save
             elif is_checkpoint_name(entry.name) and entry.is_file(follow_symlinks=False):
                 yield entry
 
@@ -154,6 +164,8 @@ def _kind_of(name: str, files: set[str]) -> Kind | None:
         return Kind.DEEPSPEED
     if weights and files & {"config.json", "adapter_config.json"}:
         return Kind.PRETRAINED
+    if any(map(is_shard, files)) or (any(map(is_index, files)) and any(map(is_checkpoint_name, files))):
+        return Kind.PRETRAINED
     return None
 
 
@@ -161,10 +173,7 @@ def _folder(path: Path, entries: list[os.DirEntry[str]]) -> Folder | None:
     kind = _kind_of(path.name, {entry.name for entry in entries})
     if kind is None:
         return None
-    if kind is Kind.PRETRAINED:
-        members = {entry.name: key for entry in entries if (key := _key_of_model_file(entry))}
-    else:
-        members = dict(_members(path, entries))
+    members = _model_files(path, entries) if kind is Kind.PRETRAINED else dict(_members(path, entries))
     return Folder(path, kind, dict(sorted(members.items()))) if members else None
 
 
@@ -179,9 +188,17 @@ def _members(path: Path, entries: list[os.DirEntry[str]], below: str = "") -> It
             yield f"{below}{entry.name}", key
 
 
-def _key_of_model_file(entry: os.DirEntry[str]) -> FileKey | None:
+def _model_files(path: Path, entries: list[os.DirEntry[str]]) -> dict[str, FileKey]:
+    """The keys of the model's files, without shards of an earlier save that its index no longer names."""
+    names = {entry.name for entry in entries}
+    listed, stale = indexed_shards(path, names), stale_shards(path, names)
+    keys = {entry.name: _key_of_model_file(entry, listed) for entry in entries if entry.name not in stale}
+    return {name: key for name, key in keys.items() if key}
+
+
+def _key_of_model_file(entry: os.DirEntry[str], listed: set[str]) -> FileKey | None:
     """Key of a weight file or a small file that belongs to the model; None for other files of its folder."""
-    is_weight = _WEIGHTS.fullmatch(entry.name) is not None
+    is_weight = bool(_WEIGHTS.fullmatch(entry.name)) or is_shard(entry.name) or entry.name in listed
     if not (is_weight or _BESIDE_WEIGHTS.fullmatch(entry.name)) or not entry.is_file(follow_symlinks=False):
         return None
     key = entry_key(entry)
@@ -240,6 +257,15 @@ def _deepspeed_is_all_there(folder: Folder) -> bool:
     )
 
 
+def _model_is_all_there(folder: Folder) -> bool:
+    """Whether its index, if it has one, and all of its shards are there; a transformers model gets its index last."""
+    if missing_shards(folder.path, folder.members):
+        return False
+    has_config = folder.members.keys() & {"config.json", "adapter_config.json"}
+    shards = [name for name in folder.members if is_shard(name) and _WEIGHTS.fullmatch(name)]
+    return not (has_config and shards) or any(map(is_index, folder.members))
+
+
 def _pretrained_is_all_there(folder: Folder) -> bool:
     indexes = [
         name for name in folder.members if name.endswith((".safetensors.index.json", ".bin.index.json"))
@@ -262,7 +288,7 @@ _IS_ALL_THERE = {
     Kind.TRAINER: _trainer_is_all_there,
     Kind.ACCELERATE: _accelerate_is_all_there,
     Kind.DEEPSPEED: _deepspeed_is_all_there,
-    Kind.PRETRAINED: _pretrained_is_all_there,
+    Kind.PRETRAINED: _model_is_all_there,
 }
 
 

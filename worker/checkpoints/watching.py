@@ -193,7 +193,7 @@ class CheckpointWatch:
 
     def _candidate(self, entry: Folder | os.DirEntry[str], root: Path) -> _Candidate | None:
         path = Path(entry.path)
-        name = name_on_server(path, self._attempt_dir, root)
+        name = name_on_server(path, self._attempt_dir, root).removesuffix("/.")
         if isinstance(entry, Folder):
             return _Candidate(path, f"{name}.tar", entry.key, entry) if entry.is_new(self._ignored) else None
         key = entry_key(entry)
@@ -269,7 +269,7 @@ class CheckpointWatch:
             return None
         name, key = candidate.name, candidate.key
         copy = CheckpointCopy(
-            name, path, step_of(name), size_bytes, sha256, key.mtime_ns / 1e9, key, prefix_of(path)
+            name, path, _step_of(candidate), size_bytes, sha256, key.mtime_ns / 1e9, key, prefix_of(path)
         )
         self._add(copy)
         log.info("checkpoint %s copied (%d bytes, sha256 %s)", name, size_bytes, sha256[:12])
@@ -335,6 +335,14 @@ class CheckpointWatch:
             write_whole(self._notes, json.dumps(notes))
         except OSError as error:  # a full disk: after a restart the checkpoints are copied again
             self.notice = f"The list of checkpoints on their way could not be written: {error.strerror}."
+
+
+def _step_of(candidate: _Candidate) -> int | None:
+    """The step in its name, otherwise the highest in the names of a folder's files."""
+    step = step_of(candidate.name)
+    if step is not None or candidate.folder is None:
+        return step
+    return max(filter(None, map(step_of, candidate.folder.members)), default=None)
 
 
 def _size_bytes(path: Path) -> int | None:
