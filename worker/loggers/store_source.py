@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
 
-from domain.messages import Point, PointBatch
+from domain.messages import Point, PointBatch, PointKind
 from domain.text.json_values import storable
 from worker.loggers.observed import ObservedRuns
 from worker.loggers.shared_names import SharedNames
@@ -19,8 +19,10 @@ from worker.loggers.wandb_run import FoundPoint
 
 MAX_RECORDS = 4096
 """Of one batch."""
-SECOND_HAND = frozenset({"trainer"})
+SECOND_HAND = frozenset({"trainer", "csv"})
 """What a framework keeps of the values that it passes on to loggers: read only where there is no logger."""
+INFERRED = frozenset({"csv"})
+"""Files of the script's own, which are believed like what it prints."""
 MAX_NAME = 500
 """Characters; a series with a longer name is left out, as by the probe."""
 
@@ -126,7 +128,8 @@ class StoreSource:
         if end == self._offset:
             return None
         start, self._offset = self._offset, end
-        return PointBatch(path=self.path, generation=0, start=start, end=end, series=series)
+        source: PointKind = "printed" if self.logger in INFERRED else "events"
+        return PointBatch(path=self.path, generation=0, start=start, end=end, source=source, series=series)
 
     def rewind(self, offset: int) -> None:
         """Continue reading at `offset`."""

@@ -11,7 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from worker.loggers import databases, mlflow_files, mlflow_rows, trainer_state
+from worker.loggers import csv_table, databases, mlflow_files, mlflow_rows, trainer_state
+from worker.loggers.csv_table import CsvTable
 from worker.loggers.mlflow_sources import Database, MetricFile
 from worker.loggers.observed import ObservedRuns
 from worker.loggers.shared_names import SharedNames
@@ -83,6 +84,8 @@ class LoggerStores:
             folder = trainer_state.folder_of(file)
             path = name_on_server(folder / trainer_state.FILE, self._attempt, root)
             yield TrainerStates(path, folder, began_at)
+        elif file.name in csv_table.NAMES:
+            yield CsvTable(path, file)
         elif path in self._sources or databases.tables_of(file) >= mlflow_rows.TABLES:
             yield Database(path, file)
 
@@ -100,7 +103,7 @@ class LoggerStores:
 
 
 def _is_of_a_store(name: str) -> bool:
-    is_named = name in (mlflow_files.META, trainer_state.FILE) or name.endswith(".wandb")
+    is_named = name in (mlflow_files.META, trainer_state.FILE, *csv_table.NAMES) or name.endswith(".wandb")
     return is_named or databases.is_database(name)
 
 

@@ -19,6 +19,7 @@ from worker.streams.printed_line import (
     header_epoch,
     read_line,
 )
+from worker.streams.printed_table import PrintedTables
 
 MAX_LINE_BYTES = 64 * 1024
 """A longer line is skipped: no script prints its loss in one."""
@@ -30,19 +31,27 @@ RECALL_BYTES = 4 * 1024 * 1024
 MAX_BEHIND_BYTES = 16 * 1024 * 1024
 PIECE_BYTES = 1024 * 1024
 EPOCH_TAG = "epoch"
+TOTAL_STEPS_TAG = "train/total_steps"
 EPOCH_SCALE = 1000
 """Steps per epoch for a script that prints only fractions of an epoch: epoch 0.25 is step 250."""
 
 _ENDS = re.compile(rb"[\r\n]+")
 _HINT = re.compile(
-    rb"(?i:step|epoch|ep\b|iter|it[ :=\d/]|batch|update|episode)|\d\]|/s|/it|\xe2\x94\x81|\d ?\[|Traceback"
+    rb"(?i:step|epoch|ep\b|iter|it[ :=\d/]|batch|update|episode|\bclass\b|loss)|\d[\])]|/s|/it|\xe2\x94\x81|\d ?\["
+    rb"|Traceback"
 )
 
 
 class PrintedLines:
     """Parse one log in order; keeps a few numbers of it and no text."""
 
-    def __init__(self) -> None:
+    def __init__(self, tables: PrintedTables | None = None, rank: int = 0) -> None:
+        """`tables`: those of the same rank's other stream; lines that name another `rank` are not read."""
+        self._tables, self._rank = PrintedTables() if tables is None else tables, rank
+        self._validation: PrintedLine | None = None
+        """The last line of a validation that is not at its end."""
+        self._of: int | None = None
+        self._total: int | None = None
         self._counters: dict[str, _StepCounter] = {}
         self._tags: set[str] = set()
         self._bar_values: dict[str, float] = {}
@@ -64,7 +73,10 @@ class PrintedLines:
             lines = lines[line_end.end() :] if line_end else b""
         series: dict[str, list[Point]] = {}
         for line in _without_stale_bars(self._parse_lines(lines), _unfinished(remainder)):
-            self._add_points(line, wall, series)
+            self._take(line, wall, series)
+        if final and self._validation is not None:
+            self._add_points(self._validation, wall, series)
+            self._validation = None
         if len(remainder) > MAX_LINE_BYTES:
             self._in_long_line, end = True, len(data)
         return end, series
@@ -76,16 +88,18 @@ class PrintedLines:
     # -- lines ---------------------------------------------------------------------------------
 
     def _parse_lines(self, data: bytes) -> Iterator[PrintedLine]:
-        if not self._in_traceback and not _HINT.search(data):
+        if not (self._in_traceback or self._tables or _HINT.search(data)):
             return
         for line in _ENDS.split(data):
-            is_read = 0 < len(line) <= MAX_READ_BYTES and (self._in_traceback or _HINT.search(line))
+            is_read = 0 < len(line) <= MAX_READ_BYTES and (
+                self._in_traceback or self._tables or _HINT.search(line)
+            )
             parsed = self._read(line.decode(errors="replace")) if is_read else None
             if parsed is not None:
                 yield parsed
 
     def _read(self, line: str) -> PrintedLine | None:
-        text = clean(line)
+        text = clean(line, self._rank)
         if text is None:
             return None
         if text.lstrip().startswith("Traceback (most recent call last)"):
@@ -98,15 +112,31 @@ class PrintedLines:
         if (epoch := header_epoch(text)) is not None:
             self._header = epoch
             return None
-        return read_line(text, self._header)
+        return self._tables.read(text) or read_line(text, self._header)
 
     # -- points --------------------------------------------------------------------------------
+
+    def _take(self, line: PrintedLine, wall: float, series: dict[str, list[Point]]) -> None:
+        """Add a line's points; of a validation that prints its way, those of its last line."""
+        held, self._validation = self._validation, None
+        if held is not None and held.counter != line.counter:
+            self._add_points(held, wall, series)
+        if self._is_way_of_validation(line):
+            self._validation = line
+        else:
+            self._add_points(line, wall, series)
+
+    @staticmethod
+    def _is_way_of_validation(line: PrintedLine) -> bool:
+        position = line.position
+        is_own = position.in_epoch and not line.is_bar and line.phase not in (None, "train")
+        return is_own and (position.step or 0) < (position.of or 0)
 
     def _add_points(self, line: PrintedLine, wall: float, series: dict[str, list[Point]]) -> None:
         step = self._global_step(line)
         if not 0 <= step < MAX_STEP:
             return
-        for tag, value in {**line.values, **self._new_epoch(line)}.items():
+        for tag, value in {**line.values, **self._new_epoch(line), **self._new_total(line)}.items():
             if tag not in self._tags:
                 if len(self._tags) >= MAX_TAGS:
                     continue
@@ -126,12 +156,26 @@ class PrintedLines:
         self._epoch = epoch
         return {EPOCH_TAG: float(epoch)}
 
+    def _new_total(self, line: PrintedLine) -> dict[str, float]:
+        """Return the number of steps of the whole training, where lines say it: `step 10/1000`."""
+        position = line.position
+        if position.of is None or line.phase not in (None, "train"):
+            return {}
+        is_whole = not position.in_epoch and position.epoch is None and not line.is_bar
+        total = position.of if is_whole else position.of * (position.epochs or 0)
+        if not total or total == self._total or not position.of >= (position.step or 0):
+            return {}
+        self._total = total
+        return {TOTAL_STEPS_TAG: float(total)}
+
     def _global_step(self, line: PrintedLine) -> int:
         position = line.position
+        if position.step is not None and self._counts_validation(line):
+            return self._step or 0
         if position.step is not None:
             step = self._counters.setdefault(line.counter, _StepCounter()).step(position, line.is_bar)
             if line.phase in (None, "train"):
-                self._step = step
+                self._step, self._of = step, position.of
             return step
         if self._step is not None:
             return self._step  # printed at the end of an epoch whose steps were printed
@@ -139,14 +183,29 @@ class PrintedLines:
         self._has_fractions = self._has_fractions or position.epoch_is_fraction  # 0.5, then 1
         return round(epoch * EPOCH_SCALE) if self._has_fractions else int(epoch)
 
+    def _counts_validation(self, line: PrintedLine) -> bool:
+        """Whether the line counts batches of a validation; it stands at the training's step."""
+        if self._step is None or line.phase in (None, "train"):
+            return False
+        position = line.position
+        has_other_length = position.of is not None and position.of != self._of
+        return position.in_epoch or has_other_length or (position.step or 0) < self._step
+
 
 class PrintedTail:
     """Read a log from an offset on, like an EventTail."""
 
-    def __init__(self, path: Path, offset: int = 0, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        path: Path,
+        offset: int = 0,
+        clock: Callable[[], float] = time.time,
+        tables: PrintedTables | None = None,
+        rank: int = 0,
+    ) -> None:
         self.path, self.offset, self.final = path, offset, False
-        self._clock = clock
-        self._lines, self._read_to = PrintedLines(), 0
+        self._clock, self._tables, self._rank = clock, tables, rank
+        self._lines, self._read_to = PrintedLines(tables, rank), 0
 
     def read(self, max_bytes: int = 256 * 1024) -> EventBytes:
         """Read the next complete lines, about `max_bytes`; `offset` moves past them."""
@@ -169,7 +228,7 @@ class PrintedTail:
 
     def _recall(self, fd: int, end: int) -> None:
         """Read again what was read before a restart, without points: it says where the epoch began."""
-        self._lines, self._read_to = PrintedLines(), max(0, end - RECALL_BYTES)
+        self._lines, self._read_to = PrintedLines(self._tables, self._rank), max(0, end - RECALL_BYTES)
         if self._read_to:
             self._lines.skip_line()
         previous = -1
@@ -201,6 +260,8 @@ class _StepCounter:
     base: int = 0
     gap: int = 0
     restarts: bool = False
+    first: int = 0
+    """The lowest step that it began with: a step from there again begins the next epoch."""
 
     def step(self, position: TrainingPosition, is_bar: bool) -> int:
         """Return the step in the whole training."""
@@ -214,18 +275,19 @@ class _StepCounter:
                 self.base += passed * (last.of or last.step + (self.gap if raw == 0 else 0))
         elif raw > last.step:
             self.gap = raw - last.step
+        self.first = raw if last is None else min(self.first, raw)
         self.last = position
         return self.base + raw
 
     @staticmethod
     def _epochs_before(position: TrainingPosition) -> int:
         epoch = int(position.epoch or 0)
-        return epoch if position.from_zero and epoch > 1 else max(0, epoch - 1)
+        return epoch if position.from_zero else max(0, epoch - 1)
 
-    @staticmethod
-    def _epochs_passed(position: TrainingPosition, last: TrainingPosition, is_bar: bool) -> int:
+    def _epochs_passed(self, position: TrainingPosition, last: TrainingPosition, is_bar: bool) -> int:
         if position.epoch is None or last.epoch is None:
-            return int(is_bar and (position.step or 0) < (last.step or 0))
+            goes_back = (position.step or 0) < (last.step or 0)
+            return int(goes_back and (is_bar or (position.step or 0) <= self.first))
         return int(position.epoch) - int(last.epoch)
 
 

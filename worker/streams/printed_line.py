@@ -36,7 +36,7 @@ class TrainingPosition:
     in_epoch: bool = False
     """The format says that `step` restarts with each epoch."""
     from_zero: bool = False
-    """The format counts epochs from 0."""
+    """Epochs are certainly counted from 0."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class PrintedLine:
     is_bar: bool = False
 
 
-def clean(line: str) -> str | None:
-    """Remove colours, time, level, file and rank from a line; None for other ranks than 0."""
+def clean(line: str, rank: int = 0) -> str | None:
+    """Remove colours, time, level, file and rank from a line; None for another rank's."""
     text = _ANSI.sub("", line).rsplit("\b", 1)[-1]
     while (prefix := _PREFIX.match(text)) and prefix.end() > 0:
-        if (prefix["rank"] or prefix["rank_only"] or "0").strip("0"):
+        if int(prefix["rank"] or prefix["rank_only"] or rank) not in (0, rank):
             return None
         text = text[prefix.end() :]
     return text.rstrip()
@@ -126,6 +126,17 @@ _IN_EPOCH = [
     re.compile(rf"^\W*\[{_EPOCH_NUMBER}\]\s*\[\s*{_STEP_OF}\s*\]"),
     re.compile(r"^\[(?P<epoch>\d+),\s+(?P<step>\d+)\](?=\s)"),
 ]
+_PERCENT = r"(?:\(\s*[\d.]+\s*%\s*\))?"
+_PHASE_WORD = r"(?<![\w/.=-])(?P<phase>(?i:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|test(?:ing)?))"
+_AFTER_PHASE = re.compile(
+    rf"{_PHASE_WORD}\s*:?\s*(?:(?P<epoch>\d+)|\[\s*(?P<epoch_of>\d+)(?:/(?P<epochs>\d+))?\s*\])"
+    rf"\s*\[\s*{_STEP_OF}\s*{_PERCENT}\s*\]"
+)
+"""`Train: 1 [  10/20 ( 50%)]`, `Train: [1/300][10/20]`."""
+_OF_PHASE = re.compile(rf"{_PHASE_WORD}\s*:?\s*[\[(]\s*{_STEP_OF}\s*{_PERCENT}\s*[\])]")
+"""`Test: [   4/4]`, which has no epoch."""
+_LEADING = re.compile(rf"^[\s>*=#-]*\[?\(?\s*{_STEP_OF}\s*{_PERCENT}\s*[\])]?(?=[\s:,|-])")
+"""A line that begins with `[10/1000]`."""
 _BRACKETED = re.compile(rf"\[\s*{_STEP_OF}\s*\]")
 _BLOCKS = [
     re.compile(rf"[━╸╺─]+\s+{_STEP_OF}(?=\s)"),
@@ -133,7 +144,8 @@ _BLOCKS = [
 ]
 _STEP_WORDS = "global_step num_updates train_step update step iteration iter it episode batch".split()
 _STEP = re.compile(
-    r"(?<![\w/.=-])(?P<word>(?i:global[_ ]step|num_updates|train_step|update|step|iteration|iter|it|episode|batch))"
+    r"(?<![\w/.=-])(?P<word>(?i:global[_ ]step|num_updates|train_step|update|step|iteration|iter|it|episode|batch"
+    r"|^steps(?=:)))"
     r"(?:\((?P<phase>\w+)\))?\s*[:=#]?\s*\[?\s*(?P<step>\d{1,3}(?:,\d{3})+|\d+)"
     r"(?:\s*/\s*(?P<of>\d{1,3}(?:,\d{3})+|\d+))?\s*\]?(?!\w|\.\d|%|[-/]\w)"
 )
@@ -238,7 +250,33 @@ def _read_plain(text: str, epoch: int | None) -> PrintedLine | None:
 
 
 def _find_position(text: str, epoch: int | None) -> _Match | None:
-    return _find_in_epoch(text) or _find_blocks(text, epoch) or _find_words(text, epoch)
+    return (
+        _find_in_epoch(text)
+        or _find_after_phase(text, epoch)
+        or _find_blocks(text, epoch)
+        or _find_words(text, epoch)
+    )
+
+
+def _find_after_phase(text: str, epoch: int | None) -> _Match | None:
+    """Find `Train: 1 [  10/20 ( 50%)]`, whose epochs begin at 0, and `Test: [   4/4]`."""
+    match = _AFTER_PHASE.search(text) or _OF_PHASE.search(text)
+    if match is None:
+        return None
+    named = match.groupdict()
+    own_epoch = named.get("epoch") or named.get("epoch_of")
+    position = TrainingPosition(
+        int(match["step"]),
+        int(match["of"]),
+        int(own_epoch) if own_epoch else epoch,
+        int(named["epochs"]) if named.get("epochs") else None,
+        in_epoch=True,
+        from_zero=own_epoch is not None,
+    )
+    phase = phase_named(match["phase"])
+    if phase == "test" and own_epoch is None:
+        phase = "val"  # between the epochs of a training, whatever it is called
+    return _Match(position, _marked(text, match), "in epoch", phase)
 
 
 def _find_in_epoch(text: str) -> _Match | None:
@@ -248,14 +286,16 @@ def _find_in_epoch(text: str) -> _Match | None:
         return None
     named = match.groupdict()
     of, epochs = named.get("of"), named.get("epochs")
-    in_brackets = re.match(r"(?i:epoch)\S*\s*\[", match[0]) is not None
+    in_brackets = (
+        re.match(r"(?i:epoch):\s*\[", match[0]) is not None
+    )  # torch's; mmcv's has no colon and begins at 1
     position = TrainingPosition(
         int(match["step"]),
         int(of) if of else None,
         int(float(match["epoch"])),
         int(epochs) if epochs else None,
         in_epoch=True,
-        from_zero=in_brackets and not epochs,
+        from_zero=in_brackets and not epochs and int(float(match["epoch"])) > 1,
     )
     return _Match(position, _marked(text, match), "in epoch", phase_named(named.get("phase")))
 
@@ -287,7 +327,8 @@ def _find_words(text: str, epoch: int | None) -> _Match | None:
         float(named["epoch"]) if named else epoch,
         int(named["epochs"]) if named and named["epochs"] else None,
         epoch_is_fraction=named is not None and is_fraction(named["epoch"]),
-        in_epoch=best is not None and _word_of(best) == "batch",
+        in_epoch=best is not None
+        and (_word_of(best) == "batch" or phase_named(best["phase"]) not in (None, "train")),
     )
     remainder = text
     for step_match in sorted(
@@ -302,13 +343,23 @@ def _find_brackets(text: str, epoch: int | None) -> _Match | None:
     """Find `[  640/60000]` in `loss: 2.3  [  640/60000]`, below a header line with the epoch."""
     match = _BRACKETED.search(text) if epoch is not None and not phase_of(text) else None
     if match is None:
-        return None
+        return _find_leading(text, epoch)
     position = TrainingPosition(int(match["step"]), int(match["of"]), epoch, in_epoch=True)
     return _Match(position, _MARK + text.replace(match[0], " ; "), "brackets")
 
 
+def _find_leading(text: str, epoch: int | None) -> _Match | None:
+    """Find `[10/1000]` at the beginning of a line."""
+    match = _LEADING.match(text)
+    if match is None or not 0 < int(match["of"]) >= int(match["step"]):
+        return None
+    position = TrainingPosition(int(match["step"]), int(match["of"]), epoch, in_epoch=epoch is not None)
+    return _Match(position, _marked(text, match), "leading")
+
+
 def _word_of(step: re.Match[str]) -> str:
-    return step["word"].lower().replace(" ", "_")
+    word = step["word"].lower().replace(" ", "_")
+    return "step" if word == "steps" else word
 
 
 def _marked(text: str, match: re.Match[str]) -> str:

@@ -1,9 +1,11 @@
-"""Rank 0's stdout and stderr as point sources."""
+"""What a rank prints as point sources: rank 0's stdout and stderr, or the last rank's where only that prints."""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,9 +16,13 @@ from worker.streams.mirror import MirroredFile
 from worker.streams.point_uploader import BATCH_BYTES, OffsetOf
 from worker.streams.points import size_if_same
 from worker.streams.printed import PrintedTail
+from worker.streams.printed_table import PrintedTables
 
 log = logging.getLogger(__name__)
-STREAMS = {"logs/rank0.out": "stdout", "logs/rank0.err": "stderr"}
+STREAMS = {"out": "stdout", "err": "stderr"}
+QUIET_S = 10.0
+"""Time that the last rank has printed values before it is believed that rank 0 prints none."""
+_LOG = re.compile(r"logs/rank(?P<rank>\d+)\.(?P<stream>out|err)")
 
 Series = dict[str, list[Point]]
 
@@ -24,10 +30,13 @@ Series = dict[str, list[Point]]
 class PrintedSource:
     """One generation of one log. Bytes without points are sent with the next points behind them."""
 
-    def __init__(self, file: MirroredFile, offset: int, name: Callable[[Series, str], Series]) -> None:
+    def __init__(
+        self, file: MirroredFile, offset: int, name: Callable[[Series, str], Series], tables: PrintedTables
+    ) -> None:
+        """`tables`: those that the same rank has printed."""
         self.path, self.generation = file.path, file.generation
         self._file, self._name = file, name
-        self._tail = PrintedTail(file.source, offset)
+        self._tail = PrintedTail(file.source, offset, tables=tables, rank=_rank_of(file))
         self._sent_up_to, self._read_up_to = offset, -1
 
     @property
@@ -72,35 +81,73 @@ class PrintedLogs:
     """The point sources among the logs of a mirror."""
 
     def __init__(
-        self, files: Callable[[], Sequence[MirroredFile]], offset_of: OffsetOf, owners_file: Path
+        self,
+        files: Callable[[], Sequence[MirroredFile]],
+        offset_of: OffsetOf,
+        owners_file: Path,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
+        self._tables: dict[int, PrintedTables] = {}
+        self._scouts: dict[str, PrintedTail] = {}
+        """Read what the last rank prints, without points, while rank 0 may still print some."""
+        self._last_printed_at: float | None = None
         self._files, self._offset_of, self._owners_file = files, offset_of, owners_file
         self._sources: dict[tuple[str, int], PrintedSource] = {}
         self._owners: dict[str, str] | None = None
 
     def sources(self, final: bool) -> Iterator[PrintedSource]:
-        """Yield the source of each stream of rank 0; `final`: it has ended. Raises what `offset_of` raises."""
-        for file in self._files():
-            if file.path not in STREAMS or size_if_same(file) is None:
-                continue
+        """Yield the source of each stream that counts; `final`: it has ended. Raises what `offset_of` raises."""
+        for file in self._counting(final):
             key = (file.path, file.generation)
             if key not in self._sources:
-                self._sources[key] = PrintedSource(file, self._offset_of(*key), self._named)
+                tables = self._tables.setdefault(_rank_of(file), PrintedTables())
+                self._sources[key] = PrintedSource(file, self._offset_of(*key), self._named, tables)
             if final:
                 self._sources[key].finish()
             yield self._sources[key]
 
-    def _named(self, series: Series, path: str) -> Series:
-        """Name the series: a name belongs to the stream that had it first, so a bar's loss and a line's stay apart."""
+    def _counting(self, final: bool) -> Iterator[MirroredFile]:
+        """Yield rank 0's logs, then those of the node's last rank if only that prints values."""
+        logs = [
+            file for file in self._files() if _LOG.fullmatch(file.path) and size_if_same(file) is not None
+        ]
+        logs.sort(key=lambda file: (_rank_of(file), file.path.endswith(".err")))
+        first = [file for file in logs if _rank_of(file) == 0]
+        yield from first
+        last = [file for file in logs if _rank_of(file) == _rank_of(logs[-1]) != 0]
+        if first and self._prints_alone(last, final):
+            yield from last
+
+    def _prints_alone(self, last: Sequence[MirroredFile], final: bool) -> bool:
+        """Whether the last rank's values count: for a while, or to the end, rank 0 has printed none beside them."""
+        if not last or (owners := set(self._known_owners().values())):
+            return bool(last and owners & {file.path for file in last})
+        for file in [] if final or self._last_printed_at else last:
+            scout = self._scouts.setdefault(file.path, PrintedTail(file.source, rank=_rank_of(file)))
+            if scout.read().series:
+                self._last_printed_at = self._clock()
+        since = self._last_printed_at
+        return final or (since is not None and self._clock() - since >= QUIET_S)
+
+    def _known_owners(self) -> dict[str, str]:
         if self._owners is None:
             owners = read_object(self._owners_file)
             self._owners = {str(tag): str(owner) for tag, owner in owners.items()}
-        new_owners = {tag: path for tag in series if tag not in self._owners}
+        return self._owners
+
+    def _named(self, series: Series, path: str) -> Series:
+        """Name the series: a name belongs to the stream that had it first, so a bar's loss and a line's stay apart."""
+        owners = self._known_owners()
+        new_owners = {tag: path for tag in series if tag not in owners}
         if new_owners:
-            self._owners |= new_owners
+            owners |= new_owners
             with suppress(OSError):  # a full disk: decided again after a restart
-                write_whole(self._owners_file, json.dumps(self._owners))
-        return {
-            tag if self._owners[tag] == path else f"{STREAMS[path]}/{tag}": points
-            for tag, points in series.items()
-        }
+                write_whole(self._owners_file, json.dumps(owners))
+        stream = STREAMS[path.rpartition(".")[2]]
+        return {tag if owners[tag] == path else f"{stream}/{tag}": points for tag, points in series.items()}
+
+
+def _rank_of(file: MirroredFile) -> int:
+    log = _LOG.fullmatch(file.path)
+    return int(log["rank"]) if log else 0

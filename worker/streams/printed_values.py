@@ -44,12 +44,18 @@ def dict_pairs(text: str) -> dict[str, str]:
 def tag_of(name: str, phase: str | None = None) -> str | None:
     """Return the series' name in lower case with the phase before a slash; None if it is no metric."""
     tag = re.sub(r"[^\w@/%.]+", "_", name.strip().lower()).strip("_./")
-    if not tag or len(tag) > 64 or _NO_METRIC.fullmatch(tag):
+    if not tag or len(tag) > 64 or _is_no_metric(tag):
         return None
     head, _, remainder = tag.replace("/", "_", 1).partition("_")
     if remainder and head in _PHASES and not (head == "train" and remainder.startswith(("step", "time"))):
+        if _is_no_metric(remainder):
+            return None
         return f"{_PHASES[head]}/{remainder}"
     return f"{phase}/{tag}" if phase else tag
+
+
+def _is_no_metric(tag: str) -> bool:
+    return bool(_NO_METRIC.fullmatch(tag) or (_LIMIT.fullmatch(tag) and not is_measured(tag)))
 
 
 def is_measured(name: str) -> bool:
@@ -118,7 +124,7 @@ _UNIT = (
     r"(?P<duration>ms|us|µs|s|secs?|seconds?|min|mins|minutes|h|hours)(?:/(?:it|iter|step|batch|epoch))?"
     r"|(?P<bytes>[kKMGT]i?B)|%|(?:it|iters?|samples|examples|im(?:a?ge?)?s?|tok(?:en)?s?|steps?)/s(?:ec|econd)?"
 )
-_VALUE = rf"(?P<value>{NUMBER})(?:(?P<times>[kKMG])(?![A-Za-z])|[ ]?(?:{_UNIT})(?![A-Za-z/]))?"
+_VALUE = rf"(?P<value>{NUMBER})(?:(?P<times>[kKMG])(?![A-Za-z])|[ ]?(?:{_UNIT})(?![A-Za-z/]|\s*[:=]))?"
 _END = r"(?![\w%/]|\.\d|[-:]\w|\s*/\s*\d)"
 _PER_SECOND_OF = {"ms": 1e3, "us": 1e6, "µs": 1e6}
 _SECONDS = {"mi": 60.0, "h": 3600.0, "ho": 3600.0}
@@ -144,9 +150,11 @@ _NO_METRIC = re.compile(
     r"eta|v_num|seed|rank|gpu|device|node|host|pid|port|line|version|total|max|min|size|of|count|group|"
     r"batch|batch_?size|bs|world_?size|workers?|num|n|index|idx|id|iter|iteration|steps?|epochs?|top|"
     r"global_step|train_step|num_updates|updates?|batches|it|timestamp|remaining|left|"
-    r"(?:num|n|max(?!_mem)|total|min|every|per_device)_\w+|\w+_(?:size|interval|every|freq|steps|epochs|seed|weight|"
+    r"(?:num|n|every|per_device)_\w+|\w+_(?:size|interval|every|freq|steps|epochs|seed|weight|"
     r"coef|threshold|smoothing|type|fn|workers|id)"
 )
+_LIMIT = re.compile(r"(?:max(?!_mem)|total|min)_\w+")
+"""A limit or a count, unless a training measures it: `total_steps`, but not `total_loss`."""
 _PHASES = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "validating", "dev"), "val"),

@@ -13,7 +13,7 @@ from worker.session.failures import RequestRefused
 from worker.streams.mirror import MirroredFile, OffsetMismatch
 from worker.streams.omissions import SET_ASIDE_FILE, Omissions
 from worker.streams.point_uploader import PointStream, PointUploader
-from worker.streams.printed_source import PrintedLogs
+from worker.streams.printed_source import QUIET_S, PrintedLogs
 
 
 class FakeServer:
@@ -49,10 +49,13 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.folder, self.server = folder, FakeServer()
         (folder / "logs").mkdir()
+        self.now = 0.0
         self.restart_worker()
 
     def restart_worker(self) -> None:
-        logs = PrintedLogs(self._files, self.server.offset_of, self.folder / "worker/printed.json")
+        logs = PrintedLogs(
+            self._files, self.server.offset_of, self.folder / "worker/printed.json", lambda: self.now
+        )
         self.stream = PointStream(
             logs.sources, PointUploader(answering(self.server.send), Omissions(self.folder))
         )
@@ -92,11 +95,44 @@ def test_points_arrive_once_also_when_replies_are_lost_and_workers_restart(node:
     assert node.server.series["loss"] == expected
 
 
-def test_only_rank_0_is_read(node: Node) -> None:
-    for log in ("rank1.out", "launcher.err", "rank10.err"):
+def test_where_rank_0_prints_no_other_is_read(node: Node) -> None:
+    for log in ("rank0.out", "rank1.out", "launcher.err", "rank10.err"):
         node.print("step 1 loss 1.0\n", log)
     node.settle(final=True)
-    assert node.server.requests == 0
+    assert node.server.series == {"loss": [(1, 1.0)]}
+    assert {path for path, _ in node.server.offsets} == {"logs/rank0.out"}
+
+
+def test_the_last_rank_counts_where_only_that_prints(node: Node) -> None:
+    node.print("hello\n", "rank0.out")
+    node.print("step 1 loss 9.0\n", "rank1.out")
+    node.print("[rank3]: step 1 loss 1.0\n", "rank3.out")
+    node.settle()
+    assert node.server.requests == 0  # rank 0 may be about to print its own
+    node.now += QUIET_S
+    node.settle()
+    assert node.server.series == {"loss": [(1, 1.0)]}
+    node.restart_worker()
+    node.print("step 2 loss 0.5\n", "rank3.out")
+    node.settle()
+    assert node.server.series == {"loss": [(1, 1.0), (2, 0.5)]}
+
+
+def test_a_rank_0_that_prints_a_moment_later_keeps_the_names(node: Node) -> None:
+    node.print("hello\n", "rank0.out")
+    node.print("step 1 loss 9.0\n", "rank1.out")
+    node.settle()
+    node.print("step 1 loss 1.0\n", "rank0.out")
+    node.now += QUIET_S
+    node.settle(final=True)
+    assert node.server.series == {"loss": [(1, 1.0)]}
+
+
+def test_a_table_may_have_its_header_in_the_other_stream(node: Node) -> None:
+    node.print("  Epoch  GPU_mem  box_loss  Size\n")
+    node.print("  1/5  1.2G  1.1  640: 100%|██████| 20/20 [00:05<00:00,  4.50it/s]\n", "rank0.err")
+    node.settle(final=True)
+    assert node.server.series["box_loss"] == [(1, 1.1)]
 
 
 def test_lines_without_values_make_no_requests(node: Node) -> None:
