@@ -17,7 +17,8 @@ NAMES: dict[str, str] = {
     "lr": "learning_rate learningrate lr base_learning_rate init_lr initial_lr peak_lr max_lr",
     "epochs": "num_train_epochs num_epochs max_epochs n_epochs nepochs total_epochs train_epochs epochs",
     "max_steps": "max_train_steps max_steps num_train_steps total_steps num_steps n_steps train_steps max_iters "
-    "max_iter num_iters num_iterations train_iters",
+    "max_iter num_iters n_iters num_iterations max_iterations total_iters train_iters training_steps "
+    "steps iters iterations",
     "resume": "resume_from_checkpoint resume_checkpoint resume_from resume_path resume_ckpt resume_file resume "
     "load_checkpoint restore_from ckpt_path",
     "accumulate": "gradient_accumulation_steps grad_accumulation_steps accumulate_grad_batches grad_accum_steps "

@@ -11,6 +11,7 @@ from db.engine import Store
 from db.metrics.many_curves import SeriesRow, StepRange, series_rows, thinned_points
 from db.metrics.series_names import main_loss
 from db.queries import run_queries
+from domain.messages import SCRIPT_KINDS
 from domain.views import RunView
 
 CURVE_POINTS = 40
@@ -44,22 +45,32 @@ def _read(store: Store, runs: Sequence[RunView]) -> dict[str, Curve]:
     ids = [run.id for run in runs if run.attempt == 1]
     curves: dict[str, Curve] = dict.fromkeys(run.id for run in runs)
     with store.read() as session:
-        series: dict[str, dict[str, SeriesRow]] = {}
-        for row in series_rows(session, ids, sources=["events"]):
-            if row.node_rank == 0:
-                series.setdefault(row.run_id, {})[row.tag] = row
-        losses = {run_id: tags[name] for run_id, tags in series.items() if (name := main_loss(tags))}
+        losses: dict[str, SeriesRow] = {}
+        for source in reversed(SCRIPT_KINDS):  # a logged loss takes the place of a printed one
+            losses |= _losses(series_rows(session, ids, sources=[source]))
         read = thinned_points(session, [*losses.values()], CURVE_POINTS, StepRange())
     curves |= {run_id: _rounded(value for _, value, _ in read[row.id]) for run_id, row in losses.items()}
     return curves | {run.id: _over_attempts(store, run.id) for run in runs if run.attempt > 1}
 
 
+def _losses(rows: Iterable[SeriesRow]) -> dict[str, SeriesRow]:
+    """The series that is the loss of each run, by its id."""
+    series: dict[str, dict[str, SeriesRow]] = {}
+    for row in rows:
+        if row.node_rank == 0:
+            series.setdefault(row.run_id, {})[row.tag] = row
+    return {run_id: tags[name] for run_id, tags in series.items() if (name := main_loss(tags))}
+
+
 def _over_attempts(store: Store, run_id: str) -> Curve:
-    name = main_loss(run_queries.series_names(store, run_id))
-    if name is None:
-        return None
-    points_read = run_queries.series(store, run_id, [name], max_points=CURVE_POINTS)[name].points
-    return _rounded(value for _, value, _ in points_read)
+    """The curve over all attempts: of the logged loss, else of the printed one."""
+    for source in SCRIPT_KINDS:
+        prefix = "" if source == "events" else f"{source}/"
+        tags = [name.removeprefix(prefix) for name in run_queries.series_names(store, run_id, source)]
+        if (tag := main_loss(tags)) is not None:
+            named = run_queries.series(store, run_id, [prefix + tag], source, max_points=CURVE_POINTS)
+            return _rounded(value for _, value, _ in named[prefix + tag].points)
+    return None
 
 
 def _rounded(curve: Iterable[float]) -> Curve:

@@ -6,7 +6,18 @@ from collections.abc import Collection
 
 from db.models import Series
 
-MAIN_LOSS = ("train/loss", "loss", "train_loss", "loss/train", "Loss/train", "training/loss")
+MAIN_LOSS = (
+    "train/loss",
+    "loss",
+    "train_loss",
+    "loss/train",
+    "Loss/train",
+    "training/loss",
+    "train/total_loss",
+    "total_loss",
+    "train/lm_loss",
+    "lm_loss",
+)
 VALIDATION_LOSS = ("val/loss", "val_loss", "eval/loss", "validation/loss")
 TOTAL_STEPS_TAG = "train/total_steps"
 

@@ -23,7 +23,7 @@ from db.records.exceptions import NoSuchRun
 from db.records.liveness import last_heartbeat
 from db.records.lookups import attempt_spec
 from domain.masking import masked_args, masked_changes, masked_env
-from domain.messages import LIVE_STATES, TERMINAL_STATES, State
+from domain.messages import LIVE_STATES, SCRIPT_KINDS, TERMINAL_STATES, State
 from domain.scheduling import resizing
 from domain.views import AttemptView, CheckpointView, FileView, HistoryView, LiveAttempt, RunView, TaskView
 
@@ -243,12 +243,17 @@ def _loss_at(session: Session, fence: int, step: int | None) -> tuple[str | None
     """The validation loss logged at a step where there is one, else the training loss, and its name."""
     if step is None:
         return None, None
-    rows = session.scalars(select(Series).where(Series.fence == fence, Series.source == "events"))
-    by_tag = {row.tag: row.id for row in rows}
-    for tag in (*VALIDATION_LOSS, main_loss(by_tag) or ""):
-        value = points.value_at(session, by_tag[tag], step) if tag in by_tag else None
-        if value is not None:
-            return tag, value
+    query = select(Series).where(
+        Series.fence == fence, Series.source.in_(SCRIPT_KINDS), Series.node_rank == 0
+    )
+    by_source: dict[str, dict[str, int]] = {}
+    for row in session.scalars(query):
+        by_source.setdefault(row.source, {})[row.tag] = row.id
+    for by_tag in (by_source.get(source, {}) for source in SCRIPT_KINDS):
+        for tag in (*VALIDATION_LOSS, main_loss(by_tag) or ""):
+            value = points.value_at(session, by_tag[tag], step) if tag in by_tag else None
+            if value is not None:
+                return tag, value
     return None, None
 
 

@@ -11,9 +11,10 @@ from db.metrics.series_names import TOTAL_STEPS_TAG, main_loss
 from db.models import Attempt
 from db.records.liveness import PendingNode, end_waits_for, silent_nodes
 from db.records.stop_grace import end_grace_s
+from domain import script_options
 from domain.liveness import is_silent
 from domain.masking import masked_spec
-from domain.messages import LIVE_STATES, State
+from domain.messages import LIVE_STATES, SCRIPT_KINDS, State
 from domain.scheduling import resizing
 from domain.scheduling.throughput import logged_total, pace
 from domain.spec import RunSpec
@@ -28,6 +29,10 @@ THROUGHPUT_TAGS = (
     "throughput",
     "train/throughput",
     "train/tokens_per_s",
+    "train/images_per_s",
+    "images_per_s",
+    "samples/sec",
+    "img/s",
 )
 
 
@@ -132,10 +137,11 @@ def _figures(series: Sequence[SeriesFigures], state: State, spec: RunSpec) -> di
     )
     leading = [row for row in rows if row.source == "events"] or rows
     by_tag = {row.tag: row for row in leading}
-    loss, speed = by_tag.get(main_loss(by_tag) or ""), _speed(by_tag, probed)
+    loss, speed = _loss(rows), _speed(by_tag, probed) or _speed_by_steps(probed, spec)
     epoch, rate = _logged_or_printed(rows, EPOCH_TAGS), _logged_or_printed(rows, LEARNING_RATE_TAGS)
     step = max((row.last_step for row in leading or probed), default=None)
-    total_steps = _total_steps(by_tag, spec)
+    total_steps = _total_steps(rows, spec, step)
+    curve = max([loss] if loss else leading or probed, key=_span, default=None)
     return {
         "step": step,
         "total_steps": total_steps,
@@ -145,10 +151,33 @@ def _figures(series: Sequence[SeriesFigures], state: State, spec: RunSpec) -> di
         "throughput": speed.last_value if speed else None,
         "throughput_mean": speed.finite_sum / speed.finite_count if speed and speed.finite_count else None,
         "progress": _progress(state, step, total_steps),
-        "eta_s": _eta_s(state, loss, total_steps),
+        "eta_s": _eta_s(state, curve, total_steps),
         "last_lr": rate.last_value if rate else None,
         "inferred": _printed({"epoch": epoch, "last_loss": loss, "throughput": speed, "last_lr": rate}),
     }
+
+
+def _loss(rows: Sequence[SeriesFigures]) -> SeriesFigures | None:
+    """The training loss that the script logs, else that it prints."""
+    for source in SCRIPT_KINDS:
+        by_tag = {row.tag: row for row in rows if row.source == source}
+        if tag := main_loss(by_tag):
+            return by_tag[tag]
+    return None
+
+
+def _span(row: SeriesFigures) -> int:
+    return row.last_step - row.first_step
+
+
+def _speed_by_steps(probed: Sequence[SeriesFigures], spec: RunSpec) -> SeriesFigures | None:
+    """Samples per second where only steps were seen: by the batch of the form, else of the script's arguments."""
+    of_one = script_options.batch_size(spec.args)
+    batch = spec.global_batch_size or (of_one * spec.world_size if of_one else None)
+    steps = next((row for row in probed if row.tag == "steps_per_s"), None)
+    if steps is None or not batch:
+        return None
+    return steps._replace(last_value=steps.last_value * batch, finite_sum=steps.finite_sum * batch)
 
 
 def _speed(by_tag: Mapping[str, SeriesFigures], probed: Sequence[SeriesFigures]) -> SeriesFigures | None:
@@ -184,9 +213,12 @@ def _kill_at(attempt: Attempt, spec: RunSpec) -> float | None:
     return None if asked_at is None else asked_at + end_grace_s(attempt, spec)
 
 
-def _total_steps(by_tag: dict[str, SeriesFigures], spec: RunSpec) -> int | None:
-    series = by_tag.get(TOTAL_STEPS_TAG)
-    return (logged_total(series.last_value) if series else None) or spec.max_steps
+def _total_steps(rows: Sequence[SeriesFigures], spec: RunSpec, step: int | None) -> int | None:
+    """The number of steps: as logged, as in the form, as printed if it can be, as in the script's arguments."""
+    found = {row.source: logged_total(row.last_value) for row in rows if row.tag == TOTAL_STEPS_TAG}
+    printed = found.get("printed") or 0
+    asked = spec.max_steps or (printed if printed >= (step or 0) else None)
+    return found.get("events") or asked or script_options.total_steps(spec.args)
 
 
 def _progress(state: State, step: int | None, total_steps: int | None) -> float | None:
@@ -197,7 +229,7 @@ def _progress(state: State, step: int | None, total_steps: int | None) -> float 
     return min(1.0, (step or 0) / total_steps)
 
 
-def _eta_s(state: State, loss: SeriesFigures | None, total_steps: int | None) -> float | None:
+def _eta_s(state: State, curve: SeriesFigures | None, total_steps: int | None) -> float | None:
     """Steps left at the attempt's mean step time so far."""
-    estimate = pace(loss, total_steps) if state == State.RUNNING else None
+    estimate = pace(curve, total_steps) if state == State.RUNNING else None
     return estimate.left_s(estimate.last_step) if estimate else None
