@@ -11,7 +11,7 @@ from db.metrics.series_names import TOTAL_STEPS_TAG, main_loss
 from db.models import Attempt
 from db.records.liveness import PendingNode, end_waits_for, silent_nodes
 from db.records.stop_grace import end_grace_s
-from domain import script_options
+from domain.launch import script_options
 from domain.liveness import is_silent
 from domain.masking import masked_spec
 from domain.messages import LIVE_STATES, SCRIPT_KINDS, State
