@@ -7,44 +7,94 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from cli.importers.left_out import LeftOut, reason_of
 from cli.importers.mlflow_database import database_runs
-from cli.importers.past_run import PastRun, PointsBySeries, digest_of_files
-from worker.loggers.mlflow_end import END_OF_NUMBER, settings
+from cli.importers.past_run import PastRun, PointsBySeries, digest_of_files, moment
+from domain.text.formats import plural
+from worker.loggers.mlflow_end import END_OF_NUMBER, ENDS, End, settings
 from worker.loggers.mlflow_files import META, METRICS, files, point, read_meta, texts
 from worker.node.run_files import walk_files
 
+PARTS = (METRICS, "params", "tags")
+"""Folders of a run, which an experiment has not."""
+UNKNOWN_END: End = ("stopped", "Imported from MLflow, whose meta.yaml does not say how the run ended.")
 
-def past_runs(root: Path) -> Iterator[PastRun]:
+
+def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
     """Yield the runs of all stores at or below `root`, without deleted ones."""
-    yield from database_runs(root)
+    yield from database_runs(root, left_out)
     if root.is_dir():
         metas = walk_files(root, lambda name: name == META)
         for meta in sorted(Path(entry.path) for entry in metas):
-            described = read_meta(meta)
-            if "start_time" in described and described.get("lifecycle_stage", "active") == "active":
-                yield _past_run(meta.parent, described)
+            described = _described(meta, left_out)
+            is_run = "start_time" in described or any((meta.parent / part).is_dir() for part in PARTS)
+            if is_run and described.get("lifecycle_stage", "active") == "active":
+                yield from left_out.attempt(meta.parent, partial(_past_run, meta.parent, described, left_out))
 
 
-def _past_run(folder: Path, described: Mapping[str, Any]) -> PastRun:
+def _described(meta: Path, left_out: LeftOut) -> Mapping[str, Any]:
+    """Return what a `meta.yaml` says, and note what of it cannot be read."""
+    data = meta.read_bytes() if meta.is_file() else b""
+    text = data.decode(errors="replace")
+    if text.encode() != data:
+        left_out.add(
+            meta, "It is not UTF-8: what could not be read in it is shown as \N{REPLACEMENT CHARACTER}."
+        )
+    try:
+        described = yaml.safe_load(text)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        left_out.add(meta, f"It cannot be read ({reason_of(error)}): name, times and end are not known.")
+        return {}
+    if not isinstance(described, dict) or not described:
+        left_out.add(meta, "It says nothing: name, times and end are not known.")
+        return {}
+    return {str(name): value for name, value in described.items()}
+
+
+def _past_run(folder: Path, described: Mapping[str, Any], left_out: LeftOut) -> PastRun:
     params, tags = texts(folder / "params"), texts(folder / "tags")
-    state, message = END_OF_NUMBER.get(described.get("status", 0), END_OF_NUMBER[1])
-    experiment = read_meta(folder.parent / META).get("name", "")
-    ended_at = described.get("end_time")
+    state, message = _end_of(described)
+    experiment = read_meta(folder.parent / META).get("name") or ""
+    name = described.get("run_name") or tags.get("mlflow.runName") or folder.name
+    started_at = moment(described.get("start_time"), 1000)
+    if started_at is None:
+        left_out.add(folder / META, f"The run {name} has no start time: it is that of its first point.")
+        started_at = _first_wall(folder)
     return PastRun(
-        name=described.get("run_name") or tags.get("mlflow.runName") or folder.name,
+        name=str(name),
         source=folder,
         content=digest_of_files(files(folder / METRICS)),
-        started_at=described["start_time"] / 1000,
-        ended_at=None if ended_at is None else ended_at / 1000,
-        points=partial(_points, folder / METRICS),
+        started_at=started_at,
+        ended_at=moment(described.get("end_time"), 1000),
+        points=partial(_points, folder / METRICS, left_out),
         state=state,
         message=message,
-        settings=settings(params, tags, experiment),
+        settings=settings(params, tags, str(experiment)),
     )
 
 
-def _points(folder: Path) -> Iterator[PointsBySeries]:
+def _end_of(described: Mapping[str, Any]) -> End:
+    status = described.get("status")
+    if isinstance(status, str):
+        return ENDS.get(status, END_OF_NUMBER[1])
+    return END_OF_NUMBER.get(status, END_OF_NUMBER[1]) if isinstance(status, int) else UNKNOWN_END
+
+
+def _first_wall(folder: Path) -> float:
+    """Return the time of the first point, else that of the folder."""
+    series = _points(folder / METRICS, LeftOut())
+    walls = [wall for group in series for points in group.values() for _, _, wall in points]
+    return min((wall for wall in walls if moment(wall)), default=folder.stat().st_mtime)
+
+
+def _points(folder: Path, left_out: LeftOut) -> Iterator[PointsBySeries]:
     """Yield the points of each metric."""
     for file in files(folder):
-        read = [point(line) for line in file.read_text().splitlines()]
-        yield {str(file.relative_to(folder)): [each for each in read if each is not None]}
+        *lines, rest = file.read_bytes().decode(errors="replace").split("\n")
+        read = [point(line.rstrip("\r")) for line in lines if line.strip()]
+        points = [each for each in read if each is not None]
+        if without := len(read) - len(points) + bool(rest):  # MLflow ends each line that it has written
+            left_out.add(file, f"{plural(without, 'line')} of it cannot be read, or is cut off.")
+        yield {str(file.relative_to(folder)): points}

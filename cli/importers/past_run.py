@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from domain.messages import Point
+from domain.text.json_values import storable
 from domain.transfer.imported import ImportRequest
 from worker.loggers.wandb_run import NOT_FINITE
 
 READ_BYTES = 1024 * 1024
 MAX_NAME = 200
+MEDIA = "_type"
+"""In what stands for an image, a table or the like, whose numbers are no series."""
+MAX_SERIES_NAME = 500
+LATEST = 2.0**40
 
 PointsBySeries = Mapping[str, Sequence[Point]]
 
@@ -42,7 +50,7 @@ class PastRun:
     def request(self, format_name: str, host: str, project: str) -> ImportRequest:
         """Describe it for the server."""
         described = {
-            "name": _one_line(self.name)[-MAX_NAME:] or format_name,
+            "name": storable(_one_line(self.name))[-MAX_NAME:] or format_name,
             "state": self.state,
             "message": self.message,
             "started_at": self.started_at,
@@ -54,7 +62,9 @@ class PastRun:
             described
             | {
                 "format": format_name,
-                "source": f"{host}:{self.source.absolute()}" + (f"#{self.part}" if self.part else ""),
+                "source": storable(
+                    f"{host}:{self.source.absolute()}" + (f"#{self.part}" if self.part else "")
+                ),
                 "project": project,
                 "digest": hashlib.sha256(content.encode(errors="replace")).hexdigest(),
             }
@@ -75,10 +85,35 @@ def digest_of_files(files: Iterable[Path]) -> str:
 def numbers(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
     """Yield (name, value) of each number of a row; the names of nested ones are joined by a dot."""
     for name, value in row.items():
+        if isinstance(value, Mapping) and MEDIA in value:
+            continue
         if isinstance(value, Mapping):
             yield from numbers(value, f"{prefix}{name}.")
-        elif isinstance(value, int | float) or value in NOT_FINITE:
-            yield f"{prefix}{name}", float(value)
+        elif isinstance(value, int | float) or (isinstance(value, str) and value in NOT_FINITE):
+            with suppress(OverflowError):
+                yield f"{prefix}{name}", float(value)
+
+
+def is_moment(seconds: float) -> bool:
+    """Whether it may be a time in seconds since the epoch: the server takes no other."""
+    return 0 <= seconds < LATEST
+
+
+def can_be_stored(series: str, point: Point) -> bool:
+    """Whether the server takes a point, as it takes those of live runs."""
+    step, _, wall = point
+    return 0 < len(series) <= MAX_SERIES_NAME and -(2**63) <= step < 2**63 and math.isfinite(wall)
+
+
+def moment(value: Any, per_second: int = 1) -> float | None:
+    """Return a time as loggers write it, a number or ISO 8601, in seconds since the epoch; None if it is none."""
+    try:
+        if isinstance(value, str) and not value.strip().isdecimal():
+            value = datetime.fromisoformat(value)
+        seconds = value.timestamp() if isinstance(value, datetime) else float(value) / per_second
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return seconds if is_moment(seconds) else None
 
 
 def name_below(root: Path, folder: Path) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+from cli.importers.left_out import LeftOut
 from cli.importers.past_run import PastRun
 
 IMPORTERS = {
@@ -18,8 +19,8 @@ IMPORTERS = {
 """Format -> the module whose `past_runs(root)` yields the runs below a path."""
 
 
-def past_runs(root: Path) -> Iterator[tuple[str, PastRun]]:
-    """Yield the format and the run of everything below a path that an importer reads."""
+def past_runs(root: Path, left_out: LeftOut) -> Iterator[tuple[str, PastRun]]:
+    """Yield the format and the run of everything below a path that an importer reads; the rest is noted."""
     for format_name, module in IMPORTERS.items():
-        for run in import_module(module).past_runs(root):
+        for run in left_out.guarded(root, import_module(module).past_runs(root, left_out)):
             yield format_name, run

@@ -1,81 +1,119 @@
-"""TensorBoard's event files: each folder that holds some is one run."""
+"""TensorBoard's event files: each writer's folder is one run, with those that the writer made in it."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
-
-from cli.importers.past_run import READ_BYTES, PastRun, PointsBySeries, digest_of_files, name_below
+from cli.importers.left_out import LeftOut
+from cli.importers.past_run import READ_BYTES, PastRun, PointsBySeries, digest_of_files, is_moment, name_below
+from domain.text.formats import plural
 from worker.node.run_files import is_event_file, walk_files
-from worker.streams.events import HEADER, HPARAMS_FOLDER, EventTail, has_header, series_name
+from worker.streams.events import EventTail, series_name
+from worker.streams.hyperparameters import are_of_add_hparams, first_events, hyperparameters
+from worker.streams.sub_writers import is_of_hparams, line_name, outer_writer, writer_and_tag
 
 MESSAGE = "Imported from event files, which do not say how the run ended."
 
 
-def past_runs(root: Path) -> Iterator[PastRun]:
-    """Yield a run for each folder below `root` with event files."""
+@dataclass
+class _Folder:
+    """A folder with event files."""
+
+    files: list[Path]
+    events: list[Any]
+    """The first ones of each file."""
+
+    @property
+    def tags(self) -> set[str]:
+        """The tags of the first scalars."""
+        values = (value for event in self.events for value in event.summary.value)
+        return {value.tag for value in values if value.metadata.plugin_data.plugin_name != "hparams"}
+
+
+def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
+    """Yield a run for each writer below `root`."""
     files = (
         [root] * is_event_file(root.name)
         if root.is_file()
         else [Path(entry.path) for entry in walk_files(root, is_event_file)]
     )
-    by_folder: dict[Path, list[Path]] = {}
-    for file in sorted(files, key=lambda path: (len(path.parts), path)):  # a run's folder before those in it
-        folder, outer = file.parent, file.parent.parent
-        is_inner = HPARAMS_FOLDER.fullmatch(folder.name) and outer in by_folder
-        by_folder.setdefault(outer if is_inner else folder, []).append(file)
-    for folder, own in by_folder.items():
-        yield _past_run(root if root.is_dir() else folder, folder, own)
+    folders: dict[Path, _Folder] = {}
+    for file in sorted(files, key=lambda path: (len(path.parts), path)):
+        for events in left_out.attempt(file, partial(first_events, file)):
+            folder = folders.setdefault(file.parent, _Folder([], []))
+            folder.files.append(file)
+            folder.events += events
+    runs: dict[Path, list[Path]] = {}
+    for path in folders:  # a run's folder before those in it
+        outer = _outer(path, folders)
+        runs.setdefault(outer if outer in runs else path, []).append(path)
+    for path, own in runs.items():
+        run = partial(
+            _past_run, root if root.is_dir() else path, path, [folders[each] for each in own], left_out
+        )
+        yield from left_out.attempt(path, run)
 
 
-def _past_run(root: Path, folder: Path, files: Sequence[Path]) -> PastRun:
-    events = [event for file in files for event in _first_events(file)]
-    hyperparameters = {name: value for event in events for name, value in _hyperparameters(event)}
+def _outer(path: Path, folders: dict[Path, _Folder]) -> Path | None:
+    """Return the folder of the writer that made this one for `add_scalars` or `add_hparams`; None if none did."""
+    outer = outer_writer(str(path), {str(each) for each in path.parents if each in folders})
+    if outer is None:
+        return None
+    below, folder = os.path.relpath(path, outer), folders[path]
+    is_line = len(folder.tags) == 1 and line_name(min(folder.tags), below)
+    return Path(outer) if is_line or is_of_hparams(below) or are_of_add_hparams(folder.events) else None
+
+
+def _past_run(root: Path, folder: Path, parts: Sequence[_Folder], left_out: LeftOut) -> PastRun:
+    files = [file for part in parts for file in part.files]
+    events = [event for part in parts for event in part.events]
+    config = hyperparameters(events)
+    moments = [event.wall_time for event in events if is_moment(event.wall_time) and event.wall_time > 0]
     return PastRun(
         name=name_below(root, folder),
         source=folder,
         content=digest_of_files(files),
-        started_at=min((event.wall_time for event in events if event.wall_time > 0), default=time.time()),
-        points=partial(_points, folder, files),
+        started_at=min(moments, default=files[0].stat().st_mtime),
+        points=partial(_points, folder, files, left_out),
         message=MESSAGE,
-        settings={"config": hyperparameters} if hyperparameters else {},
+        settings={"config": config} if config else {},
     )
 
 
-def _points(folder: Path, files: Sequence[Path]) -> Iterator[PointsBySeries]:
+def _points(folder: Path, files: Sequence[Path], left_out: LeftOut) -> Iterator[PointsBySeries]:
     """Yield the scalars of each file, named as those of a live run."""
+    directories = {str(file.parent) for file in files}
     for file in files:
-        tail = EventTail(file)
-        tail.final = True
-        while (records := tail.read(READ_BYTES)).end > records.start:
-            directory = str(file.parent)
-            yield {series_name(tag, directory, str(folder)): list(pts) for tag, pts in records.series.items()}
+        yield from left_out.guarded(file, _points_of_file(folder, file, directories, left_out))
 
 
-def _first_events(file: Path) -> Iterator[Any]:
-    """Yield the events at the beginning of a file, where hyperparameters are."""
-    with file.open("rb") as content:
-        data, position = content.read(READ_BYTES), 0
-    while position + HEADER.size <= len(data) and has_header(data, position):
-        begin = position + HEADER.size
-        position = begin + HEADER.unpack_from(data, position)[0] + 4
-        if position <= len(data):
-            try:
-                yield Event.FromString(data[begin : position - 4])
-            except DecodeError:
-                return
+def _points_of_file(
+    folder: Path, file: Path, directories: Collection[str], left_out: LeftOut
+) -> Iterator[PointsBySeries]:
+    tail = EventTail(file)
+    tail.final = True
+    lost_bytes = 0
+    while (records := tail.read(READ_BYTES)).end > records.start:
+        lost_bytes += sum(gap.end - gap.start for gap in records.gaps)
+        yield {
+            _name(tag, str(file.parent), str(folder), directories): list(points)
+            for tag, points in records.series.items()
+        }
+        if records.notice:
+            left_out.add(file, f"{records.notice}.")
+    if lost_bytes:
+        left_out.add(
+            file, f"{plural(lost_bytes, 'byte')} of it are damaged, or cut off: their values are missing."
+        )
 
 
-def _hyperparameters(event: Any) -> Iterator[tuple[str, Any]]:
-    for value in event.summary.value:
-        if value.metadata.plugin_data.plugin_name == "hparams":
-            plugin = HParamsPluginData.FromString(value.metadata.plugin_data.content)
-            for name, hparam in plugin.session_start_info.hparams.items():
-                yield name, getattr(hparam, hparam.WhichOneof("kind") or "string_value")
+def _name(tag: str, directory: str, folder: str, directories: Collection[str]) -> str:
+    if directory == folder:
+        return tag
+    writer, own = writer_and_tag(tag, directory, directories)
+    return series_name(own, writer, folder)

@@ -63,7 +63,9 @@ class AttemptUploader:
         self._omissions, self._unreadable = Omissions(folder), Unreadable()
         self._points, self._printed, self._probe, self._hardware = self._point_streams(folder)
         self._names = SharedNames(folder / SHARED_NAMES_FILE, lambda: bool(self._mirror.event_files()))
-        self._logger_stores = LoggerStores(folder, roots, self._points_offset_of, self._names)
+        self._logger_stores = LoggerStores(
+            folder, roots, self._points_offset_of, self._names, self._events.hyperparameters, self._omissions
+        )
         self._stores = PointStream(
             self._logger_stores.sources,
             PointUploader(self._store_points, self._omissions, self._unreadable),
@@ -175,7 +177,7 @@ class AttemptUploader:
         uploader = PointUploader(self._store_points, self._omissions, self._unreadable)
         logged = PointUploader(self._store_logged, self._omissions, self._unreadable)
         state = folder / "worker"
-        events = EventFiles(
+        self._events = EventFiles(
             self._mirror.event_files, self._points_offset_of, state / "main-writer", self._omissions
         )
         loggers = LoggerFiles(folder, self._points_offset_of)
@@ -183,7 +185,7 @@ class AttemptUploader:
         probe = ProbeFiles(folder / PROBE_FOLDER, self._points_offset_of)
         hardware = HardwareFile(folder, self._points_offset_of)
         return (
-            PointStream(lambda final: chain(events.sources(final), loggers.sources(final)), logged),
+            PointStream(lambda final: chain(self._events.sources(final), loggers.sources(final)), logged),
             PointStream(printed.sources, uploader),
             PointStream(probe.sources, uploader, have_own_series=True),
             PointStream(hardware.sources, uploader),

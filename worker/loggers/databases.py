@@ -8,17 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from worker.node.run_files import walk_files
-
+MAGIC = b"SQLite format 3\0"
 SUFFIXES = (".db", ".sqlite", ".sqlite3")
-
-
-def databases(root: Path, tables: frozenset[str]) -> Iterator[Path]:
-    """Yield the SQLite files at or below a path that have all of these tables."""
-    entries = [] if root.is_file() else walk_files(root, is_database)
-    for file in sorted([root] if root.is_file() else [Path(entry.path) for entry in entries]):
-        if is_database(file.name) and tables <= tables_of(file):
-            yield file
 
 
 @contextmanager
@@ -27,6 +18,7 @@ def reading(file: Path, timeout_s: float = 5.0) -> Iterator[sqlite3.Connection]:
     address = f"{file.absolute().as_uri()}?mode=ro"
     with closing(sqlite3.connect(address, uri=True, timeout=timeout_s)) as connection:
         connection.row_factory = sqlite3.Row
+        connection.text_factory = lambda data: data.decode(errors="replace")
         yield connection
 
 
@@ -43,11 +35,22 @@ def is_database(name: str) -> bool:
     return name.endswith(SUFFIXES)
 
 
+def is_sqlite(file: Path) -> bool:
+    """Whether a file begins as SQLite's do. Raises OSError."""
+    with file.open("rb") as content:
+        return content.read(len(MAGIC)) == MAGIC
+
+
+def table_names(file: Path) -> frozenset[str]:
+    """Return the names of the tables. Raises sqlite3.Error."""
+    with reading(file) as connection:
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return frozenset(row["name"] for row in names)
+
+
 def tables_of(file: Path) -> frozenset[str]:
     """Return the names of the tables; none of a file that is no database, or that cannot be read now."""
     try:
-        with reading(file) as connection:
-            names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            return frozenset(row["name"] for row in names)
+        return table_names(file)
     except sqlite3.Error:  # something else with such a name
         return frozenset()

@@ -21,7 +21,7 @@ def point(line: str) -> Point | None:
     try:
         wall_ms, value, *step = line.split(" ")
         return int(step[0]) if step else 0, float(value), int(wall_ms) / 1000
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

@@ -16,6 +16,8 @@ from domain.text.json_values import storable
 from worker.loggers.observed import ObservedRuns
 from worker.loggers.shared_names import SharedNames
 from worker.loggers.wandb_run import FoundPoint
+from worker.streams.events import Gap
+from worker.streams.omissions import Omissions
 
 MAX_RECORDS = 4096
 """Of one batch."""
@@ -36,6 +38,8 @@ class Logged:
     run: str
     """Identifies the logger's run, as the probe would note it."""
     points: Sequence[FoundPoint]
+    gaps: Sequence[Gap] = ()
+    """Bytes before it, or at the end of the store, that should be records and cannot be read."""
 
 
 class LoggerStore(Protocol):
@@ -93,8 +97,11 @@ class StoreSource:
 
     generation = 0
 
-    def __init__(self, store: LoggerStore, offset: int, judge: Judge) -> None:
+    def __init__(
+        self, store: LoggerStore, offset: int, judge: Judge, omissions: Omissions | None = None
+    ) -> None:
         self.path, self.logger, self._store, self._judge = store.path, store.logger, store, judge
+        self._omissions = omissions
         self._waiting: deque[Logged] = deque()
         """Records that were read and not sent."""
         self._offset, self._size_read, self._is_final = offset, -1, False
@@ -162,6 +169,8 @@ class StoreSource:
         """Keep a record to send; one that was sent before a restart is what others are compared with."""
         if record.run not in self.runs and self._judge.counts(self.logger, record):
             self.runs.add(record.run)
+        if record.gaps and record.run in self.runs and self._omissions:
+            self._omissions.record_gaps(self.path, self.generation, record.gaps)
         if record.end > self._offset:
             self._waiting.append(record)
         else:

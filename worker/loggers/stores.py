@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -21,6 +21,7 @@ from worker.loggers.trainer_state import TrainerStates
 from worker.loggers.wandb_source import WandbFile
 from worker.node.attempt_files import EXISTING_FILE
 from worker.node.run_files import LOGGERS, data_directory, name_on_server, walk_files
+from worker.streams.omissions import Omissions
 from worker.streams.point_uploader import OffsetOf
 
 SCAN_EVERY_S = 1.0
@@ -33,7 +34,17 @@ SETTINGS_FILE = f"{LOGGERS}/settings-0.jsonl"
 class LoggerStores:
     """The stores of one attempt on this node."""
 
-    def __init__(self, attempt: Path, roots: Sequence[Path], offset_of: OffsetOf, names: SharedNames) -> None:
+    def __init__(
+        self,
+        attempt: Path,
+        roots: Sequence[Path],
+        offset_of: OffsetOf,
+        names: SharedNames,
+        of_event_files: Callable[[], Mapping[str, Any]] = dict,
+        omissions: Omissions | None = None,
+    ) -> None:
+        """`of_event_files` returns the hyperparameters in event files, which have no other way to the server."""
+        self._of_event_files, self._omissions = of_event_files, omissions
         self._attempt, self._roots = attempt.resolve(), [root.resolve() for root in roots]
         self._offset_of, self._names, self._observed = offset_of, names, ObservedRuns(attempt)
         self._sources: dict[str, StoreSource] = {}
@@ -66,7 +77,8 @@ class LoggerStores:
         for store in islice(self._stores(began_at), MAX_STORES):
             if store.path not in self._sources:
                 judge = Judge(self._names, self._observed, began_at)
-                self._sources[store.path] = StoreSource(store, self._offset_of(store.path, 0), judge)
+                offset = self._offset_of(store.path, 0)
+                self._sources[store.path] = StoreSource(store, offset, judge, self._omissions)
 
     def _stores(self, began_at: float) -> Iterator[LoggerStore]:
         for root in self._roots:
@@ -92,14 +104,20 @@ class LoggerStores:
     def _write_settings(self) -> None:
         """Append what has changed of hyperparameters and tags to the file that is mirrored."""
         lines = []
-        sources = {run: source for source in self._sources.values() for run in source.runs}
-        for run, source in sources.items():
-            settings = source.settings(run)
+        for run, logger, settings in self._found_settings():
             if settings and settings != self._settings.get(run):
                 self._settings[run] = settings
-                lines.append({"t": time.time(), "logger": source.logger, "settings": settings})
+                lines.append({"t": time.time(), "logger": logger, "settings": settings})
         if lines:
             _append(self._attempt / SETTINGS_FILE, "".join(json.dumps(line) + "\n" for line in lines))
+
+    def _found_settings(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+        """Yield the run, the logger and the settings of all that has some."""
+        sources = {run: source for source in self._sources.values() for run in source.runs}
+        for run, source in sources.items():
+            yield run, source.logger, source.settings(run)
+        if config := self._of_event_files():
+            yield "", "tensorboard", {"config": config}
 
 
 def _is_of_a_store(name: str) -> bool:

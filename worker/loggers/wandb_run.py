@@ -18,8 +18,8 @@ class WandbRun:
     """All of a run but its points."""
 
     def __init__(self) -> None:
-        self.name, self.started_at = "", 0.0
-        self._project, self._tags = "", list[str]()
+        self.name, self.run_id, self.project, self.started_at = "", "", "", 0.0
+        self._tags = list[str]()
         self._logged: set[str] = set()
         self._config: dict[str, Any] = {}
         self._summary: dict[str, Any] = {}
@@ -29,15 +29,19 @@ class WandbRun:
         """Take what a record says; later ones replace earlier ones."""
         if record.HasField("run"):
             run = record.run
-            self.name, self._project = run.display_name or run.run_id, run.project
+            self.name, self.run_id, self.project = run.display_name or run.run_id, run.run_id, run.project
             self._tags = list(run.tags)
-            self.started_at = run.start_time.seconds + run.start_time.nanos / 1e9
+            self.started_at = self.started_at or run.start_time.seconds + run.start_time.nanos / 1e9
             _update(self._config, run.config.update)
         _update(self._config, record.config.update)
         _update(self._summary, record.summary.update)
         self._logged.update(_name(item) for item in record.history.item)
         if record.HasField("exit"):
             self._exit_code = record.exit.exit_code
+
+    def begin_part(self) -> None:
+        """Go on with the file of a process that resumed the run: its end counts, not the one before."""
+        self._exit_code = None
 
     @property
     def end(self) -> tuple[Literal["succeeded", "failed"], str | None]:
@@ -55,7 +59,7 @@ class WandbRun:
             for name, value in self._summary.items()
             if name not in self._logged and not isinstance(value, dict)
         }
-        settings = {"config": self._config, "tags": self._tags, "project": self._project, "summary": own}
+        settings = {"config": self._config, "tags": self._tags, "project": self.project, "summary": own}
         return {name: value for name, value in settings.items() if value}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from worker.loggers.store_source import Logged
 from worker.loggers.wandb_records import records
 from worker.loggers.wandb_run import WandbRows, WandbRun
+from worker.streams.events import Gap
 
 
 class WandbFile:
@@ -34,13 +35,17 @@ class WandbFile:
 
     def records(self) -> Iterator[Logged]:
         """Yield the complete rows behind those that were yielded before. Raises OSError."""
-        self._rows = self._rows or WandbRows(self._file.stat().st_mtime)
-        for end, record in records(self._file, self._position):
+        self._rows, gaps = self._rows or WandbRows(self._file.stat().st_mtime), list[Gap]()
+        for end, record in records(self._file, self._position, gaps.append):
             self._position = end
             self._run.read(record)
             points = list(self._rows.points(record))
             if points:
-                yield Logged(end, str(self._file), points)
+                yield Logged(end, str(self._file), points, tuple(gaps))
+                gaps.clear()
+        damaged = tuple(gap for gap in gaps if gap.why == "damaged")  # an unfinished record may still grow
+        if damaged:
+            yield Logged(self._position, str(self._file), [], damaged)
 
     def settings(self, run: str) -> dict[str, Any]:
         """Return hyperparameters, tags and the like, as far as they were read."""

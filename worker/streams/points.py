@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from domain.messages import PointBatch
 from worker.streams.events import EventTail, main_writer_dir, series_name
+from worker.streams.hyperparameters import READ_BYTES, are_of_add_hparams, hparams_events, hyperparameters
 from worker.streams.mirror import MirroredFile
 from worker.streams.omissions import Omissions
 from worker.streams.point_uploader import OffsetOf
+from worker.streams.sub_writers import outer_writer, writer_and_tag
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +77,10 @@ class EventFiles:
         self._sources: dict[tuple[str, int], EventFileSource] = {}
         self._main_writer_file = main_writer_file
         self._main_dir: str | None = None
+        self._known: tuple[int, set[str]] = (0, set())
+        """The number of event files so far, and their directories."""
+        self._hparams: dict[str, tuple[int, Mapping[str, Any]]] = {}
+        """File -> its size when it was looked at, and the hyperparameters in it."""
 
     def sources(self, final: bool) -> Iterator[EventFileSource]:
         """Yield the source of each event file; `final`: the writers have ended. Raises what `offset_of` raises."""
@@ -87,10 +94,42 @@ class EventFiles:
                 self._sources[key].finish()
             yield self._sources[key]
 
+    def hyperparameters(self) -> dict[str, Any]:
+        """Return those that `add_hparams` has written; those of further writers are named after them."""
+        found: dict[str, Any] = {}
+        for file in self._files():
+            directory = _directory_of(file.path)
+            for name, value in self._hparams_of(file).items():
+                writer = outer_writer(directory, self._directories()) or directory
+                found[series_name(name, writer, self._main_writer_dir())] = value
+        return found
+
+    def _hparams_of(self, file: MirroredFile) -> Mapping[str, Any]:
+        """Look at the beginning of a file again only if it has grown since."""
+        size, known = size_if_same(file) or 0, self._hparams.get(file.path)
+        if known is None or known[0] < min(size, READ_BYTES):
+            try:
+                events = hparams_events(file.source)
+            except OSError:
+                events = []
+            own = hyperparameters(events) if are_of_add_hparams(events) else {}
+            known = self._hparams[file.path] = (size, own)
+        return known[1]
+
     def _name(self, tag: str, path: str) -> str:
-        return series_name(
-            tag, _below_working_directory(str(PurePosixPath(path).parent)), self._main_writer_dir()
-        )
+        """Name a series after the writer that the script made, not after the folders that one makes for itself."""
+        directory = _directory_of(path)
+        if directory == self._main_writer_dir():
+            return tag
+        writer, own = writer_and_tag(tag, directory, self._directories())
+        return series_name(own, writer, self._main_writer_dir())
+
+    def _directories(self) -> set[str]:
+        """Return the directories that have event files."""
+        files = self._files()
+        if len(files) != self._known[0]:
+            self._known = (len(files), {_directory_of(file.path) for file in files})
+        return self._known[1]
 
     def _main_writer_dir(self) -> str:
         """Return the first writer's directory, which keeps plain names also after a restart of the worker."""
@@ -113,6 +152,10 @@ def size_if_same(file: MirroredFile) -> int | None:
     except OSError:
         return None
     return status.st_size if status.st_ino == file.inode else None
+
+
+def _directory_of(path: str) -> str:
+    return _below_working_directory(str(PurePosixPath(path).parent))
 
 
 def _below_working_directory(directory: str) -> str:

@@ -5,24 +5,30 @@ from __future__ import annotations
 import json
 import socket
 import sys
+from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from cli.importers.archive import import_archive, is_archive
-from cli.importers.past_run import PastRun, PointsBySeries
+from cli.importers.left_out import LeftOut
+from cli.importers.past_run import PastRun, PointsBySeries, can_be_stored
 from cli.importers.table import past_runs
 from cli.server.client import ServerClient
 from cli.server.options import Data, Json, server_at
 from cli.terminal.errors import CommandFailed
-from cli.terminal.printing import print_json, print_table, say
+from cli.terminal.printing import print_json, print_table, say, warn
 from domain.messages import Point
 from domain.text.formats import count, plural
-from domain.transfer.imported import ImportedPoints
+from domain.text.json_values import storable
+from domain.transfer.imported import ImportedPoints, ImportRequest
 
 BATCH_POINTS = 10_000
+REFUSED = 2
+"""Exit code for what the server cannot take at all."""
 CLEAR_LINE = "\r\x1b[K"
 
 
@@ -34,22 +40,30 @@ def import_(
 ) -> None:
     """Import runs that trained elsewhere: event files, W&B, MLflow, trackio, Neptune, archives.
 
-    Raises CommandFailed where there is nothing to import."""
+    Raises CommandFailed where there is nothing to import, or where something of it was left out."""
     if not path.exists():
         raise CommandFailed(f"There is no file or folder {path}.", 2)
     server = server_at(data)
     if is_archive(path):
         _show(import_archive(server, path), as_json)
         return
-    imported = []
-    for format_name, run in past_runs(path):
-        imported.append(_import_run(server, format_name, run, project))
+    imported, left_out = [], LeftOut()
+    for format_name, run in past_runs(path, left_out):
+        for request in left_out.attempt(
+            run.source, partial(run.request, format_name, socket.gethostname(), project)
+        ):
+            imported += _import_run(server, request, run, left_out)
+    if imported:
+        _show(imported, as_json)
+    if left_out:
+        for line in left_out.lines():
+            warn(line)
+        raise CommandFailed(f"Left out of {path}: what the lines above name. Everything else is imported.")
     if not imported:
         raise CommandFailed(
             f"No run to import is in {path}: it has no event files, no .wandb files, no store of MLflow or trackio, "
             "and no export of Neptune."
         )
-    _show(imported, as_json)
 
 
 def _show(imported: list[dict[str, Any]], as_json: bool) -> None:
@@ -59,38 +73,59 @@ def _show(imported: list[dict[str, Any]], as_json: bool) -> None:
         _print(imported)
 
 
-def _import_run(server: ServerClient, format_name: str, run: PastRun, project: str) -> dict[str, Any]:
-    request = run.request(format_name, socket.gethostname(), project)
-    begun = server.post("/api/imports", json.loads(request.model_dump_json()))
-    is_present = begun["is_complete"]
-    if not is_present:
-        begun = _send(server, begun, run)
+def _import_run(
+    server: ServerClient, request: ImportRequest, run: PastRun, left_out: LeftOut
+) -> list[dict[str, Any]]:
+    """Send a run that the server does not have, and return its row; none where the server refuses it."""
+    groups = left_out.guarded(run.source, _storable(run, left_out))
+    try:
+        begun = server.post("/api/imports", json.loads(request.model_dump_json()))
+        if is_present := begun["is_complete"]:
+            deque(groups, maxlen=0)  # what it leaves out is said again
+        else:
+            begun = _send(server, begun, run.name, groups)
+    except CommandFailed as error:
+        if error.exit_code != REFUSED:
+            raise
+        left_out.add(run.source, f"The server refuses it: {error}")
+        return []
     counts = {name: begun[name] for name in ("series", "points")}
-    return {
-        "id": begun["id"],
-        "name": run.name,
-        "source": str(run.source),
-        **counts,
-        "is_new": not is_present,
-    }
+    return [
+        {"id": begun["id"], "name": run.name, "source": str(run.source), **counts, "is_new": not is_present}
+    ]
 
 
-def _send(server: ServerClient, begun: dict[str, Any], run: PastRun) -> dict[str, Any]:
+def _storable(run: PastRun, left_out: LeftOut) -> Iterator[PointsBySeries]:
+    """Yield the points that the server can store."""
+    for group in run.points():
+        kept = {
+            name: [point for point in points if can_be_stored(name, point)] for name, points in group.items()
+        }
+        if dropped := sum(map(len, group.values())) - sum(map(len, kept.values())):
+            left_out.add(
+                run.source, f"{plural(dropped, 'point')} without a name, a step or a time that can be stored."
+            )
+        yield kept
+
+
+def _send(
+    server: ServerClient, begun: dict[str, Any], name: str, groups: Iterator[PointsBySeries]
+) -> dict[str, Any]:
     """Send the points that the server does not have, and return its last answer. Raises CommandFailed."""
     path, sent = f"/api/imports/{begun['id']}/points", begun["points"]
-    for series in _batches(run, sent):
+    for series in _batches(groups, sent):
         batch = ImportedPoints(start=sent, series=series, is_last=not series)
         begun = server.post(path, json.loads(batch.model_dump_json()))  # NaN as text
         sent = begun["points"]
-        _show_progress(f"{run.name}: {plural(sent, 'point')}")
+        _show_progress(f"{name}: {plural(sent, 'point')}")
     return begun
 
 
-def _batches(run: PastRun, stored: int) -> Iterator[dict[str, list[Point]]]:
+def _batches(groups: Iterator[PointsBySeries], stored: int) -> Iterator[dict[str, list[Point]]]:
     """Yield the points after those that are stored, a limited number at a time; at the end none."""
     batch: dict[str, list[Point]] = {}
     skip, size = stored, 0
-    for name, points in _pieces(run.points()):
+    for name, points in _pieces(groups):
         skipped, skip = min(skip, len(points)), max(0, skip - len(points))
         batch.setdefault(name, []).extend(points[skipped:])
         size += len(points) - skipped
@@ -106,7 +141,7 @@ def _pieces(groups: Iterator[PointsBySeries]) -> Iterator[tuple[str, list[Point]
     for group in groups:
         for name, points in group.items():
             for start in range(0, len(points), BATCH_POINTS):
-                yield name, list(points[start : start + BATCH_POINTS])
+                yield storable(name), list(points[start : start + BATCH_POINTS])
 
 
 def _show_progress(line: str) -> None:

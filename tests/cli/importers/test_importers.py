@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cli.importers import neptune, wandb
+from cli.importers.left_out import LeftOut
 from cli.importers.past_run import PastRun
 from tests.cli.importers.logged_runs import WALL, history, neptune_points, write_neptune, write_wandb
 from tests.worker.probe.loggers import wandb_files
@@ -53,7 +54,7 @@ def test_wandb_files_are_read_as_the_package_reads_them(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     file = tmp_path / "wandb" / "offline-run-20260101_000000-abc" / "run-abc.wandb"
     write_wandb(file, wandb_records())
-    (run,) = wandb.past_runs(tmp_path)
+    (run,) = wandb.past_runs(tmp_path, LeftOut())
     read, theirs = curves(run), wandb_files.curves(file)
     assert math.isnan(read.pop("bad")[0][1]) and math.isnan(theirs.pop("bad")[0][1])
     assert {name: [(step, value) for step, value, _ in points] for name, points in read.items()} == theirs
@@ -71,7 +72,7 @@ def test_a_wandb_file_without_its_end_or_with_damage_gives_what_is_whole(tmp_pat
     content = bytearray(file.read_bytes())
     content[20_000] ^= 1
     file.write_bytes(content[:-3])
-    (run,) = wandb.past_runs(file)
+    (run,) = wandb.past_runs(file, LeftOut())
     assert (run.state, run.message) == ("failed", NO_END)
     read = curves(run)
     assert set(read) == {"train.loss", "epoch", "val/loss", "bad", "last"}
@@ -90,7 +91,7 @@ def test_neptune_exports_are_read_part_by_part(tmp_path: Path) -> None:
     ]
     write_neptune(tmp_path / "data", 0, rows + neptune_points("train/loss", range(3)))
     write_neptune(tmp_path / "data", 1, neptune_points("train/loss", [3]) + neptune_points("val", [0.5, 1.5]))
-    (run,) = neptune.past_runs(tmp_path)
+    (run,) = neptune.past_runs(tmp_path, LeftOut())
     assert (run.name, run.state, run.started_at) == ("wide net", "succeeded", WALL)
     assert run.settings == {"config": {"lr": 0.1}, "tags": ["paper"], "project": "team/vision"}
     assert curves(run) == {
