@@ -24,10 +24,11 @@ _DETECTION = re.compile(r"map|box|obj|cls|dfl|gpu_mem")
 
 
 class PrintedTables:
-    """The header rows seen so far, by their number of columns; shared by a rank's stdout and stderr."""
+    """The header rows seen so far, by their number of columns and kind; shared by a rank's stdout and stderr."""
 
     def __init__(self) -> None:
-        self._columns: dict[int, list[str]] = {}
+        self._columns: dict[tuple[int, bool], list[str]] = {}
+        """The kind: whether rows begin with a position rather than with a class."""
         self._epoch: int | None = None
         self._epoch_headers = 0
 
@@ -44,11 +45,12 @@ class PrintedTables:
             self._take_header(cells)
             return None
         is_finished = bar is None or bar["percent"] == "100"
-        columns = self._columns.get(len(cells))
+        columns = self._columns.get((len(cells), _POSITION.fullmatch(cells[0]) is not None))
         return self._row(columns, cells, bar is not None) if columns and is_finished else None
 
     def _take_header(self, cells: Sequence[str]) -> None:
-        self._columns[len(cells)] = columns = _names(cells)
+        columns = _names(cells)
+        self._columns[len(cells), columns[0] not in _CLASSES] = columns
         self._epoch_headers += columns[0] in _EPOCHS
 
     def _row(self, columns: Sequence[str], cells: Sequence[str], is_bar: bool) -> PrintedLine | None:

@@ -1,0 +1,83 @@
+"""A run that only prints has what one with a logger has: curve, loss, steps, progress, remaining time, samples/s."""
+
+from __future__ import annotations
+
+import pytest
+
+from dashboard.service.loss_curves import LossCurves
+from db.queries import run_queries
+from db.reports import checkpoints
+from domain.messages import CheckpointOffer, Point
+from domain.views import RunView
+from tests.db.cluster import Cluster
+
+
+def curve(*values: float, every: int = 10) -> list[Point]:
+    return [(step * every, value, 100.0 + step * every) for step, value in enumerate(values)]
+
+
+def start(cluster: Cluster, **spec) -> tuple[str, int]:
+    run_id = cluster.launch(**spec)
+    fence = next(one.fence for one in cluster.wished() if one.run_id == run_id)
+    cluster.report(fence, "running")
+    return run_id, fence
+
+
+def view(cluster: Cluster, run_id: str) -> RunView:
+    found = run_queries.run(cluster.store, run_id, cluster.now)
+    assert found is not None
+    return found
+
+
+def test_a_run_that_only_prints_is_a_full_citizen(cluster: Cluster) -> None:
+    run_id, fence = start(cluster, args=["--max-iters", "100"])
+    cluster.points(fence, 0, 9, {"total_loss": curve(3.0, 2.0, 1.0), "lr": curve(0.1)}, source="printed")
+    run = view(cluster, run_id)
+    assert (run.step, run.last_loss, run.total_steps, run.progress) == (20, 1.0, 100, 0.2)
+    assert run.eta_s == pytest.approx(80.0) and "last_loss" in run.inferred
+    assert LossCurves().of(cluster.store, [run]) == {run_id: [3.0, 2.0, 1.0]}
+
+
+def test_a_printed_loss_stands_in_beside_logged_series_without_one(cluster: Cluster) -> None:
+    run_id, fence = start(cluster)
+    cluster.points(fence, 0, 9, {"lr": curve(0.1, 0.2)})
+    cluster.points(fence, 9, 18, {"train/loss": curve(2.0, 1.0)}, source="printed")
+    run = view(cluster, run_id)
+    assert run.last_loss == 1.0 and LossCurves().of(cluster.store, [run]) == {run_id: [2.0, 1.0]}
+
+
+def test_a_logged_loss_takes_the_place_of_a_printed_one(cluster: Cluster) -> None:
+    run_id, fence = start(cluster)
+    cluster.points(fence, 0, 9, {"my_loss": curve(5.0, 4.0)})
+    cluster.points(fence, 9, 18, {"train/loss": curve(2.0, 1.0)}, source="printed")
+    run = view(cluster, run_id)
+    assert run.last_loss == 4.0 and LossCurves().of(cluster.store, [run]) == {run_id: [5.0, 4.0]}
+
+
+def test_the_printed_number_of_steps_counts_unless_it_cannot_be(cluster: Cluster) -> None:
+    run_id, fence = start(cluster)
+    cluster.points(fence, 0, 9, {"loss": curve(2, 1), "train/total_steps": curve(40.0)}, source="printed")
+    assert view(cluster, run_id).total_steps == 40
+    cluster.points(fence, 9, 12, {"loss": [(50, 1.0, 200.0)]}, source="printed")
+    assert view(cluster, run_id).total_steps is None
+
+
+def test_samples_per_second_come_from_steps_and_the_batch(cluster: Cluster) -> None:
+    run_id, fence = start(
+        cluster, args=["--batch-size=4"], batch_size=None, target="/x/train.py", gpus_per_node=2
+    )
+    cluster.points(fence, 0, 9, {"steps_per_s": [(10, 5.0, 101.0)]}, source="probe")
+    assert view(cluster, run_id).throughput == 40.0
+
+
+def test_a_checkpoint_is_the_best_by_a_printed_validation_loss(cluster: Cluster) -> None:
+    run_id, fence = start(cluster)
+    cluster.points(fence, 0, 9, {"val/loss": curve(3.0, 1.0, 2.0)}, source="printed")
+    for step in (0, 10, 20):
+        offer = CheckpointOffer(
+            path=f"work/{step}.pt", step=step, size_bytes=1, sha256=f"{step:064x}", written_at=100.0
+        )
+        row = checkpoints.offered(cluster.store, cluster.node_id, fence, 0, offer, 100.0)
+        checkpoints.completed(cluster.store, row.id, 100.0)
+    found = {one.step: (one.loss, one.best) for one in run_queries.checkpoints(cluster.store, run_id)}
+    assert found == {0: (3.0, False), 10: (1.0, True), 20: (2.0, False)}
