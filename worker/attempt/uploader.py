@@ -181,7 +181,9 @@ class AttemptUploader:
             self._mirror.event_files, self._points_offset_of, state / "main-writer", self._omissions
         )
         loggers = LoggerFiles(folder, self._points_offset_of)
-        printed = PrintedLogs(self._mirror.logs, self._points_offset_of, state / "printed.json")
+        self._printed_logs = printed = PrintedLogs(
+            self._mirror.logs, self._points_offset_of, state / "printed.json"
+        )
         probe = ProbeFiles(folder / PROBE_FOLDER, self._points_offset_of)
         hardware = HardwareFile(folder, self._points_offset_of)
         return (
@@ -196,7 +198,8 @@ class AttemptUploader:
         refused = [
             Finding(kind=REFUSED, evidence=text, meaning=REFUSED_MEANS, mend=REFUSED_FIX) for text in refusals
         ]
-        return refused + self._unreadable.findings()
+        unread = [] if self._names.has_others("") else self._printed_logs.findings()
+        return refused + self._unreadable.findings() + unread
 
     def _upload_points(self, now: float, watched: bool) -> Sending[bool]:
         if not self._points_schedule.is_due(now, watched):

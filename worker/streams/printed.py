@@ -17,6 +17,7 @@ from worker.streams.printed_line import (
     TrainingPosition,
     clean,
     header_epoch,
+    holds_values,
     read_line,
 )
 from worker.streams.printed_table import PrintedTables
@@ -26,6 +27,7 @@ MAX_LINE_BYTES = 64 * 1024
 MAX_READ_BYTES = 4096
 """A longer line is not parsed: it is a dump of something."""
 MAX_TAGS = 200
+MAX_UNREAD = 1000
 RECALL_BYTES = 4 * 1024 * 1024
 """Bytes before the offset that are read again after a restart."""
 MAX_BEHIND_BYTES = 16 * 1024 * 1024
@@ -50,6 +52,8 @@ class PrintedLines:
         self._tables, self._rank = PrintedTables() if tables is None else tables, rank
         self._validation: PrintedLine | None = None
         """The last line of a validation that is not at its end."""
+        self.unread, self.unread_example = 0, ""
+        """Lines with measured values that no rule reads, up to `MAX_UNREAD`, and the first of them."""
         self._of: int | None = None
         self._total: int | None = None
         self._counters: dict[str, _StepCounter] = {}
@@ -112,7 +116,10 @@ class PrintedLines:
         if (epoch := header_epoch(text)) is not None:
             self._header = epoch
             return None
-        return self._tables.read(text) or read_line(text, self._header)
+        parsed = self._tables.read(text) or read_line(text, self._header)
+        if parsed is None and self.unread < MAX_UNREAD and holds_values(text):
+            self.unread, self.unread_example = self.unread + 1, self.unread_example or text.strip()[:200]
+        return parsed
 
     # -- points --------------------------------------------------------------------------------
 
@@ -206,6 +213,11 @@ class PrintedTail:
         self.path, self.offset, self.final = path, offset, False
         self._clock, self._tables, self._rank = clock, tables, rank
         self._lines, self._read_to = PrintedLines(tables, rank), 0
+
+    @property
+    def unread(self) -> tuple[int, str]:
+        """Number of lines with values that no rule reads, and the first of them."""
+        return self._lines.unread, self._lines.unread_example
 
     def read(self, max_bytes: int = 256 * 1024) -> EventBytes:
         """Read the next complete lines, about `max_bytes`; `offset` moves past them."""

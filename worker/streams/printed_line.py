@@ -68,6 +68,13 @@ def header_epoch(text: str) -> int | None:
     return int(header[1]) if header else None
 
 
+def holds_values(text: str) -> bool:
+    """Whether a cleaned line holds a loss or the like, with or without a step."""
+    if _FOREIGN.search(text) or _SETTINGS.search(text):
+        return False
+    return any(is_measured(pair.name) and pair.is_fraction for pair in pairs(_PATH.sub(" ", text)))
+
+
 def read_line(text: str, epoch: int | None = None) -> PrintedLine | None:
     """Parse a cleaned line; None if it has no values at a known step or epoch.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from domain.messages import Point, PointBatch
+from domain.messages import Finding, Point, PointBatch
 from worker.node.state_files import read_object, write_whole
 from worker.streams.mirror import MirroredFile
 from worker.streams.point_uploader import BATCH_BYTES, OffsetOf
@@ -22,6 +22,14 @@ log = logging.getLogger(__name__)
 STREAMS = {"out": "stdout", "err": "stderr"}
 QUIET_S = 10.0
 """Time that the last rank has printed values before it is believed that rank 0 prints none."""
+MIN_UNREAD = 5
+"""Lines with values that no rule reads, before a finding says so."""
+NOT_READ = "printed values not read"
+NOT_READ_MEANS = "No curve is drawn: none of the lines says at which step or epoch its values stand."
+NOT_READ_FIX = (
+    "Print the step with them, such as step 10: loss=2.31 (the document LOGGERS lists the formats), or log with "
+    "torch.utils.tensorboard.SummaryWriter."
+)
 _LOG = re.compile(r"logs/rank(?P<rank>\d+)\.(?P<stream>out|err)")
 
 Series = dict[str, list[Point]]
@@ -38,6 +46,11 @@ class PrintedSource:
         self._file, self._name = file, name
         self._tail = PrintedTail(file.source, offset, tables=tables, rank=_rank_of(file))
         self._sent_up_to, self._read_up_to = offset, -1
+
+    @property
+    def unread(self) -> tuple[int, str]:
+        """Number of lines with values that no rule reads, and the first of them."""
+        return self._tail.unread
 
     @property
     def size_bytes(self) -> int:
@@ -106,6 +119,15 @@ class PrintedLogs:
             if final:
                 self._sources[key].finish()
             yield self._sources[key]
+
+    def findings(self) -> list[Finding]:
+        """Say that values were printed and none could be read."""
+        unread = [source.unread for source in self._sources.values()]
+        lines, example = sum(number for number, _ in unread), next((text for _, text in unread if text), "")
+        if lines < MIN_UNREAD or self._known_owners():
+            return []
+        evidence = f"{lines} printed lines hold values, such as: {example}"
+        return [Finding(kind=NOT_READ, evidence=evidence, meaning=NOT_READ_MEANS, mend=NOT_READ_FIX)]
 
     def _counting(self, final: bool) -> Iterator[MirroredFile]:
         """Yield rank 0's logs, then those of the node's last rank if only that prints values."""

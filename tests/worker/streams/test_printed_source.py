@@ -13,7 +13,7 @@ from worker.session.failures import RequestRefused
 from worker.streams.mirror import MirroredFile, OffsetMismatch
 from worker.streams.omissions import SET_ASIDE_FILE, Omissions
 from worker.streams.point_uploader import PointStream, PointUploader
-from worker.streams.printed_source import QUIET_S, PrintedLogs
+from worker.streams.printed_source import MIN_UNREAD, QUIET_S, PrintedLogs
 
 
 class FakeServer:
@@ -53,7 +53,7 @@ class Node:
         self.restart_worker()
 
     def restart_worker(self) -> None:
-        logs = PrintedLogs(
+        logs = self.logs = PrintedLogs(
             self._files, self.server.offset_of, self.folder / "worker/printed.json", lambda: self.now
         )
         self.stream = PointStream(
@@ -128,8 +128,21 @@ def test_a_rank_0_that_prints_a_moment_later_keeps_the_names(node: Node) -> None
     assert node.server.series == {"loss": [(1, 1.0)]}
 
 
+def test_values_that_no_rule_reads_are_told(node: Node) -> None:
+    node.print("batch_size = 32\nworld size 2\n" + "now loss: 0.5 acc: 0.75\n" * (MIN_UNREAD - 1))
+    node.settle()
+    assert node.logs.findings() == []
+    node.print("now loss: 0.25 acc: 0.75\n")
+    node.settle()
+    (finding,) = node.logs.findings()
+    assert finding.evidence == "5 printed lines hold values, such as: now loss: 0.5 acc: 0.75"
+    node.print("step 1 loss 0.25\n")
+    node.settle()
+    assert node.logs.findings() == []
+
+
 def test_a_table_may_have_its_header_in_the_other_stream(node: Node) -> None:
-    node.print("  Epoch  GPU_mem  box_loss  Size\n")
+    node.print("  Epoch  GPU_mem  box_loss  Size\n  Class  Images  Box(P  R)\n  all  8  0.1  0.2\n")
     node.print("  1/5  1.2G  1.1  640: 100%|██████| 20/20 [00:05<00:00,  4.50it/s]\n", "rank0.err")
     node.settle(final=True)
     assert node.server.series["box_loss"] == [(1, 1.1)]
