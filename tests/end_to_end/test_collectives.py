@@ -88,7 +88,10 @@ def test_a_failure_names_the_rank_and_its_line(
     product: Product, desync: str, kind: str, comment: str, ranks: int
 ):
     run_id = product.launch(SCRIPT, gpus_per_node=ranks, args=[desync])
-    assert product.wait_state(run_id)["state"] == "failed"
+    run = product.wait_state(run_id)
+    assert run["state"] == "failed"
+    verdict = product.get(f"/api/runs/{run_id}/collectives")["verdict"]
+    assert run["message"].startswith(f"{verdict['sentence']} rank ")
     assert_named(product.get(f"/api/runs/{run_id}/collectives")["verdict"], kind, ranks - 1, comment)
     (finding,) = product.get(f"/api/runs/{run_id}/findings")
     assert finding["kind"] == "collectives differ"

@@ -15,7 +15,7 @@ from domain.spec import Assignment
 from domain.text.json_values import parse_json
 from domain.text.paths import problem_in_words
 from worker.attempt import supervision
-from worker.attempt.ending import SHUTDOWN_MESSAGE, Shutdown, bare_end, end_of
+from worker.attempt.ending import SHUTDOWN_MESSAGE, Shutdown, bare_end, end_of, with_desync
 from worker.attempt.orphans import Orphans
 from worker.attempt.reports import report_of_life, send_report
 from worker.attempt.slurm_job import at_time_limit
@@ -391,7 +391,8 @@ class LocalAttempt:
         launch, node = read_object(self.folder / LAUNCH_FILE), self._node.name
         try:
             end = end_of(self.folder, self._state, launch, node, self.task.node_rank, bool(self._shutdown))
-            return with_hang_reason(end, self.folder)
+            desync = self._uploader().reporter.desync if self._has_data() else None
+            return with_desync(with_hang_reason(end, self.folder), desync)
         except Exception as error:
             log.exception("attempt %s: its end cannot be explained", self.label)
             return bare_end(self._state, error)

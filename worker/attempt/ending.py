@@ -9,16 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from domain.messages import Reason, TaskReport
+from domain.messages import Finding, Reason, TaskReport
 from domain.spec import RunSpec
 from worker.diagnosis.causes.files import Workplace
 from worker.diagnosis.causes.interfaces import GLOO_VARIABLE, NCCL_VARIABLE, Interfaces
-from worker.diagnosis.diagnose import EndFacts, explain_end
+from worker.diagnosis.diagnose import MESSAGE_LIMIT, EndFacts, explain_end
 from worker.diagnosis.early_leavers import ranks_left_early
 from worker.diagnosis.rank_ends import rank_ends
 from worker.monitor.memory_snapshots import read_device_memory
 from worker.monitor.memory_watch import last_memory
 from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
+from worker.monitor.probe_reader import ProbeReader
 
 TAIL_BYTES = 64 * 1024
 SHUTDOWN_MESSAGE = "the worker was shut down"
@@ -49,6 +50,8 @@ def end_of(
         device_memory=read_device_memory(folder / PROBE_FOLDER),
         host_memory=last_memory(folder) if state.get("out_of_memory_kills") else "",
         workplace=Workplace(launch.get("cwd", ""), in_place=launch.get("cwd") != str(folder / "work")),
+        terminated_at=_terminated_at(folder, state),
+        ended_at=state.get("ended_at"),
         interfaces=_interfaces(launch.get("env") or {}),
     )
     verdict = explain_end(replace(facts, left_early=_left_early(facts, state)))
@@ -62,6 +65,14 @@ def end_of(
         next_step=verdict.next_step,
         error=verdict.error,
     )
+
+
+def with_desync(end: TaskReport, desync: Finding | None) -> TaskReport:
+    """The report of a failure that begins with where the ranks' collectives differ; the error itself follows."""
+    if desync is None or end.state != "failed" or end.reason == Reason.OUT_OF_MEMORY:
+        return end
+    message = f"{desync.evidence[:MESSAGE_LIMIT]} {end.message or ''}".strip()
+    return end.model_copy(update={"message": message, "next_step": desync.mend})
 
 
 def bare_end(state: dict[str, Any], error: Exception) -> TaskReport:
@@ -86,6 +97,15 @@ def _left_early(facts: EndFacts, state: dict[str, Any]) -> tuple[int, ...]:
     pids = {int(rank): int(pid) for rank, pid in (state.get("ranks") or {}).items()}
     failed = {end.rank for end in rank_ends(facts)}
     return ranks_left_early(pids, facts.launcher_err, failed) if failed else ()
+
+
+def _terminated_at(folder: Path, state: dict[str, Any]) -> float | None:
+    """When a rank was first told to end, if it was not by us and all ended with 0."""
+    if state["exit_code"] != 0 or state["stop_requested_at"] is not None:
+        return None
+    probe = ProbeReader(folder / PROBE_FOLDER)
+    probe.look()
+    return min(probe.terminations().values(), default=None)
 
 
 def _interfaces(env: dict[str, str]) -> Interfaces:

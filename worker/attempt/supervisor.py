@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.attempt import spawned_ranks
+from worker.attempt.aborted_ranks import AbortedRanks
 from worker.attempt.warm_launcher import WarmLauncher
 from worker.node import control_groups, processes
 from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, MEMBERS_FILE, STATE_FILE, STOP_FILE
@@ -106,7 +107,7 @@ class Supervisor:
         self._attempt_directory, self._dir = directory, directory.folder
         self._run_id, self._attempt = run_id, attempt
         self._launch: dict[str, Any] = json.loads((self._dir / LAUNCH_FILE).read_text())
-        self._warm = warm
+        self._warm, self._aborted_ranks = warm, AbortedRanks(self._dir)
         self._launcher: subprocess.Popen[bytes] | WarmLauncher | None = None
         self._kill_at: float | None = None
         self._stop_text: str | None = None
@@ -135,6 +136,7 @@ class Supervisor:
             self._link_rank_logs()
             self._record_ranks()
             self._record_members()
+            self._aborted_ranks.look()
             self._kill_when_due()
         self._record_exit()
         self._end_leftovers()

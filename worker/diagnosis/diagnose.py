@@ -12,6 +12,7 @@ from worker.diagnosis.early_leavers import explain_early_leaver
 from worker.diagnosis.end_facts import EndFacts, Verdict
 from worker.diagnosis.launch_failures import explain_launch_failure
 from worker.diagnosis.rank_ends import ROOT_CAUSE, Blame, RankEnd, first_failing, rank_ends
+from worker.diagnosis.terminations import explain_termination
 from worker.diagnosis.tracebacks.exceptions import shorten, tail
 
 __all__ = ["EndFacts", "Verdict", "explain_end"]
@@ -21,7 +22,7 @@ MESSAGE_LIMIT = 480
 def explain_end(facts: EndFacts) -> Verdict:
     """Return the state in which the attempt ended on this node and, if it failed, the first failing rank's error."""
     if facts.exit_code == 0 and not (facts.stop_requested and facts.launcher == "python"):
-        return Verdict("succeeded")
+        return explain_termination(facts) or Verdict("succeeded")
     ends = rank_ends(facts)
     if facts.stop_requested and not _failed_before_stop(facts, ends):
         return Verdict("stopped", message=_stopped(facts))

@@ -50,6 +50,9 @@ class EndFacts:
     """The node's memory in the last sample, in words."""
     workplace: Workplace = field(default_factory=Workplace)
     interfaces: Interfaces = field(default_factory=Interfaces)
+    terminated_at: float | None = None
+    """When a rank was first told to end by SIGTERM and handled it; nobody asked us for a stop."""
+    ended_at: float | None = None
     left_early: tuple[int, ...] = ()
     """Global ranks of this node that ended by themselves with exit code 0 while others failed."""
 

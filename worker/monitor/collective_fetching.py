@@ -26,7 +26,9 @@ MAX_BYTES = 32 * 1024 * 1024
 READ_BYTES = 1024 * 1024
 MAX_AT_ONCE = 16
 LOG_TAIL_BYTES = 16 * 1024
-_SIZES_DIFFER = re.compile(r"Received data size doesn't match expected size[^\n]{0,200}")
+_SIZES_DIFFER = re.compile(
+    r"(?:Received data size doesn't match expected size|enforce fail at \S*gloo\S*\] op\.)[^\n]{0,200}"
+)
 
 
 def fetch_records(
@@ -54,8 +56,11 @@ def read_left_records(
     records = []
     for status in statuses:
         dump = _left_dump(folder, status.pid)
-        if dump is None:
-            dump = _aborted(folder, logs, status)
+        if dump is None and (kept := _kept_dump(folder, status.pid)) is not None:
+            dump = {**kept, "stack": _last_stack(folder, status.pid)}
+        if dump is None or "failure" not in dump:
+            aborted = _aborted(folder, logs, status)
+            dump = {**(dump or {}), **aborted} if aborted is not None else dump
         if dump is not None and status.world_size > 1:
             recorder = recorders.get(status.rank, RankRecorder())
             records.append(_record(status, dump, (), recorder))
@@ -122,9 +127,22 @@ def _aborted(folder: Path, logs: Path, status: RankStatus) -> dict[str, Any] | N
     with suppress(OSError), (logs / f"rank{status.rank}.err").open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
         if match := _SIZES_DIFFER.search(file.read().decode(errors="replace")):
-            stack = parse_stack((folder / f"{status.pid}.stack").read_text(errors="replace"))
-            return {"failure": match[0], "stack": stack}
+            return {"failure": match[0], "stack": _last_stack(folder, status.pid)}
     return None
+
+
+def _kept_dump(folder: Path, pid: int) -> dict[str, Any] | None:
+    """Return the dump that was asked from the rank when another one failed."""
+    with suppress(OSError, ValueError):
+        kept = parse_json((folder / f"{pid}.calls").read_bytes())
+        return kept if isinstance(kept, dict) else None
+    return None
+
+
+def _last_stack(folder: Path, pid: int) -> list[PythonFrame]:
+    with suppress(OSError):
+        return parse_stack((folder / f"{pid}.stack").read_text(errors="replace"))
+    return []
 
 
 def _record(

@@ -24,6 +24,8 @@ class CollectivesWatch:
         self._folder, self._probe, self._align = folder, probe, align
         self._sent: Sequence[RankCollectives] | None = None
         self._verdict: CollectivesVerdict | None = None
+        self.end: Finding | None = None
+        """Why ranks ended in a collective, if another one did not come to it."""
 
     def align(self, records: Sequence[RankCollectives]) -> CollectivesVerdict | None:
         """Return where the ranks of all nodes left their common path in a hang."""
@@ -50,7 +52,8 @@ class CollectivesWatch:
             and verdict.kind == "left"
             and any(rank not in by_rank or by_rank[rank].failure for rank in verdict.ranks)
         )
-        return [] if verdict is None or is_explained else [_finding(verdict)]
+        self.end = None if verdict is None or is_explained else _finding(verdict)
+        return [self.end] if self.end else []
 
     def _left_records(self) -> list[RankCollectives]:
         statuses, recorders = list(self._probe.latest().values()), self._probe.recorders()

@@ -68,6 +68,14 @@ class ProbeReader:
             for event in process.events.get("error", ())
         ]
 
+    def terminations(self) -> dict[int, float]:
+        """Return rank -> when its process was told to end by SIGTERM and handled it."""
+        return {
+            rank: float(process.events["terminated"][-1].get("at", 0.0))
+            for rank, process in self._of_ranks().items()
+            if process.events.get("terminated")
+        }
+
     def recorders(self) -> dict[int, RankRecorder]:
         """Return rank -> what the probe reported of its recorder of collectives."""
         return {rank: _recorder(process.events) for rank, process in self._of_ranks().items()}

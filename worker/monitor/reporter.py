@@ -70,6 +70,11 @@ class FindingsReporter:
         """One sentence while the ranks hang, else None."""
         return self._watch.hang
 
+    @property
+    def desync(self) -> Finding | None:
+        """Where ranks left their common path of collectives and ended for it; known at the end."""
+        return self._watch.desync
+
     def _align(self, collectives: NodeCollectives) -> CollectivesVerdict | None:
         """Send this node's collectives; return the verdict over all nodes, None where the server cannot give one."""
         try:

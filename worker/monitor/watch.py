@@ -19,6 +19,7 @@ from worker.monitor.probe_faults import fault_findings
 from worker.monitor.probe_reader import ProbeReader
 from worker.monitor.silent_mistakes import silent_mistakes
 from worker.monitor.stacks import StackRequest
+from worker.monitor.stopped_ranks import StoppedRanks
 from worker.node.state_files import write_whole
 
 LOSSES_FILE = "worker/losses.json"
@@ -44,6 +45,7 @@ class Watch:
         self._losses = _read_losses(folder, is_fresh=not (folder / "resume").exists())
         self._saved_losses = self._losses.model_dump_json()
         self._memory = MemoryWatch(folder)
+        self._stopped = StoppedRanks()
         self._stacks = StackRequest(probe)
         self._hang: Finding | None = None
 
@@ -57,7 +59,7 @@ class Watch:
         self._memory.look()
         self._hang = self._check_hang()
         self._save_losses()
-        return self._findings()
+        return self._stopped.findings(self._probe.latest().values()) + self._findings()
 
     def judge_end(self) -> list[Finding]:
         """Return the findings at the end; keep the hang for which the attempt was ended."""
@@ -69,6 +71,11 @@ class Watch:
     def hang(self) -> str | None:
         """One sentence while the ranks hang, else None."""
         return self._hang.evidence if self._hang else None
+
+    @property
+    def desync(self) -> Finding | None:
+        """Where ranks left their common path of collectives and ended for it; known at the end."""
+        return self._collectives.end
 
     @property
     def is_requesting_stacks(self) -> bool:

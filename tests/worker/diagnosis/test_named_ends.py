@@ -121,3 +121,24 @@ def test_a_rank_that_leaves_early_is_named_and_the_others_error_is_a_consequence
 def test_a_rank_that_torchrun_had_to_end_did_not_leave() -> None:
     closing = "Sending process 12 closing signal SIGTERM\n"
     assert ranks_left_early({0: 10, 1: 11, 2: 12}, closing, {0}) == (1,)
+
+
+def ended_after_signal(out: str, ended_at: float = 110.0):
+    facts = EndFacts(exit_code=0, node="n1", rank_outs={0: out}, terminated_at=100.0, ended_at=ended_at)
+    return explain_end(facts)
+
+
+def test_a_clean_exit_after_sigterm_from_outside_is_no_success() -> None:
+    verdict = ended_after_signal("step 55/400: loss 0.1\ngot signal 15\nstep 56/400: loss 0.1\n")
+    assert (verdict.state, verdict.message) == (
+        "stopped",
+        "The processes on n1 got SIGTERM from outside (nobody stopped the run here), and ended with exit code 0 at "
+        "step 56 of 400.",
+    )
+    assert "resume the run" in verdict.next_step
+
+
+def test_a_signal_that_did_not_end_the_training_is_none() -> None:
+    assert ended_after_signal("step 399/400: loss 0.1\n").state == "succeeded"
+    assert ended_after_signal("loss 0.1\n", ended_at=900.0).state == "succeeded"
+    assert ended_after_signal("loss 0.1\n").state == "stopped"

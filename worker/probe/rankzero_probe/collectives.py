@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import activity, named_as_probe, process_state
+from . import activity, named_as_probe, peers, process_state
 
 MODULE = "torch.distributed.distributed_c10d"
 MAX_GROUPS = 256
@@ -60,6 +60,11 @@ class Served:
         path, flags = f"{self._folder}/{self._pid}.collectives", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         with open(os.open(path, flags, 0o600), "wb") as file:  # noqa: PTH123
             file.write(head + b', "record": ' + _bindings()._dump_fr_trace_json() + b"}")
+
+    def keep_others(self) -> None:
+        """Keep the records of this node's other ranks, which are ended soon."""
+        if self._pid == os.getpid() and process_state.is_in_process_group():
+            peers.keep_records(self._folder, own=self._pid)
 
     def end(self) -> None:
         """Leave the record and stop the server."""
@@ -116,6 +121,7 @@ def _leaving_record(served: Served, show: Callable[..., Any]) -> Callable[..., A
 
     def excepthook(kind: Any, error: Any, traceback: Any) -> None:
         _guarded(lambda: served.leave_record(error))
+        _guarded(served.keep_others)
         show(kind, error, traceback)
 
     return named_as_probe(excepthook)  # type: ignore[no-any-return]

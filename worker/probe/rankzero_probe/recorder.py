@@ -13,7 +13,17 @@ import threading
 import time
 from typing import Any
 
-from . import activity, collectives, group_end, phase_totals, process_state, profiling, samples
+from . import (
+    activity,
+    collectives,
+    group_end,
+    peers,
+    phase_totals,
+    process_state,
+    profiling,
+    samples,
+    terminations,
+)
 
 EVERY_S = 1.0
 LATER_EVERY_S = 5.0
@@ -60,6 +70,8 @@ class Recorder:
         try:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)  # noqa: PTH103, PTH120
             self._answer_to_signal()
+            if threading.current_thread() is threading.main_thread():
+                terminations.hook_into_signals()
             state = process_state.current
             state.note("started", python=sys.version.split()[0], torch=_torch_version(), argv=sys.argv[:1])
             collectives.serve()
@@ -182,6 +194,8 @@ class Recorder:
             self._stack_inode = os.fstat(self._stack_file).st_ino
             self._records_aborts = not faulthandler.is_enabled()
             if self._records_aborts:  # gloo aborts a rank whose peers send another size
+                if os.environ.get("WORLD_SIZE") != "1" and signal.getsignal(signal.SIGABRT) is signal.SIG_DFL:
+                    peers.wait_in_abort()  # the fault handler, which comes first, calls it
                 faulthandler.enable(file=self._stack_file)
             faulthandler.register(signal.SIGUSR2, file=self._stack_file, all_threads=False, chain=False)
 
