@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cli.importers.left_out import LeftOut, reason_of
-from worker.loggers.databases import is_database, is_sqlite, table_names
+from worker.loggers.databases import is_database, is_sqlite, reading, table_names
 from worker.node.run_files import walk_files
 
 LOCKED = (
@@ -21,7 +21,19 @@ def databases(root: Path, tables: frozenset[str], left_out: LeftOut) -> Iterator
     entries = [] if root.is_file() else walk_files(root, is_database)
     for file in sorted([root] if root.is_file() else [Path(entry.path) for entry in entries]):
         if is_database(file.name) and file not in left_out and tables <= _tables_of(file, left_out):
+            _check(file, left_out)
             yield file
+
+
+def _check(file: Path, left_out: LeftOut) -> None:
+    """Note damage that SQLite finds only when it is asked: rows may be missing without an error."""
+    try:
+        with reading(file) as connection:
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.Error as error:
+        found = reason_of(error)
+    if found != "ok":
+        left_out.add(file, f"It is damaged ({' '.join(found.split())}): rows may be missing.")
 
 
 def _tables_of(file: Path, left_out: LeftOut) -> frozenset[str]:

@@ -33,16 +33,26 @@ class _Part:
 
 
 def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
-    """Yield a run for each id in the `.wandb` files below `root`."""
+    """Yield a run for each id in a folder of W&B's at or below `root`."""
     files = [root] if root.is_file() else [Path(entry.path) for entry in walk_files(root, _is_wandb_file)]
-    runs: dict[tuple[str, str], list[_Part]] = {}
+    found = list[_Part]()
     for file in sorted(file for file in files if _is_wandb_file(file.name)):
         for part in left_out.attempt(file, partial(_part, file, left_out)):
-            if part:
-                runs.setdefault((part.project, part.run_id), []).append(part)
-    for parts in runs.values():
+            found += [part] if part else []
+    for parts in _by_run(found):
         own = [part.file for part in sorted(parts, key=lambda part: part.started_at)]
         yield from left_out.attempt(own[0], partial(_past_run, own))
+
+
+def _by_run(parts: Sequence[_Part]) -> list[list[_Part]]:
+    """Group the parts of one run; one whose beginning is lost may belong to any project."""
+    projects = {(part.file.parent.parent, part.run_id): part.project for part in parts if part.project}
+    runs: dict[tuple[Path, str, str], list[_Part]] = {}
+    for part in parts:
+        folder = part.file.parent.parent
+        project = part.project or projects.get((folder, part.run_id), "")
+        runs.setdefault((folder, part.run_id, project), []).append(part)
+    return list(runs.values())
 
 
 def _is_wandb_file(name: str) -> bool:

@@ -16,6 +16,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from domain.spec import RunSpec
+from tests.cli.importers.logged_runs import history, write_wandb
 from tests.worker.fake_server import FakeServer
 from worker.attempt.uploader import AttemptUploader
 from worker.node.attempt_files import EXISTING_FILE
@@ -163,3 +164,15 @@ def test_copying_and_sending_with_a_defect_end_alone(tmp_path, monkeypatch):
     attempt.write("work/last.pt", b"PK\x03\x04")
     assert "checkpoint not whole" in attempt.upload()
     attempt.check()
+
+
+def test_damage_in_a_wandb_file_costs_one_row_and_is_told(tmp_path):
+    pytest.importorskip("wandb")
+    write_wandb(tmp_path / "whole" / "run-abc.wandb", [history(step, wandb_loss=step) for step in range(400)])
+    content = bytearray((tmp_path / "whole" / "run-abc.wandb").read_bytes())
+    content[7 + 4] ^= 0x40  # the length of the first record
+    attempt = Attempt(tmp_path / "node0")
+    attempt.write("work/wandb/offline-run-1-abc/run-abc.wandb", bytes(content))
+    assert "event file damaged" in attempt.upload()
+    attempt.check()
+    assert [point[1] for point in attempt.server.series["wandb.loss"]] == [*range(1, 400)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from cli import main
 from cli.commands.transfer import importing
+from tests.cli.importers import stores
 from tests.dashboard.running import Running
 
 Import = Callable[..., list[dict[str, Any]]]
@@ -122,3 +124,17 @@ def test_a_path_without_runs_is_refused(
     assert main.run(["import", str(tmp_path)]) == 1
     assert "has no event files" in capsys.readouterr().err
     assert main.run(["import", str(tmp_path / "missing")]) == 2
+
+
+def test_what_is_left_out_is_named_with_exit_code_1(
+    dashboard: Running, imported: Import, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stores.mlflow(tmp_path / "cut").write_bytes(b"")
+    stores.mlflow(tmp_path / "healthy")
+    write_run(tmp_path / "runs", steps=2)
+    for _ in range(2):  # a second import changes nothing, and says the same
+        assert main.run(["import", str(tmp_path), "--json"]) == 1
+        shown = capsys.readouterr()
+        assert str(tmp_path / "cut" / "1" / "abc" / "meta.yaml") in shown.err and "healthy" not in shown.err
+        assert sorted(row["points"] for row in json.loads(shown.out)) == [5, 40, 40]
+    assert len(dashboard.http.get("/api/runs").json()) == 3
