@@ -34,6 +34,7 @@ from worker.streams.point_uploader import STEP_BATCHES, PointStream, PointUpload
 from worker.streams.points import EventFiles
 from worker.streams.printed_source import PrintedLogs
 from worker.streams.unreadable import Unreadable
+from worker.streams.writers import RanksOfProcesses, Writers
 
 log = logging.getLogger(__name__)
 UNWATCHED_EVERY_S = 5.0
@@ -177,8 +178,10 @@ class AttemptUploader:
         uploader = PointUploader(self._store_points, self._omissions, self._unreadable)
         logged = PointUploader(self._store_logged, self._omissions, self._unreadable)
         state = folder / "worker"
+        first_rank = 0 if self._task.node_rank == 0 else None
+        writers = Writers(state / "writers.json", RanksOfProcesses(folder / PROBE_FOLDER).of, first_rank)
         self._events = EventFiles(
-            self._mirror.event_files, self._points_offset_of, state / "main-writer", self._omissions
+            self._mirror.event_files, self._points_offset_of, state / "main-writer", self._omissions, writers
         )
         loggers = LoggerFiles(folder, self._points_offset_of)
         self._printed_logs = printed = PrintedLogs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -15,6 +16,7 @@ from worker.streams.mirror import MirroredFile
 from worker.streams.omissions import Omissions
 from worker.streams.point_uploader import OffsetOf
 from worker.streams.sub_writers import outer_writer, writer_and_tag
+from worker.streams.writers import Writers
 
 log = logging.getLogger(__name__)
 
@@ -72,10 +74,11 @@ class EventFiles:
         offset_of: OffsetOf,
         main_writer_file: Path,
         omissions: Omissions,
+        writers: Writers,
     ) -> None:
         self._files, self._offset_of, self._omissions = files, offset_of, omissions
         self._sources: dict[tuple[str, int], EventFileSource] = {}
-        self._main_writer_file = main_writer_file
+        self._main_writer_file, self._writers = main_writer_file, writers
         self._main_dir: str | None = None
         self._known: tuple[int, set[str]] = (0, set())
         """The number of event files so far, and their directories."""
@@ -84,12 +87,16 @@ class EventFiles:
 
     def sources(self, final: bool) -> Iterator[EventFileSource]:
         """Yield the source of each event file; `final`: the writers have ended. Raises what `offset_of` raises."""
-        for file in self._files():
-            if size_if_same(file) is None:
+        files = self._files()
+        self._writers.look(files)
+        for file in files:
+            if size_if_same(file) is None or not (final or self._writers.is_settled(file.path, time.time())):
                 continue
             key = (file.path, file.generation)
             if key not in self._sources:
-                self._sources[key] = EventFileSource(file, self._offset_of(*key), self._name, self._omissions)
+                self._sources[key] = EventFileSource(
+                    file, self._offset_of(*key), self._unique_name, self._omissions
+                )
             if final:
                 self._sources[key].finish()
             yield self._sources[key]
@@ -116,6 +123,14 @@ class EventFiles:
             known = self._hparams[file.path] = (size, own)
         return known[1]
 
+    def _unique_name(self, tag: str, path: str) -> str:
+        """Name a series so that no two writers share it, unless one goes on where the other ended."""
+        folder, main = _directory_of(path), self._main_writer_dir()
+        is_made_by_main = folder.startswith(f"{main}/") and self._writers.has_rank_0s_beside(path)
+        has_own_folder = self._writers.has_own_folder(path, folder != main and not is_made_by_main)
+        prefix = self._writers.prefix(tag, path, has_own_folder=has_own_folder)
+        return prefix + (self._name(tag, path) if has_own_folder or is_made_by_main else tag)
+
     def _name(self, tag: str, path: str) -> str:
         """Name a series after the writer that the script made, not after the folders that one makes for itself."""
         directory = _directory_of(path)
@@ -137,8 +152,13 @@ class EventFiles:
             try:
                 self._main_dir = self._main_writer_file.read_text()
             except OSError:
-                directory = main_writer_dir([Path(file.path) for file in self._files()])
-                self._main_dir = str(directory or "")
+                self._writers.look(self._files())
+                files = [file.path for file in self._files()]
+                of_rank_0 = [path for path in files if self._writers.is_rank_0s(path)]
+                directory = str(main_writer_dir(map(Path, of_rank_0 or files)) or "")
+                if not of_rank_0:
+                    return _below_working_directory(directory)
+                self._main_dir = directory
                 with suppress(OSError):  # a full disk: the next look gives the same answer
                     self._main_writer_file.parent.mkdir(parents=True, exist_ok=True)
                     self._main_writer_file.write_text(self._main_dir)

@@ -1,0 +1,208 @@
+"""Which process wrote an event file, and how the series of several writers in one folder are told apart.
+
+The files of rank 0 have plain names, told by its process, not by a file's age; those of another rank begin with it
+(`rank1:loss`). Of one rank, a file that begins when the last one has ended is a later life of the same series; two that
+grow at once are two lines (`val:loss`, after what the script puts behind the file's name).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+from domain.text.json_values import parse_json
+from worker.node import processes
+from worker.node.state_files import read_object, write_whole
+from worker.streams.events import HEADER, WALL
+from worker.streams.mirror import MirroredFile
+
+AT_ONCE_S = 1.5
+"""Seconds that the lives of two files overlap; a writer that was left open is flushed within less."""
+SETTLED_S = 3.0
+"""Age of a second file in a folder at which it is known whether the first still grows."""
+TAIL_BYTES = 64 * 1024
+_NAME = re.compile(r".*tfevents\.\d+\.(?P<host>.+)\.(?P<pid>\d+)\.\d+(?P<suffix>\..+)?")
+
+
+def process_of(path: str) -> int | None:
+    """The id of the process that made an event file, which torch and tensorboard write into its name."""
+    match = _NAME.fullmatch(PurePosixPath(path).name)
+    return int(match["pid"]) if match else None
+
+
+class RanksOfProcesses:
+    """The rank of each process of an attempt on this node, from the probe's records or its environment."""
+
+    def __init__(self, probe: Path) -> None:
+        self._probe = probe
+        self._known: dict[int, int] = {}
+
+    def of(self, pid: int | None) -> int | None:
+        """The rank of a process; None where nothing says it."""
+        if pid is not None and pid not in self._known:
+            rank = self._recorded(pid)
+            if rank is None:
+                rank = _number(processes.environment(pid).get("RANK"))
+            if rank is None:
+                return None
+            self._known[pid] = rank
+        return None if pid is None else self._known[pid]
+
+    def _recorded(self, pid: int) -> int | None:
+        """The rank in its last record: a process that joins a group by itself has none before."""
+        with (
+            suppress(OSError, ValueError, AttributeError),
+            (self._probe / f"{pid}.jsonl").open("rb") as records,
+        ):
+            records.seek(max(0, records.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = [line for line in records.read().split(b"\n")[:-1] if line.startswith(b"{")]
+            return _number(parse_json(lines[-1]).get("rank")) if lines else None
+        return None
+
+
+class Writers:
+    """The writers of one attempt's event files on this node; it knows them again after a restart of the worker."""
+
+    def __init__(
+        self, state_file: Path, rank_of: Callable[[int | None], int | None], first_rank: int | None
+    ) -> None:
+        """`first_rank`: the one with plain names; None for the lowest that wrote any."""
+        self._state_file, self._rank_of, self._first_rank = state_file, rank_of, first_rank
+        state = read_object(state_file)
+        self._ranks: dict[str, int] = dict(state.get("ranks", {}))
+        self._owners: dict[str, str] = dict(state.get("owners", {}))
+        """Folder, rank and tag -> the file whose series has the plain name."""
+        self._apart: dict[str, str] = dict(state.get("apart", {}))
+        """File and tag -> what the name begins with."""
+        self._separate: dict[str, bool] = dict(state.get("separate", {}))
+        """File -> whether its name begins with its folder, as decided by its first points."""
+        self._files: dict[str, MirroredFile] = {}
+        self._siblings_of: dict[str, list[str]] = {}
+        self._created_at: dict[str, float] = {}
+
+    def look(self, files: Iterable[MirroredFile]) -> None:
+        """Note which files there are, and the ranks of their processes while these can be told."""
+        before, self._files = self._files.keys(), {file.path: file for file in files}
+        if before != self._files.keys():
+            self._siblings_of.clear()
+        new = [path for path in self._files if path not in self._ranks]
+        ranks = {path: rank for path in new if (rank := self._rank_of(process_of(path))) is not None}
+        if ranks:
+            self._ranks |= ranks
+            self._siblings_of.clear()
+            self._save()
+
+    def is_rank_0s(self, path: str) -> bool:
+        """Whether the file is of the rank with plain names, or of a process without a rank."""
+        return self._ranks.get(path, self._first()) == self._first()
+
+    def is_settled(self, path: str, now: float) -> bool:
+        """Whether it is known if the file follows on another in its folder or grows beside it."""
+        siblings = self._siblings(path)
+        return not siblings or now - self._created(path) >= SETTLED_S
+
+    def has_rank_0s_beside(self, path: str) -> bool:
+        """Whether the folder has a file of the rank with plain names."""
+        folder = PurePosixPath(path).parent
+        return any(PurePosixPath(other).parent == folder and self.is_rank_0s(other) for other in self._files)
+
+    def has_own_folder(self, path: str, is_beside: bool) -> bool:
+        """Whether its folder tells the file apart; `is_beside`: it is not the main one now."""
+        if self.is_rank_0s(path):
+            return is_beside
+        if path not in self._separate:
+            self._separate[path] = is_beside
+            self._save()
+        return self._separate[path]
+
+    def prefix(self, tag: str, path: str, *, has_own_folder: bool) -> str:
+        """What tells the file's series of this tag from others that would have its name."""
+        rank = "" if has_own_folder or self.is_rank_0s(path) else f"rank{self._ranks[path]}:"
+        return f"{rank}{self._apart_from_siblings(tag, path)}"
+
+    def _first(self) -> int:
+        lowest = min(self._ranks.values(), default=0)
+        return lowest if self._first_rank is None else self._first_rank
+
+    def _siblings(self, path: str) -> list[str]:
+        if path not in self._siblings_of:
+            folder, rank = PurePosixPath(path).parent, self._ranks.get(path)
+            self._siblings_of[path] = [
+                other for other in self._files
+                if other != path and PurePosixPath(other).parent == folder and self._ranks.get(other) == rank
+            ]  # fmt: skip
+        return self._siblings_of[path]
+
+    def _created(self, path: str) -> float:
+        if path not in self._created_at:
+            created_at = _first_wall(self._files[path])
+            if created_at is None:
+                return time.time()
+            self._created_at[path] = created_at
+        return self._created_at[path]
+
+    def _grow_at_once(self, one: str, other: str) -> bool:
+        ended = min(_written(self._files[one]), _written(self._files[other]))
+        return ended - max(self._created(one), self._created(other)) > AT_ONCE_S
+
+    def _apart_from_siblings(self, tag: str, path: str) -> str:
+        """Return "" for the file that has the series' own name, and for the next one after it has ended."""
+        siblings = self._siblings(path)
+        if not siblings:
+            return ""
+        own, series = f"{path}\n{tag}", f"{PurePosixPath(path).parent}\n{self._ranks.get(path)}\n{tag}"
+        owner = self._owners.get(series, path)
+        if owner == path or own in self._apart:
+            if series not in self._owners:
+                self._owners[series] = path
+                self._save()
+            return self._apart.get(own, "")
+        if owner in self._files and self._grow_at_once(owner, path):
+            self._apart[own] = _suffix(path, [*siblings, path])
+        elif owner not in self._files or self._created(path) >= self._created(owner):
+            self._owners[series] = path
+        self._save()
+        return self._apart.get(own, "")
+
+    def _save(self) -> None:
+        state = {
+            "ranks": self._ranks, "owners": self._owners, "apart": self._apart, "separate": self._separate,
+        }  # fmt: skip
+        with suppress(OSError):  # a full disk: decided again after a restart
+            write_whole(self._state_file, json.dumps(state))
+
+
+def _suffix(path: str, files: Iterable[str]) -> str:
+    """What the script put behind the file's name, else its number among those of the folder."""
+    match = _NAME.fullmatch(PurePosixPath(path).name)
+    if match and match["suffix"]:
+        return f"{match['suffix'].lstrip('.')}:"
+    return f"writer{sorted(files).index(path) + 1}:"
+
+
+def _first_wall(file: MirroredFile) -> float | None:
+    """The wall time of the file's first event, which is written when it is made; None while there is none."""
+    with suppress(OSError), file.source.open("rb") as content:
+        head = content.read(HEADER.size + 1 + WALL.size)
+        if len(head) == HEADER.size + 1 + WALL.size and head[HEADER.size] == 0x09:
+            return float(WALL.unpack_from(head, HEADER.size + 1)[0])
+    return None
+
+
+def _written(file: MirroredFile) -> float:
+    try:
+        return file.source.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _number(value: object) -> int | None:
+    try:
+        return int(value) if isinstance(value, int | str) else None
+    except ValueError:
+        return None
