@@ -175,4 +175,4 @@ def test_damage_in_a_wandb_file_costs_one_row_and_is_told(tmp_path):
     attempt.write("work/wandb/offline-run-1-abc/run-abc.wandb", bytes(content))
     assert "event file damaged" in attempt.upload()
     attempt.check()
-    assert [point[1] for point in attempt.server.series["wandb.loss"]] == [*range(1, 400)]
+    assert [point[1] for point in attempt.server.series["wandb_loss"]] == [*range(1, 400)]
