@@ -71,6 +71,8 @@ def with_desync(end: TaskReport, desync: Finding | None) -> TaskReport:
     """The report of a failure that begins with where the ranks' collectives differ; the error itself follows."""
     if desync is None or end.state != "failed" or end.reason == Reason.OUT_OF_MEMORY:
         return end
+    if end.error is not None and end.error.exit_code == 0:
+        return end  # it names the rank that left, and so why its call never came
     message = f"{desync.evidence[:MESSAGE_LIMIT]} {end.message or ''}".strip()
     return end.model_copy(update={"message": message, "next_step": desync.mend})
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from domain.collectives.alignment import judge
-from domain.messages import Finding, Reason, TaskReport
+from domain.messages import Finding, RankError, Reason, TaskReport
 from worker.attempt.ending import with_desync
 from worker.monitor.collective_fetching import read_left_records
 from worker.monitor.hangs import RankStatus
@@ -58,4 +58,6 @@ def test_a_failure_begins_with_where_the_collectives_differ_and_keeps_its_own_te
     assert explained.message == "Rank 0 waits in all_reduce #3. rank 0 on n1: EnforceNotMet: 1056 vs 12"
     assert explained.next_step == "Check the lines."
     assert with_desync(end, None) == end
+    left = end.model_copy(update={"error": RankError(rank=1, exit_code=0)})
+    assert with_desync(left, desync) == left
     assert with_desync(TaskReport(state="stopped"), desync) == TaskReport(state="stopped")
