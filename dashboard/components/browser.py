@@ -46,6 +46,7 @@ _phases = browser_component("phases", "phases/phases")
 _preflight = browser_component("preflight", "preflight_matrix/preflight")
 _project = browser_component("project", "project/project")
 _scaling = browser_component("scaling", "scaling/scaling")
+_refresh = component("rankzero.refresh", js=_LOADER.replace("MODULE", "live/refresh"))
 _search = browser_component("search_field", "search_field/search_field")
 _sweep = browser_component("sweep", "sweeps/sweeps", _plots_css)
 _table = browser_component("runs_table", "runs/runs_table")
@@ -87,6 +88,11 @@ def run_changes(
         "every_s": every_s,
     }
     _changes(data=data, key=key, on_changed_change=_rerun, width="content")
+
+
+def refresh(key: str, every_s: float) -> None:
+    """Rerun the fragment around it every `every_s` seconds, while it is shown and the page is not being left."""
+    _refresh(data={"every_s": every_s}, key=key, on_changed_change=_rerun, width="content")
 
 
 def _rerun() -> None:

@@ -67,8 +67,9 @@ def pages() -> dict[str, st.Page]:
 def bar() -> None:
     """Show the bar over every page; on a telephone its links stay in place."""
     by_name = pages()
+    run = st.session_state["page_run"] = st.session_state.get("page_run", 0) + 1  # seen by telling.js
     with st.container(key="bar", horizontal=True, vertical_alignment="center", gap="xxsmall"):
-        st.html(f'<span class="logo">{LOGO}</span>', width="content")
+        st.html(f'<span class="logo" data-run="{run}">{LOGO}</span>', width="content")
         for name in IN_BAR:
             st.page_link(by_name[name], width="content")
         st.html('<button type="button" class="sign-out">Sign out</button>', width="content")

@@ -1,8 +1,11 @@
 /** Links between our pages: plain `<a href>`s that a click follows without loading everything anew. */
 
 import { BASE } from '../live/live_connection.js';
+import { leave } from '../live/telling.js';
 
 const ARRIVED_WITHIN_MS = 8000;
+/** Streamlit sends a moment later what a component has told it. */
+const SENT_WITHIN_MS = 80;
 
 /** The address of a page of ours, as `run?id=…`. */
 export function pageUrl(address) {
@@ -16,8 +19,11 @@ export function pageUrl(address) {
  * @returns {() => void} to be called when the old page is left
  */
 export function go(url) {
-  history.pushState(null, '', url);
-  dispatchEvent(new PopStateEvent('popstate', { state: null }));
+  leave();
+  setTimeout(() => {
+    history.pushState(null, '', url);
+    dispatchEvent(new PopStateEvent('popstate', { state: null }));
+  }, SENT_WITHIN_MS);
   const timer = setTimeout(() => location.reload(), ARRIVED_WITHIN_MS);
   return () => clearTimeout(timer);
 }

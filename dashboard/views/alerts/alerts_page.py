@@ -122,7 +122,7 @@ def _create() -> None:
     state["alert_target"] = ""
 
 
-@st.fragment(run_every=REFRESH_S)
+@style.refreshed(REFRESH_S)
 @style.quiet_without_store
 def _list() -> None:
     current = service.current()

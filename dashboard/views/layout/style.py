@@ -13,6 +13,7 @@ import streamlit as st
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
+from dashboard.components import browser
 from dashboard.service import service
 from db.engine import StoreGone
 from domain.text.formats import as_text
@@ -31,7 +32,29 @@ def hidden_title(title: str) -> None:
     st.html(f'<h1 class="hidden">{html.escape(title)}</h1>')
 
 
-@st.fragment(run_every=LOOK_FOR_TROUBLE_S)
+def refreshed(every_s: float) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Make a part of a page a fragment that its browser asks for again every `every_s` seconds.
+
+    Streamlit's own timers (`run_every`) go on while a page is left; what they ask for then leaves a blank page."""
+
+    def decorate(show: Callable[P, None]) -> Callable[P, None]:
+        @st.fragment
+        @functools.wraps(show)
+        def part(*args: P.args, **kwargs: P.kwargs) -> None:
+            show(*args, **kwargs)
+            browser.refresh(_refresh_key(show), every_s)
+
+        return part
+
+    return decorate
+
+
+def _refresh_key(show: Callable[P, None]) -> str:
+    """Return a key of one part of the pages; Streamlit allows no `__` in it."""
+    return f"refresh_{show.__module__}_{show.__name__.strip('_')}".replace(".", "_")
+
+
+@refreshed(LOOK_FOR_TROUBLE_S)
 def warn_of_trouble() -> None:
     """Show on every page why nothing can be stored, and what to do, as long as that lasts."""
     current = service.current()
@@ -62,19 +85,19 @@ def quiet_without_store(show: Callable[P, None]) -> Callable[P, None]:
         except AWAY as error:
             if service.current().store.trouble is None:  # else it is logged, once
                 log.warning("a page could not be shown: %s", error)
-            _leave_to_banner(error)
+            _leave_to_banner(error, f"{_refresh_key(show)}_away")
 
     return guarded
 
 
-def _leave_to_banner(error: Exception) -> None:
+def _leave_to_banner(error: Exception, key: str) -> None:
     """Say only what the banner does not: that this part alone cannot be read."""
     if _why_away() is None:
         _say_store_is_away(error)
     elif not st.session_state.get("store_is_away"):
         st.rerun()
     st.session_state["store_asked_at"] = time.monotonic()
-    _ask_again()
+    _ask_again(key)
 
 
 def _why_away() -> Exception | None:
@@ -99,7 +122,8 @@ def _say_store_is_away(error: Exception) -> None:
     )
 
 
-@st.fragment(run_every=ASK_AGAIN_S)
-def _ask_again() -> None:
+@st.fragment
+def _ask_again(key: str) -> None:
+    browser.refresh(key, ASK_AGAIN_S)
     if time.monotonic() - st.session_state["store_asked_at"] > ASK_AGAIN_S / 2:
         st.rerun()

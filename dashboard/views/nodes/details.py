@@ -27,7 +27,7 @@ STATES: dict[str, tuple[style.Colour, str]] = {
 }
 
 
-@st.fragment(run_every=REFRESH_S)
+@style.refreshed(REFRESH_S)
 @style.quiet_without_store
 def panel(node_id: str, close: Callable[[], None]) -> None:
     """Show the panel over the right of the page until it is closed."""

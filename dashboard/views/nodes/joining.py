@@ -22,7 +22,7 @@ GOOD_FOR = {
 COLUMNS = (3, 2, 3, 3, 1.2)
 
 
-@st.fragment(run_every=REFRESH_S)
+@style.refreshed(REFRESH_S)
 @style.quiet_without_store
 def joining() -> None:
     """Show the form for a join token, the command of a new one, and all tokens."""

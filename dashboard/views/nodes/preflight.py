@@ -25,7 +25,7 @@ def panel() -> None:
     _results()
 
 
-@st.fragment(run_every=REFRESH_S)
+@style.refreshed(REFRESH_S)
 @style.quiet_without_store
 def _results() -> None:
     checks = {check.id: check for check in service.current().preflights.all() if check.id is not None}

@@ -39,7 +39,7 @@ def page() -> None:
     runs_table(filters, on_cleared=_show_all, on_arrived=_ignore, on_viewed=_ignore, key="project_runs")
 
 
-@st.fragment(run_every=REFRESH_S)
+@style.refreshed(REFRESH_S)
 @style.quiet_without_store
 def _summary(name: str) -> None:
     current = service.current()

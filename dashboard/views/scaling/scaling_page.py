@@ -27,7 +27,7 @@ def page() -> None:
         _study(study_id)
 
 
-@st.fragment(run_every=5)
+@style.refreshed(5)
 @style.quiet_without_store
 def _list() -> None:
     current = service.current()
@@ -44,7 +44,7 @@ def _list() -> None:
     st.code(EXAMPLE, language=None, wrap_lines=True)
 
 
-@st.fragment(run_every=2)
+@style.refreshed(2)
 @style.quiet_without_store
 def _study(study_id: str) -> None:
     current = service.current()

@@ -34,7 +34,7 @@ def page() -> None:
         _sweep(sweep_id)
 
 
-@st.fragment(run_every=5)
+@style.refreshed(5)
 @style.quiet_without_store
 def _list() -> None:
     current = service.current()
@@ -62,7 +62,7 @@ def _row(one: SweepView, now: float) -> dict[str, object]:
     return {"cells": cells, "at": 0, "address": links.address("sweeps", id=one.id)}
 
 
-@st.fragment(run_every=2)
+@style.refreshed(2)
 @style.quiet_without_store
 def _sweep(sweep_id: str) -> None:
     current = service.current()

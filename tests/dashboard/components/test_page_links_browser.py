@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from dashboard.components import browser as component_browser
 from domain.messages import Reason
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import Seed, seed
@@ -58,6 +59,17 @@ def test_every_click_on_launch_again_of_a_running_run_shows_the_form(page, dashb
         expect(page.get_by_text(filled_from(TRAINING))).to_be_visible()
         expect(page.get_by_role("textbox", name="Batch per GPU")).to_have_value("8")
         page.go_back()
+
+
+def test_nothing_is_asked_for_while_a_page_is_left(page, dashboard, monkeypatch):
+    real = component_browser.refresh
+    monkeypatch.setattr(component_browser, "refresh", lambda key, every_s: real(key, 0.05))
+    open_run(page, dashboard, TRAINING)
+    for _ in range(4):
+        again(page).click()
+        expect(page.get_by_text(filled_from(TRAINING))).to_be_visible()
+        page.go_back()
+    expect(again(page)).to_be_visible()
 
 
 @pytest.mark.long

@@ -291,3 +291,9 @@ def test_every_page_says_why_nothing_can_be_stored_and_what_to_do(empty, trouble
         assert empty.open(page).error[0].value.startswith(trouble)
     empty.service.store.trouble = None
     assert not empty.open().error
+
+
+def test_no_timer_of_streamlit_outlives_a_page():
+    views = Path(page_list.__file__).parent
+    timed = [path.name for path in views.rglob("*.py") if "run_every=" in path.read_text(encoding="utf-8")]
+    assert timed == []  # what it asks for while its page is left leaves the next page blank: style.refreshed
