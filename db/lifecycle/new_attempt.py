@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from sqlalchemy import func, select
@@ -13,6 +14,7 @@ from db.records.history import add_history
 from db.records.lookups import latest_attempt
 from domain.errors import InvalidRequest
 from domain.messages import State
+from domain.recovery.rank_files import SavedFile, rank_0s
 from domain.recovery.rollback import is_left_behind
 
 
@@ -84,9 +86,20 @@ def find_checkpoint(session: Session, run_id: str, name: str | None) -> Checkpoi
     candidates = session.execute(complete).all()
     if name is None:
         left = rollbacks_of(session, run_id)
-        usable = (c for c, number in candidates if not is_left_behind(left, number, c.step, c.written_at))
-        return next(usable, None)
-    for checkpoint, _ in candidates:
-        if name in (checkpoint.path, PurePosixPath(checkpoint.path).name, str(checkpoint.id)):
-            return checkpoint
+        usable = [c for c, number in candidates if not is_left_behind(left, number, c.step, c.written_at)]
+        return _first_of_rank_0(usable) if usable else None
+    ids = [c for c, _ in candidates if name == str(c.id)]
+    if named := ids or [c for c, _ in candidates if name in (c.path, PurePosixPath(c.path).name)]:
+        return _first_of_rank_0(named)
     raise InvalidRequest("checkpoint", f"checkpoint: run {run_id} has no complete checkpoint {name!r}.")
+
+
+def _first_of_rank_0(checkpoints: Sequence[Checkpoint]) -> Checkpoint:
+    """The first, or what rank 0 wrote at the same moment, where each rank writes its own."""
+    fence = checkpoints[0].fence
+    files = {
+        SavedFile(c.path, c.step, c.written_at, c.node_rank): c
+        for c in reversed(checkpoints)
+        if c.fence == fence
+    }
+    return files[rank_0s(next(reversed(files)), [*files])]

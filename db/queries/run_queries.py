@@ -24,6 +24,7 @@ from db.records.liveness import last_heartbeat
 from db.records.lookups import attempt_spec
 from domain.masking import masked_args, masked_changes, masked_env
 from domain.messages import LIVE_STATES, SCRIPT_KINDS, TERMINAL_STATES, State
+from domain.recovery.rank_files import SavedFile, rank_0s
 from domain.scheduling import resizing
 from domain.views import AttemptView, CheckpointView, FileView, HistoryView, LiveAttempt, RunView, TaskView
 
@@ -257,10 +258,21 @@ def _loss_at(session: Session, fence: int, step: int | None) -> tuple[str | None
     return None, None
 
 
+def _of_rank_0(newest: CheckpointView, views: list[CheckpointView]) -> CheckpointView:
+    """What rank 0 wrote at the same moment, where each rank writes its own: a resume begins with it."""
+    files = {
+        SavedFile(view.name, view.step, view.created_at): view
+        for view in views
+        if view.attempt == newest.attempt
+    }
+    return files[rank_0s(SavedFile(newest.name, newest.step, newest.created_at), [*files])]
+
+
 def _marked(views: list[CheckpointView]) -> list[CheckpointView]:
     """Mark the latest, and the best by validation loss; a training loss covers one batch and says too little."""
     complete = [view for view in views if view.complete]
-    latest = max(complete, key=lambda v: (v.attempt, v.step or -1, v.created_at), default=None)
+    newest = max(complete, key=lambda v: (v.attempt, v.step or -1, v.created_at), default=None)
+    latest = newest and _of_rank_0(newest, complete)
     measured = [view for view in complete if view.loss is not None and math.isfinite(view.loss)]
     validated = [view for view in measured if view.loss_name in VALIDATION_LOSS]
     best = min(validated, key=lambda view: view.loss or 0.0, default=None)
