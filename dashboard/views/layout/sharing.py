@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 
+from dashboard.cluster.joining import is_loopback
 from dashboard.service import service
 from dashboard.views.layout import refusals
 from db.requests import shared_links
@@ -36,7 +37,7 @@ def share_menu(run_ids: Sequence[str]) -> None:
         valid = {link.id: link for link in _valid(run_ids)}
         made: tuple[str, str] | None = st.session_state.get(MADE)
         if made is not None and made[0] in valid:
-            st.code(_address(made[1]), language=None, wrap_lines=True)
+            st.code(f"{_reachable_origin()}/shared/{made[1]}", language=None, wrap_lines=True)
             st.caption("The address is shown only here and only now.")
         for link in valid.values():
             _link(link, current.clock())
@@ -70,6 +71,19 @@ def _revoke(link_id: str, now: float) -> None:
     shared_links.revoke(service.current().store, link_id, now)
 
 
-def _address(token: str) -> str:
+def _reachable_origin() -> str:
+    """Return the dashboard's address for others; asks for it where the page's works on this machine alone."""
+    origin = service.current().settings.public_url or _origin()
+    if is_loopback(urlsplit(origin).hostname or ""):
+        st.warning(
+            "Others cannot open an address of this machine alone. Name the one at which they reach it."
+        )
+        placeholder = "https://rankzero.example.com"
+        typed = st.text_input("Address for others", key="share_origin", placeholder=placeholder)
+        origin = typed.strip() or origin
+    return origin.rstrip("/")
+
+
+def _origin() -> str:
     page = urlsplit(st.context.url or "")
-    return f"{page.scheme}://{page.netloc}/shared/{token}"
+    return f"{page.scheme}://{page.netloc}"

@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from dashboard.app.entry_page import TITLES
 from dashboard.service import imports
 from dashboard.views import page_list
-from dashboard.views.layout import refusals
+from dashboard.views.layout import refusals, sharing
 from dashboard.views.run import checkpoints, code, ranks, tabs
 from dashboard.views.run import run_page as run
 from db.queries import run_queries
@@ -297,3 +297,12 @@ def test_no_timer_of_streamlit_outlives_a_page():
     views = Path(page_list.__file__).parent
     timed = [path.name for path in views.rglob("*.py") if "run_every=" in path.read_text(encoding="utf-8")]
     assert timed == []  # what it asks for while its page is left leaves the next page blank: style.refreshed
+
+
+def test_a_shared_link_of_a_loopback_address_asks_for_the_one_for_others(full, monkeypatch):
+    monkeypatch.setattr(sharing, "_origin", lambda: "http://127.0.0.1:8765")
+    page = full.open("run", id=full.seed.runs["nan at once"])
+    page = page.button(key="share_make").click().run()
+    assert any("this machine alone" in one.value for one in page.warning)
+    page = page.text_input(key="share_origin").set_value("https://rz.example.com/").run()
+    assert any(code.value.startswith("https://rz.example.com/shared/") for code in page.code)
