@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Text, cast, or_, select
 from sqlalchemy.orm import Session
 
-from db.models import Attempt, Node, Task
+from db.models import Attempt, Node, Run, Task
 from db.records.liveness import last_heartbeat
 from domain.liveness import LOST_AFTER_S, SILENT_AFTER_S, contact_state, is_silent
 from domain.messages import LIVE_STATES
@@ -35,8 +35,9 @@ def has_devices() -> ColumnElement[bool]:
 
 # Built once: every launch and every turn of the scheduler reads them.
 _OCCUPIED = (
-    select(Task.node_id, cast(Task.devices, Text), Task.fence, Attempt.run_id)
+    select(Task.node_id, cast(Task.devices, Text), Task.fence, Attempt.run_id, Run.name)
     .join(Attempt, Attempt.fence == Task.fence)
+    .join(Run, Run.id == Attempt.run_id)
     .where(has_devices())
     .order_by(Task.fence, Task.node_rank)
 )
@@ -55,8 +56,9 @@ def node_states(
 ) -> list[NodeState]:
     """All registered nodes; `ends`: the expected ends of attempts, by fence. Nodes of Slurm jobs only while alive."""
     allocations: dict[str, list[Allocation]] = {}
-    for node_id, devices, fence, run_id in session.execute(_OCCUPIED):
-        allocations.setdefault(node_id, []).append(Allocation(run_id, _ids(devices), ends.get(fence)))
+    for node_id, devices, fence, run_id, name in session.execute(_OCCUPIED):
+        allocation = Allocation(run_id, _ids(devices), ends.get(fence), name)
+        allocations.setdefault(node_id, []).append(allocation)
     states = []
     for row in session.execute(_REGISTERED):
         node_id, name, devices, labels, last_seen, drain_requested_at, foreign, pool, protocol, unknown = row

@@ -66,7 +66,7 @@ def queue(session: Session, now: float) -> list[ResourceRequest]:
     """The resource requests of all queued attempts that may start now."""
     since = func.coalesce(Attempt.turn_since, Attempt.created_at)
     query = (
-        select(Attempt.fence, Attempt.number, Attempt.run_id, since, cast(Run.spec, Text))
+        select(Attempt.fence, Attempt.number, Attempt.run_id, since, cast(Run.spec, Text), Run.name)
         .join(Run, Run.id == Attempt.run_id)
         .where(Attempt.state == State.QUEUED)
         .where(func.coalesce(Attempt.not_before, now) <= now)
@@ -82,9 +82,10 @@ def queue(session: Session, now: float) -> list[ResourceRequest]:
 
 
 @lru_cache(maxsize=MOST_PARSED)
-def _request(fence: int, number: int, run_id: str, since: float, spec: str) -> ResourceRequest:
+def _request(fence: int, number: int, run_id: str, since: float, spec: str, run_name: str) -> ResourceRequest:
     """Parsed once, not in every turn: a queue has a thousand specs that do not change."""
-    return ResourceRequest.of(RunSpec.model_validate(json.loads(spec)), fence, run_id, since, attempt=number)
+    parsed = RunSpec.model_validate(json.loads(spec))
+    return ResourceRequest.of(parsed, fence, run_id, since, attempt=number, run_name=run_name)
 
 
 def _news(session: Session, decision: Decision) -> list[int]:

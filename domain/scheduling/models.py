@@ -35,6 +35,8 @@ class ResourceRequest:
     """It may need nodes that have not joined yet."""
     fewest_nodes: int | None = None
     """The minimum it starts with where `nodes` are not free; None: no fewer than `nodes`."""
+    run_name: str = ""
+    """By which others that wait for it are told of it; empty: by its id."""
 
     @property
     def fewest(self) -> int:
@@ -50,6 +52,7 @@ class ResourceRequest:
         created_at: float = 0.0,
         duration_s: float | None = None,
         attempt: int = 1,
+        run_name: str = "",
     ) -> Self:
         """The request of attempt `attempt`. Elastic runs and later attempts may start on fewer nodes."""
         is_slurm = spec.pool == "slurm"  # labels choose its gateway there, and a job has all its nodes
@@ -65,6 +68,7 @@ class ResourceRequest:
             pool=f"slurm:{fence}" if is_slurm else "",
             duration_s=duration_s,
             waits_for_nodes=spec.wait_for_nodes,
+            run_name=run_name,
             fewest_nodes=spec.fewest_nodes if not is_slurm and (spec.elastic or attempt > 1) else None,
         )
 
@@ -77,6 +81,7 @@ class Allocation:
     devices: tuple[str, ...]
     ends_at: float | None = None
     """Expected end of the run; None where it is unknown."""
+    run_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,11 +34,12 @@ def place(queue: Iterable[ResourceRequest], nodes: Iterable[NodeState], now: flo
             first.add(pool)
             free.reserve(request, start, forecast)
     queued = {request.run_id: request for request, _ in waiting}
+    names = _run_names(pools.nodes, [request for request, _ in waiting]) if waiting else {}
     contexts = {pool: _context(pool, pools.nodes, free) for pool in {pool for _, pool in waiting}}
     for request, pool in waiting:
         start = forecast.earliest(request, pool)
         holder = _reserved_for(request, pool, free, queued)
-        blocker = _blocker(start, pools.nodes, queued) if start else None
+        blocker = _blocker(start, pools.nodes, queued, names) if start else None
         at = start.at if start is not None and start.at < math.inf else None
         decision.waiting[request.fence] = Waits(reason(request, contexts[pool], now, holder, blocker), at)
         if start is not None:
@@ -75,6 +76,15 @@ def _reserved_for(
     return queued.get(free.reserved_for(with_room) or "") if len(with_room) >= request.fewest else None
 
 
-def _blocker(start: Start, nodes: Sequence[NodeState], queued: Mapping[str, ResourceRequest]) -> Blocker:
+def _run_names(nodes: Sequence[NodeState], waiting: Sequence[ResourceRequest]) -> dict[str, str]:
+    """The names of all runs that one may wait for, by their ids."""
+    running = (allocation for node in nodes for allocation in node.allocations)
+    return {run.run_id: run.run_name for run in (*running, *waiting) if run.run_name}
+
+
+def _blocker(
+    start: Start, nodes: Sequence[NodeState], queued: Mapping[str, ResourceRequest], names: Mapping[str, str]
+) -> Blocker:
     ends_at = start.at if start.at < math.inf else None
-    return Blocker(start.blocker, nodes[start.blocker_node].name, ends_at, queued.get(start.blocker))
+    name = names.get(start.blocker, start.blocker)
+    return Blocker(name, nodes[start.blocker_node].name, ends_at, queued.get(start.blocker))

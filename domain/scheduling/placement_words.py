@@ -18,7 +18,8 @@ from domain.text.formats import MOST_NAMED, agree, as_list, plural
 class Blocker:
     """The run that a waiting one waits for longest."""
 
-    run_id: str
+    run: str
+    """Its name, else its id."""
     node: str
     ends_at: float | None
     """None where its end is unknown."""
@@ -66,7 +67,7 @@ def reason(
     need, total = _need(request, unit), sum(context.free)
     free = "none is free" if total == 0 else f"{total} {agree(total, 'is', 'are')} free"
     if holder is not None:
-        return f"{need}; {free}, but reserved for {holder.run_id}, which {_comes_first(holder, request)}"
+        return f"{need}; {free}, but reserved for {holder.run_name or holder.run_id}, which {_comes_first(holder, request)}"
     if not context.free:
         return f"{need}; {_missing(request, context)}"
     shortage = f"{need}, {free}{_but(request, context.free)}"
@@ -129,10 +130,10 @@ def _comes_first(first: ResourceRequest, other: ResourceRequest) -> str:
 
 def _until(blocker: Blocker, request: ResourceRequest, now: float) -> str:
     if blocker.waiting is not None:
-        return f"{blocker.run_id} is waiting, too, and {_comes_first(blocker.waiting, request)}"
+        return f"{blocker.run} is waiting, too, and {_comes_first(blocker.waiting, request)}"
     if blocker.ends_at is None:
-        return f"{blocker.run_id} on {blocker.node} does not say when it ends"
-    return f"{blocker.run_id} on {blocker.node} ends {about(blocker.ends_at - now)}"
+        return f"{blocker.run} on {blocker.node} does not say when it ends"
+    return f"{blocker.run} on {blocker.node} ends {about(blocker.ends_at - now)}"
 
 
 def _missing(request: ResourceRequest, context: PlacementContext) -> str:

@@ -38,7 +38,10 @@ def test_a_second_run_waits_and_is_told_for_what(cluster):
     waiting = view(cluster, second)
     assert waiting.state == State.QUEUED
     first = next(run.id for run in run_queries.runs(cluster.store, cluster.now) if run.id != second)
-    assert waiting.waiting_for == f"needs 1 slot, none is free; {first} on gpu-1 does not say when it ends"
+    assert (
+        waiting.waiting_for
+        == "needs 1 slot, none is free; image_classifier on gpu-1 does not say when it ends"
+    )
     assert waiting.expected_start_at is None
 
 

@@ -49,7 +49,7 @@ def test_a_run_that_waits_says_for_whom_and_when_it_will_start(cluster):
     train(cluster, cluster.wished()[0].fence)
     second = cluster.launch(gpus_per_node=1)
     waiting = view(cluster, second)
-    assert waiting.waiting_for == f"needs 1 slot, none is free; {first} on gpu-1 ends in about 3 min"
+    assert waiting.waiting_for == "needs 1 slot, none is free; image_classifier on gpu-1 ends in about 3 min"
     assert waiting.expected_start_at == 300.0
     assert cluster.place() == []
     cluster.report(cluster.wished()[0].fence, "succeeded")
