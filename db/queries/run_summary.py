@@ -78,8 +78,9 @@ def run_view(
     nodes: Sequence[PendingNode],
     finding: str | None,
     tags: Sequence[str] = (),
+    has_logged: bool = True,
 ) -> RunView:
-    """A run and its latest attempt, with that attempt's series.
+    """A run and its latest attempt, with that attempt's series, or those of an earlier one until it `has_logged`.
 
     What the script says of itself comes before what the probe saw of it. `nodes`: those whose tasks have not ended."""
     launched, shown = _parsed(run.spec)
@@ -118,8 +119,12 @@ def run_view(
         pinned=run.pinned_at is not None,
         imported_from=run.imported_from,
         baseline=run.baseline_at is not None,
-        **_figures(series, state, spec),
+        **_figures(series, state, spec) | ({} if has_logged or not series else _STANDSTILL),
     )
+
+
+_STANDSTILL = {"throughput": None, "throughput_mean": None, "eta_s": None, "loss_not_finite_since": None}
+"""Figures of an earlier attempt that say nothing of this one, which has not made a step yet."""
 
 
 @lru_cache(maxsize=MOST_PARSED)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Text, and_, bindparam, cast, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Text, and_, bindparam, cast, func, or_, select
+from sqlalchemy.orm import Session, aliased
 
 from db.models import Attempt, ImportedRun, Run, RunTag, Series
 from db.queries.run_summary import PROBED_TAGS, RunRow, SeriesFigures, run_view
@@ -35,6 +35,16 @@ _SERIES = (
     )
     .order_by(Series.fence, Series.id)
 )
+_LATEST = aliased(Attempt)
+_EARLIER = (
+    select(Attempt.run_id, func.max(Attempt.fence))
+    .join(_LATEST, (_LATEST.run_id == Attempt.run_id) & (Attempt.number < _LATEST.number))
+    .where(_LATEST.fence.in_(bindparam("fences", expanding=True)))
+    .where(
+        select(Series.id).where(Series.fence == Attempt.fence, Series.source.in_(SCRIPT_KINDS)).exists(),
+    )
+    .group_by(Attempt.run_id)
+)
 _TAGS = (
     select(RunTag.run_id, RunTag.tag)
     .where(RunTag.run_id.in_(bindparam("run_ids", expanding=True)))
@@ -50,6 +60,8 @@ def views(session: Session, fences: Sequence[int], now: float) -> list[RunView]:
     rows: dict[int, tuple[Attempt, RunRow]] = {row[0].fence: (row[0], RunRow._make(row[1:])) for row in read}
     begun = [fence for fence, (attempt, _) in rows.items() if attempt.state != State.QUEUED]
     series, findings = _series(session, begun), first_findings(session, begun)
+    silent = [fence for fence, (attempt, _) in rows.items() if attempt.number > 1 and fence not in series]
+    earlier = _earlier_series(session, silent)
     nodes = pending_nodes(session, begun, now)
     tags = _tags(session, [run.id for _, run in rows.values()])
     return [
@@ -57,15 +69,28 @@ def views(session: Session, fences: Sequence[int], now: float) -> list[RunView]:
             run_view(
                 run,
                 attempt,
-                series.get(fence, []),
+                series.get(fence) or earlier.get(run.id, []),
                 nodes.get(fence, []),
                 findings.get(fence),
                 tags.get(run.id, []),
+                has_logged=fence in series,
             ),
             now,
         )
         for fence, (attempt, run) in ((fence, rows[fence]) for fence in fences)
     ]
+
+
+def _earlier_series(session: Session, fences: Sequence[int]) -> dict[str, list[SeriesFigures]]:
+    """The series of the last attempt that logged before these, by run: where a resumed run stands until it steps."""
+    if not fences:
+        return {}
+    read = session.execute(_EARLIER, {"fences": fences}).all()
+    run_ids = {fence: run_id for run_id, fence in read}
+    return {
+        run_ids[fence]: [row for row in series if row.not_finite_since is None]
+        for fence, series in _series(session, [*run_ids]).items()
+    }
 
 
 def _tags(session: Session, run_ids: Sequence[str]) -> dict[str, list[str]]:

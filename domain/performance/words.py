@@ -52,12 +52,12 @@ ADVICE = {
     "barrier": Advice(
         "is busy with code of its own for {own} of {step}, while the others wait for it in a collective that the "
         "script calls",
-        "Look at what only this rank does before the barrier (evaluation, logging, downloads under `if rank == 0`): "
-        "share it among the ranks, do it less often, or without a barrier.",
+        "Look at what only this rank does before the barrier (evaluation, logging, downloads under an `if` on its "
+        "rank): share it among the ranks, do it less often, or without a barrier.",
     ),
     "other": Advice(
         "spends {own} of {step} outside of loading, computing and saving",
-        "Look at what only this rank does between the steps: logging, evaluation, printing under `if rank == 0`. "
+        "Look at what only this rank does between the steps: logging, evaluation, printing under an `if` on its rank. "
         "`rankzero ranks RUN --stacks` shows its line.",
     ),
     "compute": Advice(

@@ -78,8 +78,9 @@ def _reserved_for(
 
 def _run_names(nodes: Sequence[NodeState], waiting: Sequence[ResourceRequest]) -> dict[str, str]:
     """The names of all runs that one may wait for, by their ids."""
-    running = (allocation for node in nodes for allocation in node.allocations)
-    return {run.run_id: run.run_name for run in (*running, *waiting) if run.run_name}
+    running = [(one.run_id, one.run_name) for node in nodes for one in node.allocations]
+    named = [*running, *((request.run_id, request.run_name) for request in waiting)]
+    return {run_id: name for run_id, name in named if name}
 
 
 def _blocker(

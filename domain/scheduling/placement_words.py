@@ -67,7 +67,8 @@ def reason(
     need, total = _need(request, unit), sum(context.free)
     free = "none is free" if total == 0 else f"{total} {agree(total, 'is', 'are')} free"
     if holder is not None:
-        return f"{need}; {free}, but reserved for {holder.run_name or holder.run_id}, which {_comes_first(holder, request)}"
+        first = holder.run_name or holder.run_id
+        return f"{need}; {free}, but reserved for {first}, which {_comes_first(holder, request)}"
     if not context.free:
         return f"{need}; {_missing(request, context)}"
     shortage = f"{need}, {free}{_but(request, context.free)}"

@@ -37,7 +37,6 @@ def test_a_second_run_waits_and_is_told_for_what(cluster):
     second = cluster.launch(gpus_per_node=1)
     waiting = view(cluster, second)
     assert waiting.state == State.QUEUED
-    first = next(run.id for run in run_queries.runs(cluster.store, cluster.now) if run.id != second)
     assert (
         waiting.waiting_for
         == "needs 1 slot, none is free; image_classifier on gpu-1 does not say when it ends"

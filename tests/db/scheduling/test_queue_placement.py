@@ -45,7 +45,7 @@ def train(cluster, fence, steps=100, of=300):
 
 
 def test_a_run_that_waits_says_for_whom_and_when_it_will_start(cluster):
-    first = cluster.launch(gpus_per_node=2)
+    cluster.launch(gpus_per_node=2)
     train(cluster, cluster.wished()[0].fence)
     second = cluster.launch(gpus_per_node=1)
     waiting = view(cluster, second)
