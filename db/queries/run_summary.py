@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -119,12 +120,8 @@ def run_view(
         pinned=run.pinned_at is not None,
         imported_from=run.imported_from,
         baseline=run.baseline_at is not None,
-        **_figures(series, state, spec) | ({} if has_logged or not series else _STANDSTILL),
+        **(_figures if has_logged else _figures_before)(series, state, spec),
     )
-
-
-_STANDSTILL = {"throughput": None, "throughput_mean": None, "eta_s": None, "loss_not_finite_since": None}
-"""Figures of an earlier attempt that say nothing of this one, which has not made a step yet."""
 
 
 @lru_cache(maxsize=MOST_PARSED)
@@ -160,6 +157,14 @@ def _figures(series: Sequence[SeriesFigures], state: State, spec: RunSpec) -> di
         "last_lr": rate.last_value if rate else None,
         "inferred": _printed({"epoch": epoch, "last_loss": loss, "throughput": speed, "last_lr": rate}),
     }
+
+
+def _figures_before(series: Sequence[SeriesFigures], state: State, spec: RunSpec) -> dict[str, Any]:
+    """The same of an earlier attempt, from whose checkpoint this one goes on: not its speed, nor a broken loss."""
+    figures = _figures(series, state, spec)
+    loss = figures["last_loss"]
+    nothing = dict.fromkeys(("throughput", "throughput_mean", "eta_s", "loss_not_finite_since"))
+    return figures | nothing | {"last_loss": loss if loss is not None and math.isfinite(loss) else None}
 
 
 def _loss(rows: Sequence[SeriesFigures]) -> SeriesFigures | None:

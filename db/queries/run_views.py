@@ -60,7 +60,7 @@ def views(session: Session, fences: Sequence[int], now: float) -> list[RunView]:
     rows: dict[int, tuple[Attempt, RunRow]] = {row[0].fence: (row[0], RunRow._make(row[1:])) for row in read}
     begun = [fence for fence, (attempt, _) in rows.items() if attempt.state != State.QUEUED]
     series, findings = _series(session, begun), first_findings(session, begun)
-    silent = [fence for fence, (attempt, _) in rows.items() if attempt.number > 1 and fence not in series]
+    silent = [fence for fence, (one, _) in rows.items() if one.resume_checkpoint_id and fence not in series]
     earlier = _earlier_series(session, silent)
     nodes = pending_nodes(session, begun, now)
     tags = _tags(session, [run.id for _, run in rows.values()])
@@ -87,10 +87,7 @@ def _earlier_series(session: Session, fences: Sequence[int]) -> dict[str, list[S
         return {}
     read = session.execute(_EARLIER, {"fences": fences}).all()
     run_ids = {fence: run_id for run_id, fence in read}
-    return {
-        run_ids[fence]: [row for row in series if row.not_finite_since is None]
-        for fence, series in _series(session, [*run_ids]).items()
-    }
+    return {run_ids[fence]: series for fence, series in _series(session, [*run_ids]).items()}
 
 
 def _tags(session: Session, run_ids: Sequence[str]) -> dict[str, list[str]]:

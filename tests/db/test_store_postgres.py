@@ -176,11 +176,12 @@ def test_numbers_that_are_none_and_large_ones_come_back(pair: list[Cluster]):
     cluster = pair[0]
     run_id = cluster.launch()
     (wish,) = cluster.wished()
-    values = [(2**40, math.nan, 1.0), (2**62, math.inf, 2.0), (2**62 + 1, -math.inf, 3.0), (5, 1e-310, 4.0)]
+    values = [(5, -0.5, 1.0), (2**40, math.nan, 2.0), (2**62, math.inf, 3.0), (2**62 + 1, -math.inf, 4.0)]
+    values += [(2**63 - 1, 1e-310, 5.0)]
     cluster.points(wish.fence, 0, 2**40, {"loss": values})
     found = run_queries.series(cluster.store, run_id)["loss"].points
-    assert math.isnan(found[0][1]) and [p[1] for p in found[1:]] == [math.inf, -math.inf, 1e-310]
-    assert [p[0] for p in found] == [2**40, 2**62, 2**62 + 1, 5]
+    assert math.isnan(found[1][1]) and [p[1] for p in found[2:]] == [math.inf, -math.inf, 1e-310]
+    assert [p[0] for p in found] == [5, 2**40, 2**62, 2**62 + 1, 2**63 - 1]
     with cluster.store.read() as session:
         assert session.query(Series).one().last_value == 1e-310
         assert session.query(File).one().points_offset == 2**40
