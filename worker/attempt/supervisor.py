@@ -72,7 +72,8 @@ class AttemptDirectory:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._folder_id = _identity(folder.stat())
+        self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._folder_id = _identity(os.fstat(self._descriptor))
         self._lock = take_lock(folder / LOCK_FILE)
 
     def is_gone(self) -> bool:
@@ -84,6 +85,13 @@ class AttemptDirectory:
             return True
         except OSError:  # a network file system that does not answer
             return False
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file of this very directory, wherever it is now, atomically. Raises OSError."""
+        own, flags = self._descriptor, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        with os.fdopen(os.open(f".{name}.tmp", flags, 0o600, dir_fd=own), "w") as file:
+            file.write(text)
+        os.replace(f".{name}.tmp", name, src_dir_fd=own, dst_dir_fd=own)
 
     def has_lock(self) -> bool:
         """Whether the lock file is still the one this process holds."""
@@ -263,11 +271,9 @@ class Supervisor:
             return
         self._members_at = now
         if (members := processes.descendants(os.getpid())) != self._members:
-            path = self._dir / MEMBERS_FILE
             with suppress(OSError):  # a full disk: most are found without it
                 text = json.dumps({"boot_id": processes.boot_id(), "members": members})
-                path.with_suffix(".tmp").write_text(text)
-                path.with_suffix(".tmp").replace(path)
+                self._attempt_directory.write(MEMBERS_FILE, text)
                 self._members = members
 
     def _link_rank_logs(self) -> None:

@@ -237,7 +237,8 @@ def test_no_difference_leaves_stdout_empty(rankzero, two):
 
 
 def test_an_unknown_run_is_one_sentence(rankzero, two):
-    assert rankzero("diff", two[0], "zzzzzzzzzz") == (1, "", "There is no run 'zzzzzzzzzz'.\n")
+    sentence = "There is no run 'zzzzzzzzzz'; `rankzero runs` lists them.\n"
+    assert rankzero("diff", two[0], "zzzzzzzzzz") == (1, "", sentence)
     code, out, err = rankzero("diff", two[0], "../x")
     assert (code, out) == (1, "") and "`rankzero runs` lists them" in err
 

@@ -253,6 +253,7 @@ def test_a_lock_file_that_was_deleted_is_held_again(start):
 def test_a_supervisor_whose_directory_was_deleted_ends_its_processes_and_itself(start):
     attempt = start(shell("trap '' TERM; touch ready; while :; do sleep 0.05; done"), grace_s=0.5)
     attempt.reached("running")
+    until((attempt.dir / "members.json").exists)  # else it may come while the directory is emptied
     shutil.rmtree(attempt.dir)
     assert attempt.process.wait(60) == 0
     assert processes.of_attempt(attempt.run_id, 1, 0) == []
