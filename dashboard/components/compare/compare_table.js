@@ -143,7 +143,7 @@ export class CompareTable {
 
   /** Runs are columns, or rows where there are many; groups are rows. @param {[string, any[]][]} parts @param {import('./grouping.js').Group[]|null} groups */
   _drawn(parts, groups) {
-    const heads = groups ? groups.map((group, position) => groupHead(group, position)) : this._present.map((run) => this._head(run));
+    const heads = groups ? groups.map((group) => groupHead(group, this._colourOf(group.runs[0]))) : this._present.map((run) => this._head(run));
     const rows = parts.flatMap(([, of]) => of);
     const isUpright = !groups && heads.length <= MOST_COLUMNS;
     const titles = isUpright ? heads : rows.map(({ title }) => el('span', { text: title }));
@@ -165,8 +165,8 @@ export class CompareTable {
   }
 }
 
-function groupHead({ label }, position) {
-  return el('span', { class: 'run' }, el('i', { 'data-colour': String(position) }), el('span', { text: label, title: label }));
+function groupHead({ label }, colour) {
+  return el('span', { class: 'run' }, el('i', { 'data-colour': String(colour) }), el('span', { text: label, title: label }));
 }
 
 /** Whether a row tells the runs apart; a single run has nobody to differ from. */

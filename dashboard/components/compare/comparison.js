@@ -58,10 +58,10 @@ export class Comparison {
     return Math.min(MOST_POINTS, Math.max(LEAST_POINTS, share));
   }
 
-  /** The run, or the group it is in, as one item of the legend. @returns {{key: string, label: string, colour: number}} */
+  /** The run, or the group it is in, as one item of the legend; a group has the colour of its first run. @returns {{key: string, label: string, colour: number}} */
   itemOf(runId) {
     const at = this.groups?.findIndex((group) => group.runs.includes(runId)) ?? -1;
-    if (at >= 0) return { ...this.groups[at], colour: at };
+    if (at >= 0) return { ...this.groups[at], colour: this.colours.get(this.groups[at].runs[0]) };
     const { name } = this.runs[this.position.get(runId)];
     return { key: runId, label: name || runId, colour: this.colours.get(runId) };
   }

@@ -1,11 +1,13 @@
 /** Runs with the same settings as one group: which fields divide them, and the mean and spread of their results. */
 
-import { el } from '../elements/elements.js';
+import { el, setAttribute, toggle } from '../elements/elements.js';
 import { fromJson, UNKNOWN } from '../elements/numbers.js';
 import { choose, chosen } from '../elements/address.js';
 import { meanCell, settingCell } from './cells.js';
 
 /** @typedef {{key: string, label: string, runs: string[]}} Group */
+/** What is asked for where all runs are one group: the name of no field, so that nothing divides them. */
+const ALL = 'all';
 /** What chance or the machine decides: runs that differ in these alone are repetitions. */
 const REPEATED = /^(seed|state|reason|nodes_used|args\..*seed)$/;
 
@@ -14,21 +16,25 @@ export class Grouping {
   constructor(onChange) {
     /** @type {string[]} */
     this.fields = (chosen('group') ?? '').split(',').filter(Boolean);
-    this.element = el('select', { 'aria-label': 'Group by', onchange: () => this._choose(onChange) });
+    this._fields = el('select', { 'aria-label': 'Group by', onchange: () => this._choose(this._fields.value, onChange) });
+    this._all = toggle('All runs: mean and band', 'Draw the mean of all runs in a band of one standard deviation, as of one run with several seeds', false, (on) => this._choose(on ? ALL : '', onChange));
+    this.element = el('span', { class: 'grouping' }, this._all, this._fields);
     this.offer([]);
   }
 
   /** Offer the fields in which runs differ, and all of them but seeds together. @param {{field: string, label: string}[]} differences */
   offer(differences) {
+    this._differences = differences;
     const settings = differences.map(({ field }) => field).filter((field) => !REPEATED.test(field));
-    const offered = [['', 'No groups'], ...differences.map(({ field, label }) => [field, `Group by ${label}`])];
+    const offered = [['', 'No groups'], [ALL, 'All runs as one group'], ...differences.map(({ field, label }) => [field, `Group by ${label}`])];
     if (settings.length > 1) offered.push([settings.join(','), 'Group by all settings but the seed']);
     const current = this.fields.join(',');
     if (!offered.some(([value]) => value === current)) offered.push([current, `Group by ${current}`]);
     const written = JSON.stringify(offered);
-    if (written !== this._offered) this.element.replaceChildren(...offered.map(([value, text]) => el('option', { value, text })));
+    if (written !== this._offered) this._fields.replaceChildren(...offered.map(([value, text]) => el('option', { value, text })));
     this._offered = written;
-    this.element.value = current;
+    this._fields.value = current;
+    setAttribute(this._all, 'aria-pressed', String(current === ALL));
   }
 
   /** The groups of an answer, named after their values; null without any. @returns {Group[]|null} */
@@ -41,8 +47,9 @@ export class Grouping {
     });
   }
 
-  _choose(onChange) {
-    this.fields = this.element.value.split(',').filter(Boolean);
+  _choose(fields, onChange) {
+    this.fields = fields.split(',').filter(Boolean);
+    this.offer(this._differences);
     choose({ group: this.fields.join(',') });
     onChange();
   }

@@ -135,8 +135,9 @@ def _best(one: SweepView, best: TrialView) -> None:
             for seed, run_id in zip(SEEDS, launched, strict=False):
                 links.link("run", f"seed {seed}", f"sweep_seed_{seed}", kind="tertiary", id=run_id)
             links.link(
-                "compare", "Compare them", "sweep_seeds_compare", "chart", "tertiary", runs=",".join(launched)
-            )
+                "compare", "Compare them", "sweep_seeds_compare", "chart", "tertiary",
+                runs=",".join(launched), group="all",
+            )  # fmt: skip
 
 
 def _launch_seeds(one: SweepView, best: TrialView) -> None:
