@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from pydantic import ValidationError
 
 from cli.commands import launch_options as options
 from cli.server import code, interpreter
@@ -20,6 +21,7 @@ from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, printable, say, warn
 from dashboard.snapshots.git_address import is_git_address
 from domain.choices import RECIPES
+from domain.sweeps.seeds import seeds_of
 from domain.text import formats
 
 AS_GIVEN = (
@@ -48,6 +50,7 @@ def launch(
     strategy: options.Parallelism = None,
     launcher: options.Starter = None,
     seed: options.Seed = None,
+    seeds: options.Seeds = None,
     python: options.Python = None,
     env: options.Env = None,
     entry: options.Entry = None,
@@ -83,16 +86,26 @@ def launch(
     server = server_at(data)
     spec = spec_of(context.params | {"resume": resumed(context, resume)}, server.address.is_local)
     spec = interpreter.with_project_python(server, spec, is_launch=not dry_run)
-    if dry_run:
-        show_preview(code.preview(server, spec), as_json)
-    else:
-        submit(server, code.with_code(server, spec), wait, as_json)
+    carry_out(server, spec, seed_numbers(seeds, seed), context.params)
 
 
 def resumed(context: typer.Context, start: str | None) -> str | None:
     """Return RUN[:CHECKPOINT] with the run's id. Raises CommandFailed."""
     run, colon, checkpoint = (start or "").partition(":")
     return f"{id_of_run(context, run)}{colon}{checkpoint}" if run else start
+
+
+def carry_out(
+    server: ServerClient, spec: dict[str, Any], seeds: list[int], parameters: dict[str, Any]
+) -> None:
+    """Launch the spec, with each of the seeds if there are any, or show what a launch would start."""
+    wait, as_json = parameters["wait"], parameters["as_json"]
+    if parameters["dry_run"]:
+        show_preview(code.preview(server, spec | ({"seed": seeds[0]} if seeds else {})), as_json)
+    elif seeds:
+        submit_seeds(server, code.with_code(server, spec), seeds, wait, as_json)
+    else:
+        submit(server, code.with_code(server, spec), wait, as_json)
 
 
 def spec_of(parameters: dict[str, Any], is_local: bool) -> dict[str, Any]:
@@ -169,6 +182,39 @@ def pairs(items: list[str] | None, field: str) -> dict[str, str]:
 def as_json_value(value: Any) -> Any:
     """Return a value that JSON can carry: NaN as text, which the dashboard rejects with the field's rule."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def seed_numbers(text: str | None, seed: int | None) -> list[int]:
+    """Return the seeds of `--seeds`, none without it. Raises CommandFailed."""
+    if text is None:
+        return []
+    if seed is not None:
+        raise CommandFailed("seeds: give --seed or --seeds, not both.", 2)
+    try:
+        return seeds_of(text)
+    except ValueError as error:
+        rule = "names a seed twice" if isinstance(error, ValidationError) else str(error)
+        raise CommandFailed(f"seeds: {rule}.", 2) from None
+
+
+def submit_seeds(
+    server: ServerClient, spec: dict[str, Any], seeds: list[int], wait: bool, as_json: bool
+) -> None:
+    """Launch a run for each seed and print the address that compares them; with `wait`, also their ends.
+
+    Raises CommandFailed where `wait` is set and a run does not succeed."""
+    launched = server.post("/api/runs/seeds", {"spec": spec, "seeds": seeds})
+    for run in launched["runs"]:
+        (warn if as_json else say)(f"Run {run['id']} ({run['name']}) is {run['state']}: {run['url']}")
+    (warn if as_json else say)(f"Mean and spread of all: {launched['url']}")
+    ends = [wait_until_ended(server, run["id"])["state"] for run in launched["runs"]] if wait else []
+    for run, state in zip(launched["runs"], ends, strict=False):
+        run["state"] = state
+    if as_json:
+        print_json(launched)
+    failed = [run["id"] for run in launched["runs"] if wait and run["state"] != "succeeded"]
+    if failed:
+        raise CommandFailed(f"{len(failed)} of {len(seeds)} runs did not succeed: {', '.join(failed)}.")
 
 
 def submit(server: ServerClient, spec: dict[str, Any], wait: bool, as_json: bool) -> None:

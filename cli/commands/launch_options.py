@@ -76,6 +76,9 @@ Starter = Annotated[
     typer.Option("--launcher", help="Program that starts the ranks.", show_default="torchrun"),
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed of all random numbers.")]
+Seeds = Annotated[
+    str | None, typer.Option(metavar="1,2,3", help="Several seeds: a run for each, compared as one group.")
+]
 Python = Annotated[str | None, typer.Option(help="Python that runs the script.", show_default="the node's")]
 Env = Annotated[list[str] | None, typer.Option(metavar="K=V", help="Variable for the ranks; repeatable.")]
 Entry = Annotated[str | None, typer.Option(metavar="FILE", help="File to start in a folder or repository.")]

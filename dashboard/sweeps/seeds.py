@@ -1,6 +1,11 @@
-"""Launch the best trial of a sweep again with several seeds: how much of its value is luck."""
+"""Launch one spec with several seeds, a run for each: how much of its result is luck."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from dashboard.service.service import Service
 from dashboard.sweeps.trial_spec import takes, trial_spec
@@ -8,18 +13,46 @@ from db.sweeps.sweeps import SweepView
 from db.sweeps.trials import TrialView
 from domain.errors import InvalidRequest
 from domain.launch.plan import program_name
+from domain.spec import RunSpec
+from domain.sweeps.parameters import Value
+from domain.sweeps.seeds import MOST_SEEDS
 
 SEEDS = (1, 2, 3)
 
 
-def launch_with_seeds(service: Service, sweep: SweepView, trial: TrialView) -> list[str]:
+class SeedsRequest(BaseModel):
+    """A spec and the seeds with which it is launched, a run for each."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    spec: RunSpec
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=MOST_SEEDS)]
+
+
+def launch_best_with_seeds(service: Service, sweep: SweepView, trial: TrialView) -> list[str]:
     """Queue a run of the trial with each of SEEDS, and return their ids. Raises InvalidRequest."""
-    if not takes(sweep.spec, "seed"):
-        name = program_name(sweep.spec)
+    return launch_with_seeds(service, sweep.spec, SEEDS, trial.params)
+
+
+def launch_with_seeds(
+    service: Service,
+    base: RunSpec,
+    seeds: Sequence[int],
+    params: Mapping[str, Value] | None = None,
+    like: str | None = None,
+) -> list[str]:
+    """Queue a run of the spec with each seed, and return their ids. Raises InvalidRequest."""
+    return [service.launch(spec, like) for spec in seed_specs(base, seeds, params)]
+
+
+def seed_specs(
+    base: RunSpec, seeds: Sequence[int], params: Mapping[str, Value] | None = None
+) -> list[RunSpec]:
+    """Return the spec with each seed, and with a trial's parameters. Raises InvalidRequest, ValidationError."""
+    if len(set(seeds)) < len(seeds):
+        raise InvalidRequest("seed", "seed: names a seed twice; each run needs another one.")
+    if not takes(base, "seed"):
+        name = program_name(base)
         rule = f"seed: {name} takes no seed; give it an option --seed, read RANKZERO_SEED, or hand over {{seed}}."
         raise InvalidRequest("seed", rule)
-    runs = []
-    for seed in SEEDS:
-        spec = trial_spec(sweep.spec, {**trial.params, "seed": seed})
-        runs.append(service.launch(spec))
-    return runs
+    return [trial_spec(base, {**(params or {}), "seed": seed}) for seed in seeds]

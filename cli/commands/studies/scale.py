@@ -16,7 +16,7 @@ from cli.terminal.printing import print_json, print_table, say, warn
 from domain.text import formats
 
 PATH = "/api/scaling-studies"
-NOT_OF_A_STUDY = ("nodes", "resume", "max_steps", "wait_for_nodes", "dry_run")
+NOT_OF_A_STUDY = ("nodes", "resume", "max_steps", "seeds", "wait_for_nodes", "dry_run")
 """Options of `launch` that a study decides by itself."""
 TITLES = ("devices", "nodes", "strategy", "run", "samples/s", "speed-up", "efficiency", "spread", "limit")
 

@@ -82,7 +82,7 @@ FirstRung = Annotated[
 SearchSeed = Annotated[int, typer.Option(min=0, help="Seed of the search.")]
 
 
-@with_options_of_launch(besides=("dry_run",))
+@with_options_of_launch(besides=("dry_run", "seeds"))
 def sweep(
     context: typer.Context,
     param: Params = None,

@@ -17,6 +17,8 @@ from dashboard.json_responses import answer, document
 from dashboard.planning import preview as previews
 from dashboard.planning.fixes import fix_of, launch_path, with_next_step
 from dashboard.service import edits
+from dashboard.service.service import Service
+from dashboard.sweeps.seeds import SeedsRequest, launch_with_seeds
 from db.queries import run_list, run_queries, timelines
 from db.queries.named_runs import named_runs
 from db.queries.run_list import RunSelection
@@ -73,10 +75,20 @@ def named_run(service: TheService, word: Annotated[str, Query(max_length=200)]) 
 def launch(service: TheService, request: Request, spec: RunSpec, like: Like = None) -> Response:
     """Launch a run."""
     run_id = service.launch(spec, like)
+    return answer(_summary(service, request, run_id), 201, {"Location": f"/api/runs/{run_id}"})
+
+
+def _summary(service: Service, request: Request, run_id: str) -> dict[str, object]:
     name, state = run_queries.name_and_state(service.store, run_id)
-    url = f"{request.base_url}run?id={run_id}"
-    summary = {"id": run_id, "name": name, "state": state, "url": url}
-    return answer(summary, 201, {"Location": f"/api/runs/{run_id}"})
+    return {"id": run_id, "name": name, "state": state, "url": f"{request.base_url}run?id={run_id}"}
+
+
+@router.post("/runs/seeds", status_code=201)
+def launch_seeds(service: TheService, request: Request, asked: SeedsRequest, like: Like = None) -> Response:
+    """Launch a run for each seed; `url` compares them: their mean and its spread."""
+    ids = launch_with_seeds(service, asked.spec, asked.seeds, like=like)
+    runs = [_summary(service, request, run_id) for run_id in ids]
+    return answer({"runs": runs, "url": f"{request.base_url}compare?runs={','.join(ids)}&group=all"}, 201)
 
 
 @router.post("/preview")

@@ -32,7 +32,7 @@ HELP = {
     "strategy": "ddp: a replica on every rank. fsdp: parameters sharded over the ranks. "
     "dp: one process, all GPUs. single: one process, one GPU.",
     "precision": "bf16 and fp16 are autocast; fp16 with a gradient scaler.",
-    "seed": "Each rank derives its own seed. Empty: set by the script. Several make a sweep: 1, 2, 3.",
+    "seed": "Each rank derives its own seed. Empty: set by the script. Several (1, 2, 3) launch a run for each.",
     "args": "Added to the command, quoted as in a shell. {lr}, {batch_size}, {epochs}, {max_steps}, {seed}, "
     "{run_dir} and {resume} are filled in; the environment has the same values as RANKZERO_LR and so on. "
     "Several values in braces make a sweep: --width {64,128}.",

@@ -12,7 +12,7 @@ from dashboard.planning.resolve import ClusterNodes
 from dashboard.script_reader.options import Option
 from dashboard.service import service
 from dashboard.sweeps.request import SweepRequest
-from dashboard.views.launch import code, plan, scaling, sweeping, telling
+from dashboard.views.launch import code, plan, scaling, seeding, sweeping, telling
 from dashboard.views.launch import script as launch_script
 from dashboard.views.launch.code_fields import GIT, MISSING, SCRIPT, UPLOAD
 from dashboard.views.launch.fields import FORM_LABELS, HELP, PLACEHOLDERS, PREFIX, Fields
@@ -235,10 +235,15 @@ def _meaning(
     with st.container(key="launch_go"):
         button = st.container()
         _refused_fields(wrong, labels, reading)
-    request = sweeping.panel(sweep, reading.spec) if sweep else None
+    seeds = sweep.seeds if sweep else None
+    if seeds:
+        seeding.panel(seeds)
+    request = sweeping.panel(sweep, reading.spec) if sweep and not seeds else None
     with button:
         if sweep is None:
             _launch_button(reading, wrong)
+        elif seeds:
+            seeding.button(reading.spec, seeds, bool(wrong), _like())
         else:
             _sweep_button(request, wrong)
     if planned is not None and not reading.names_no_code:

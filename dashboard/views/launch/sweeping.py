@@ -13,7 +13,7 @@ from dashboard.errors import describe
 from dashboard.service import service
 from dashboard.sweeps.request import SweepRequest, create
 from dashboard.sweeps.trial_spec import trial_spec
-from dashboard.views.launch import telling
+from dashboard.views.launch import seeding, telling
 from dashboard.views.launch.swept_fields import LINES, NUMBERS, SweptFields
 from dashboard.views.layout import links, refusals
 from domain.choices import RECIPES
@@ -48,6 +48,11 @@ class DraftSweep:
         """The parameters that differ between the trials, by name."""
         return self.fields.parameters
 
+    @property
+    def seeds(self) -> list[int] | None:
+        """The seeds where nothing else has several values: these are no trials, but one run for each."""
+        return seeding.seeds_in(self.parameters)
+
 
 def lines() -> str:
     """The parameters that have no field of their own, one a line."""
@@ -62,7 +67,9 @@ def sweep_of(base: RunSpec | None, fields: SweptFields) -> DraftSweep | None:
         return DraftSweep(fields, base, fields.refusals)
     first = {name: parameter.tried[0] for name, parameter in fields.parameters.items()}
     wrong = {name: why for name, value in first.items() if (why := _no_way(base, {name: value}))}
-    if not wrong and (why := _no_way(base, first)):
+    if not wrong and (seeds := seeding.seeds_in(fields.parameters)):
+        wrong = {"seed": why} if (why := seeding.refusal(base, seeds)) else {}
+    elif not wrong and (why := _no_way(base, first)):
         wrong = {LINES: why}
     shown = {name if name in NUMBERS else LINES: why for name, why in wrong.items()}
     return DraftSweep(fields, None if wrong else trial_spec(base, first), shown)

@@ -8,7 +8,7 @@ from dashboard.api.runs.compare import MOST_RUNS
 from dashboard.components.browser import scaling, sweep
 from dashboard.service import service
 from dashboard.sweeps.document import best_trial, document, state
-from dashboard.sweeps.seeds import SEEDS, launch_with_seeds
+from dashboard.sweeps.seeds import SEEDS, launch_best_with_seeds
 from dashboard.views.layout import links, refusals, style
 from db.records.exceptions import NoSuchSweep
 from db.sweeps import sweeps
@@ -142,7 +142,7 @@ def _best(one: SweepView, best: TrialView) -> None:
 
 def _launch_seeds(one: SweepView, best: TrialView) -> None:
     def launch() -> None:
-        st.session_state[f"{SEEDED}_{one.id}"] = launch_with_seeds(service.current(), one, best)
+        st.session_state[f"{SEEDED}_{one.id}"] = launch_best_with_seeds(service.current(), one, best)
 
     refusals.attempt(launch, REFUSED)
 

@@ -140,3 +140,13 @@ def test_a_failure_is_told_with_its_next_step_and_the_form_that_mends_it(rankzer
         step,
         form,
     )
+
+
+def test_several_seeds_are_launched_together(rankzero, fake) -> None:
+    assert rankzero(*"launch language_model --seeds 1,2 --dry-run".split())[0] == 0
+    assert fake.bodies == [{"target": "language_model", "seed": 1}]
+    code, _, err = rankzero(*"launch language_model --seeds 1,2 --seed 3".split())
+    assert (code, err) == (2, "seeds: give --seed or --seeds, not both.\n")
+    code, _, err = rankzero(*"launch language_model --seeds 1,1".split())
+    assert (code, err) == (2, "seeds: names a seed twice.\n")
+    assert rankzero(*"launch language_model --seeds few".split())[0] == 2

@@ -9,6 +9,7 @@ from domain.messages import State
 from domain.sweeps.conduct import SweepAction, Trial, best, next_actions
 from domain.sweeps.parameters import in_words, parameter_of, parameters_of
 from domain.sweeps.plan import DEFAULT_TRIALS, SweepPlan
+from domain.sweeps.seeds import seeds_of
 
 
 def plan(*texts: str, **more) -> SweepPlan:
@@ -121,3 +122,14 @@ def test_the_best_is_of_those_that_succeeded() -> None:
     assert best(plan(goal="max"), states, [0.9, 0.5, 0.4, 0.2]) == 1
     assert best(plan(), states, [0.3, None, None, 0.2]) == 3
     assert best(plan(), states, [None] * 4) is None
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("1,2,3", [1, 2, 3]), ("7", [7]), ("0..3", [0, 1, 2, 3])])
+def test_seeds_are_a_list_or_a_range_of_whole_numbers(text: str, seeds: list[int]) -> None:
+    assert seeds_of(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["a", "1.5,2", "-1,2", "1,1", "0..1000000000", "1..3:log", ""])
+def test_what_is_no_list_of_seeds_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        seeds_of(text)

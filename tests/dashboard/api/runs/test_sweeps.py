@@ -231,3 +231,27 @@ def test_a_sweep_that_cannot_run_is_refused_at_once(dashboard: Running, node: Fa
         assert (answer.status_code, answer.json()["detail"]["field"]) == (422, field), answer.text
     assert dashboard.http.get("/api/sweeps").json() == []
     assert dashboard.http.get("/api/sweeps/nope").status_code == 404
+
+
+def test_several_seeds_are_one_run_each_and_one_address_compares_them(
+    dashboard: Running, tmp_path: Path, monkeypatch, capfd
+) -> None:
+    monkeypatch.setenv("RANKZERO_URL", dashboard.url)
+    monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT + 'parser.add_argument("--seed", type=int)\nparser.parse_args()\n')
+    launch = ["launch", str(script), "--gpus-per-node", "1", "--wait-for-nodes", "--json"]
+    assert main.run([*launch, "--seeds", "1..3"]) == 0
+    launched = json.loads(capfd.readouterr().out)
+    runs = [dashboard.http.get(f"/api/runs/{run['id']}").json() for run in launched["runs"]]
+    assert [run["name"] for run in runs] == [f"train seed={seed}" for seed in (1, 2, 3)]
+    assert [run["spec"]["seed"] for run in runs] == [1, 2, 3]
+    assert {tuple(run["spec"]["args"]) for run in runs} == {("--seed={seed}",)}
+    ids = ",".join(run["id"] for run in runs)
+    assert launched["url"].endswith(f"/compare?runs={ids}&group=all")
+    compared = dashboard.http.get("/api/compare", params={"runs": ids, "group": "all"}).json()
+    assert compared["groups"] == [{"values": {}, "runs": ids.split(",")}]
+    script.write_text(SCRIPT)
+    assert main.run([*launch, "--seeds", "1,2"]) == 2
+    assert "takes no seed" in capfd.readouterr().err
+    assert len(dashboard.http.get("/api/runs").json()) == 3

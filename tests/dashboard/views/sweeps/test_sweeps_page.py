@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from db.queries import run_queries
+from db.queries import run_list, run_queries
+from db.queries.run_list import RunSelection
 from db.sweeps import sweeps
 from tests.dashboard.pages import button, links, served, texts
 from tests.dashboard.seeded_sweeps import seed_sweep
@@ -42,6 +43,7 @@ def test_the_page_is_empty_lists_sweeps_and_shows_one(tmp_path) -> None:
         ]
         assert [run.spec.seed for run in launched if run] == [1, 2, 3]
         assert links(page)["Compare them"].count("%2C") == 2
+        assert links(page)["Compare them"].endswith("group=all")
         assert links(page)["Compare trials"].count("%2C") == 12
         assert len({run.spec.lr for run in launched if run}) == 1
         button(page, "Stop").click().run()
@@ -102,6 +104,23 @@ def test_values_that_make_no_sense_are_said_at_their_field(
         assert not form.exception
         assert sentence in said(form)
         assert next(one for one in form.button if one.key == "launch_now").disabled
+
+
+def test_several_seeds_are_a_run_each(tmp_path) -> None:
+    with served(tmp_path / "data") as pages:
+        pages.seed.node("gpu-1", 2)
+        form = pages.open("launch")
+        form.text_input(key="launch_seed").set_value("1, 2, 3").run()
+        assert "3 runs, one for each seed" in texts(form) and "Sweep of" not in texts(form)
+        (command,) = [code.value for code in form.code if "torchrun" in code.value]
+        assert "--seed=1" in command
+        button(form, "Launch 3 runs, one for each seed").click().run()
+        assert not form.exception
+        assert sweeps.sweeps(pages.service.store) == []
+        launched = run_list.listed(pages.service.store, 0.0, RunSelection(), None, 10)
+        assert sorted(run.spec.seed or 0 for run in launched) == [1, 2, 3]
+        form.text_input(key="launch_lr").set_value("0.1, 0.2").run()
+        assert "Sweep of 6 runs" in texts(form)
 
 
 def test_parameters_without_a_field_are_lines_and_a_script_that_does_not_take_one_says_so(tmp_path) -> None:
