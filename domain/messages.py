@@ -250,6 +250,8 @@ Point = tuple[
 """(step, value, wall time in seconds since the epoch): only the value may be NaN or infinite."""
 
 
+MAX_SERIES = 10_000
+"""Maximum number of names of series of one attempt and kind of source; further ones are left out and told."""
 PointKind = Literal["events", "printed", "probe", "hardware"]
 """Where points come from; one tag of two of them is two series."""
 PointChoice = Literal[PointKind, "all"]

@@ -19,10 +19,8 @@ from db.postgres import NUL, NUL_SHOWN
 from db.records.history import add_history
 from db.records.lookups import AttemptKey
 from domain import not_finite
-from domain.messages import Point, PointKind
+from domain.messages import MAX_SERIES, Point, PointKind
 
-MAX_SERIES = 10_000
-"""Maximum number of series of one attempt; further ones are dropped with a history line."""
 EXTREMES_OF = 16_384
 """Points of which a series' extremes are taken anew when its script goes back; of more, those of buckets."""
 MAX_LIVES_NOTED = 20
@@ -74,8 +72,9 @@ def store_batches(session: Session, batches: Sequence[SeriesOf]) -> None:
                 arrived[key] = [*arrived[key], *pts] if key in arrived else pts
     rows = _series_rows(session, arrived)
     if fresh := [key for key in arrived if key not in rows]:
-        for fence in {key.fence: None for key in fresh}:
-            _add_series(session, attempts[fence], arrived, [key for key in fresh if key.fence == fence])
+        for fence, kind in {(key.fence, key.source): None for key in fresh}:
+            names = [key for key in fresh if (key.fence, key.source) == (fence, kind)]
+            _add_series(session, attempts[fence], kind, arrived, names)
         rows |= _series_rows(session, fresh)
     known = {key: pts for key, pts in arrived.items() if key in rows}
     points.append(session, {rows[key].id: (rows[key][_COUNT], pts) for key, pts in known.items()})
@@ -133,10 +132,13 @@ def _note_life(
 def _add_series(
     session: Session,
     attempt: Attempt | AttemptKey,
+    source: str,
     arrived: Mapping[SeriesKey, list[Point]],
     fresh: Sequence[SeriesKey],
 ) -> None:
-    existing = session.scalar(select(func.count()).where(Series.fence == attempt.fence)) or 0
+    """Add rows for new names; those of one kind of source never take the place of another's."""
+    of_source = select(func.count()).where(Series.fence == attempt.fence, Series.source == source)
+    existing = session.scalar(of_source) or 0
     available = max(0, MAX_SERIES - existing)
     if len(fresh) > available > 0:
         text = f"more than {MAX_SERIES} series: further names are not stored"

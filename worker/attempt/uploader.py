@@ -33,6 +33,7 @@ from worker.streams.omissions import Omissions
 from worker.streams.point_uploader import STEP_BATCHES, PointStream, PointUploader
 from worker.streams.points import EventFiles
 from worker.streams.printed_source import PrintedLogs
+from worker.streams.series_limit import SeriesLimit, left_out_findings
 from worker.streams.unreadable import Unreadable
 from worker.streams.writers import RanksOfProcesses, Writers
 
@@ -43,6 +44,7 @@ MIRROR_WATCHED_EVERY_S = PRINTED_WATCHED_EVERY_S = 0.25
 PROBE_WATCHED_EVERY_S = 1.0
 MIRROR = "copies of files"
 SHARED_NAMES_FILE = "worker/loggers.json"
+SERIES_FILE = "worker/series.jsonl"
 REFUSED = "not copied"
 REFUSED_MEANS = "The server, or a proxy in front of it, refuses the file. It stays on its node."
 REFUSED_FIX = "See the reason; for a proxy, raise the limit (nginx: client_max_body_size 0)."
@@ -62,6 +64,7 @@ class AttemptUploader:
             most=client.body_limit.most,
         )  # fmt: skip
         self._omissions, self._unreadable = Omissions(folder), Unreadable()
+        self._limit = SeriesLimit(folder / SERIES_FILE)
         self._points, self._printed, self._probe, self._hardware = self._point_streams(folder)
         self._names = SharedNames(folder / SHARED_NAMES_FILE, lambda: bool(self._mirror.event_files()))
         self._logger_stores = LoggerStores(
@@ -202,7 +205,10 @@ class AttemptUploader:
             Finding(kind=REFUSED, evidence=text, meaning=REFUSED_MEANS, mend=REFUSED_FIX) for text in refusals
         ]
         unread = [] if self._names.has_others("") else self._printed_logs.findings()
-        return refused + self._unreadable.findings() + unread
+        return refused + self._unreadable.findings() + unread + self._left_out_findings()
+
+    def _left_out_findings(self) -> list[Finding]:
+        return [*self._limit.findings(), *left_out_findings(self._mirror.left_out, self._mirror.holes())]
 
     def _upload_points(self, now: float, watched: bool) -> Sending[bool]:
         if not self._points_schedule.is_due(now, watched):
@@ -220,6 +226,9 @@ class AttemptUploader:
         return more
 
     def _store_points(self, batch: PointBatch) -> Sending[int]:
+        return (yield from self._store(self._limit.keep(batch)))
+
+    def _store(self, batch: PointBatch) -> Sending[int]:
         offset = yield from sent(PointsPiece(self._task, batch))
         if batch.series and batch.source in SCRIPT_KINDS:
             self._note_points()
@@ -236,7 +245,8 @@ class AttemptUploader:
 
     def _store_logged(self, batch: PointBatch) -> Sending[int]:
         """Store points of event files or of the probe, whose names are theirs."""
-        offset = yield from self._store_points(batch)
+        batch = self._limit.keep(batch)
+        offset = yield from self._store(batch)
         self._names.stored(batch)
         return offset
 

@@ -23,6 +23,8 @@ PATIENCE_S = 150.0
 """Seconds for which a point waits for what another file gets later: event files are written every two minutes."""
 MAX_STEPS = 4096
 """Steps of a series that others are compared with."""
+MAX_POINTS, LEAST_STEPS = 400_000, 32
+"""Points remembered of all series together; with many series, fewer steps of each."""
 CLOSE = 1e-6
 """Relative difference of equal values: event files hold 32 bits."""
 
@@ -34,10 +36,10 @@ class _Owned:
         self.values: OrderedDict[int, float] = OrderedDict()  # forgets its first entry in constant time
         self.reached = -math.inf
 
-    def add(self, step: int, value: float) -> None:
-        """Add a point; of two at one step the later one counts."""
+    def add(self, step: int, value: float, most: int = MAX_STEPS) -> None:
+        """Add a point, keeping `most`; of two at one step the later one counts."""
         self.values[step], self.reached = value, max(self.reached, step)
-        if len(self.values) > MAX_STEPS:
+        while len(self.values) > most:
             self.values.popitem(last=False)
 
     def is_forgotten(self, step: int) -> bool:
@@ -63,11 +65,12 @@ class SharedNames:
     def stored(self, batch: PointBatch) -> None:
         """Note points of event files, or of the probe."""
         is_new = bool(batch.series.keys() - self._owners.keys())
+        most = min(MAX_STEPS, max(LEAST_STEPS, MAX_POINTS // max(1, len(self._owned))))
         for name, points in batch.series.items():
             if self._owners.setdefault(name, batch.path) == batch.path:
                 owned = self._owned.setdefault(name, _Owned())
                 for step, value, _ in points:
-                    owned.add(step, value)
+                    owned.add(step, value, most)
             if is_event_file(batch.path) and points:
                 self._event_files_until = max(self._event_files_until, points[-1][2])
         if is_new:

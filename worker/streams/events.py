@@ -9,7 +9,6 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,9 +18,9 @@ from tensorboard.compat.proto.event_pb2 import Event
 
 from domain.messages import Point
 from worker.node.run_files import is_event_file, walk_files
+from worker.streams.holes import data_after
 from worker.streams.tensor_scalars import tensor_scalar
 
-MAX_FILES = 2000
 MAX_ZEROS_BYTES = 4 * 1024 * 1024
 MAX_REMEMBERED_LENGTH = 4096
 HEADER = struct.Struct("<QI")
@@ -45,8 +44,7 @@ Why = Literal["damaged", "unfinished"]
 
 def find_event_files(root: Path, prune: Path | None = None) -> list[Path]:
     """Return the event files below `root`, oldest first; links are not followed."""
-    entries = islice(walk_files(root, is_event_file, prune), MAX_FILES)
-    return sorted((Path(entry.path) for entry in entries), key=_created)
+    return sorted((Path(entry.path) for entry in walk_files(root, is_event_file, prune)), key=_created)
 
 
 def main_writer_dir(files: Iterable[Path]) -> Path | None:
@@ -95,12 +93,24 @@ class EventTail:
         """Read the next complete records, about `max_bytes`; `offset` moves past them."""
         start = self.offset
         try:
+            if self.final and (end := self._end_of_hole(start)):
+                self.offset = end
+                return EventBytes(start, end, gaps=[Gap(start, end)])
             parser = _Parser(self._bytes_from(start, max_bytes), self._wall)
         except OSError as error:
             return EventBytes(start, start, notice=f"{self.path.name} could not be read: {error.strerror}")
         batch = parser.parse()
         self.offset, self._wall = batch.end, parser.wall
         return batch
+
+    def _end_of_hole(self, start: int) -> int | None:
+        """Return where a long hole ends that `start` lies in: it is left out at once, however long it is."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        try:
+            end = data_after(fd, start)
+            return end if end - start >= MAX_ZEROS_BYTES else None
+        finally:
+            os.close(fd)
 
     def _bytes_from(self, start: int, max_bytes: int) -> _Bytes:
         """Read the bytes at `start`: `max_bytes`, or one record if it is longer."""

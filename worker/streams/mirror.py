@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from domain.text.json_values import parse_json
@@ -19,6 +20,7 @@ from worker.session.body_limit import LEAST_BYTES
 from worker.session.failures import OffsetMismatch, RequestFailed, RequestRefused, TooLarge
 from worker.session.pieces import Sending, together
 from worker.streams.events import find_event_files
+from worker.streams.holes import first_hole
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +30,10 @@ CAP_BYTES = 1024 * CHUNK_BYTES
 HEAD_BYTES = 64
 """Bytes remembered from a file's beginning: a new file may get the inode of the one it replaces."""
 SCAN_EVERY_S = 1.0
+MAX_EVENT_FILES = 10_000
+"""Event files of one directory that are read, the oldest first."""
+STEP_FILES = 128
+"""Files in one step: a run with thousands of them leaves other runs their turns."""
 
 OffsetOf = Callable[[str, int], int]
 """(path, generation) -> the number of bytes the server has."""
@@ -51,6 +57,8 @@ class MirroredFile:
     """None until the server has reported its offset."""
     unreadable_size_bytes: int | None = None
     """Size when it could not be read: it is tried again when the size changes."""
+    hole: tuple[int, int] | None = None
+    """Begin and end of the first long stretch that was never written: what follows stays on the node."""
     refusal: str | None = None
     """Why the server accepts no more of it: the remaining bytes stay on the node."""
 
@@ -86,6 +94,8 @@ class FileMirror:
         self._order: deque[str] = deque()
         self._event_files: list[tuple[Path, Path]] = []
         self._scan_at = float("-inf")
+        self.left_out = 0
+        """Event files beyond `MAX_EVENT_FILES`: neither read nor copied."""
 
     def step(self, now: float) -> Sending[int]:
         """Send about `step_bytes`, one chunk of each file in turn; return the number of bytes sent.
@@ -93,8 +103,11 @@ class FileMirror:
         Raises what `offset_of` and `send` raise; the next call continues where this one stopped.
         """
         self._scan(now)
-        turn = deque(self._files[path] for path in self._order if self._unsent(self._files[path]))
-        self._order.rotate(-1)  # a file whose sending fails must not be the first one every time
+        waiting = (self._files[path] for path in self._order if self._unsent(self._files[path]))
+        turn = deque(islice(waiting, STEP_FILES))
+        self._order.rotate(
+            -len(turn) if len(turn) == STEP_FILES else -1
+        )  # a file whose sending fails must not be the first one every time
         sent_bytes = 0
         while turn and sent_bytes < self._step_bytes:
             files = [*self._next_in(turn)]
@@ -112,6 +125,14 @@ class FileMirror:
         """Return one sentence for each file that the server refuses."""
         return [file.refusal for file in list(self._files.values()) if file.refusal]
 
+    def holes(self) -> list[str]:
+        """Return one sentence for each file with data behind a hole that is not copied."""
+        return [
+            f"{file.path} was never written from byte {file.hole[0]:,} to byte {file.hole[1]:,}."
+            for file in list(self._files.values())
+            if file.hole
+        ]
+
     def event_files(self) -> list[MirroredFile]:
         """Return the event files seen so far. May be called from another thread."""
         return [file for file in list(self._files.values()) if is_event_file(Path(file.path).name)]
@@ -127,6 +148,7 @@ class FileMirror:
             self._register(path, source)
         if now >= self._scan_at:
             began = time.monotonic()
+            self.left_out = 0
             self._event_files = list(self._find_event_files())
             # A huge working directory is scanned less often: scanning takes at most a twentieth of the time.
             self._scan_at = now + max(SCAN_EVERY_S, 20 * (time.monotonic() - began))
@@ -158,9 +180,13 @@ class FileMirror:
 
     def _find_event_files(self) -> Iterator[tuple[Path, Path]]:
         for root in self._roots:
-            for source in find_event_files(root, prune=data_directory(self._attempt_dir)):
-                if str(source) not in self._ignored or _inode(source) != self._ignored[str(source)]:
-                    yield source, root
+            found = [
+                source
+                for source in find_event_files(root, prune=data_directory(self._attempt_dir))
+                if str(source) not in self._ignored or _inode(source) != self._ignored[str(source)]
+            ]
+            self.left_out += max(0, len(found) - MAX_EVENT_FILES)
+            yield from ((source, root) for source in found[:MAX_EVENT_FILES])
 
     def _register(self, path: str, source: Path) -> None:
         """Register a new file, a grown one, and a truncated or replaced one (a new generation)."""
@@ -175,7 +201,8 @@ class FileMirror:
             file = self._add(path, source, status.st_ino)
         if file.inode != status.st_ino or status.st_size < file.size_bytes:
             self._start_generation(file, status.st_ino)
-        file.source, file.size_bytes = source, status.st_size
+        file.hole = first_hole(source, status, file.sent_bytes or 0)
+        file.source, file.size_bytes = source, file.hole[0] if file.hole else status.st_size
 
     def _add(self, path: str, source: Path, inode: int) -> MirroredFile:
         file = self._remembered.pop(path, None) or MirroredFile(path, source, inode)
@@ -185,7 +212,7 @@ class FileMirror:
 
     def _start_generation(self, file: MirroredFile, inode: int) -> None:
         file.inode, file.head, file.sent_bytes = inode, b"", None
-        file.unreadable_size_bytes = file.refusal = None
+        file.unreadable_size_bytes = file.refusal = file.hole = None
         file.generation += 1
         self._write_state()
 
@@ -250,7 +277,10 @@ class FileMirror:
         try:
             fd = os.open(file.source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
-                return self._read_if_unchanged(fd, file, min(most, self._cap_bytes - offset), offset)
+                end = file.size_bytes if file.hole else self._cap_bytes
+                return self._read_if_unchanged(
+                    fd, file, min(most, end - offset, self._cap_bytes - offset), offset
+                )
             finally:
                 os.close(fd)
         except OSError as error:  # missing, forbidden or broken: an attempt's end must not wait for it

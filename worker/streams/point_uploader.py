@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from domain.messages import PointBatch
@@ -23,6 +24,8 @@ BATCH_BYTES = 256 * 1024
 MIN_BATCH_BYTES = 256
 STEP_BATCHES = 4
 """Batches of one stream in one step."""
+STEP_SOURCES = 64
+"""Batches of different sources in one step: a run with thousands of files leaves other runs their turns."""
 TRIES = 8
 """Tries before a batch is blamed for the server's mistakes; the time between them grows."""
 
@@ -163,6 +166,8 @@ class PointStream:
         self._sources, self._uploader, self._have_own_series = sources, uploader, have_own_series
         self._full = 0
         """Batches of this step after which more was waiting."""
+        self._first = 0
+        """Sources that had their turn in earlier steps."""
 
     def step(self, *, final: bool = False) -> Sending[int]:
         """Send what was there when it began; return the number of batches, `STEP_BATCHES` if more is waiting.
@@ -171,14 +176,21 @@ class PointStream:
         `PointUploader.upload` raises.
         """
         self._full = 0
-        sendings = (self._send_of(source) for source in self._sources(final))
-        if self._have_own_series:
-            sent = sum((yield from together(sendings)))
-        else:
-            sent = 0
-            for sending in sendings:
-                sent += yield from sending
+        if not self._have_own_series:
+            return (yield from self._step_in_turn(final))
+        sent = sum((yield from together(self._send_of(source) for source in self._sources(final))))
         return STEP_BATCHES if self._full >= STEP_BATCHES else min(sent, STEP_BATCHES - 1)
+
+    def _step_in_turn(self, final: bool) -> Sending[int]:
+        """Send source by source; after `STEP_SOURCES` batches the others have their turn in the next step."""
+        sent, first, self._first = 0, self._first, 0
+        for at, source in enumerate(islice(self._sources(final), first, None), first):
+            if self._full >= STEP_BATCHES or sent >= STEP_SOURCES:
+                self._first = at if sent >= STEP_SOURCES else first
+                return STEP_BATCHES
+            sent += yield from self._send_of(source)
+        is_more = first > 0 or self._full >= STEP_BATCHES
+        return STEP_BATCHES if is_more else min(sent, STEP_BATCHES - 1)
 
     def drain(self, *, final: bool = False) -> Sending[bool]:
         """Take a step; return True if more is waiting."""

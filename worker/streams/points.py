@@ -90,7 +90,7 @@ class EventFiles:
         files = self._files()
         self._writers.look(files)
         for file in files:
-            if size_if_same(file) is None or not (final or self._writers.is_settled(file.path, time.time())):
+            if not size_if_same(file) or not (final or self._writers.is_settled(file.path, time.time())):
                 continue
             key = (file.path, file.generation)
             if key not in self._sources:
