@@ -78,7 +78,7 @@ class SupervisedProgram:
         delay_s = self._delay_s
         self._start_at = now + delay_s
         self._delay_s = min(self._delay_s * 2, LONGEST_DELAY_S)
-        last_line = self.last_line()
+        last_line = self.last_line() if code > 0 else ""  # what was killed has not said why
         return (
             f"{self.program.name} ended ({describe_exit(code)}{': ' + last_line if last_line else ''}), "
             f"restarting it in {delay_s:g} s"

@@ -95,14 +95,15 @@ class SweepConductor:
         """Return the result of a trial whose run has ended, or was deleted since."""
         if trial.run_id is None or trial.run_state is None:
             return Result(State.STOPPED, None, "Its run was deleted.", None)
-        value, hours = trial.last_value, self._device_hours(trial.run_id)
-        is_finite = value is not None and isfinite(value)
+        last, hours = trial.last_value, self._device_hours(trial.run_id)
+        is_finite = last is not None and isfinite(last)
+        value = trial.best_value(sweep.plan.goal) if is_finite else None
         if trial.pruned_at is not None and trial.run_state == State.STOPPED:
-            return Result(PRUNED, value if is_finite else None, trial.message, hours)
+            return Result(PRUNED, value, trial.message, hours)
         message = trial.run_message if trial.run_state == State.FAILED else None
         if not (message or is_finite):
-            message = self._without_value(sweep.plan.metric, trial.run_id, value)
-        return Result(trial.run_state, value if is_finite else None, message, hours)
+            message = self._without_value(sweep.plan.metric, trial.run_id, last)
+        return Result(trial.run_state, value, message, hours)
 
     def _without_value(self, metric: str, run_id: str, value: float | None) -> str:
         if value is not None:

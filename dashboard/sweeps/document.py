@@ -41,8 +41,8 @@ def document(sweep: SweepView) -> dict[str, Any]:
         "goal": sweep.plan.goal,
         "search": sweep.plan.effective_search,
         "trials_planned": sweep.plan.count,
-        "best": trial_document(best_of_all) if best_of_all else None,
-        "trials": [trial_document(trial) for trial in sweep.trials],
+        "best": trial_document(best_of_all, sweep.plan.goal) if best_of_all else None,
+        "trials": [trial_document(trial, sweep.plan.goal) for trial in sweep.trials],
         "early_stop": sweep.plan.early_stop,
         "first_rung": sweep.plan.first_rung,
         "device_hours_saved": device_hours_saved(sweep),
@@ -63,9 +63,9 @@ def _hours(sweep: SweepView, state: str) -> list[float]:
     return [one.device_hours for one in sweep.trials if one.state == state and one.device_hours is not None]
 
 
-def trial_document(trial: TrialView) -> dict[str, Any]:
+def trial_document(trial: TrialView, goal: str) -> dict[str, Any]:
     """Return a trial; before its end with the value so far."""
-    value = trial.value if trial.is_settled else trial.last_value
+    value = trial.value if trial.is_settled else trial.best_value(goal)
     run_message = trial.run_message if trial.run_state == State.FAILED else None
     run_state = "stopping" if trial.is_stopping else trial.run_state
     return {

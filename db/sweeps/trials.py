@@ -39,10 +39,17 @@ class TrialView:
     """The last step at which the metric was logged."""
     last_value: float | None
     """The metric there, which may be NaN; None where it was not logged."""
+    lowest: float | None
+    """The lowest finite value of the metric so far, over all attempts."""
+    highest: float | None
     state: str | None
     value: float | None
     device_hours: float | None
     message: str | None
+
+    def best_value(self, goal: str) -> float | None:
+        """The best value so far, as a comparison of runs has it; None without a finite one."""
+        return self.highest if goal == "max" else self.lowest
 
     @property
     def is_settled(self) -> bool:
@@ -121,12 +128,12 @@ def trials_of(session: Session, sweep_id: str, metric: str) -> list[TrialView]:
     )
     rows = [(trial, attempt) for trial, attempt in session.execute(query)]
     live = [trial.run_id for trial, _ in rows if trial.run_id and trial.state is None]
-    last = _last_of_metric(session, live, metric)
-    return [_view(trial, attempt, last.get(trial.run_id or "")) for trial, attempt in rows]
+    of_metric = _series_of_metric(session, live, metric)
+    return [_view(trial, attempt, of_metric.get(trial.run_id or "", [])) for trial, attempt in rows]
 
 
-def _last_of_metric(session: Session, run_ids: Sequence[str], metric: str) -> dict[str, Series]:
-    """The newest attempt's series of the metric, by run; from the script's output where it logs none."""
+def _series_of_metric(session: Session, run_ids: Sequence[str], metric: str) -> dict[str, list[Series]]:
+    """The metric's series of all attempts by run, the newest attempt last; printed ones where none is logged."""
     tag = metric.removeprefix("printed/").rpartition("/")[2]
     query = (
         select(Attempt.run_id, Series)
@@ -135,10 +142,17 @@ def _last_of_metric(session: Session, run_ids: Sequence[str], metric: str) -> di
         .order_by(Series.source == "events", Attempt.number)
     )
     names = (metric, f"printed/{metric}")
-    return {run_id: row for run_id, row in session.execute(query) if public_name(row) in names}
+    found: dict[str, list[Series]] = {}
+    for run_id, row in session.execute(query):
+        if public_name(row) in names:
+            found.setdefault(run_id, []).append(row)
+    return {run_id: [row for row in rows if row.source == rows[-1].source] for run_id, rows in found.items()}
 
 
-def _view(row: SweepTrial, attempt: Attempt | None, last: Series | None) -> TrialView:
+def _view(row: SweepTrial, attempt: Attempt | None, series: Sequence[Series]) -> TrialView:
+    last = series[-1] if series else None
+    lows = [one.lowest for one in series if one.lowest is not None]
+    highs = [one.highest for one in series if one.highest is not None]
     return TrialView(
         row.number, row.run_id, row.params, row.rung, tuple(row.rung_values or ()), row.pruned_at,
         State(attempt.state) if attempt else None,
@@ -146,5 +160,6 @@ def _view(row: SweepTrial, attempt: Attempt | None, last: Series | None) -> Tria
         attempt is not None and attempt.ending_since is not None,
         last.last_step if last else None,
         last.last_value if last else None,
+        min(lows, default=None), max(highs, default=None),
         row.state, row.value, row.device_hours, row.message,
     )  # fmt: skip

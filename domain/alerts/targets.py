@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from domain.errors import InvalidRequest
 from domain.masking import MASK
 
 LONGEST = 2000
+MAIL = ("mailto", "mailtos")
 BROWSER = "browser"
 """The target that is no address: open tabs of the dashboard show its messages."""
 
@@ -25,12 +26,24 @@ def check_target(target: str) -> None:
 
 
 def masked_target(target: str) -> str:
-    """The address without anything secret: all but the scheme, and the host of a webhook, is hidden."""
+    """The address without anything secret: all but the scheme is hidden, and the host of a webhook or of mail.
+
+    Of who gets mail, the first letters are shown: several mail addresses of one alert list are told apart by them."""
     if target == BROWSER:
         return target
     scheme = target.partition("://")[0].lower()
-    host = _host(target) if scheme in ("http", "https") else None
+    host = _host(target) if scheme in ("http", "https", *MAIL) else None
+    if host and scheme in MAIL:
+        receivers = parse_qs(urlsplit(target).query).get("to", [])
+        to = ", ".join(_short(receiver) for receiver in ",".join(receivers).split(",") if receiver)
+        return f"{scheme}://{MASK}@{host}" + (f" to {to}" if to else "")
     return f"{scheme}://{host}/{MASK}" if host else f"{scheme}://{MASK}"
+
+
+def _short(receiver: str) -> str:
+    """an…@example.org"""
+    name, at, domain = receiver.strip().partition("@")
+    return f"{name[:2]}…{at}{domain}"
 
 
 def _host(target: str) -> str | None:

@@ -36,12 +36,12 @@ class Phases {
   }
 
   _build(runId) {
-    this._title = el('h3', { text: 'Where a step goes' });
+    this._title = el('h2', { text: 'Where a step goes' });
     this._all = el('button', { type: 'button', class: 'all', text: 'All ranks', hidden: true, onclick: () => this._choose(null) });
     this._trouble = el('span', { class: 'trouble', role: 'status' });
     this._strip = el('canvas', { class: 'strip', role: 'img' });
     this._legend = el('ul', { class: 'legend' });
-    this._heatTitle = el('h3', { text: 'Own work of each rank' });
+    this._heatTitle = el('h2', { text: 'Own work of each rank' });
     this._heat = el('canvas', { class: 'heat', role: 'img' });
     this._about = el('p', { class: 'about' });
     this._body = el('div', { class: 'body', hidden: true }, this._strip, this._legend, this._heatTitle, this._heat, this._about);

@@ -27,7 +27,7 @@ def collectives(run_id: str) -> None:
     nodes = [(name, node) for name, node in node_records(service.current().store, run_id) if node.ranks]
     if not nodes:
         return
-    st.subheader("Collectives", anchor=False)
+    st.header("Collectives", anchor=False)
     if divergence := verdict([node for _, node in nodes]):
         st.warning(as_text(divergence.sentence), icon=":material/call_split:")
     span_s = _span(nodes)

@@ -52,7 +52,7 @@ def trends(run_id: str) -> None:
 
 
 def _trends(rows: list[list[object]]) -> None:
-    st.subheader("Memory", anchor=False)
+    st.header("Memory", anchor=False)
     rows.sort(key=lambda row: (str(row[1]), -1 if row[0] == UNKNOWN else row[0]))  # each node, then its ranks
     table("memory", COLUMNS, rows[:MOST_ROWS])
     st.caption(
@@ -66,7 +66,7 @@ def failure(run: RunView) -> None:
     memory = memory_of(run)
     if memory is None:
         return
-    st.subheader(f"Memory of rank {memory.rank} when the allocation failed", anchor=False)
+    st.header(f"Memory of rank {memory.rank} when the allocation failed", anchor=False)
     st.markdown(as_text(in_words(memory)) + ".")
     st.html(shares_bar(memory))
     if memory.lines:

@@ -28,7 +28,7 @@ def profiles(run_id: str, ranks: Sequence[RankView], is_live: bool) -> None:
     recorded = db_profiles.profiles(current.store, run_id, current.clock())
     if not recorded and not (is_live and ranks):
         return
-    st.subheader("Profile", anchor=False)
+    st.header("Profile", anchor=False)
     if is_live and ranks:
         _form(run_id, [rank.rank for rank in ranks], recorded)
     if recorded:

@@ -106,3 +106,13 @@ def test_a_pruned_trial_is_promoted_to_the_next_attempt_of_its_run(store: Store,
     halving = sweeps.create(store, SPEC, PLAN.model_copy(update={"early_stop": "asha"}), 100.0)
     sweeps.set_first_rung(store, halving, 7)
     assert sweeps.sweep(store, halving).plan.first_rung == 7
+
+
+def test_a_trial_s_best_value_is_the_one_that_a_comparison_takes(store: Store, cluster: Cluster) -> None:
+    sweep_id = sweeps.create(store, SPEC, PLAN, 100.0)
+    launch_trial(store, sweep_id, 0)
+    cluster.place()
+    (assignment,) = cluster.wished()
+    cluster.points(assignment.fence, 0, 9, {"val/loss": [(1, 0.9, 1.0), (2, 0.2, 2.0), (3, 0.4, 3.0)]})
+    (trial,) = sweeps.sweep(store, sweep_id).trials
+    assert (trial.last_value, trial.best_value("min"), trial.best_value("max")) == (0.4, 0.2, 0.9)

@@ -135,7 +135,11 @@ def test_a_webhook_is_signed_as_standard_webhooks_says() -> None:
     ("target", "shown"),
     [
         ("slack://T1/B2/secret", "slack://********"),
-        ("mailtos://me:pw@example.com", "mailtos://********"),
+        ("mailtos://me:pw@example.com", "mailtos://********@example.com"),
+        (
+            "mailtos://me:pw@mail.org?to=anna@lab.org,bo@lab.org",
+            "mailtos://********@mail.org to an…@lab.org, bo…@lab.org",
+        ),
         ("https://u:p@hooks.example.com/path?key=1", "https://hooks.example.com/********"),
         ("https://[oops", "https://********"),
         ("browser", "browser"),

@@ -70,7 +70,7 @@ def test_a_sweep_launches_its_grid_and_names_the_best(
     assert [one.spec.lr for one, _ in trials] == [0.1, 0.2]
     assert trials[0][0].spec.name == "train lr=0.1 width=8"
     for (_, part), value in zip(trials, (0.5, 0.4), strict=True):
-        node.log_points(part, 0, val__loss=[(1, 0.1, 1.0), (2, value, 2.0)])
+        node.log_points(part, 0, val__loss=[(1, 0.9, 1.0), (2, value, 2.0)])
     assert [trial["value"] for trial in show(dashboard, sweep_id)["trials"]] == [0.5, 0.4]
     for _, part in trials:
         node.report(part, "succeeded")
