@@ -80,7 +80,7 @@ def test_a_sweep_launches_its_grid_and_names_the_best(
     assert (sweep["state"], sweep["metric"], sweep["goal"]) == ("succeeded", "val/loss", "min")
     assert [one["id"] for one in dashboard.http.get("/api/sweeps").json()] == [sweep_id]
     drawn = dashboard.http.get(f"/api/sweeps/{sweep_id}/curves").json()
-    assert drawn["curves"] == [[[1, 0.1], [2, 0.5]], [[1, 0.1], [2, 0.4]]]
+    assert drawn["curves"] == [[[1, 0.9], [2, 0.5]], [[1, 0.9], [2, 0.4]]]
     assert (drawn["scales"], drawn["importance"]) == ({"lr": "list", "width": "list"}, None)
     monkeypatch.setenv("RANKZERO_URL", dashboard.url)
     monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
