@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dashboard.planning.resuming import last_good, reference
 from dashboard.planning.wiring import Wiring
 from dashboard.script_reader import targets
 from dashboard.script_reader.reading import Script
@@ -105,17 +106,12 @@ def _of_broken_loss(run: RunView, checkpoints: Sequence[CheckpointView]) -> Fix 
     since, lr = run.loss_not_finite_since, run.spec.lr
     if since is None or run.last_loss is None:
         return None
-    usable = [
-        checkpoint
-        for checkpoint in checkpoints
-        if checkpoint.complete and checkpoint.step is not None and checkpoint.step < since
-    ]
-    before = max(usable, key=lambda checkpoint: (checkpoint.step or 0, checkpoint.created_at), default=None)
+    before = last_good(run, checkpoints)
     changes: dict[str, Any] = {"lr": lr * LOWER_LR} if lr else {}
     steps = [f"lr {lr * LOWER_LR:.3g}"] if lr else []
     phrases = [f"with the learning rate at a tenth ({lr:.3g} → {lr * LOWER_LR:.3g})"] if lr else []
     if before is not None:
-        changes["resume"] = f"{run.id}:{_reference(before, checkpoints)}"
+        changes["resume"] = reference(run, before, checkpoints)
         steps.insert(0, f"from step {before.step}")
         phrases.insert(0, f"from the checkpoint of step {before.step}")
     sentence = f"The loss is {not_finite.in_words(run.last_loss, since)}; progress since then is lost."
@@ -124,12 +120,6 @@ def _of_broken_loss(run: RunView, checkpoints: Sequence[CheckpointView]) -> Fix 
     spec = RunSpec.model_validate(run.spec.model_dump() | changes)
     label = f"Launch again {'' if before else 'with '}{', '.join(steps)}"
     return Fix(f"{sentence} Launch it again {', '.join(phrases)}.", spec, label)
-
-
-def _reference(checkpoint: CheckpointView, checkpoints: Sequence[CheckpointView]) -> str:
-    """Return the checkpoint's name, or its id where the name is not unique."""
-    is_alone = sum(other.name == checkpoint.name for other in checkpoints) == 1
-    return checkpoint.name if is_alone else str(checkpoint.id)
 
 
 def launch_path(run_id: str) -> str:

@@ -172,7 +172,10 @@ class Resolved:
         python, torchrun = interpreters.programs(self.spec.python)
         commands = []
         for rank in range(min(self.spec.nodes, MOST_COMMANDS)):
-            context = plan.TaskContext(node_rank=rank, device_kind=kind, python=python, torchrun=torchrun)
+            context = plan.TaskContext(
+                node_rank=rank, device_kind=kind, python=python, torchrun=torchrun,
+                resume_path=plan.resume_placeholder(self.spec),
+            )  # fmt: skip
             launch = plan.plan(self.spec, context)
             commands.append(Command(rank, masked_args(launch.argv), masked_env(launch.env)))
         return commands

@@ -63,6 +63,12 @@ def program_name(spec: RunSpec) -> str:
     return spec.name or spec.module or (spec.entry or spec.target).rpartition("/")[2].removesuffix(".py")
 
 
+def resume_placeholder(spec: RunSpec) -> str | None:
+    """The path of the checkpoint to start from, as far as it is known before the launch; None without one."""
+    name = (spec.resume or "").partition(":")[2].rpartition("/")[2]
+    return f"<run-dir>/resume/{name or '<latest>'}" if spec.resume else None
+
+
 def recipe_path(name: str) -> Path:
     """The path of a recipe's script on this machine."""
     return _WORKER / "recipes" / f"{name}.py"

@@ -1,4 +1,4 @@
-"""Dialogs that confirm stopping, resuming or deleting a run."""
+"""Dialogs that confirm stopping or deleting a run."""
 
 from __future__ import annotations
 
@@ -26,18 +26,6 @@ def stop(run: RunView) -> None:
     asking.confirm("Stop the run", "Keep it going", lambda: service.current().stop(run.id))
 
 
-@st.dialog("Resume this run", icon=":material/resume:")
-def resume(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
-    """Confirm a resume with the run's settings from a selectable checkpoint."""
-    complete = [checkpoint for checkpoint in checkpoints if checkpoint.complete]
-    if complete:
-        st.selectbox("From checkpoint", complete, format_func=describe, key="resume_from")
-    else:
-        st.markdown("The run has no complete checkpoint, so it starts from the beginning.")
-    st.caption(f"Attempt {run.attempt + 1} of this run starts with the same settings.")
-    asking.confirm("Resume it", "Not now", lambda: _resume(run.id))
-
-
 @st.dialog("Delete this run?", icon=":material/delete:")
 def delete(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
     """Confirm the deletion of everything that the server stores of a run."""
@@ -63,8 +51,3 @@ def describe(checkpoint: CheckpointView) -> str:
         parts.append(f"loss {number(checkpoint.loss)}")
     parts += [mark for mark, is_so in (("latest", checkpoint.latest), ("best", checkpoint.best)) if is_so]
     return " · ".join(parts)
-
-
-def _resume(run_id: str) -> None:
-    chosen: CheckpointView | None = st.session_state.get("resume_from")
-    service.current().resume(run_id, str(chosen.id) if chosen else None)

@@ -23,6 +23,7 @@ from dashboard.views.run import (
     logged,
     memory,
     ranks,
+    resuming,
     start,
     tabs,
 )
@@ -157,13 +158,19 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
     latest = next((checkpoint for checkpoint in saved if checkpoint.latest), None)
     is_broken = run.loss_not_finite_since is not None
     has_fix = (run.state.is_terminal or is_broken) and _offer_fix(run, saved)
-    if is_broken and not has_fix:
-        links.launch_again(run.id, AGAIN, "again", "again", "primary")
+    starts_over = run.state.is_terminal and not any(checkpoint.complete for checkpoint in saved)
+    resume_helps = _resume_helps(run, has_fix)
+    again_is_first = starts_over or (is_broken and not has_fix)
+    if again_is_first:
+        is_best = (is_broken and not has_fix) or (starts_over and resume_helps)
+        links.launch_again(run.id, AGAIN, "again", "again", "primary" if is_best else "secondary")
     if run.state.is_terminal:
-        kind: Literal["primary", "secondary"] = "primary" if _resume_helps(run, has_fix) else "secondary"
+        kind: Literal["primary", "secondary"] = "primary" if resume_helps and not starts_over else "secondary"
         if st.button("Resume", icon=":material/resume:", type=kind, key="resume"):
-            asking.ask(dialogs.resume, run, saved)
+            asking.ask(resuming.resume, run, saved)
     else:
+        if is_broken and st.button("Resume with changes", icon=":material/resume:", key="resume"):
+            asking.ask(resuming.resume, run, saved)
         stopping = run.stop_requested_at is not None
         if st.button("Stop", icon=":material/stop_circle:", disabled=stopping, key="stop"):
             asking.ask(dialogs.stop, run)
@@ -176,7 +183,7 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
         "TensorBoard", f"/tensorboard/{run.id}/", icon=":material/area_chart:",
         help="Images, histograms, text and everything else in the event files; opens in a new tab", key="tensorboard",
     )  # fmt: skip
-    if has_fix or not is_broken:
+    if not again_is_first:
         links.launch_again(run.id, AGAIN, "again", "again")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from db.queries import run_queries
+from db.queries.run_list import RunSelection, listed
 from domain.messages import Reason
 from tests.dashboard.pages import Pages, button, links, served, texts
 from tests.dashboard.running import Running
@@ -114,4 +115,39 @@ def test_a_nan_run_without_a_checkpoint_or_a_learning_rate_of_ours_is_launched_a
     page = pages.open("run", id=pages.seed.runs["bare"])
     assert not page.exception
     assert "Launch again with changes" in links(page)
+    assert button(page, "Resume").proto.type == "secondary"
+
+
+def test_a_run_is_resumed_with_changes_as_a_new_run_from_before_the_loss_broke(pages):
+    seed = pages.seed
+    seed.launch("nan", 900, gpus_per_node=2, lr=0.001)
+    seed.start("nan", 890)
+    seed.train("nan", 50, 880, last_loss=math.nan)
+    for step in (20, 40, 50):
+        seed.checkpoint("nan", step, None)
+    run_id = seed.runs["nan"]
+    page = pages.open("run", id=run_id)
+    button(page, "Resume with changes").click().run()
+    assert not page.exception
+    assert page.selectbox(key=f"resume_from_{run_id}").value.step == 40
+    assert page.text_input(key=f"resume_lr_{run_id}").value == "0.0001"
+    (command,) = [code.value for code in page.code if "torchrun" in code.value]
+    assert "--resume=<run-dir>/resume/step_000040.pt" in command.replace("'", "")
+    assert "--lr=0.0001" in command
+    button(page, "Launch the new run").click().run()
+    assert not page.exception
+    new = next(run for run in listed(pages.service.store, 0.0, RunSelection(), None, 10) if run.id != run_id)
+    assert (new.spec.resume, new.spec.lr) == (f"{run_id}:checkpoints/step_000040.pt", 0.0001)
+    assert pages.service.run(run_id).stop_requested_at is not None
+
+
+def test_resuming_is_not_first_where_no_checkpoint_exists(pages):
+    seed = pages.seed
+    seed.launch("bare", 900, gpus_per_node=2)
+    seed.start("bare", 890)
+    seed.report("bare", "stopped", 10)
+    page = pages.open("run", id=seed.runs["bare"])
+    drawn = [json.loads(part.proto.json) for part in page.get("bidi_component")
+             if part.proto.component_name == "rankzero.page_link"]  # fmt: skip
+    assert [link["label"] for link in drawn if link["kind"] == "primary"] == ["Launch again with changes"]
     assert button(page, "Resume").proto.type == "secondary"

@@ -255,3 +255,22 @@ def test_after_resume_the_header_is_the_new_attempts_alone(visit, dashboard) -> 
     expect(page.locator(".sentence")).not_to_contain_text("ValueError")
     expect(page.get_by_text("Traceback of the first rank to fail")).to_have_count(0)
     assert page.locator(".track").get_attribute("aria-valuenow") in (None, "0")
+
+
+@pytest.mark.long
+def test_another_number_of_steps_in_the_resume_dialog_makes_a_new_run(visit, dashboard) -> None:
+    page = shown(visit.new_page(), dashboard, "digits baseline")
+    page.get_by_role("button", name="Resume", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Resume it")).to_be_visible()
+    steps = dialog.get_by_role("textbox", name="Steps")
+    steps.fill("many")
+    expect(dialog.get_by_text("must be a whole number")).to_be_visible()
+    expect(dialog.get_by_role("button", name="Launch the new run")).to_have_count(0)
+    steps.fill("900")
+    expect(dialog.locator("code")).to_contain_text("--max-steps=900")
+    expect(dialog.locator("code")).to_contain_text("--resume=")
+    before = page.url
+    dialog.get_by_role("button", name="Launch the new run").click()
+    expect(page).not_to_have_url(before)
+    expect(page.locator(".pill").first).to_have_text("queued")

@@ -1,0 +1,126 @@
+"""The dialog that resumes a run: as it is in a new attempt, or with changes as a new run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+from pydantic import ValidationError
+
+from dashboard.errors import describe
+from dashboard.planning import resuming
+from dashboard.planning.fixes import LOWER_LR
+from dashboard.service import service
+from dashboard.views.launch.plan import commands
+from dashboard.views.layout import asking, links
+from dashboard.views.run.dialogs import describe as describe_checkpoint
+from domain.field_labels import LABELS
+from domain.spec import RunSpec
+from domain.text.formats import as_text
+from domain.views import CheckpointView, RunView
+
+WHY_STOPPED = "resumed with changes as a new run"
+
+
+@st.dialog("Resume this run", icon=":material/resume:")
+def resume(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
+    """Ask for the checkpoint and for changes, and say whether that is an attempt of this run or a new one."""
+    chosen = _checkpoint(run, checkpoints)
+    changes, refusals = _changes(run)
+    for refusal in refusals:
+        st.markdown(f":red[{as_text(refusal)}]")
+    if run.state.is_terminal and not changes and not refusals:
+        st.caption(
+            f"Attempt {run.attempt + 1} of this run starts with the same settings. With another value above it "
+            "becomes a new run."
+        )
+        asking.confirm("Resume it", "Not now", lambda: _new_attempt(run.id, chosen))
+        return
+    if not refusals:
+        _as_new_run(run, chosen, checkpoints, changes)
+
+
+def _checkpoint(run: RunView, checkpoints: Sequence[CheckpointView]) -> CheckpointView | None:
+    """Ask for the checkpoint; the last one from before the loss broke is chosen at first."""
+    complete = [checkpoint for checkpoint in checkpoints if checkpoint.complete]
+    if not complete:
+        st.markdown("The run has no complete checkpoint, so it starts from the beginning.")
+        return None
+    good = resuming.last_good(run, checkpoints)
+    at = complete.index(good) if good else 0
+    chosen = st.selectbox(
+        "From checkpoint", complete, at, format_func=describe_checkpoint, key=f"resume_from_{run.id}"
+    )
+    since = run.loss_not_finite_since
+    if good is not None:
+        st.caption(f"The loss is not finite since step {since}; this is the last checkpoint before it.")
+    elif since is not None:
+        st.warning(f"All of them are from after the loss broke at step {since}.", icon=":material/warning:")
+    return chosen
+
+
+def _changes(run: RunView) -> tuple[dict[str, float], list[str]]:
+    """Ask for the values that the program takes; return those that differ from the run's, and what is wrong."""
+    known = resuming.current(run.spec)
+    texts = {}
+    for name, column in zip(known, st.columns(len(known)) if known else (), strict=True):
+        value = known[name]
+        is_lower = name == "lr" and value is not None and run.loss_not_finite_since is not None
+        first = "" if value is None else f"{value * LOWER_LR if is_lower else value:.6g}"
+        texts[name] = column.text_input(
+            LABELS[name], first, key=f"resume_{name}_{run.id}", live=True, autocomplete="off",
+            placeholder="as the script sets it",
+        )  # fmt: skip
+    changes: dict[str, float] = {}
+    wrong = []
+    for name, text in texts.items():
+        try:
+            value = _number(name, text or "")
+        except ValidationError as error:
+            wrong.append(f"{LABELS[name]}: {describe(error.errors())[1]}")
+            continue
+        if value is not None and f"{value:.6g}" != f"{known[name] or 0:.6g}":
+            changes[name] = value
+    return changes, wrong
+
+
+def _number(name: str, text: str) -> float | None:
+    """Return a field's value, None for an empty one. Raises ValidationError."""
+    value: float | None = getattr(RunSpec.model_validate({"target": "-", name: text.strip() or None}), name)
+    return value
+
+
+def _new_attempt(run_id: str, chosen: CheckpointView | None) -> None:
+    service.current().resume(run_id, str(chosen.id) if chosen else None)
+
+
+def _as_new_run(
+    run: RunView,
+    chosen: CheckpointView | None,
+    checkpoints: Sequence[CheckpointView],
+    changes: dict[str, float],
+) -> None:
+    """Say that this is a new run, show its command, and launch it."""
+    resume_from = resuming.reference(run, chosen, checkpoints) if chosen else None
+    spec = resuming.changed(run.spec, changes, resume_from)
+    current = service.current()
+    planned = current.resolve(spec, current.cluster())
+    st.caption("A new run with these settings; this run and its curves stay as they are.")
+    stops = not run.state.is_terminal and st.checkbox(
+        "Stop this run, so that its devices are free", True, key=f"resume_stop_{run.id}"
+    )
+    for warning in planned.warnings:
+        st.caption(f":material/warning: {as_text(warning)}")
+    commands(planned)
+    asking.confirm("Launch the new run", "Not now", lambda: _launch(run, spec, stops), _open_launched)
+
+
+def _launch(run: RunView, spec: RunSpec, stops: bool) -> None:
+    current = service.current()
+    st.session_state["resumed_as"] = current.launch(spec, run.id)
+    if stops:
+        current.stop(run.id, WHY_STOPPED)
+
+
+def _open_launched() -> None:
+    links.go("run", id=st.session_state.pop("resumed_as"))
