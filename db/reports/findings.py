@@ -11,6 +11,7 @@ from db.engine import Store
 from db.models import Attempt, FindingRow
 from db.records.history import add_history
 from db.records.lookups import attempt_scope, part_of_node
+from db.reports.partial_checkpoints import checkpoints_not_whole, first_not_whole
 from domain.messages import TERMINAL_STATES, Finding
 from domain.performance.words import KIND as SLOW_RANK
 from domain.views import FindingView
@@ -69,7 +70,8 @@ def findings(store: Store, run_id: str, attempt: int | None = None) -> list[Find
     if attempt is not None:
         query = query.where(Attempt.number == attempt)
     with store.read() as session:
-        return [_view(row, number) for row, number in session.execute(query)]
+        reported = [_view(row, number) for row, number in session.execute(query)]
+        return reported + checkpoints_not_whole(session, run_id, attempt)
 
 
 def first_findings(session: Session, fences: Sequence[int]) -> dict[int, str]:
@@ -77,7 +79,7 @@ def first_findings(session: Session, fences: Sequence[int]) -> dict[int, str]:
     first_by_fence: dict[int, str] = {}
     for fence, kind, evidence in session.execute(_OPEN, {"fences": fences}) if fences else ():
         first_by_fence.setdefault(fence, f"{kind}: {evidence}")
-    return first_by_fence
+    return first_not_whole(session, fences) | first_by_fence
 
 
 def _of_part(fence: int, node_rank: int) -> Select[FindingRow]:

@@ -92,6 +92,8 @@ class AttemptUploader:
         self._hardware_schedule = _Schedule(PROBE_WATCHED_EVERY_S)
         self._stores_schedule = _Schedule(PROBE_WATCHED_EVERY_S)
         self._has_final_findings = False
+        self._findings_of: tuple[bool, bool] | None = None
+        """Whether, at the last final findings, all checkpoints were copied and had their outcome."""
         """Whether the final findings, with the outcome of every checkpoint, have been queued for the server."""
 
     def request(self, assignment: Assignment) -> None:
@@ -140,10 +142,15 @@ class AttemptUploader:
             self._remaining_streams, lambda: self._guarded("profiles", lambda: at_once(self._profiles.step))
         )
         if not (more or self._unreadable.may_recover or self._has_final_findings):
-            all_taken = self.checkpoints.all_taken
-            self.reporter.finish(incomplete_findings(self.checkpoints.unfinished()) if all_taken else [])
-            self._has_final_findings = all_taken
+            self._finish_findings(self.checkpoints.all_taken, self.checkpoints.is_done)
         return more
+
+    def _finish_findings(self, all_taken: bool, is_done: bool) -> None:
+        """Report the final findings when all checkpoints are copied, and again when each is stored or refused."""
+        if self._findings_of != (all_taken, is_done):
+            self.reporter.finish(incomplete_findings(self.checkpoints.unfinished()) if all_taken else [])
+            self._findings_of = (all_taken, is_done)
+        self._has_final_findings = is_done
 
     def _remaining_streams(self) -> Sending[bool]:
         """The mirror begins: a restarted worker may find an event file that was uploaded before, but not all of its
