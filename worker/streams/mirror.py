@@ -135,7 +135,7 @@ class FileMirror:
 
     def event_files(self) -> list[MirroredFile]:
         """Return the event files seen so far. May be called from another thread."""
-        return [file for file in list(self._files.values()) if is_event_file(Path(file.path).name)]
+        return [file for file in list(self._files.values()) if is_event_file(file.path.rpartition("/")[2])]
 
     def logs(self) -> list[MirroredFile]:
         """Return the logs seen so far. May be called from another thread."""

@@ -82,6 +82,7 @@ class Writers:
         self._separate: dict[str, bool] = dict(state.get("separate", {}))
         """File -> whether its name begins with its folder, as decided by its first points."""
         self._files: dict[str, MirroredFile] = {}
+        self._by_folder: dict[str, list[str]] = {}
         self._siblings_of: dict[str, list[str]] = {}
         self._created_at: dict[str, float] = {}
 
@@ -90,6 +91,9 @@ class Writers:
         before, self._files = self._files.keys(), {file.path: file for file in files}
         if before != self._files.keys():
             self._siblings_of.clear()
+            self._by_folder.clear()
+            for path in self._files:  # a run may have thousands, each in a folder of its own
+                self._by_folder.setdefault(_folder(path), []).append(path)
         new = [path for path in self._files if path not in self._ranks]
         ranks = {path: rank for path in new if (rank := self._rank_of(process_of(path))) is not None}
         if ranks:
@@ -108,8 +112,7 @@ class Writers:
 
     def has_rank_0s_beside(self, path: str) -> bool:
         """Whether the folder has a file of the rank with plain names."""
-        folder = PurePosixPath(path).parent
-        return any(PurePosixPath(other).parent == folder and self.is_rank_0s(other) for other in self._files)
+        return any(map(self.is_rank_0s, self._by_folder.get(_folder(path), ())))
 
     def has_own_folder(self, path: str, is_beside: bool) -> bool:
         """Whether its folder tells the file apart; `is_beside`: it is not the main one now."""
@@ -131,10 +134,10 @@ class Writers:
 
     def _siblings(self, path: str) -> list[str]:
         if path not in self._siblings_of:
-            folder, rank = PurePosixPath(path).parent, self._ranks.get(path)
+            rank = self._ranks.get(path)
             self._siblings_of[path] = [
-                other for other in self._files
-                if other != path and PurePosixPath(other).parent == folder and self._ranks.get(other) == rank
+                other for other in self._by_folder.get(_folder(path), ())
+                if other != path and self._ranks.get(other) == rank
             ]  # fmt: skip
         return self._siblings_of[path]
 
@@ -175,6 +178,10 @@ class Writers:
         }  # fmt: skip
         with suppress(OSError):  # a full disk: decided again after a restart
             write_whole(self._state_file, json.dumps(state))
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def _suffix(path: str, files: Iterable[str]) -> str:
