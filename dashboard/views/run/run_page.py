@@ -10,6 +10,7 @@ import streamlit as st
 from dashboard.components.browser import live_charts, log_view, run_changes, run_header
 from dashboard.planning.fixes import fix_of
 from dashboard.service import service
+from dashboard.tensorboard.links import is_event_file
 from dashboard.views.layout import asking, links, style
 from dashboard.views.layout.exporting import export_menu
 from dashboard.views.layout.sharing import share_menu
@@ -179,10 +180,11 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
             "Download latest checkpoint", checkpoint_url(latest.id), icon=":material/download:",
             help=f"{as_text(latest.name)}, {size(latest.size_bytes)}", key="download_latest",
         )  # fmt: skip
-    st.link_button(
-        "TensorBoard", f"/tensorboard/{run.id}/", icon=":material/area_chart:",
-        help="Images, histograms, text and everything else in the event files; opens in a new tab", key="tensorboard",
-    )  # fmt: skip
+    if any(map(is_event_file, run_queries.files(service.current().store, run.id))):
+        st.link_button(
+            "TensorBoard", f"/tensorboard/{run.id}/", icon=":material/area_chart:", key="tensorboard",
+            help="Images, histograms, text and everything else in the event files; opens in a new tab",
+        )  # fmt: skip
     if not again_is_first:
         links.launch_again(run.id, AGAIN, "again", "again")
 
