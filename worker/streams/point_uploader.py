@@ -24,7 +24,7 @@ BATCH_BYTES = 256 * 1024
 MIN_BATCH_BYTES = 256
 STEP_BATCHES = 4
 """Batches of one stream in one step."""
-STEP_SOURCES = 64
+STEP_SOURCES = 16
 """Batches of different sources in one step: a run with thousands of files leaves other runs their turns."""
 TRIES = 8
 """Tries before a batch is blamed for the server's mistakes; the time between them grows."""
