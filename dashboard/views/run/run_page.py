@@ -37,6 +37,7 @@ from domain.views import CheckpointView, RunView
 STARTING_EVERY_S = 2
 TAB, TAB_ASKED = "run_tab", "run_tab_asked"
 AGAIN = "Launch again with changes"
+EDIT, DELETE = ":material/edit: Edit", ":material/delete: Delete"
 TRACEBACK_PX = 300
 TABS_OF_IMPORTED = ("Charts", "History", "Spec")
 """What else a run has did not come with its import."""
@@ -192,9 +193,10 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
 def _edits(run: RunView, saved: Sequence[CheckpointView]) -> None:
     export_menu([run.id], run.state.is_terminal)
     share_menu([run.id])
-    if st.button("Edit", icon=":material/edit:", type="tertiary", key="edit"):
+    chosen = st.menu_button("More", (EDIT, DELETE), type="tertiary", key="more")
+    if chosen == EDIT:
         asking.ask(editing.edit, run)
-    if st.button("Delete", icon=":material/delete:", type="tertiary", key="delete"):
+    elif chosen == DELETE:
         asking.ask(dialogs.delete, run, saved)
 
 

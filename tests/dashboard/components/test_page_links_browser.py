@@ -116,7 +116,8 @@ def test_the_remedy_and_the_way_back_are_links_too(page, dashboard):
 @pytest.mark.long
 def test_deleting_a_run_leads_to_the_others(page, dashboard):
     open_run(page, dashboard, "bad labels")
-    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("button", name="More").click()
+    page.get_by_role("menuitem", name="Delete").click()
     page.get_by_role("button", name="Delete for good").click()
     expect(page.get_by_role("combobox", name="Search")).to_be_visible()
     assert "run?id" not in page.url

@@ -159,7 +159,8 @@ def test_an_imported_run_shows_what_it_logged_and_cannot_be_launched_again(empty
     page = empty.open("run", id=begun.run_id, tab="spec")
     assert "Imported from gpu" in texts(page) and "| width | 7 |" in texts(page) and "None" not in texts(page)
     assert [tab.label for tab in page.tabs] == ["Charts", "History", "Spec"]
-    assert [each.label for each in page.button] == ["Make a link", "Edit", "Delete"]
+    assert [each.label for each in page.button] == ["Make a link"]
+    assert page.menu_button(key="more").options == [run.EDIT, run.DELETE]
     assert AGAIN not in links(page)
     shown = empty.service.run(begun.run_id)
     assert (shown.imported_from, shown.state, shown.attention) == ("wandb", State.FAILED, None)
@@ -167,10 +168,10 @@ def test_an_imported_run_shows_what_it_logged_and_cannot_be_launched_again(empty
 
 def test_delete_is_for_ended_runs_only(full):
     live = full.open("run", id=full.seed.runs["nan at once"])
-    button(live, "Delete").click().run()
+    live.menu_button(key="more").click(run.DELETE).run()
     assert "Stop it first" in texts(live) and "Delete for good" not in [b.label for b in live.button]
     page = full.open("run", id=full.seed.runs["bad labels"])
-    button(page, "Delete").click().run()
+    page.menu_button(key="more").click(run.DELETE).run()
     button(page, "Delete for good").click().run()
     assert run_queries.run(full.service.store, full.seed.runs["bad labels"], 0) is None
 
@@ -179,7 +180,7 @@ def test_a_run_is_edited_and_a_wrong_tag_is_explained(full):
     run_id = full.seed.runs["bad labels"]
     page = full.open("run", id=run_id)
     for tags in ('paper b"', "paper b"):
-        button(page, "Edit").click().run()
+        page.menu_button(key="more").click(run.EDIT).run()
         page.text_input(key="edit_name").set_value("good labels")
         page.text_input(key="edit_tags").set_value(tags)
         page.text_area(key="edit_note").set_value("**why**")
@@ -217,7 +218,7 @@ def test_an_unknown_run_is_a_calm_message_with_a_way_back(full, run_id):
 @pytest.mark.parametrize("tab", TABS)
 def test_a_name_that_is_markup_is_shown_as_text_everywhere(full, tab):
     page = full.open("run", id=full.seed.runs[HOSTILE_NAME], tab=tab)
-    button(page, "Delete").click().run()
+    page.menu_button(key="more").click(run.DELETE).run()
     assert not page.exception
     assert all("](javascript" not in m.value and "<b>" not in m.value for m in page.markdown)
 

@@ -104,7 +104,7 @@ def test_no_tab_is_pushed_down_on_narrow_and_wide_screens(
     served, seeded = dashboard
     page.goto(f"{served.url}/run?id={seeded.runs[label]}&tab={tab}")
     expect(page.locator(".run-header .name")).to_have_text(label)
-    expect(page.get_by_role("button", name="Delete")).to_be_attached()
+    expect(page.get_by_role("button", name="More")).to_be_attached()
     page.wait_for_load_state("networkidle")
     assert shift(page) < MOST_SHIFT
 
