@@ -41,6 +41,8 @@ EDIT, DELETE = ":material/edit: Edit", ":material/delete: Delete"
 TRACEBACK_PX = 300
 TABS_OF_IMPORTED = ("Charts", "History", "Spec")
 """What else a run has did not come with its import."""
+EARLIER_TABS = {"commands": "spec"}
+"""Tabs that links from earlier versions name, and where their content is now."""
 NOT_THE_SCRIPTS_FAULT = frozenset(
     {
         Reason.KILLED,
@@ -78,7 +80,6 @@ def _tabs(run: RunView) -> None:
         "Checkpoints": lambda: checkpoints.checkpoints(run.id),
         "History": lambda: tabs.history(run.id),
         "Code": lambda: code.code(run),
-        "Commands": lambda: tabs.commands(run.id),
         "Spec": lambda: _specification(run),
     }
     if not is_whole(run):
@@ -107,6 +108,8 @@ def _specification(run: RunView) -> None:
     else:
         st.caption(f"Imported from {as_text(run.spec.target)}")
     logged.logged(run)
+    if is_whole(run):
+        tabs.commands(run.id)
 
 
 def _ranks(run_id: str) -> None:
@@ -116,11 +119,12 @@ def _ranks(run_id: str) -> None:
 
 def _take_tab_from_address(run_id: str, names: Sequence[str]) -> None:
     """Open the tab in the address after a link, a reload or Back: /run?id=abcdefghij&tab=logs."""
-    tab = st.query_params.get("tab", "code" if "compare" in st.query_params else "")
+    tab = st.query_params.get("tab", "code" if "compare" in st.query_params else "").lower()
     if TAB in st.session_state and st.session_state.get(TAB_ASKED) == (run_id, tab):
         return
     st.session_state[TAB_ASKED] = (run_id, tab)
-    st.session_state[TAB] = next((name for name in names if name.lower() == tab.lower()), names[0])
+    named = EARLIER_TABS.get(tab, tab)
+    st.session_state[TAB] = next((name for name in names if name.lower() == named), names[0])
 
 
 def _put_tab_into_address() -> None:

@@ -74,6 +74,7 @@ def commands(run_id: str) -> None:
         return
     run_changes(run, "commands_changes", ("history",))
     attempts = run_queries.attempts(service.current().store, run_id)
+    st.subheader("Commands", anchor=False)
     if not any(task.argv for attempt in attempts for task in attempt.parts):
         st.caption("Nothing has been started yet.")
         return

@@ -17,7 +17,7 @@ from tests.dashboard.seeded_sweeps import seed_sweep
 from tests.dashboard.visits import Seen, axe_faults, signed_in
 from tests.end_to_end.browsers import Chromium, Scheme, Visit
 
-TABS = ("logs", "ranks", "checkpoints", "history", "code", "commands", "spec")
+TABS = ("logs", "ranks", "checkpoints", "history", "code", "spec")
 MOST_SHIFT = 0.05
 SHIFTS = """
 window.shifts = 0;

@@ -23,7 +23,7 @@ from tests.dashboard.pages import Pages, button, links, served, served_full, tex
 from tests.dashboard.seeded_store import HOSTILE_NAME
 
 AGAIN = "Launch again with changes"
-TABS = ["charts", "logs", "ranks", "checkpoints", "history", "code", "commands", "spec"]
+TABS = ["charts", "logs", "ranks", "checkpoints", "history", "code", "spec"]
 
 
 @pytest.fixture
@@ -193,7 +193,13 @@ def test_a_run_is_edited_and_a_wrong_tag_is_explained(full):
 
 @pytest.mark.parametrize(
     ("asked", "opened"),
-    [({}, "Charts"), ({"tab": "history"}, "History"), ({"tab": "Spec"}, "Spec"), ({"tab": "x"}, "Charts")],
+    [
+        ({}, ["Charts"]),
+        ({"tab": "history"}, ["History"]),
+        ({"tab": "Spec"}, ["Spec", "Commands"]),
+        ({"tab": "commands"}, ["Spec", "Commands"]),
+        ({"tab": "x"}, ["Charts"]),
+    ],
 )
 def test_the_tab_in_the_address_is_open_and_no_other_is_built(full, monkeypatch, asked, opened):
     built = []
@@ -204,8 +210,8 @@ def test_the_tab_in_the_address_is_open_and_no_other_is_built(full, monkeypatch,
     page = full.open("run", id=full.seed.runs["nan at once"], **asked)
     assert not page.exception
     assert [tab.label for tab in page.tabs] == [tab.capitalize() for tab in TABS]
-    assert page.session_state["run_tab"] == opened
-    assert built == [{"Charts": "live_charts", "Spec": "specification"}.get(opened, opened.lower())]
+    assert page.session_state["run_tab"] == opened[0]
+    assert built == [{"Charts": "live_charts", "Spec": "specification"}.get(o, o.lower()) for o in opened]
 
 
 @pytest.mark.parametrize("run_id", ["", "zzzzzzzzzz", "[x](javascript:alert(1))", "../../etc"])

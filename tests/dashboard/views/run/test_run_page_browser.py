@@ -113,7 +113,7 @@ def test_no_tab_is_pushed_down_on_narrow_and_wide_screens(
 def test_the_open_tab_stands_in_the_address_and_a_reload_keeps_it(visit, dashboard) -> None:
     page = shown(visit.new_page(), dashboard, "digits baseline")
     expect(page.get_by_role("tab")).to_have_text(
-        ["Charts", "Logs", "Ranks", "Checkpoints", "History", "Code", "Commands", "Spec"]
+        ["Charts", "Logs", "Ranks", "Checkpoints", "History", "Code", "Spec"]
     )
     expect(page.locator(".card").first).to_be_visible()
     page.get_by_role("tab", name="Logs").click()
