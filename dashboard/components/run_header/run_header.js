@@ -16,6 +16,8 @@ const NO_CONTACT = 'no contact';
 const NO_CONTACT_TITLE = 'No contact with its node. Training may continue; silence alone ends no run.';
 const PRINTED = 'from the output';
 const PRINTED_TITLE = 'parsed from what the script prints';
+/** Those that many runs never know stand last, so that their empty places leave no gap. */
+const FIGURES = ['Step', 'Train loss', 'Learning rate', 'Elapsed', 'Samples/s', 'Epoch', 'ETA'];
 const SILENT_AFTER_S = 10;
 const SHOWN_EVERY_MS = 100;
 
@@ -72,11 +74,11 @@ class RunHeader {
     this._track = el('div', { class: 'track', role: 'progressbar', 'aria-label': 'Progress', 'aria-valuemin': 0, 'aria-valuemax': 100 }, this._bar);
     this._figures = new Map();
     const figures = el('dl', { class: 'figures' });
-    for (const label of ['Step', 'Epoch', 'Train loss', 'Samples/s', 'Learning rate', 'ETA', 'Elapsed']) {
-      const value = el('dd', { text: UNKNOWN });
+    for (const label of FIGURES) {
+      const value = el('dd');
       const more = el('dd', { class: 'more' });
       this._figures.set(label, { value, more });
-      figures.append(el('div', { class: 'figure' }, el('dt', { text: label }), value, more));
+      figures.append(el('div', { class: 'figure absent' }, el('dt', { text: label }), value, more));
     }
     this._root = el(
       'div', { class: 'run-header' },
@@ -212,7 +214,7 @@ class RunHeader {
     const elapsed = begun === null ? null : (run.ended_at ?? now) - begun;
     const epoch = run.epoch ?? null;
     this._figure('Step', count(step), run.total_steps ? `of ${count(run.total_steps)}` : '', exact(step));
-    this._figure('Epoch', epoch === null ? UNKNOWN : number(epoch), run.spec?.epochs ? `of ${run.spec.epochs}` : '', exact(epoch), isPrinted.epoch);
+    this._figure('Epoch', number(epoch), run.spec?.epochs ? `of ${run.spec.epochs}` : '', exact(epoch), isPrinted.epoch);
     const broken = notFinite(loss, since);
     this._figure(
       'Train loss', number(loss, 4), broken.replace(`${number(loss)} `, ''),
@@ -224,9 +226,13 @@ class RunHeader {
     this._figure('Elapsed', duration(elapsed), run.attempt > 1 ? `attempt ${run.attempt}` : '', begun === null ? null : `started ${new Date(begun * 1000).toLocaleString()}`);
   }
 
-  /** @param {boolean} [isPrinted] read from the output: the script does not log it */
+  /**
+   * Show a figure, or nothing in its place while it is unknown, so that no other moves when it appears.
+   * @param {boolean} [isPrinted] read from the output: the script does not log it
+   */
   _figure(label, value, more, title, isPrinted = false) {
     const figure = this._figures.get(label);
+    figure.value.parentElement.classList.toggle('absent', value === UNKNOWN);
     setText(figure.value, value);
     setText(figure.more, more || (isPrinted ? PRINTED : ''));
     setAttribute(figure.value.parentElement, 'title', isPrinted ? `${title}: ${PRINTED_TITLE}` : title);

@@ -14,6 +14,8 @@ from tests.end_to_end.product import wait_for
 
 __all__ = ["server", "show"]
 
+PLACES = "figures => figures.map(one => [one.getBoundingClientRect().x, one.getBoundingClientRect().y])"
+
 
 def figure(page: Page, label: str) -> Locator:
     return page.locator(".figure", has=page.get_by_text(label, exact=True)).locator("dd:not(.more)")
@@ -42,6 +44,7 @@ def test_the_header_shows_the_figures_humanised_with_exact_values_on_hover(
         "title", "now 12431, on average 12011.5"
     )
     expect(figure(page, "ETA")).to_have_text("00:25:03")
+    expect(page.locator(".figure:visible")).to_have_count(7)
     first = figure(page, "Elapsed").inner_text()
     wait_for(lambda: figure(page, "Elapsed").inner_text() != first, "the elapsed time to tick")
     server.send(series("train/loss", [[813, 0.5, time.time()]], reset=False))
@@ -72,6 +75,18 @@ def test_figures_that_were_only_printed_say_so(server: FakeServer, show: Show) -
     server.send(run_view(epoch="NaN", last_lr="Infinity", inferred=[]))
     expect(figure(page, "Learning rate")).to_have_text("∞")
     expect(rate).not_to_have_attribute("title", re.compile("parsed"))
+
+
+def test_a_figure_appears_when_it_is_known_and_moves_no_other(server: FakeServer, show: Show) -> None:
+    server.picture = [run_view(epoch=None, eta_s=None, throughput=None)]
+    page = show("run_header")
+    expect(figure(page, "Elapsed")).to_be_visible()
+    for label in ("Epoch", "ETA", "Samples/s"):
+        expect(figure(page, label)).to_be_hidden()
+    places = page.locator(".figure:visible").evaluate_all(PLACES)
+    server.send(run_view(epoch=2, eta_s=60, throughput=12.0))
+    expect(figure(page, "ETA")).to_be_visible()
+    assert page.locator(".figure:visible").evaluate_all(PLACES)[: len(places)] == places
 
 
 def test_the_title_is_the_runs_name_before_anything_is_known_of_it(server: FakeServer, show: Show) -> None:
