@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.commands.choosing import ChosenRuns, Filter, chosen, for_each
-from cli.server.options import Data, Json, RunId, complete_run, run_path, server_at
+from cli.server.options import Data, Json, RunId, complete_run, id_of_run, run_path, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_outcome, say
 from domain.run_edit import check_tag
@@ -35,13 +35,23 @@ def tag(
     server, words = server_at(data), runs or []
     changes = [word for word in words if word[:1] in ("+", "-")]
     edit = _tag_edit(changes)
-    ids = chosen(context, server, [word for word in words if word not in changes], search)
+    ids = chosen(context, server, _named([word for word in words if word not in changes], context), search)
 
     def act(run_id: str) -> dict[str, Any]:
         path = run_path(run_id)
         return dict(server.patch(path, edit) if changes else server.get(path))
 
     for_each(ids, act, lambda run: f"Tags of run {run['id']}: {', '.join(run['tags']) or 'none'}.", as_json)
+
+
+def _named(words: list[str], context: typer.Context) -> list[str]:
+    """Return the words that name runs. Raises CommandFailed for one that must be a tag without its sign."""
+    for word in words[1:]:
+        try:
+            id_of_run(context, word)
+        except CommandFailed as refusal:
+            raise CommandFailed(f"{refusal} Write +{word} to add the tag, -{word} to remove it.", 2) from None
+    return words
 
 
 def note(

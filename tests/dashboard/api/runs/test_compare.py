@@ -206,7 +206,8 @@ def test_the_command_prints_the_document_and_a_table(rankzero, shared, made):
     assert (code, err) == (0, "")
     assert "Learning rate" in out and "train/loss (lowest)" in out and "(±0 %)" in out
     assert "where a step goes" in out and "10 ms (-66.7 %)" in out
-    assert rankzero("compare", a, "zzzzzzzzzz") == (1, "", "There is no run 'zzzzzzzzzz'.\n")
+    sentence = "There is no run 'zzzzzzzzzz'; `rankzero runs` lists them.\n"
+    assert rankzero("compare", a, "zzzzzzzzzz") == (1, "", sentence)
 
 
 def test_the_command_groups_runs_and_writes_tables_for_other_programs(rankzero, made):
