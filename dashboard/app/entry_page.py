@@ -16,18 +16,19 @@ from dashboard.marks import ICON, LOGO
 
 TITLES = {
     "/": "Runs",
-    "/scaling": "Scaling",
-    "/sweeps": "Sweeps",
+    "/studies": "Studies",
     "/launch": "Launch",
     "/nodes": "Nodes",
     "/alerts": "Alerts",
+    "/scaling": "Scaling",
+    "/sweeps": "Sweeps",
     "/run": "Run",
     "/project": "Project",
     "/compare": "Compare",
     "/logs": "Log search",
 }
 """The addresses of Streamlit's pages."""
-IN_BAR = ("/", "/scaling", "/sweeps", "/launch", "/nodes", "/alerts")
+IN_BAR = ("/", "/studies", "/launch", "/nodes", "/alerts")
 _SHIPPED = Path(streamlit.__file__).parent / "static" / "index.html"
 _STYLE = (
     colours.variables()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard.marks import LOGO
-from dashboard.views import runs_page
+from dashboard.views import runs_page, studies_page
 from dashboard.views.alerts import alerts_page
 from dashboard.views.compare import compare_page
 from dashboard.views.launch import launch_page
@@ -16,22 +16,21 @@ from dashboard.views.run import run_page
 from dashboard.views.scaling import scaling_page
 from dashboard.views.sweeps import sweeps_page
 
-IN_BAR = ("runs", "scaling", "sweeps", "launch", "nodes", "alerts")
+IN_BAR = ("runs", "studies", "launch", "nodes", "alerts")
 
 
-HEADED_BY_BAR = frozenset({"Runs", "Scaling", "Sweeps", "Launch", "Nodes", "Alerts"})
-"""Pages whose title is the highlighted link in the bar; the page of a run has its own heading."""
+HEADED_BY_BAR = frozenset({"Runs", "Studies", "Scaling", "Sweeps", "Launch", "Nodes", "Alerts"})
+"""Pages whose title is a link in the bar, or in the address only; the page of a run has its own heading."""
 
 
 def pages() -> dict[str, st.Page]:
     """Return all pages by name. The default page is only at `/`; Run, Project and Compare are opened from a
-    table, Log search from the list of runs."""
+    table, a sweep or a scaling study from Studies, Log search from the list of runs."""
     return {
         "runs": st.Page(runs_page.page, title="Runs", icon=":material/list:", default=True),
-        "scaling": st.Page(
-            scaling_page.page, title="Scaling", icon=":material/trending_up:", url_path="scaling"
+        "studies": st.Page(
+            studies_page.page, title="Studies", icon=":material/trending_up:", url_path="studies"
         ),
-        "sweeps": st.Page(sweeps_page.page, title="Sweeps", icon=":material/tune:", url_path="sweeps"),
         "launch": st.Page(launch_page.page, title="Launch", icon=":material/play_arrow:", url_path="launch"),
         "nodes": st.Page(nodes_page.page, title="Nodes", icon=":material/dns:", url_path="nodes"),
         "alerts": st.Page(
@@ -49,6 +48,20 @@ def pages() -> dict[str, st.Page]:
             title="Log search",
             icon=":material/manage_search:",
             url_path="logs",
+            visibility="hidden",
+        ),
+        "scaling": st.Page(
+            scaling_page.page,
+            title="Scaling",
+            icon=":material/trending_up:",
+            url_path="scaling",
+            visibility="hidden",
+        ),
+        "sweeps": st.Page(
+            sweeps_page.page,
+            title="Sweeps",
+            icon=":material/tune:",
+            url_path="sweeps",
             visibility="hidden",
         ),
         "project": st.Page(

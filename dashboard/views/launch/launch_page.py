@@ -33,7 +33,9 @@ from domain.views import RunView
 TARGET_LABELS = {RECIPE: "Recipe", SCRIPT: "Script or folder", GIT: "Repository", UPLOAD: "Upload"}
 PER_PROCESS = {"gpus_per_node": "Processes per node", "batch_size": "Batch per process"}
 """Labels of fields where no node has a GPU."""
-FILLED_FROM = "launch_filled_from"
+FILLED_FROM, OPENED = "launch_filled_from", "launch_opened"
+STUDIES = ("sweep", "study")
+"""Names of the popovers that make several runs of the form."""
 
 
 @st.fragment
@@ -90,11 +92,21 @@ def _prepare(recipes: Collection[str]) -> None:
         _fill_from(like_run, recipes, with_fix)
     for name, value in (EMPTY | {"recipe": next(iter(recipes), None)}).items():
         st.session_state.setdefault(PREFIX + name, value)
+    _open_asked()
+
+
+def _open_asked() -> None:
+    """Open the popover that the address asks for, once a visit: /launch?new=sweep."""
+    asked = st.query_params.get("new")
+    if asked in STUDIES and asked != st.session_state.get(OPENED):
+        st.session_state[PREFIX + asked] = True
+    st.session_state[OPENED] = asked
 
 
 def fill_anew() -> None:
     """Let the form be filled from its address again at its next visit; called on other pages."""
     st.session_state.pop(FILLED_FROM, None)
+    st.session_state.pop(OPENED, None)
 
 
 def _clear() -> None:
@@ -246,9 +258,10 @@ def _meaning(
             seeding.button(reading.spec, seeds, bool(wrong), _like())
         else:
             _sweep_button(request, wrong)
-    if planned is not None and not reading.names_no_code:
-        plan.fit_and_advice(planned, set(wrong.values()))
-        scaling.cite(planned)
+    if planned is not None:
+        if not reading.names_no_code:
+            plan.fit_and_advice(planned, set(wrong.values()))
+            scaling.cite(planned)
         if sweep is None:
             scaling.POPOVER.show(reading.spec, _like())
         sweeping.popover(wrong.get(LINES))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from dashboard.views.launch.fields import PREFIX
 from dashboard.views.layout import links, refusals
 from domain.spec import RunSpec
 
@@ -30,7 +31,9 @@ class StudyPopover:
 
     def show(self, spec: RunSpec | None, like: str | None) -> None:
         """Show the popover; after a study was created, open its page."""
-        with st.popover(self.label, icon=f":material/{self.icon}:", key=f"launch_{self.name}"):
+        with st.popover(
+            self.label, icon=f":material/{self.icon}:", key=f"{PREFIX}{self.name}", on_change="rerun"
+        ):
             self.show_fields()
             # No callback: it would get the settings of the last drawing, which lack what was typed since.
             if st.button(self.button, disabled=spec is None) and spec is not None:

@@ -88,7 +88,7 @@ def _no_way(base: RunSpec, params: Mapping[str, Value]) -> str | None:
 
 def popover(refusal: str | None) -> None:
     """Say how a sweep is typed, and ask for parameters that have no field."""
-    with st.popover("Sweep", icon=":material/tune:", key="launch_sweep"):
+    with st.popover("Sweep", icon=":material/tune:", key="launch_sweep", on_change="rerun"):
         st.markdown(HINT)
         st.text_area(
             "Other parameters, one a line",

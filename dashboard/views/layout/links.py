@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Literal
 from urllib.parse import urlencode
 
+import streamlit as st
+
 from dashboard.components.browser import page_link
 
 Kind = Literal["primary", "secondary", "tertiary"]
@@ -43,6 +45,14 @@ def launch_again(
     """Show a link to the form filled with a run's spec, optionally with its fix."""
     fix_query = {"remedy": "1"} if with_fix else {}
     link("launch", label, key, icon, kind, help, **{"from": run_id}, **fix_query)
+
+
+def list_head(title: str, question: str, label: str, new: str) -> None:
+    """Show the heading of a list of studies, what they answer, and the link to the form that starts one."""
+    with st.container(horizontal=True, vertical_alignment="center", key=f"{new}_list_head"):
+        st.header(title, anchor=False, width="content")
+        st.markdown(question, width="content")
+        link("launch", label, f"{new}_new", new=new)
 
 
 def go(page: str, **query: str) -> None:

@@ -22,20 +22,23 @@ def page() -> None:
     """Show the study in the address, else all studies."""
     study_id = st.query_params.get("id")
     if study_id is None:
-        _list()
+        all_studies()
     else:
         _study(study_id)
 
 
 @style.refreshed(5)
 @style.quiet_without_store
-def _list() -> None:
+def all_studies() -> None:
+    """Show the list of studies, or what a study is, and the way to a new one."""
     current = service.current()
     newest = studies.studies(current.store)
+    links.list_head(
+        "Scaling", "How much faster does a script train on more devices?", "New scaling study", "study"
+    )
     if newest:
         scaling(studies_picture(newest, current.figures, current.clock()), key="scaling_list")
         return
-    st.header("How much faster does a script train on more devices?", anchor=False)
     st.markdown(
         "A study trains the same spec on 1, 2, 4, … devices, one run after another in the queue, and shows what the "
         "additional devices bring and what limits them. Start one with *Measure scaling* on the Launch page, or from a "
@@ -52,7 +55,7 @@ def _study(study_id: str) -> None:
         study = studies.study(current.store, study_id)
     except NoSuchStudy as error:
         st.error(as_text(str(error)))
-        links.link("scaling", "All studies", key="scaling_all")
+        links.link("studies", "All studies", key="scaling_all")
         return
     judged = judgement(study, current.figures)
     study_state = state(study, judged)
@@ -68,7 +71,7 @@ def _study(study_id: str) -> None:
             st.button(
                 "Stop", icon=":material/stop_circle:", key="scaling_stop", on_click=_stop, args=(study.id,)
             )
-        links.link("scaling", "All studies", key="scaling_all", kind="tertiary")
+        links.link("studies", "All studies", key="scaling_all", kind="tertiary")
     if judged.verdict:
         st.markdown(f"**{as_text(judged.verdict)}**")
     scaling(study_picture(study, judged), key="scaling_study")

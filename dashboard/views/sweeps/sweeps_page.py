@@ -29,21 +29,22 @@ def page() -> None:
     """Show the sweep in the address, else all sweeps."""
     sweep_id = st.query_params.get("id")
     if sweep_id is None:
-        _list()
+        all_sweeps()
     else:
         _sweep(sweep_id)
 
 
 @style.refreshed(5)
 @style.quiet_without_store
-def _list() -> None:
+def all_sweeps() -> None:
+    """Show the list of sweeps, or what a sweep is, and the way to a new one."""
     current = service.current()
     newest = sweeps.sweeps(current.store)
+    links.list_head("Sweeps", "Which values train best?", "New sweep", "sweep")
     if newest:
         rows = [_row(one, current.clock()) for one in newest]
         scaling({"columns": LIST, "rows": rows}, key="sweep_list")
         return
-    st.header("Which values train best?", anchor=False)
     st.markdown(
         "A sweep trains one spec with different parameters, each trial as a run in the queue, and names the "
         "best. Enter several values in a field on the Launch page, or start one from a terminal:"
@@ -70,7 +71,7 @@ def _sweep(sweep_id: str) -> None:
         one = sweeps.sweep(current.store, sweep_id)
     except NoSuchSweep as error:
         st.error(as_text(str(error)))
-        links.link("sweeps", "All sweeps", key="sweep_all")
+        links.link("studies", "All studies", key="sweep_all")
         return
     with st.container(horizontal=True, vertical_alignment="center", key="sweep_head"):
         st.header(as_text(program_name(one.spec)), anchor=False, width="content")
@@ -91,7 +92,7 @@ def _sweep(sweep_id: str) -> None:
                 help_text,
                 runs=",".join(runs),
             )
-        links.link("sweeps", "All sweeps", key="sweep_all", kind="tertiary")
+        links.link("studies", "All studies", key="sweep_all", kind="tertiary")
     best = best_trial(one)
     if best:
         _best(one, best)

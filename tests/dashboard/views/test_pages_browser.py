@@ -32,6 +32,7 @@ BACKGROUND = {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 20, 28)"}
 PAGES = {
     "runs": "/",
     "launch": "/launch",
+    "studies": "/studies",
     "nodes": "/nodes",
     "alerts": "/alerts",
     "run": "/run?id={run}",
@@ -129,7 +130,7 @@ def test_a_telephone_shows_the_menu_and_the_button_that_launches(
 ) -> None:
     with signed_in(browser, dashboard, width=390) as visit:
         page = opened_page(visit, dashboard, "launch").page
-        for link in ("Runs", "Scaling", "Sweeps", "Launch", "Nodes", "Alerts"):
+        for link in ("Runs", "Studies", "Launch", "Nodes", "Alerts"):
             expect(page.locator(".st-key-bar").get_by_role("link", name=link)).to_be_in_viewport(ratio=1)
         expect(page.get_by_role("button", name="Sign out")).to_be_in_viewport(ratio=1)
         launch = page.get_by_role("button", name="Launch", exact=True)

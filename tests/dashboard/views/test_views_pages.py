@@ -249,7 +249,7 @@ def test_of_a_run_without_figures_of_its_ranks_only_a_live_one_is_to_be_waited_f
 
 
 @pytest.mark.parametrize(
-    "address", ["", "launch", "nodes", "run", "alerts", "project", "sweeps", "scaling", "compare"]
+    "address", ["", "launch", "nodes", "run", "alerts", "project", "sweeps", "scaling", "studies", "compare"]
 )
 def test_a_store_that_cannot_be_read_is_one_sentence(full, address, monkeypatch):
     def broken():
