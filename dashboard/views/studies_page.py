@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import streamlit as st
+
 from dashboard.views.layout import style
 from dashboard.views.scaling import scaling_page
 from dashboard.views.sweeps import sweeps_page
@@ -11,4 +13,5 @@ from dashboard.views.sweeps import sweeps_page
 def page() -> None:
     """Show both lists."""
     sweeps_page.all_sweeps()
+    st.space("small")
     scaling_page.all_studies()

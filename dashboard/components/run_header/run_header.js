@@ -17,7 +17,7 @@ const NO_CONTACT_TITLE = 'No contact with its node. Training may continue; silen
 const PRINTED = 'from the output';
 const PRINTED_TITLE = 'parsed from what the script prints';
 /** Those that many runs never know stand last, so that their empty places leave no gap. */
-const FIGURES = ['Step', 'Train loss', 'Learning rate', 'Elapsed', 'Samples/s', 'Epoch', 'ETA'];
+const FIGURES = ['Step', 'Train loss', 'Learning rate', 'Elapsed', 'Samples/s', 'ETA', 'Epoch'];
 const SILENT_AFTER_S = 10;
 const SHOWN_EVERY_MS = 100;
 
