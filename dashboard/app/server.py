@@ -26,7 +26,7 @@ from dashboard.alerts.watch import AlertWatch
 from dashboard.api import alerts, docs, prometheus, statuses, system
 from dashboard.api.code import script, snapshots
 from dashboard.api.context import CHECKPOINT_THREADS, Threads
-from dashboard.api.lists import projects, saved_views
+from dashboard.api.lists import bulk_actions, projects, saved_views
 from dashboard.api.logs import run_searches
 from dashboard.api.nodes import cluster, joining, nodes, preflight
 from dashboard.api.runs import (
@@ -68,6 +68,7 @@ from dashboard.security.sessions import Sessions
 from dashboard.security.sign_ins import SignIns
 from dashboard.security.token_files import TokenUnusable
 from dashboard.service import service
+from dashboard.service.bulk_actions import BulkActions
 from dashboard.service.service import Service
 from dashboard.settings import Settings
 from dashboard.storage.checkpoint_storages import StorageUnusable
@@ -120,6 +121,7 @@ ROUTERS = (
     imports,
     alerts,
     saved_views,
+    bulk_actions,
     projects,
     tensorboard,
     perfetto,
@@ -143,7 +145,7 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     app.state.service, app.state.threads = shared, Threads()
     app.state.checkpoint_threads = Threads(CHECKPOINT_THREADS)
     app.state.pictures = cluster.Pictures(shared)
-    app.state.overviews = overview.Overviews(shared)
+    app.state.overviews, app.state.bulk_actions = overview.Overviews(shared), BulkActions(shared)
     app.state.shared_pages, app.state.shared_threads = SharedPages(shared), Threads(1)
     app.state.tensorboards = TensorBoards(shared.store, shared.files, settings.data / "tensorboard")
     errors.install(app)
@@ -269,6 +271,7 @@ def _lifespan(shared: Service, ui: Any) -> Callable[[FastAPI], Any]:
             ticking.cancel()
             with suppress(asyncio.CancelledError):
                 await ticking
+            await run_in_threadpool(app.state.bulk_actions.close)
             service.use(None)
             shared.close()
 

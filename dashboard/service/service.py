@@ -163,15 +163,14 @@ class Service(Membership):
         self.hub.desired_state_of_runs_changed([run_id])
         return ranks.stacks(self.store, run_id)
 
-    def delete(self, run_id: str) -> RunView:
-        """Delete an ended run and all its files; returns its last view."""
-        run = self.run(run_id)
-        files, checkpoints = run_requests.delete(self.store, run_id, self.clock())
-        self.files.remove(files, checkpoints)
+    def delete(self, run_id: str) -> int:
+        """Delete an ended run and all its files; returns the bytes these took. Raises NoSuchRun, WrongState."""
+        deleted = run_requests.delete(self.store, run_id, self.clock())
+        self.files.remove(deleted.file_ids, deleted.checkpoint_ids)
         self.snapshots.forget_unused()
         self.hub.publish(run_id, {"type": "deleted"})
         log.info("run %s deleted", run_id)
-        return run
+        return deleted.freed_bytes
 
     def run(self, run_id: str) -> RunView:
         """One run in full. Raises NoSuchRun."""

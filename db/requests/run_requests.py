@@ -35,6 +35,15 @@ class StudyPoint(NamedTuple):
     number: int
 
 
+class DeletedRun(NamedTuple):
+    """What a deleted run leaves on the disk until it is removed there."""
+
+    file_ids: list[int]
+    checkpoint_ids: list[int]
+    freed_bytes: int
+    """The bytes that its files and checkpoints took, those in a bucket too."""
+
+
 class NewTrial(NamedTuple):
     """A trial of a sweep, by its number, with its parameters."""
 
@@ -130,21 +139,22 @@ def undrain(store: Store, node: str) -> str:
     return _set_drain(store, node, None)
 
 
-def delete(store: Store, run_id: str, now: float) -> tuple[list[int], list[int]]:
-    """Delete an ended run and all its rows; return the ids of its files and of its checkpoints on disk.
+def delete(store: Store, run_id: str, now: float) -> DeletedRun:
+    """Delete an ended run and all its rows; return its files and checkpoints, which the caller removes.
 
     Raises NoSuchRun, WrongState."""
     with store.write() as session:
         if latest_attempt(session, run_id).state not in TERMINAL_STATES:
             raise WrongState(f"Run {run_id} has not ended; stop it first, then delete it.")
         fences = select(Attempt.fence).where(Attempt.run_id == run_id)
-        files = list(session.scalars(select(File.id).where(File.fence.in_(fences))))
+        files = session.execute(select(File.id, File.size_bytes).where(File.fence.in_(fences))).all()
         checkpoints = list(session.scalars(select(Checkpoint).where(Checkpoint.fence.in_(fences))))
         discard(session, checkpoints, now)
         rows = session.execute(select(Attempt.fence, Attempt.uid).where(Attempt.run_id == run_id))
         session.add_all([DeletedAttempt(fence=fence, uid=uid) for fence, uid in rows])
         session.execute(delete_rows(Run).where(Run.id == run_id))
-        return files, [checkpoint.id for checkpoint in checkpoints]
+        stored_bytes = sum(size for _, size in files) + sum(row.received_bytes for row in checkpoints)
+        return DeletedRun([file_id for file_id, _ in files], [row.id for row in checkpoints], stored_bytes)
 
 
 def default_name(spec: RunSpec) -> str:

@@ -93,9 +93,15 @@ def overview_of_runs(
     limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = MOST_ROWS,
     column: Columns = (),
 ) -> Response:
-    """A window of the table of the Runs page: pinned and live runs first, then recently failed, queued and others."""
+    """A window of the table of the Runs page: pinned and live runs first, then recently failed, queued and others.
+
+    The header `Rankzero-Bulk-Action` is the id of what is being done to many runs now (`/api/bulk-actions/ID`), or
+    `none`."""
     overviews: Overviews = request.app.state.overviews
     parsed_sort(sort)
     check_columns(column)
     window = RowRange(sort.strip(), offset, limit, queue == "whole", tuple(column))
-    return answer_tagged(request, overviews.latest(run_filter, window))
+    response = answer_tagged(request, overviews.latest(run_filter, window))
+    # Said also when there is none: a browser keeps a header that a 304 leaves out.
+    response.headers["Rankzero-Bulk-Action"] = request.app.state.bulk_actions.running() or "none"
+    return response

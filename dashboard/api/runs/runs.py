@@ -137,8 +137,9 @@ def resume(
 
 @router.delete("/runs/{run_id}")
 def delete(service: TheService, run_id: str) -> Response:
-    """Delete an ended run with all its files; returns its last view."""
-    return answer(service.delete(run_id))
+    """Delete an ended run with all its files; returns its last view, and `freed_bytes`: what these took."""
+    run = service.run(run_id)
+    return answer(document(run) | {"freed_bytes": service.delete(run_id)})
 
 
 @router.get("/runs/{run_id}/history")

@@ -148,6 +148,7 @@ class RunsTable {
   _answered(picture, answer) {
     const date = Date.parse(answer.headers.get('date') ?? '');
     if (Number.isFinite(date)) this._clockOffset = (date - Date.now()) / 1000;
+    this._selection.follow(answer.headers.get('rankzero-bulk-action'));
     if (picture) this._show(picture);
     this._showInAddress();
   }

@@ -5,6 +5,7 @@ import { el, icon, setAttribute, setText } from '../elements/elements.js';
 import { count } from '../elements/numbers.js';
 import { colourNumbers, runColour } from '../elements/theme.js';
 import { follow, pageUrl } from '../links/following.js';
+import { BulkAction } from './bulk_action.js';
 import { keepSelection, keptSelection } from './kept_selection.js';
 
 const EXPORTS = { html: 'Report', csv: 'Points as CSV', parquet: 'Points as Parquet', json: 'Points as JSON', archive: 'Archive (zip)' };
@@ -24,26 +25,25 @@ export class Selection {
     this._count = el('b', {});
     this._compare = el('a', { class: 'compare', text: 'Compare', onclick: (event) => { event.stopPropagation(); this._leave = follow(event, this._compare) ?? this._leave; } });
     this._compare.prepend(icon('chart'));
-    this._outcome = el('span', { role: 'status' });
     this._tag = el('input', { type: 'text', placeholder: 'Tag', 'aria-label': 'Tag', maxlength: 64, size: 12 });
-    const tags = el('form', { onsubmit: (event) => { event.preventDefault(); this._tagAll('add_tags'); } },
-      this._tag, el('button', { text: 'Add tag' }), el('button', { type: 'button', text: 'Remove tag', onclick: () => this._tagAll('remove_tags') }));
+    const tags = el('form', { onsubmit: (event) => { event.preventDefault(); this._tagAll('tag'); } },
+      this._tag, el('button', { text: 'Add tag' }), el('button', { type: 'button', text: 'Remove tag', onclick: () => this._tagAll('untag') }));
     this._format = el('select', { 'aria-label': 'Export as' }, ...Object.entries(EXPORTS).map(([value, text]) => el('option', { value, text })));
     this._actions = el('div', { class: 'actions' }, this._compare, this._format,
       el('button', { type: 'button', text: 'Download', onclick: () => void this._download(this._format.value) }), tags,
-      this._button('Archive', false, 'archived', () => this._edit({ archived: true })),
-      this._button('List again', false, 'listed again', () => this._edit({ archived: false })),
-      this._button('Stop', true, 'asked to stop', () => ({ path: '/stop', method: 'POST' })),
-      this._button('Delete', true, 'deleted', () => ({ path: '', method: 'DELETE' })),
+      this._button('Archive', false, 'archive'),
+      this._button('List again', false, 'unarchive'),
+      this._button('Stop', true, 'stop'),
+      this._button('Delete', true, 'delete'),
       el('button', { type: 'button', text: 'Clear', onclick: () => this.replace([]) }));
-    this._cancel = el('button', { type: 'button', text: 'Cancel', onclick: () => { this._isCancelled = true; } });
-    this.root = el('div', { class: 'bulk', role: 'group', 'aria-label': 'Selected runs', hidden: true }, this._count, this._actions, this._outcome, this._cancel);
-    this._work(false);
+    this._action = new BulkAction(() => this._showAction(), (action) => this._ended(action));
+    this.root = el('div', { class: 'bulk', role: 'group', 'aria-label': 'Selected runs', hidden: true }, this._count, this._actions, this._action.root);
     this._show();
+    this._showAction();
   }
 
   destroy() {
-    this._isCancelled = true;
+    this._action.destroy();
     this._leave?.();
   }
 
@@ -51,6 +51,11 @@ export class Selection {
   colour(id, theme) {
     const number = this._colours.get(id);
     return number === undefined ? null : runColour(number, theme);
+  }
+
+  /** Follow what is being done to many runs, begun in whatever tab. @param {string|null} id */
+  follow(id) {
+    if (id && id !== 'none' && !this._action.isBusy) this._action.follow(id);
   }
 
   /** Select a run or no longer. @param {string} id @param {boolean} isSelected @param {string[]|null} shown with the runs in their order: all from the one that was selected last */
@@ -78,16 +83,16 @@ export class Selection {
   }
 
   _selected(sentence = '') {
-    setText(this._outcome, sentence);
+    this._action.tell(sentence);
     this._show();
     this._onSelected();
   }
 
   _show() {
     this._colours = colourNumbers([...this.ids]);
-    this.root.hidden = !this.ids.size && !this._outcome.textContent;
+    this._showRoot(); // what was done stays to be read
     if (this._isKept) keepSelection([...this.ids]);
-    this._count.hidden = this._actions.hidden = !this.ids.size; // what was done stays to be read
+    this._count.hidden = this._actions.hidden = !this.ids.size;
     setText(this._count, `${count(this.ids.size)} selected`);
     setAttribute(this._compare, 'href', this.ids.size > 1 ? pageUrl(`compare?runs=${[...this.ids].join(',')}`) : null);
     setAttribute(this._compare, 'title', this.ids.size > 1 ? null : 'Select another run to compare');
@@ -95,9 +100,9 @@ export class Selection {
   }
 
   /** A button; one that ends or deletes something asks for a second click. */
-  _button(text, isGrave, done, request) {
+  _button(text, isGrave, action) {
     const button = el('button', { type: 'button', text, onclick: () => {
-      if (!isGrave || button.dataset.armed) return void this._doAll(done, request());
+      if (!isGrave || button.dataset.armed) return this._begin({ action });
       button.dataset.armed = '1';
       setText(button, `${text} ${this.ids.size} for good?`);
     } });
@@ -111,52 +116,36 @@ export class Selection {
     const url = apiUrl(`api/export?runs=${[...this.ids].join(',')}&format=${format}`);
     const isAllowed = (await fetch(url, { method: 'HEAD' }).catch(() => null))?.ok;
     const refusal = isAllowed ? null : await fetch(url).then((answer) => answer.json()).catch(() => null);
-    setText(this._outcome, isAllowed ? '' : refusal?.detail?.message ?? 'Rankzero does not answer.');
+    this._action.tell(isAllowed ? '' : refusal?.detail?.message ?? 'Rankzero does not answer.');
     if (isAllowed) el('a', { href: url, download: '' }).click();
   }
 
-  _edit(change) {
-    return { path: '', method: 'PATCH', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(change) };
-  }
-
-  _tagAll(field) {
+  _tagAll(action) {
     const tag = this._tag.value.trim();
-    if (tag) void this._doAll(field === 'add_tags' ? `tagged ${tag}` : `no longer tagged ${tag}`, this._edit({ [field]: [tag] }));
+    if (tag) this._begin({ action, tag });
   }
 
-  /** One request after another, so that the server is not overrun; runs that refuse, or were not reached, stay selected. */
-  async _doAll(done, { path, ...options }) {
-    const ids = [...this.ids];
-    let [succeeded, refusal] = [0, ''];
-    this._work(true);
-    for (const [at, id] of ids.entries()) {
-      if (this._isCancelled) break;
-      setText(this._outcome, `${count(at + 1)} of ${count(ids.length)}…`);
-      const problem = await refused(id, path, options);
-      if (problem === null) {
-        succeeded += 1;
-        this.ids.delete(id);
-      } else refusal = problem;
-    }
-    const words = [this._isCancelled ? 'Cancelled:' : '', `${count(succeeded)} ${done}.`, refusal];
-    this._work(false);
-    this._selected(words.filter(Boolean).join(' '));
+  /** The server does it, here or with the page closed; runs that refuse, or were not reached, stay selected. */
+  _begin(request) {
+    void this._action.begin({ ...request, runs: [...this.ids] });
+  }
+
+  /** @param {import('./bulk_action.js').Action|null} action */
+  _ended(action) {
+    for (const id of action?.changed ?? []) this.ids.delete(id);
+    this._show();
+    this._onSelected();
     this._onChanged();
   }
 
-  /** While runs are changed nothing else is begun. */
-  _work(isBusy) {
-    this._isCancelled = false;
-    this._actions.inert = isBusy;
-    this._cancel.hidden = !isBusy;
-    if (isBusy) this._cancel.focus();
+  /** Actions begun one at a time. */
+  _showAction() {
+    if (!this._action) return;
+    this._actions.inert = this._action.isBusy;
+    this._showRoot();
   }
-}
 
-/** Change a run; why it was refused, else null. @param {string} id @param {string} path @param {RequestInit} options */
-async function refused(id, path, options) {
-  const answer = await fetch(apiUrl(`api/runs/${id}${path}`), options).catch(() => null);
-  if (answer?.ok) return null;
-  const document = await answer?.json().catch(() => null);
-  return document?.detail?.message ?? 'Rankzero does not answer.';
+  _showRoot() {
+    this.root.hidden = !this.ids.size && this._action.isEmpty;
+  }
 }

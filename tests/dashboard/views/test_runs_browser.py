@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from threading import Semaphore
+from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, expect
 
 from dashboard.service import edits
 from domain.run_edit import RunEdit
@@ -234,12 +236,19 @@ def test_selected_runs_are_tagged_archived_and_deleted_together(page, made, dash
     page.get_by_label("Select gpt wide, long warm-up").check()
     bar.get_by_role("button", name="Delete").click()
     bar.get_by_role("button", name="Delete 2 for good?").click()
-    expect(bar.get_by_role("status")).to_contain_text("1 deleted. Run ")
+    expect(bar.get_by_role("status")).to_have_text("1 deleted.")
+    expect(bar.locator("b").first).to_have_text("1 selected")
+    bar.get_by_text("1 refused").click()
+    expect(bar.get_by_role("listitem")).to_contain_text("has not ended; stop it first")
+    bar.get_by_role("button", name="Close").click()
+    expect(bar.get_by_text("1 refused")).to_be_hidden()
     expect(names(page).get_by_text("bad labels")).to_have_count(0)
     assert page.url.endswith("/") or "run?id" not in page.url
 
 
-def test_many_runs_are_selected_at_once_and_what_is_done_to_them_can_be_cancelled(page, made):
+def test_many_runs_are_changed_by_the_server_which_tells_every_page_and_can_be_cancelled(
+    page, made, dashboard, monkeypatch
+):
     bar = page.get_by_role("group", name="Selected runs")
     every = page.get_by_label("Select all runs of this list")
     expect(names(page).first).to_be_visible()
@@ -256,15 +265,32 @@ def test_many_runs_are_selected_at_once_and_what_is_done_to_them_can_be_cancelle
     expect(bar.locator("b")).to_have_text(f"{len(shown) + folded} selected")
     expect(bar.get_by_role("link", name="Compare")).to_have_attribute("href", re.compile(r"runs=\w+,\w+"))
 
-    held: list[Route] = []
-    page.route("**/api/runs/*", lambda route: held.append(route))
+    may_go_on, original = Semaphore(1), edits.edit
+
+    def held(*arguments: Any) -> Any:
+        assert may_go_on.acquire(timeout=60)
+        return original(*arguments)
+
+    monkeypatch.setattr(edits, "edit", held)
+    total = len(shown) + folded
     bar.get_by_label("Tag").fill("many")
     bar.get_by_role("button", name="Add tag").click()
-    expect(bar.get_by_role("status")).to_have_text(f"1 of {len(shown) + folded}…")
-    bar.get_by_role("button", name="Cancel").click()
-    held[0].continue_()
-    expect(bar.get_by_role("status")).to_have_text("Cancelled: 1 tagged many.")
-    expect(bar.locator("b")).to_have_text(f"{len(shown) + folded - 1} selected")
+    expect(bar.get_by_role("status")).to_have_text(f"Tagging 1 of {total}…")
+    page.goto(f"{dashboard.url}/nodes")
+    with page.context.new_page() as tab:  # which has selected nothing
+        tab.goto(dashboard.url)
+        other = tab.get_by_role("group", name="Selected runs")
+        expect(other.get_by_role("status")).to_have_text(f"Tagging 1 of {total}…")
+        may_go_on.release()
+        expect(other.get_by_role("status")).to_have_text(f"Tagging 2 of {total}…")
+        page.goto(dashboard.url)
+        expect(bar.get_by_role("progressbar")).to_have_attribute("value", "2")
+        bar.get_by_role("button", name="Cancel").click()
+        may_go_on.release()
+        sentence = f"Cancelled: 3 tagged many. {total - 3} not reached."
+        expect(bar.get_by_role("status")).to_have_text(sentence)
+        expect(other.get_by_role("status")).to_have_text(sentence)
+    expect(bar.locator("b").first).to_have_text(f"{total - 3} selected")
     expect(bar.get_by_role("button", name="Cancel")).to_be_hidden()
     bar.get_by_role("button", name="Clear").click()
 

@@ -1,0 +1,197 @@
+"""Changes of many runs at once, carried out here one run after another, whether or not a page still looks."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from dashboard.errors import Rejection
+from dashboard.service import edits
+from dashboard.service.service import Service
+from db.queries import run_queries
+from db.records.exceptions import NoSuchRun, WrongState
+from domain.choices import RUN_ID
+from domain.errors import InvalidRequest
+from domain.run_edit import RunEdit, Tag
+from domain.search.parser import LONGEST
+
+log = logging.getLogger("rankzero")
+MOST_NAMED = 1000
+"""Runs that a request can name; a search may find more."""
+MOST_FOUND = 10_000
+MOST_WAITING = 20
+MOST_REMEMBERED = 100
+Kind = Literal["stop", "delete", "archive", "unarchive", "tag", "untag"]
+RunId = Annotated[str, StringConstraints(pattern=f"^{RUN_ID.pattern}$", max_length=100)]
+
+
+class BulkRequest(BaseModel):
+    """What shall be done, and to which runs: named one by one, or all that a search finds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    action: Kind
+    runs: Annotated[list[RunId], Field(min_length=1, max_length=MOST_NAMED)] | None = None
+    filter: Annotated[str, Field(min_length=1, max_length=LONGEST)] | None = None
+    tag: Tag | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> BulkRequest:
+        if (self.runs is None) == (self.filter is None):
+            raise ValueError("Name the runs, or give a filter that finds them.")
+        if (self.tag is not None) != (self.action in ("tag", "untag")):
+            raise ValueError("A tag belongs to the actions tag and untag, and only to these.")
+        return self
+
+    def edit(self) -> RunEdit | None:
+        """The change of a run's description; None for an action that ends or deletes it."""
+        tags = [self.tag] if self.tag else []
+        return {
+            "archive": RunEdit(archived=True),
+            "unarchive": RunEdit(archived=False),
+            "tag": RunEdit(add_tags=tags),
+            "untag": RunEdit(remove_tags=tags),
+        }.get(self.action)
+
+
+class Refusal(NamedTuple):
+    """A run that was not changed, and why."""
+
+    run: str
+    name: str
+    message: str
+
+
+@dataclass
+class BulkAction:
+    """One request as far as it has been carried out."""
+
+    request: BulkRequest
+    runs: Sequence[str]
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    changed: list[str] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
+    freed_bytes: int = 0
+    """What deleted runs held in checkpoints, logs and event files."""
+    is_cancelled: bool = False
+    has_ended: bool = False
+
+    def document(self) -> Mapping[str, Any]:
+        """The action as the API shows it; which runs were changed is told at its end."""
+        return {
+            "id": self.id,
+            "action": self.request.action,
+            "tag": self.request.tag,
+            "state": ("cancelled" if self.is_cancelled else "done") if self.has_ended else "running",
+            "total": len(self.runs),
+            "done": len(self.changed),
+            "changed": list(self.changed) if self.has_ended else [],
+            "refused": [refusal._asdict() for refusal in self.refused],
+            "freed_bytes": self.freed_bytes,
+        }
+
+
+class BulkActions:
+    """The actions of this server since its start: one is carried out at a time, each change a transaction."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._actions: OrderedDict[str, BulkAction] = OrderedDict()
+        self._lock = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, "bulk-actions")
+
+    def begin(self, request: BulkRequest, runs: Sequence[str]) -> BulkAction:
+        """Carry an action out in the background, after those begun before. Raises Rejection."""
+        action = BulkAction(request, list(dict.fromkeys(runs)))
+        with self._lock:
+            if sum(not other.has_ended for other in self._actions.values()) >= MOST_WAITING:
+                raise Rejection(
+                    409, f"{MOST_WAITING} actions are waiting already; cancel one, or try again later."
+                )
+            self._actions[action.id] = action
+            self._forget_oldest()
+            self._thread.submit(self._carry_out, action)
+        return action
+
+    def find(self, action_id: str) -> BulkAction:
+        """An action by its id. Raises Rejection."""
+        with self._lock:
+            action = self._actions.get(action_id)
+        if action is None:
+            raise Rejection(
+                404, "The server was restarted meanwhile; runs that it had not reached are as they were."
+            )
+        return action
+
+    def cancel(self, action_id: str) -> BulkAction:
+        """Reach no further run. Raises Rejection."""
+        action = self.find(action_id)
+        action.is_cancelled = action.is_cancelled or not action.has_ended
+        return action
+
+    def running(self) -> str | None:
+        """The id of the action that is carried out now."""
+        with self._lock:
+            return next((action.id for action in self._actions.values() if not action.has_ended), None)
+
+    def close(self) -> None:
+        """Cancel everything; returns after the change in progress."""
+        with self._lock:
+            for action in self._actions.values():
+                action.is_cancelled = True
+        self._thread.shutdown(cancel_futures=True)
+
+    def _forget_oldest(self) -> None:
+        ended = [action.id for action in self._actions.values() if action.has_ended]
+        for action_id in ended[: max(0, len(self._actions) - MOST_REMEMBERED)]:
+            del self._actions[action_id]
+
+    def _carry_out(self, action: BulkAction) -> None:
+        try:
+            for run_id in action.runs:
+                if action.is_cancelled:
+                    break
+                self._change(action, run_id)
+        finally:
+            is_whole = len(action.changed) + len(action.refused) == len(action.runs)
+            action.is_cancelled = action.is_cancelled and not is_whole
+            action.has_ended = True
+            log.info(
+                "%s: %d of %d runs, %d refused",
+                action.request.action, len(action.changed), len(action.runs), len(action.refused),
+            )  # fmt: skip
+
+    def _change(self, action: BulkAction, run_id: str) -> None:
+        name = run_id
+        try:
+            name, _ = run_queries.name_and_state(self._service.store, run_id)
+            action.freed_bytes += self._act(action.request, run_id)
+            action.changed.append(run_id)
+        except (NoSuchRun, WrongState, InvalidRequest) as refusal:
+            action.refused.append(Refusal(run_id, name, str(refusal)))
+        except Exception as error:  # one run's trouble holds up no other
+            action.refused.append(Refusal(run_id, name, self._trouble(error, run_id)))
+
+    def _act(self, request: BulkRequest, run_id: str) -> int:
+        """Change one run; returns the bytes that became free."""
+        if (change := request.edit()) is not None:
+            edits.edit(self._service, run_id, change)
+        elif request.action == "stop":
+            self._service.stop(run_id)
+        else:
+            return self._service.delete(run_id)
+        return 0
+
+    def _trouble(self, error: Exception, run_id: str) -> str:
+        if trouble := self._service.store.trouble_of(error):
+            return trouble
+        log.error("run %s could not be changed", run_id, exc_info=error)
+        return "The store is busy or cannot be reached, or a file cannot be removed; the server's log has the details."

@@ -1,0 +1,159 @@
+"""What is done to many runs at once goes on by itself, is followed by its id, and tells what was refused and freed."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from dashboard.service import edits
+from tests.dashboard.running import FakeNode, Running, wait_for
+
+
+def begun(dashboard: Running, **request: Any) -> dict[str, Any]:
+    answer = dashboard.http.post("/api/bulk-actions", json=request)
+    assert answer.status_code == 202, answer.text
+    return dict(answer.json())
+
+
+def ended(dashboard: Running, action: dict[str, Any]) -> dict[str, Any]:
+    def look() -> dict[str, Any] | None:
+        document = dashboard.http.get(f"/api/bulk-actions/{action['id']}").json()
+        return document if document["state"] != "running" else None
+
+    return wait_for(look, "the end of the action")
+
+
+def archived(dashboard: Running) -> set[str]:
+    return {run["id"] for run in dashboard.http.get("/api/runs", params={"filter": "archived:yes"}).json()}
+
+
+def test_delete_tells_what_it_freed_and_what_was_refused(dashboard: Running, node: FakeNode) -> None:
+    ended_run = dashboard.launch(name="ended")
+    part = node.part()
+    node.client.append(part, "logs/rank0.out", 0, 0, b"hello")
+    node.store_checkpoint(part, b"weights")
+    node.report(part, "succeeded")
+    live = dashboard.launch(name="alive")
+    action = begun(dashboard, action="delete", runs=[ended_run, live, ended_run, "nosuchrunx"])
+    assert action["total"] == 3
+    told = ended(dashboard, action)
+    assert (told["state"], told["done"], told["changed"]) == ("done", 1, [ended_run])
+    assert told["freed_bytes"] == len(b"hello") + len(b"weights")
+    assert [(refusal["run"], refusal["name"]) for refusal in told["refused"]] == [
+        (live, "alive"),
+        ("nosuchrunx", "nosuchrunx"),
+    ]
+    assert "has not ended; stop it first" in told["refused"][0]["message"]
+    assert [run["id"] for run in dashboard.http.get("/api/runs").json()] == [live]
+
+
+def test_one_run_deleted_says_what_it_freed(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    node.client.append(part, "logs/rank0.out", 0, 0, b"hello")
+    node.report(part, "succeeded")
+    assert dashboard.http.delete(f"/api/runs/{run_id}").json()["freed_bytes"] == len(b"hello")
+
+
+def test_runs_that_a_search_finds_are_tagged_archived_listed_again_and_stopped(
+    dashboard: Running, node: FakeNode
+) -> None:
+    runs = {dashboard.launch(name="mine") for _ in range(3)}
+    other = dashboard.launch(name="other")
+    for request, field, value in (
+        ({"action": "tag", "tag": "old"}, "tags", ["old"]),
+        ({"action": "untag", "tag": "old"}, "tags", []),
+        ({"action": "archive"}, "archived", True),
+    ):
+        told = ended(dashboard, begun(dashboard, filter="name:mine", **request))
+        assert (told["done"], set(told["changed"]), told["refused"]) == (3, runs, [])
+        assert all(dashboard.run(run)[field] == value for run in runs)
+        assert dashboard.run(other)[field] != value or value == []
+    assert archived(dashboard) == runs
+    ended(dashboard, begun(dashboard, action="unarchive", runs=[*runs]))
+    ended(dashboard, begun(dashboard, action="stop", runs=[*runs]))
+    assert not archived(dashboard) and all(dashboard.run(run)["stop_requested_at"] for run in runs)
+    assert dashboard.run(other)["stop_requested_at"] is None
+
+
+def test_one_action_at_a_time_is_told_to_every_page_and_can_be_cancelled(
+    dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [dashboard.launch(name=f"run {number}") for number in range(3)]
+    has_begun, may_go_on = threading.Event(), threading.Event()
+    original = edits.edit
+
+    def held(*arguments: Any) -> Any:
+        has_begun.set()
+        assert may_go_on.wait(30)
+        return original(*arguments)
+
+    def named() -> str:
+        return dashboard.http.get("/api/overview").headers["rankzero-bulk-action"]
+
+    assert named() == "none"
+    monkeypatch.setattr(edits, "edit", held)
+    first = begun(dashboard, action="archive", runs=runs)
+    assert has_begun.wait(30) and named() == first["id"]
+    second = begun(dashboard, action="tag", tag="late", runs=runs[:1])
+    assert dashboard.http.post(f"/api/bulk-actions/{first['id']}/cancel").json()["state"] == "running"
+    assert dashboard.run(runs[0])["tags"] == []
+    may_go_on.set()
+    told = ended(dashboard, first)
+    assert (told["state"], told["total"], told["changed"]) == ("cancelled", 3, runs[:1])
+    assert ended(dashboard, second)["state"] == "done" and dashboard.run(runs[0])["tags"] == ["late"]
+    assert archived(dashboard) == {runs[0]} and named() == "none"
+    after = dashboard.http.post(f"/api/bulk-actions/{second['id']}/cancel").json()
+    assert after["state"] == "done"  # nothing was left to cancel
+
+
+def test_trouble_with_one_run_holds_up_no_other(
+    dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [dashboard.launch() for _ in range(2)]
+    original = edits.edit
+
+    def broken(service: Any, run_id: str, change: Any) -> Any:
+        if run_id == runs[0]:
+            raise PermissionError("/data/files/7")
+        return original(service, run_id, change)
+
+    monkeypatch.setattr(edits, "edit", broken)
+    told = ended(dashboard, begun(dashboard, action="archive", runs=runs))
+    assert told["changed"] == runs[1:] and told["refused"][0]["run"] == runs[0]
+    assert "/data" not in told["refused"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    "request_body",
+    [
+        {"action": "explode", "runs": ["abcdefghij"]},
+        {"action": "stop"},
+        {"action": "stop", "runs": []},
+        {"action": "stop", "runs": ["../../etc"]},
+        {"action": "stop", "runs": ["abcdefghij\n"]},
+        {"action": "stop", "runs": ["abcdefghij"], "filter": "name:x"},
+        {"action": "stop", "runs": ["abcdefghij"] * 1001},
+        {"action": "stop", "filter": ""},
+        {"action": "stop", "filter": "name:nobody"},
+        {"action": "stop", "filter": "steps>many"},
+        {"action": "tag", "runs": ["abcdefghij"]},
+        {"action": "tag", "runs": ["abcdefghij"], "tag": "two words"},
+        {"action": "delete", "runs": ["abcdefghij"], "tag": "old"},
+        {"action": "delete", "runs": ["abcdefghij"], "force": True},
+    ],
+)
+def test_odd_requests_are_refused_in_a_sentence(dashboard: Running, request_body: dict[str, Any]) -> None:
+    answer = dashboard.http.post("/api/bulk-actions", json=request_body)
+    assert answer.status_code == 422 and answer.json()["detail"]["message"].endswith((".", "?"))
+
+
+def test_an_action_from_before_a_restart_is_told_as_such(dashboard: Running) -> None:
+    for answer in (
+        dashboard.http.get("/api/bulk-actions/0000"),
+        dashboard.http.post("/api/bulk-actions/0000/cancel"),
+    ):
+        assert answer.status_code == 404
+        assert answer.json()["detail"]["message"].startswith("The server was restarted meanwhile")
