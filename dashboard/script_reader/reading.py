@@ -31,6 +31,17 @@ READERS = {
     "Hydra": settings_reader.read_hydra,
     "absl": settings_reader.read_absl,
 }
+OWN_NAMES = {
+    "warmup_steps": re.compile(r"warm_?up", re.IGNORECASE),
+    "precision": re.compile(r"precision|dtype|amp|fp16|bf16|half", re.IGNORECASE),
+    "strategy": re.compile(r"strategy|fsdp|shard|parallel", re.IGNORECASE),
+    "lr": re.compile(r"(^|_)lr($|_)|learning_?rate", re.IGNORECASE),
+}
+"""How scripts name their options for values of the form that few scripts take."""
+READS_ARGUMENTS = re.compile(
+    r"argv|[Pp]arse|\b(fire|tyro|typer|click|hydra|omegaconf|draccus|simple_parsing)\b|RANKZERO_\W"
+)
+"""Source that may take arguments, or our variables, which cannot be read from it."""
 SHARDING = re.compile(r"fsdp|fully_?shard", re.IGNORECASE)
 MOST_OPTIONS = 1000
 MOST_REMEMBERED = 64
@@ -46,12 +57,20 @@ class Script:
     options: list[Option]
     proposals: list[Proposal]
     guess: Guess
+    may_take_more: bool
+    """Whether it may take arguments that could not be read from its text."""
     shards: bool
     """Whether its text mentions FSDP, so that it may shard its parameters."""
     variables: frozenset[str]
     """The values that its text reads from our environment variables, such as `RANKZERO_LR`."""
     constants: dict[str, int | float]
     """`batch_size` and `lr` from its text, where they are certain."""
+
+    def may_take(self, field: str) -> bool:
+        """Whether a field in OWN_NAMES may reach it: by an option of its own or by our variables."""
+        named = any(OWN_NAMES[field].search(option.name.replace("-", "_")) for option in self.options)
+        shards = field == "strategy" and self.shards
+        return named or shards or field in self.variables or self.may_take_more
 
     def option(self, name: str) -> Option | None:
         """Return the option of that name, if there is one."""
@@ -89,6 +108,7 @@ def script_in(program: ScriptProgram) -> Script:
             options=options,
             proposals=propose(options, program),
             guess=guess(program, options),
+            may_take_more=_may_take_more(program, options),
             shards=any(SHARDING.search(source.text) for source in program.sources),
             variables=frozenset(_variables(program)),
             constants=constants_in(program),
@@ -119,8 +139,12 @@ def _program(folder: Path, entry: str | None, module: str | None) -> ScriptProgr
     return read_program(folder, str(file.relative_to(folder)), search=folder)
 
 
+def _may_take_more(program: ScriptProgram, options: list[Option]) -> bool:
+    return not options and any(READS_ARGUMENTS.search(source.text) for source in program.sources)
+
+
 def _variables(program: ScriptProgram) -> set[str]:
-    names = "BATCH_SIZE LR EPOCHS MAX_STEPS PRECISION ACCUMULATE SEED RESUME STRATEGY".split()
+    names = "BATCH_SIZE LR EPOCHS MAX_STEPS PRECISION ACCUMULATE SEED RESUME STRATEGY WARMUP_STEPS".split()
     return {name.lower() for name in names for source in program.sources if f"RANKZERO_{name}" in source.text}
 
 

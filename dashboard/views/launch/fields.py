@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
 import streamlit as st
@@ -107,6 +107,9 @@ PLACEHOLDERS = {
 }
 
 
+COLUMNS = 4
+
+
 class Fields:
     """The inputs of the form, each with its error directly below."""
 
@@ -122,6 +125,16 @@ class Fields:
         for column, name in zip(st.columns(widths), names, strict=False):
             with column:
                 self.show(name)
+
+    def flow(self, *names: str) -> None:
+        """Show fields side by side, choices twice as wide as texts, in as many rows as they need."""
+        rows: list[list[str]] = [[]]
+        for name in names:
+            if _width([*rows[-1], name]) > COLUMNS:
+                rows.append([])
+            rows[-1].append(name)
+        for row in rows:
+            self.row([*map(_width, zip(row)), *[1] * (COLUMNS - _width(row))], *row)
 
     def show(self, *names: str) -> None:
         """Show fields below each other."""
@@ -172,3 +185,8 @@ class Fields:
             required=True,
             persist_state="session",
         )
+
+
+def _width(names: Iterable[str]) -> int:
+    """Return the number of columns that fields take side by side."""
+    return sum(2 if name in CHOICES else 1 for name in names)

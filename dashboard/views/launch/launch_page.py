@@ -34,6 +34,10 @@ TARGET_LABELS = {RECIPE: "Recipe", SCRIPT: "Script or folder", GIT: "Repository"
 PER_PROCESS = {"gpus_per_node": "Processes per node", "batch_size": "Batch per process"}
 """Labels of fields where no node has a GPU."""
 FILLED_FROM, OPENED = "launch_filled_from", "launch_opened"
+WHERE = ("nodes", "gpus_per_node", "strategy")
+HOW = (
+    "batch_size", "accumulate", "precision", "lr", "warmup_steps", "lr_scaling", "epochs", "max_steps", "seed",
+)  # fmt: skip
 STUDIES = ("sweep", "study")
 """Names of the popovers that make several runs of the form."""
 
@@ -62,7 +66,9 @@ def page() -> None:
         owner = "script" if script else "recipe"
         defaults = {name: f"default of the {owner}: {value}" for name, value in own.items() if value}
         shown = {name: text for name, text in wrong.items() if name != "target" or not reading.names_no_code}
-        _fields(Fields(labels, _placeholders(cluster) | defaults, shown), recipes, recipe, script, cluster)
+        useless = script.useless if script else frozenset()
+        inputs = Fields(labels, _placeholders(cluster) | defaults, shown)
+        _fields(inputs, recipes, recipe, script, cluster, useless)
     with meaning, st.container(key="launch_meaning"):
         _meaning(reading, sweep, cluster, wrong, labels)
 
@@ -140,6 +146,7 @@ def _fields(
     recipe_options: Sequence[Option],
     script: ScriptForm | None,
     cluster: ClusterNodes,
+    useless: Collection[str],
 ) -> None:
     if notice := st.session_state.get("launch_notice"):
         with st.container(horizontal=True, vertical_alignment="center", key="launch_filled"):
@@ -148,7 +155,7 @@ def _fields(
     with st.container(border=True):
         _code_section(form, recipes, script)
     with st.container(border=True, key="launch_how"):
-        _scale_section(form, cluster)
+        _scale_section(form, cluster, useless)
     with st.container(border=True, key="launch_arguments"):
         if script is not None:
             script.draw()
@@ -179,16 +186,19 @@ def _launcher(form: Fields, script: ScriptForm | None) -> None:
             st.markdown(f"Automatic is **{guess.launcher}** here. {as_text(guess.reason)}{strategy}")
 
 
-def _scale_section(form: Fields, cluster: ClusterNodes) -> None:
-    form.row((1, 1, 2), "nodes", "gpus_per_node", "strategy")
+def _scale_section(form: Fields, cluster: ClusterNodes, useless: Collection[str]) -> None:
+    """Show where and how it trains, without the fields that have no effect on the script."""
+    where, how = ([name for name in names if name not in useless] for names in (WHERE, HOW))
+    if st.session_state[PREFIX + "pool"] != "slurm" and not cluster.gateways:
+        form.flow(*where, *how)
+        return
+    form.flow(*where)
     if st.session_state[PREFIX + "pool"] == "slurm":
         form.row((2, 2, 2, 2), "pool", "partition", "account", "time_limit")
         form.show("sbatch_options")
-    elif cluster.gateways:
+    else:
         form.row((2, 2, 2, 2), "pool")
-    form.row((1, 1, 2), "batch_size", "accumulate", "precision")
-    form.row((1, 1, 2), "lr", "warmup_steps", "lr_scaling")
-    form.row((1, 1, 1, 1), "epochs", "max_steps", "seed")
+    form.flow(*how)
 
 
 def _placeholders(cluster: ClusterNodes) -> dict[str, str]:

@@ -18,6 +18,8 @@ from dashboard.script_reader.proposals import LABELS, Proposal
 from dashboard.script_reader.reading import Script
 from dashboard.script_reader.source import UnreadableScript
 from dashboard.views.launch.code_fields import RECIPE, named, spec_fields
+from dashboard.views.launch.fields import PREFIX
+from dashboard.views.launch.form import EMPTY
 from dashboard.views.launch.swept_fields import SweptFields, add
 from domain.spec import RunSpec
 from domain.sweeps.parameters import as_argument, holds_several
@@ -31,6 +33,14 @@ PLAIN_FLAG = re.compile(r"-{0,2}[A-Za-z0-9]+([._-][A-Za-z0-9]+)*")
 GIVEN_BY_LAUNCHER = ("local_rank",)
 FIELD, TAKE = "launch_own_", "launch_take_"
 STRATEGY_FROM = "launch_strategy_from"
+KEPT = "launch_kept"
+MAY_BE_USELESS = {
+    "strategy": "strategy",
+    "precision": "precision",
+    "warmup_steps": "warmup_steps",
+    "lr_scaling": "lr",
+}
+"""Fields that many scripts cannot take, each with the value that would have to reach the script."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,18 @@ class ScriptForm:
         """Return the script's defaults for the form's fields that it takes."""
         options = {p.field: self.script.option(p.option) for p in self.script.proposals if self._is_taken(p)}
         return {name: option.default for name, option in options.items() if option is not None}
+
+    @property
+    def useless(self) -> frozenset[str]:
+        """Fields of the form that have no effect on the script; one that was set once stays in the form."""
+        kept: set[str] = st.session_state.setdefault(KEPT, set())
+        kept |= {name for name in MAY_BE_USELESS if st.session_state[PREFIX + name] != EMPTY[name]}
+        extra = " ".join(self.free)
+        return frozenset(
+            name
+            for name, taken in MAY_BE_USELESS.items()
+            if name not in kept and f"{{{taken}}}" not in extra and not self.script.may_take(taken)
+        )
 
     def filled(self) -> Filled:
         """Return the ticked proposals and the changed values."""
@@ -299,7 +321,7 @@ def fill_from(spec: RunSpec, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def forget() -> None:
     """Clear the fields of every script."""
-    for key in [key for key in st.session_state if str(key).startswith((FIELD, TAKE))]:
+    for key in [key for key in st.session_state if str(key).startswith((FIELD, TAKE, KEPT))]:
         del st.session_state[key]
 
 

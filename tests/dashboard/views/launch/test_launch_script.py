@@ -152,6 +152,46 @@ def test_a_script_without_distributed_code_is_one_process_unless_chosen_otherwis
     assert page.segmented_control(key="launch_strategy").value == "fsdp"
 
 
+FEW = {"strategy", "precision", "warmup_steps", "lr_scaling"}
+
+
+@pytest.mark.parametrize(
+    ("source", "hidden"),
+    [
+        ("import os\nos.environ['RANK']", FEW),
+        ("p.add_argument('--width')\nos.environ['RANK']", FEW),
+        ("p.add_argument('--lr', type=float)\nos.environ['RANK']", FEW - {"lr_scaling"}),
+        ("p.add_argument('--warmup-epochs')\nos.environ['RANK']", FEW - {"warmup_steps"}),
+        ("p.add_argument('--amp')\nos.environ['RANK']", FEW - {"precision"}),
+        ("os.environ['RANK'], os.environ['RANKZERO_PRECISION']", FEW - {"precision"}),
+        ("os.environ['RANK'], os.environ['RANKZERO_WARMUP_STEPS']", FEW - {"warmup_steps"}),
+        ("os.environ['RANK'], os.environ['RANKZERO_LR']", FEW - {"lr_scaling"}),
+        ("fully_shard(model)\nos.environ['RANK']", FEW - {"strategy"}),
+        ("print(1)", FEW - {"strategy"}),  # the reader guesses a single process
+        ("import sys\nos.environ['RANK'], sys.argv[1:]", set()),
+        ("import fire\nos.environ['RANK']\nfire.Fire(main)", set()),
+    ],
+)
+def test_fields_that_a_script_cannot_take_are_not_asked_for(pages, script, source, hidden):
+    script.write_text(source)
+    page = open_form(pages, script)
+    shown = {field.key for field in (*page.segmented_control, *page.text_input)}
+    assert {name for name in FEW if f"launch_{name}" not in shown} == hidden
+
+
+def test_a_field_that_is_set_stays_and_a_recipe_has_them_all(pages, script):
+    script.write_text("os.environ['RANK']")
+    page = pages.open("launch")
+    page.segmented_control(key="launch_precision").set_value("bf16").run()
+    page.segmented_control(key="launch_source").set_value("Script").run()
+    fill(page, script=str(script))
+    page.segmented_control(key="launch_precision").set_value("fp32").run()
+    shown = {field.key for field in (*page.segmented_control, *page.text_input)}
+    assert {name for name in FEW if f"launch_{name}" not in shown} == FEW - {"precision"}
+    page.segmented_control(key="launch_source").set_value("Recipe").run()
+    assert page.text_input(key="launch_warmup_steps").value == ""
+
+
 def test_many_arguments_are_folded_and_very_many_are_searched(pages, script):
     script.write_text("\n".join(f"p.add_argument('--opt{n}', type=int, default={n})" for n in range(60)))
     page = open_form(pages, script)
