@@ -35,6 +35,7 @@ LABELS = {
     "resume": "Resume from",
     "stop_grace_s": "Stop grace period",
     "probe": "Watch the ranks",
+    "printed_pattern": "Pattern of printed lines",
     "hang_after_s": "Hang timeout",
     "on_hang": "After a hang",
     "max_restarts": "Automatic restarts",

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from domain.spec import Label
+from domain.printed import pattern
+from domain.spec import Argument, Label
 
 MOST_TAGS = 50
 """Tags of one run."""
@@ -29,6 +30,10 @@ def _check_text(value: str) -> str:
     return value.strip()
 
 
+def _check_pattern(value: str) -> str:
+    return pattern.checked(value) if value.strip() else ""
+
+
 Tag = Annotated[str, AfterValidator(check_tag)]
 Tags = Annotated[list[Tag], Field(max_length=MOST_TAGS)]
 
@@ -48,5 +53,7 @@ class RunEdit(BaseModel):
     """Pinned runs come first."""
     baseline: bool | None = None
     """The baseline of its project, instead of another run."""
+    printed_pattern: Annotated[Argument, AfterValidator(_check_pattern)] | None = None
+    """How printed lines are read, in a live attempt too; empty leaves that to the rules."""
     add_tags: Tags = []
     remove_tags: Tags = []

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from domain.choices import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, Pool, Precision, Strategy
+from domain.printed import pattern
 from domain.profile_records import ProfileRequest
 
 MAX_ARGUMENT_BYTES = 128 * 1024
@@ -72,6 +73,8 @@ def _time_limit(value: str) -> str:
     return value.strip()
 
 
+Pattern = Annotated[Argument, AfterValidator(pattern.checked)]
+"""A pattern of printed lines."""
 TimeLimit = Annotated[Argument, AfterValidator(_time_limit)]
 SbatchOption = Annotated[Argument, AfterValidator(_sbatch_option)]
 
@@ -141,6 +144,8 @@ class RunSpec(BaseModel):
     stop_grace_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
     probe: bool = True
     """Load the probe into every rank: steps, data waits, stacks."""
+    printed_pattern: Pattern | None = None
+    """How a line that the script prints is read as a series: `it {step} | loss {loss}`."""
     hang_after_s: Annotated[float, Field(ge=1, le=604_800, allow_inf_nan=False)] | None = None
     """Seconds without a step that count as a hang; None: 60, or ten median steps if that is longer."""
     on_hang: OnHang = "report"

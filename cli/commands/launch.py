@@ -26,7 +26,7 @@ from domain.text import formats
 
 AS_GIVEN = (
     "name project gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps precision priority "
-    "accumulate strategy launcher seed entry module ref resume probe hang_after_s on_hang stop_grace_s "
+    "accumulate strategy launcher seed entry module ref resume probe printed_pattern hang_after_s on_hang stop_grace_s "
     "max_restarts min_nodes on_lost_node lr_on_resize torchrun_restarts"
 ).split()
 
@@ -60,6 +60,7 @@ def launch(
     link: options.Link = None,
     resume: options.Resume = None,
     probe: options.Probe = None,
+    printed_pattern: options.PrintedPattern = None,
     hang_after_s: options.HangAfter = None,
     on_hang: options.OnHanging = None,
     max_restarts: options.MaxRestarts = None,

@@ -97,6 +97,15 @@ Resume = Annotated[
 Probe = Annotated[
     bool | None, typer.Option("--probe/--no-probe", help="Load the probe into every rank.", show_default="on")
 ]
+PrintedPattern = Annotated[
+    str | None,
+    typer.Option(
+        "--printed-pattern",
+        metavar="PATTERN",
+        help="How printed lines are read as series: 'it {step} | loss {loss}'.",
+        show_default=False,
+    ),
+]
 HangAfter = Annotated[
     float | None,
     typer.Option(

@@ -10,8 +10,8 @@ from domain.field_labels import LABELS
 from domain.masking import MASK, masked_args, masked_text, masked_variable
 from domain.spec import RunSpec
 
-NOT_COMPARED = frozenset({"name", "snapshot", "args"})
-"""Names are irrelevant, code has its own comparison, arguments are compared one by one."""
+NOT_COMPARED = frozenset({"name", "snapshot", "args", "printed_pattern"})
+"""Names and the reading of logs are irrelevant, code has its own comparison, arguments are compared one by one."""
 MORE_LABELS = {
     "wait_for_nodes": "Wait for nodes",
     "probe": "Probe",

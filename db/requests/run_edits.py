@@ -45,7 +45,15 @@ def _apply(run: Run, change: RunEdit, now: float) -> list[str]:
     if change.baseline is not None and change.baseline != (run.baseline_at is not None):
         lines.append(f"{'' if change.baseline else 'no longer '}the baseline of project {run.project}")
         run.baseline_at = now if change.baseline else None
+    if change.printed_pattern is not None and change.printed_pattern != (_pattern_of(run) or ""):
+        lines.append(f"printed lines are read by {change.printed_pattern or 'the rules alone'}")
+        run.spec = {**run.spec, "printed_pattern": change.printed_pattern or None}
     return lines
+
+
+def _pattern_of(run: Run) -> str | None:
+    pattern: str | None = run.spec.get("printed_pattern")
+    return pattern
 
 
 def _leave_baseline(session: Session, project: str, run_id: str) -> None:

@@ -17,6 +17,12 @@ from tests.end_to_end.browsers import Chromium
 from tests.end_to_end.product import Product, wait_for
 
 PATIENCE_MS = 180_000
+PRINTS = """
+import time
+for i in range(100_000):
+    print(f"<{i * 10}> now loss: {2 / (1 + i)} in {40 + i % 7}ms", flush=True)
+    time.sleep(0.1)
+"""
 
 
 @pytest.fixture
@@ -65,6 +71,33 @@ def test_launch_watch_reload_stop_resume_and_download(product: Product, browser_
     loads_into_the_plain_model(file)
     product.request("POST", f"/api/runs/{run_id}/stop")
     product.wait_state(run_id, "stopped")
+
+
+def test_a_pattern_of_printed_lines_is_proposed_previewed_and_drawn(
+    product: Product, browser: Chromium, tmp_path: Path
+):
+    (tmp_path / "prints.py").write_text(PRINTS)
+    run_id = product.launch(tmp_path / "prints.py", launcher="python", gpus_per_node=1, stop_grace_s=1)
+    with browser.visit(limit_ms=PATIENCE_MS) as visit:
+        page = visit.new_page()
+        page.goto(f"{product.url}/?token={product.token()}")
+        page.goto(f"{product.url}/run?id={run_id}")
+        field = page.get_by_role("textbox", name="Pattern of printed lines")
+        expect(field).to_have_value("<{*}> now loss: {loss} in {*}")
+        expect(page.get_by_text("counted", exact=True).first).to_be_visible()
+        use = page.get_by_role("button", name="Use this pattern")
+        field.fill("<{step}> now loss: {loss")
+        expect(page.get_by_text("The pattern must close each brace")).to_be_visible()
+        expect(use).to_be_disabled()
+        field.fill("<{step}> now loss: {loss} in {time}")
+        expect(page.get_by_text("time_s", exact=True)).to_be_visible()
+        use.click()
+        expect(page.locator('[aria-label*="printed/loss"] canvas').first).to_be_visible()
+        expect(field).to_have_count(0)
+    product.request("POST", f"/api/runs/{run_id}/stop")
+    product.wait_state(run_id, "stopped")
+    points = product.get(f"/api/runs/{run_id}/metrics?source=printed")["printed/loss"]
+    assert [point[:2] for point in points[:3]] == [[0, 2.0], [10, 1.0], [20, pytest.approx(2 / 3)]]
 
 
 def launch_from_the_form(page: Page) -> str:

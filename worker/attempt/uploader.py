@@ -98,6 +98,7 @@ class AttemptUploader:
 
     def request(self, assignment: Assignment) -> None:
         """Pass on the requests that came with the assignment."""
+        self._printed_logs.use(assignment.spec.printed_pattern)
         self.reporter.request_stacks(assignment.stacks_requested_at)
         self._profiles.request(assignment.profile)
 

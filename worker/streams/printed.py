@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from domain.messages import Point
+from domain.printed.log_prefixes import clean
+from domain.printed.pattern import PrintedPattern
 from worker.streams.events import EventBytes
 from worker.streams.printed_line import (
     MAX_STEP,
     PrintedLine,
     TrainingPosition,
-    clean,
     header_epoch,
     holds_values,
     read_line,
@@ -47,8 +50,12 @@ _HINT = re.compile(
 class PrintedLines:
     """Parse one log in order; keeps a few numbers of it and no text."""
 
-    def __init__(self, tables: PrintedTables | None = None, rank: int = 0) -> None:
-        """`tables`: those of the same rank's other stream; lines that name another `rank` are not read."""
+    def __init__(
+        self, tables: PrintedTables | None = None, rank: int = 0, pattern: PrintedPattern | None = None
+    ) -> None:
+        """`tables`: those of the same rank's other stream; lines that name another `rank` are not read; lines that fit
+        a person's `pattern` are read by it alone."""
+        self._pattern, self._fitting = pattern, 0
         self._tables, self._rank = PrintedTables() if tables is None else tables, rank
         self._validation: PrintedLine | None = None
         """The last line of a validation that is not at its end."""
@@ -92,15 +99,26 @@ class PrintedLines:
     # -- lines ---------------------------------------------------------------------------------
 
     def _parse_lines(self, data: bytes) -> Iterator[PrintedLine]:
-        if not (self._in_traceback or self._tables or _HINT.search(data)):
+        reads_all = self._pattern is not None
+        if not (reads_all or self._in_traceback or self._tables or _HINT.search(data)):
             return
         for line in _ENDS.split(data):
             is_read = 0 < len(line) <= MAX_READ_BYTES and (
-                self._in_traceback or self._tables or _HINT.search(line)
+                reads_all or self._in_traceback or self._tables or _HINT.search(line)
             )
-            parsed = self._read(line.decode(errors="replace")) if is_read else None
+            text = line.decode(errors="replace") if is_read else ""
+            parsed = (self._read_by_pattern(text) or self._read(text)) if is_read else None
             if parsed is not None:
                 yield parsed
+
+    def _read_by_pattern(self, line: str) -> PrintedLine | None:
+        """Read a line that fits the pattern; one that names neither step nor epoch is the 0th, 1st, 2nd of them."""
+        if self._pattern is None or (read := self._pattern.read(line, self._rank)) is None:
+            return None
+        step = self._fitting if self._pattern.is_counted else read.step
+        self._fitting += 1
+        position = TrainingPosition(step, epoch=read.epoch, epoch_is_fraction=read.epoch_is_fraction)
+        return PrintedLine(position, read.values, "pattern")
 
     def _read(self, line: str) -> PrintedLine | None:
         text = clean(line, self._rank)
@@ -209,10 +227,13 @@ class PrintedTail:
         clock: Callable[[], float] = time.time,
         tables: PrintedTables | None = None,
         rank: int = 0,
+        pattern: PrintedPattern | None = None,
     ) -> None:
         self.path, self.offset, self.final = path, offset, False
-        self._clock, self._tables, self._rank = clock, tables, rank
-        self._lines, self._read_to = PrintedLines(tables, rank), 0
+        self._clock = clock
+        self._new_lines = partial(PrintedLines, tables, rank, pattern)
+        self._recall_bytes = sys.maxsize if pattern and pattern.is_counted else RECALL_BYTES
+        self._lines, self._read_to = self._new_lines(), 0
 
     @property
     def unread(self) -> tuple[int, str]:
@@ -240,7 +261,7 @@ class PrintedTail:
 
     def _recall(self, fd: int, end: int) -> None:
         """Read again what was read before a restart, without points: it says where the epoch began."""
-        self._lines, self._read_to = PrintedLines(self._tables, self._rank), max(0, end - RECALL_BYTES)
+        self._lines, self._read_to = self._new_lines(), max(0, end - self._recall_bytes)
         if self._read_to:
             self._lines.skip_line()
         previous = -1

@@ -7,17 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from worker.streams.printed_values import (
-    dict_pairs,
-    is_fraction,
-    is_measured,
-    number,
-    pairs,
-    phase_named,
-    phase_of,
-    scaled,
-    tag_of,
-)
+from domain.printed.amounts import is_fraction, number, scaled
+from worker.streams.printed_values import dict_pairs, is_measured, pairs, phase_named, phase_of, tag_of
 
 MAX_STEP = 10**12
 
@@ -52,16 +43,6 @@ class PrintedLine:
     is_bar: bool = False
 
 
-def clean(line: str, rank: int = 0) -> str | None:
-    """Remove colours, time, level, file and rank from a line; None for another rank's."""
-    text = _ANSI.sub("", line).rsplit("\b", 1)[-1]
-    while (prefix := _PREFIX.match(text)) and prefix.end() > 0:
-        if int(prefix["rank"] or prefix["rank_only"] or rank) not in (0, rank):
-            return None
-        text = text[prefix.end() :]
-    return text.rstrip()
-
-
 def header_epoch(text: str) -> int | None:
     """Return the epoch of a line that holds nothing else: `Epoch 5/10`, `== Epoch 5 ==`."""
     header = _HEADER.fullmatch(text)
@@ -92,21 +73,6 @@ def read_line(text: str, epoch: int | None = None) -> PrintedLine | None:
 
 # -- line formats -----------------------------------------------------------------------
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-_TIME_OF_DAY = r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
-_PREFIX = re.compile(
-    rf"""(?:
-      \[?(?:\d{{4}}[-/.]\d\d[-/.]\d\d|\d\d[-/]\d\d(?:[-/]\d{{2,4}})?)[T\s,]+{_TIME_OF_DAY}\]?
-    | \[?{_TIME_OF_DAY}\]?
-    | [IWEF]\d{{4}}\s{_TIME_OF_DAY}\s+\d+\s+\S+:\d+\]
-    | (?:[\w.]+\s-\s)?\[?\b(?:DEBUG|INFO|NOTICE|WARNING)\b\]?(?:[|:][\w.]+(?::\d+)?\]?)?
-    | \[?[\w./-]+\.py:\d+(?::\w+)?(?:\s\(\w+\))?\]?
-    | [\w.]+:[\w<>]+:\d+(?=\s-\s)
-    | [\[(]?(?i:(?:local_|global_)?rank|gpu|default|proc(?:ess)?|worker)[\s:#=_]?(?P<rank>\d+)[\])]?(?=[\s:|>-]|$)
-    | (?:\[(?P<rank_only>\d+)\]:)
-    )(?:\s*[-|:>]+(?=\s|$))*[ ]?""",
-    re.VERBOSE,
-)
 _FOREIGN = re.compile(
     r"^\s*(?:File \"|Traceback |[\w.]*(?:Error|Exception|Interrupt|Warning)\b)|\w(?:Error|Exception|Warning):"
     r"|^\W*[A-Za-z_][\w.]*\(\w+=|(?:^|\s)--\w[\w-]*[= ]|^\s*[$>]\s|\d{25}"

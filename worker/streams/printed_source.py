@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from domain.messages import Finding, Point, PointBatch
+from domain.printed.pattern import NOT_READ, SUCH_AS, PrintedPattern
 from worker.node.state_files import read_object, write_whole
 from worker.streams.mirror import MirroredFile
 from worker.streams.point_uploader import BATCH_BYTES, OffsetOf
@@ -24,11 +25,10 @@ QUIET_S = 10.0
 """Time that the last rank has printed values before it is believed that rank 0 prints none."""
 MIN_UNREAD = 5
 """Lines with values that no rule reads, before a finding says so."""
-NOT_READ = "printed values not read"
 NOT_READ_MEANS = "No curve is drawn: none of the lines says at which step or epoch its values stand."
 NOT_READ_FIX = (
-    "Print the step with them, such as step 10: loss=2.31 (the document LOGGERS lists the formats), or log with "
-    "torch.utils.tensorboard.SummaryWriter."
+    "Name the values in a pattern of these lines (--printed-pattern), or print the step with them, such as step 10: "
+    "loss=2.31 (the document LOGGERS lists the formats), or log with torch.utils.tensorboard.SummaryWriter."
 )
 _LOG = re.compile(r"logs/rank(?P<rank>\d+)\.(?P<stream>out|err)")
 
@@ -39,12 +39,17 @@ class PrintedSource:
     """One generation of one log. Bytes without points are sent with the next points behind them."""
 
     def __init__(
-        self, file: MirroredFile, offset: int, name: Callable[[Series, str], Series], tables: PrintedTables
+        self,
+        file: MirroredFile,
+        offset: int,
+        name: Callable[[Series, str], Series],
+        tables: PrintedTables,
+        pattern: PrintedPattern | None = None,
     ) -> None:
-        """`tables`: those that the same rank has printed."""
+        """`tables`: those that the same rank has printed; `pattern`: how a person reads its lines."""
         self.path, self.generation = file.path, file.generation
         self._file, self._name = file, name
-        self._tail = PrintedTail(file.source, offset, tables=tables, rank=_rank_of(file))
+        self._tail = PrintedTail(file.source, offset, tables=tables, rank=_rank_of(file), pattern=pattern)
         self._sent_up_to, self._read_up_to = offset, -1
 
     @property
@@ -108,6 +113,16 @@ class PrintedLogs:
         self._files, self._offset_of, self._owners_file = files, offset_of, owners_file
         self._sources: dict[tuple[str, int], PrintedSource] = {}
         self._owners: dict[str, str] | None = None
+        self._pattern: PrintedPattern | None = None
+        self._pattern_text: str | None = None
+
+    def use(self, pattern: str | None) -> None:
+        """Read by a person's pattern first: each log from behind its last points, or from its start."""
+        if pattern != self._pattern_text:
+            self._pattern_text = pattern
+            self._pattern = None if pattern is None else PrintedPattern(pattern)
+            self._sources.clear()
+            self._scouts.clear()
 
     def sources(self, final: bool) -> Iterator[PrintedSource]:
         """Yield the source of each stream that counts; `final`: it has ended. Raises what `offset_of` raises."""
@@ -115,7 +130,9 @@ class PrintedLogs:
             key = (file.path, file.generation)
             if key not in self._sources:
                 tables = self._tables.setdefault(_rank_of(file), PrintedTables())
-                self._sources[key] = PrintedSource(file, self._offset_of(*key), self._named, tables)
+                self._sources[key] = PrintedSource(
+                    file, self._offset_of(*key), self._named, tables, self._pattern
+                )
             if final:
                 self._sources[key].finish()
             yield self._sources[key]
@@ -126,7 +143,7 @@ class PrintedLogs:
         lines, example = sum(number for number, _ in unread), next((text for _, text in unread if text), "")
         if lines < MIN_UNREAD or self._known_owners():
             return []
-        evidence = f"{lines} printed lines hold values, such as: {example}"
+        evidence = f"{lines} printed lines hold values, {SUCH_AS}{example}"
         return [Finding(kind=NOT_READ, evidence=evidence, meaning=NOT_READ_MEANS, mend=NOT_READ_FIX)]
 
     def _counting(self, final: bool) -> Iterator[MirroredFile]:
@@ -146,7 +163,9 @@ class PrintedLogs:
         if not last or (owners := set(self._known_owners().values())):
             return bool(last and owners & {file.path for file in last})
         for file in [] if final or self._last_printed_at else last:
-            scout = self._scouts.setdefault(file.path, PrintedTail(file.source, rank=_rank_of(file)))
+            scout = self._scouts.setdefault(
+                file.path, PrintedTail(file.source, rank=_rank_of(file), pattern=self._pattern)
+            )
             if scout.read().series:
                 self._last_printed_at = self._clock()
         since = self._last_printed_at

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from domain.printed.amounts import NUMBER, is_fraction, number, scaled
 from worker.streams.printed_line import PrintedLine, TrainingPosition
-from worker.streams.printed_values import NUMBER, is_fraction, is_measured, number, scaled, tag_of
+from worker.streams.printed_values import is_measured, tag_of
 
 MAX_COLUMNS = 40
 _BAR = re.compile(r":?\s*(?P<percent>\d+)%\s?(?:\|.*|[━─╸╺].*)?$")

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from domain.printed.amounts import NUMBER, TIMES, VALUE, amount, is_fraction, number
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -24,14 +26,14 @@ def pairs(text: str, phase: str | None = None) -> Iterator[Pair]:
     """Yield every `name value` that may be a metric; `phase` (train, val) is used if the name has none."""
     for match in _PER_SECOND.finditer(text):
         tag = f"{match['unit']}_per_s"
-        value = number(match["value"]) * _TIMES.get(match["times"] or "", 1.0)
+        value = number(match["value"]) * TIMES.get(match["times"] or "", 1.0)
         yield Pair(f"{phase}/{tag}" if phase else tag, value, tag, False)
     for match in _PAIR.finditer(text):
         is_explicit = bool(match["sep"].strip())
         name = _name_of(match["name"].lower().split(), is_explicit)
         series = tag_of(name, phase) if name else None
         if name and series and (is_explicit or _is_metric(name.split()[-1])):
-            value, ending = _amount(match)
+            value, ending = amount(match, (match["name_unit"] or "").lower())
             series += "" if series.endswith(ending) else ending
             yield Pair(series, value, name, is_fraction(match["value"]))
 
@@ -75,32 +77,6 @@ def phase_named(name: str | None) -> str | None:
     return _PHASES.get((name or "").lower())
 
 
-def number(text: str) -> float:
-    """Parse 1,234 or 1e-3 or nan."""
-    return float(text.replace(",", ""))
-
-
-def scaled(text: str) -> float:
-    """Parse 1.2k as 1200."""
-    return float(text.rstrip("kMG")) * _TIMES.get(text[-1], 1.0)
-
-
-def is_fraction(text: str) -> bool:
-    """Whether the text is not written like a counter: 2.0, 1e3, nan."""
-    return not text.replace(",", "").lstrip("+-").isdigit()
-
-
-def _amount(match: re.Match[str]) -> tuple[float, str]:
-    """Return the value in seconds, bytes or as printed, and the suffix of the series' name for that unit."""
-    value, behind_name = number(match["value"]), (match["name_unit"] or "").lower()
-    duration = match["duration"] or (behind_name if behind_name in ("ms", "s", "us") else "")
-    if duration:
-        return value * _SECONDS.get(duration[:2], 1.0) / _PER_SECOND_OF.get(duration[:2], 1.0), "_s"
-    if size := match["bytes"]:
-        return value * 1024.0 ** ("KMGT".index(size[0].upper()) + 1), "_bytes"
-    return value * _TIMES.get(match["times"] or "", 1.0), f"_{behind_name}" if behind_name else ""
-
-
 def _name_of(words: list[str], is_explicit: bool) -> str | None:
     """Return the name before a value: all of `val loss`, the end of `saved with val loss`."""
     if is_explicit and len(words) == 1:
@@ -116,19 +92,6 @@ def _is_metric(name: str) -> bool:
     parts = re.split(r"[_/\s-]", name)
     return is_measured(name) or not _TIMED.isdisjoint([name, *parts])
 
-
-# -- numbers -----------------------------------------------------------------------------------
-
-NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+|(?<=\d)\.?)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)\b"
-_UNIT = (
-    r"(?P<duration>ms|us|µs|s|secs?|seconds?|min|mins|minutes|h|hours)(?:/(?:it|iter|step|batch|epoch))?"
-    r"|(?P<bytes>[kKMGT]i?B)|%|(?:it|iters?|samples|examples|im(?:a?ge?)?s?|tok(?:en)?s?|steps?)/s(?:ec|econd)?"
-)
-_VALUE = rf"(?P<value>{NUMBER})(?:(?P<times>[kKMG])(?![A-Za-z])|[ ]?(?:{_UNIT})(?![A-Za-z/]|\s*[:=]))?"
-_END = r"(?![\w%/]|\.\d|[-:]\w|\s*/\s*\d)"
-_PER_SECOND_OF = {"ms": 1e3, "us": 1e6, "µs": 1e6}
-_SECONDS = {"mi": 60.0, "h": 3600.0, "ho": 3600.0}
-_TIMES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 # -- names -------------------------------------------------------------------------------------
 
@@ -167,10 +130,11 @@ _PHASE = re.compile(
 
 # -- both ---------------------------------------------------------------------------------------
 
+_END = r"(?![\w%/]|\.\d|[-:]\w|\s*/\s*\d)"
 _WORD = r"(?!(?i:nan|inf|infinity)\b)[A-Za-z][\w.@/]*"
 _PAIR = re.compile(
     rf"(?<![\w.@/=-])(?P<name>{_WORD}(?:[ ]{_WORD}){{0,4}})(?:[ ]?\((?P<name_unit>[\w/%]+)\))?"
-    rf"(?P<sep>\s*[:=]\s*|\s+)[\[(~]?{_VALUE}{_END}"
+    rf"(?P<sep>\s*[:=]\s*|\s+)[\[(~]?{VALUE}{_END}"
 )
 _PER_SECOND = re.compile(
     r"(?<![\w.:=,-])(?P<value>\d[\d,]*(?:\.\d+)?)\s?(?P<times>[kKMG])?\s?"

@@ -15,6 +15,7 @@ from dashboard.api.context import TheService, Threads
 from dashboard.api.reading import MOST, JsonRoute
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer
+from dashboard.logs import pattern_preview
 from dashboard.logs.search import (
     ERROR_OVERLAP,
     SHOWN_BYTES,
@@ -29,6 +30,7 @@ from dashboard.logs.search import (
 )
 from dashboard.logs.stored_logs import LogFile, Stream, check_rank, find_log
 from dashboard.service.service import Service
+from domain.printed.pattern import MOST_CHARACTERS
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["logs"])
 PIECE_BYTES = 256 * 1024
@@ -97,6 +99,25 @@ async def search_log(
         return answer(await state.searching.run(_line, service, run_id, attempt, rank, stream, begins_at))
     find_lines = partial(_search, service, run_id, attempt, rank, stream)
     return answer(await state.searching.run(find_lines, q, errors, line, offset, limit))
+
+
+@router.get("/runs/{run_id}/logs/pattern")
+def pattern(
+    service: TheService,
+    run_id: str,
+    pattern: Annotated[
+        str,
+        Query(
+            max_length=MOST_CHARACTERS, description="A line with names in braces: `it {step} | loss {loss}`."
+        ),
+    ],
+) -> Response:
+    """What a pattern of printed lines reads at the end of the latest attempt's logs: the newest lines that fit, with
+    their step, epoch and values, and how many fit. `PATCH /api/runs/RUN` with `printed_pattern` uses it."""
+    try:
+        return answer(pattern_preview.preview(service, run_id, pattern))
+    except ValueError as error:
+        raise Rejection(422, f"pattern {error}.", "pattern") from None
 
 
 def _log(

@@ -48,6 +48,8 @@ HELP = {
     "resume": "RUN or RUN:CHECKPOINT; by default the latest complete checkpoint.",
     "probe": "Records steps, data waits, memory and stack traces of every rank; detects hangs and silent mistakes. "
     "Costs less than 1 % of the step rate; the script needs no change.",
+    "printed_pattern": "For a script whose printed values no rule reads: one of its lines with names in braces for its "
+    "numbers; {*} may be anything.",
     "hang_after_s": "Seconds without a step of any rank, apart from saving, validating and compiling.",
     "on_hang": "report: name the rank that is behind. end: stop the run. resume: stop it and resume from its "
     "latest checkpoint.",
@@ -100,6 +102,7 @@ PLACEHOLDERS = {
     "labels": "rack=b2",
     "python": "the project's, else the node's",
     "min_nodes": "same as Nodes",
+    "printed_pattern": "it {step} | loss {loss}",
     "hang_after_s": "60 s or ten steps, whichever is longer",
     "account": "yours",
     "time_limit": "the partition's",

@@ -40,7 +40,7 @@ EMPTY: dict[str, Any] = {
     "pool": "nodes",
     **dict.fromkeys(
         "name gpus_per_node batch_size lr warmup_steps epochs max_steps seed args env python"
-        " workdir links resume hang_after_s labels on_nodes min_nodes"
+        " workdir links resume printed_pattern hang_after_s labels on_nodes min_nodes"
         " partition account time_limit sbatch_options".split(),
         "",
     ),
@@ -49,8 +49,8 @@ EMPTY: dict[str, Any] = {
 
 _PLAIN = (
     "name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps"
-    " precision accumulate strategy seed python workdir resume stop_grace_s hang_after_s on_hang priority"
-    " max_restarts min_nodes on_lost_node lr_on_resize torchrun_restarts"
+    " precision accumulate strategy seed python workdir resume printed_pattern stop_grace_s hang_after_s on_hang"
+    " priority max_restarts min_nodes on_lost_node lr_on_resize torchrun_restarts"
 ).split()
 
 

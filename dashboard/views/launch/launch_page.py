@@ -225,7 +225,7 @@ def _default(option: Option) -> str:
 def _advanced_section(form: Fields) -> None:
     left, right = st.columns(2)
     with left:
-        form.show("env", "workdir", "resume", "priority", "on_nodes")
+        form.show("env", "workdir", "resume", "priority", "on_nodes", "printed_pattern")
     with right:
         form.show("links", "labels", "python")
         if st.session_state[PREFIX + "source"] == RECIPE:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard.service import service
+from dashboard.views.run import printed
 from db.reports.findings import findings
+from domain.printed.pattern import NOT_READ
 from domain.text.formats import as_text, with_code
 from domain.views import FindingView, RunView
 
@@ -16,6 +18,8 @@ def now(run: RunView) -> None:
     for finding in sorted(all_findings, key=lambda finding: finding.kind != "hung"):
         if finding.gone_at is None:
             _card(finding)
+            if finding.kind == NOT_READ:
+                printed.ask(run, finding)
 
 
 def _card(finding: FindingView) -> None:

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from domain.printed.log_prefixes import clean
 from tests.worker.streams.printed_series import series_of, values_of
-from worker.streams.printed_line import clean
 
 
 @pytest.mark.parametrize(

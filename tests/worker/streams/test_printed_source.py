@@ -141,6 +141,58 @@ def test_values_that_no_rule_reads_are_told(node: Node) -> None:
     assert node.logs.findings() == []
 
 
+UNREAD = "".join(f"now loss: 0.{i} acc: {i}%\n" for i in range(1, MIN_UNREAD + 1))
+PATTERN = "now loss: {loss} acc: {acc}"
+
+
+def test_a_pattern_reads_the_lines_from_their_start_in_a_live_run(node: Node) -> None:
+    node.print(UNREAD)
+    node.settle()
+    assert len(node.logs.findings()) == 1 and not node.server.series
+    node.logs.use(PATTERN)
+    node.settle()
+    assert node.server.series["loss"] == [(step, (step + 1) / 10) for step in range(MIN_UNREAD)]
+    assert node.server.series["acc"] == [(step, step + 1.0) for step in range(MIN_UNREAD)]
+    assert node.logs.findings() == []
+
+
+def test_lines_are_counted_on_after_a_restart_and_other_lines_stay_with_the_rules(node: Node) -> None:
+    node.logs.use(PATTERN)
+    node.print("now loss: 0.1 acc: 1%\nstep 7 lr 0.5\nnow loss: 0.2 acc: 2%\n")
+    node.settle()
+    node.restart_worker()
+    node.logs.use(PATTERN)
+    node.print("now loss: 0.3 acc: 3%\n")
+    node.settle()
+    assert node.server.series["loss"] == [(0, 0.1), (1, 0.2), (2, 0.3)]
+    assert node.server.series["lr"] == [(7, 0.5)]
+
+
+def test_a_changed_pattern_counts_from_there_on(node: Node) -> None:
+    node.logs.use("now loss: {wrong} acc: {*}")
+    node.print("now loss: 0.1 acc: 1%\n")
+    node.settle()
+    node.logs.use(PATTERN)
+    node.print("now loss: 0.2 acc: 2%\n")
+    node.settle()
+    assert node.server.series["wrong"] == [(0, 0.1)] and node.server.series["loss"] == [(1, 0.2)]
+
+
+def test_a_pattern_that_fits_no_line_leaves_the_finding(node: Node) -> None:
+    node.logs.use("then loss: {loss}")
+    node.print(UNREAD)
+    node.settle()
+    assert len(node.logs.findings()) == 1
+
+
+def test_epochs_and_the_last_rank_are_read_by_a_pattern(node: Node) -> None:
+    node.logs.use("round {epoch} of training gave {loss}")
+    node.print("hello\n")
+    node.print("round 3 of training gave 0.5\n", "rank1.out")
+    node.settle(final=True)
+    assert node.server.series == {"loss": [(3, 0.5)], "epoch": [(3, 3.0)]}
+
+
 def test_a_table_may_have_its_header_in_the_other_stream(node: Node) -> None:
     node.print("  Epoch  GPU_mem  box_loss  Size\n  Class  Images  Box(P  R)\n  all  8  0.1  0.2\n")
     node.print("  1/5  1.2G  1.1  640: 100%|██████| 20/20 [00:05<00:00,  4.50it/s]\n", "rank0.err")

@@ -1,0 +1,1 @@
+"""Numbers, prefixes and patterns of the lines that a script prints."""

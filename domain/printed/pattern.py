@@ -1,0 +1,194 @@
+"""A person's pattern of the lines that a script prints: one of them, with names in braces for its numbers.
+
+`it {step} | loss {loss} acc {acc}` reads `it   10 | loss 0.5 acc 71.2%`. It is compiled to a regular expression whose
+text is escaped and whose parts never give back what they took, so that no pattern and no line makes it slow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from domain.printed.amounts import NUMBER, UNIT, VALUE, amount, is_fraction
+from domain.printed.log_prefixes import clean
+
+NOT_READ = "printed values not read"
+"""The kind of the finding that asks for a pattern."""
+SUCH_AS = "such as: "
+"""What stands before the unread line in that finding's evidence."""
+MOST_CHARACTERS = 500
+LONGEST_LINE = 4096
+"""Characters; a longer line is a dump of something and not read."""
+STEP, EPOCH = "step", "epoch"
+
+_PIECE = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|(?P<text>[^{}]+)")
+_NAME = re.compile(r"[A-Za-z_][\w./@%-]{0,63}")
+_UNNAMED = re.compile(r"\(\?P<\w+>")
+_VALUE = re.compile(VALUE)
+_UNIT_AHEAD = re.compile(rf" ?(?:[kKMG](?![A-Za-z])|(?:{UNIT})(?![A-Za-z/]))")
+_COUNT = r"\d{1,3}(?:,\d{3})+(?!\d)|\d{1,15}(?!\d)"
+_EPOCH = r"\d{1,9}(?:\.\d{1,9})?(?!\d)"
+
+
+@dataclass(frozen=True)
+class ReadLine:
+    """What a pattern reads in a line; a line without step and epoch is counted by whoever reads all lines."""
+
+    step: int | None
+    epoch: float | None
+    epoch_is_fraction: bool
+    """Written as 0.25 or 1.0: progress through the training, not an epoch's number."""
+    values: Mapping[str, float]
+    """By series' name, in seconds, bytes or as printed; a unit read with a number adds `_s` or `_bytes`."""
+
+
+class PrintedPattern:
+    """A compiled pattern. Raises ValueError with the rule that a text breaks."""
+
+    def __init__(self, text: str) -> None:
+        pieces = _pieces(text)
+        self.names = [name for name, _ in pieces if name]
+        _check(pieces, self.names)
+        self.is_counted = not {STEP, EPOCH} & set(self.names)
+        """Whether its lines name neither step nor epoch and are counted 0, 1, 2 …"""
+        self._regex = re.compile(_compiled(pieces))
+
+    def read(self, line: str, rank: int = 0) -> ReadLine | None:
+        """Read a line with or without its time, level and rank; None for one that does not fit."""
+        if len(line) > LONGEST_LINE:
+            return None
+        for text in (clean(line, rank), line):
+            if text and (match := self._regex.match(_one_blank(text))):
+                return self._read(dict(zip(self.names, match.groups(), strict=True)))
+        return None
+
+    def _read(self, texts: dict[str, str]) -> ReadLine:
+        step, epoch = texts.pop(STEP, None), texts.pop(EPOCH, None)
+        values = {}
+        for name, text in texts.items():
+            value, suffix = _amount(text)
+            values[name if name.endswith(suffix) else name + suffix] = value
+        return ReadLine(
+            None if step is None else int(step.replace(",", "")),
+            None if epoch is None else float(epoch),
+            epoch is not None and is_fraction(epoch),
+            values,
+        )
+
+
+def checked(text: str) -> str:
+    """Return the text of a pattern without blanks around it. Raises ValueError."""
+    PrintedPattern(text)
+    return text.strip()
+
+
+def proposal(line: str) -> str:
+    """Return a pattern for a line: a number is named by the word before it, all others may be anything."""
+    pattern, end, names = "", 0, set[str]()
+    for match in _STANDALONE.finditer(line):
+        before = line[end : match.start()]
+        word = _WORD_BEFORE.search(before)
+        name = _MEANING.get(word[1].lower(), word[1]) if word else ""
+        is_usable = _NAME.fullmatch(name) and name not in names and _fits(name, match[0])
+        pattern += _escaped(before) + ("{" + name + "}" if is_usable else "{*}")
+        names.add(name)
+        end = match.end()
+    return (pattern + _escaped(line[end:])).strip()
+
+
+def _fits(name: str, text: str) -> bool:
+    rule = {STEP: _COUNT, EPOCH: _EPOCH}.get(name)
+    return rule is None or bool(re.fullmatch(rule, text))
+
+
+# -- parsing -----------------------------------------------------------------------------------
+
+
+def _pieces(text: str) -> list[tuple[str | None, str]]:
+    """Return (name, "") for names, ("", "") for anything, (None, text) for text, in order."""
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"must have at most {MOST_CHARACTERS} characters; it has {len(text):,}")
+    pieces: list[tuple[str | None, str]] = []
+    end, text = 0, _one_blank(text)
+    while end < len(text):
+        if (match := _PIECE.match(text, end)) is None:
+            rule = "must close each brace: {loss} is a name, {{ and }} are printed braces"
+            raise ValueError(f"{rule}; see {text[end : end + 20]!r}")
+        end = match.end()
+        if (name := match["name"]) is not None:
+            pieces.append((name.strip(" *"), ""))
+            continue
+        literal = match["text"] or match[0][0]
+        if pieces and pieces[-1][0] is None:
+            literal = pieces.pop()[1] + literal
+        pieces.append((None, literal))
+    return pieces
+
+
+def _check(pieces: list[tuple[str | None, str]], names: list[str]) -> None:
+    for name in names:
+        if not _NAME.fullmatch(name):
+            rule = "must have names of letters, digits and _ . / @ % - in braces, such as {val/loss}"
+            raise ValueError(f"{rule}, not {{{name[:40]}}}")
+        if names.count(name) > 1:
+            raise ValueError(f"must name {{{name}}} once; write {{*}} for what is not needed")
+    if not set(names) - {STEP, EPOCH}:
+        raise ValueError("must name at least one value in braces, such as {loss}, beside {step} and {epoch}")
+    for (left, left_text), (right, right_text) in pairwise(pieces):
+        if left and right:
+            raise ValueError(f"must have text between {{{left}}} and {{{right}}}")
+        if (left and right_text[:1].isdigit()) or (right and left_text[-1:].isdigit()):
+            raise ValueError(f"must have no digit directly beside {{{left or right}}}")
+
+
+def _compiled(pieces: list[tuple[str | None, str]]) -> str:
+    """Join segments between `{*}`: each matches as early as it can and is never tried again further on."""
+    segments = [""]
+    for index, (name, text) in enumerate(pieces):
+        if name == "":
+            segments.append("")
+        elif name is None:
+            segments[-1] += "".join(" ?" if character == " " else re.escape(character) for character in text)
+        else:
+            is_first = len(segments) > 1 and not segments[-1]
+            segments[-1] += _group(name, pieces[index + 1][1] if pieces[index + 1 :] else "", is_first)
+    if segments[-1] or len(segments) == 1:
+        segments[-1] += r" ?\Z"
+    first, *others = segments
+    return " ?" + first + "".join(f"(?>.*?{segment})" for segment in others if segment)
+
+
+def _group(name: str, text_behind: str, is_first: bool) -> str:
+    """Return the expression of a number; the unit is text where the pattern itself has it behind the name."""
+    if name in (STEP, EPOCH):
+        rule = _COUNT if name == STEP else _EPOCH
+    else:
+        rule = NUMBER if _UNIT_AHEAD.match(text_behind) else _UNNAMED.sub("(?:", VALUE)
+    return " ?" + (r"(?<![\w.])" if is_first else "") + f"((?>{rule}))"
+
+
+def _amount(text: str) -> tuple[float, str]:
+    match = _VALUE.fullmatch(text)
+    assert match is not None, "a group holds what VALUE matches"
+    return amount(match)
+
+
+def _one_blank(text: str) -> str:
+    return " ".join(text.split())
+
+
+# -- proposing ---------------------------------------------------------------------------------
+
+_STANDALONE = re.compile(r"(?<![\w.])" + _UNNAMED.sub("(?:", VALUE) + r"(?!\w)")
+_WORD_BEFORE = re.compile(r"([A-Za-z][\w/@.-]*)[^\w{}]{0,4}\Z")
+_MEANING = {  # of a word before a number; "" names nothing
+    **dict.fromkeys("step iter iteration it batch update global_step".split(), STEP),
+    **dict.fromkeys(("epoch", "ep"), EPOCH),
+    **dict.fromkeys("in at of for to from by after with and took is".split(), ""),
+}
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
