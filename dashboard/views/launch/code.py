@@ -13,6 +13,7 @@ from dashboard.service import service
 from dashboard.snapshots.bringing import CodeRequest, survey
 from dashboard.snapshots.origin import Origin
 from dashboard.snapshots.refusal import CodeRefused
+from dashboard.views.launch import recent
 from dashboard.views.launch.code_fields import (
     AS_IT_WAS,
     EMPTY_CODE,
@@ -39,6 +40,8 @@ def code(form: Fields, recipes: Iterable[str]) -> None:
     with target:
         _target(form, values, recipes)
         form.refusal("target")
+        if values["source"] == SCRIPT:
+            recent.menu()
     if values["source"] != RECIPE:
         if _asks_for_start(values):
             form.row((1, 1), "entry", "module")

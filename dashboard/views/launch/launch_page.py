@@ -12,7 +12,7 @@ from dashboard.planning.resolve import ClusterNodes
 from dashboard.script_reader.options import Option
 from dashboard.service import service
 from dashboard.sweeps.request import SweepRequest
-from dashboard.views.launch import code, plan, scaling, seeding, sweeping, telling
+from dashboard.views.launch import code, plan, recent, scaling, seeding, sweeping, telling
 from dashboard.views.launch import script as launch_script
 from dashboard.views.launch.code_fields import GIT, MISSING, SCRIPT, UPLOAD
 from dashboard.views.launch.fields import FORM_LABELS, HELP, PLACEHOLDERS, PREFIX, Fields
@@ -90,13 +90,14 @@ def _read(values: Mapping[str, Any], script: ScriptForm | None) -> FormReading:
 
 
 def _prepare(recipes: Collection[str]) -> None:
-    """Fill the form: empty at first, or with the settings of the run in the address."""
+    """Fill the form: at first with nothing but the last script, or with the settings of the run in the address."""
     like_run = st.query_params.get("from")
     with_fix = "remedy" in st.query_params
     if like_run and (like_run, with_fix) != st.session_state.get(FILLED_FROM):
         st.session_state[FILLED_FROM] = (like_run, with_fix)
         _fill_from(like_run, recipes, with_fix)
-    for name, value in (EMPTY | {"recipe": next(iter(recipes), None)}).items():
+    last = {} if PREFIX + "script" in st.session_state else recent.last_code()
+    for name, value in (EMPTY | {"recipe": next(iter(recipes), None)} | last).items():
         st.session_state.setdefault(PREFIX + name, value)
     _open_asked()
 

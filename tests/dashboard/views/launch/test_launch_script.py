@@ -9,6 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from db.queries import run_queries
+from db.requests import run_requests
 from domain.spec import RunSpec
 from tests.dashboard.pages import Pages, button, served, texts
 
@@ -261,3 +262,27 @@ def test_what_cannot_be_read_says_why_and_can_be_launched_all_the_same(pages, sc
     page = open_form(pages, script)
     assert "train.py cannot be read as Python: line 1" in texts(page).replace("\\", "")
     assert page.text_input(key="launch_args") is not None
+
+
+def test_the_last_script_is_in_the_form_and_recent_ones_are_listed(pages, script):
+    folder = script.parent / "package"
+    folder.mkdir()
+    (folder / "main.py").write_text("print(1)")
+    service, specs = pages.service, [
+        RunSpec(target="image_classifier"), RunSpec(target=str(folder), entry="main.py"),
+        RunSpec(target="/no/longer/here.py"), RunSpec(target=str(script)), RunSpec(target=str(script)),
+    ]  # fmt: skip
+    for spec in specs:
+        run_requests.submit(service.store, spec, service.clock())
+    page = pages.open("launch")
+    assert page.segmented_control(key="launch_source").value == "Script"
+    assert page.text_input(key="launch_script").value == str(script)
+    menu = page.menu_button(key="launch_recent")
+    assert [label.replace("\\", "") for label in menu.options] == [str(script), f"{folder} main.py"]
+    menu.click_index(1).run()
+    assert not page.exception and page.text_input(key="launch_script").value == str(folder)
+    assert page.text_input(key="launch_entry").value == "main.py"
+    run_requests.submit(service.store, specs[0], service.clock())
+    page = pages.open("launch")
+    assert page.segmented_control(key="launch_source").value == "Recipe"
+    assert page.session_state["launch_script"] == str(script)
