@@ -25,7 +25,9 @@ HELP = (
     "them the lines count 0, 1, 2 …), any other name becomes a chart, {*} may be anything."
 )
 IN_USE = "In use. The curves appear once the node has read the log again."
-AFTER_END = "This attempt has ended: the pattern counts for the next one, and in *Launch again with changes*."
+NEXT = "for the next attempt and for *Launch again with changes*"
+AFTER_END = f"This attempt has ended and is not read again: the pattern counts {NEXT}."
+STORED = f"Stored {NEXT}. This attempt has ended and is not read again."
 
 
 def ask(run: RunView, finding: FindingView) -> None:
@@ -39,7 +41,7 @@ def ask(run: RunView, finding: FindingView) -> None:
             _show(seen)
         in_use = run.spec.printed_pattern
         if in_use is not None and text.strip() == in_use:
-            st.caption(AFTER_END if run.state.is_terminal else IN_USE)
+            st.caption(STORED if run.state.is_terminal else IN_USE)
             return
         st.button(
             "Use this pattern",
