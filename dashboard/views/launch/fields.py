@@ -8,6 +8,7 @@ from typing import get_args
 import streamlit as st
 
 from dashboard.views.launch.code_fields import AS_IT_IS, AS_IT_WAS, SOURCES
+from dashboard.views.layout import style
 from domain import choices
 from domain.field_labels import LABELS
 from domain.text.formats import as_text
@@ -142,12 +143,8 @@ class Fields:
     def show(self, *names: str) -> None:
         """Show fields below each other."""
         for name in names:
-            if name in CHOICES:
-                self._choice(name)
-            elif name in AREAS:
-                self._area(name)
-            else:
-                self._text(name)
+            with style.explained(name, None if name in self._refusals else HELP.get(name)):
+                self._input(name)
             self.refusal(name)
 
     def refusal(self, name: str) -> None:
@@ -157,13 +154,20 @@ class Fields:
                 sentence = self._refusals[name].removeprefix(f"{name}: ")
                 st.markdown(f":red[{as_text(sentence[:1].upper() + sentence[1:])}]")
 
+    def _input(self, name: str) -> None:
+        if name in CHOICES:
+            self._choice(name)
+        elif name in AREAS:
+            self._area(name)
+        else:
+            self._text(name)
+
     def _text(self, name: str) -> None:
         """Show a text field, which is read a quarter of a second after the last key."""
         st.text_input(
             self._labels[name],
             key=PREFIX + name,
             placeholder=self._placeholders.get(name),
-            help=HELP.get(name),
             live=True,
             autocomplete="off",
             persist_state="session",
@@ -174,7 +178,6 @@ class Fields:
             self._labels[name],
             key=PREFIX + name,
             placeholder=self._placeholders.get(name),
-            help=HELP.get(name),
             height=68,
             persist_state="session",
         )
@@ -184,7 +187,6 @@ class Fields:
             self._labels[name],
             CHOICES[name],
             key=PREFIX + name,
-            help=HELP.get(name),
             required=True,
             persist_state="session",
         )

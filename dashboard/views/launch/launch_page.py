@@ -234,7 +234,8 @@ def _advanced_section(form: Fields) -> None:
         st.toggle(
             "Wait for nodes that have not joined yet", key=PREFIX + "wait_for_nodes", persist_state="session"
         )
-        st.toggle("Probe every rank", key=PREFIX + "probe", persist_state="session", help=HELP["probe"])
+        with style.explained("probe", HELP["probe"]):
+            st.toggle("Probe every rank", key=PREFIX + "probe", persist_state="session")
     st.divider()
     left, right = st.columns(2)
     with left:

@@ -21,6 +21,7 @@ from dashboard.views.launch.code_fields import RECIPE, named, spec_fields
 from dashboard.views.launch.fields import PREFIX
 from dashboard.views.launch.form import EMPTY
 from dashboard.views.launch.swept_fields import SweptFields, add
+from dashboard.views.layout import style
 from domain.spec import RunSpec
 from domain.sweeps.parameters import as_argument, holds_several
 from domain.text.formats import as_text, plural
@@ -154,13 +155,9 @@ class ScriptForm:
             st.caption("Filled in from this form:", width="content")
             for proposal in shown:
                 st.session_state.setdefault(self._take_key(proposal), proposal.is_ticked)
-                st.checkbox(
-                    f"`{proposal.argument}`",
-                    key=self._take_key(proposal),
-                    help=as_text(proposal.reason),
-                    width="content",
-                    persist_state="session",
-                )
+                key = self._take_key(proposal)
+                with style.explained(key, as_text(proposal.reason), "content"):
+                    st.checkbox(f"`{proposal.argument}`", key=key, width="content", persist_state="session")
 
     def _fields(self) -> None:
         proposed = {proposal.option for proposal in self.script.proposals if self._shows_as_taken(proposal)}
@@ -209,34 +206,32 @@ class ScriptForm:
 
     def _field(self, option: Option) -> None:
         key = self.key(option)
+        sentence = self.refusals.get(key)
+        with style.explained(key, as_text(option.help) if option.help and not sentence else None):
+            self._input(option, key)
+        if sentence is not None:
+            with st.container(key=f"refusal_{key}"):
+                st.markdown(f":red[{as_text(sentence)}]")
+
+    def _input(self, option: Option, key: str) -> None:
         # Screen readers read the label literally, so it is escaped only where needed.
         label = option.flag if PLAIN_FLAG.fullmatch(option.flag) else as_text(option.flag)
         label += " *" if option.required else ""
-        help_text = as_text(option.help) if option.help else None
         if option.kind == "switch":
             st.session_state.setdefault(key, bool(option.default))
-            st.toggle(label, key=key, help=help_text, persist_state="session")
+            st.toggle(label, key=key, persist_state="session")
         elif option.choices and option.kind not in ("values", "repeated", "positionals"):
             choices = [str(choice) for choice in option.choices]
             if st.session_state.get(key) not in (None, *choices):
                 del st.session_state[key]
             st.selectbox(
-                label,
-                choices,
-                index=None,
-                key=key,
-                help=help_text,
-                placeholder=_shown(option),
-                persist_state="session",
+                label, choices, index=None, key=key, placeholder=_shown(option), persist_state="session"
             )
         else:
             st.text_input(
-                label, key=key, help=help_text, placeholder=_shown(option), live=True, autocomplete="off",
+                label, key=key, placeholder=_shown(option), live=True, autocomplete="off",
                 persist_state="session",
             )  # fmt: skip
-        if (sentence := self.refusals.get(key)) is not None:
-            with st.container(key=f"refusal_{key}"):
-                st.markdown(f":red[{as_text(sentence)}]")
 
     def _offered(self) -> list[Option]:
         """Return the options of the chosen subcommand and the global ones."""

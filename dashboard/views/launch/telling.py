@@ -12,6 +12,7 @@ from dashboard.components import browser
 from dashboard.errors import Rejection
 from dashboard.service import service
 from dashboard.views.alerts.alerts_page import SECRET
+from dashboard.views.layout import style
 from db.alerts import alerts
 from db.records.exceptions import NoSuchAlert
 from domain.alerts.targets import BROWSER
@@ -38,15 +39,21 @@ def field() -> None:
     choices = [NOBODY, BROWSER, *found, NEW]
     if st.session_state.get(TELL) not in choices:
         st.session_state[TELL] = NOBODY
-    st.selectbox(
-        "Tell when it fails or finishes", choices, key=TELL, width=420, format_func=(WORDS | found).__getitem__,
-        help="The browser, while a tab of these pages is open, or an address; two alerts are set for this run.",
-    )  # fmt: skip
-    if st.session_state[TELL] == NEW:
-        st.text_input(
-            "Address", key=ADDRESS, type="password", width=420, placeholder="https://…, slack://…, mailtos://…",
-            help="Of a webhook, the secret that signs its messages is on the Alerts page afterwards.",
+    with style.explained(
+        "tell",
+        "The browser, while a tab of these pages is open, or an address; two alerts are set for this run.",
+    ):
+        st.selectbox(
+            "Tell when it fails or finishes", choices, key=TELL, width=420,
+            format_func=(WORDS | found).__getitem__,
         )  # fmt: skip
+    if st.session_state[TELL] == NEW:
+        with style.explained(
+            "address", "Of a webhook, the secret that signs its messages is on the Alerts page afterwards."
+        ):
+            st.text_input(
+                "Address", key=ADDRESS, type="password", width=420, placeholder="https://…, slack://…, mailtos://…",
+            )  # fmt: skip
     if st.session_state[TELL] == BROWSER:
         browser.notification_permission(key="launch_permission")
     if refusal := st.session_state.pop(REFUSED, None):

@@ -6,7 +6,8 @@ import functools
 import html
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal, ParamSpec
 
 import streamlit as st
@@ -25,6 +26,15 @@ ASK_AGAIN_S = 3
 LOOK_FOR_TROUBLE_S = 15
 AWAY = (SQLAlchemyError, OSError, StoreGone)
 """What a store raises that cannot be read."""
+
+
+@contextmanager
+def explained(key: str, text: str | None, width: Literal["stretch", "content"] = "stretch") -> Iterator[None]:
+    """Explain an input beside it while it has the focus or the pointer: a "?" would be one more stop of the Tab key."""
+    with st.container(key=f"explained_{key}", width=width):
+        yield
+        if text:
+            st.caption(text)
 
 
 def hidden_title(title: str) -> None:

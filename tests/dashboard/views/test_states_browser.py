@@ -182,6 +182,25 @@ def test_the_dialog_that_removes_a_node(browser: Chromium, full: tuple[Browsed, 
         whole(page)
 
 
+def test_a_field_of_the_form_is_explained_while_it_has_the_focus(
+    browser: Chromium, full: tuple[Browsed, Seed]
+) -> None:
+    dashboard, _ = full
+    with signed_in(browser, dashboard) as visit:
+        seen = look(visit, dashboard, "/launch")
+        help_text = seen.page.get_by_text("Rate for one process, before the scaling rule.")
+        expect(help_text).to_be_hidden()
+        place = seen.page.get_by_role("textbox", name="Steps", exact=True).bounding_box()
+        seen.page.get_by_role("textbox", name="Learning rate").focus()
+        expect(help_text).to_be_visible()
+        assert seen.page.get_by_role("textbox", name="Steps", exact=True).bounding_box() == place
+        seen.page.keyboard.press("Tab")
+        expect(seen.page.get_by_role("textbox", name="Warm-up steps")).to_be_focused()
+        expect(help_text).to_be_hidden()
+        expect(seen.page.get_by_test_id("stTooltipIcon")).to_have_count(0)
+        whole(seen.page)
+
+
 def test_pages_open_at_all_widths(browser: Chromium, full: tuple[Browsed, Seed]) -> None:
     dashboard, seeded = full
     with signed_in(browser, dashboard) as visit:
