@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from domain.text.formats import plural
 from worker.node.run_files import is_event_file, walk_files
 from worker.streams.events import EventTail, series_name
 from worker.streams.hyperparameters import are_of_add_hparams, first_events, hyperparameters
+from worker.streams.mirror import MirroredFile
 from worker.streams.sub_writers import is_of_hparams, line_name, outer_writer, writer_and_tag
+from worker.streams.writers import Writers
 
 MESSAGE = "Imported from event files, which do not say how the run ended."
 
@@ -87,23 +90,41 @@ def _past_run(root: Path, folder: Path, parts: Sequence[_Folder], left_out: Left
 
 def _points(folder: Path, files: Sequence[Path], left_out: LeftOut) -> Iterator[PointsBySeries]:
     """Yield the scalars of each file, named as those of a live run."""
-    directories = {str(file.parent) for file in files}
+    directories, writers = {str(file.parent) for file in files}, _writers(files)
     for file in files:
-        yield from left_out.guarded(file, _points_of_file(folder, file, directories, left_out))
+
+        def named(tag: str, file: Path = file) -> str:
+            prefix = writers.prefix(tag, str(file), has_own_folder=False)
+            return prefix + _name(tag, str(file.parent), str(folder), directories)
+
+        yield from left_out.guarded(file, _points_of_file(file, named, left_out))
 
 
-def _points_of_file(
-    folder: Path, file: Path, directories: Collection[str], left_out: LeftOut
-) -> Iterator[PointsBySeries]:
+def _writers(files: Sequence[Path]) -> Writers:
+    """Tell apart the writers of one folder that wrote at once; their processes have ended, so no rank is known."""
+    last_wall = cache(_last_wall)
+    writers = Writers(None, lambda pid: None, None, lambda file: last_wall(file.source))
+    writers.look(MirroredFile(str(file), file, inode=0) for file in files)
+    return writers
+
+
+def _last_wall(file: Path) -> float:
+    """Return the wall time of the last scalar of a file; 0 without any."""
+    tail, last = EventTail(file), 0.0
+    tail.final = True
+    with suppress(OSError):
+        while (records := tail.read(READ_BYTES)).end > records.start:
+            last = max((last, *(points[-1][2] for points in records.series.values() if points)))
+    return last
+
+
+def _points_of_file(file: Path, named: Callable[[str], str], left_out: LeftOut) -> Iterator[PointsBySeries]:
     tail = EventTail(file)
     tail.final = True
     lost_bytes = 0
     while (records := tail.read(READ_BYTES)).end > records.start:
         lost_bytes += sum(gap.end - gap.start for gap in records.gaps)
-        yield {
-            _name(tag, str(file.parent), str(folder), directories): list(points)
-            for tag, points in records.series.items()
-        }
+        yield {named(tag): list(points) for tag, points in records.series.items()}
         if records.notice:
             left_out.add(file, f"{records.notice}.")
     if lost_bytes:

@@ -69,11 +69,20 @@ class Writers:
     """The writers of one attempt's event files on this node; it knows them again after a restart of the worker."""
 
     def __init__(
-        self, state_file: Path, rank_of: Callable[[int | None], int | None], first_rank: int | None
+        self,
+        state_file: Path | None,
+        rank_of: Callable[[int | None], int | None],
+        first_rank: int | None,
+        written: Callable[[MirroredFile], float] | None = None,
     ) -> None:
-        """`first_rank`: the one with plain names; None for the lowest that wrote any."""
+        """`first_rank`: the one with plain names; None for the lowest that wrote any.
+
+        `written`: the exact wall time of a file's last event, in seconds; None: its modification time is close to it.
+        """
         self._state_file, self._rank_of, self._first_rank = state_file, rank_of, first_rank
-        state = read_object(state_file)
+        self._written = written or _modified
+        self._at_once_s = AT_ONCE_S if written is None else 0.0
+        state = read_object(state_file) if state_file else {}
         self._ranks: dict[str, int] = dict(state.get("ranks", {}))
         self._owners: dict[str, str] = dict(state.get("owners", {}))
         """Folder, rank and tag -> the file whose series has the plain name."""
@@ -150,8 +159,8 @@ class Writers:
         return self._created_at[path]
 
     def _grow_at_once(self, one: str, other: str) -> bool:
-        ended = min(_written(self._files[one]), _written(self._files[other]))
-        return ended - max(self._created(one), self._created(other)) > AT_ONCE_S
+        ended = min(self._written(self._files[one]), self._written(self._files[other]))
+        return ended - max(self._created(one), self._created(other)) > self._at_once_s
 
     def _apart_from_siblings(self, tag: str, path: str) -> str:
         """Return "" for the file that has the series' own name, and for the next one after it has ended."""
@@ -173,6 +182,8 @@ class Writers:
         return self._apart.get(own, "")
 
     def _save(self) -> None:
+        if self._state_file is None:
+            return
         state = {
             "ranks": self._ranks, "owners": self._owners, "apart": self._apart, "separate": self._separate,
         }  # fmt: skip
@@ -201,7 +212,7 @@ def _first_wall(file: MirroredFile) -> float | None:
     return None
 
 
-def _written(file: MirroredFile) -> float:
+def _modified(file: MirroredFile) -> float:
     try:
         return file.source.stat().st_mtime
     except OSError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,27 @@ def test_two_writers_are_two_runs(tmp_path: Path, writer_class: type) -> None:
         assert plain(set(curves(runs[name]))) == NAMES
         assert runs[name].settings == {"config": HYPERPARAMETERS | {"lr": lr}}
     assert [point[1] for point in curves(runs["a"])["loss/val"]] == pytest.approx([2, 1, 2 / 3, 0.5, 0.4])
+
+
+def test_two_writers_of_one_folder_at_once_are_two_lines_and_a_later_life_goes_on(tmp_path: Path) -> None:
+    at_once = [SummaryWriter(str(tmp_path / "a"), filename_suffix=suffix) for suffix in ("", ".val")]
+    for step in range(5):
+        for number, writer in enumerate(at_once):
+            writer.add_scalar("loss", 10 * number + step, step)
+            writer.add_scalar(f"only/{number}", step, step)
+    for writer in at_once:
+        writer.close()
+    for first in (0, 3):
+        with SummaryWriter(str(tmp_path / "b"), filename_suffix=f".{first}") as writer:
+            for step in range(first, first + 5):
+                writer.add_scalar("loss", 10 * first + step, step)
+    shutil.copytree(tmp_path / "b", tmp_path / "copied", copy_function=shutil.copyfile)
+    runs = {run.name: run for run in tensorboard.past_runs(tmp_path, LeftOut())}
+    assert {name: len(points) for name, points in curves(runs["a"]).items()} == dict.fromkeys(
+        ("loss", "val:loss", "only/0", "only/1"), 5
+    )
+    for name in ("b", "copied"):
+        assert {series: len(points) for series, points in curves(runs[name]).items()} == {"loss": 10}
 
 
 def test_a_run_in_the_folder_of_another_stays_a_run(tmp_path: Path) -> None:
