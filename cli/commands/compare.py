@@ -169,9 +169,11 @@ def _results(series: dict[str, Any], ids: list[str], exact: bool = False) -> lis
 
 
 def _title(series: dict[str, Any], figure: str) -> str:
+    others = sorted(set(series.get("own_names", {}).values()))
+    joined = f", joined with {', '.join(others)}" if others else ""
     if figure == "best":
-        return f"{series['name']} ({'lowest' if series['goal'] == 'min' else 'highest'})"
-    return f"{series['name']} (last)" if series["goal"] else str(series["name"])
+        return f"{series['name']} ({'lowest' if series['goal'] == 'min' else 'highest'}){joined}"
+    return f"{series['name']} (last){joined}" if series["goal"] else f"{series['name']}{joined}"
 
 
 def _figure(result: dict[str, Any] | None, name: str, exact: bool) -> str:

@@ -16,6 +16,7 @@ from db.engine import Store
 from db.metrics.run_results import SeriesResult, results, without_repeated
 from db.queries.compared_runs import ComparedRun
 from domain import goals
+from domain.series.joined import joined_names
 
 
 def comparison(
@@ -27,12 +28,17 @@ def comparison(
 ) -> dict[str, Any]:
     """Return `differences`, `series` and `phases` of the runs; with a baseline, changes to it in per cent.
 
+    The same figure of different loggers is one of `series`, whose `own_names` say what a run calls it.
     With fields to group by, also the `groups` of runs that have the same values of them, and each group's results."""
     ids = [run.id for run in runs]
-    by_run = results(store, [*ids, *([baseline.id] if baseline else [])])
-    base = by_run[baseline.id] if baseline else {}
-    by_run = {run_id: without_repeated(by_run[run_id]) for run_id in ids}
+    found = results(store, [*ids, *([baseline.id] if baseline else [])])
+    by_run = {run_id: without_repeated(of_run) for run_id, of_run in found.items()}
+    joined = joined_names(by_run)
+    by_run = {run_id: _renamed(of_run, joined.get(run_id, {})) for run_id, of_run in by_run.items()}
+    base = found[baseline.id] | by_run[baseline.id] if baseline else {}
+    by_run = {run_id: by_run[run_id] for run_id in ids}
     names = sorted({name for of_run in by_run.values() for name in of_run})
+    own_names = {(run_id, shown): own for run_id, of_run in joined.items() for own, shown in of_run.items()}
     differing = [*differences(runs), *hyperparameter_differences(store, files, ids)]
     grouped = groups(ids, differing, group) if group else None
     document = {
@@ -42,7 +48,15 @@ def comparison(
         "baseline": baseline.id if baseline else None,
         "baseline_name": baseline.name if baseline else None,
         "differences": [_document(difference, ids) for difference in differing],
-        "series": [_series(name, by_run, base.get(name), grouped) for name in names],
+        "series": [
+            _series(name, by_run, base.get(name), grouped)
+            | {
+                "own_names": {
+                    run_id: own_names[run_id, name] for run_id in ids if (run_id, name) in own_names
+                }
+            }
+            for name in names
+        ],
         "phases": step_phases(store, ids, baseline.id if baseline else None),
     }
     return document | ({"groups": grouped} if grouped is not None else {})
@@ -72,6 +86,10 @@ def _facts(runs: Sequence[ComparedRun]) -> Iterator[Difference]:
 def _document(difference: Difference, ids: Sequence[str]) -> dict[str, Any]:
     values = dict(zip(ids, difference.values, strict=True))
     return {"field": difference.field, "label": difference.label, "values": values}
+
+
+def _renamed(of_run: Mapping[str, SeriesResult], names: Mapping[str, str]) -> dict[str, SeriesResult]:
+    return {names.get(name, name): result for name, result in of_run.items()}
 
 
 def _series(

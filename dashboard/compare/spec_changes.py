@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from domain.field_labels import LABELS
+from domain.launch.plan import filled_args
 from domain.masking import MASK, masked_args, masked_text, masked_variable
 from domain.spec import RunSpec
 
@@ -51,7 +52,7 @@ class Difference:
 
 def spec_differences(specs: Sequence[RunSpec]) -> list[Difference]:
     """Return the fields in which any of the specs differ, labelled as in the form, then the figures that follow."""
-    return [*_fields(specs), *_arguments([spec.args for spec in specs]), *_figures(specs)]
+    return [*_fields(specs), *_arguments([filled_args(spec) for spec in specs]), *_figures(specs)]
 
 
 def interpreter_differences(interpreters: Sequence[Mapping[str, Any] | None]) -> list[Difference]:

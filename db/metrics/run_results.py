@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from sqlalchemy.orm import Session
@@ -13,9 +14,10 @@ from db.metrics.columns import within
 from db.metrics.many_curves import SeriesRow, ends_of, read_columns, series_rows
 from domain import goals
 from domain.messages import SCRIPT_KINDS
+from domain.series.joined import PRINTED
 
-PRINTED = "printed/"
 ALL_POINTS = 10**9
+AnyT = TypeVar("AnyT")
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ def results(store: Store, run_ids: Collection[str]) -> dict[str, dict[str, Serie
         return results_of(session, run_ids, series_rows(session, run_ids, sources=SCRIPT_KINDS))
 
 
-def without_repeated(results: Mapping[str, SeriesResult]) -> dict[str, SeriesResult]:
+def without_repeated(results: Mapping[str, AnyT]) -> dict[str, AnyT]:
     """Leave out what a run printed of a series that it logs too: `printed/loss` beside `train/loss`."""
     logged = {_last_part(name) for name in results if not name.startswith(PRINTED)}
     return {

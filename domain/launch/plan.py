@@ -210,6 +210,12 @@ def _environment(spec: RunSpec, context: TaskContext, filled: dict[str, str]) ->
     return env | spec.env
 
 
+def filled_args(spec: RunSpec) -> list[str]:
+    """The script's own arguments with the spec's values in their placeholders; paths of a task stay placeholders."""
+    paths = {name: f"{{{name}}}" for name in ("run_dir", "resume")}
+    return _arguments(spec.args, _filled_in(spec, TaskContext()) | paths)
+
+
 def _arguments(args: Sequence[str], filled: dict[str, str]) -> list[str]:
     """The arguments with placeholders filled in. An option whose value is not set (`--lr={lr}`, `--lr {lr}`) is left
     out, so that the script's default applies."""

@@ -135,7 +135,10 @@ class Seed:
         self.points(label, series)
 
     def points(
-        self, label: str, series: dict[str, list[Point]], source: Literal["events", "hardware"] = "events"
+        self,
+        label: str,
+        series: dict[str, list[Point]],
+        source: Literal["events", "hardware", "printed"] = "events",
     ) -> None:
         """Points of a source that has sent nothing before."""
         attempt = run_queries.attempts(self.store, self.runs[label])[-1]

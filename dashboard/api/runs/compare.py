@@ -15,10 +15,13 @@ from dashboard.errors import Rejection
 from dashboard.json_responses import answer, json_text
 from db.metrics import many_curves
 from db.metrics.many_curves import RunCurve, StepRange
+from db.metrics.run_results import without_repeated
 from db.queries.baselines import common_baseline
 from db.queries.compared_runs import attempt_batches, compared_runs
 from db.records.exceptions import NoSuchRun
 from domain.choices import RUN_ID
+from domain.messages import SCRIPT_KINDS
+from domain.series.joined import joined_names
 
 router = APIRouter(route_class=JsonRoute, prefix="/api/compare", tags=["runs"])
 MOST_RUNS = 1000
@@ -77,6 +80,17 @@ def compare(
 def names(service: TheService, runs: RunIds) -> Response:
     """The source of each series by name, for each run: {run id: {"train/loss": "events"}}."""
     return answer(many_curves.sources(service.store, runs))
+
+
+@router.get("/joined")
+def joined(service: TheService, runs: RunIds) -> Response:
+    """What a series is called where other runs log the same figure: {run id: {"printed/loss": "loss"}}."""
+    by_run = many_curves.sources(service.store, runs)
+    logged = {
+        run_id: {name: source for name, source in of_run.items() if source in SCRIPT_KINDS}
+        for run_id, of_run in by_run.items()
+    }
+    return answer(joined_names({run_id: without_repeated(of_run) for run_id, of_run in logged.items()}))
 
 
 @router.get("/batches")

@@ -128,9 +128,11 @@ export class CompareTable {
     this._choice.value = baseline ?? NO_BASELINE;
   }
 
-  _resultRows({ name, goal, runs }) {
+  _resultRows({ name, goal, runs, own_names: own }) {
+    const others = [...new Set(Object.values(own))];
+    const joined = others.length ? `, joined with ${others.join(', ')}` : '';
     const row = (figure, title) => ({
-      title,
+      title: `${title}${joined}`,
       cells: this._present.map(({ id }) => resultCell(runs[id], figure)),
     });
     return goal ? [row('best', `${name} (${goal === 'min' ? 'lowest' : 'highest'})`), row('last', `${name} (last)`)] : [row('last', name)];

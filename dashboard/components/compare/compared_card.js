@@ -5,7 +5,7 @@ import { setAttribute, setText } from '../elements/elements.js';
 import { change, changePercent, exact, notFinite, plural } from '../elements/numbers.js';
 import { runColour } from '../elements/theme.js';
 import { flattened, stretches } from '../charts/chart_lines.js';
-import { keyOf } from './comparison.js';
+import { nameOf } from './comparison.js';
 import { finitePoints, groupLine, valueAt } from './group_lines.js';
 
 /** With more runs than these the logged values are not drawn behind the smoothed ones: they would cover them. */
@@ -72,8 +72,13 @@ export class ComparedCard extends ChartCard {
     return this._itemOf(this.spec.lines[line.position]).label;
   }
 
-  /** There is one legend for all charts, above them. */
+  /** There is one legend for all charts, above them; here stands which series of different names are joined. */
   _buildLegend() {
+    const names = new Set(this.spec.lines.map((line) => nameOf(line.name)));
+    const others = [...names].filter((name) => name !== this.spec.title);
+    setText(this._legend, others.length ? `joined with ${others.join(', ')}` : '');
+    const runs = this.spec.lines.map((line) => `${line.label}: ${nameOf(line.name)}`);
+    setAttribute(this._legend, 'title', others.length ? `The same figure of different loggers, by name:\n${runs.join('\n')}` : '');
     setAttribute(this.element, 'aria-label', `${this.spec.title} of ${plural(this.spec.lines.length, 'run')}`);
   }
 
@@ -85,7 +90,7 @@ export class ComparedCard extends ChartCard {
   /** The baseline's curve of this series; null where it has none. */
   _baselineCurve(origins) {
     const { baseline, store } = this.shared.connection;
-    const key = keyOf(baseline ?? '', this.spec.id);
+    const key = this.shared.connection.keyOfShown(baseline ?? '', this.spec.id);
     const series = this._detail.get(key) ?? store.series.get(key);
     return series ? finitePoints(flattened(stretches(series.attempts, series.source), origins({ run: baseline }))) : null;
   }

@@ -172,15 +172,16 @@ export class ComparedCharts extends Charts {
 
   _specs() {
     const { hidden, isRelative, runs, position, sources } = this._connection;
+    const own = (run, name) => this._connection.keyOfShown(run.id, name);
     const unit = isRelative ? { format: change, unit: '%' } : {};
     /** @type {Map<string, string>} */
     const names = new Map();
-    for (const [key, source] of sources) if (!names.has(nameOf(key))) names.set(nameOf(key), source);
+    for (const [key, source] of sources) if (!names.has(this._connection.shownName(key))) names.set(this._connection.shownName(key), source);
     const shown = runs.filter((run) => !hidden.has(run.id));
     const specs = [...names].flatMap(([name, source]) => chartsFor([{ name, source }]).map((spec) => ({
       ...spec, ...unit, id: name, title: name, isSpan: true,
-      lines: shown.filter((run) => sources.has(`${run.id}:${name}`)).map((run) => ({
-        name: `${run.id}:${name}`, label: run.name, role: position.get(run.id), smooth: spec.lines[0].smooth, run: run.id,
+      lines: shown.filter((run) => sources.has(own(run, name))).map((run) => ({
+        name: own(run, name), label: run.name, role: position.get(run.id), smooth: spec.lines[0].smooth, run: run.id,
       })),
     })));
     return specs.sort(byOrder);
@@ -248,7 +249,7 @@ export class ComparedCharts extends Charts {
     }
     if (steps.last <= steps.first) return;
     try {
-      const detail = await this._connection.detail([card.spec.id], steps);
+      const detail = await this._connection.detail([...new Set(card.spec.lines.map((line) => nameOf(line.name)))], steps);
       if (this._zoom === zoom) card.refine(detail);
     } catch (error) {
       console.warn(error);

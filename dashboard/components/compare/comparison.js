@@ -29,6 +29,8 @@ export class Comparison {
     this.store = new SeriesStore();
     /** @type {Map<string, string>} */
     this.sources = new Map();
+    /** @type {Map<string, string>} by `RUN:NAME`, the name that the same figure of another logger has in other runs */
+    this._joined = new Map();
     this.kept = new Map();
     this.run = null;
     this.status = 'connecting';
@@ -64,6 +66,17 @@ export class Comparison {
     if (at >= 0) return { ...this.groups[at], colour: this.colours.get(this.groups[at].runs[0]) };
     const { name } = this.runs[this.position.get(runId)];
     return { key: runId, label: name || runId, colour: this.colours.get(runId) };
+  }
+
+  /** What a series is called among all runs. @param {string} key */
+  shownName(key) {
+    return this._joined.get(key) ?? nameOf(key);
+  }
+
+  /** The series of a run that is called so among all runs. @param {string} runId @param {string} shown */
+  keyOfShown(runId, shown) {
+    for (const [key, name] of this._joined) if (name === shown && runOf(key) === runId) return key;
+    return keyOf(runId, shown);
   }
 
   on(kind, listener) {
@@ -149,6 +162,7 @@ export class Comparison {
       if (answer && !answer.ok) throw new Error(String(answer.status));
       const names = answer ? await answer.json() : {};
       for (const [runId, sources] of Object.entries(names)) this._take(runId, sources);
+      await this._askJoined();
       this._setStatus('live');
     } catch {
       this._setStatus('reconnecting');
@@ -158,8 +172,22 @@ export class Comparison {
     this._tell('names', null);
   }
 
-  _named(runId, sources) {
+  /** Which series of the runs are the same figure of different loggers. */
+  async _askJoined() {
+    const query = new URLSearchParams({ runs: this.runs.map((run) => run.id).join(',') });
+    const answer = await fetch(apiUrl(`api/compare/joined?${query}`));
+    if (!answer.ok) throw new Error(String(answer.status));
+    this._joined = new Map(Object.entries(await answer.json()).flatMap(([runId, names]) => Object.entries(names).map(([own, shown]) => [keyOf(runId, own), shown])));
+  }
+
+  /** A run that trains has a series more. */
+  async _named(runId, sources) {
     this._take(runId, sources);
+    try {
+      await this._askJoined();
+    } catch {
+      this._setStatus('reconnecting'); // the next series asks again
+    }
     this._tell('names', null);
   }
 

@@ -35,9 +35,12 @@ export function varies({ isNumber, of }) {
   return isNumber && new Set([...of.values()].filter(Number.isFinite)).size > 1;
 }
 
-/** The result that a comparison is probably about: of a validation, else the first with a best value. @param {Map<string, Field>} fields */
+/** The result that a comparison is probably about, of those that most runs have: of a validation, else the first with a best value. @param {Map<string, Field>} fields */
 export function firstResult(fields) {
-  const results = [...fields.values()].filter(({ group }) => group === 'Results');
+  const count = ({ of }) => [...of.values()].filter(Number.isFinite).length;
+  const all = [...fields.values()].filter(({ group }) => group === 'Results');
+  const most = Math.max(0, ...all.map(count));
+  const results = all.filter((field) => count(field) === most);
   const best = results.filter(({ id }) => id.endsWith(':best'));
   return best.find(({ id }) => /^(val|valid|eval|test)/i.test(id)) ?? best[0] ?? results[0];
 }

@@ -19,7 +19,7 @@ SECRETS = ("first-secret", "second-secret", "third-secret")
 
 @pytest.fixture(scope="module")
 def made(shared: Running) -> dict[str, str]:
-    """Three ended runs that logged, and one that waits; ids by name."""
+    """Five ended runs that logged, and one that waits; ids by name."""
     seed = Seed(shared.service.store, shared.service.clock())
     seed.node("gpu-1", 1)
     for number, (name, lr) in enumerate((("a", 0.1), ("b", 0.2), ("c", 0.2))):
@@ -34,6 +34,11 @@ def made(shared: Running) -> dict[str, str]:
         config = {"optim": {"lr": lr, "api_key": f"secret-{name}"}, "layers": 4}
         line = json.dumps({"logger": "wandb", "settings": {"config": config}}).encode()
         seed.file(shared.service.files, name, "probe/loggers/settings-1.jsonl", line)
+    for name, source, lr in (("logs", "events", 0.1), ("prints", "printed", 0.3)):
+        seed.launch(name, 90, gpus_per_node=1, target="train.py", lr=lr, args=["--lr", "{lr}"])
+        seed.start(name, 80)
+        seed.points(name, {"loss": [(step, lr / step, 1000.0 + step) for step in (1, 2)]}, source)
+        seed.report(name, "succeeded", 10, exit_code=0)
     seed.launch("waits", 10, gpus_per_node=1, nodes=5, wait_for_nodes=True)
     return seed.runs
 
@@ -196,6 +201,20 @@ def test_the_baseline_of_the_project_is_that_of_its_comparisons(shared, made):
 def test_a_baseline_that_does_not_exist_is_refused(shared, made):
     answer = shared.http.get("/api/compare", params={"runs": made["a"], "baseline": "zzzzzzzzzz"})
     assert answer.status_code == 404
+
+
+def test_the_same_figure_of_different_loggers_is_one_series_that_says_so(rankzero, shared, made):
+    logs, prints = made["logs"], made["prints"]
+    found = compared(shared, logs, prints, baseline=prints)
+    (loss,) = found["series"]
+    assert (loss["name"], loss["own_names"]) == ("loss", {prints: "printed/loss"})
+    assert {run: result["best"] for run, result in loss["runs"].items()} == {logs: 0.05, prints: 0.15}
+    assert loss["runs"][logs]["best_change_percent"] == pytest.approx(-200 / 3)
+    arguments = next(row for row in found["differences"] if row["field"] == "args.--lr")
+    assert arguments["values"] == {logs: ["0.1"], prints: ["0.3"]} and "{lr}" not in json.dumps(found)
+    joined = shared.http.get("/api/compare/joined", params={"runs": f"{logs},{prints}"})
+    assert joined.json() == {prints: {"printed/loss": "loss"}}
+    assert "loss (lowest), joined with printed/loss" in rankzero("compare", logs, prints)[1]
 
 
 def test_the_command_prints_the_document_and_a_table(rankzero, shared, made):

@@ -205,6 +205,27 @@ def one_group_keeps_its_colour(page: Page) -> None:
     expect(page.get_by_role("group", name="Runs").get_by_role("button")).to_have_count(3)
 
 
+def test_runs_of_different_loggers_share_the_chart_of_their_loss(page, dashboard, made):
+    loggers = (("logs", "events", "loss"), ("prints", "printed", "loss"), ("trains", "events", "train/loss"))
+    for number, (name, source, tag) in enumerate(loggers, 1):
+        made.launch(name, 90, gpus_per_node=1, target="train.py", lr=0.1 * number, args=["--lr", "{lr}"])
+        made.start(name, 80)
+        series = {tag: [(step, number / step, 1000.0 + step) for step in range(1, 40)]}
+        made.points(name, series | ({"a/first loss": [(1, 1.0, 1000.0)]} if number == 1 else {}), source)
+        made.report(name, "succeeded", 10, exit_code=0)
+    page.goto(f"{dashboard.url}/compare?runs={','.join(made.runs[name] for name, *_ in loggers)}")
+    loss = page.get_by_role("region", name="loss of 3 runs")
+    expect(loss.get_by_text("joined with printed/loss, train/loss")).to_be_visible()
+    expect(loss.locator(".value")).to_have_text(re.compile(r"^[\d.]+ – [\d.]+$"))
+    expect(
+        page.get_by_role("row", name="loss (lowest), joined with printed/loss, train/loss")
+    ).to_be_visible()
+    expect(page.get_by_label("Vertical field")).to_have_value("loss:best")
+    expect(page.get_by_role("row", name="Argument --lr")).to_contain_text("0.2")
+    expect(page.get_by_text("{lr}")).to_have_count(0)
+    assert axe_faults(page) == []
+
+
 @pytest.mark.long
 def test_a_run_that_is_gone_is_named_and_runs_of_the_same_settings_are_one_group(page, dashboard, made):
     edits.edit(dashboard.service, made.runs["training"], RunEdit(baseline=True))

@@ -1,0 +1,1 @@
+"""Series of runs beside those of other runs."""
