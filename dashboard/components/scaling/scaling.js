@@ -20,7 +20,7 @@ class Scaling {
     this._chart = el('figure', { class: 'chart' });
     this._batches = el('div', { class: 'scroll batches', hidden: true });
     this._table = el('div', { class: 'scroll' });
-    this._root = el('section', { class: 'scaling', 'aria-label': 'Scaling' }, this._chart, this._batches, this._table);
+    this._root = el('section', { class: 'scaling', 'aria-label': component.picture?.label ?? 'Scaling' }, this._chart, this._batches, this._table);
     component.parentElement.append(this._root);
     this._observer = new ResizeObserver(() => this._draw());
     this._observer.observe(this._root);

@@ -43,7 +43,7 @@ def all_sweeps() -> None:
     links.list_head("Sweeps", "Which values train best?", "New sweep", "sweep")
     if newest:
         rows = [_row(one, current.clock()) for one in newest]
-        scaling({"columns": LIST, "rows": rows}, key="sweep_list")
+        scaling({"label": "Sweeps", "columns": LIST, "rows": rows}, key="sweep_list")
         return
     st.markdown(
         "A sweep trains one spec with different parameters, each trial as a run in the queue, and names the "
