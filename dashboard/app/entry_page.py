@@ -73,7 +73,7 @@ class EntryPage:
 <script type="application/json" id="themes">{themes}</script>
 <script defer src="{self._start}"></script>
 {self._scripts}</head>
-<body><div id="root"></div>
+<body><div id="root"></div><p id="away" role="status"></p>
 <div id="frame"><header><span class="logo">{LOGO}</span>{_links(path)}</header>
 <main aria-busy="true"><h1>{title}</h1><noscript><p>These pages need JavaScript. Without it, use the command
 <code>rankzero</code>, which can do everything these pages do.</p></noscript><i></i><i></i><i></i></main></div>

@@ -29,12 +29,13 @@ function settle() {
   document.documentElement.toggleAttribute('data-settled', true);
 }
 
+addEventListener('DOMContentLoaded', () => void import('./away.js'));
 if (globalThis.Notification?.permission === 'granted') {
   void import('../notifications/notifier.js').then(({ start }) => start());
 }
 
 const tabs = new BroadcastChannel('rankzero sessions');
-tabs.addEventListener('message', () => location.assign('/login?signed-out'));
+tabs.addEventListener('message', leaveSignedOut);
 
 // The browser keeps a page that one has left as it was: whoever has signed out since must not see it again.
 addEventListener('pageshow', (event) => {
@@ -62,6 +63,12 @@ document.addEventListener('click', (event) => {
   if (asksForTab && event.target instanceof Element && event.target.closest(PAGE_LINK)) event.stopPropagation();
 }, true);
 
+/** What was filled in is nobody else's. */
+function leaveSignedOut() {
+  sessionStorage.removeItem('rankzero.form');
+  location.assign('/login?signed-out');
+}
+
 /** End the session on the server; says on the button when nobody answered. */
 async function signOut(button) {
   button.disabled = true;
@@ -69,7 +76,7 @@ async function signOut(button) {
     const answer = await fetch('/logout', { method: 'POST' });
     if (!answer.ok && answer.status !== 401) throw new Error(`answered ${answer.status}`);
     tabs.postMessage('signed out');
-    location.assign('/login?signed-out');
+    leaveSignedOut();
   } catch {
     button.disabled = false;
     button.textContent = 'No answer: try again';
