@@ -47,6 +47,7 @@ _preflight = browser_component("preflight", "preflight_matrix/preflight")
 _project = browser_component("project", "project/project")
 _scaling = browser_component("scaling", "scaling/scaling")
 _refresh = component("rankzero.refresh", js=_LOADER.replace("MODULE", "live/refresh"))
+_kept_form = component("rankzero.kept_form", js=_LOADER.replace("MODULE", "live/kept_form"))
 _search = browser_component("search_field", "search_field/search_field")
 _sweep = browser_component("sweep", "sweeps/sweeps", _plots_css)
 _table = browser_component("runs_table", "runs/runs_table")
@@ -181,6 +182,11 @@ def runs_table(
 def search_field(search: Mapping[str, Any], on_typed: Callable[[], None], key: str) -> None:
     """Draw the field for a search, which it completes; what is typed is the `text` of `typed` under `key`."""
     _search(data=dict(search), key=key, on_typed_change=on_typed)
+
+
+def kept_form(form: Mapping[str, Any], on_kept: Callable[[], None], key: str) -> None:
+    """Have the tab keep `values`, or hand back what it kept to the session `asked_by`: as `kept` under `key`."""
+    _kept_form(data=dict(form), key=key, on_kept_change=on_kept, width="content")
 
 
 def upload_code(name: str, limit_bytes: int, on_uploaded: Callable[[], None], key: str) -> None:

@@ -14,6 +14,7 @@ class PageLink {
     this._root = el('span', { class: 'page-link' });
     parentElement.append(this._root);
     if (data.label === null) {
+      if (data.forgets) sessionStorage.removeItem(data.forgets); // what was filled in, which is launched
       this._leave = go(url);
       return;
     }

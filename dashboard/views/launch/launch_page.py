@@ -12,7 +12,7 @@ from dashboard.planning.resolve import ClusterNodes
 from dashboard.script_reader.options import Option
 from dashboard.service import service
 from dashboard.sweeps.request import SweepRequest
-from dashboard.views.launch import code, plan, recent, scaling, seeding, sweeping, telling
+from dashboard.views.launch import code, keeping, plan, recent, scaling, seeding, sweeping, telling
 from dashboard.views.launch import script as launch_script
 from dashboard.views.launch.code_fields import GIT, MISSING, SCRIPT, UPLOAD
 from dashboard.views.launch.fields import FORM_LABELS, HELP, PLACEHOLDERS, PREFIX, Fields
@@ -20,7 +20,7 @@ from dashboard.views.launch.form import EMPTY, RECIPE, FormReading, read, values
 from dashboard.views.launch.script import ScriptForm
 from dashboard.views.launch.sweeping import DraftSweep
 from dashboard.views.launch.swept_fields import LINES, take_out
-from dashboard.views.layout import links, refusals, style
+from dashboard.views.layout import refusals, style
 from dashboard.views.layout.refusals import AWAY, cause
 from dashboard.views.layout.tables import table
 from db.queries import run_queries
@@ -71,6 +71,7 @@ def page() -> None:
         _fields(inputs, recipes, recipe, script, cluster, useless)
     with meaning, st.container(key="launch_meaning"):
         _meaning(reading, sweep, cluster, wrong, labels)
+    keeping.keep()
 
 
 def _script(values: Mapping[str, Any]) -> ScriptForm | None:
@@ -122,6 +123,7 @@ def _clear() -> None:
     launch_script.forget()
     st.session_state.pop("launch_notice", None)
     st.session_state.pop(LINES, None)
+    keeping.forget()
 
 
 def _fill_from(run_id: str, recipes: Collection[str], with_fix: bool) -> None:
@@ -339,7 +341,7 @@ def _launch(spec: RunSpec | None) -> None:
         return
     telling.launched(run_id, told)
     st.session_state.pop("launch_notice", None)
-    links.go("run", id=run_id)
+    keeping.leave_for("run", id=run_id)
 
 
 def _like() -> str | None:

@@ -8,8 +8,8 @@ import streamlit as st
 
 from dashboard.service import service
 from dashboard.sweeps.seeds import launch_with_seeds, seed_specs
-from dashboard.views.launch import telling
-from dashboard.views.layout import links, refusals
+from dashboard.views.launch import keeping, telling
+from dashboard.views.layout import refusals
 from domain.errors import InvalidRequest
 from domain.spec import RunSpec
 from domain.sweeps.parameters import SweptParameter
@@ -57,4 +57,4 @@ def _launch(spec: RunSpec, seeds: list[int], like: str | None) -> None:
     for run_id in runs:
         telling.launched(run_id, told)
     st.session_state.pop("launch_notice", None)
-    links.go("compare", runs=",".join(runs), group="all")
+    keeping.leave_for("compare", runs=",".join(runs), group="all")

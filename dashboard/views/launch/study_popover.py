@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from dashboard.views.launch import keeping
 from dashboard.views.launch.fields import PREFIX
-from dashboard.views.layout import links, refusals
+from dashboard.views.layout import refusals
 from domain.spec import RunSpec
 
 
@@ -37,7 +38,9 @@ class StudyPopover:
             self.show_fields()
             # No callback: it would get the settings of the last drawing, which lack what was typed since.
             if st.button(self.button, disabled=spec is None) and spec is not None:
-                refusals.attempt(lambda: links.go(self.page, id=self.create(spec, like)), self._refused)
+                refusals.attempt(
+                    lambda: keeping.leave_for(self.page, id=self.create(spec, like)), self._refused
+                )
             refusals.show(self._refused)
 
     @property

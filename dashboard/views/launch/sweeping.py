@@ -13,9 +13,9 @@ from dashboard.errors import describe
 from dashboard.service import service
 from dashboard.sweeps.request import SweepRequest, create
 from dashboard.sweeps.trial_spec import trial_spec
-from dashboard.views.launch import seeding, telling
+from dashboard.views.launch import keeping, seeding, telling
 from dashboard.views.launch.swept_fields import LINES, NUMBERS, SweptFields
-from dashboard.views.layout import links, refusals
+from dashboard.views.layout import refusals
 from domain.choices import RECIPES
 from domain.errors import InvalidRequest
 from domain.goals import goal
@@ -120,7 +120,9 @@ def panel(sweep: DraftSweep, spec: RunSpec | None) -> SweepRequest | None:
 
 def launch(request: SweepRequest, like: str | None) -> None:
     """Launch the sweep and open its page, or remember why not."""
-    refusals.attempt(lambda: links.go("sweeps", id=create(service.current(), request, like)), REFUSED)
+    refusals.attempt(
+        lambda: keeping.leave_for("sweeps", id=create(service.current(), request, like)), REFUSED
+    )
 
 
 def _metric(spec: RunSpec | None) -> str:

@@ -45,7 +45,9 @@ def test_several_values_in_a_field_launch_a_sweep(browser: Chromium, tmp_path) -
         expect(launch).to_have_text(re.compile("Launch the sweep of 4 runs"))
         expect(launch).to_be_in_viewport(ratio=1)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        page.wait_for_function("sessionStorage.getItem('rankzero.form') !== null")
         launch.click()
         expect(page).to_have_url(re.compile(r"/sweeps\?id="))
+        assert page.evaluate("sessionStorage.getItem('rankzero.form')") is None, "it was launched"
         expect(page.locator(".sweep tbody tr").first).to_contain_text("0.0003")  # queued by the dashboard
         assert visit.errors == []
