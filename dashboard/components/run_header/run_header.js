@@ -223,7 +223,7 @@ class RunHeader {
     this._figure('Samples/s', number(speed), run.throughput_mean ? `avg ${number(run.throughput_mean)}` : '', `now ${exact(speed)}, on average ${exact(run.throughput_mean)}`, isPrinted.speed);
     this._figure('Learning rate', learningRate(rate), '', exact(rate), isPrinted.rate);
     this._figure('ETA', LIVE.has(run.state) ? duration(run.eta_s) : UNKNOWN, '', etaTitle(run, now));
-    this._figure('Elapsed', duration(elapsed), run.attempt > 1 ? `attempt ${run.attempt}` : '', begun === null ? null : `started ${new Date(begun * 1000).toLocaleString()}`);
+    this._figure('Elapsed', duration(elapsed), run.attempt > 1 ? `attempt ${run.attempt}` : '', begun === null ? null : `started ${new Date(begun * 1000).toLocaleString()}${run.attempt > 1 ? `; an attempt is one execution of the run: ${run.attempt - 1} came before` : ''}`);
   }
 
   /**

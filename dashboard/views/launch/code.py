@@ -25,6 +25,7 @@ from dashboard.views.launch.code_fields import (
     named,
 )
 from dashboard.views.launch.fields import PREFIX, Fields
+from dashboard.views.layout import style
 from domain.text.formats import ago, as_text, plural, size
 
 UPLOADED = "launch_uploaded"
@@ -50,7 +51,8 @@ def code(form: Fields, recipes: Iterable[str]) -> None:
 
 def _target(form: Fields, values: Mapping[str, Any], recipes: Iterable[str]) -> None:
     if values["source"] == RECIPE:
-        st.selectbox("Recipe", list(recipes), key=PREFIX + "recipe", persist_state="session")
+        with style.explained("recipe", "A training script that comes with Rankzero, ready to run."):
+            st.selectbox("Recipe", list(recipes), key=PREFIX + "recipe", persist_state="session")
     elif values["source"] == SCRIPT:
         form.show("script")
     elif values["source"] == GIT:

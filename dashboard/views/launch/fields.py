@@ -23,7 +23,8 @@ HELP = {
     "module": "Instead of a file: run as a module with -m.",
     "code_as": "The snapshot of the earlier run, or the current files.",
     "nodes": "2:4 starts with 2 to 4 available nodes, and grows and shrinks at checkpoints.",
-    "gpus_per_node": "Processes started on each node. Empty: all free slots of the node with the most.",
+    "gpus_per_node": "Processes started on each node. Empty: all free slots (a slot is "
+    "a GPU, or the place of one process on a node without) of the node with the most.",
     "batch_size": "Samples per process and forward pass. Out of memory? Lower this and raise the accumulation. "
     "Several make a sweep: 16, 32, 64.",
     "accumulate": "Forward passes per optimizer step. Multiplies the global batch, costs no memory.",

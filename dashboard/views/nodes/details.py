@@ -69,11 +69,13 @@ def _badges(node: NodeView) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.badge(state_label(node.state), color=colour, icon=icon)
         if node.draining:
-            st.badge("draining", color="violet", icon=":material/hourglass_bottom:")
+            st.badge("draining: starts nothing new", color="violet", icon=":material/hourglass_bottom:")
         if node.upgrade:
             label = "to upgrade" if is_older(node.protocol) else "newer than this dashboard"
             st.badge(label, color="orange", icon=":material/upgrade:")
-        st.caption(as_text(f"{node.free} of {plural(node.slots, picture.noun(node))} free"))
+        noun = picture.noun(node)
+        each = " (a slot trains one process)" if noun == "slot" else ""
+        st.caption(as_text(f"{node.free} of {plural(node.slots, noun)} free{each}"))
 
 
 def _actions(node: NodeView) -> None:

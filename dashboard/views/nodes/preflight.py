@@ -30,7 +30,9 @@ def panel() -> None:
 def _results() -> None:
     checks = {check.id: check for check in service.current().preflights.all() if check.id is not None}
     if not checks:
-        st.caption("No preflight has been run yet.")
+        st.caption(
+            "No preflight has been run yet. It checks, before any rank starts, that nodes can train together."
+        )
         return
     preflight(picture(checks[_chosen(checks)]), key="preflight_matrix")
 

@@ -53,7 +53,9 @@ def _preflight(run_id: str) -> None:
     if check is None:
         return
     label = {"red": "red", "green": "all well", "asking": "in progress"}[verdict(check)]
-    with st.expander(f"Preflight: {label}", expanded=bool(check.failed)):
+    with st.expander(
+        f"Preflight, the check that its nodes can train together: {label}", expanded=bool(check.failed)
+    ):
         preflight(picture(check), key="run_preflight")
 
 
@@ -75,6 +77,7 @@ def commands(run_id: str) -> None:
     run_changes(run, "commands_changes", ("history",))
     attempts = run_queries.attempts(service.current().store, run_id)
     st.subheader("Commands", anchor=False)
+    st.caption("Of each attempt: one execution of the run, by its launch, a resume or a restart.")
     if not any(task.argv for attempt in attempts for task in attempt.parts):
         st.caption("Nothing has been started yet.")
         return
