@@ -25,6 +25,7 @@ from worker.monitor.reporter import FindingsReporter
 from worker.node import processes
 from worker.node.attempt_files import EXISTING_FILE, POINTS_FILE
 from worker.node.run_files import Listing
+from worker.session.answers import FileOffsets
 from worker.session.client import Client, TaskRef
 from worker.session.pieces import BytesPiece, PointsPiece, Sending, at_once, in_turn, sent, together
 from worker.streams.logger_files import LoggerFiles
@@ -92,9 +93,9 @@ class AttemptUploader:
         self._hardware_schedule = _Schedule(PROBE_WATCHED_EVERY_S)
         self._stores_schedule = _Schedule(PROBE_WATCHED_EVERY_S)
         self._has_final_findings = False
+        """Whether the final findings, with the outcome of every checkpoint, have been queued for the server."""
         self._findings_of: tuple[bool, bool] | None = None
         """Whether, at the last final findings, all checkpoints were copied and had their outcome."""
-        """Whether the final findings, with the outcome of every checkpoint, have been queued for the server."""
 
     def request(self, assignment: Assignment) -> None:
         """Pass on the requests that came with the assignment."""
@@ -173,7 +174,8 @@ class AttemptUploader:
 
     def _mirror_step(self, now: float, enough_bytes: int = MIRROR_STEP_BYTES - 1) -> Sending[bool]:
         def step() -> Sending[bool]:
-            return (yield from self._mirror.step(now)) > enough_bytes
+            sent_bytes = yield from self._mirror.step(now)
+            return sent_bytes > enough_bytes or self._mirror.has_more_files
 
         return self._guarded(MIRROR, step)
 
@@ -259,10 +261,18 @@ class AttemptUploader:
         return offset
 
     def _points_offset_of(self, path: str, generation: int) -> int:
-        return self._client.file_offsets(self._task, path, generation).points_offset
+        return self._offsets(path, generation).points_offset
 
     def _bytes_of(self, path: str, generation: int) -> int:
-        return self._client.file_offsets(self._task, path, generation).offset
+        return self._offsets(path, generation).offset
+
+    def _offsets(self, path: str, generation: int) -> FileOffsets:
+        """Ask how far the server has a file; of an attempt that no earlier worker sent, it has nothing.
+
+        Else thousands of files took as many requests. The answer to the first bytes tells what it has after all."""
+        if not self._mirror.is_continued:
+            return FileOffsets(offset=0)
+        return self._client.file_offsets(self._task, path, generation)
 
     def _append(self, path: str, generation: int, offset: int, data: bytes) -> Sending[int]:
         return sent(BytesPiece(self._task, path, generation, offset, data))

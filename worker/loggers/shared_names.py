@@ -25,6 +25,7 @@ MAX_STEPS = 4096
 """Steps of a series that others are compared with."""
 MAX_POINTS, LEAST_STEPS = 400_000, 32
 """Points remembered of all series together; with many series, fewer steps of each."""
+SAVE_EVERY_S = 1.0
 CLOSE = 1e-6
 """Relative difference of equal values: event files hold 32 bits."""
 
@@ -59,6 +60,7 @@ class SharedNames:
         self._labels: dict[str, str] = dict(state.get("labels", {}))
         """Run of a logger -> what the names of its own series begin with."""
         self._owned: dict[str, _Owned] = {}
+        self._is_unsaved, self._saved_at = False, -math.inf
         self._event_files_until = -math.inf
         """Wall time that event files have reached."""
 
@@ -73,8 +75,8 @@ class SharedNames:
                     owned.add(step, value, most)
             if is_event_file(batch.path) and points:
                 self._event_files_until = max(self._event_files_until, points[-1][2])
-        if is_new:
-            self._save()
+        if is_new or self._is_unsaved:
+            self._save_in_turn()
 
     def has_others(self, logger: str) -> bool:
         """Whether a name belongs to event files, the probe or another logger than this one."""
@@ -111,6 +113,13 @@ class SharedNames:
             is_first = logger not in self._labels.values()
             self._labels[run] = logger if is_first else f"{logger} {Path(run).stem}"
         return f"{self._labels[run]}:{name}"
+
+    def _save_in_turn(self) -> None:
+        """Save at most once in a while: of thousands of new names, each would write the names of all before."""
+        self._is_unsaved = time.monotonic() < self._saved_at + SAVE_EVERY_S
+        if not self._is_unsaved:
+            self._save()
+            self._saved_at = time.monotonic()
 
     def _save(self) -> None:
         state = {

@@ -9,6 +9,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -91,9 +92,13 @@ class FileMirror:
         self._state_file = self._attempt_dir / "worker" / "mirror.json"
         self._files: dict[str, MirroredFile] = {}
         self._remembered = self._read_state()
+        self.is_continued = bool(self._remembered)
+        """Whether an earlier worker has begun with this attempt."""
         self._order: deque[str] = deque()
         self._event_files: list[tuple[Path, Path]] = []
         self._scan_at = float("-inf")
+        self.has_more_files = False
+        """Whether the last step left out files that have bytes to send."""
         self.left_out = 0
         """Event files beyond `MAX_EVENT_FILES`: neither read nor copied."""
 
@@ -108,9 +113,11 @@ class FileMirror:
         self._order.rotate(
             -len(turn) if len(turn) == STEP_FILES else -1
         )  # a file whose sending fails must not be the first one every time
+        self.has_more_files = len(turn) == STEP_FILES
         sent_bytes = 0
         while turn and sent_bytes < self._step_bytes:
             files = [*self._next_in(turn)]
+            self._note_heads(files)
             chunks = yield from together(map(self._send_chunk, files))
             sent_bytes += sum(chunks)
             turn += [file for file, size in zip(files, chunks, strict=True) if size and self._unsent(file)]
@@ -299,6 +306,14 @@ class FileMirror:
             self._write_state()
         return os.pread(fd, size, offset)
 
+    def _note_heads(self, files: Sequence[MirroredFile]) -> None:
+        """Write down how new files begin, of all in one go: by that a replaced one is known after a restart."""
+        heads = {id(file): _head(file.source) for file in files if not file.head}
+        for file in files:
+            file.head = heads.get(id(file)) or file.head
+        if any(heads.values()):
+            self._write_state()
+
     def _marker(self, file: MirroredFile) -> bytes:
         """Return the notice at the end of a cut log. Its text is fixed, so sending it can be resumed."""
         if not file.is_log:
@@ -332,6 +347,17 @@ class FileMirror:
             write_whole(self._state_file, json.dumps(states))
         except OSError as error:  # a full disk: mirroring goes on, and frees nothing by stopping
             log.warning("%s could not be written: %s", self._state_file, error.strerror)
+
+
+def _head(source: Path) -> bytes:
+    """Return the first bytes of a file; none where it cannot be read, which its sending tells."""
+    with suppress(OSError):
+        fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        try:
+            return os.pread(fd, HEAD_BYTES, 0)
+        finally:
+            os.close(fd)
+    return b""
 
 
 def _inode(path: Path) -> int | None:

@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from domain.text.json_values import parse_json
@@ -29,6 +30,7 @@ TAIL_BYTES = 64 * 1024
 _NAME = re.compile(r".*tfevents\.\d+\.(?P<host>.+)\.(?P<pid>\d+)\.\d+(?P<suffix>\..+)?")
 
 
+@lru_cache(maxsize=16_384)  # asked of all files again and again
 def process_of(path: str) -> int | None:
     """The id of the process that made an event file, which torch and tensorboard write into its name."""
     match = _NAME.fullmatch(PurePosixPath(path).name)

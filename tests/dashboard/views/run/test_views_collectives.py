@@ -49,7 +49,7 @@ def test_the_tab_names_the_rank_that_left_the_path_and_shows_nothing_before_anyb
         pages.seed.start("desync", 90)
         run_id = pages.seed.runs["desync"]
         assert "Collectives" not in [
-            header.value for header in pages.open("run", id=run_id, tab="ranks").subheader
+            header.value for header in pages.open("run", id=run_id, tab="ranks").header
         ]
         (attempt,) = run_queries.attempts(pages.service.store, run_id)
         records = [

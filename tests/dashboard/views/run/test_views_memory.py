@@ -42,9 +42,7 @@ def test_trends_and_the_failures_memory_are_shown_and_only_where_they_were_read(
         pages.seed.launch("leaks", 3000, gpus_per_node=2)
         pages.seed.start("leaks", 2990)
         run_id = pages.seed.runs["leaks"]
-        assert "Memory" not in [
-            header.value for header in pages.open("run", id=run_id, tab="ranks").subheader
-        ]
+        assert "Memory" not in [header.value for header in pages.open("run", id=run_id, tab="ranks").header]
         sampled(pages, "leaks")
         shown = texts(pages.open("run", id=run_id, tab="ranks")).replace("\\", "")
         assert "| 1 | gpu-1 | its process | 24.4 GiB | 24.4 GiB | +12 MiB a step |" in shown
@@ -60,7 +58,7 @@ def test_trends_and_the_failures_memory_are_shown_and_only_where_they_were_read(
             message="rank 1 on gpu-1: CUDA out of memory",
         )  # fmt: skip
         page = pages.open("run", id=run_id)
-        assert "Memory of rank 1 when the allocation failed" in [header.value for header in page.subheader]
+        assert "Memory of rank 1 when the allocation failed" in [header.value for header in page.header]
         shown = texts(page).replace("\\", "")
         assert "28 GiB requested" in shown and "backward or native code" in shown
         assert "is an estimate" in shown and "<b>model" not in texts(page)

@@ -53,13 +53,13 @@ def test_profiles_are_shown_beside_each_other(tmp_path: Path) -> None:
         pages.seed.launch("trained", 100, gpus_per_node=2)
         pages.seed.start("trained", 90)
         run_id = pages.seed.runs["trained"]
-        assert "Profile" not in [h.value for h in pages.open("run", id=run_id, tab="ranks").subheader]
+        assert "Profile" not in [h.value for h in pages.open("run", id=run_id, tab="ranks").header]
         with pages.service.store.write() as session:
             fence = session.query(Attempt.fence).scalar()
             assert session.query(Node).count() == 1
         recorded(pages, fence, "a" * 10, 1.0)
         page = pages.open("run", id=run_id, tab="ranks")
-        assert not page.exception and "Profile" in [header.value for header in page.subheader]
+        assert not page.exception and "Profile" in [header.value for header in page.header]
         assert "<b>mm" not in texts(page)
         shown = texts(page).replace("\\", "")
         assert "no device was recorded" in shown and "Wait less." in shown
