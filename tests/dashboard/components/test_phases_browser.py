@@ -62,7 +62,7 @@ def colour(canvas: Locator, x: float, y: float) -> list[int]:
 def test_a_slow_rank_stands_out_and_a_click_shows_its_strip(server: FakeServer, show: Show) -> None:
     server.phases = spans(8, slow=5)
     page = show("phases")
-    title, heat = page.locator(".phases h3").first, page.locator("canvas.heat")
+    title, heat = page.locator(".phases h2").first, page.locator("canvas.heat")
     expect(title).to_have_text("Where a step goes: 105 ms, mean of all ranks, steps 0 to 400")
     x = heat.bounding_box()["width"] * 0.8
     assert colour(heat, x, 5.5 * 22)[3] > 2 * colour(heat, x, 2.5 * 22)[3]
@@ -79,5 +79,5 @@ def test_before_two_steps_a_sentence_says_what_is_missing(server: FakeServer, sh
     page = show("phases", theme="dark")
     expect(page.get_by_text("The probe has not seen two steps of any rank yet.")).to_be_visible()
     server.phases = spans(1, slow=None)
-    expect(page.locator(".phases h3").first).to_contain_text("rank 0, steps 0 to 400")
+    expect(page.locator(".phases h2").first).to_contain_text("rank 0, steps 0 to 400")
     expect(page.locator("canvas.heat")).to_be_hidden()
