@@ -324,6 +324,8 @@ class Checkpoint(Base):
     upload_began_at: Mapped[float | None]
     trouble: Mapped[str | None] = mapped_column(Text)
     """One sentence while it cannot be stored."""
+    resend_requested_at: Mapped[float | None]
+    """When a person asked its node to send it again after the attempt's end; None once the node has answered."""
 
 
 class Discarded(Base):

@@ -377,6 +377,27 @@ class DesiredCheck(BaseModel):
     pair: CheckPair | None = None
 
 
+class Resend(BaseModel):
+    """The request to a node to send a checkpoint of an ended attempt again."""
+
+    model_config = ConfigDict(frozen=True)
+
+    checkpoint_id: int
+    run_id: str
+    attempt: int
+    fence: int
+    node_rank: int
+    uid: str = ""
+    path: str
+    """Its name on the server, relative to the attempt's directory on the node."""
+    sha256: str
+
+    @property
+    def label(self) -> str:
+        """RUN/ATTEMPT/UID, as of the attempt's assignment."""
+        return f"{self.run_id}/{self.attempt}/{self.uid}"
+
+
 class DesiredJob(BaseModel):
     """The request to a Slurm gateway to submit or end the job of one attempt."""
 

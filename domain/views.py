@@ -192,6 +192,8 @@ class CheckpointView:
     """A removable prefix of every parameter's name; the download can remove it."""
     trouble: str | None = None
     """One sentence while it cannot be stored."""
+    is_asked_for_again: bool = False
+    """Whether its node is asked to send it again."""
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,33 @@ from cli.commands.runs import figure
 from cli.server.options import Data, Json, RunId, run_path, server_at
 from cli.server.transfer import Transfer, in_form, sha256_of
 from cli.terminal.errors import CommandFailed
-from cli.terminal.printing import print_json, print_table, printable, say
+from cli.terminal.printing import print_json, print_outcome, print_table, printable, say
 from dashboard.storage.checkpoint_form import CheckpointForm, is_folder
 from domain.text import formats
 
 LONGEST_NAME_BYTES = 200
 
 
-def checkpoints(run: RunId, data: Data = None, as_json: Json = False) -> None:
+SendAgain = Annotated[
+    str | None,
+    typer.Option(
+        "--send-again",
+        metavar="NAME",
+        help="Have its node send a checkpoint again that never arrived whole.",
+    ),
+]
+
+
+def checkpoints(run: RunId, send_again: SendAgain = None, data: Data = None, as_json: Json = False) -> None:
     """List a run's checkpoints, newest first."""
-    entries = server_at(data).get(run_path(run, "checkpoints"))
+    server = server_at(data)
+    entries = server.get(run_path(run, "checkpoints"))
+    if send_again is not None:
+        chosen = _partial(entries, run, send_again)
+        asked = server.post(f"/api/checkpoints/{chosen['id']}/send-again")
+        return print_outcome(
+            asked, as_json, f"The node of checkpoint {send_again} is asked to send it again."
+        )
     if as_json:
         print_json(entries)
     elif not entries:
@@ -37,6 +54,14 @@ def checkpoints(run: RunId, data: Data = None, as_json: Json = False) -> None:
                 f"Names in {printable(prefixed[0]['name'])} begin with {printable(prefixed[0]['prefix'])}"
                 f"{' (and in others)' if len(prefixed) > 1 else ''}: `rankzero download --strip-prefix` removes it."
             )
+
+
+def _partial(entries: list[dict[str, Any]], run: str, name: str) -> dict[str, Any]:
+    """Return the newest checkpoint of that name that is not whole. Raises CommandFailed."""
+    for entry in entries:
+        if entry["name"] == name and not entry["complete"]:
+            return entry
+    raise CommandFailed(f"Run {run} has no checkpoint {name!r} that is not complete.")
 
 
 def row(checkpoint: dict[str, Any], now: float) -> tuple[object, ...]:

@@ -12,6 +12,7 @@ from db.identity import UnknownAttempt
 from db.records.exceptions import (
     NoSuchAlert,
     NoSuchCheck,
+    NoSuchCheckpoint,
     NoSuchNode,
     NoSuchProfile,
     NoSuchProject,
@@ -38,6 +39,7 @@ STATUS: dict[type[Exception], int] = {
     NoSuchCheck: 404,
     NoSuchStudy: 404,
     NoSuchSweep: 404,
+    NoSuchCheckpoint: 404,
     NoSuchProfile: 404,
     WrongState: 409,
     Superseded: 409,

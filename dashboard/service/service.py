@@ -43,7 +43,7 @@ from db.records.exceptions import NoSuchRun
 from db.records.lookups import latest_attempt
 from db.reports import nodes, ranks
 from db.reports.nodes import Claim, RegisteredNode
-from db.requests import join_tokens, run_requests
+from db.requests import checkpoint_requests, join_tokens, run_requests
 from db.requests.run_requests import NewTrial, StudyPoint
 from db.scaling.figures import Figures
 from db.scheduling import elastic
@@ -162,6 +162,16 @@ class Service(Membership):
         ranks.request_stacks(self.store, run_id, self.clock())
         self.hub.desired_state_of_runs_changed([run_id])
         return ranks.stacks(self.store, run_id)
+
+    def send_checkpoint_again(self, checkpoint_id: int) -> str:
+        """Have a node send a checkpoint again that never arrived whole; returns its run's id.
+
+        Raises NoSuchCheckpoint, WrongState."""
+        run_id, node_id = checkpoint_requests.request_resend(self.store, checkpoint_id, self.clock())
+        self.hub.desired_state_changed([node_id])
+        self.run_changed(run_id)
+        self.hub.publish(run_id, {"type": "checkpoints"})
+        return run_id
 
     def delete(self, run_id: str) -> int:
         """Delete an ended run and all its files; returns the bytes these took. Raises NoSuchRun, WrongState."""

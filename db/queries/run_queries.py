@@ -237,6 +237,7 @@ def _checkpoint_view(session: Session, row: Checkpoint, attempt: int) -> Checkpo
         best=False,
         prefix=row.prefix,
         trouble=row.trouble,
+        is_asked_for_again=row.resend_requested_at is not None,
     )
 
 

@@ -31,6 +31,10 @@ class NoSuchCheck(LookupError):
     """There is no preflight of that id."""
 
 
+class NoSuchCheckpoint(LookupError):
+    """There is no checkpoint of that id."""
+
+
 class NoSuchProfile(LookupError):
     """The run has no such profile, or no trace of the rank."""
 

@@ -95,6 +95,20 @@ def troubled(store: Store, checkpoint_id: int, sentence: str, now: float) -> boo
         return True
 
 
+def resent(store: Store, checkpoint_id: int, problem: str | None, now: float) -> None:
+    """Record that a node has answered the request to send a checkpoint again; `problem` is why it could not."""
+    with store.write() as session:
+        checkpoint = session.get(Checkpoint, checkpoint_id)
+        if checkpoint is None or checkpoint.resend_requested_at is None:
+            return
+        checkpoint.resend_requested_at = None
+        if problem is not None and not checkpoint.complete:
+            checkpoint.trouble = problem
+            attempt = session.get_one(Attempt, checkpoint.fence)
+            text = f"checkpoint {checkpoint.path} could not be sent again: {problem}"
+            add_history(session, attempt.run_id, attempt.number, now, text)
+
+
 def completed(store: Store, checkpoint_id: int, now: float) -> list[int]:
     """Mark a checkpoint as complete once its SHA-256 agrees; from then on it is listed.
 
@@ -104,7 +118,7 @@ def completed(store: Store, checkpoint_id: int, now: float) -> list[int]:
         if checkpoint.complete:
             return []
         checkpoint.complete, checkpoint.received_bytes = True, checkpoint.size_bytes
-        checkpoint.trouble = checkpoint.upload_id = None
+        checkpoint.trouble = checkpoint.upload_id = checkpoint.resend_requested_at = None
         attempt = session.get_one(Attempt, checkpoint.fence)
         overwritten = _overwritten(session, checkpoint)
         if not any(older.complete for older in overwritten):

@@ -37,6 +37,7 @@ HASHES = {
     "0019_alert_actions.py": "8ac20210174e04045d5e46eb60ecdcf589dfc06dde8379c2f3ef93097080ac4a",
     "0020_staged_series.py": "7cd94e3ef52873f0a26f209eb71676e011776c131c0b9d52ea9834dbd9124753",
     "0021_listed_runs.py": "5242a187b5c69ca074dd3bfa7267a3cfac65e0e1b1769da0db9d2a6f1109c0f5",
+    "0022_sent_again.py": "993f226f4622674cc3555642c78f829dc3b76ed55a85f2b2fc01332594739ae9",
 }
 STATEMENTS = Path(__file__).parent / "older_stores"
 """What each migration did when it was committed: 0002 and 0004 grew by these steps while stores already used them."""

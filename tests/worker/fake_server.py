@@ -36,6 +36,8 @@ class FakeServer:
         self.collected: dict[int, object] = {}
         """Stacks, by attempt."""
         self.checkpoints: list[dict] = []
+        self.answered: dict[int, str | None] = {}
+        """Why a checkpoint that was asked for again cannot be sent, by its id; None where it was."""
         self.downloads: dict[int, bytes] = {}
         self.snapshots: dict[str, bytes] = {}
         self.calls = 0
@@ -154,6 +156,11 @@ class FakeServer:
             known["data"] = b""
             raise ChecksumMismatch("the SHA-256 differs")
         known["complete"] = True
+        self._answer()
+
+    def resent(self, checkpoint_id, problem) -> None:
+        self._arrive()
+        self.answered[checkpoint_id] = problem
         self._answer()
 
     adopt_directory = Path("/nowhere")

@@ -14,12 +14,13 @@ from pathlib import Path
 
 from domain.choices import RUN_ID
 from domain.messages import HeldAttempt, Reason, TaskReport
-from domain.spec import Assignment
+from domain.spec import Assignment, Resend
 from domain.text.paths import problem_in_words
 from worker.attempt.attempt import LocalAttempt, TaskKey, key_of
 from worker.attempt.ending import Shutdown
 from worker.attempt.orphans import Orphans
 from worker.attempt.supervision import Background, Spawn
+from worker.checkpoints.resending import send_again
 from worker.launch import compile_cache
 from worker.launch.preparation import LocalNode
 from worker.node.attempt_files import ASSIGNMENT_FILE
@@ -34,6 +35,7 @@ from worker.session.pieces import Sending
 
 log = logging.getLogger(__name__)
 SHUTDOWN_GRACE_S = 15.0
+RESEND_PAUSE_S = 5.0
 LONGEST_ROUND_S = 1.0
 """After a failure, the longest time for sending before the processes are handled again."""
 OTHER_VERSION = "this node's worker and the dashboard are of different versions. Upgrade the older one."
@@ -48,6 +50,8 @@ class Daemon:
         self._attempts: dict[TaskKey, LocalAttempt] = {}
         self._lost_attempts: dict[TaskKey, tuple[Assignment, Orphans]] = {}
         self._desired_state: DesiredState | None = None
+        self._resends: list[Resend] = []
+        """Checkpoints of ended attempts that the server asks for again."""
         self._labels_to_end: list[str] = []
         """Labels of attempts that the server does not know and a person asked to end."""
         self._lock = threading.Lock()
@@ -55,6 +59,7 @@ class Daemon:
         """Pauses while the server cannot be reached at all."""
         self._backoffs: dict[tuple[str, TaskKey], Backoff] = {}
         """Pauses for single activities of an attempt that fail."""
+        self._resend_backoffs: dict[int, Backoff] = {}
         self._errors: dict[str, str] = {}
         self._shutdown_grace_s: float | None = None
         self._shutdown_cause: Shutdown = "worker"
@@ -129,6 +134,23 @@ class Daemon:
         for attempt in self._due_attempts("upload checkpoints", time.monotonic()):
             with self._guarded("upload checkpoints", attempt):
                 _send_checkpoints(attempt, adoption, may_continue)
+        for resend in self._resends:
+            self._send_again(resend, adoption, may_continue)
+
+    def _send_again(self, resend: Resend, adoption: Adoption | None, may_continue: MayContinue) -> None:
+        """Send a checkpoint of an ended attempt again; one that fails is tried again with the next round."""
+        subject = f"checkpoint {resend.path} of run {resend.run_id}, sent again"
+        backoff = self._resend_backoffs.setdefault(resend.checkpoint_id, Backoff())
+        if not backoff.is_due(began := time.monotonic()):
+            return
+        try:
+            folder = self._folder_of(resend.run_id, resend.attempt, resend.node_rank)
+            send_again(resend, _read_assignment(folder), folder, self._client, adoption, may_continue)
+        except (RequestFailed, OSError, ValueError) as error:
+            backoff.failed(time.monotonic(), time.monotonic() - began)
+            self._log_error(subject, f"{subject}: {error}")
+        else:
+            backoff.failed(time.monotonic(), RESEND_PAUSE_S)  # until the next list of the server lacks it
 
     def _apply_desired_state(self) -> None:
         with self._lock:
@@ -136,6 +158,7 @@ class Daemon:
         if desired_state is None:
             return
         self._labels_to_end = desired_state.end_unknown
+        self._resends = desired_state.resends
         desired = {key_of(assignment): assignment for assignment in desired_state.assignments}
         self._lost_attempts = {key: lost for key, lost in self._lost_attempts.items() if key in desired}
         for key, assignment in desired.items():
@@ -218,11 +241,14 @@ class Daemon:
             self._client.report(TaskRef(assignment.fence, assignment.node_rank, assignment.label), end)
 
     def _folder(self, assignment: Assignment) -> Path:
-        run_id = assignment.run_id
+        return self._folder_of(assignment.run_id, assignment.attempt, assignment.node_rank)
+
+    def _folder_of(self, run_id: str, attempt: int, node_rank: int) -> Path:
+        """Return an attempt's directory on this node. Raises ValueError for what is no run id."""
         if not re.fullmatch(RUN_ID, run_id):  # it becomes a path
             raise ValueError(f"{run_id!r} is not a run id")
         attempts = self._node.data_dir / "runs" / run_id / "attempts"
-        return attempts / str(assignment.attempt) / f"node{assignment.node_rank}"
+        return attempts / str(attempt) / f"node{node_rank}"
 
     def _send(self, now: float) -> bool:
         try:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from domain.messages import SCRIPT_KINDS, Finding, PointBatch
 from domain.spec import Assignment, RunSpec
-from domain.text.json_values import parse_json
 from worker.checkpoints.findings import incomplete_findings
 from worker.checkpoints.upload import CheckpointUploader
 from worker.checkpoints.watching import CheckpointWatch
@@ -24,7 +23,7 @@ from worker.monitor.profiles import ProfileReporter
 from worker.monitor.reporter import FindingsReporter
 from worker.node import processes
 from worker.node.attempt_files import EXISTING_FILE, POINTS_FILE
-from worker.node.run_files import Listing
+from worker.node.run_files import existing_files
 from worker.session.answers import FileOffsets
 from worker.session.client import Client, TaskRef
 from worker.session.pieces import BytesPiece, PointsPiece, Sending, at_once, in_turn, sent, together
@@ -59,7 +58,7 @@ class AttemptUploader:
         self._client, self._task, self._label = client, task, label
         self._points_file, self._has_points = folder / POINTS_FILE, False
         roots = [folder / "work"] + ([Path(spec.workdir)] if spec.workdir else [])
-        ignore = _existing(folder / EXISTING_FILE)
+        ignore = existing_files(folder / EXISTING_FILE)
         self._mirror = FileMirror(
             folder, roots, self._bytes_of, self._append, ignore=ignore, step_bytes=MIRROR_STEP_BYTES,
             most=client.body_limit.most,
@@ -302,11 +301,3 @@ def _is_mapped_by(label: str, node_rank: int) -> Callable[[Path], bool]:
     """A function telling whether a process of the attempt RUN/N can write to a file through an open mmap."""
     run_id, _, attempt = label.partition("/")
     return lambda path: processes.have_mapped(processes.of_attempt(run_id, int(attempt), node_rank), path)
-
-
-def _existing(path: Path) -> Listing:
-    try:
-        existing: Listing = parse_json(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return existing

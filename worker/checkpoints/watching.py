@@ -157,6 +157,11 @@ class CheckpointWatch:
             del self._taken[copy.name]
         self.done(copy)
 
+    def take_again(self, name: str) -> None:
+        """Copy a checkpoint again at the next step, although it was copied before."""
+        if not any(copy.name == name for copy in self._pending):
+            self._taken.pop(name, None)
+
     def incomplete(self) -> list[Unfinished]:
         """Checkpoints without a copy at the end: cut short by a kill, or impossible to copy."""
         unfinished = [self._unfinished(candidate) for candidate in self._candidates()]

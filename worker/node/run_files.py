@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from worker.node.state_files import read_object
+
 
 class FileKey(NamedTuple):
     """One version of a file: if its key is unchanged, it was not written to."""
@@ -111,3 +113,9 @@ def _entries(directory: str) -> list[os.DirEntry[str]]:
             return list(entries)
     except OSError:
         return []
+
+
+def existing_files(path: Path) -> Listing:
+    """Return the listing of what was there before the attempt; empty if it is missing or unreadable."""
+    listing: Listing = read_object(path)
+    return listing

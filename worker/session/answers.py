@@ -7,9 +7,9 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 
 from domain.protocol import FIRST
-from domain.spec import Assignment, DesiredCheck, DesiredJob
+from domain.spec import Assignment, DesiredCheck, DesiredJob, Resend
 
-Entry = TypeVar("Entry", Assignment, DesiredCheck, DesiredJob)
+Entry = TypeVar("Entry", Assignment, DesiredCheck, DesiredJob, Resend)
 
 
 class Adoption(BaseModel):
@@ -50,6 +50,8 @@ class DesiredState(BaseModel):
     """The identity of the server's store; if it differs from the registration's, the store was restored or replaced."""
     end_unknown: list[str] = []
     """Labels of attempts that the store does not know and a person asked to end."""
+    resends: list[Resend] = []
+    """Checkpoints of ended attempts that this node is asked to send again."""
     bundle_bytes: int = 0
     """The most bytes of pieces of streams that the server takes in one request; 0: it is too old for that."""
     unreadable: list[str] = []
@@ -95,6 +97,7 @@ def read_desired_state(answer: dict[str, Any]) -> DesiredState:
         "assignments": _readable(Assignment, answer.get("assignments"), "assignment", unreadable),
         "checks": _readable(DesiredCheck, answer.get("checks", []), "preflight", unreadable),
         "jobs": _readable(DesiredJob, answer.get("jobs", []), "job", unreadable),
+        "resends": _readable(Resend, answer.get("resends", []), "checkpoint", unreadable),
     }
     return DesiredState.model_validate(answer | lists | {"unreadable": unreadable}, extra="ignore")
 

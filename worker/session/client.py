@@ -277,6 +277,14 @@ class Client:
         )
         require({"checkpoint_id": checkpoint_id, "sha256": sha256, "complete": True}, answer, path)
 
+    def resent(self, checkpoint_id: int, problem: str | None) -> None:
+        """Answer the request to send a checkpoint again; `problem` is why it cannot be sent."""
+        path = f"/api/worker/checkpoints/{checkpoint_id}/resent"
+        answer = self._json(
+            "POST", path, content=json.dumps({"problem": problem}), conflict_error=RequestRefused
+        )
+        require({"checkpoint_id": checkpoint_id}, answer, path)
+
     def download(self, source: ResumeFrom, target: Path, on_progress: OnProgress = lambda _: None) -> None:
         """Download a checkpoint into `target`, resuming an earlier try. Raises ChecksumMismatch.
 

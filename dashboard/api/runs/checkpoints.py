@@ -36,6 +36,14 @@ def list_checkpoints(service: TheService, run_id: str) -> Response:
     return answer(run_queries.checkpoints(service.store, run_id))
 
 
+@router.post("/checkpoints/{checkpoint_id}/send-again", status_code=202)
+def send_again(service: TheService, checkpoint_id: int) -> Response:
+    """Have its node send a checkpoint again that never arrived whole; its attempt must have ended."""
+    run_id = service.send_checkpoint_again(checkpoint_id)
+    saved = run_queries.checkpoints(service.store, run_id)
+    return answer(next(checkpoint for checkpoint in saved if checkpoint.id == checkpoint_id), 202)
+
+
 @router.get("/checkpoints/{checkpoint_id}/file")
 @router.head("/checkpoints/{checkpoint_id}/file", include_in_schema=False)
 async def download(

@@ -21,6 +21,7 @@ from dashboard.service.service import Service
 from db.reports import collectives, findings, nodes, profiles, progress, ranks
 from db.reports.nodes import Claim
 from db.reports.progress import Arrival
+from db.requests.checkpoint_requests import resends
 from domain import pieces, protocol
 from domain.collective_records import CollectivesAnswer, NodeCollectives
 from domain.messages import (
@@ -233,6 +234,7 @@ def _desired_state(service: Service, node_id: str) -> tuple[str, str]:
     content |= service.jobs.desired_state(node_id) | {"store": service.lineage.identity}
     with service.store.read() as session:
         content["end_unknown"] = nodes.labels_to_end(session, node_id)
+        content["resends"] = document(resends(session, node_id))
     version = hashlib.sha256(json_text(content).encode()).hexdigest()[:20]
     return version, json_text({"version": version, **content})
 

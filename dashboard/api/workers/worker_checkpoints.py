@@ -93,6 +93,19 @@ async def complete_checkpoint(
     return answer({"checkpoint_id": checkpoint_id, "sha256": sha256, "complete": True})
 
 
+@router.post("/checkpoints/{checkpoint_id}/resent")
+async def resent_checkpoint(
+    service: TheService,
+    threads: CheckpointThreads,
+    node_id: TheNode,
+    checkpoint_id: int,
+    problem: Annotated[str | None, Body(embed=True, max_length=1000)] = None,
+) -> Response:
+    """Take a node's answer to the request to send a checkpoint again: it did, or why it could not."""
+    await threads.run(_resent, service, node_id, checkpoint_id, problem)
+    return answer({"checkpoint_id": checkpoint_id})
+
+
 @router.get("/checkpoints/{checkpoint_id}/file")
 async def send_checkpoint(
     request: Request,
@@ -247,6 +260,14 @@ def _complete(
     service.uploads.pop(checkpoint_id, None)
     service.checkpoint_stored(run_id, checkpoint_id)
     return checkpoint.sha256
+
+
+def _resent(service: Service, node_id: str, checkpoint_id: int, problem: str | None) -> None:
+    _, run_id = checkpoints.of_node(service.store, node_id, checkpoint_id)
+    checkpoints.resent(service.store, checkpoint_id, problem, service.clock())
+    service.hub.desired_state_changed([node_id])
+    for news in ("checkpoints", "history"):
+        service.hub.publish(run_id, {"type": news})
 
 
 @contextmanager

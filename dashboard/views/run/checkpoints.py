@@ -13,7 +13,7 @@ from dashboard.errors import Rejection
 from dashboard.service import service
 from dashboard.storage.checkpoint_form import CheckpointForm, is_folder
 from dashboard.storage.conversion import Rewritten
-from dashboard.views.layout import style
+from dashboard.views.layout import refusals, style
 from dashboard.views.layout.tables import Markup, checkpoint_url, download_link, table
 from dashboard.views.run.dialogs import describe
 from dashboard.views.run.tabs import browser_zone
@@ -23,6 +23,8 @@ from domain.views import CheckpointView
 
 COLUMNS = ("Checkpoint", ">Step", ">Loss", ">Size", "SHA-256", ">Attempt", "Written", "Download")
 MOST_SHOWN = 20
+MOST_OFFERED = 5
+WAITS = " The checkpoint waits on its node and is sent as soon as possible."
 PATIENCE_S = 1.5
 """Seconds to wait for a conversion; most take less, so the link appears at once."""
 MOVING_EVERY_S = 3
@@ -49,6 +51,7 @@ def checkpoints(run_id: str) -> None:
             "Accelerate, DeepSpeed and torch.distributed.checkpoint."
         )
     is_moving = not run.state.is_terminal and not all(checkpoint.complete for checkpoint in saved)
+    is_moving = is_moving or any(checkpoint.is_asked_for_again for checkpoint in saved)
     every_s = MOVING_EVERY_S if is_moving or st.session_state[PREPARING] else None
     run_changes(run, "checkpoints_changes", ("checkpoints", "history"), every_s=every_s)
 
@@ -57,13 +60,10 @@ def _checkpoints(run_id: str, saved: Sequence[CheckpointView]) -> None:
     shown = saved if st.session_state.get("all_checkpoints") else saved[:MOST_SHOWN]
     ended = _ended_attempts(run_id) if not all(checkpoint.complete for checkpoint in shown) else set()
     table("checkpoints", COLUMNS, [_row(checkpoint, checkpoint.attempt in ended) for checkpoint in shown])
-    for problem in dict.fromkeys(
-        checkpoint.trouble for checkpoint in shown if checkpoint.trouble and not checkpoint.complete
-    ):
-        st.warning(
-            as_text(f"{problem} The checkpoint waits on its node and is sent as soon as possible."),
-            icon=":material/cloud_off:",
-        )
+    _offer_again([c for c in shown if not c.complete and c.attempt in ended and not c.is_asked_for_again])
+    troubled = [c for c in shown if c.trouble and not c.complete]
+    for problem in dict.fromkeys(f"{c.trouble}{'' if c.attempt in ended else WAITS}" for c in troubled):
+        st.warning(as_text(problem), icon=":material/cloud_off:")
     if len(saved) > MOST_SHOWN:
         st.toggle(f"Show all {len(saved)} checkpoints", key="all_checkpoints")
     complete = [checkpoint for checkpoint in saved if checkpoint.complete]
@@ -79,6 +79,17 @@ def _checkpoints(run_id: str, saved: Sequence[CheckpointView]) -> None:
         with st.expander("Full SHA-256 sums, for `sha256sum --check`", key="sums"):
             sums = [f"{c.sha256}  {PurePosixPath(c.name).name}" for c in complete if c in shown]
             st.code("\n".join(sums), language=None)
+
+
+def _offer_again(partial: Sequence[CheckpointView]) -> None:
+    """Offer to have the nodes send what never arrived whole; a newer version of a file comes before an older one."""
+    newest = {checkpoint.name: checkpoint for checkpoint in reversed(partial)}
+    for checkpoint in list(newest.values())[:MOST_OFFERED]:
+        st.button(
+            f"Send {as_text(PurePosixPath(checkpoint.name).name)} again", icon=":material/upload:",
+            help="Its node sends the file again, if it is still there.", key=f"again_{checkpoint.id}",
+            on_click=refusals.told(service.current().send_checkpoint_again), args=(checkpoint.id,),
+        )  # fmt: skip
 
 
 def _row(checkpoint: CheckpointView, attempt_has_ended: bool) -> list[object]:
@@ -100,6 +111,8 @@ def _row(checkpoint: CheckpointView, attempt_has_ended: bool) -> list[object]:
 
 def _on_its_way(checkpoint: CheckpointView, attempt_has_ended: bool) -> str:
     share = checkpoint.received_bytes / checkpoint.size_bytes if checkpoint.size_bytes else 0.0
+    if checkpoint.is_asked_for_again:
+        return f"asked for again, {share:.0%} received"
     if attempt_has_ended:
         return "never completed"
     return f"{share:.0%} received{', waiting' if checkpoint.trouble else ''}"
