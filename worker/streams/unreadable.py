@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -44,17 +45,18 @@ class Unreadable:
     def failed(self, name: str, error: Exception) -> None:
         """Note that reading it raised `error`; it is due again some seconds later."""
         now = self._clock()
-        reason = f"{type(error).__name__}: {error}"[:300]
+        reason = storable(f"{type(error).__name__}: {error}"[:300])
         known = self._failures.get(name)
         if known is None or known.reason != reason:
-            log.warning("%s cannot be read, all else goes on: %s", name, reason, exc_info=error)
+            told = storable("".join(traceback.format_exception(error)).rstrip())
+            log.warning("%s cannot be read, all else goes on: %s", storable(name), told)
         since = known.since if known else now
         self._failures[name] = _Failure(since, now + RETRY_S, reason, isinstance(error, OSError))
 
     def worked(self, name: str) -> None:
         """Note that it can be read again."""
         if self._failures.pop(name, None):
-            log.info("%s can be read again", name)
+            log.info("%s can be read again", storable(name))
 
     def has_failed(self, name: str) -> bool:
         """Whether it failed when it was last tried."""
@@ -99,7 +101,7 @@ class Unreadable:
         return [
             Finding(
                 kind="not read",
-                evidence=" ".join(map(storable, sentences)),
+                evidence=" ".join(sentences),
                 meaning="The values in it are missing from the curves. Everything else of the run is stored, and the "
                 "file is still on its node.",
                 mend="Open the file on its node: it may be damaged, or written by something else than its name "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,16 @@ from cli.terminal.errors import CommandFailed
 from cli.up import parent
 from dashboard.app import data_lock, server
 from dashboard.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def process_as_before() -> Iterator[None]:
+    """The dashboard makes a whole process its own; that of the tests stays as it is."""
+    umask, handlers = os.umask(0o022), logging.root.handlers.copy()
+    os.umask(umask)
+    yield
+    os.umask(umask)
+    logging.root.handlers[:] = handlers
 
 
 @contextmanager

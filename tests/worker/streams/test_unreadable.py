@@ -62,7 +62,9 @@ def test_server_and_full_disk_are_no_fault_of_the_stream(unreadable, error):
     assert unreadable.findings() == []
 
 
-def test_names_from_a_file_system_become_text_that_can_be_sent(unreadable):
+def test_names_from_a_file_system_become_text_that_can_be_sent_and_logged(unreadable, caplog):
     unreadable.failed("work/\udcff.json", ValueError("\ud800"))
     (finding,) = unreadable.findings()
     assert finding.model_dump_json().encode()
+    assert "work/?.json cannot be read" in caplog.text
+    assert caplog.text.encode()
