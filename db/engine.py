@@ -33,6 +33,7 @@ from db.store_file import StoreUnusable as StoreUnusable
 from db.trouble import StoreBusy, Trouble, trouble_of
 
 log = logging.getLogger("rankzero")
+MIGRATIONS = Path(__file__).parent / "migrations"
 BUSY_TIMEOUT_S = 15
 """How long a read waits for a foreign program that has locked the file."""
 TURN_LIMIT_S = 25.0
@@ -270,7 +271,8 @@ class Store:
         scripts = _scripts()
         with self._readers.connect() as connection:  # a foreign program's lock does not prevent reading
             current = MigrationContext.configure(connection).get_current_revision()
-            if current == scripts.get_current_head() and not schema.missing(connection):
+            if current == scripts.get_current_head():
+                self._require_whole(connection)
                 return
         if current is None and not may_be_new:
             raise StoreMissing(self.name)
@@ -289,17 +291,17 @@ class Store:
                 self._upgrade_postgres(connection)
 
     def _upgrade(self, connection: Connection) -> None:
-        """Migrate to the newest schema; add what a store of a version between two releases may lack."""
+        """Migrate to the newest schema."""
         command.upgrade(_config(connection=connection), "head")
-        try:
-            added = schema.add_missing(connection)
-        except schema.CannotAdd as error:
+        self._require_whole(connection)
+
+    def _require_whole(self, connection: Connection) -> None:
+        """Compare with the newest schema what was migrated to it. Raises StoreUnusable when something is not there."""
+        if lacking := schema.missing(connection):
             raise StoreUnusable(
-                f"The store {self.name} lacks the column {error}, which its existing rows require. "
-                "Nothing was changed: restore a copy that has it, or start with another --data directory."
-            ) from None
-        if added:
-            log.warning("the store %s lacked %s: added", self.name, ", ".join(added))
+                f"The store {self.name} lacks {', '.join(lacking)}, which schema {newest_schema()} has: something "
+                "other than Rankzero changed it. Restore a copy that is whole, or start with another --data directory."
+            )
 
     def _upgrade_postgres(self, connection: Connection) -> None:
         """Migrate in one transaction; a second dashboard that starts meanwhile waits for it."""
@@ -325,7 +327,7 @@ def _scripts() -> ScriptDirectory:
 
 def _config(**attributes: object) -> Config:
     config = Config(attributes=attributes)
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(MIGRATIONS))
     return config
 
 

@@ -40,27 +40,6 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path):
     assert file.read_bytes().startswith(b"this is not")
 
 
-def test_a_store_of_a_newer_version_is_refused(tmp_path: Path):
-    store = Store.open(tmp_path / "a.db")
-    with store.write() as session:
-        session.execute(text("update alembic_version set version_num = '9999'"))
-    store.close()
-    with pytest.raises(StoreUnusable, match="newer Rankzero"):
-        Store.open(tmp_path / "a.db")
-
-
-def test_a_copy_is_made_before_a_migration(tmp_path: Path, monkeypatch):
-    store = Store.open(tmp_path / "a.db", tmp_path / "backups")
-    assert not (tmp_path / "backups").exists()
-    with monkeypatch.context() as patch:
-        patch.setattr("db.engine.ScriptDirectory.get_current_head", lambda self: "0001x")
-        patch.setattr("db.engine.command.upgrade", lambda config, revision: None)
-        store._migrate(tmp_path / "backups")
-    store.close()
-    (copy,) = (tmp_path / "backups").glob("*.db")
-    assert sqlite3.connect(copy).execute("pragma integrity_check").fetchone() == ("ok",)
-
-
 def test_a_backup_under_load_is_whole(sqlite_store, tmp_path: Path):
     store = sqlite_store
     stop = threading.Event()

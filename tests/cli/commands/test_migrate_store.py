@@ -139,9 +139,9 @@ def test_a_row_that_postgresql_does_not_take_ends_it_in_words(data: Path, target
 
 def test_an_older_store_is_to_be_opened_first(data: Path, target: str, capsys):
     with sqlite3.connect(data / "rankzero.db") as source:
-        source.execute("update alembic_version set version_num = '0001'")
+        source.execute("update alembic_version set version_num = '0000'")
     assert run(["migrate-store", "--data", str(data), "--to", target]) == 1
-    assert "is of another version (schema 0001" in capsys.readouterr().err
+    assert "is of another version (schema 0000" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

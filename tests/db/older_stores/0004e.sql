@@ -1,6 +1,0 @@
-ALTER TABLE attempts ADD COLUMN end_requested_at FLOAT;
-ALTER TABLE attempts ADD COLUMN end_reason VARCHAR(32);
-ALTER TABLE attempts ADD COLUMN end_message TEXT;
-ALTER TABLE attempts ADD COLUMN not_before FLOAT;
-ALTER TABLE attempts ADD COLUMN restarts INTEGER DEFAULT '0' NOT NULL;
-ALTER TABLE parts ADD COLUMN lost_at FLOAT;

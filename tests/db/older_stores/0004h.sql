@@ -1,1 +1,0 @@
-ALTER TABLE checkpoints ADD COLUMN upload_began_at FLOAT;
