@@ -12,12 +12,12 @@ TITLES = {
     "copy_s": "Copies to the device",
     "forward_s": "Forward",
     "backward_s": "Backward",
-    "exposed_comm_s": "Communication not hidden",
+    "exposed_comm_s": "Waiting for communication",
     "optimizer_s": "Optimizer",
     "checkpoint_s": "Checkpoints",
     "other_s": "Other",
 }
-"""Phase -> its title, in the order in which they are shown; communication that no computation hides is "not hidden"."""
+"""Phase -> its title, in the order in which they are shown; communication behind a computation makes nobody wait."""
 PHASES = tuple(TITLES)
 """Together they are the step."""
 BESIDES = ("called_comm_s", "cpu_wait_s")

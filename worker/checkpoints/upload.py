@@ -51,14 +51,16 @@ class CheckpointUploader:
         """Whether the attempt has ended and nothing more will be copied."""
         self.refusals: list[str] = []
         """A sentence for each checkpoint that the server refused."""
+        self._logged_notice: str | None = None
 
     def take(self, now: float, *, final: bool) -> None:
         """Copy complete checkpoints before they change; `final`: no process of the attempt exists any more."""
         if self.all_taken:
             return
         self._watch.step(now, final=final)
-        if self._watch.notice:
+        if self._watch.notice and self._watch.notice != self._logged_notice:
             log.warning("attempt %s: %s", self._label, self._watch.notice)
+        self._logged_notice = self._watch.notice
         if final:
             self._final_since = now if self._final_since is None else self._final_since
             is_late = now - self._final_since >= FULL_DISK_PATIENCE_S

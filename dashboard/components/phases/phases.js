@@ -62,7 +62,7 @@ class Phases {
     const isEmpty = this._spans === null;
     this._body.hidden = isEmpty;
     this._empty.hidden = !isEmpty;
-    setText(this._empty, 'The probe has not seen two steps of any rank yet.');
+    setText(this._empty, 'No rank has made two optimizer steps yet. Where their time goes appears here then.');
     if (!isEmpty) this._draw();
   }
 

@@ -37,11 +37,11 @@ def ranks(run_id: str) -> None:
     if run is None:
         return
     if not run.spec.probe:
-        st.caption("The probe was off for this run, so there are no figures of its ranks.")
+        st.caption('This run was launched with "Probe every rank" off, so nothing measured its ranks.')
         return
     rank_views = db_ranks.ranks(current.store, run_id)
     if not rank_views:
-        ended = "The probe saw no optimizer step of this run, so there are no figures of its ranks."
+        ended = "No rank of this run made an optimizer step, so there are no figures of its ranks."
         waiting = "No rank has made an optimizer step yet. Each rank appears here with its first step."
         st.caption(ended if run.state.is_terminal else waiting)
     else:

@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from worker.checkpoints.formats import Completeness, completeness, step_of
+from worker.checkpoints.upload import CheckpointUploader
 from worker.checkpoints.watching import CheckpointCopy, CheckpointWatch
 from worker.node.run_files import Listing, is_checkpoint_name, remember_existing
+from worker.session.client import Client, TaskRef
 
 
 def zip_bytes(size: int = 1000, comment: bytes = b"") -> bytes:
@@ -262,6 +264,17 @@ def test_a_nearly_full_disk_is_said_and_tried_again(node: Node) -> None:
     node.free = 1 << 40
     assert len(node.after(10)) == 1
     assert node.watch.notice is None
+
+
+def test_a_nearly_full_disk_is_logged_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    node.free = 1000
+    node.write("step_1.pt", zip_bytes())
+    uploader = CheckpointUploader(
+        node.watch, Client("http://127.0.0.1:9", "token"), TaskRef(7, 0, "a/1/x"), "one"
+    )
+    for now in (0.0, 100.0, 200.0):
+        uploader.take(now, final=False)
+    assert caplog.text.count("Too little disk space") == 1
 
 
 def test_a_file_changed_while_it_is_copied_is_not_taken(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
