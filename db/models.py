@@ -363,7 +363,7 @@ class FindingRow(Base):
     kind: Mapped[str] = mapped_column(Text)
     evidence: Mapped[str] = mapped_column(Text)
     meaning: Mapped[str] = mapped_column(Text)
-    mend: Mapped[str] = mapped_column(Text)
+    fix: Mapped[str] = mapped_column("mend", Text)
     first_at: Mapped[float]
     gone_at: Mapped[float | None]
     """When it was resolved; None while it persists."""

@@ -217,7 +217,7 @@ class Finding(BaseModel):
     """Short, for people and filters: "hung", "set_epoch never called"."""
     evidence: Annotated[str, Field(max_length=8000)]
     meaning: Annotated[str, Field(max_length=2000)] = ""
-    mend: Annotated[str, Field(max_length=2000)] = ""
+    fix: Annotated[str, Field(max_length=2000)] = ""
 
 
 class Findings(BaseModel):

@@ -77,7 +77,7 @@ class RunView:
     global_batch_size: int | None
     spec: RunSpec
     """The spec it was launched with."""
-    takeovers: list[AttemptChange] = field(default_factory=list)
+    attempt_changes: list[AttemptChange] = field(default_factory=list)
     """The starts of its later attempts, for its curves; only when a single run is read."""
     attention: str | None = None
     """Why it needs a person, in a word or two; None when it does not (`domain.attention`)."""
@@ -205,7 +205,7 @@ class FindingView:
     kind: str
     evidence: str
     meaning: str
-    mend: str
+    fix: str
     first_at: float
     gone_at: float | None
     """When it was resolved; None while it persists."""
@@ -364,7 +364,7 @@ class PreflightCell:
     """ok, failed, warning (worth knowing, stops nothing), waiting or skipped."""
     value: str
     """The result in a few words."""
-    mend: str
+    fix: str
     """The fix; empty where none is needed."""
 
 

@@ -50,7 +50,7 @@ def print_matrix(check: dict[str, Any]) -> None:
     )
     problems = [cell for cell in cells if cell["state"] in ("failed", "warning")]
     for cell in problems:
-        say(f"{SIGNS[cell['state']]:<4}  {cell['row']}, {_nodes_of(cell)}: {cell['value']}. {cell['mend']}")
+        say(f"{SIGNS[cell['state']]:<4}  {cell['row']}, {_nodes_of(cell)}: {cell['value']}. {cell['fix']}")
     if not problems:
         say(f"All checks passed on {formats.plural(len(check['nodes']), 'node')}.")
 

@@ -137,7 +137,7 @@ def print_run(run: dict[str, Any], url: str) -> None:
             ("baseline", baseline_words(run)),
             ("beware", run.get("finding")),
             ("next step", run.get("next_step")),
-            ("ready to launch", remedy["url"] if (remedy := run.get("remedy")) else None),
+            ("ready to launch", fix["url"] if (fix := run.get("fix")) else None),
             ("attempt", run["attempt"]),
             ("world size", f"{run['world_size']} on {formats.plural(run['nodes'], 'node')}"),
             ("epoch", None if run["epoch"] is None else figure(run["epoch"])),

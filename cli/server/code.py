@@ -55,7 +55,7 @@ def preview(server: ServerClient, spec: Spec) -> Any:
         choice = survey(request, _limit_bytes(server))
     except CodeRefused as error:
         raise CommandFailed(str(error)) from None
-    answer = server.post("/api/preview?brought=true", spec)
+    answer = server.post("/api/preview?code_is_sent=true", spec)
     notes = (
         choice.origin.notes if choice else ["The repository is cloned at launch, and its commit is stored."]
     )

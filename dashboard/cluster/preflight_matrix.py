@@ -116,4 +116,4 @@ def _words(cell: PreflightCell) -> str:
 
 def _trouble(cell: PreflightCell) -> dict[str, str]:
     where = cell.node + (f" → {cell.peer}" if cell.peer else "")
-    return {"state": cell.state, "where": where, "row": cell.row, "value": cell.value, "mend": cell.mend}
+    return {"state": cell.state, "where": where, "row": cell.row, "value": cell.value, "fix": cell.fix}

@@ -124,7 +124,7 @@ def _of_broken_loss(run: RunView, checkpoints: Sequence[CheckpointView]) -> Fix 
 
 def launch_path(run_id: str) -> str:
     """Return the URL path of the launch form with the fix of a run filled in."""
-    return f"/launch?from={run_id}&remedy=1"
+    return f"/launch?from={run_id}&fix=1"
 
 
 def split(batch: int, accumulate: int, most: int | None = None) -> tuple[int, int]:

@@ -60,11 +60,11 @@ class Recipe:
     options: list[Option]
 
 
-def preview(resolved: Resolved, is_brought: bool = False) -> Preview:
+def preview(resolved: Resolved, code_is_sent: bool = False) -> Preview:
     """Describe a run without starting it; a request beyond the nodes' capacity is only a warning.
 
-    `is_brought`: the client uploads the code, so it does not matter whether it is on this machine."""
-    spec, refusal = resolved.spec, None if is_brought else resolved.refusal
+    `code_is_sent`: the client uploads the code, so it does not matter whether it is on this machine."""
+    spec, refusal = resolved.spec, None if code_is_sent else resolved.refusal
     planned = Preview(
         lr=spec.scaled_lr,
         global_batch_size=resolved.figures().global_batch_size,

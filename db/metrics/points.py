@@ -178,11 +178,11 @@ def _counts_of(session: Session, level: int, series_ids: Iterable[int]) -> dict[
 def _with_numbers(walls: array[float]) -> array[float]:
     """Replace non-finite wall times by the previous finite one, at the beginning by the next."""
     last = next(filter(math.isfinite, walls), 0.0)
-    mended = array("d")
+    cleaned = array("d")
     for wall in walls:
         last = wall if math.isfinite(wall) else last
-        mended.append(last)
-    return mended
+        cleaned.append(last)
+    return cleaned
 
 
 def _little_endian(column: array[Any]) -> array[Any]:

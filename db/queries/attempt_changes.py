@@ -16,7 +16,7 @@ from domain.text.formats import plural
 from domain.views import AttemptChange
 
 
-def takeovers(session: Session, run_id: str, spec: RunSpec) -> list[AttemptChange]:
+def attempt_changes(session: Session, run_id: str, spec: RunSpec) -> list[AttemptChange]:
     """The starts of all attempts but the first, oldest first."""
     query = select(Attempt.number, Attempt.changes).where(Attempt.run_id == run_id).order_by(Attempt.number)
     return marks(spec, [(number, changes) for number, changes in session.execute(query)])
@@ -24,11 +24,11 @@ def takeovers(session: Session, run_id: str, spec: RunSpec) -> list[AttemptChang
 
 def marks(spec: RunSpec, attempts: Sequence[tuple[int, Mapping[str, Any] | None]]) -> list[AttemptChange]:
     """attempt 2: 1 node, accumulation 2"""
-    takeovers = []
+    changes = []
     for (_, before), (number, after) in pairwise(attempts):
         words = _differences(effective(spec, before), effective(spec, after))
-        takeovers.append(AttemptChange(number, f"attempt {number}{': ' if words else ''}{', '.join(words)}"))
-    return takeovers
+        changes.append(AttemptChange(number, f"attempt {number}{': ' if words else ''}{', '.join(words)}"))
+    return changes
 
 
 def _differences(before: RunSpec, after: RunSpec) -> list[str]:

@@ -15,7 +15,7 @@ from db.metrics import points
 from db.metrics.curves import series, series_names, series_sources
 from db.metrics.series_names import VALIDATION_LOSS, main_loss
 from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Run, Series, Task
-from db.queries.attempt_changes import takeovers
+from db.queries.attempt_changes import attempt_changes
 from db.queries.baselines import against_baseline
 from db.queries.node_queries import nodes
 from db.queries.run_views import views
@@ -78,8 +78,8 @@ def run(store: Store, run_id: str, now: float) -> RunView | None:
         if fence is None:
             return None
         (view,) = views(session, [fence], now)
-        starts = takeovers(session, run_id, view.spec) if view.attempt > 1 else []
-        return replace(view, takeovers=starts, against_baseline=against_baseline(session, view))
+        starts = attempt_changes(session, run_id, view.spec) if view.attempt > 1 else []
+        return replace(view, attempt_changes=starts, against_baseline=against_baseline(session, view))
 
 
 def name_and_state(store: Store, run_id: str) -> tuple[str, State]:

@@ -126,7 +126,7 @@ def _view(row: FindingRow, attempt: int) -> FindingView:
         kind=row.kind,
         evidence=row.evidence,
         meaning=row.meaning,
-        mend=row.mend,
+        fix=row.fix,
         first_at=row.first_at,
         gone_at=row.gone_at,
     )

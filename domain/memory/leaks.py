@@ -90,7 +90,7 @@ def leak_findings(memory: NodeMemory) -> list[Finding]:
         return []
     fixes = dict.fromkeys(place.fix for leak in leaks for place in leak.places)
     evidence = " ".join(leak.sentence for leak in leaks[:MOST_NAMED])
-    return [Finding(kind=KIND, evidence=evidence, meaning=MEANING, mend=" ".join([*fixes, UNTIL_THEN]))]
+    return [Finding(kind=KIND, evidence=evidence, meaning=MEANING, fix=" ".join([*fixes, UNTIL_THEN]))]
 
 
 def _leaks(memory: NodeMemory) -> Iterator[_Leak]:

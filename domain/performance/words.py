@@ -18,7 +18,7 @@ class Advice(NamedTuple):
 
     sentence: str
     """With {own} and {step}."""
-    mend: str
+    fix: str
 
 
 ADVICE = {
@@ -82,7 +82,7 @@ def slow_rank_finding(slow: Sequence[SlowRank]) -> Finding | None:
         kind=KIND,
         evidence=" ".join(map(sentence, slow[:MOST_NAMED])) + unnamed,
         meaning="The ranks average their gradients in every step, so each waits for the slowest one.",
-        mend=ADVICE[slow[0].cause].mend,
+        fix=ADVICE[slow[0].cause].fix,
     )
 
 

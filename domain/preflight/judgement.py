@@ -90,12 +90,12 @@ def sentence(answers: Sequence[NodeAnswer], cells: Sequence[PreflightCell]) -> t
         NodeInterpreter(answer.node, answer.facts.interpreter) for answer in answers if answer.facts
     ]
     if first.row in versions({}) and (text := disagreement(interpreters)):
-        return text, first.mend
+        return text, first.fix
     location = first.node + (f" → {first.peer}" if first.peer else "")
     remainder = {1: "", 2: " One more cell is red."}.get(
         len(failures), f" {len(failures) - 1} more cells are red."
     )
-    return f"Preflight: {first.row}, {location}: {first.value}.{remainder}", first.mend
+    return f"Preflight: {first.row}, {location}: {first.value}.{remainder}", first.fix
 
 
 def judge_links(links: Sequence[Link]) -> list[PreflightCell]:

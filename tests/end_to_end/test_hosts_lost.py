@@ -50,7 +50,7 @@ def test_a_run_goes_on_without_a_lost_host_which_is_fenced_when_it_is_back(
     run_id = hosts.launch(SCRIPT, args=[str(told)], **more, **TWO_NODES)
     goes_on_elsewhere(hosts, run_id, told)
     assert hosts.run(run_id)["world_size"] == 1
-    assert "attempt 2: 1 node" in hosts.run(run_id)["takeovers"][0]["text"]
+    assert "attempt 2: 1 node" in hosts.run(run_id)["attempt_changes"][0]["text"]
 
 
 @pytest.mark.long

@@ -111,7 +111,7 @@ def test_a_clock_that_is_five_seconds_off(hosts: Hosts, script: Path) -> None:
     assert [(each["row"], each["node"]) for each in found["cells"] if each["state"] == "failed"] == [
         ("clock", "host1")
     ]
-    assert (cell["row"], cell["value"]) == ("clock", "5.0 s behind the server") and "time" in cell["mend"]
+    assert (cell["row"], cell["value"]) == ("clock", "5.0 s behind the server") and "time" in cell["fix"]
     assert run["reason"] == "preflight"
 
 
@@ -132,7 +132,7 @@ def test_a_host_that_is_silent(hosts: Hosts) -> None:
         finally:
             word()
         (cell,) = (each for each in found["cells"] if each["state"] == "failed")
-        assert (cell["row"], cell["node"]) == ("alive", "host1") and "worker" in cell["mend"]
+        assert (cell["row"], cell["node"]) == ("alive", "host1") and "worker" in cell["fix"]
         hosts.ensure()
     assert not [each for each in preflight(hosts)["cells"] if each["state"] == "failed"]
 

@@ -62,7 +62,7 @@ def test_a_stopped_rank_is_named_with_how_to_continue_it(product: Product) -> No
     rank.send_signal(signal.SIGSTOP)
     finding = wait_for(lambda: product.get(f"/api/runs/{run_id}/findings"), "a finding", 60)[0]
     assert finding["kind"] == "stopped rank"
-    assert f"kill -CONT {rank.pid} on node" in finding["mend"]
+    assert f"kill -CONT {rank.pid} on node" in finding["fix"]
     rank.send_signal(signal.SIGCONT)
     product.request("POST", f"/api/runs/{run_id}/stop")
     assert product.wait_state(run_id)["state"] == "stopped"

@@ -49,7 +49,7 @@ def test_a_slow_rank_is_named_with_its_cause(product: Product, cause: str, rank:
     finally:
         product.request("POST", f"/api/runs/{run_id}/stop")
         product.wait_state(run_id)
-    assert found[0]["kind"] == "slow rank" and found[0]["mend"], found
+    assert found[0]["kind"] == "slow rank" and found[0]["fix"], found
     assert found[0]["evidence"].startswith(f"Rank {rank} on "), found
     (slow,) = divided["slow"]
     assert (slow["rank"], slow["cause"] in names) == (rank, True), (slow, found)

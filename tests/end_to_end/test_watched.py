@@ -31,7 +31,7 @@ def test_a_silent_mistake_is_said_aloud(product: Product, mistake: str, kind: st
     (found,) = product.get(f"/api/runs/{run_id}/findings")
     assert found["kind"] == kind
     assert re.search(evidence, found["evidence"]), found
-    assert found["meaning"] and found["mend"]
+    assert found["meaning"] and found["fix"]
     assert product.run(run_id)["finding"].startswith(kind)
 
 
@@ -89,7 +89,7 @@ def test_a_hang_is_told_while_the_run_lasts(product: Product):
     )
     found = wait_for(lambda: product.get(f"/api/runs/{run_id}/findings"), "a finding")
     assert found[0]["kind"] == "hung"
-    assert found[0]["meaning"] and found[0]["mend"]
+    assert found[0]["meaning"] and found[0]["fix"]
     behind = re.search(r"Rank 1 is behind: at mistaken\.py line (\d+) in __getitem__", found[0]["evidence"])
     assert behind and LINE[int(behind[1])].startswith("threading.Event().wait()"), found
     assert product.run(run_id)["state"] == "running"

@@ -74,7 +74,7 @@ def with_desync(end: TaskReport, desync: Finding | None) -> TaskReport:
     if end.error is not None and end.error.exit_code == 0:
         return end  # it names the rank that left, and so why its call never came
     message = f"{desync.evidence[:MESSAGE_LIMIT]} {end.message or ''}".strip()
-    return end.model_copy(update={"message": message, "next_step": desync.mend})
+    return end.model_copy(update={"message": message, "next_step": desync.fix})
 
 
 def bare_end(state: dict[str, Any], error: Exception) -> TaskReport:

@@ -211,7 +211,7 @@ class AttemptUploader:
     def _refusal_findings(self) -> list[Finding]:
         refusals = [*self._mirror.refusals(), *self.checkpoints.refusals]
         refused = [
-            Finding(kind=REFUSED, evidence=text, meaning=REFUSED_MEANS, mend=REFUSED_FIX) for text in refusals
+            Finding(kind=REFUSED, evidence=text, meaning=REFUSED_MEANS, fix=REFUSED_FIX) for text in refusals
         ]
         unread = [] if self._names.has_others("") else self._printed_logs.findings()
         return refused + self._unreadable.findings() + unread + self._left_out_findings()

@@ -58,8 +58,8 @@ _ADVICE = {
 def incomplete_findings(unfinished: Sequence[Unfinished]) -> list[Finding]:
     """At an attempt's end, one finding each for cut, for uncopied and for hard-linked checkpoints."""
     return [
-        Finding(kind=kind, evidence=_evidence(checkpoints), meaning=meaning, mend=mend)
-        for kind, (meaning, mend) in _ADVICE.items()
+        Finding(kind=kind, evidence=_evidence(checkpoints), meaning=meaning, fix=fix)
+        for kind, (meaning, fix) in _ADVICE.items()
         if (checkpoints := [checkpoint for checkpoint in unfinished if checkpoint.kind == kind])
     ]
 

@@ -70,6 +70,6 @@ def _finding(verdict: CollectivesVerdict) -> Finding:
         evidence=verdict.sentence,
         meaning="The ranks did not call the same collectives in the same order, so some waited for a call that "
         "never came.",
-        mend="Check the lines above: a collective under an if that not all ranks take, unequal numbers of batches, "
+        fix="Check the lines above: a collective under an if that not all ranks take, unequal numbers of batches, "
         "tensors whose size or type depends on the rank.",
     )

@@ -135,7 +135,7 @@ def _not_finite_finding(broken: Sequence[tuple[str, Loss]]) -> Finding:
         evidence=f"{name} is {value}.{before}{others}",
         meaning="The parameters have most likely been invalid since then: the model no longer learns, and "
         "checkpoints saved since then are useless.",
-        mend="Stop the run and resume from a checkpoint before that step with a lower learning rate, longer "
+        fix="Stop the run and resume from a checkpoint before that step with a lower learning rate, longer "
         "warm-up or clipped gradients (torch.nn.utils.clip_grad_norm_); look for a logarithm or a division by "
         "zero, and for bad samples (torch.autograd.set_detect_anomaly(True) names the operation).",
     )
@@ -146,7 +146,7 @@ def _flat_finding(evidence: str) -> Finding:
         kind="loss has not moved",
         evidence=evidence,
         meaning="The model is not learning: the updates are too small, or do not reach its parameters.",
-        mend="Check that loss.backward() and optimizer.step() are called, that the optimizer was given this "
+        fix="Check that loss.backward() and optimizer.step() are called, that the optimizer was given this "
         "model's parameters and they require gradients, that labels match samples, and that the learning "
         "rate is not zero or far too small.",
     )

@@ -24,7 +24,7 @@ def fault_findings(faults: Sequence[str]) -> list[Finding]:
             + "; the training is not affected.",
             meaning="What this part measures on the rank (steps, waiting, memory or silent mistakes) is missing from "
             "now on, so a hang or a mistake may go unnoticed. Logged metrics, logs and checkpoints are not affected.",
-            mend="The usual cause is a version of torch that the probe does not know yet, or a script that replaces a "
+            fix="The usual cause is a version of torch that the probe does not know yet, or a script that replaces a "
             "part of torch. Report the sentence above with the versions on the run's Code tab; probe: false in the "
             "spec (--no-probe) switches the probe off.",
         )

@@ -54,8 +54,8 @@ def silent_mistakes(records: Mapping[int, RankRecord]) -> list[Finding]:
     return [finding for check in checks for finding in check(ranks)]
 
 
-def _mistake(kind: str, evidence: str, meaning: str, mend: str) -> Finding:
-    return Finding(kind=kind, evidence=evidence, meaning=meaning, mend=mend)
+def _mistake(kind: str, evidence: str, meaning: str, fix: str) -> Finding:
+    return Finding(kind=kind, evidence=evidence, meaning=meaning, fix=fix)
 
 
 def _differing_parameters(ranks: list[RankRecord]) -> Iterator[Finding]:

@@ -36,15 +36,15 @@ class StoppedRanks:
 def _finding(status: RankStatus, text: str) -> Finding:
     node, tracer = socket.gethostname(), _field(text, "TracerPid")
     if _field(text, "State").startswith(TRACED) and tracer not in ("", "0"):
-        how, mend = f"a debugger (pid {tracer}) holds it", f"Detach the debugger on node {node}."
+        how, fix = f"a debugger (pid {tracer}) holds it", f"Detach the debugger on node {node}."
     else:
         how = "state T: by SIGSTOP, SIGTSTP or SIGTTIN"
-        mend = f"Continue it: kill -CONT {status.pid} on node {node}."
+        fix = f"Continue it: kill -CONT {status.pid} on node {node}."
     return Finding(
         kind=KIND,
         evidence=f"Rank {status.rank} (pid {status.pid} on node {node}) is stopped after step {status.step}; {how}.",
         meaning="A stopped process does nothing, and the other ranks wait for it in their next collective.",
-        mend=mend,
+        fix=fix,
     )
 
 

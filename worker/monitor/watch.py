@@ -132,7 +132,7 @@ def _hang_finding(verdict: HangVerdict, desync: CollectivesVerdict | None) -> Fi
         kind="hung",
         evidence=f"{desync.sentence} {verdict.sentence}" if desync else verdict.sentence,
         meaning="The ranks wait for each other, or for something that never arrives. It rarely recovers on its own.",
-        mend="Check the lines above: a collective that not all ranks reach (an if rank == 0 around it, unequal "
+        fix="Check the lines above: a collective that not all ranks reach (an if rank == 0 around it, unequal "
         "numbers of batches), a data loader that waits, a lock. Stop the run and resume it from its latest "
         "checkpoint; with --on-hang resume this happens automatically.",
     )

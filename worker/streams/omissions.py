@@ -106,7 +106,7 @@ class Omissions:
                 kind="points refused",
                 evidence=" ".join(sentences),
                 meaning="These points are missing from the curves; all points before and after them are stored.",
-                mend=f"They are saved on the node in {self._folder / SET_ASIDE_FILE}, one batch per line. Report the "
+                fix=f"They are saved on the node in {self._folder / SET_ASIDE_FILE}, one batch per line. Report the "
                 "sentence above; if it mentions a server error, the dashboard's log has the details.",
             )
         ]
@@ -126,7 +126,7 @@ class Omissions:
                 evidence=" ".join(sentences),
                 meaning="Records with wrong checksums were skipped: the values logged there are "
                 "missing from the curves. All other records of the file were read.",
-                mend="A record at the very end is cut off when the writer is killed; nothing else is lost. "
+                fix="A record at the very end is cut off when the writer is killed; nothing else is lost. "
                 "Damage before it comes from a disk, a network file system or memory: check the node's kernel "
                 f"log. The file remains on the node, below {self._folder}.",
             )

@@ -144,7 +144,7 @@ class PrintedLogs:
         if lines < MIN_UNREAD or self._known_owners():
             return []
         evidence = f"{lines} printed lines hold values, {SUCH_AS}{example}"
-        return [Finding(kind=NOT_READ, evidence=evidence, meaning=NOT_READ_MEANS, mend=NOT_READ_FIX)]
+        return [Finding(kind=NOT_READ, evidence=evidence, meaning=NOT_READ_MEANS, fix=NOT_READ_FIX)]
 
     def _counting(self, final: bool) -> Iterator[MirroredFile]:
         """Yield rank 0's logs, then those of the node's last rank if only that prints values."""

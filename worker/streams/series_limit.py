@@ -59,7 +59,7 @@ class SeriesLimit:
                 f"{self._most:,} are stored; further ones are left out, the first of them: {example}",
                 meaning="The curves of the names that are left out are missing here. All others are complete, and the "
                 "event files on the node hold every name.",
-                mend="Log fewer names: a name with a step, a sample or a time in it makes one series for each value. "
+                fix="Log fewer names: a name with a step, a sample or a time in it makes one series for each value. "
                 "Give one name and pass the step, or log a histogram instead of one scalar per parameter.",
             )
         ]
@@ -93,7 +93,7 @@ def left_out_findings(event_files: int, holes: Sequence[str]) -> list[Finding]:
                 evidence=f"{event_files:,} event files are neither read nor copied: they are newer than the first "
                 f"{MAX_EVENT_FILES:,} of this run's folder.",
                 meaning="The curves in them are missing here. The files are still on the node.",
-                mend="Make one SummaryWriter per process and keep it: each one opened makes a file of its own.",
+                fix="Make one SummaryWriter per process and keep it: each one opened makes a file of its own.",
             )
         )
     if holes:
@@ -103,7 +103,7 @@ def left_out_findings(event_files: int, holes: Sequence[str]) -> list[Finding]:
                 evidence=" ".join(holes[:MOST_NAMED]),
                 meaning="The copy here ends where the hole begins; records of event files behind it are read. "
                 "The whole file is still on the node.",
-                mend="Look for what lengthened the file without writing to it: truncate, a write far behind the end, "
+                fix="Look for what lengthened the file without writing to it: truncate, a write far behind the end, "
                 "or a disk that was full.",
             )
         )

@@ -104,7 +104,7 @@ class Unreadable:
                 evidence=" ".join(sentences),
                 meaning="The values in it are missing from the curves. Everything else of the run is stored, and the "
                 "file is still on its node.",
-                mend="Open the file on its node: it may be damaged, or written by something else than its name "
+                fix="Open the file on its node: it may be damaged, or written by something else than its name "
                 "says. If it is whole, report the sentence above with the worker's log.",
             )
         ]

@@ -96,7 +96,7 @@ def preview(
     service: TheService,
     spec: RunSpec,
     code_is_sent: Annotated[
-        bool, Query(alias="brought", description="The code would be sent; do not look for it here.")
+        bool, Query(description="The code would be sent; do not look for it here.")
     ] = False,
 ) -> Response:
     """The figures of a launch and the command of every node. Nothing is cloned or packed."""
@@ -106,13 +106,13 @@ def preview(
 
 @router.get("/runs/{run_id}")
 def show(service: TheService, request: Request, run_id: str) -> Response:
-    """One run in full. `remedy` is the label and the form's URL of a corrected launch, after a failure or once
+    """One run in full. `fix` is the label and the form's URL of a corrected launch, after a failure or once
     the loss is not a number; null otherwise."""
     run = service.run(run_id)
     fix = fix_of(run, run_queries.checkpoints(service.store, run_id))
     base_url = str(request.base_url).rstrip("/")
-    remedy = {"label": fix.label, "url": base_url + launch_path(run.id)} if fix and fix.spec else None
-    return answer(document(run) | {"remedy": remedy})
+    fix_document = {"label": fix.label, "url": base_url + launch_path(run.id)} if fix and fix.spec else None
+    return answer(document(run) | {"fix": fix_document})
 
 
 @router.patch("/runs/{run_id}")

@@ -259,7 +259,7 @@ export class ChartCard {
 
   _findMarkers(lines, origins) {
     const attempts = new Map(lines.flatMap((line) => line.boundaries).map(([at, attempt]) => [attempt, at]));
-    const sentences = new Map((this.shared.connection.run?.takeovers ?? []).map(({ attempt, text }) => [attempt, text]));
+    const sentences = new Map((this.shared.connection.run?.attempt_changes ?? []).map(({ attempt, text }) => [attempt, text]));
     const markers = [...attempts].map(([attempt, at]) => ({
       at, text: sentences.get(attempt) ?? `attempt ${attempt}`, short: String(attempt), warns: false,
     }));

@@ -147,7 +147,7 @@ export class Charts {
 
   /** Redraw the markers of attempts, which may have become known only now. */
   _runChanged() {
-    const marks = JSON.stringify(this._connection.run?.takeovers ?? []);
+    const marks = JSON.stringify(this._connection.run?.attempt_changes ?? []);
     if (marks !== this._marks) this._redrawAll();
     this._marks = marks;
     this._showEmpty();

@@ -1,4 +1,4 @@
-/** A preflight as a matrix of nodes and checks, its troubles with their mends, and the bandwidth between nodes. */
+/** A preflight as a matrix of nodes and checks, its troubles with their fixes, and the bandwidth between nodes. */
 
 import { el, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
@@ -49,9 +49,9 @@ class Preflight {
 
   _showTroubles(troubles) {
     const shown = this._allTroubles ? troubles : troubles.slice(0, MOST_TROUBLES);
-    const items = shown.map(({ state, where, row, value, mend }) => el(
+    const items = shown.map(({ state, where, row, value, fix }) => el(
       'li', { class: state }, el('b', { class: 'sign', 'aria-hidden': 'true', text: SIGNS[state] }),
-      el('span', {}, el('b', { text: `${where} · ${row}` }), ` ${value}.`, mend ? el('span', { class: 'mend' }, ...withCode(mend)) : null),
+      el('span', {}, el('b', { text: `${where} · ${row}` }), ` ${value}.`, fix ? el('span', { class: 'fix' }, ...withCode(fix)) : null),
     ));
     if (shown.length < troubles.length) items.push(el('li', {}, this._more(`and ${troubles.length - shown.length} more`, () => { this._allTroubles = true; })));
     this._troubles.replaceChildren(...items);

@@ -93,7 +93,7 @@ def _read(values: Mapping[str, Any], script: ScriptForm | None) -> FormReading:
 def _prepare(recipes: Collection[str]) -> None:
     """Fill the form: at first with nothing but the last script, or with the settings of the run in the address."""
     like_run = st.query_params.get("from")
-    with_fix = "remedy" in st.query_params
+    with_fix = "fix" in st.query_params
     if like_run and (like_run, with_fix) != st.session_state.get(FILLED_FROM):
         st.session_state[FILLED_FROM] = (like_run, with_fix)
         _fill_from(like_run, recipes, with_fix)

@@ -43,7 +43,7 @@ def launch_again(
     with_fix: bool = False,
 ) -> None:
     """Show a link to the form filled with a run's spec, optionally with its fix."""
-    fix_query = {"remedy": "1"} if with_fix else {}
+    fix_query = {"fix": "1"} if with_fix else {}
     link("launch", label, key, icon, kind, help, **{"from": run_id}, **fix_query)
 
 

@@ -27,7 +27,7 @@ def _card(finding: FindingView) -> None:
     evidence = "" if finding.kind == "hung" else as_text(finding.evidence)
     lines = [f"**{as_text(_headline(finding.kind))}** {evidence}".strip()]
     lines += [as_text(finding.meaning)] if finding.meaning else []
-    lines += [f"**What to do:** {with_code(finding.mend)}"] if finding.mend else []
+    lines += [f"**What to do:** {with_code(finding.fix)}"] if finding.fix else []
     show = st.error if finding.kind == "hung" else st.warning
     show(
         "\n\n".join(lines),

@@ -216,7 +216,7 @@ def _offer_fix(run: RunView, saved: Sequence[CheckpointView]) -> bool:
     fix = fix_of(run, saved)
     if fix is None or fix.spec is None:
         return False
-    links.launch_again(run.id, fix.label, "remedy", "heal", "primary", fix.sentence, with_fix=True)
+    links.launch_again(run.id, fix.label, "fix", "heal", "primary", fix.sentence, with_fix=True)
     return True
 
 

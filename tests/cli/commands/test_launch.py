@@ -126,10 +126,10 @@ def test_launch_and_wait_succeeds_only_when_the_run_does(rankzero, fake, state, 
 
 
 def test_a_failure_is_told_with_its_next_step_and_the_form_that_mends_it(rankzero, fake) -> None:
-    form = "http://127.0.0.1:1/launch?from=abcdefghij&remedy=1"
+    form = "http://127.0.0.1:1/launch?from=abcdefghij&fix=1"
     why, step = "rank 1 on n0: CUDA out of memory, train.py line 41", "Halve the batch per GPU: 32 → 16."
     fake.runs[0] |= {"state": "failed", "message": why, "next_step": step}
-    fake.runs[0] |= {"remedy": {"label": "Launch with batch 16 × accumulate 2", "url": form}}
+    fake.runs[0] |= {"fix": {"label": "Launch with batch 16 × accumulate 2", "url": form}}
     _, _, err = rankzero("launch", "language_model", "--wait")
     assert err.strip().endswith(f"failed: {why}. {step}")
     shown = dict(

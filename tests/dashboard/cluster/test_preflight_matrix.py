@@ -31,14 +31,14 @@ def with_cells(*cells: PreflightCell, **more) -> CheckView:
 OFF = PreflightCell("clock", "gpu-2", None, "failed", "5.0 s ahead of the server", MEND)
 
 
-def test_a_red_cell_stands_first_with_its_mend():
+def test_a_red_cell_stands_first_with_its_fix():
     drawn = picture(with_cells(OFF))
     assert (drawn["verdict"], drawn["title"]) == (
         "red",
         "3 nodes at 1970-01-01 00:01 UTC: 1 of 9 cells is red",
     )
     (trouble,) = drawn["troubles"]
-    assert (trouble["where"], trouble["row"], trouble["mend"]) == ("gpu-2", "clock", MEND)
+    assert (trouble["where"], trouble["row"], trouble["fix"]) == ("gpu-2", "clock", MEND)
     assert drawn["rows"] == ["alive", "torch", "clock"]
     assert drawn["nodes"][2]["cells"] == [["ok", "right"], ["ok", "right"], ["failed", OFF.value]]
 

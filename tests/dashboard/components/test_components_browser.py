@@ -226,18 +226,18 @@ def test_a_resumed_run_shows_the_newer_points_and_the_replaced_ones_on_request(
 def test_where_another_attempt_takes_over_is_marked_with_what_it_does_differently(
     server: FakeServer, show: Show
 ) -> None:
-    takeovers = [{"attempt": 2, "text": "attempt 2: 1 node, accumulation 2"}]
+    attempt_changes = [{"attempt": 2, "text": "attempt 2: 1 node, accumulation 2"}]
     server.picture = [
-        run_view(attempt=2, takeovers=takeovers),
+        run_view(attempt=2, attempt_changes=attempt_changes),
         series("train/loss", falling(600)),
         series("train/loss", falling(400, first=500), attempt=2),
     ]
     page = show("charts")
     expect(page.locator(".card canvas")).to_have_count(1)
     record_words(page)
-    takeovers.append({"attempt": 3, "text": "attempt 3: 2 nodes, accumulation 1"})
+    attempt_changes.append({"attempt": 3, "text": "attempt 3: 2 nodes, accumulation 1"})
     server.send(
-        run_view(attempt=3, takeovers=takeovers),
+        run_view(attempt=3, attempt_changes=attempt_changes),
         series("train/loss", falling(300, first=800), attempt=3, reset=False),
     )
     page.wait_for_function("window.written.includes('attempt 3: 2 nodes, accumulation 1')")

@@ -103,7 +103,7 @@ def test_a_run_launched_again_fills_the_form_anew_but_other_pages_do_not(page, d
 
 
 @pytest.mark.long
-def test_the_remedy_and_the_way_back_are_links_too(page, dashboard):
+def test_the_fix_and_the_way_back_are_links_too(page, dashboard):
     open_run(page, dashboard, "too big")
     page.get_by_role("link", name="Launch with batch 16").click()
     expect(page.get_by_text(filled_from("too big"))).to_be_visible()

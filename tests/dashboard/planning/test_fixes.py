@@ -132,7 +132,7 @@ def test_a_script_that_is_not_known_to_accumulate_is_warned_of(script) -> None:
     )
 
 
-def test_a_script_that_takes_no_batch_is_mended_by_hand(script) -> None:
+def test_a_script_that_takes_no_batch_is_fixed_by_hand(script) -> None:
     found = found_for(script([], options="--width"))
     assert found.spec is None
     assert found.sentence == (

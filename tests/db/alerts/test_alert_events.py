@@ -110,7 +110,7 @@ def test_facts_are_of_the_latest_attempts_that_are_live_or_ended_lately(cluster:
     waiting = cluster.launch(name="later", gpus_per_node=2)
     fence = cluster.wished()[0].fence
     cluster.report(fence, "running")
-    findings = [Finding(kind="hung", evidence="No step.", meaning="m", mend="n")]
+    findings = [Finding(kind="hung", evidence="No step.", meaning="m", fix="n")]
     findings_reported(cluster.store, cluster.node_id, fence, 0, findings, 120.0)
     live, queued = run_facts(cluster.store, 0.0)
     assert (live.run_id, live.name, live.project, live.state) == (run_id, "digits", "p", State.RUNNING)

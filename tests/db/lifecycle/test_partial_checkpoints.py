@@ -24,7 +24,7 @@ def test_a_succeeded_run_tells_of_a_checkpoint_that_never_arrived(cluster):
     run_id, _ = ended_with_partial(cluster)
     (finding,) = findings(cluster.store, run_id, 1)
     assert finding.kind == KIND and finding.evidence.startswith("work/a.pt: 1 B of ")
-    assert f"runs/{run_id}/attempts/1/node0/" in finding.mend and finding.gone_at is None
+    assert f"runs/{run_id}/attempts/1/node0/" in finding.fix and finding.gone_at is None
     assert (run_queries.run(cluster.store, run_id, cluster.now).finding or "").startswith(
         f"{KIND}: work/a.pt"
     )

@@ -67,7 +67,7 @@ def test_a_run_without_records_has_no_ranks_and_an_unknown_one_is_refused(runnin
 
 def test_a_slow_rank_stays_until_the_server_judges_otherwise(running):
     cluster, run_id, fence = running
-    slow = Finding(kind=KIND, evidence="Rank 1 waits.", meaning="", mend="")
+    slow = Finding(kind=KIND, evidence="Rank 1 waits.", meaning="", fix="")
     assert finding_judged(cluster.store, fence, KIND, slow, 5.0) == run_id
     assert finding_judged(cluster.store, fence, KIND, slow, 6.0) is None
     findings_reported(cluster.store, cluster.node_id, fence, 0, [], 7.0)

@@ -21,7 +21,7 @@ def test_only_what_is_different_from_the_attempt_before_is_said():
 
 def test_a_run_says_where_its_later_attempts_take_over(cluster):
     run_id = cluster.launch(max_restarts=1)
-    assert run_queries.run(cluster.store, run_id, cluster.now).takeovers == []
+    assert run_queries.run(cluster.store, run_id, cluster.now).attempt_changes == []
     fail(cluster, steps=3)
-    (mark,) = run_queries.run(cluster.store, run_id, cluster.now).takeovers
+    (mark,) = run_queries.run(cluster.store, run_id, cluster.now).attempt_changes
     assert (mark.attempt, mark.text) == (2, "attempt 2")

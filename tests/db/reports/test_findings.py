@@ -10,7 +10,7 @@ from db.reports.findings import findings, findings_reported
 from domain.messages import Finding
 
 NAN = Finding(kind="loss is not a number", evidence="train/loss is NaN since step 7")
-HUNG = Finding(kind="hung", evidence="No rank has made a step for 61 s.", meaning="m", mend="stop it")
+HUNG = Finding(kind="hung", evidence="No rank has made a step for 61 s.", meaning="m", fix="stop it")
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_a_finding_is_kept_with_its_attempt_and_told_in_the_history(running):
     cluster, run_id, fence = running
     assert say(cluster, fence, HUNG) == run_id
     (found,) = findings(cluster.store, run_id)
-    assert (found.attempt, found.kind, found.mend, found.gone_at) == (1, "hung", "stop it", None)
+    assert (found.attempt, found.kind, found.fix, found.gone_at) == (1, "hung", "stop it", None)
     assert "hung: No rank has made a step for 61 s." in history(cluster, run_id)
 
 

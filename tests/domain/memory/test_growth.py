@@ -107,7 +107,7 @@ def test_a_finding_names_the_rank_its_growth_and_when_the_memory_is_full():
         "+12 MiB a step on rank 3, 1.0 GiB at step 40 and 3.3 GiB at step 240: "
         "the node's memory is full in about 40 min."
     )
-    assert "loss.item()" in finding.mend
+    assert "loss.item()" in finding.fix
 
 
 def test_the_soonest_comes_first_and_what_fills_the_same_memory_is_added():
@@ -122,7 +122,7 @@ def test_the_soonest_comes_first_and_what_fills_the_same_memory_is_added():
     assert node.startswith(
         "+12 MiB a step on rank 0 (with rank 0's data-loader workers and rank 1 +16 MiB), 1.0 GiB at step 40"
     )
-    assert "persistent_workers=False" in finding.mend
+    assert "persistent_workers=False" in finding.fix
 
 
 def test_a_cache_of_the_data_set_that_fits_is_no_leak():

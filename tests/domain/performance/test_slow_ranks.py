@@ -60,7 +60,7 @@ def test_the_sentence_says_what_all_ranks_lose() -> None:
     assert finding.evidence == (
         "Rank 5 on gpu-5 waits 180 ms of 239 ms for data; the others 2 ms: 8 ranks lose 74%."
     )
-    assert "num_workers" in finding.mend
+    assert "num_workers" in finding.fix
 
 
 def test_two_slow_ranks_are_both_named() -> None:

@@ -1,4 +1,4 @@
-"""What nodes found about themselves, judged: every red cell with its mend."""
+"""What nodes found about themselves, judged: every red cell with its fix."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def cell(asked, row, node="b"):
 
 def test_two_nodes_alike_are_all_green():
     cells = judge(pair(facts(), facts(reached=[way()])), for_run=True)
-    assert {each.state for each in cells} == {"ok"} and not any(each.mend for each in cells)
+    assert {each.state for each in cells} == {"ok"} and not any(each.fix for each in cells)
     rows = list(dict.fromkeys(each.row for each in cells))
     assert rows == ["alive", "interpreter", "torch", "CUDA", "NCCL", "interface", "port", "disk", "clock",
                     "script", "code", "reach"]  # fmt: skip
@@ -76,16 +76,16 @@ RED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("row", "other", "value", "mend"), RED)
-def test_what_is_wrong_on_a_node_is_one_red_cell_with_its_mend(row, other, value, mend):
+@pytest.mark.parametrize(("row", "other", "value", "fix"), RED)
+def test_what_is_wrong_on_a_node_is_one_red_cell_with_its_fix(row, other, value, fix):
     asked = pair(facts(), facts(reached=[way()], **other))
     found = cell(asked, row)
-    assert (found.state, found.value) == ("failed", value) and mend in found.mend
+    assert (found.state, found.value) == ("failed", value) and fix in found.fix
     assert red(judge(asked, for_run=True)) == [found]
 
 
 @pytest.mark.parametrize(
-    ("trouble", "problem", "mend"),
+    ("trouble", "problem", "fix"),
     [
         ("silent", "no answer in 2 s", "open the TCP ports of a to b"),
         ("refused", "connection refused", "may lead to another machine"),
@@ -93,15 +93,15 @@ def test_what_is_wrong_on_a_node_is_one_red_cell_with_its_mend(row, other, value
         ("no route", "no route to host", "missing route"),
     ],
 )
-def test_a_way_that_does_not_work_names_both_ends_and_the_place(trouble, problem, mend):
+def test_a_way_that_does_not_work_names_both_ends_and_the_place(trouble, problem, fix):
     found = cell(pair(facts(), facts(reached=[way(trouble=trouble, problem=problem)])), "reach")
     assert (found.peer, found.state, found.value) == ("a", "failed", f"{problem} at 10.0.0.1:4711")
-    assert mend in found.mend
+    assert fix in found.fix
 
 
 def test_a_loopback_address_is_the_cause_of_what_is_not_reached():
     lost = way(address="127.0.0.1", trouble="refused", problem="connection refused")
-    assert "No other node reaches 127.0.0.1" in cell(pair(facts(), facts(reached=[lost])), "reach").mend
+    assert "No other node reaches 127.0.0.1" in cell(pair(facts(), facts(reached=[lost])), "reach").fix
 
 
 def test_who_said_nothing_is_waited_for_until_it_is_given_up():
@@ -110,7 +110,7 @@ def test_who_said_nothing_is_waited_for_until_it_is_given_up():
     assert unanswered(waiting, judge(waiting, for_run=True)) == ["b"]
     lost = pair(facts(), None, silent_s=12.3)
     (found,) = red(judge(lost, for_run=True))
-    assert (found.row, found.value) == ("alive", "silent for 12 s") and "worker" in found.mend
+    assert (found.row, found.value) == ("alive", "silent for 12 s") and "worker" in found.fix
 
 
 def test_who_is_not_ready_is_waited_for():
@@ -131,9 +131,9 @@ def test_a_clock_that_is_not_known_well_is_not_judged():
 
 def test_the_sentence_says_which_cell_and_the_mend_stands_apart():
     asked = pair(facts(), facts(reached=[way(trouble="silent", problem="no answer in 2 s")]))
-    message, mend = sentence(asked, judge(asked, for_run=True))
+    message, fix = sentence(asked, judge(asked, for_run=True))
     assert message == "Preflight: reach, b → a: no answer in 2 s at 10.0.0.1:4711."
-    assert mend.startswith("A firewall or a missing route is between them")
+    assert fix.startswith("A firewall or a missing route is between them")
     asked = pair(facts(disk_free_bytes=0), facts(port_problem="x", interface=None, reached=[way()]))
     message, _ = sentence(asked, judge(asked, for_run=True))
     assert message.endswith("2 more cells are red.")
@@ -155,7 +155,7 @@ def test_a_slow_link_is_a_warning_and_a_dead_one_is_red():
     states = {(each.node, each.peer): each.state for each in judge_links(links)}
     assert states == {("a", "b"): "ok", ("a", "c"): "ok", ("b", "c"): "warning", ("b", "d"): "failed"}
     slow = judge_links(links)[2]
-    assert slow.value == "200 MB/s, the median is 1 GB/s" and "cable" in slow.mend
+    assert slow.value == "200 MB/s, the median is 1 GB/s" and "cable" in slow.fix
     assert [each.state for each in judge_links([Link("a", "b", 5.0)])] == ["ok"]
     assert rate(1.234e9) == "1.23 GB/s" and rate(2e3) == "2 kB/s"
 
@@ -179,7 +179,7 @@ def test_every_cell_has_a_known_state_and_every_red_one_a_mend(found):
     asked = [NodeAnswer(f"n{i}", NodeCheck(**one) if one else None) for i, one in enumerate(found)]
     for each in judge(asked, for_run=False):
         assert each.state in ("ok", "failed", "waiting", "skipped")
-        assert bool(each.mend) == (each.state == "failed")
+        assert bool(each.fix) == (each.state == "failed")
 
 
 def test_more_room_is_needed_where_checkpoints_are_known():

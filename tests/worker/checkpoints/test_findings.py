@@ -28,7 +28,7 @@ def test_one_finding_names_the_files_their_sizes_and_what_is_missing() -> None:
         "work/step_40.pt: 1234 bytes are there, and its end record is missing. "
         "work/last.pt: 5 bytes are there, and it ends too early. An earlier version of it was stored."
     )
-    assert "was not stored" in finding.meaning and "os.replace" in finding.mend
+    assert "was not stored" in finding.meaning and "os.replace" in finding.fix
 
 
 def test_what_was_whole_and_could_not_be_copied_is_told_apart(tmp_path: Path) -> None:

@@ -97,4 +97,4 @@ def test_a_finding_says_what_was_seen_what_it_means_and_how_to_mend_it():
         "After step 64 the same sample of the parameters adds up to 1 on rank 0 and to 1.25 on rank 1."
     )
     assert finding.meaning.endswith("rank 0's checkpoint holds only what rank 0 learned.")
-    assert finding.mend.startswith("Call the DistributedDataParallel wrapper")
+    assert finding.fix.startswith("Call the DistributedDataParallel wrapper")

@@ -20,7 +20,7 @@ def test_a_rank_stopped_by_a_signal_is_named_with_how_to_continue_it() -> None:
     assert first == []
     assert "Rank 1 (pid 11 on node " in second[0].evidence
     assert "is stopped after step 7" in second[0].evidence
-    assert "kill -CONT 11 on node" in second[0].mend
+    assert "kill -CONT 11 on node" in second[0].fix
 
 
 def test_a_rank_in_a_debugger_is_named_with_the_debugger() -> None:

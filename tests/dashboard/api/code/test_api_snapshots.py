@@ -277,7 +277,7 @@ def test_a_preview_brings_nothing(shared, tmp_path):
     address = {"target": "https://example.invalid/a.git", "entry": "train.py", "gpus_per_node": 1}
     for path, spec, is_missed in (
         ("", elsewhere, True),
-        ("?brought=true", elsewhere, False),
+        ("?code_is_sent=true", elsewhere, False),
         ("", address, False),
     ):
         warnings = shared.http.post(f"/api/preview{path}", json=spec).json()["warnings"]

@@ -77,7 +77,7 @@ def test_two_nodes_are_asked_and_all_is_well(nodes, rankzero, dashboard) -> None
     assert kept == dashboard.http.get(f"/api/preflight/{kept['id']}").json() == found
 
 
-def test_a_red_cell_is_exit_code_1_and_told_with_its_mend(nodes, rankzero, dashboard, tmp_path) -> None:
+def test_a_red_cell_is_exit_code_1_and_told_with_its_fix(nodes, rankzero, dashboard, tmp_path) -> None:
     third = Answering(dashboard.node("gpu-3"), tmp_path, "/nowhere/python")
     code, out = rankzero("preflight", "gpu-1", "gpu-3")
     third.end()

@@ -119,7 +119,7 @@ def test_a_preflight_fills_as_nodes_answer_and_says_how_to_mend(
     expect(nodes.locator(".preflight .troubles li")).to_contain_text(
         "gpu-2 · clock 5.0 s ahead of the server."
     )
-    expect(nodes.locator(".preflight .mend code")).to_have_text("timedatectl set-ntp true")
+    expect(nodes.locator(".preflight .fix code")).to_have_text("timedatectl set-ntp true")
     expect(nodes.locator(".preflight td.failed")).to_have_attribute("title", re.compile("^gpu-2 · clock"))
     expect(nodes.locator(".heat .link:not(.none)")).to_have_text(
         ["11 GB/s", "300 MB/s", "11 GB/s", "300 MB/s"]

@@ -1,4 +1,4 @@
-"""A run that ran out of memory offers the run that mends it; the form then stands filled in, ready to launch."""
+"""A run that ran out of memory offers the run that fixes it; the form then stands filled in, ready to launch."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_the_button_opens_the_form_with_the_change_and_launches_it(pages, run_id
     page = pages.open("run", id=run_id)
     assert not page.exception
     assert "Resume" in {one.label for one in page.button}
-    assert links(page)[LABEL] == f"launch?from={run_id}&remedy=1"
-    form = pages.open("launch", **{"from": run_id, "remedy": "1"})
+    assert links(page)[LABEL] == f"launch?from={run_id}&fix=1"
+    form = pages.open("launch", **{"from": run_id, "fix": "1"})
     assert not form.exception
     assert form.text_input(key="launch_batch_size").value == "16"
     assert form.text_input(key="launch_accumulate").value == "4"
@@ -57,7 +57,7 @@ def test_the_button_opens_the_form_with_the_change_and_launches_it(pages, run_id
     assert (newest.batch_size, newest.accumulate, newest.global_batch_size) == (16, 4, 128)
 
 
-def test_launching_again_without_the_remedy_keeps_the_run_as_it_was(pages, run_id):
+def test_launching_again_without_the_fix_keeps_the_run_as_it_was(pages, run_id):
     form = pages.open("launch", **{"from": run_id})
     assert form.text_input(key="launch_batch_size").value == "32"
 
@@ -79,8 +79,8 @@ def test_the_api_says_what_can_be_launched_and_where(dashboard: Running, node):
     node.report(part, "failed", reason=Reason.OUT_OF_MEMORY, message=CUDA, next_step="Halve it.")
     run = dashboard.run(run_id)
     assert run["next_step"] == HALVED
-    assert run["remedy"]["label"] == LABEL
-    assert run["remedy"]["url"].endswith(f"/launch?from={run_id}&remedy=1")
+    assert run["fix"]["label"] == LABEL
+    assert run["fix"]["url"].endswith(f"/launch?from={run_id}&fix=1")
 
 
 def test_a_loss_that_is_nan_is_launched_again_from_before_it_and_resume_comes_second(pages):
@@ -100,7 +100,7 @@ def test_a_loss_that_is_nan_is_launched_again_from_before_it_and_resume_comes_se
              if part.proto.component_name == "rankzero.page_link"]  # fmt: skip
     assert [link["label"] for link in drawn if link["kind"] == "primary"] == [label]
     assert button(page, "Resume").proto.type == "secondary"
-    form = pages.open("launch", **{"from": run_id, "remedy": "1"})
+    form = pages.open("launch", **{"from": run_id, "fix": "1"})
     assert not form.exception
     assert form.text_input(key="launch_lr").value == "0.0001"
     assert form.text_input(key="launch_resume").value == f"{run_id}:checkpoints/step_000040.pt"
