@@ -12,7 +12,7 @@ from dashboard.security.tensorboard_pass import LIFETIME_S, Passes
 from dashboard.security.token_files import Credentials
 from dashboard.tensorboard.process import TensorBoardFailed, TensorBoards
 from tests.dashboard.event_files import write_events
-from tests.dashboard.pages import served
+from tests.dashboard.pages import Pages, served
 from tests.dashboard.running import FakeNode, Running, wait_for
 from worker.session.client import TaskRef
 
@@ -158,9 +158,15 @@ def test_pages_in_its_place_say_what_to_do(
     assert "No module named &#x27;tensorboard&#x27;" in answer.text
 
 
-def test_the_run_page_leads_there(tmp_path: Path) -> None:
+def test_the_run_page_leads_there_once_there_are_event_files(tmp_path: Path) -> None:
     with served(tmp_path / "data") as pages:
         pages.seed.node("n", 2)
         run = pages.seed.launch("a", 10, gpus_per_node=1)
-        links = [button.proto for button in pages.open("run", id=run).get("link_button")]
-        assert [link.url for link in links if link.label == "TensorBoard"] == [f"/tensorboard/{run}/"]
+        assert tensorboard_links(pages, run) == []
+        pages.seed.file(pages.service.files, "a", "work/events.out.tfevents.1.host", b"")
+        assert tensorboard_links(pages, run) == [f"/tensorboard/{run}/"]
+
+
+def tensorboard_links(pages: Pages, run: str) -> list[str]:
+    links = [button.proto for button in pages.open("run", id=run).get("link_button")]
+    return [link.url for link in links if link.label == "TensorBoard"]
