@@ -33,7 +33,9 @@ class Spread:
         return cls(*statistics.quantiles(several * 2 if len(several) == 1 else several, method="inclusive"))
 
     def __str__(self) -> str:
-        return f"{self.median:.3g} ({self.low:.3g}-{self.high:.3g})"
+        """The median, with the quartiles where there are several values."""
+        quartiles = f" ({self.low:.3g}-{self.high:.3g})" if self.low != self.high else ""
+        return f"{self.median:.3g}{quartiles}"
 
 
 @dataclass(frozen=True)

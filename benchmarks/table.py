@@ -13,10 +13,9 @@ from benchmarks.misses import WHY
 INTRODUCTION = """# Benchmarks
 
 `make bench` measures Rankzero, its peers and the machine's limits in turns within one run, and writes this page.
-A ratio of at least something says how many times better we are; one of at most something is ours divided by the
+A ratio of at least something (≥) says how many times better we are; one of at most something (≤) is ours divided by the
 peer's or the limit. In brackets stand the quartiles of the rounds. The load is the mean of the 15 minutes before:
-on a busy machine read the ratios, not the times. A row that misses its target says so, and below
-the table stands why, where it is known.
+on a busy machine read the ratios, not the times. Why a row misses its target stands below, where it is known.
 
 ![How far each row is from its target](pictures/benchmark-ratios.svg)
 
@@ -43,15 +42,44 @@ def short(documents: Iterable[dict[str, Any]]) -> str:
 
 
 def document(results: Iterable[Path]) -> str:
-    """The page of everything that was measured, each measurement with its machine."""
-    sections = [INTRODUCTION]
-    for path in results:
-        measured = json.loads(path.read_text())
-        title = path.stem.replace("_", " ").capitalize()
-        sections.append(f"## {title}\n\n{measured['machine']}, load {measured['load']}\n\n{table([path])}\n")
-        if path.stem in WHY and not all(figure["met"] for figure in measured["figures"]):
-            sections.append(f"Missed because {WHY[path.stem]}\n")
-    return "\n".join(sections)
+    """The page of everything that was measured: one table, why rows miss their targets, how costs grow."""
+    measured = {path.stem: json.loads(path.read_text()) for path in results}
+    machines = {each["machine"] for each in measured.values()}
+    lines = [_line(HEAD), _line("---" for _ in HEAD)]
+    for name, each in measured.items():
+        lines += _section(name, each, len(machines) > 1)
+    missed = [name for name in WHY if name in measured and not _all_met(measured[name])]
+    why = [f"- **{_title(name)}**: {WHY[name]}" for name in missed]
+    growth = [f"- {_growth(cost)}" for each in measured.values() for cost in each["costs"]]
+    tables = {
+        f"Measured on {' and '.join(sorted(machines))}": lines,
+        "Why a target is missed": why,
+        "How costs grow": growth,
+    }
+    return "\n".join(
+        [INTRODUCTION, *(f"## {title}\n\n{_text(of_it)}\n" for title, of_it in tables.items() if of_it)]
+    )
+
+
+def _section(name: str, measured: dict[str, Any], says_machine: bool) -> list[str]:
+    """The rows of one measurement below a row with its name, load and, where they differ, machine."""
+    if not measured["figures"]:
+        return []
+    machine = f"{measured['machine']}, " if says_machine else ""
+    head = f"**{_title(name)}** ({machine}load {measured['load']})"
+    return [f"| {head} |", *(_line(_cells(dict(figure))) for figure in measured["figures"])]
+
+
+def _all_met(measured: dict[str, Any]) -> bool:
+    return all(figure["met"] for figure in measured["figures"])
+
+
+def _title(name: str) -> str:
+    return name.replace("_", " ").capitalize()
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "\n".join(lines)
 
 
 def _cells(document: dict[str, Any]) -> tuple[str, ...]:

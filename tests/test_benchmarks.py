@@ -52,7 +52,7 @@ def test_what_was_measured_is_written_and_drawn_as_a_table(tmp_path: Path) -> No
     write(tmp_path / "reading.json", [figure, Cost("reading", "points", {10: 0.001, 1000: 0.1})])
     lines = table([tmp_path / "reading.json"]).splitlines()
     assert lines[2] == "| reading | 9/s | peer | 3/s | 3 (2.9-3.1) | ≥ 2 | met |"
-    assert "## Reading\n\n" in document([tmp_path / "reading.json"])
+    assert "| **Reading** (" in document([tmp_path / "reading.json"])
     assert lines[-1] == "reading by points: 10: 1 ms, 1,000: 100 ms; exponent 1.00"
 
 
@@ -110,14 +110,22 @@ def test_a_missed_row_says_why_and_a_met_one_does_not(tmp_path: Path) -> None:
         assert (misses.WHY["chart"] in document([tmp_path / "chart.json"])) is is_missed
 
 
-def test_of_rows_of_one_name_the_readme_shows_the_one_furthest_behind(tmp_path: Path) -> None:
+def test_readme_shows_the_rows_people_feel_each_with_the_hardest_peer(tmp_path: Path) -> None:
     rows = [
-        Figure("reading", "9/s", peer, "3/s", Spread(m, m, m), 2) for peer, m in (("slow", 9), ("fast", 1))
+        Figure(what, "9/s", peer, "3/s", Spread(m, m, m), 2)
+        for what in (*pages.FELT, "unfelt")
+        for peer, m in (("slow", 9), ("fast", 1))
     ]
     write(tmp_path / "reading.json", rows)
     table_of_it = pages.with_table(f"a{pages.BEGIN}old{pages.END}z", [tmp_path / "reading.json"])
-    assert "fast" in table_of_it and "slow" not in table_of_it and "old" not in table_of_it
+    assert "slow" not in table_of_it and "old" not in table_of_it and "unfelt" not in table_of_it
+    assert table_of_it.count("| fast |") == len(pages.FELT) == 6
     assert table_of_it[0] == "a" and table_of_it[-1] == "z"
+
+
+def test_rows_people_feel_are_measured() -> None:
+    paths = sorted(figures.RESULTS.glob("*.json"))
+    assert {row["what"] for row in pages.felt(paths)} == set(pages.FELT)
 
 
 def test_an_unknown_measurement_is_refused_with_the_known_ones() -> None:

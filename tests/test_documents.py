@@ -15,8 +15,8 @@ from domain.messages import Reason, State
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = dict(typer.main.get_group(app).commands)
-LINK = r"\]\((?!https?:|#)([^)#]+)"
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\]\((?!https?:)([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
 
 
 def test_commands_and_their_options_are_on_the_command_line_page() -> None:
@@ -33,10 +33,9 @@ def options(command: str) -> set[str]:
     return {max(parameter.opts, key=len) for parameter in parameters if parameter.opts[0][0] == "-"}
 
 
-def test_the_readme_lists_every_setting_with_its_default() -> None:
-    table = re.search(
-        r"<!-- settings:.*?-->(.*?)<!-- end of settings -->", (ROOT / "README.md").read_text(), re.DOTALL
-    )
+def test_every_setting_stands_in_the_table_with_its_default() -> None:
+    page = (ROOT / "docs/SETTINGS.md").read_text()
+    table = re.search(r"<!-- settings:.*?-->(.*?)<!-- end of settings -->", page, re.DOTALL)
     assert table is not None
     rows = dict(re.findall(r"^\| `(RANKZERO_\w+)` \| (.*?) \|", table[1], re.MULTILINE))
     assert set(rows) == {f"RANKZERO_{name.upper()}" for name in Settings.model_fields}
@@ -51,16 +50,60 @@ def test_every_state_and_reason_is_explained() -> None:
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    links = [(page, link) for page in PAGES for link in re.findall(LINK, page.read_text())]
-    assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
+    links = [(page, link) for page in PAGES for link in links_of(page)]
+    assert len(links) > 100
+    assert [(page.name, link) for page, link in links if not leads_somewhere(page, link)] == []
 
 
-def test_the_readme_says_at_its_start_how_to_try_it_and_how_to_test_it() -> None:
+def links_of(page: Path) -> list[str]:
+    """Links to pages of ours and to their headings, and pictures."""
+    return ["".join(groups) for groups in LINK.findall(page.read_text())]
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    """Whether the file that a link of this page names is there, and its heading."""
+    name, _, heading = link.partition("#")
+    linked = page.parent / name if name else page
+    return linked.exists() and (not heading or heading in headings(linked))
+
+
+def headings(page: Path) -> set[str]:
+    """The names by which links lead to the headings of a page, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_picture_is_shown_on_a_page() -> None:
+    shown = {Path(link).name for page in PAGES for link in links_of(page)}
+    assert {path.name for path in (ROOT / "docs/pictures").iterdir()} - shown == set()
+
+
+def test_readme_names_the_first_commands_and_how_long_the_tests_take() -> None:
     start = (ROOT / "README.md").read_text().partition("## Start")[2].partition("\n## ")[0]
-    commands = re.findall(r"^make ([a-z-]+)$", start, re.MULTILINE)
-    assert {"demo", "test"} <= set(commands)
+    commands = re.findall(r"`?\bmake ([a-z-]+)", start)
+    assert {"demo", "up", "test"} <= set(commands)
     assert set(commands) <= set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert re.search(r"\d+ minutes on 2 cores", start)
+    assert re.search(r"`make test`[^.]*\d+ minutes on 2 cores", start)
+
+
+def test_readme_leads_to_every_page_of_the_documents() -> None:
+    linked = set(re.findall(r"\]\(docs/(\w[\w-]*\.md)", (ROOT / "README.md").read_text()))
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} - linked == set()
+
+
+def test_documents_stay_short() -> None:
+    assert words("README.md") <= 1_600
+    assert words("docs/*.md") <= 43_000
+
+
+def words(pages: str) -> int:
+    """How many words these pages have together."""
+    return sum(len(page.read_text().split()) for page in ROOT.glob(pages))
+
+
+def test_changelog_of_a_version_fits_a_hundred_lines() -> None:
+    versions = (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1:]
+    assert versions and all(len(version.splitlines()) <= 100 for version in versions)
 
 
 GLOSSARY = (ROOT / "docs/GLOSSARY.md").read_text()

@@ -45,7 +45,7 @@ def measure(quick: bool) -> Iterator[Figure]:
         ours, theirs = ([*each] for each in zip(*pairs, strict=True))
         texts = [f"{statistics.median(each):.1f} steps/s" for each in (ours, theirs)]
         what = f"step rate with everything on, {name} steps, {place}"
-        yield Figure(what, texts[0], "us frozen", texts[1], ratios(ours, theirs), LEAST)
+        yield Figure(what, texts[0], "Rankzero frozen", texts[1], ratios(ours, theirs), LEAST)
 
 
 Slice = tuple[float, float]
