@@ -13,8 +13,8 @@ WHY = {
     "checkpoints": "a new checkpoint fills memory that this virtual machine has not used before: of the 7 s of the "
     "dashboard's processor time for a GiB 4 copy into such pages, which `cp` has at hand, since it overwrites one "
     "file. Four uploads in a row reach 167, 162, 221 and 266 MB/s. Each request is on the disk before its answer.",
-    "command_line": "most of the time is imports: of those of `rankzero runs` pydantic takes a quarter, and httpx with "
-    "httpcore and h11 a sixth; `--help` needs neither.",
+    "command_line": "most of the time is imports: of those of `rankzero runs` pydantic takes a quarter, and httpx2 "
+    "with httpcore2 and h11 a sixth; `--help` needs neither.",
     "comparison": "each of the two series takes some 50 ms for fifty runs, one after another: reading their packed "
     "chunks, thinning them and building statements. Reading both in two threads would meet it.",
     "drawn_point": "a look of the worker and the server's answer take some 25 ms on two busy cores, and where no half "

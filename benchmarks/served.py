@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 
 from dashboard.service.service import Service
@@ -29,9 +29,9 @@ class Served:
     """A dashboard, and what a client needs to speak with it."""
 
     process: psutil.Process
-    worker: httpx.Client
+    worker: httpx2.Client
     """Speaks as the node."""
-    user: httpx.Client
+    user: httpx2.Client
     fences: list[int]
     """One for each live run, in the order of `runs`."""
     runs: list[str]
@@ -51,8 +51,8 @@ def served(data: Path, runs: int = 1, queued: int = 0) -> Iterator[Served]:
     with dashboard(data) as (process, url):
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         with (
-            httpx.Client(base_url=url, headers=headers, timeout=60) as worker,
-            httpx.Client(base_url=url, headers={"Authorization": f"Bearer {user}"}, timeout=60) as reader,
+            httpx2.Client(base_url=url, headers=headers, timeout=60) as worker,
+            httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {user}"}, timeout=60) as reader,
         ):
             yield Served(process, worker, reader, [fence_of[run] for run in ids], ids)
 

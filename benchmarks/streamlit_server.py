@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 
 from tests.end_to_end.product import free_port, wait_for
@@ -33,6 +33,6 @@ def streamlit(script: Path, *arguments: str) -> Iterator[tuple[psutil.Process, s
 def answers(url: str) -> bool:
     """Whether there is a server."""
     try:
-        return httpx.get(url, timeout=10).is_success
-    except httpx.TransportError:
+        return httpx2.get(url, timeout=10).is_success
+    except httpx2.TransportError:
         return False

@@ -122,15 +122,7 @@ def options(
 
 def main() -> None:
     """Run the console script."""
-    _leave_out_command_of_httpx()
     sys.exit(run(sys.argv[1:]))
-
-
-def _leave_out_command_of_httpx() -> None:
-    """Import httpx without its own command line, with which come Rich and Pygments: half of its time, and 6 MB.
-
-    httpx provides for it: it does without where that part cannot be imported."""
-    sys.modules.setdefault("httpx._main", cast(Any, None))
 
 
 def run(arguments: Sequence[str]) -> int:

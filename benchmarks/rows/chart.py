@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from benchmarks.figures import Cost, Figure, Spread, in_turns, milliseconds, ratios
 from benchmarks.peers.environment import peer
@@ -73,7 +73,7 @@ def measure(quick: bool) -> Iterator[Figure | Cost]:
     yield growth
 
 
-def read(site: Served, index: int, **more: str | int) -> httpx.Response:
+def read(site: Served, index: int, **more: str | int) -> httpx2.Response:
     """The answer that a chart is drawn from."""
     query = {"name": NAME, "max_points": MOST_POINTS, **more}
     answer = site.user.get(f"/api/runs/{site.runs[index]}/metrics", params=query)

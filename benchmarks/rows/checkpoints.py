@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import psutil
 from botocore.session import get_session
 
@@ -190,7 +190,7 @@ class Dashboard:
         self._log = data.with_suffix(".log").open("wb")
         self._process = subprocess.Popen(argv, env=os.environ | env, stdout=self._log, stderr=self._log)
         wait_for(lambda: (data / "server.json").exists(), "the dashboard")
-        self.http = httpx.Client(
+        self.http = httpx2.Client(
             base_url=self.url,
             headers={"Authorization": f"Bearer {(data / 'token').read_text().strip()}"},
             timeout=600,
@@ -309,6 +309,6 @@ def s3_client(url: str) -> Any:
 
 def reachable(url: str) -> bool:
     try:
-        return httpx.get(url).status_code < 500
-    except httpx.TransportError:
+        return httpx2.get(url).status_code < 500
+    except httpx2.TransportError:
         return False

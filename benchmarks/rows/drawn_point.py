@@ -15,7 +15,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-import httpx
+import httpx2
 import numpy as np
 from playwright.sync_api import Page, sync_playwright
 
@@ -136,8 +136,8 @@ def _tensorboard(logs: Path) -> Iterator[str]:
 
 def _runs(address: str) -> list[str] | None:
     try:
-        return list(httpx.get(f"{address}/data/runs", timeout=10).json())
-    except (httpx.TransportError, ValueError):
+        return list(httpx2.get(f"{address}/data/runs", timeout=10).json())
+    except (httpx2.TransportError, ValueError):
         return None
 
 
@@ -159,7 +159,7 @@ def _watch(address: str, run_id: str, seen: Times, ended: threading.Event) -> No
     while not ended.wait(POLL_S):
         for name in _runs(address) or []:
             query = {"run": name, "tag": "pulse"}
-            with suppress(httpx.TransportError, ValueError, IndexError):
+            with suppress(httpx2.TransportError, ValueError, IndexError):
                 if name.startswith(run_id):
-                    answer = httpx.get(f"{address}/data/plugin/scalars/scalars", params=query, timeout=10)
+                    answer = httpx2.get(f"{address}/data/plugin/scalars/scalars", params=query, timeout=10)
                     seen.setdefault(int(answer.json()[-1][1]), time.time())

@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
+import httpx2
 import numpy as np
 import psutil
 
@@ -128,7 +128,7 @@ class Ours:
         self.process, self._site, self.next_step, self._bytes = site.process, site, 0, 0
         self._url = str(site.user.base_url).rstrip("/")
         token = site.user.headers["authorization"].removeprefix("Bearer ")
-        entered = httpx.get(f"{self._url}/", params={"token": token})
+        entered = httpx2.get(f"{self._url}/", params={"token": token})
         cookies = "; ".join(f"{name}={value}" for name, value in entered.cookies.items())
         self._headers = {"Cookie": cookies, "Origin": self._url}
         self._send(EARLIER)

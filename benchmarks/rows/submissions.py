@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
+import httpx2
 import numpy as np
 
 from benchmarks.figures import Figure, Spread, in_turns, ratios
@@ -86,9 +86,9 @@ def timed(act: Callable[[], object]) -> float:
 
 def submissions(site: Served, each: int) -> list[float]:
     body = SPEC.model_dump_json()
-    limits = httpx.Limits(max_connections=CLIENTS, max_keepalive_connections=CLIENTS)
+    limits = httpx2.Limits(max_connections=CLIENTS, max_keepalive_connections=CLIENTS)
     headers = dict(site.user.headers) | {"Content-Type": "application/json"}
-    with httpx.Client(base_url=site.user.base_url, headers=headers, limits=limits, timeout=60) as client:
+    with httpx2.Client(base_url=site.user.base_url, headers=headers, limits=limits, timeout=60) as client:
         return at_once(CLIENTS, each, lambda: client.post("/api/runs", content=body).raise_for_status())
 
 

@@ -143,7 +143,7 @@ def _command(options: WorkerOptions) -> list[str]:
 def _run(program: str, run: Callable[[], int]) -> NoReturn:
     """Run a program to its end, and exit without waiting for threads that still wait for an answer."""
     log_to_stderr(logging.INFO)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
         code = run()
     except CannotRun as error:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 
 from cli.mirrors.copying import ReceiverAway
 from cli.terminal.errors import CommandFailed
@@ -32,10 +32,10 @@ class Mlflow:
             raise CommandFailed("--to must hold no password: set MLFLOW_TRACKING_PASSWORD instead.", 2)
         self.url = url.rstrip("/")
         token, user = os.environ.get("MLFLOW_TRACKING_TOKEN"), os.environ.get("MLFLOW_TRACKING_USERNAME")
-        self._http = httpx.Client(
+        self._http = httpx2.Client(
             headers={"Authorization": f"Bearer {token}"} if token else {},
             auth=(user, os.environ.get("MLFLOW_TRACKING_PASSWORD", "")) if user else None,
-            timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
+            timeout=httpx2.Timeout(ANSWER_S, connect=CONNECT_S),
         )
 
     def experiment(self, name: str) -> str:
@@ -87,7 +87,7 @@ class Mlflow:
         """Return the answer's document. Raises _Missing, ReceiverAway, CommandFailed."""
         try:
             answer = self._http.request(method, f"{self.url}/api/2.0/mlflow/{path}", **request)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise ReceiverAway(f"{self.url} did not answer ({type(error).__name__}).") from None
         try:
             document = answer.json() if answer.content else {}

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from cli.terminal.errors import CommandFailed
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
@@ -89,17 +89,15 @@ class ServerClient:
     """A connection to one dashboard; every method raises CommandFailed with a sentence for the user."""
 
     def __init__(self, address: Address) -> None:
-        # httpx leaves its own command line out where rich is missing; importing it takes as long as the rest.
-        sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
-        import httpx
+        import httpx2
 
         self.address = address
         self._has_warned = False
-        self._http = httpx.Client(
+        self._http = httpx2.Client(
             base_url=address.url,
             headers={"Authorization": f"Bearer {address.token}"} if address.token else {},
-            timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-            limits=httpx.Limits(max_keepalive_connections=0),  # a command asks once or twice, then ends
+            timeout=httpx2.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            limits=httpx2.Limits(max_keepalive_connections=0),  # a command asks once or twice, then ends
             trust_env=not address.is_local,  # a proxy cannot reach this machine's loopback
             verify=not address.url.startswith("http:"),  # certificates that nobody needs take 25 ms to read
         )
@@ -132,11 +130,11 @@ class ServerClient:
 
     def post_file(self, path: str, file: Path, answer_timeout_s: float, **params: Any) -> Any:
         """POST a file's bytes, streamed from disk, and return the response's document. Raises CommandFailed."""
-        import httpx
+        import httpx2
 
         with file.open("rb") as content:
             headers = {"Content-Type": "application/octet-stream", "Content-Length": str(file.stat().st_size)}
-            timeout = httpx.Timeout(answer_timeout_s, connect=CONNECT_TIMEOUT_S)
+            timeout = httpx2.Timeout(answer_timeout_s, connect=CONNECT_TIMEOUT_S)
             return self._ask("POST", path, content=content, headers=headers, params=params, timeout=timeout)
 
     def has(self, path: str) -> bool:
@@ -154,12 +152,12 @@ class ServerClient:
         headers: Mapping[str, str] | None = None,
         read_timeout_s: float | None = ANSWER_TIMEOUT_S,
         **params: Any,
-    ) -> Iterator[httpx.Response]:
+    ) -> Iterator[httpx2.Response]:
         """Open a GET response for streaming. Raises CommandFailed; status 416 is returned."""
-        import httpx
+        import httpx2
 
         query = {k: v for k, v in params.items() if v is not None}
-        timeout = httpx.Timeout(read_timeout_s, connect=CONNECT_TIMEOUT_S)
+        timeout = httpx2.Timeout(read_timeout_s, connect=CONNECT_TIMEOUT_S)
         with (
             self._plain_errors(),
             self._http.stream("GET", path, params=query, headers=headers, timeout=timeout) as response,
@@ -170,17 +168,17 @@ class ServerClient:
             yield response
 
     @contextmanager
-    def stream_from_bucket(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+    def stream_from_bucket(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx2.Response]:
         """Open a GET response of a bucket, without the dashboard's token. Raises ServerUnreachable."""
-        import httpx
+        import httpx2
 
-        timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        timeout = httpx2.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         try:
-            with httpx.stream("GET", url, headers=dict(headers), timeout=timeout) as response:
+            with httpx2.stream("GET", url, headers=dict(headers), timeout=timeout) as response:
                 if response.status_code not in (200, 206, 416):
                     raise ServerUnreachable(f"The bucket answered {response.status_code}.")
                 yield response
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise ServerUnreachable(
                 f"The bucket cannot be reached from here ({type(error).__name__})."
             ) from None
@@ -196,7 +194,7 @@ class ServerClient:
         except ValueError:
             raise self._foreign_error(response) from None
 
-    def _pass_on_warning(self, response: httpx.Response) -> None:
+    def _pass_on_warning(self, response: httpx2.Response) -> None:
         """Print the server's warning that it cannot store anything, once per client."""
         warning = response.headers.get("X-Rankzero-Warning")
         if warning and not self._has_warned:
@@ -205,24 +203,24 @@ class ServerClient:
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:
-        import httpx
+        import httpx2
 
         url = self.address.url
         try:
             yield
-        except httpx.ConnectError:
+        except httpx2.ConnectError:
             raise ServerUnreachable(
                 f"No dashboard answers at {url}. Start it with `rankzero up`, "
                 "or name another with RANKZERO_URL and RANKZERO_TOKEN."
             ) from None
-        except httpx.TimeoutException:
+        except httpx2.TimeoutException:
             raise ServerUnreachable(f"The dashboard at {url} did not answer in time; try again.") from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise ServerUnreachable(
                 f"The connection to {url} broke ({type(error).__name__}); try again."
             ) from None
 
-    def _error_of(self, response: httpx.Response) -> CommandFailed:
+    def _error_of(self, response: httpx2.Response) -> CommandFailed:
         status = response.status_code
         if status == 401:
             return CommandFailed(
@@ -237,7 +235,7 @@ class ServerClient:
             return NotYet(message) if "Retry-After" in response.headers else ServerUnreachable(message)
         return CommandFailed(message, 2 if status == 422 else 1)
 
-    def _foreign_error(self, response: httpx.Response) -> CommandFailed:
+    def _foreign_error(self, response: httpx2.Response) -> CommandFailed:
         if response.status_code == 413:
             size_bytes = int(response.request.headers.get("Content-Length", 0))
             return CommandFailed(

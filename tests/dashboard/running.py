@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 from websockets.sync.client import ClientConnection, connect
 
 from dashboard.app.server import Server, create_app, uvicorn_config
@@ -39,9 +39,9 @@ class Running:
         self.closing = ExitStack()
         self.http = self.anonymous(**self.bearer)
 
-    def anonymous(self, **headers: str) -> httpx.Client:
+    def anonymous(self, **headers: str) -> httpx2.Client:
         """Somebody without the token."""
-        http = httpx.Client(base_url=self.url, headers=headers, timeout=ANSWER_LIMIT_S, **WITHOUT_TLS)
+        http = httpx2.Client(base_url=self.url, headers=headers, timeout=ANSWER_LIMIT_S, **WITHOUT_TLS)
         return self.closing.enter_context(closing(http))
 
     def launch(self, **spec: Any) -> str:

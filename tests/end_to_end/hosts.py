@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-import httpx
+import httpx2
 import psutil
 
 from tests.end_to_end.namespaces import (
@@ -351,9 +351,9 @@ class Hosts(Product):
         """The run's processes on all hosts."""
         return [process for host in self.hosts for process in host.of_run(run_id)]
 
-    def request(self, method: str, path: str, **more: Any) -> httpx.Response:
+    def request(self, method: str, path: str, **more: Any) -> httpx2.Response:
         """As `Product` does it, from the server's host."""
-        response: httpx.Response = self.hosts[0].inside(super().request, method, path, **more)
+        response: httpx2.Response = self.hosts[0].inside(super().request, method, path, **more)
         return response
 
     def tail(self) -> str:

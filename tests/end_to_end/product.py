@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 
 from worker.launch.warm.supervisors import PREPARING
@@ -103,15 +103,15 @@ class Product:
         """The login token."""
         return (self.data / "token").read_text().strip()
 
-    def request(self, method: str, path: str, **more: Any) -> httpx.Response:
+    def request(self, method: str, path: str, **more: Any) -> httpx2.Response:
         """A call of the API as the CLI makes it, patient with a server that is being restarted."""
         headers = {"Authorization": f"Bearer {self.token()}"} | more.pop("headers", {})
         deadline = time.monotonic() + 60
         while True:
             try:
                 url = self.url + path
-                return httpx.request(method, url, headers=headers, timeout=60, **WITHOUT_TLS, **more)
-            except httpx.TransportError:
+                return httpx2.request(method, url, headers=headers, timeout=60, **WITHOUT_TLS, **more)
+            except httpx2.TransportError:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)

@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
@@ -53,7 +53,7 @@ def test_a_wrapped_model_comes_home_without_its_wrapper(product: Product, tmp_pa
 def fetch(product: Product, checkpoint: dict[str, Any], query: str) -> bytes:
     """Ask again while it is being rewritten, as the answer says: a busy machine takes long to import torch."""
 
-    def answer() -> httpx.Response | None:
+    def answer() -> httpx2.Response | None:
         response = product.request("GET", f"/api/checkpoints/{checkpoint['id']}/file?{query}")
         return None if "Retry-After" in response.headers else response
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from websockets.sync.client import connect
 
@@ -42,13 +42,15 @@ class Site:
         self.bearer = {"Authorization": f"Bearer {(data / 'token').read_text().strip()}"}
 
     def get(self, path: str) -> Any:
-        answer = httpx.get(self.url + path, headers=self.bearer, timeout=30, **WITHOUT_TLS)
+        answer = httpx2.get(self.url + path, headers=self.bearer, timeout=30, **WITHOUT_TLS)
         assert answer.status_code == 200, (answer.status_code, answer.text, self.log.read_text())
         return answer.json()
 
     def launch(self, target: Path) -> str:
         spec = {"target": str(target), "gpus_per_node": 1}
-        answer = httpx.post(f"{self.url}/api/runs", json=spec, headers=self.bearer, timeout=30, **WITHOUT_TLS)
+        answer = httpx2.post(
+            f"{self.url}/api/runs", json=spec, headers=self.bearer, timeout=30, **WITHOUT_TLS
+        )
         assert answer.status_code == 201, answer.text
         return str(answer.json()["id"])
 
@@ -102,7 +104,7 @@ def test_a_run_at_one_dashboard_is_watched_live_at_the_other(sites: tuple[Site, 
     for site in sites:
         stored = site.get(f"/api/runs/{run_id}/metrics?name=loss")["loss"]
         assert [point[0] for point in stored] == list(range(1, 61))
-        log = httpx.get(f"{site.url}/api/runs/{run_id}/logs", headers=site.bearer, **WITHOUT_TLS)
+        log = httpx2.get(f"{site.url}/api/runs/{run_id}/logs", headers=site.bearer, **WITHOUT_TLS)
         assert log.status_code == 200
     history = [line["text"] for line in here.get(f"/api/runs/{run_id}/history")]
     assert len([line for line in history if line.startswith("placed on")]) == 1, history

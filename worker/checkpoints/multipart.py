@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from worker.checkpoints.watching import CheckpointCopy
 from worker.session import other_servers
@@ -53,7 +53,7 @@ class BucketUpload:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self.http = httpx.Client(timeout=other_servers.TIMEOUT, headers={"User-Agent": "rankzero-worker"})
+        self.http = httpx2.Client(timeout=other_servers.TIMEOUT, headers={"User-Agent": "rankzero-worker"})
 
     def send(
         self,
@@ -92,7 +92,7 @@ class BucketUpload:
             with copy.path.open("rb") as file:
                 part = FilePart(file.fileno(), offset, size_bytes, may_continue)
                 answer = self.http.put(link.url, content=part, headers=headers)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise BucketUnreachable(
                 f"the bucket cannot be reached from this node ({type(error).__name__})"
             ) from error

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import httpx
+import httpx2
 from pydantic import BaseModel, ValidationError
 
 from domain.collective_records import CollectivesAnswer, CollectivesVerdict, NodeCollectives
@@ -102,16 +102,16 @@ class TaskRef:
 class Client:
     """A connection to the server; thread-safe."""
 
-    def __init__(self, url: str, token: str = "", transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(self, url: str, token: str = "", transport: httpx2.BaseTransport | None = None) -> None:
         self.url = url.rstrip("/")
         self.token = token
-        self._http = httpx.Client(
+        self._http = httpx2.Client(
             base_url=self.url,
             trust_env=False,
             verify=not self.url.startswith("http:"),  # certificates that nobody needs take 25 ms to read
             transport=transport,
-            timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-            limits=httpx.Limits(max_connections=16, max_keepalive_connections=16, keepalive_expiry=60),
+            timeout=httpx2.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            limits=httpx2.Limits(max_connections=16, max_keepalive_connections=16, keepalive_expiry=60),
             headers={"User-Agent": "rankzero-worker"},
             event_hooks={"response": [self._note_address]},
         )
@@ -157,7 +157,7 @@ class Client:
     def desired_state(self, version: str | None, wait_s: float) -> DesiredState:
         """Poll this node's desired state: answers at once if it differs from `version`, else after `wait_s` seconds."""
         params: dict[str, str | float] = {"wait": wait_s} | ({} if version is None else {"version": version})
-        timeout = httpx.Timeout(ANSWER_TIMEOUT_S + wait_s, connect=CONNECT_TIMEOUT_S)
+        timeout = httpx2.Timeout(ANSWER_TIMEOUT_S + wait_s, connect=CONNECT_TIMEOUT_S)
         answer = self._json("GET", "/api/worker/wishes", params=params, timeout=timeout)
         desired = _checked(read_desired_state, answer)
         self.bundle_bytes = desired.bundle_bytes
@@ -266,7 +266,7 @@ class Client:
         that was uploaded to a bucket."""
         path = f"/api/worker/checkpoints/{checkpoint_id}/complete"
         content = json.dumps({"adopted": adopted} | ({"parts": list(parts)} if parts is not None else {}))
-        timeout = httpx.Timeout(COMPLETION_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        timeout = httpx2.Timeout(COMPLETION_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         answer = self._json(
             "POST",
             path,
@@ -343,7 +343,7 @@ class Client:
                         )
                     other_servers.write_body(response, partial, on_progress)
                     return
-        except httpx.TransportError as error:
+        except httpx2.TransportError as error:
             raise broken_off(error) from error
         other_servers.fetch(response.headers.get("location", ""), partial, offset_bytes, on_progress)
 
@@ -358,7 +358,7 @@ class Client:
             raise RequestFailed(f"{path}: the answer is empty and did not come from the server")
         return answer
 
-    def _note_address(self, response: httpx.Response) -> None:
+    def _note_address(self, response: httpx2.Response) -> None:
         stream = response.extensions.get("network_stream")
         with suppress(OSError):
             if stream is not None and (address := stream.get_extra_info("client_addr")):
@@ -375,7 +375,7 @@ class Client:
         invalid_error: type[Exception] = RequestRefused,
         is_bulk: bool = False,
         **options: Any,
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         """Send a request and check its answer. `is_bulk`: the data can be sent in smaller pieces if it is too large."""
         headers = {"Authorization": f"Bearer {self.token if bearer is None else bearer}"}
         if task is not None and task.label:
@@ -389,7 +389,7 @@ class Client:
             raise TooLarge(f"a body of {len(content):,} bytes will not pass: {self.body_limit.notice}")
         try:
             response = self._http.request(method, path, headers=headers, content=content, **options)
-        except (httpx.TransportError, httpx.DecodingError) as error:
+        except (httpx2.TransportError, httpx2.DecodingError) as error:
             raise broken_off(error) from error
         try:
             if not response.is_success:

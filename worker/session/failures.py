@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import httpx
+import httpx2
 
-NO_CONNECTION = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+NO_CONNECTION = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 GATEWAY_ERRORS = (502, 503, 504)
 """Sent by a proxy that cannot reach the server."""
 
@@ -70,7 +70,7 @@ OF_THE_SERVER = (ServerAway, AttemptSuperseded, RequestRefused, OffsetMismatch)
 
 
 def raise_for(
-    response: httpx.Response, conflict_error: type[Exception], invalid_error: type[Exception]
+    response: httpx2.Response, conflict_error: type[Exception], invalid_error: type[Exception]
 ) -> None:
     """Raise the exception for an error answer: `conflict_error` for 403, 404, 409 and 410, `invalid_error` for 422."""
     code, message = response.status_code, _server_message(response)
@@ -99,7 +99,7 @@ def raise_for(
     raise invalid_error(message) if code == 422 else RequestRefused(message)
 
 
-def raise_unless_ours(response: httpx.Response) -> None:
+def raise_unless_ours(response: httpx2.Response) -> None:
     """Reject a success that cannot be the server's, such as a proxy's login page or an empty answer of its own.
 
     The server's answers are JSON objects. Raises RequestFailed."""
@@ -114,7 +114,7 @@ def require(identity: Mapping[str, object], answer: Mapping[str, Any], path: str
         raise RequestFailed(f"{path}: the answer has another {other[0]}, so it did not come from the server")
 
 
-def json_of(response: httpx.Response) -> Any:
+def json_of(response: httpx2.Response) -> Any:
     """The answer's JSON document; None if it is not JSON."""
     try:
         return response.json()
@@ -130,13 +130,13 @@ def offset_in(answer: dict[str, Any], first: int, last: int) -> int:
     return offset
 
 
-def broken_off(error: httpx.HTTPError) -> ServerAway:
+def broken_off(error: httpx2.HTTPError) -> ServerAway:
     """ServerAway if no connection was made; RequestFailed if an established connection broke off."""
     kind = ServerAway if isinstance(error, NO_CONNECTION) else RequestFailed
     return kind(str(error) or type(error).__name__)
 
 
-def _server_message(response: httpx.Response) -> str | None:
+def _server_message(response: httpx2.Response) -> str | None:
     """The message of an error in the server's own format; None for other formats."""
     try:
         return str(response.json()["detail"]["message"])
@@ -144,7 +144,7 @@ def _server_message(response: httpx.Response) -> str | None:
         return None
 
 
-def _server_offset(response: httpx.Response) -> int:
+def _server_offset(response: httpx2.Response) -> int:
     answer = json_of(response)
     if not isinstance(answer, dict):
         raise RequestFailed("an offset was refused, and not by the server")

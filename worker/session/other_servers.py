@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
+import httpx2
 
-TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+TIMEOUT = httpx2.Timeout(60.0, connect=5.0)
 
 
 class BucketUnavailable(Exception):
@@ -18,15 +18,15 @@ def fetch(url: str, partial: Path, offset_bytes: int, on_progress: Callable[[int
     """Resume the download of a file at `offset_bytes`. Raises BucketUnavailable."""
     headers = {"Range": f"bytes={offset_bytes}-"} if offset_bytes else {}
     try:
-        with httpx.stream("GET", url, headers=headers, timeout=TIMEOUT) as answer:
+        with httpx2.stream("GET", url, headers=headers, timeout=TIMEOUT) as answer:
             if not answer.is_success:
                 raise BucketUnavailable(f"the bucket answered {answer.status_code}")
             write_body(answer, partial, on_progress)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise BucketUnavailable(f"the bucket cannot be reached from here ({type(error).__name__})") from error
 
 
-def write_body(answer: httpx.Response, partial: Path, on_progress: Callable[[int], None]) -> None:
+def write_body(answer: httpx2.Response, partial: Path, on_progress: Callable[[int], None]) -> None:
     """Write the body to the file: appended if the answer is partial (206), else from the start."""
     with partial.open("ab" if answer.status_code == 206 else "wb") as file:
         for chunk in answer.iter_bytes():

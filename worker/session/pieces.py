@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-import httpx
+import httpx2
 
 from domain.messages import PointBatch
 from domain.pieces import MOST_PIECES, Bundle, PieceAnswer, PieceHead
@@ -248,8 +248,8 @@ def _read(client: Client, piece: Piece, answer: PieceAnswer) -> Answer:
     try:
         if answer.status == 200:
             return offset_in(answer.body, piece.end, piece.end)
-        request = httpx.Request("POST", client.url)
-        response = httpx.Response(answer.status, json=answer.body, request=request)
+        request = httpx2.Request("POST", client.url)
+        response = httpx2.Response(answer.status, json=answer.body, request=request)
         raise_for(response, AttemptSuperseded, RequestRefused)
     except (ServerAway, AttemptSuperseded, RequestRefused, OffsetMismatch) as error:
         return error

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 from urllib.parse import quote
 
-import httpx
+import httpx2
 from fastapi import APIRouter, Depends
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
@@ -66,7 +66,7 @@ async def page(service: TheService, boards: TheBoards, run_id: str) -> Response:
         return tensorboard_page.starting(run.id, run.name)
     except TensorBoardFailed as error:
         return tensorboard_page.not_started(run.id, str(error))
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         return tensorboard_page.not_started(run.id, str(error) or type(error).__name__)
     issued = Passes(service.credentials).issue(run.id, service.clock())
     return tensorboard_page.sandboxed(response.text, f"{PREFIX}{run.id}/{issued}/")
@@ -93,13 +93,13 @@ async def serve_file(
     except ClientDisconnect:
         # Nobody reads this: TensorBoard's page cancels requests as people click.
         return Response(status_code=400)
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         raise Rejection(502, f"TensorBoard did not answer ({type(error).__name__}).") from None
 
 
-async def _forward(request: Request, http: httpx.AsyncClient, path: str) -> Response:
+async def _forward(request: Request, http: httpx2.AsyncClient, path: str) -> Response:
     forwarded = {name: request.headers[name] for name in REQUEST_HEADERS if name in request.headers}
-    url = httpx.URL(path=path, query=request.url.query.encode())
+    url = httpx2.URL(path=path, query=request.url.query.encode())
     upstream_request = http.build_request(
         request.method,
         url,
@@ -111,7 +111,7 @@ async def _forward(request: Request, http: httpx.AsyncClient, path: str) -> Resp
     return StreamingResponse(_pieces(response), response.status_code, headers | PART_HEADERS)
 
 
-async def _pieces(response: httpx.Response) -> AsyncIterator[bytes]:
+async def _pieces(response: httpx2.Response) -> AsyncIterator[bytes]:
     try:
         async for piece in response.aiter_raw():
             yield piece

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-import httpx
+import httpx2
 import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -104,9 +104,9 @@ def test_the_list_is_answered_once_for_all_who_ask_for_it_and_all_else_for_each(
         answered.append(str(request.url.path) + str(request.url.query))
         await PlainTextResponse(answered[-1], 202, {"x-own": "1"})(scope, receive, send)
 
-    async def ask() -> list[httpx.Response]:
-        transport = httpx.ASGITransport(app=SharedAnswers(app))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async def ask() -> list[httpx2.Response]:
+        transport = httpx2.ASGITransport(app=SharedAnswers(app))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
             addresses = ["/api/runs", "/api/runs", "/api/runs?q=a", "/api/nodes", "/api/nodes"]
             gets = [client.get(address) for address in addresses]
             return await asyncio.gather(*gets, client.post("/api/runs"), client.post("/api/runs"))

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from dashboard.app import slow_connections
@@ -70,7 +70,7 @@ def bodies(api: dict[str, Any]) -> list[tuple[str, str, list[str]]]:
     return found
 
 
-def speaker(dashboard: Running, node: FakeNode, path: str) -> httpx.Client:
+def speaker(dashboard: Running, node: FakeNode, path: str) -> httpx2.Client:
     """Who may ask at that address."""
     if not path.startswith("/api/worker/"):
         return dashboard.http
@@ -161,7 +161,7 @@ def test_points_must_end_behind_their_start(dashboard: Running, node: FakeNode) 
 
 
 def test_unknown_addresses_of_the_api_are_404_in_json_also_behind_the_pages(tmp_path: Path) -> None:
-    with browsed(opened(tmp_path / "data")) as it, httpx.Client(base_url=it.url, trust_env=False) as http:
+    with browsed(opened(tmp_path / "data")) as it, httpx2.Client(base_url=it.url, trust_env=False) as http:
         http.headers["Authorization"] = f"Bearer {it.service.credentials.user}"
         for method in ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
             for path in ("/api", "/api/", "/api/nothing", "/api/runs/abcdefghij/nothing"):

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 import pytest
 from websockets.sync.client import connect
@@ -60,9 +60,9 @@ class Program:
     def token(self) -> str:
         return (self.data / "token").read_text().strip()
 
-    def get(self, path: str, **headers: str) -> httpx.Response:
+    def get(self, path: str, **headers: str) -> httpx2.Response:
         bearer = {"Authorization": f"Bearer {self.token}"}
-        return httpx.get(self.about["url"] + path, headers=bearer | headers, timeout=20, **WITHOUT_TLS)
+        return httpx2.get(self.about["url"] + path, headers=bearer | headers, timeout=20, **WITHOUT_TLS)
 
     def exit_code(self) -> int:
         """Wait until it ends by itself; it has ended afterwards in any case."""
@@ -127,7 +127,7 @@ def test_it_ends_without_waiting_for_those_who_wait(tmp_path: Path) -> None:
         with (
             connect(live, additional_headers=bearer, proxy=None),
             connect(pages, additional_headers=bearer, proxy=None, subprotocols=[Subprotocol("streamlit")]),
-            httpx.stream("GET", f"{url}/api/docs", headers=bearer, trust_env=False),
+            httpx2.stream("GET", f"{url}/api/docs", headers=bearer, trust_env=False),
         ):
             took_s = program.end()
         polling.join()
@@ -199,9 +199,9 @@ def test_a_streamlit_folder_where_it_is_started_changes_nothing(tmp_path: Path) 
 def test_no_token_is_ever_printed(tmp_path: Path) -> None:
     with dashboard(tmp_path / "data") as program:
         url, token = program.about["url"], program.token
-        httpx.get(f"{url}/run?token={token}", trust_env=False)
-        httpx.get(f"{url}/run?token={token}x", trust_env=False)
-        httpx.post(f"{url}/login", data={"token": token + "y"}, trust_env=False)
+        httpx2.get(f"{url}/run?token={token}", trust_env=False)
+        httpx2.get(f"{url}/run?token={token}x", trust_env=False)
+        httpx2.post(f"{url}/login", data={"token": token + "y"}, trust_env=False)
         program.get("/api/runs", Cookie=f"x={token}")
         program.get("/api/runs?limit=x")
         (program.data / "rankzero.db").rename(program.data / "gone")

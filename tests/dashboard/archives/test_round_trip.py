@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from domain.messages import Finding, Findings, Point
@@ -73,7 +73,7 @@ def exported(dashboard: Running, *run_ids: str, **params: Any) -> bytes:
     return answer.content
 
 
-def imported(dashboard: Running, archive: bytes) -> httpx.Response:
+def imported(dashboard: Running, archive: bytes) -> httpx2.Response:
     return dashboard.http.post("/api/archives", content=archive)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -46,7 +46,7 @@ def made(dashboard: Running, *runs: str, days: int = 7) -> dict[str, Any]:
     return dict(answer.json())
 
 
-def visit(dashboard: Running, link: dict[str, Any], method: str = "GET") -> httpx.Response:
+def visit(dashboard: Running, link: dict[str, Any], method: str = "GET") -> httpx2.Response:
     return dashboard.anonymous().request(method, urlsplit(link["url"]).path)
 
 

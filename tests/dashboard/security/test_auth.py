@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 from fastapi.routing import APIWebSocketRoute
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
@@ -203,7 +203,7 @@ def test_a_double_slash_with_a_token_leads_nowhere_else(shared: Running) -> None
 
 
 @pytest.fixture
-def signed_in(shared: Running) -> httpx.Client:
+def signed_in(shared: Running) -> httpx2.Client:
     """A browser with a session, no longer telling where it is."""
     cookie = f"{shared.service.credentials.cookie_name}={shared.service.credentials.cookie(shared.service.clock())}"
     return shared.anonymous(Cookie=cookie)
@@ -222,7 +222,7 @@ FOREIGN = (
 
 @pytest.mark.parametrize("headers", FOREIGN)
 def test_another_sites_page_cannot_change_anything(
-    shared: Running, signed_in: httpx.Client, headers: dict[str, str]
+    shared: Running, signed_in: httpx2.Client, headers: dict[str, str]
 ) -> None:
     wanted = {"target": "image_classifier"}
     assert signed_in.post("/api/runs", json=wanted, headers=headers).status_code == 403
@@ -236,14 +236,14 @@ def test_another_sites_page_cannot_change_anything(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None]
 )
 def test_only_json_changes_anything_with_a_cookie(
-    shared: Running, signed_in: httpx.Client, kind: str | None
+    shared: Running, signed_in: httpx2.Client, kind: str | None
 ) -> None:
     headers = {"Origin": shared.url} | ({"Content-Type": kind} if kind else {})
     answer = signed_in.post("/api/runs", content=b'{"target": "image_classifier"}', headers=headers)
     assert answer.status_code == 415
 
 
-def test_our_own_page_can(shared: Running, signed_in: httpx.Client) -> None:
+def test_our_own_page_can(shared: Running, signed_in: httpx2.Client) -> None:
     own = {"Origin": shared.url, "Sec-Fetch-Site": "same-origin"}
     answer = signed_in.post("/api/preview", json={"target": "image_classifier"}, headers=own)
     assert answer.status_code == 200
@@ -253,7 +253,7 @@ def test_our_own_page_can(shared: Running, signed_in: httpx.Client) -> None:
 @pytest.mark.parametrize("path", ["/api/live?run=x", "/_stcore/stream"])
 @pytest.mark.parametrize("origin", [None, "http://evil.example", "null", "http://127.0.0.1:1"])
 def test_another_sites_page_cannot_open_a_websocket(
-    shared: Running, signed_in: httpx.Client, path: str, origin: str | None
+    shared: Running, signed_in: httpx2.Client, path: str, origin: str | None
 ) -> None:
     headers = {"Cookie": signed_in.headers["Cookie"]} | ({"Origin": origin} if origin else {})
     with pytest.raises(InvalidStatus) as refusal:
@@ -261,7 +261,7 @@ def test_another_sites_page_cannot_open_a_websocket(
     assert refusal.value.response.status_code == 403
 
 
-def test_our_own_page_can_open_the_live_channel(shared: Running, signed_in: httpx.Client) -> None:
+def test_our_own_page_can_open_the_live_channel(shared: Running, signed_in: httpx2.Client) -> None:
     headers = {"Cookie": signed_in.headers["Cookie"], "Origin": shared.url}
     with connect(
         shared.url.replace("http", "ws") + "/api/live?run=x", additional_headers=headers, proxy=None
@@ -326,7 +326,7 @@ def test_bodies_that_are_too_large_end_early(shared: Running) -> None:
         assert "at most" in answer.json()["detail"]["message"]
     try:
         answer = shared.http.post("/api/runs", content=endless())
-    except httpx.WriteError:
+    except httpx2.WriteError:
         return  # the server answered and closed before everything was sent
     assert answer.status_code == 413
 

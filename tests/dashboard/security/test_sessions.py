@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
@@ -19,7 +19,7 @@ def cookie_of(shared: Running) -> str:
     return f"{credentials.cookie_name}={credentials.cookie(shared.service.clock())}"
 
 
-def browser(shared: Running, cookie: str) -> httpx.Client:
+def browser(shared: Running, cookie: str) -> httpx2.Client:
     return shared.anonymous(Cookie=cookie, Origin=shared.url)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-import httpx
+import httpx2
 import pytest
 
 from db.queries import run_queries
@@ -83,7 +83,7 @@ def test_the_worker_that_runs_it_is_told_the_values(dashboard: Running, node: Fa
     assert (wanted.env, wanted.args) == (SECRETS["env"], SECRETS["args"])
 
 
-def launch_as_shown(dashboard: Running, run_id: str, like: str | None, **changes: object) -> httpx.Response:
+def launch_as_shown(dashboard: Running, run_id: str, like: str | None, **changes: object) -> httpx2.Response:
     """What a program does that reads a run's settings and launches them again."""
     shown = dashboard.run(run_id)["spec"]
     return dashboard.http.post("/api/runs", params={"like": like} if like else {}, json=shown | changes)

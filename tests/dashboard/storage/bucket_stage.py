@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from tests.dashboard.running import FakeNode, Running, wait_for
 from tests.s3_server import Bucket
@@ -78,7 +78,7 @@ class Stage:
     def listed(self) -> list[dict[str, Any]]:
         return list(self.dashboard.http.get(f"/api/runs/{self.run_id}/checkpoints").json())
 
-    def download(self, **params: str) -> httpx.Response:
+    def download(self, **params: str) -> httpx2.Response:
         return self.dashboard.http.get(f"/api/checkpoints/{self.listed()[0]['id']}/file", params=params)
 
     def history(self) -> str:

@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from cli.up import doctor
@@ -70,9 +70,9 @@ def test_an_interrupted_upload_goes_on_behind_the_last_part(stage: Stage, is_str
 def test_without_a_way_to_the_bucket_the_server_passes_on(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class NoWay(httpx.Client):
-        def put(self, *_: Any, **__: Any) -> httpx.Response:
-            raise httpx.ConnectTimeout("no route")
+    class NoWay(httpx2.Client):
+        def put(self, *_: Any, **__: Any) -> httpx2.Response:
+            raise httpx2.ConnectTimeout("no route")
 
     monkeypatch.setattr(stage.spool.uploader.bucket, "http", NoWay())
     stage.spool.save(CONTENT)
@@ -123,8 +123,8 @@ def test_what_the_bucket_says_stands_on_the_checkpoint(
 def tampering(stage: Stage) -> None:
     """From now on, a part changes on its way to the bucket."""
 
-    class Tampering(httpx.Client):
-        def put(self, url: Any, *, content: Any, **more: Any) -> httpx.Response:
+    class Tampering(httpx2.Client):
+        def put(self, url: Any, *, content: Any, **more: Any) -> httpx2.Response:
             body = b"".join(content)
             return super().put(url, content=b"X" + body[1:], **more)
 

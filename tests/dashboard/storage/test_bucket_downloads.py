@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from cli.server.client import Address, ServerClient
@@ -32,7 +32,7 @@ def test_who_asks_for_it_is_sent_to_the_bucket(stage: Stage) -> None:
     location = answer.headers["location"]
     assert location.startswith(stage.bucket.server.url) and "X-Amz-Expires=900" in location
     assert "a-secret" not in location
-    got = httpx.get(location, headers={"Range": "bytes=5-9"})
+    got = httpx2.get(location, headers={"Range": "bytes=5-9"})
     assert (got.status_code, got.content) == (206, stage.download().content[5:10])
     assert got.headers["content-disposition"] == "attachment; filename*=utf-8''step-10%20of%203.bin"
     head = stage.dashboard.http.head(f"/api/checkpoints/{stage.listed()[0]['id']}/file?via=bucket")
@@ -78,7 +78,7 @@ def test_a_node_that_resumes_fetches_from_the_bucket_or_through_the_server(
     )
     resuming = _Resuming(source)
     if not is_reachable:
-        monkeypatch.setattr(httpx, "stream", _no_way)
+        monkeypatch.setattr(httpx2, "stream", _no_way)
     target = tmp_path / "resume.bin"
     whole = stage.download().content
     (tmp_path / "resume.bin.part").write_bytes(whole[:1000])
@@ -92,7 +92,7 @@ class _Resuming:
 
 
 def _no_way(*_: Any, **__: Any) -> Any:
-    raise httpx.ConnectError("no route")
+    raise httpx2.ConnectError("no route")
 
 
 # -- commands --------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_the_command_fetches_from_the_bucket_and_goes_on_where_it_broke_off(
     whole = stage.download().content
     monkeypatch.setattr(stage.dashboard.service, "settings", _Redirecting(stage.dashboard.service.settings))
     if not is_reachable:
-        monkeypatch.setattr(httpx, "stream", _no_way)
+        monkeypatch.setattr(httpx2, "stream", _no_way)
     server = ServerClient(Address(stage.dashboard.url, stage.dashboard.token))
     (tmp_path / f".last.bin.{listed['sha256'][:12]}.part").write_bytes(whole[:MIB])
     Transfer(server, listed, tmp_path / "last.bin").run()

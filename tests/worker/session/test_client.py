@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 
-import httpx
+import httpx2
 import pytest
 
 from domain.messages import NodeFacts, NodeLoad, PointBatch, TaskReport
@@ -31,12 +31,12 @@ REPORT = TaskReport(state="running")
 
 def client(answer) -> Client:
     """A client whose server is the function `answer(request)`."""
-    return Client("http://server/", "node-token", transport=httpx.MockTransport(answer))
+    return Client("http://server/", "node-token", transport=httpx2.MockTransport(answer))
 
 
 def says(status: int, message: str = "so it is"):
     body = {"detail": {"field": None, "message": message}}
-    return lambda request: httpx.Response(status, json=body)
+    return lambda request: httpx2.Response(status, json=body)
 
 
 @pytest.mark.parametrize(
@@ -63,18 +63,18 @@ def test_each_status_has_one_meaning(status, meaning):
 @pytest.mark.parametrize("status", [301, 400, 403, 404, 409, 410])
 def test_what_a_proxy_says_ends_no_training(status):
     with pytest.raises(ServerAway):
-        client(lambda request: httpx.Response(status, text="<html>no</html>")).report(PART, REPORT)
+        client(lambda request: httpx2.Response(status, text="<html>no</html>")).report(PART, REPORT)
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
 def test_a_proxy_that_does_not_reach_the_server_either_means_that_it_is_away(status):
     with pytest.raises(ServerAway) as caught:
-        client(lambda request: httpx.Response(status, text="<html>no</html>")).report(PART, REPORT)
+        client(lambda request: httpx2.Response(status, text="<html>no</html>")).report(PART, REPORT)
     assert type(caught.value) is ServerAway
 
 
 @pytest.mark.parametrize(
-    ("error", "meaning"), [(httpx.ConnectTimeout, ServerAway), (httpx.ReadTimeout, RequestFailed)]
+    ("error", "meaning"), [(httpx2.ConnectTimeout, ServerAway), (httpx2.ReadTimeout, RequestFailed)]
 )
 def test_only_without_a_connection_nobody_gets_through(error, meaning):
     def answer(request):
@@ -88,12 +88,12 @@ def test_only_without_a_connection_nobody_gets_through(error, meaning):
 def test_an_answer_that_is_not_the_servers_counts_as_no_answer():
     for body in (b"<html>", b"[]", b'{"detail": "Not Found"}'):
         with pytest.raises(ServerAway):
-            client(lambda request, body=body: httpx.Response(200, content=body)).desired_state(None, 0)
+            client(lambda request, body=body: httpx2.Response(200, content=body)).desired_state(None, 0)
 
 
 def test_a_server_that_cannot_be_reached_is_away():
     def refuse(request):
-        raise httpx.ConnectError("connection refused")
+        raise httpx2.ConnectError("connection refused")
 
     with pytest.raises(ServerAway, match="connection refused"):
         client(refuse).report(PART, REPORT)
@@ -101,7 +101,7 @@ def test_a_server_that_cannot_be_reached_is_away():
 
 def test_a_wrong_offset_says_which_one_is_right():
     with pytest.raises(OffsetMismatch) as caught:
-        client(lambda request: httpx.Response(416, json={"offset": 12})).append(PART, "a", 0, 5, b"x")
+        client(lambda request: httpx2.Response(416, json={"offset": 12})).append(PART, "a", 0, 5, b"x")
     assert caught.value.have == 12
 
 
@@ -111,7 +111,7 @@ def test_bytes_are_appended_at_an_offset():
         assert request.url.path == "/api/worker/attempts/7/parts/1/files"
         assert dict(request.url.params) == {"path": "logs/ränk 0&.out", "generation": "2", "offset": "5"}
         assert request.headers["authorization"] == "Bearer node-token"
-        return httpx.Response(200, json={"offset": 5 + len(request.content)})
+        return httpx2.Response(200, json={"offset": 5 + len(request.content)})
 
     assert client(answer).append(PART, "logs/ränk 0&.out", 2, 5, b"\0\xff") == 7
 
@@ -120,7 +120,7 @@ def test_nan_and_infinity_travel_as_words():
     def answer(request):
         points = json.loads(request.content)["series"]["loss"]
         assert [value for _, value, _ in points] == ["NaN", "Infinity", "-Infinity", 0.5]
-        return httpx.Response(200, json={"offset": 9})
+        return httpx2.Response(200, json={"offset": 9})
 
     values = (math.nan, math.inf, -math.inf, 0.5)
     points = [(step, value, 1.0) for step, value in enumerate(values)]
@@ -134,9 +134,9 @@ def test_registering_uses_the_join_token_and_keeps_the_nodes_own():
         if request.url.path.endswith("/register"):
             assert request.headers["authorization"] == "Bearer join"
             assert json.loads(request.content)["node_id"] == "n1"
-            return httpx.Response(200, json={"node_id": "n1", "token": "fresh", "adopt": None})
+            return httpx2.Response(200, json={"node_id": "n1", "token": "fresh", "adopt": None})
         assert request.headers["authorization"] == "Bearer fresh"
-        return httpx.Response(200, json={"node_id": "n1"})
+        return httpx2.Response(200, json={"node_id": "n1"})
 
     server = client(answer)
     facts = NodeFacts(name="a", instance_id="i", hostname="h", address="127.0.0.1", devices=[])
@@ -174,13 +174,13 @@ class Download:
     def __call__(self, request):
         begin = int(request.headers.get("range", "bytes=0-")[6:-1])
         self.ranges.append(begin)
-        return httpx.Response(206 if begin else 200, content=self._body(begin))
+        return httpx2.Response(206 if begin else 200, content=self._body(begin))
 
     def _body(self, begin):
         end, self.breaks_at = self.breaks_at, None
         yield self.data[begin:end]
         if end is not None:
-            raise httpx.ReadError("the connection broke")
+            raise httpx2.ReadError("the connection broke")
 
 
 def source(data: bytes = DATA) -> ResumeFrom:

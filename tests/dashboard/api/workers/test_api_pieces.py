@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from db.reports import progress
@@ -124,7 +124,7 @@ def test_a_body_that_is_no_bundle_is_refused_in_a_sentence(
     dashboard: Running, node: FakeNode, body: bytes
 ) -> None:
     token = {"Authorization": f"Bearer {node.identity.token}"}
-    answer = httpx.post(f"{dashboard.url}/api/worker/pieces", headers=token, content=body)
+    answer = httpx2.post(f"{dashboard.url}/api/worker/pieces", headers=token, content=body)
     assert answer.status_code == 422 and answer.json()["detail"]["message"].endswith(".")
 
 
@@ -132,7 +132,7 @@ def test_a_request_is_limited(dashboard: Running, node: FakeNode) -> None:
     part = TaskRef(1, 0)
     body = Bundle.body(*zip(words(part, b"x" * 5_000_000).encoded(), strict=True))
     token = {"Authorization": f"Bearer {node.identity.token}"}
-    assert httpx.post(f"{dashboard.url}/api/worker/pieces", headers=token, content=body).status_code == 413
+    assert httpx2.post(f"{dashboard.url}/api/worker/pieces", headers=token, content=body).status_code == 413
 
 
 def test_a_run_sends_all_its_streams_in_one_request(

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session
@@ -55,7 +55,7 @@ def test_a_worker_without_the_newest_fields_can_read_a_spec_that_does_not_use_th
 ) -> None:
     dashboard.launch(epochs=3)
     token = {"Authorization": f"Bearer {node.identity.token}"}
-    answer = httpx.get(f"{dashboard.url}/api/worker/wishes", headers=token).json()
+    answer = httpx2.get(f"{dashboard.url}/api/worker/wishes", headers=token).json()
     spec = {"target": "image_classifier", "gpus_per_node": 1, "epochs": 3, "batch_size": 32, "lr": 0.003}
     assert answer["assignments"][0]["spec"] == spec
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 
 from domain.pieces import Bundle, PieceHead
 from tests.dashboard.running import FakeNode, Running
@@ -144,7 +144,7 @@ class Reporter:
             if not answer.is_success:
                 self.broken.append(f"{address} {answer.status_code} {answer.text[:300]}")
 
-    def send(self, path: str, content: bytes | str, method: str = "POST") -> httpx.Response:
+    def send(self, path: str, content: bytes | str, method: str = "POST") -> httpx2.Response:
         headers = {"Content-Type": "application/json"}
         answer = self.http.request(method, f"/api/worker/{path}", content=content, headers=headers)
         if answer.status_code >= 500 and "This store is older" not in answer.text:
