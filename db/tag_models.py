@@ -26,5 +26,5 @@ class SavedView(Base):
 
     name: Mapped[str] = mapped_column(Text, primary_key=True)
     definition: Mapped[dict[str, Any]]
-    """The fields of `domain.search.saved_view.ViewDefinition`."""
+    """The fields of `domain.search.parser.ViewDefinition`."""
     saved_at: Mapped[float]

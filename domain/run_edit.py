@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from domain.printed import pattern
+from domain.printed_pattern import checked
 from domain.spec import Argument, Label
 
 MOST_TAGS = 50
@@ -31,7 +31,7 @@ def _check_text(value: str) -> str:
 
 
 def _check_pattern(value: str) -> str:
-    return pattern.checked(value) if value.strip() else ""
+    return checked(value) if value.strip() else ""
 
 
 Tag = Annotated[str, AfterValidator(check_tag)]

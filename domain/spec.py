@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from domain.choices import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, Pool, Precision, Strategy
-from domain.printed import pattern
+from domain.errors import InvalidRequest
+from domain.printed_pattern import checked
 from domain.profile_records import ProfileRequest
 
 MAX_ARGUMENT_BYTES = 128 * 1024
@@ -48,8 +49,6 @@ NodeText = Annotated[
     str, Field(min_length=1, max_length=200), AfterValidator(_plain_text), AfterValidator(_one_line)
 ]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
-
-
 SLURM_OPTION = re.compile(r"--([a-z][a-z0-9-]*)(=.*)?")
 SLURM_SETS = frozenset(
     "nodes ntasks ntasks-per-node job-name comment parsable wrap array wait test-only signal no-requeue requeue "
@@ -73,7 +72,7 @@ def _time_limit(value: str) -> str:
     return value.strip()
 
 
-Pattern = Annotated[Argument, AfterValidator(pattern.checked)]
+Pattern = Annotated[Argument, AfterValidator(checked)]
 """A pattern of printed lines."""
 TimeLimit = Annotated[Argument, AfterValidator(_time_limit)]
 SbatchOption = Annotated[Argument, AfterValidator(_sbatch_option)]
@@ -412,3 +411,92 @@ class DesiredJob(BaseModel):
     """The secret with which the job's workers join, for this attempt only and until it has ended."""
     grace_s: float
     """Seconds a stopped job may take to end on its own."""
+
+
+# Whether Linux can pass a run's arguments and variables to a program: limits on each, and on all together.
+
+MOST_BYTES = 1024 * 1024
+"""Arguments and variables together. Linux takes a quarter of the stack's limit, 2 MiB as a rule; the rest is for
+what the node's own environment and the launcher add."""
+POINTER_BYTES = 8
+"""Linux counts one for each string."""
+
+
+def check_size(spec: RunSpec) -> None:
+    """Raise InvalidRequest when no program can be started with what the spec asks for.
+
+    Not a rule of the spec itself: a store may hold runs from before there was one."""
+    for name, value in spec.env.items():
+        size_bytes = _bytes(f"{name}={value}")
+        if size_bytes > MAX_ARGUMENT_BYTES:
+            raise InvalidRequest(
+                "env",
+                f"env: {name} has {size_bytes:,} bytes with its name; Linux passes at most {MAX_ARGUMENT_BYTES:,} "
+                "(128 KiB) to a program in one variable. Put the value into a file and name that.",
+            )
+    args_bytes = sum(_bytes(text) + POINTER_BYTES for text in spec.args)
+    env_bytes = sum(_bytes(f"{name}={value}") + POINTER_BYTES for name, value in spec.env.items())
+    if args_bytes + env_bytes > MOST_BYTES:
+        field = "env" if env_bytes > args_bytes else "args"
+        raise InvalidRequest(
+            field,
+            f"{field}: arguments ({args_bytes:,} bytes) and environment ({env_bytes:,} bytes) may have "
+            f"{MOST_BYTES:,} bytes (1 MiB) together, so that Linux can pass them to a program. "
+            "Put long values into a file and name that.",
+        )
+
+
+def _bytes(text: str) -> int:
+    """The size Linux counts for a string: its bytes and the terminating NUL."""
+    return len(text.encode(errors="surrogatepass")) + 1
+
+
+# The labels of a spec's fields on the pages.
+
+LABELS = {
+    "target": "Code",
+    "git_url": "Repository",
+    "ref": "Branch, tag or commit",
+    "snapshot": "Code",
+    "entry": "Entry file",
+    "module": "Module",
+    "name": "Name",
+    "project": "Project",
+    "nodes": "Nodes",
+    "gpus_per_node": "GPUs per node",
+    "batch_size": "Batch per GPU",
+    "lr": "Learning rate",
+    "lr_scaling": "Scaling rule",
+    "warmup_steps": "Warm-up steps",
+    "epochs": "Epochs",
+    "max_steps": "Steps",
+    "precision": "Precision",
+    "accumulate": "Accumulation",
+    "strategy": "Strategy",
+    "launcher": "Launcher",
+    "seed": "Seed",
+    "args": "Extra arguments",
+    "env": "Environment",
+    "python": "Python",
+    "workdir": "Working directory",
+    "links": "Links",
+    "priority": "Priority",
+    "labels": "Node labels",
+    "on_nodes": "Only on nodes",
+    "resume": "Resume from",
+    "stop_grace_s": "Stop grace period",
+    "probe": "Watch the ranks",
+    "printed_pattern": "Pattern of printed lines",
+    "hang_after_s": "Hang timeout",
+    "on_hang": "After a hang",
+    "max_restarts": "Automatic restarts",
+    "min_nodes": "Minimum nodes",
+    "on_lost_node": "When a node is lost",
+    "lr_on_resize": "Learning rate on fewer nodes",
+    "torchrun_restarts": "torchrun's own restarts",
+    "pool": "Devices from",
+    "partition": "Partition",
+    "account": "Account",
+    "time_limit": "Time limit",
+    "sbatch_options": "Further options of sbatch",
+}

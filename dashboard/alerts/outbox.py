@@ -19,8 +19,7 @@ from db.alerts.events import Delivery
 from db.engine import Store
 from db.metrics import curves
 from db.metrics.series_names import main_loss
-from domain.alerts.delivery import SendOutcome
-from domain.alerts.message import Message, message, signed
+from domain.alerts.message import Message, SendOutcome, message, signed
 from domain.alerts.rules import parse_rule
 from domain.alerts.targets import masked_target
 

@@ -8,8 +8,7 @@ from db.alerts.alerts import AlertView
 from db.alerts.disks import disks
 from db.alerts.run_curves import curve
 from db.engine import Store
-from domain.alerts.disk import growth_bytes_per_s
-from domain.alerts.judgement import RunEvent, RunFacts, filling_disk, spikes, standstill
+from domain.alerts.judgement import RunEvent, RunFacts, filling_disk, growth_bytes_per_s, spikes, standstill
 from domain.alerts.rules import Rule, Trigger
 from domain.messages import State
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from domain.field_labels import LABELS
 from domain.launch.plan import filled_args
 from domain.masking import MASK, masked_args, masked_text, masked_variable
-from domain.spec import RunSpec
+from domain.spec import LABELS, RunSpec
 
 NOT_COMPARED = frozenset({"name", "snapshot", "args", "printed_pattern"})
 """Names and the reading of logs are irrelevant, code has its own comparison, arguments are compared one by one."""

@@ -12,7 +12,7 @@ from db.metrics.run_results import results, without_repeated
 from db.queries import run_queries
 from db.queries.compared_runs import compared_runs
 from db.reports.findings import findings
-from domain.field_labels import LABELS
+from domain.spec import LABELS
 from domain.text.formats import (
     UNKNOWN,
     as_list,

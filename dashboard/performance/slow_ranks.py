@@ -9,8 +9,7 @@ from db.metrics.phases import phase_counts, phase_totals
 from db.queries import run_queries
 from db.records.exceptions import NoSuchRun
 from db.reports.findings import finding_judged
-from domain.performance.slow_ranks import slow_ranks
-from domain.performance.words import KIND, slow_rank_finding
+from domain.performance.slow_ranks import KIND, slow_rank_finding, slow_ranks
 
 EVERY_S = 10.0
 

@@ -11,8 +11,7 @@ from dashboard.script_reader.reading import Script
 from domain.choices import RECIPES
 from domain.errors import InvalidRequest
 from domain.scaling.batches import scaled_rate
-from domain.scaling.layout import Layout
-from domain.scaling.measurement import WARMUP_STEPS
+from domain.scaling.measurement import WARMUP_STEPS, Layout
 from domain.text.formats import count
 
 

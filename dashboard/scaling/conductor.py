@@ -11,8 +11,7 @@ from db.requests.run_requests import StudyPoint
 from db.scaling import studies
 from db.scaling.studies import RunOfStudy, StudyView
 from domain.errors import InvalidRequest
-from domain.scaling.conduct import Action, StudyRun, next_action
-from domain.scaling.measurement import SHORTEST_S, WARMUP_STEPS
+from domain.scaling.measurement import SHORTEST_S, WARMUP_STEPS, Action, StudyRun, next_action
 
 log = logging.getLogger("rankzero")
 

@@ -14,8 +14,7 @@ from db.scaling import studies
 from domain.choices import RECIPES
 from domain.errors import InvalidRequest
 from domain.launch.plan import program_name
-from domain.scaling.layout import DEFAULT_SIZES, Layout, layout
-from domain.scaling.measurement import TIMES_AS_LONG, WARMUP_STEPS
+from domain.scaling.measurement import DEFAULT_SIZES, TIMES_AS_LONG, WARMUP_STEPS, Layout, layout
 from domain.spec import RunSpec
 from domain.text.formats import as_list, plural
 

@@ -51,8 +51,7 @@ from db.trouble import Trouble, has_room
 from domain.choices import RUN_ID
 from domain.masking import has_mask, masked_text, unmasked_spec
 from domain.messages import CheckAnswer, NodeFacts
-from domain.spec import Assignment, RunSpec
-from domain.spec_size import check_size
+from domain.spec import Assignment, RunSpec, check_size
 from domain.views import NodeView, RunView, StacksView
 
 log = logging.getLogger("rankzero")

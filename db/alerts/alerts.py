@@ -12,7 +12,7 @@ from db.models import Alert, AlertEvent, Run
 from db.records.exceptions import NoSuchAlert, NoSuchRun
 from db.requests.run_requests import new_id
 from domain.alerts.actions import Act, AlertAction
-from domain.alerts.delivery import DeliveryState
+from domain.alerts.message import DeliveryState
 from domain.choices import RUN_ID
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from db.engine import Store
 from db.metrics.points import unpack
 from db.models import Chunk, Node, Series, Task
-from domain.alerts.disk import FRESH_S
+from domain.alerts.judgement import FRESH_S
 
 TAG = "disk_used_bytes"
 CHUNKS = 3

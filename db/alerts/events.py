@@ -11,9 +11,8 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.models import Alert, AlertEvent
-from domain.alerts.delivery import GATHER_S, DeliveryState, SendOutcome, pause_s, state_after
 from domain.alerts.judgement import RunEvent
-from domain.alerts.message import MessageItem
+from domain.alerts.message import GATHER_S, DeliveryState, MessageItem, SendOutcome, pause_s, state_after
 from domain.alerts.targets import BROWSER
 
 LEFT_BEHIND_S = 120.0

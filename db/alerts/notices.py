@@ -10,7 +10,7 @@ from sqlalchemy import func, or_, select, update
 from db.alerts.events import TEST, TEST_KEY
 from db.engine import Store
 from db.models import Alert, AlertEvent
-from domain.alerts.delivery import GIVE_UP_S, DeliveryState
+from domain.alerts.message import GIVE_UP_S, DeliveryState
 from domain.alerts.targets import BROWSER
 
 MOST = 50

@@ -7,7 +7,7 @@ from sqlalchemy import select
 from db.engine import Store
 from db.models import Node, Series, Task
 from db.records.lookups import attempt_spec, latest_attempt
-from domain.performance.arithmetic import PARAMETERS, TOKENS, Arithmetic
+from domain.performance.efficiency import PARAMETERS, TOKENS, Arithmetic
 from domain.scheduling import resizing
 
 

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.models import PairPass, Series, Task
 from db.records.lookups import attempt_spec, latest_attempt
-from domain.performance.reduction import FIGURES, TAG, Reduction
+from domain.performance.efficiency import FIGURES, TAG, Reduction
 from domain.scheduling import resizing
 
 

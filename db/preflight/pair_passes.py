@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from db.models import PairPass
 from domain.messages import NodeCheck
-from domain.preflight.pairs import Pair
+from domain.preflight.judgement import Pair
 from domain.preflight.version_match import versions
 
 

@@ -14,8 +14,7 @@ from db.records.lookups import node_named
 from domain.errors import InvalidRequest
 from domain.liveness import SILENT_AFTER_S, is_silent
 from domain.messages import LIVE_STATES, CheckAnswer, NodeCheck
-from domain.preflight.judgement import Link, NodeAnswer, judge, judge_links, red
-from domain.preflight.pairs import Pair, pairs, rounds
+from domain.preflight.judgement import Link, NodeAnswer, Pair, judge, judge_links, pairs, red, rounds
 from domain.spec import CheckPair, CheckPeer, DesiredCheck
 from domain.views import CheckView, PreflightCell
 

@@ -17,12 +17,12 @@ from domain.preflight.judgement import (
     NodeAnswer,
     judge,
     judge_links,
+    pairs,
     rate,
     red,
     sentence,
     unanswered,
 )
-from domain.preflight.pairs import pairs
 from domain.preflight.version_match import NodeInterpreter, names, remark
 from domain.views import PreflightCell
 

@@ -14,11 +14,10 @@ from db.engine import Store
 from db.models import Attempt, Run, Series
 from db.queries import run_queries, run_search, run_views
 from db.queries.run_fields import value_of
-from domain.attention import FAILED_LATELY_S
 from domain.messages import LIVE_STATES, State
 from domain.search.fields import Column, Sort
 from domain.search.query import EVERYTHING, Query
-from domain.views import RunView
+from domain.views import FAILED_LATELY_S, RunView
 
 _AnyAttempt, _AnyRun = aliased(Attempt), aliased(Run)
 

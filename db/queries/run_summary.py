@@ -12,7 +12,7 @@ from db.metrics.series_names import TOTAL_STEPS_TAG, main_loss
 from db.models import Attempt
 from db.records.liveness import PendingNode, end_waits_for, silent_nodes
 from db.records.stop_grace import end_grace_s
-from domain.launch import script_options
+from domain.launch import plan
 from domain.liveness import is_silent
 from domain.masking import masked_spec
 from domain.messages import LIVE_STATES, SCRIPT_KINDS, State
@@ -182,7 +182,7 @@ def _span(row: SeriesFigures) -> int:
 
 def _speed_by_steps(probed: Sequence[SeriesFigures], spec: RunSpec) -> SeriesFigures | None:
     """Samples per second where only steps were seen: by the batch of the form, else of the script's arguments."""
-    of_one = script_options.batch_size(spec.args)
+    of_one = plan.batch_size(spec.args)
     batch = spec.global_batch_size or (of_one * spec.world_size if of_one else None)
     steps = next((row for row in probed if row.tag == "steps_per_s"), None)
     if steps is None or not batch:
@@ -228,7 +228,7 @@ def _total_steps(rows: Sequence[SeriesFigures], spec: RunSpec, step: int | None)
     found = {row.source: logged_total(row.last_value) for row in rows if row.tag == TOTAL_STEPS_TAG}
     printed = found.get("printed") or 0
     asked = spec.max_steps or (printed if printed >= (step or 0) else None)
-    return found.get("events") or asked or script_options.total_steps(spec.args)
+    return found.get("events") or asked or plan.total_steps(spec.args)
 
 
 def _progress(state: State, step: int | None, total_steps: int | None) -> float | None:

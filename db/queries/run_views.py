@@ -11,9 +11,8 @@ from db.models import Attempt, ImportedRun, Run, RunTag, Series
 from db.queries.run_summary import PROBED_TAGS, RunRow, SeriesFigures, run_view
 from db.records.liveness import pending_nodes
 from db.reports.findings import first_findings
-from domain.attention import with_attention
 from domain.messages import SCRIPT_KINDS, State
-from domain.views import RunView
+from domain.views import RunView, with_attention
 
 # Built once, and without objects for the rows of runs and series: a window of a list reads a hundred of the one, and
 # six hundred of the other.

@@ -13,7 +13,7 @@ from db.records.history import add_history
 from db.records.lookups import attempt_scope, part_of_node
 from db.reports.partial_checkpoints import checkpoints_not_whole, first_not_whole
 from domain.messages import TERMINAL_STATES, Finding
-from domain.performance.words import KIND as SLOW_RANK
+from domain.performance.slow_ranks import KIND as SLOW_RANK
 from domain.views import FindingView
 
 JUDGED_BY_SERVER = frozenset({SLOW_RANK})

@@ -7,7 +7,7 @@ from sqlalchemy import delete, func, select
 from db.engine import Store
 from db.models import SavedView
 from domain.errors import InvalidRequest
-from domain.search.saved_view import MOST_VIEWS, NamedView
+from domain.search.parser import MOST_VIEWS, NamedView
 
 
 def saved(store: Store) -> list[NamedView]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import fmean, median
 
-from domain.alerts.curves import best_step, spikes_in
 from domain.alerts.rules import Rule, Trigger
 from domain.messages import LIVE_STATES, Point, State
 from domain.text.formats import duration_words, number, size
@@ -124,3 +126,98 @@ def filling_disk(
 def _event(run: RunFacts, what: str | None, at: float, sentence: str) -> RunEvent:
     key = f"{run.run_id}/{run.attempt}" + (f"/{what}" if what else "")
     return RunEvent(key, run.run_id, at, sentence, fence=run.fence)
+
+
+# Find spikes in a curve, and the step since which it has not improved. Smaller values are better. Pure.
+
+BEFORE = 50
+"""Points before a spike that it is compared with."""
+IN_A_ROW = 3
+"""Points that all lie above: a single batch may be hard."""
+SPREADS = 8.0
+"""How many spreads above the median of the points before; the spread is the usual distance from that median."""
+RATIO = 1.5
+"""How many times that median, where it is positive."""
+PRECISION = 1e-9
+"""Of a difference of sums: what is smaller in proportion is noise of the arithmetic."""
+SMOOTHING = 10
+"""A tenth of the points of the limit are averaged before they count as an improvement."""
+
+
+def spikes_in(points: Sequence[Point], count: int, total: float) -> list[tuple[Point, Point]]:
+    """The last point before each spike, and its first: IN_A_ROW points far above those before them and above the
+    mean of the run so far.
+
+    `points`: the end of the curve; `count`, `total`: number and sum of the finite values of the whole curve. One
+    with fewer than BEFORE points before has no spike."""
+    finite = [point for point in points if math.isfinite(point[1])]
+    values = [value for _, value, _ in finite]
+    spikes, was_above = [], True  # what precedes the first point that can be judged is unknown
+    seen, so_far = _head(values, count, total)
+    so_far += sum(values[:BEFORE])
+    for start in range(BEFORE, len(values) - IN_A_ROW + 1):
+        following = min(values[start : start + IN_A_ROW])
+        is_above = following > so_far / (seen + start) and following > _bound(values[start - BEFORE : start])
+        if is_above and not was_above:
+            spikes.append((finite[start - 1], finite[start]))
+        was_above = is_above
+        so_far += values[start]
+    return spikes
+
+
+def _head(values: Sequence[float], count: int, total: float) -> tuple[int, float]:
+    """Number and sum of the values before these; 0 where the sum is lost in a curve that has grown beyond measure."""
+    head = total - sum(values)
+    is_lost = abs(head) <= PRECISION * sum(map(abs, values))
+    return (0, 0.0) if is_lost or count <= len(values) else (count - len(values), head)
+
+
+def best_step(points: Sequence[Point], limit: int) -> int | None:
+    """The step of the best value, where the curve has not improved for `limit` steps since; None where it has.
+
+    Values are trailing means, so that one lucky batch is no improvement that later ones must beat."""
+    finite = [point for point in points if math.isfinite(point[1])]
+    if not finite or finite[-1][0] - finite[0][0] < 2 * limit:
+        return None
+    last_step = finite[-1][0]
+    width = max(1, sum(1 for step, _, _ in finite if step > last_step - limit) // SMOOTHING)
+    smoothed = [
+        (fmean(value for _, value, _ in finite[end - width : end]), finite[end - 1][0])
+        for end in range(width, len(finite) + 1)
+    ]
+    _, step = min(smoothed)
+    return step if last_step - step >= limit else None
+
+
+def _bound(values: Sequence[float]) -> float:
+    middle = median(values)
+    spread = max(1.4826 * median(abs(value - middle) for value in values), 0.01 * abs(middle))
+    return max(middle + SPREADS * spread, RATIO * middle)
+
+
+# Estimate when a disk is full, from how fast it filled lately. Pure.
+
+WINDOW_S = 1800.0
+LEAST_S = 600.0
+"""Samples of a shorter time say nothing."""
+PARTS = 3
+"""Growth counts only as far as it goes on in each part of the window: a checkpoint that is written now and then, and
+replaced by the next one, fills no disk."""
+FRESH_S = 120.0
+
+
+def growth_bytes_per_s(samples: Sequence[tuple[float, float]], now: float) -> float | None:
+    """How fast a disk fills in the slowest part of the last half hour, from samples (wall time, bytes used), oldest
+    first; None where it does not fill, or the samples are too few, too short or too old to say."""
+    recent = [sample for sample in samples if sample[0] >= now - WINDOW_S]
+    if not recent or now - recent[-1][0] > FRESH_S or recent[-1][0] - recent[0][0] < LEAST_S:
+        return None
+    start, length = recent[0][0], (recent[-1][0] - recent[0][0]) / PARTS
+    borders = [recent[0]]
+    for part in range(1, PARTS):
+        borders.append(next(sample for sample in recent if sample[0] >= start + part * length))
+    borders.append(recent[-1])
+    if any(after[0] - before[0] < length / 2 for before, after in pairwise(borders)):
+        return None  # there are gaps
+    slowest = min((after[1] - before[1]) / (after[0] - before[0]) for before, after in pairwise(borders))
+    return slowest if slowest > 0 else None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from domain.collective_records import DEFAULT_GROUP, Collective, CollectivesVerdict, RankCollectives
-from domain.collectives import words
+from domain.text.formats import agree, as_list, size
 
 CERTAIN_AFTER_S = 10.0
 """Calls that differ are a mistake at once, but a torn look at two ranks is none: they must have waited this long."""
@@ -14,7 +15,6 @@ MAX_CONTEXT = 4
 UNEVEN = frozenset({"scatter", "gather", "all_to_all", "alltoall_base", "all_to_allv"})
 """Operations in which the sizes may differ between ranks."""
 GLOO_SIZES_DIFFER = "data size doesn't match expected size"
-
 Records = Mapping[int, RankCollectives]
 Signature = tuple[str, str, tuple[tuple[int, ...], ...], tuple[str, ...]]
 
@@ -101,9 +101,7 @@ def _mismatch(stall: Stall, records: Records) -> CollectivesVerdict:
         kind = "order"
     elif call.operation == other.operation:
         kind = "dtype" if call.sizes == other.sizes else "size"
-    return CollectivesVerdict(
-        kind=kind, ranks=odd, sentence=words.mismatch(kind, usual, odd, stall.calls, records)
-    )
+    return CollectivesVerdict(kind=kind, ranks=odd, sentence=mismatch(kind, usual, odd, stall.calls, records))
 
 
 def _odd_ranks(signatures: Mapping[int, Signature], records: Records) -> list[int]:
@@ -166,7 +164,7 @@ def _absent(stall: Stall, absent: Sequence[int], records: Records) -> Collective
         and not any(records[rank].failure for rank in ranks)
     ):
         kind = "extra"
-    sentence = words.absence(stall.waiting, ranks, kind, stall.calls, records)
+    sentence = absence(stall.waiting, ranks, kind, stall.calls, records)
     return CollectivesVerdict(kind=kind, ranks=stall.waiting if kind == "extra" else ranks, sentence=sentence)
 
 
@@ -192,6 +190,108 @@ def _other_group(stalls: Sequence[Stall], records: Records) -> CollectivesVerdic
     calls = {rank: stall.calls[rank] for stall in stalls for rank in stall.waiting}
     odd = _odd_ranks({rank: _signature(call) for rank, call in calls.items()}, records)
     usual = [rank for rank in calls if rank not in odd] or [min(odd)]
-    return CollectivesVerdict(
-        kind="group", ranks=odd, sentence=words.mismatch("group", usual, odd, calls, records)
-    )
+    return CollectivesVerdict(kind="group", ranks=odd, sentence=mismatch("group", usual, odd, calls, records))
+
+
+# Sentences about collectives: who waits in which call, and who is elsewhere. Pure.
+
+Calls = Mapping[int, Collective]
+NOTES = {
+    "order": ", which the others call next: it left one out, or calls them in another order",
+    "size": ", with another size",
+    "dtype": ", with another data type",
+    "group": "",
+    "operation": "",
+}
+
+
+def rank_list(ranks: Iterable[int]) -> str:
+    """`rank 3`, `ranks 0-2 and 5`."""
+    ordered = sorted(ranks)
+    runs = [
+        [rank for _, rank in pairs]
+        for _, pairs in groupby(enumerate(ordered), lambda pair: pair[1] - pair[0])
+    ]
+    spans = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    return f"{agree(len(ordered), 'rank', 'ranks')} {as_list(spans)}"
+
+
+def call_name(call: Collective) -> str:
+    """`all_reduce #1843`, and its group where that is not the whole world."""
+    if call.description == DEFAULT_GROUP:
+        return f"{call.operation} #{call.sequence}"
+    name = call.description if call.description not in ("", "undefined") else call.group
+    return f"{call.operation} #{call.sequence} of group {name}"
+
+
+def mismatch(kind: str, usual: Sequence[int], odd: Sequence[int], calls: Calls, records: Records) -> str:
+    """Say who waits in which call, and which other one each differing rank called."""
+    by_call: dict[str, list[int]] = {}
+    for rank in odd:
+        if rank not in usual:
+            by_call.setdefault(_whole_call(rank, calls, records), []).append(rank)
+    others = [f"{rank_list(ranks)} called {call}" for call, ranks in by_call.items()]
+    return f"{_waiting(usual, calls, records)}; {'; '.join(others)}{NOTES[kind]}."
+
+
+def absence(waiting: Sequence[int], absent: Sequence[int], kind: str, calls: Calls, records: Records) -> str:
+    """Say who waits in which call, and where the ranks are that did not come."""
+    by_place: dict[str, list[int]] = {}
+    for rank in absent:
+        by_place.setdefault(_whereabouts(kind, records[rank]), []).append(rank)
+    others = [f"{rank_list(ranks)} {place}" for place, ranks in by_place.items()]
+    return f"{_waiting(waiting, calls, records)}; {'; '.join(others)}."
+
+
+def _waiting(ranks: Sequence[int], calls: Calls, records: Records) -> str:
+    call = _whole_call(ranks[0], calls, records)
+    return f"{rank_list(ranks).capitalize()} {agree(len(ranks), 'waits', 'wait')} in {call}"
+
+
+def _whole_call(rank: int, calls: Calls, records: Records) -> str:
+    """`all_reduce #1843 (25 MB, Float, train.py line 88 in step)`."""
+    call = calls[rank]
+    dtypes = "/".join(dict.fromkeys(call.dtypes))
+    details = [size(call.size_bytes) if call.size_bytes else "", dtypes, records[rank].line]
+    text = ", ".join(filter(None, details))
+    return f"{call_name(call)} ({text})" if text else call_name(call)
+
+
+def _whereabouts(kind: str, record: RankCollectives) -> str:
+    last = record.calls[-1] if record.calls else None
+    after = f" after {call_name(last)}" if last else ""
+    at = f" ({record.line})" if record.line else ""
+    if kind == "size":
+        return f"ended in a collective of another size{at}: {record.failure}"
+    if record.ended:
+        return f"left{after}{at}: {record.failure or 'its script ended'}"
+    if not record.is_read:
+        return f"has not come and does not answer{at}"
+    if kind == "loader":
+        return f"has not come: it is still in its data loader{after}{at}"
+    return f"never came: it is elsewhere{after}{at}"
+
+
+# How long ranks waited in their latest collectives for the last rank to come. Pure.
+
+
+@dataclass(frozen=True)
+class Wait:
+    """One call, and how long its rank waited there for the last rank of its node."""
+
+    call: Collective
+    waited_s: float
+
+
+def waits_of_node(records: Sequence[RankCollectives]) -> dict[int, list[Wait]]:
+    """Return rank -> its calls, oldest first. Ranks of one node share a clock; those of others cannot be compared."""
+    called_at: dict[tuple[str, int], list[float]] = {}
+    for record in records:
+        for call in record.calls:
+            called_at.setdefault((call.group, call.sequence), []).append(call.called_at)
+    return {record.rank: [_wait(call, record, called_at) for call in record.calls] for record in records}
+
+
+def _wait(call: Collective, record: RankCollectives, called_at: dict[tuple[str, int], list[float]]) -> Wait:
+    last = max(called_at[call.group, call.sequence]) if call.retired else record.at
+    return Wait(call, max(0.0, last - call.called_at))

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from domain.performance.phases import BESIDES, PHASES
-from domain.performance.slow_ranks import SlowRank
-from domain.performance.words import sentence
+from domain.performance.slow_ranks import SlowRank, sentence
 from domain.scaling.measurement import RunFigures
 
 DATA, COMMUNICATION, COMPUTE, GAPS, CORES, SLOW, OTHER = (

@@ -7,7 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean, median, quantiles
+from typing import Literal
 
+from domain.messages import State
 from domain.performance.phases import PHASES, PhaseTotals
 from domain.performance.slow_ranks import SlowRank
 
@@ -25,7 +27,6 @@ MOST_RUNS = 5
 LOSS_FROM = 0.8
 """Share of a run's steps from which on the mean of a loss is the one that it reached: a single value says little."""
 FEWEST_WINDOWS = 4
-
 Progress = Sequence[tuple[int, float]]
 """(step, seconds of training up to it) at each record of the probe."""
 
@@ -41,6 +42,29 @@ class Window:
     def steps_per_s(self) -> float:
         """Steps per second."""
         return self.steps / self.seconds
+
+
+def windows(progress: Progress, steps: int) -> list[Window]:
+    """Divide the progress after the warm-up into windows of at least a tenth of `steps`."""
+    least = max(1, steps // WINDOWS)
+    measured = [record for record in progress if record[0] >= WARMUP_STEPS]
+    complete: list[Window] = []
+    begin = measured[:1]
+    for step, seconds in measured[1:]:
+        if step - begin[0][0] >= least and seconds > begin[0][1]:
+            complete.append(Window(step - begin[0][0], seconds - begin[0][1]))
+            begin = [(step, seconds)]
+    return complete
+
+
+def uneven_s(ranks: Collection[Mapping[str, float]]) -> float:
+    """Return for how long ranks wait for the one with the most work, from the mean step of each.
+
+    Work is all but communication; being ready without a CPU is no work."""
+    work = [
+        sum(step[name] for name in PHASES) - step["exposed_comm_s"] - step["cpu_wait_s"] for step in ranks
+    ]
+    return max(work) - fmean(work) if work else 0.0
 
 
 @dataclass(frozen=True)
@@ -84,29 +108,6 @@ def progress_of_rates(rates: Sequence[tuple[int, float]]) -> list[tuple[int, flo
     return progress
 
 
-def windows(progress: Progress, steps: int) -> list[Window]:
-    """Divide the progress after the warm-up into windows of at least a tenth of `steps`."""
-    least = max(1, steps // WINDOWS)
-    measured = [record for record in progress if record[0] >= WARMUP_STEPS]
-    complete: list[Window] = []
-    begin = measured[:1]
-    for step, seconds in measured[1:]:
-        if step - begin[0][0] >= least and seconds > begin[0][1]:
-            complete.append(Window(step - begin[0][0], seconds - begin[0][1]))
-            begin = [(step, seconds)]
-    return complete
-
-
-def uneven_s(ranks: Collection[Mapping[str, float]]) -> float:
-    """Return for how long ranks wait for the one with the most work, from the mean step of each.
-
-    Work is all but communication; being ready without a CPU is no work."""
-    work = [
-        sum(step[name] for name in PHASES) - step["exposed_comm_s"] - step["cpu_wait_s"] for step in ranks
-    ]
-    return max(work) - fmean(work) if work else 0.0
-
-
 def mean_loss(values: Sequence[float]) -> float | None:
     """Return the loss that a run reached from its last values; infinite where one is not finite, None without any."""
     if not values:
@@ -143,3 +144,81 @@ def spread(runs: Sequence[RunFigures]) -> float:
     """Return the inter-quartile range over all windows, as a share of the median."""
     lower, upper = quartiles(runs)
     return (upper - lower) / median(window.steps_per_s for run in runs for window in run.windows)
+
+
+# What a study does next: its runs are launched one after another. Pure.
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """One run of a point."""
+
+    run_id: str
+    state: State
+    is_stopping: bool = False
+    has_enough: bool = False
+    """Whether a live run that would not end by itself has made the steps that are measured."""
+    figures: RunFigures | None = None
+    """None before its end, and where it ended before enough could be measured."""
+    message: str | None = None
+
+    @property
+    def ended_too_soon(self) -> bool:
+        """Whether the script ended by itself before enough was measured: it would on any other size, too."""
+        return self.state == State.SUCCEEDED and self.figures is None
+
+
+@dataclass(frozen=True)
+class Action:
+    """The next thing to do: launch a run of the point `number`, stop `run_id`, wait, or end the study."""
+
+    kind: Literal["launch", "stop", "wait", "end"]
+    number: int = 0
+    run_id: str = ""
+
+
+def next_action(points: Sequence[Sequence[StudyRun] | None], is_stopped: bool) -> Action:
+    """Decide from the runs of each point; None stands for a point that could not be launched."""
+    live = [run for runs in points for run in runs or () if not run.state.is_terminal]
+    for run in live:
+        if (is_stopped or run.has_enough) and not run.is_stopping:
+            return Action("stop", run_id=run.run_id)
+    if live:
+        return Action("wait")
+    if not is_stopped and not any(run.ended_too_soon for runs in points for run in runs or ()):
+        for number, runs in enumerate(points):
+            if runs is not None and _needs_run(runs):
+                return Action("launch", number)
+    return Action("end")
+
+
+def _needs_run(runs: Sequence[StudyRun]) -> bool:
+    """Whether a point is measured too few times; one that failed is not tried again."""
+    figures = [run.figures for run in runs if run.figures is not None]
+    return len(figures) == len(runs) < MOST_RUNS and not is_steady(figures)
+
+
+# How a number of devices is divided over nodes. Pure.
+
+DEFAULT_SIZES = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Devices on nodes that have equally many each."""
+
+    devices: int
+    nodes: int
+
+    @property
+    def devices_per_node(self) -> int:
+        """Devices of each node."""
+        return self.devices // self.nodes
+
+
+def layout(devices: int, capacities: Sequence[int]) -> Layout | None:
+    """Divide devices over the fewest nodes of these capacities; None where they do not hold them."""
+    for nodes in range(1, len(capacities) + 1):
+        if devices % nodes == 0 and sum(size >= devices // nodes for size in capacities) >= nodes:
+            return Layout(devices, nodes)
+    return None

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from domain.attention import FAILED_LATELY_S, attention
 from domain.messages import State
+from domain.views import FAILED_LATELY_S, attention
 
 NOW = 1_000_000.0
 

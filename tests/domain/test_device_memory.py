@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.device_memory import DeviceMemory, MemoryShares, fitting_share
-from domain.memory.device import how_counted, in_words
+from domain.device_memory import DeviceMemory, MemoryShares, fitting_share, how_counted, in_words
 
 GIB = 2**30
 

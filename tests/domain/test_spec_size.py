@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from domain.errors import InvalidRequest
-from domain.spec import RunSpec
-from domain.spec_size import MOST_BYTES, check_size
+from domain.spec import MOST_BYTES, RunSpec, check_size
 
 KIB = 1024
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from domain.alerts.curves import best_step, spikes_in
+from domain.alerts.judgement import best_step, spikes_in
 from domain.alerts.rules import LIMITS, Trigger
 from tests.dashboard.alerts.receivers import Http, Receiver, serving
 from tests.end_to_end.product import Product, wait_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from domain.collectives.words import rank_list
+from domain.collectives.alignment import rank_list
 from domain.messages import RankError, Reason
 from domain.text.formats import agree
 from worker.diagnosis.end_facts import EndFacts, Verdict

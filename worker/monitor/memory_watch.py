@@ -7,8 +7,19 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from domain.memory.growth import Growth, MemorySample, MemorySamples
-from domain.memory.leaks import DEVICE, MOST_NAMED, OF_RANKS, OWN, SHARED, WORKERS, NodeMemory, leak_findings
+from domain.memory_growth import (
+    DEVICE,
+    MOST_NAMED,
+    OF_RANKS,
+    OWN,
+    SHARED,
+    WORKERS,
+    Growth,
+    MemorySample,
+    MemorySamples,
+    NodeMemory,
+    leak_findings,
+)
 from domain.messages import Finding, Point
 from domain.text.formats import size
 from worker.hardware.source import HardwareFile

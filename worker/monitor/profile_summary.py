@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from domain.profiles.flame import flame
-from domain.profiles.overview import NoSteps, overview, recorded_events
+from domain.profiles.overview import NoSteps, flame, overview, recorded_events
 from worker.node.state_files import write_whole
 
 LIMIT_S = 120

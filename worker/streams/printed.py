@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from domain.messages import Point
-from domain.printed.log_prefixes import clean
-from domain.printed.pattern import PrintedPattern
+from domain.printed_pattern import PrintedPattern, clean
 from worker.streams.events import EventBytes
 from worker.streams.printed_line import (
     MAX_STEP,

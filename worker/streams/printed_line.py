@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from domain.printed.amounts import is_fraction, number, scaled
+from domain.printed_pattern import is_fraction, number, scaled
 from worker.streams.printed_values import dict_pairs, is_measured, pairs, phase_named, phase_of, tag_of
 
 MAX_STEP = 10**12

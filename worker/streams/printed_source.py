@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from domain.messages import Finding, Point, PointBatch
-from domain.printed.pattern import NOT_READ, SUCH_AS, PrintedPattern
+from domain.printed_pattern import NOT_READ, SUCH_AS, PrintedPattern
 from worker.node.state_files import read_object, write_whole
 from worker.streams.mirror import MirroredFile
 from worker.streams.point_uploader import BATCH_BYTES, OffsetOf

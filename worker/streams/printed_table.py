@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from domain.printed.amounts import NUMBER, is_fraction, number, scaled
+from domain.printed_pattern import NUMBER, is_fraction, number, scaled
 from worker.streams.printed_line import PrintedLine, TrainingPosition
 from worker.streams.printed_values import is_measured, tag_of
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from domain.printed.amounts import NUMBER, TIMES, VALUE, amount, is_fraction, number
+from domain.printed_pattern import NUMBER, TIMES, VALUE, amount, is_fraction, number
 
 
 @dataclass(frozen=True)

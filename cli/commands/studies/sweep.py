@@ -14,8 +14,8 @@ from cli.server import code, interpreter
 from cli.server.options import server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_table, say, warn
+from domain.sweeps.conduct import saved_in_words
 from domain.sweeps.parameters import as_argument, in_words, parameters_of
-from domain.sweeps.rungs import saved_in_words
 from domain.text import formats
 
 PATH = "/api/sweeps"

@@ -11,7 +11,7 @@ from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
 from db.requests import saved_views
-from domain.search.saved_view import NamedView
+from domain.search.parser import NamedView
 
 router = APIRouter(route_class=JsonRoute, prefix="/api/views", tags=["runs"])
 

@@ -30,7 +30,7 @@ from dashboard.logs.search import (
 )
 from dashboard.logs.stored_logs import LogFile, Stream, check_rank, find_log
 from dashboard.service.service import Service
-from domain.printed.pattern import MOST_CHARACTERS
+from domain.printed_pattern import MOST_CHARACTERS
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["logs"])
 PIECE_BYTES = 256 * 1024

@@ -27,8 +27,7 @@ from db.reports import findings as db_findings
 from db.reports import ranks as db_ranks
 from domain.messages import State
 from domain.run_edit import RunEdit
-from domain.spec import RunSpec
-from domain.spec_size import check_size
+from domain.spec import RunSpec, check_size
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
 States = Annotated[list[State] | None, Query(description="Only runs in these states.")]

@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.views.launch.code_fields import AS_IT_IS, AS_IT_WAS, SOURCES
 from dashboard.views.layout import style
 from domain import choices
-from domain.field_labels import LABELS
+from domain.spec import LABELS
 from domain.text.formats import as_text
 
 PREFIX = "launch_"

@@ -13,8 +13,7 @@ from dashboard.errors import describe
 from dashboard.views.launch.code_fields import EMPTY_CODE, MISSING, code_values, spec_fields, stripped
 from dashboard.views.launch.code_fields import RECIPE as RECIPE
 from dashboard.views.launch.code_fields import SCRIPT as SCRIPT
-from domain.field_labels import LABELS
-from domain.spec import RunSpec
+from domain.spec import LABELS, RunSpec
 
 STAND_IN = "<script>"
 """Target of a plan whose script is not named yet, so that the figures are still shown."""

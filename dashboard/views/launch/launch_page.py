@@ -25,8 +25,7 @@ from dashboard.views.layout.refusals import AWAY, cause
 from dashboard.views.layout.tables import table
 from db.queries import run_queries
 from domain.errors import InvalidRequest
-from domain.field_labels import LABELS
-from domain.spec import RunSpec
+from domain.spec import LABELS, RunSpec
 from domain.text.formats import as_text, plural
 from domain.views import RunView
 

@@ -11,8 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from dashboard.errors import describe
-from domain.field_labels import LABELS
-from domain.spec import RunSpec
+from domain.spec import LABELS, RunSpec
 from domain.sweeps.parameters import SweptParameter, holds_several, parameters_of
 
 NUMBERS = (

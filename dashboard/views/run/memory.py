@@ -14,9 +14,8 @@ from dashboard.service import service
 from dashboard.views.layout import style
 from dashboard.views.layout.tables import table
 from db.metrics.memory import MemorySeries, memory_series
-from domain.device_memory import AllocatingLine, DeviceMemory
-from domain.memory.device import KINDS, how_counted, in_words
-from domain.memory.growth import MemorySample, MemorySamples
+from domain.device_memory import KINDS, AllocatingLine, DeviceMemory, how_counted, in_words
+from domain.memory_growth import MemorySample, MemorySamples
 from domain.text.formats import UNKNOWN, as_text, count, short_path, size
 from domain.views import RunView
 

@@ -13,9 +13,9 @@ from dashboard.service import edits, service
 from dashboard.views.layout import refusals
 from dashboard.views.layout.tables import table
 from domain.errors import InvalidRequest
-from domain.field_labels import LABELS
-from domain.printed.pattern import MOST_CHARACTERS, SUCH_AS, proposal
+from domain.printed_pattern import MOST_CHARACTERS, SUCH_AS, proposal
 from domain.run_edit import RunEdit
+from domain.spec import LABELS
 from domain.text.formats import as_text, plural
 from domain.views import FindingView, RunView
 

@@ -16,8 +16,8 @@ from db.metrics.arithmetic import arithmetic_of
 from db.metrics.reduction import reduction_of
 from db.reports import ranks as db_ranks
 from domain.messages import StackFrame
-from domain.performance.arithmetic import sentence as arithmetic_sentence
-from domain.performance.reduction import sentence as reduction_sentence
+from domain.performance.efficiency import arithmetic_sentence as arithmetic_sentence
+from domain.performance.efficiency import reduction_sentence as reduction_sentence
 from domain.text.formats import as_text, count, milliseconds, short_path, size
 from domain.views import RankView
 

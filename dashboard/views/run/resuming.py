@@ -14,8 +14,7 @@ from dashboard.service import service
 from dashboard.views.launch.plan import commands
 from dashboard.views.layout import asking, links
 from dashboard.views.run.dialogs import describe as describe_checkpoint
-from domain.field_labels import LABELS
-from domain.spec import RunSpec
+from domain.spec import LABELS, RunSpec
 from domain.text.formats import as_text
 from domain.views import CheckpointView, RunView
 

@@ -16,8 +16,7 @@ from dashboard.views.layout.tables import table
 from dashboard.views.run import start
 from db.queries import run_queries
 from db.queries.usage import usage
-from domain.field_labels import LABELS
-from domain.spec import RunSpec
+from domain.spec import LABELS, RunSpec
 from domain.text.formats import as_text, clock_time, duration, plural, usage_sentence
 from domain.text.shell import shell_line
 from domain.views import AttemptView, TaskView

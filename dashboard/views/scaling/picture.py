@@ -10,9 +10,8 @@ from dashboard.views.layout.links import address
 from dashboard.views.scaling.batches import batches_table
 from db.scaling.figures import Figures
 from db.scaling.studies import StudyView
-from domain.scaling.judgement import Judgement
+from domain.scaling.judgement import RULE_OF_THUMB, Judgement
 from domain.scaling.points import Point, named
-from domain.scaling.verdict import RULE_OF_THUMB
 from domain.text.formats import ago, as_list, count, number
 
 STRATEGIES = {"ddp": "DDP", "dp": "DataParallel", "single": "a single process", "fsdp": "FSDP"}

@@ -15,8 +15,8 @@ from db.sweeps import sweeps
 from db.sweeps.sweeps import SweepView
 from db.sweeps.trials import TrialView
 from domain.launch.plan import program_name
+from domain.sweeps.conduct import saved_in_words
 from domain.sweeps.parameters import in_words
-from domain.sweeps.rungs import saved_in_words
 from domain.text.formats import ago, as_text, number, plural
 
 EXAMPLE = "rankzero sweep train.py --param lr=1e-4,3e-4,1e-3 --param accumulate=1,2 --metric val/loss"

@@ -11,8 +11,8 @@ from db.engine import Store
 from db.records.exceptions import NoSuchAlert, NoSuchRun
 from db.reports.findings import findings_reported
 from db.requests import run_requests
-from domain.alerts.delivery import GATHER_S, GIVE_UP_S, SendOutcome
 from domain.alerts.judgement import RunEvent
+from domain.alerts.message import GATHER_S, GIVE_UP_S, SendOutcome
 from domain.messages import Finding, State
 from tests.db.cluster import Cluster
 

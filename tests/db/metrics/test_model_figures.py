@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from db.metrics.arithmetic import arithmetic_of
 from db.metrics.reduction import reduction_of
-from domain.performance.arithmetic import Arithmetic
-from domain.performance.reduction import Reduction
+from domain.performance.efficiency import Arithmetic, Reduction
 
 FIGURES = {
     "buckets": 2.0,

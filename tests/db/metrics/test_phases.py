@@ -9,7 +9,7 @@ from db.metrics.phases import phase_counts, phase_totals
 from db.records.exceptions import NoSuchRun
 from db.reports.findings import finding_judged, findings, findings_reported
 from domain.messages import Finding
-from domain.performance.words import KIND
+from domain.performance.slow_ranks import KIND
 
 
 @pytest.fixture

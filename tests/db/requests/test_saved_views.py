@@ -8,7 +8,7 @@ from db.engine import Store
 from db.queries.run_list import RunList, RunSelection, listed
 from db.requests import saved_views
 from domain.search.fields import parse_column, parse_sort
-from domain.search.saved_view import NamedView
+from domain.search.parser import NamedView
 from tests.db.cluster import Cluster
 from tests.db.requests.test_baselines import trained
 

@@ -10,9 +10,17 @@ from dataclasses import replace
 
 import pytest
 
-from domain.alerts.delivery import DeliveryState, SendOutcome, pause_s, state_after
 from domain.alerts.judgement import OpenFinding, RunFacts, events
-from domain.alerts.message import MessageItem, message, new_secret, signed
+from domain.alerts.message import (
+    DeliveryState,
+    MessageItem,
+    SendOutcome,
+    message,
+    new_secret,
+    pause_s,
+    signed,
+    state_after,
+)
 from domain.alerts.networks import is_public
 from domain.alerts.rules import Rule, Trigger, parse_rule
 from domain.alerts.targets import check_target, masked_target

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from domain.alerts.curves import BEFORE, best_step, spikes_in
+from domain.alerts.judgement import BEFORE, best_step, spikes_in
 from domain.messages import Point
 
 

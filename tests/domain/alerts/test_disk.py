@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.alerts.disk import LEAST_S, growth_bytes_per_s
-from domain.alerts.judgement import RunFacts, filling_disk
+from domain.alerts.judgement import LEAST_S, RunFacts, filling_disk, growth_bytes_per_s
 from domain.messages import State
 
 NOW = 10_000.0

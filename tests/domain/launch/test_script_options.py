@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.launch.script_options import batch_size, total_steps
+from domain.launch.plan import batch_size, total_steps
 
 
 @pytest.mark.parametrize(

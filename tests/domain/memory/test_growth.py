@@ -8,8 +8,15 @@ from collections.abc import Callable
 
 import pytest
 
-from domain.memory.growth import MOST_SAMPLES, Growth, MemorySample, MemorySamples, seconds_until_full
-from domain.memory.leaks import NodeMemory, leak_findings
+from domain.memory_growth import (
+    MOST_SAMPLES,
+    Growth,
+    MemorySample,
+    MemorySamples,
+    NodeMemory,
+    leak_findings,
+    seconds_until_full,
+)
 
 MIB, GIB = 2**20, 2**30
 HOUR = 720

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.performance.arithmetic import Arithmetic, sentence
+from domain.performance.efficiency import Arithmetic, arithmetic_sentence
 
 
 @pytest.mark.parametrize(
@@ -24,10 +24,10 @@ def test_a_peak_is_that_of_exactly_this_device(device, peak):
 
 
 def test_an_estimate_says_how_it_was_counted():
-    assert sentence(Arithmetic(1e9, 4e5, 8, "NVIDIA H100 PCIe")) == (
+    assert arithmetic_sentence(Arithmetic(1e9, 4e5, 8, "NVIDIA H100 PCIe")) == (
         "About 300 TFLOP/s for each rank, an estimate (6 x 1 G parameters x 400 k tokens/s / 8): "
         "40% of the 756 that NVIDIA H100 PCIe can do in bfloat16 (MFU)."
     )
-    assert sentence(Arithmetic(2e6, 1000, 2, "")).startswith(
+    assert arithmetic_sentence(Arithmetic(2e6, 1000, 2, "")).startswith(
         "About 0.006 TFLOP/s for each rank, an estimate (6 x 2 M"
     )

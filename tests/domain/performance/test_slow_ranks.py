@@ -7,8 +7,7 @@ import random
 import pytest
 
 from domain.performance.phases import PHASES, PhaseTotals, breakdown, mean_of_ranks
-from domain.performance.slow_ranks import slow_ranks
-from domain.performance.words import slow_rank_finding
+from domain.performance.slow_ranks import slow_rank_finding, slow_ranks
 
 OWN = {"data_s": 0.002, "forward_s": 0.02, "backward_s": 0.035, "optimizer_s": 0.003}
 """Seconds of a step of a rank that nothing slows down."""

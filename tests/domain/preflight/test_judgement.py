@@ -13,12 +13,13 @@ from domain.preflight.judgement import (
     NodeAnswer,
     judge,
     judge_links,
+    pairs,
     rate,
     red,
+    rounds,
     sentence,
     unanswered,
 )
-from domain.preflight.pairs import pairs, rounds
 
 PYTHON = {
     "path": "/usr/bin/python",

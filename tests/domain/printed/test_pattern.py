@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from domain.printed.pattern import LONGEST_LINE, MOST_CHARACTERS, PrintedPattern, ReadLine, proposal
+from domain.printed_pattern import LONGEST_LINE, MOST_CHARACTERS, PrintedPattern, ReadLine, proposal
 
 READ = [
     ("it {step} | loss {loss} acc {acc}", "it   10 | loss 0.5  acc 71.2%", 10, {"loss": 0.5, "acc": 71.2}),

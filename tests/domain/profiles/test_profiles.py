@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 
 from domain.profile_records import Overview
-from domain.profiles import intervals
-from domain.profiles.flame import flame
-from domain.profiles.overview import NoSteps, overview, recorded_events
+from domain.profiles.overview import (
+    NoSteps,
+    between,
+    flame,
+    length,
+    overlap,
+    overview,
+    recorded_events,
+    union,
+)
 from domain.profiles.overview_table import NO_DEVICE, difference, table_of
 from domain.profiles.views import (
     ProfileCost,
@@ -35,10 +42,10 @@ def view_of(*events: dict[str, Any]) -> Overview:
 
 
 def test_times_are_added_up_without_counting_any_twice() -> None:
-    joined = intervals.union([(3, 4), (0, 2), (1, 2.5), (4, 5)])
+    joined = union([(3, 4), (0, 2), (1, 2.5), (4, 5)])
     assert joined == [(0, 2.5), (3, 5)]
-    assert (intervals.length(joined), intervals.overlap(joined, [(2, 4), (4.5, 9)])) == (4.5, 2.0)
-    assert intervals.between(joined) == [0.5]
+    assert (length(joined), overlap(joined, [(2, 4), (4.5, 9)])) == (4.5, 2.0)
+    assert between(joined) == [0.5]
 
 
 def test_on_a_cpu_operators_exposed_communication_and_gaps_are_shown() -> None:

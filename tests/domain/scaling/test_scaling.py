@@ -8,10 +8,18 @@ from domain.messages import State
 from domain.performance.phases import BESIDES, PHASES, PhaseTotals
 from domain.performance.slow_ranks import SlowRank
 from domain.scaling import limits, measurement
-from domain.scaling.conduct import Action, StudyRun, next_action
 from domain.scaling.judgement import judge
-from domain.scaling.layout import Layout, layout
-from domain.scaling.measurement import RunFigures, Window, is_steady, spread
+from domain.scaling.measurement import (
+    Action,
+    Layout,
+    RunFigures,
+    StudyRun,
+    Window,
+    is_steady,
+    layout,
+    next_action,
+    spread,
+)
 from domain.scaling.points import MeasuredPoint
 
 STEP = {"data_s": 0.01, "forward_s": 0.03, "backward_s": 0.05, "optimizer_s": 0.01}

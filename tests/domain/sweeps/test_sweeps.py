@@ -7,9 +7,8 @@ from pydantic import ValidationError
 
 from domain.messages import State
 from domain.sweeps.conduct import SweepAction, Trial, best, next_actions
-from domain.sweeps.parameters import in_words, parameter_of, parameters_of
+from domain.sweeps.parameters import in_words, parameter_of, parameters_of, seeds_of
 from domain.sweeps.plan import DEFAULT_TRIALS, SweepPlan
-from domain.sweeps.seeds import seeds_of
 
 
 def plan(*texts: str, **more) -> SweepPlan:

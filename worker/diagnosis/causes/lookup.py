@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from domain.device_memory import DeviceMemory
-from domain.memory.device import KINDS, in_words
+from domain.device_memory import KINDS, DeviceMemory, in_words
 from domain.messages import Reason
 from domain.text.formats import short_path, size
 from worker.diagnosis.causes import files, machine, pytorch, questions

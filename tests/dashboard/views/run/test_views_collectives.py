@@ -8,7 +8,7 @@ from dashboard.views.run.collectives import strip
 from db.queries import run_queries
 from db.reports.collectives import collectives_reported
 from domain.collective_records import Collective, NodeCollectives, RankCollectives
-from domain.collectives.waits import Wait, waits_of_node
+from domain.collectives.alignment import Wait, waits_of_node
 from tests.dashboard.pages import served, texts
 
 

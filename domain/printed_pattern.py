@@ -11,9 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from domain.printed.amounts import NUMBER, UNIT, VALUE, amount, is_fraction
-from domain.printed.log_prefixes import clean
-
 NOT_READ = "printed values not read"
 """The kind of the finding that asks for a pattern."""
 SUCH_AS = "such as: "
@@ -22,10 +19,18 @@ MOST_CHARACTERS = 500
 LONGEST_LINE = 4096
 """Characters; a longer line is a dump of something and not read."""
 STEP, EPOCH = "step", "epoch"
-
 _PIECE = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|(?P<text>[^{}]+)")
 _NAME = re.compile(r"[A-Za-z_][\w./@%-]{0,63}")
 _UNNAMED = re.compile(r"\(\?P<\w+>")
+
+# Parse printed numbers with their units: 1,234, 1e-3, 95.12ms, 1.2k, 3.4GiB, 71.2%.
+
+NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+|(?<=\d)\.?)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)\b"
+UNIT = (
+    r"(?P<duration>ms|us|µs|s|secs?|seconds?|min|mins|minutes|h|hours)(?:/(?:it|iter|step|batch|epoch))?"
+    r"|(?P<bytes>[kKMGT]i?B)|%|(?:it|iters?|samples|examples|im(?:a?ge?)?s?|tok(?:en)?s?|steps?)/s(?:ec|econd)?"
+)
+VALUE = rf"(?P<value>{NUMBER})(?:(?P<times>[kKMG])(?![A-Za-z])|[ ]?(?:{UNIT})(?![A-Za-z/]|\s*[:=]))?"
 _VALUE = re.compile(VALUE)
 _UNIT_AHEAD = re.compile(rf" ?(?:[kKMG](?![A-Za-z])|(?:{UNIT})(?![A-Za-z/]))")
 _COUNT = r"\d{1,3}(?:,\d{3})+(?!\d)|\d{1,15}(?!\d)"
@@ -192,3 +197,65 @@ _MEANING = {  # of a word before a number; "" names nothing
 
 def _escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
+
+
+TIMES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_PER_SECOND_OF = {"ms": 1e3, "us": 1e6, "µs": 1e6}
+_SECONDS = {"mi": 60.0, "h": 3600.0, "ho": 3600.0}
+
+
+def number(text: str) -> float:
+    """Parse 1,234 or 1e-3 or nan."""
+    return float(text.replace(",", ""))
+
+
+def scaled(text: str) -> float:
+    """Parse 1.2k as 1200."""
+    return float(text.rstrip("kMG")) * TIMES.get(text[-1], 1.0)
+
+
+def is_fraction(text: str) -> bool:
+    """Whether the text is not written like a counter: 2.0, 1e3, nan."""
+    return not text.replace(",", "").lstrip("+-").isdigit()
+
+
+def amount(match: re.Match[str], unit: str = "") -> tuple[float, str]:
+    """Return a match of `VALUE` in seconds, bytes or as printed, and the suffix of the series' name for that unit.
+
+    `unit`: one that is printed elsewhere, as behind the name; it counts where the number has none."""
+    value = number(match["value"])
+    if duration := match["duration"] or (unit if unit in ("ms", "s", "us") else ""):
+        return value * _SECONDS.get(duration[:2], 1.0) / _PER_SECOND_OF.get(duration[:2], 1.0), "_s"
+    if size := match["bytes"]:
+        return value * 1024.0 ** ("KMGT".index(size[0].upper()) + 1), "_bytes"
+    return value * TIMES.get(match["times"] or "", 1.0), f"_{unit}" if unit else ""
+
+
+# Remove what loggers print before a line's own text: colours, time, level, file and rank.
+
+
+def clean(line: str, rank: int = 0) -> str | None:
+    """Remove colours, time, level, file and rank from a line; None for another rank's."""
+    text = _ANSI.sub("", line).rsplit("\b", 1)[-1]
+    while (prefix := _PREFIX.match(text)) and prefix.end() > 0:
+        if int(prefix["rank"] or prefix["rank_only"] or rank) not in (0, rank):
+            return None
+        text = text[prefix.end() :]
+    return text.rstrip()
+
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_TIME_OF_DAY = r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_PREFIX = re.compile(
+    rf"""(?:
+      \[?(?:\d{{4}}[-/.]\d\d[-/.]\d\d|\d\d[-/]\d\d(?:[-/]\d{{2,4}})?)[T\s,]+{_TIME_OF_DAY}\]?
+    | \[?{_TIME_OF_DAY}\]?
+    | [IWEF]\d{{4}}\s{_TIME_OF_DAY}\s+\d+\s+\S+:\d+\]
+    | (?:[\w.]+\s-\s)?\[?\b(?:DEBUG|INFO|NOTICE|WARNING)\b\]?(?:[|:][\w.]+(?::\d+)?\]?)?
+    | \[?[\w./-]+\.py:\d+(?::\w+)?(?:\s\(\w+\))?\]?
+    | [\w.]+:[\w<>]+:\d+(?=\s-\s)
+    | [\[(]?(?i:(?:local_|global_)?rank|gpu|default|proc(?:ess)?|worker)[\s:#=_]?(?P<rank>\d+)[\])]?(?=[\s:|>-]|$)
+    | (?:\[(?P<rank_only>\d+)\]:)
+    )(?:\s*[-|:>]+(?=\s|$))*[ ]?""",
+    re.VERBOSE,
+)

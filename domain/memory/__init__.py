@@ -1,1 +1,0 @@
-"""Memory of ranks and nodes: growth with every step, and devices that ran out of it."""

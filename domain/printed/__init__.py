@@ -1,1 +1,0 @@
-"""Numbers, prefixes and patterns of the lines that a script prints."""
