@@ -5,6 +5,7 @@ PYTHON ?= python3
 RANKZERO := .venv/bin/rankzero
 PIP_INSTALL := .venv/bin/python -m pip install -qq --disable-pip-version-check --no-compile -c constraints.txt
 # pip would compile every module, tests too, on one core: a third of its time.
+NODE := .venv/bin/node
 COMPILE := .venv/bin/python -m compileall -qq -j 0 -x '/tests/|/testing/_internal/' .venv/lib || :
 UP_OPTIONS := $(if $(DATA),--data $(DATA)) $(if $(PORT),--port $(PORT))
 
@@ -22,17 +23,19 @@ demo: setup  ## start dashboard and worker, and a 2-process demo training
 up: setup  ## start dashboard and worker on this machine
 	@exec $(RANKZERO) up $(UP_OPTIONS)
 
-setup-test: .venv/installed-test  ## also install the packages that the tests need
+setup-test: .venv/installed-test node_modules/.package-lock.json  ## also install the packages that the tests need
 	@tests/setup
 
 check: setup-test  ## format, lint, types, import directions
 	@.venv/bin/ruff format --check --quiet .
 	@.venv/bin/ruff check --quiet .
+	@$(NODE) node_modules/.bin/biome check --error-on-warnings > /dev/null
 	@.venv/bin/mypy --no-error-summary
 	@.venv/bin/lint-imports > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
 
 quick: setup-test  ## the tests of the files changed since the last commit, and of domain/
 	@.venv/bin/ruff check --quiet .
+	@$(NODE) node_modules/.bin/biome lint --error-on-warnings > /dev/null
 	@.venv/bin/pytest --numprocesses=2 -q -m "not training" tests/domain $$(.venv/bin/python tests/changed.py) $(PYTEST_OPTIONS)
 
 test: check  ## everything that this machine can test in minutes
@@ -64,6 +67,11 @@ constraints: setup-test .venv/installed-frameworks  ## write constraints.txt fro
 .venv/installed-test: .venv/installed
 	@$(PIP_INSTALL) -e '.[test]'
 	@$(COMPILE)
+	@touch $@
+
+# What package-lock.json pins, with the Node.js of .venv.
+node_modules/.package-lock.json: package.json package-lock.json | .venv/installed-test
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" npm ci --silent --ignore-scripts
 	@touch $@
 
 .venv/installed-frameworks: .venv/installed-test

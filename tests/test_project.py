@@ -122,6 +122,15 @@ def hard_to_read(path: Path) -> Iterator[str]:
         yield "no docstring"
 
 
+def test_lines_of_javascript_fit_a_window() -> None:
+    scripts = [path for folder in ("dashboard", "tests") for path in (ROOT / folder).rglob("*.js")]
+    places = [
+        (path, at, line) for path in scripts for at, line in enumerate(path.read_text().splitlines(), 1)
+    ]
+    assert places
+    assert [f"{from_root(path)}:{at}" for path, at, line in places if len(line) > 120] == []
+
+
 def test_folders_are_small_enough_to_see_at_once() -> None:
     sizes = {from_root(folder): len(list(modules(folder))) for folder in {path.parent for path in BY_HAND}}
     assert {folder: size for folder, size in sizes.items() if size > 20} == {}, "divide them by subject"

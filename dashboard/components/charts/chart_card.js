@@ -1,20 +1,21 @@
 /** One chart card: title and current value, legend, plot and buttons. */
 
-import { fetchDetail, inside } from './chart_detail.js';
-import { eventMarkers } from './chart_hardware.js';
-import { csvUrl, savePicture } from './chart_export.js';
-import { drawable, firstAtLeast, flattened, stretches } from './chart_lines.js';
-import { createPlot } from './chart_plot.js';
 import { el, icon, setAttribute, setText } from '../elements/elements.js';
 import { count, exact, notFinite, number, timeSpan } from '../elements/numbers.js';
 import { Columns } from '../live/series_store.js';
+import { fetchDetail, inside } from './chart_detail.js';
+import { csvUrl, savePicture } from './chart_export.js';
+import { eventMarkers } from './chart_hardware.js';
+import { drawable, firstAtLeast, flattened, stretches } from './chart_lines.js';
+import { createPlot } from './chart_plot.js';
 
 /** @typedef {import('./chart_groups.js').ChartSpec} ChartSpec */
 /**
  * What cards share.
  * @typedef {{connection: import('../live/live_connection.js').LiveConnection, uPlot: any,
  *   settings: {smoothing: number, xAxis: import('./chart_toolbar.js').XAxis, logY: boolean, older: boolean},
- *   theme: import('../elements/theme.js').Theme, origins: () => (line: any) => import('./chart_lines.js').Origins,
+ *   theme: import('../elements/theme.js').Theme, origins: () => (line: any) =>
+ *   import('./chart_lines.js').Origins,
  *   pointAt: (x: number|null, from: ChartCard) => void, changed: (card: ChartCard) => void}} Shared
  */
 
@@ -144,7 +145,11 @@ export class ChartCard {
 
   _build() {
     const button = (name, label, onclick) =>
-      el('button', { type: 'button', class: 'action', title: label, 'aria-label': label, onclick }, icon(name));
+      el(
+        'button',
+        { type: 'button', class: 'action', title: label, 'aria-label': label, onclick },
+        icon(name),
+      );
     this._title = el('h2', { class: 'title' });
     this._value = el('output', { class: 'value' });
     this._legend = el('div', { class: 'legend' });
@@ -153,18 +158,26 @@ export class ChartCard {
     this._reset.style.visibility = this._zoom ? '' : 'hidden';
     this._csv = el(
       'a',
-      { class: 'action', download: '', title: 'Download the points as CSV', 'aria-label': 'Download the points as CSV' },
+      {
+        class: 'action',
+        download: '',
+        title: 'Download the points as CSV',
+        'aria-label': 'Download the points as CSV',
+      },
       icon('table'),
     );
     const actions = el(
-      'div', { class: 'actions' }, this._reset,
+      'div',
+      { class: 'actions' },
+      this._reset,
       button('image', 'Download as PNG', () => this._savePicture()),
       this._csv,
       button('wide', 'Larger or smaller', () => this._toggleWide()),
     );
     this._place = el('div', { class: 'plot' });
     this.element = el(
-      'section', { class: 'card' },
+      'section',
+      { class: 'card' },
       el('header', {}, this._title, actions, this._value),
       el('div', { class: 'under' }, this._legend, this._note),
       this._place,
@@ -177,11 +190,21 @@ export class ChartCard {
       const value = el('b', {});
       const swatch = el('i', {});
       swatch.style.background = this._colour(line);
-      const chip = el('span', { class: 'chip', title: line.name }, swatch, el('span', { text: line.label }), value);
+      const chip = el(
+        'span',
+        { class: 'chip', title: line.name },
+        swatch,
+        el('span', { text: line.label }),
+        value,
+      );
       return { chip, value };
     });
     this._legend.replaceChildren(...this._chips.map(({ chip }) => chip));
-    setAttribute(this.element, 'aria-label', `${this.spec.title}: ${this.spec.lines.map((line) => line.name).join(', ')}`);
+    setAttribute(
+      this.element,
+      'aria-label',
+      `${this.spec.title}: ${this.spec.lines.map((line) => line.name).join(', ')}`,
+    );
   }
 
   /** Whether one of its lines has enough points to be smoothed. */
@@ -212,7 +235,13 @@ export class ChartCard {
       lines.push({ ...drawable(flat, this._zoom, how), flat, position, colour, isOld: false });
       if (settings.older && (parts.length > 1 || parts.some((part) => part.replaced))) {
         const old = flattened(parts, origins(line), true);
-        lines.push({ ...drawable(old, this._zoom, { ...how, weight: 0 }), flat: old, position, colour, isOld: true });
+        lines.push({
+          ...drawable(old, this._zoom, { ...how, weight: 0 }),
+          flat: old,
+          position,
+          colour,
+          isOld: true,
+        });
       }
     }
     return lines;
@@ -221,7 +250,10 @@ export class ChartCard {
   _createPlotFor(lines) {
     const { settings, theme, uPlot } = this.shared;
     const structure = JSON.stringify([
-      lines.map((line) => [line.colour, line.isOld, line.smooth !== null, Boolean(line.low)]), settings.xAxis, this._isLog, theme,
+      lines.map((line) => [line.colour, line.isOld, line.smooth !== null, Boolean(line.low)]),
+      settings.xAxis,
+      this._isLog,
+      theme,
     ]);
     if (structure === this._structure && this._plot) return;
     this._structure = structure;
@@ -247,7 +279,12 @@ export class ChartCard {
   _strokes(line, index) {
     const dots = () => this._drawn[index]?.x.length <= FEW_POINTS;
     const base = { colour: line.colour, dots };
-    if (line.low) return [{ ...base, strength: 1, width: 1.8 }, { ...base, strength: 1, width: 0, band: 'low' }, { ...base, strength: 1, width: 0, band: 'high' }];
+    if (line.low)
+      return [
+        { ...base, strength: 1, width: 1.8 },
+        { ...base, strength: 1, width: 0, band: 'low' },
+        { ...base, strength: 1, width: 0, band: 'high' },
+      ];
     if (line.isOld) return [{ ...base, strength: 0.55, width: 1, dash: [4, 4], dots: () => false }];
     if (!line.smooth) return [{ ...base, strength: 1, width: 1.6 }];
     const faint = this.shared.theme.dark ? 0.3 : 0.25;
@@ -259,9 +296,14 @@ export class ChartCard {
 
   _findMarkers(lines, origins) {
     const attempts = new Map(lines.flatMap((line) => line.boundaries).map(([at, attempt]) => [attempt, at]));
-    const sentences = new Map((this.shared.connection.run?.attempt_changes ?? []).map(({ attempt, text }) => [attempt, text]));
+    const sentences = new Map(
+      (this.shared.connection.run?.attempt_changes ?? []).map(({ attempt, text }) => [attempt, text]),
+    );
     const markers = [...attempts].map(([attempt, at]) => ({
-      at, text: sentences.get(attempt) ?? `attempt ${attempt}`, short: String(attempt), warns: false,
+      at,
+      text: sentences.get(attempt) ?? `attempt ${attempt}`,
+      short: String(attempt),
+      warns: false,
     }));
     markers.push(...eventMarkers(this.shared.connection.store.series.values(), origins(null)));
     for (const line of lines) {
@@ -270,8 +312,13 @@ export class ChartCard {
       let first = points - 1;
       while (first > 0 && Object.is(y[first - 1], y[points - 1])) first -= 1;
       const { notFiniteSince } = this._last(line);
-      const at = this.shared.settings.xAxis === 'step' ? notFiniteSince ?? x[first] : x[first];
-      markers.push({ at, text: notFinite(y[points - 1], notFiniteSince), short: number(y[points - 1]), warns: true });
+      const at = this.shared.settings.xAxis === 'step' ? (notFiniteSince ?? x[first]) : x[first];
+      markers.push({
+        at,
+        text: notFinite(y[points - 1], notFiniteSince),
+        short: number(y[points - 1]),
+        warns: true,
+      });
     }
     return markers;
   }
@@ -371,11 +418,13 @@ export class ChartCard {
     void savePicture(this._plot.ctx.canvas, {
       title: this.spec.title,
       subtitle: `${name} · ${AXIS_WORDS[settings.xAxis]}`,
-      legend: this._drawn.filter((line) => !line.isOld).map((line) => ({
-        label: this._labelOf(line),
-        value: line.flat.count ? this.spec.format(line.flat.y[line.flat.count - 1]) : '',
-        colour: line.colour,
-      })),
+      legend: this._drawn
+        .filter((line) => !line.isOld)
+        .map((line) => ({
+          label: this._labelOf(line),
+          value: line.flat.count ? this.spec.format(line.flat.y[line.flat.count - 1]) : '',
+          colour: line.colour,
+        })),
       theme,
       fileName: `${name}-${this.spec.title}.png`,
     });
@@ -384,7 +433,12 @@ export class ChartCard {
 
 /** One x for all lines; where a line has no point of its own it has `undefined`. */
 function joined(uPlot, lines) {
-  const tables = lines.map((line) => [line.x, line.raw, ...(line.smooth ? [line.smooth] : []), ...(line.low ? [line.low, line.high] : [])]);
+  const tables = lines.map((line) => [
+    line.x,
+    line.raw,
+    ...(line.smooth ? [line.smooth] : []),
+    ...(line.low ? [line.low, line.high] : []),
+  ]);
   if (tables.length === 0) return [[]];
   return tables.length === 1 ? tables[0] : uPlot.join(tables);
 }

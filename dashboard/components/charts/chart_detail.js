@@ -1,9 +1,9 @@
 /** Load the finer points of a zoomed window from the server. */
 
-import { apiUrl } from '../live/live_connection.js';
-import { placer } from './chart_lines.js';
 import { fromJson } from '../elements/numbers.js';
+import { apiUrl } from '../live/live_connection.js';
 import { Columns } from '../live/series_store.js';
+import { placer } from './chart_lines.js';
 
 const WANTED_POINTS = 1500;
 /** A first picture of fewer points is the whole series, not a selection. */
@@ -34,7 +34,12 @@ export function inside(series, window, origins) {
       known += 1;
     }
   }
-  return { first, last, known, mayHaveMore: isSelection && known < WANTED_POINTS && last - first + 1 > known };
+  return {
+    first,
+    last,
+    known,
+    mayHaveMore: isSelection && known < WANTED_POINTS && last - first + 1 > known,
+  };
 }
 
 /**
@@ -70,11 +75,17 @@ export async function fetchDetail(runId, series, steps) {
  */
 export async function fetchReplaced(runId, store) {
   for (const attempt of store.attempts().slice(0, -1)) {
-    const query = new URLSearchParams({ source: 'all', attempt: String(attempt), max_points: '2000', replaced: 'true' });
+    const query = new URLSearchParams({
+      source: 'all',
+      attempt: String(attempt),
+      max_points: '2000',
+      replaced: 'true',
+    });
     const response = await fetch(apiUrl(`api/runs/${encodeURIComponent(runId)}/metrics?${query}`));
     if (!response.ok) throw new Error(`Attempt ${attempt} could not be read (${response.status}).`);
     const changes = Object.entries(await response.json()).map(([name, points]) => [
-      name, { source: store.series.get(name)?.source, attempt, points, reset: true },
+      name,
+      { source: store.series.get(name)?.source, attempt, points, reset: true },
     ]);
     store.apply(Object.fromEntries(changes));
   }

@@ -1,7 +1,7 @@
 /** Taking a chart away: as a picture with its title, or as the link to its points. */
 
-import { apiUrl } from '../live/live_connection.js';
 import { faded } from '../elements/theme.js';
+import { apiUrl } from '../live/live_connection.js';
 
 /**
  * @param {string} runId
@@ -33,14 +33,28 @@ export async function savePicture(plot, what) {
   context.textBaseline = 'alphabetic';
   write(context, what.title, margin, 26 * ratio, `600 ${15 * ratio}px ${theme.font}`, theme.text);
   context.textAlign = 'right';
-  write(context, what.subtitle, canvas.width - margin, 26 * ratio, `${11 * ratio}px ${theme.font}`, theme.muted);
+  write(
+    context,
+    what.subtitle,
+    canvas.width - margin,
+    26 * ratio,
+    `${11 * ratio}px ${theme.font}`,
+    theme.muted,
+  );
   context.textAlign = 'left';
   let x = margin;
   for (const { label, value, colour } of what.legend) {
     context.fillStyle = colour;
     context.fillRect(x, 42 * ratio, 12 * ratio, 3 * ratio);
     x += 17 * ratio;
-    x += write(context, `${label}  ${value}`, x, 48 * ratio, `${12 * ratio}px ${theme.font}`, faded(theme.text, 0.85));
+    x += write(
+      context,
+      `${label}  ${value}`,
+      x,
+      48 * ratio,
+      `${12 * ratio}px ${theme.font}`,
+      faded(theme.text, 0.85),
+    );
     x += 18 * ratio;
   }
   context.drawImage(plot, margin, head);

@@ -1,8 +1,8 @@
 /** The groups of charts: which stand open, and what a person chose about it. */
 
-import { groupTitle, isStandIn } from './chart_groups.js';
 import { el, keepChildren, setText } from '../elements/elements.js';
 import { count } from '../elements/numbers.js';
+import { groupTitle, isStandIn } from './chart_groups.js';
 
 /** With more charts than these only the first group is open from the start. */
 const FEW_CHARTS = 8;
@@ -39,7 +39,8 @@ export class Folds {
   place(group, cards) {
     const shouldBeOpen = this._shouldBeOpen(group);
     // One that gives way to another is not moved down and closed: it goes, and a closed one is there instead.
-    if (!this._folds.has(group) || (this.isOpen(group) && !shouldBeOpen)) this._folds.set(group, this._build(group));
+    if (!this._folds.has(group) || (this.isOpen(group) && !shouldBeOpen))
+      this._folds.set(group, this._build(group));
     const { fold, grid, title } = this._folds.get(group);
     keepChildren(grid, cards);
     setText(title, count(cards.length));
@@ -52,7 +53,10 @@ export class Folds {
     return this._folds.get(group)?.fold.open ?? false;
   }
 
-  /** Whether a group is open: the user's choice, else the first group, and with few charts all that the script logs. */
+  /**
+   * Whether a group is open: the user's choice, else the first group, and with few charts all that the script
+   * logs.
+   */
   _shouldBeOpen(group) {
     if (this._isSearched) return true;
     const chosen = this._chosen.get(group);

@@ -1,7 +1,7 @@
 /** Which series share a chart, what the chart is called, and in which order charts stand. */
 
-import { hardwarePart, isEvent } from './chart_hardware.js';
 import { learningRate, number, size, timeSpan } from '../elements/numbers.js';
+import { hardwarePart, isEvent } from './chart_hardware.js';
 
 /**
  * @typedef {{name: string, label: string, role: number, smooth: boolean}} LineSpec `role` chooses the colour
@@ -9,7 +9,14 @@ import { learningRate, number, size, timeSpan } from '../elements/numbers.js';
  *            format: (value: number, digits?: number) => string}} ChartSpec
  */
 
-const BOOKKEEPING = new Set(['epoch', 'total_steps', 'global_step', 'max_steps', 'num_samples', 'world_size']);
+const BOOKKEEPING = new Set([
+  'epoch',
+  'total_steps',
+  'global_step',
+  'max_steps',
+  'num_samples',
+  'world_size',
+]);
 /** Totals and facts that the Ranks tab shows. */
 const ON_RANKS_TAB = /^(node\d+\/)?probe\/(rank\d+\/phases|ddp|model)\//;
 const SPLITS = { train: 0, training: 0, val: 1, valid: 1, validation: 1, eval: 1, test: 2 };
@@ -18,21 +25,39 @@ const SPLIT_NAMES = ['train', 'val', 'test'];
 /** Order, title and number format of common names. */
 const KNOWN = [
   { base: /^(total_?)?loss$/, title: 'Loss' },
-  { base: /^(samples|tokens|images|examples|items|steps|it)(_per_s(ec(ond)?)?|\/s)$|^throughput$|^(samples|tokens)_per_second$/, title: null },
+  {
+    base: /^((samples|tokens|images|examples|items|steps|it)(_per_s(ec(ond)?)?|\/s)|throughput)$/,
+    title: null,
+  },
   { base: /^(lr|learning_?rate|lr-.*)$/, title: 'Learning rate', format: learningRate, smooth: false },
   { base: /^(acc(uracy)?|top\d(_acc(uracy)?)?|perplexity|ppl|f1|bleu|rouge.*|auc|map|miou)$/, title: null },
   { base: /^(grad(ient)?_?norm|total_norm)$/, title: 'Gradient norm' },
-  { base: /^(step_time|data_wait|data_time|batch_time|iter_time|step_wait|input_wait)(_s|_ms)?$/, title: 'Step time' },
+  {
+    base: /^(step_time|data_wait|data_time|batch_time|iter_time|step_wait|input_wait)(_s|_ms)?$/,
+    title: 'Step time',
+  },
   { base: /(^|_)(memory|mem|rss)(_.*)?_bytes$/, title: null, format: size, smooth: false },
 ];
 const TITLES = {
-  samples_per_s: 'Samples/s', steps_per_s: 'Steps/s', tokens_per_s: 'Tokens/s', images_per_s: 'Images/s',
-  throughput: 'Throughput', peak_memory_bytes: 'Peak memory',
-  accuracy: 'Accuracy', acc: 'Accuracy', perplexity: 'Perplexity', ppl: 'Perplexity', f1: 'F1',
+  samples_per_s: 'Samples/s',
+  steps_per_s: 'Steps/s',
+  tokens_per_s: 'Tokens/s',
+  images_per_s: 'Images/s',
+  throughput: 'Throughput',
+  peak_memory_bytes: 'Peak memory',
+  accuracy: 'Accuracy',
+  acc: 'Accuracy',
+  perplexity: 'Perplexity',
+  ppl: 'Perplexity',
+  f1: 'F1',
 };
 const GROUP_TITLES = {
-  train: 'Training', val: 'Validation', test: 'Test', printed: 'Parsed from logs',
-  probe: 'Per-rank performance', hardware: 'Hardware',
+  train: 'Training',
+  val: 'Validation',
+  test: 'Test',
+  printed: 'Parsed from logs',
+  probe: 'Per-rank performance',
+  hardware: 'Hardware',
 };
 /** Series that the script logs come before observed ones; other prefixes are between them, by name. */
 const GROUPS = ['train', 'val', 'test', null, 'printed', 'probe', 'hardware'];
@@ -100,7 +125,11 @@ function taken({ name, source }) {
       isSpan,
       rank: position < 0 ? KNOWN.length : position,
       lines: [],
-      format: isTime ? (unit ? (ms, digits) => timeSpan(ms / 1000, digits) : timeSpan) : (entry?.format ?? number),
+      format: isTime
+        ? unit
+          ? (ms, digits) => timeSpan(ms / 1000, digits)
+          : timeSpan
+        : (entry?.format ?? number),
     },
   };
 }
@@ -116,9 +145,11 @@ function splitOf(bare) {
   const lower = bare.toLowerCase();
   for (const separator of ['/', '_', '.', '-']) {
     const at = lower.indexOf(separator);
-    if (at > 0 && lower.slice(0, at) in SPLITS) return { base: lower.slice(at + 1), split: SPLITS[lower.slice(0, at)] };
+    if (at > 0 && lower.slice(0, at) in SPLITS)
+      return { base: lower.slice(at + 1), split: SPLITS[lower.slice(0, at)] };
     const last = lower.lastIndexOf(separator);
-    if (last > 0 && lower.slice(last + 1) in SPLITS) return { base: lower.slice(0, last), split: SPLITS[lower.slice(last + 1)] };
+    if (last > 0 && lower.slice(last + 1) in SPLITS)
+      return { base: lower.slice(0, last), split: SPLITS[lower.slice(last + 1)] };
   }
   return { base: lower, split: lower === 'loss' ? 0 : null };
 }
@@ -143,7 +174,10 @@ function timeTitle(base) {
 /** A chart in which two lines would carry the same label names each by its series. */
 function arrangeLines(chart) {
   chart.lines.sort((a, b) => a.role - b.role || byName(a.name, b.name));
-  if (chart.group === 'hardware') chart.lines.forEach((line, position) => { line.role = position; });
+  if (chart.group === 'hardware')
+    chart.lines.forEach((line, position) => {
+      line.role = position;
+    });
   const labels = new Set(chart.lines.map((line) => line.label));
   if (chart.lines.length === 1 || labels.size < chart.lines.length) {
     chart.lines.forEach((line, position) => {
@@ -154,7 +188,13 @@ function arrangeLines(chart) {
 }
 
 export function byOrder(a, b) {
-  return groupOrder(a.group) - groupOrder(b.group) || byName(a.group, b.group) || a.rank - b.rank || byName(a.title, b.title) || byName(a.id, b.id);
+  return (
+    groupOrder(a.group) - groupOrder(b.group) ||
+    byName(a.group, b.group) ||
+    a.rank - b.rank ||
+    byName(a.title, b.title) ||
+    byName(a.id, b.id)
+  );
 }
 
 function groupOrder(group) {

@@ -1,7 +1,10 @@
-/** Samples of the hardware: nodes and devices share a chart for each measure, and events are marks in every chart. */
+/**
+ * Samples of the hardware: nodes and devices share a chart for each measure, and events are marks in every
+ * chart.
+ */
 
-import { flattened, stretches } from './chart_lines.js';
 import { number, size } from '../elements/numbers.js';
+import { flattened, stretches } from './chart_lines.js';
 
 const NAME = /^(?:node(\d+)\/)?hardware\/(event\/)?(?:(gpu|rank)(\d+)\/|([^/]+:\d+)\/)?(.+)$/;
 const KINDS = { gpu: 'GPU', rank: 'Rank', port: 'InfiniBand', host: 'Node' };
@@ -15,7 +18,15 @@ const UNITS = [
   { suffix: /_j$/, format: (value, digits) => `${number(value, digits)}J` },
 ];
 const ORDER = Object.keys(KINDS);
-const FIRST = ['utilisation_percent', 'tensor_activity_percent', 'sm_activity_percent', 'cpu_percent', 'memory_used_bytes', 'power_w', 'temperature_c'];
+const FIRST = [
+  'utilisation_percent',
+  'tensor_activity_percent',
+  'sm_activity_percent',
+  'cpu_percent',
+  'memory_used_bytes',
+  'power_w',
+  'temperature_c',
+];
 const MOST_MARKS = 20;
 
 /** Whether a series holds events: how often something happened, or its number. */
@@ -23,11 +34,26 @@ export const isEvent = (name) => Boolean(NAME.exec(name)?.[2]);
 
 /** The line of a series and the chart it belongs to, as `chartsFor` takes it. */
 export function hardwarePart(name) {
-  const [, node, , device, index, port, measure] = NAME.exec(name) ?? [null, undefined, undefined, undefined, undefined, undefined, name];
+  const [, node, , device, index, port, measure] = NAME.exec(name) ?? [
+    null,
+    undefined,
+    undefined,
+    undefined,
+    undefined,
+    undefined,
+    name,
+  ];
   const kind = device ?? (port ? 'port' : 'host');
   const unit = UNITS.find(({ suffix }) => suffix.test(measure));
-  const spoken = measure.replace(unit?.suffix ?? /$^/, '').replaceAll('_', ' ').replace('cpu', 'CPU').replace('sm ', 'SM ').replace('ecc', 'ECC').replace('pcie', 'PCIe').replace('nvlink', 'NVLink');
-  const place = device ? `${device} ${index}` : port ?? (node ? '' : 'node 0');
+  const spoken = measure
+    .replace(unit?.suffix ?? /$^/, '')
+    .replaceAll('_', ' ')
+    .replace('cpu', 'CPU')
+    .replace('sm ', 'SM ')
+    .replace('ecc', 'ECC')
+    .replace('pcie', 'PCIe')
+    .replace('nvlink', 'NVLink');
+  const place = device ? `${device} ${index}` : (port ?? (node ? '' : 'node 0'));
   const id = `hardware|${kind}|${measure}`;
   return {
     base: measure,
@@ -36,7 +62,11 @@ export function hardwarePart(name) {
     smooth: false,
     id,
     chart: {
-      id, title: `${KINDS[kind]}: ${spoken}`, group: 'hardware', isSpan: false, lines: [],
+      id,
+      title: `${KINDS[kind]}: ${spoken}`,
+      group: 'hardware',
+      isSpan: false,
+      lines: [],
       rank: 100 * ORDER.indexOf(kind) + (FIRST.includes(measure) ? FIRST.indexOf(measure) : FIRST.length),
       format: unit?.format ?? number,
     },

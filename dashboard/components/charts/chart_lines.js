@@ -1,10 +1,13 @@
-/** Turn stored points into drawn ones: joined over attempts, smoothed, and thinned to the number of pixels. */
+/**
+ * Turn stored points into drawn ones: joined over attempts, smoothed, and thinned to the number of pixels.
+ */
 
 import { hasOneValueAStep } from '../live/series_store.js';
 
 /** @typedef {import('../live/series_store.js').Columns} Columns */
 /**
- * @typedef {{x: number[], raw: (number|null)[], smooth: (number|null)[]|null, boundaries: [number, number][]}} Line
+ * @typedef {{x: number[], raw: (number|null)[], smooth: (number|null)[]|null, boundaries: [number,
+ *   number][]}} Line
  * x positions, values as logged, values smoothed, and where which attempt begins
  */
 
@@ -33,7 +36,8 @@ export function smoothed(values, count, weight) {
 }
 
 /**
- * Which points to draw: per bucket the lowest, the highest and a gap. Buckets are as wide as a power of two, so
+ * Which points to draw: per bucket the lowest, the highest and a gap. Buckets are as wide as a power of two,
+ * so
  * that they stay where they are while points arrive, and the picture does not shimmer.
  * @param {ArrayLike<number>} x ascending
  * @param {ArrayLike<number>} y
@@ -67,7 +71,10 @@ export function thinned(x, y, from, to, buckets) {
   return picked;
 }
 
-/** Seconds between two neighbours that several threads wrote out of order; a script that starts again takes longer. */
+/**
+ * Seconds between two neighbours that several threads wrote out of order; a script that starts again takes
+ * longer.
+ */
 const SWAPPED_WITHIN_S = 1;
 
 /**
@@ -80,7 +87,10 @@ export function replacedBySteps({ step, wall, count }) {
   let lowest = Infinity;
   let lowestAfterNext = Infinity;
   for (let i = count - 1; i >= 0; i--) {
-    const isSwapped = i + 2 < count && step[i] > step[i + 1] && step[i] < lowestAfterNext &&
+    const isSwapped =
+      i + 2 < count &&
+      step[i] > step[i + 1] &&
+      step[i] < lowestAfterNext &&
       Math.abs(wall[i + 1] - wall[i]) < SWAPPED_WITHIN_S;
     if (step[i] >= lowest && !isSwapped) replaced[i] = 1;
     lowestAfterNext = lowest;
@@ -103,7 +113,12 @@ export function stretches(attempts, source = 'events') {
     if (!columns.count) continue;
     const goesBack = columns.hasReplaced && hasOneValueAStep(source);
     chosen.unshift({ attempt, columns, until, replaced: goesBack ? replacedBySteps(columns) : null });
-    until = Math.min(until, columns.sorted ? columns.step[0] : columns.step.subarray(0, columns.count).reduce((a, b) => Math.min(a, b)));
+    until = Math.min(
+      until,
+      columns.sorted
+        ? columns.step[0]
+        : columns.step.subarray(0, columns.count).reduce((a, b) => Math.min(a, b)),
+    );
   }
   return chosen;
 }
@@ -124,9 +139,17 @@ export function timeOrigins(spans) {
   return origins;
 }
 
-/** @typedef {Map<number, number>|((attempt: number, step: number) => number)|null} Origins of an axis: null for steps, origins of time by attempt, or where a step of an attempt stands */
+/**
+ * @typedef {Map<number, number>|((attempt: number, step: number) => number)|null} Origins of an axis: null
+ *   for steps, origins of time by attempt, or where a step of an attempt stands
+ */
 
-/** Where the points of an attempt stand on the axis. @param {Origins} origins @param {number} attempt @returns {(columns: Columns, i: number) => number} */
+/**
+ * Where the points of an attempt stand on the axis.
+ * @param {Origins} origins
+ * @param {number} attempt
+ * @returns {(columns: Columns, i: number) => number}
+ */
 export function placer(origins, attempt) {
   if (!origins) return (columns, i) => columns.step[i];
   if (typeof origins === 'function') return (columns, i) => origins(attempt, columns.step[i]);
@@ -188,7 +211,12 @@ export function drawable(flat, window, how) {
   return {
     x: picked.map((i) => x[i]),
     raw: picked.map((i) => shown(y[i])),
-    smooth: averages && calm(picked.map((i) => shown(averages[i])), picked.length < to - from),
+    smooth:
+      averages &&
+      calm(
+        picked.map((i) => shown(averages[i])),
+        picked.length < to - from,
+      ),
     boundaries: flat.boundaries,
   };
 }

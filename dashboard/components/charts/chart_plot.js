@@ -1,12 +1,13 @@
 /** One uPlot: its axes, its lines and what is drawn over them. */
 
 import { number, timeSpan } from '../elements/numbers.js';
-import { apiUrl } from '../live/live_connection.js';
 import { faded } from '../elements/theme.js';
+import { apiUrl } from '../live/live_connection.js';
 
 /** @typedef {import('../elements/theme.js').Theme} Theme */
 /**
- * @typedef {{colour: string, strength: number, width: number, dash?: number[], dots: () => boolean, band?: 'low'|'high'}} Stroke
+ * @typedef {{colour: string, strength: number, width: number, dash?: number[], dots: () => boolean, band?:
+ *   'low'|'high'}} Stroke
  * @typedef {{at: number, text: string, short?: string, warns: boolean}} Marker
  */
 
@@ -18,8 +19,8 @@ const BAND_STRENGTH = 0.18;
 const STEP_INCREMENTS = [];
 for (let power = 1; power < 1e15; power *= 10) STEP_INCREMENTS.push(power, 2 * power, 5 * power);
 const TIME_INCREMENTS = [
-  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600,
-  7200, 10800, 21600, 43200, 86400, 172800, 432000, 864000, 1728000, 8640000,
+  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800,
+  3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000, 864000, 1728000, 8640000,
 ];
 const INCREMENTS = { step: STEP_INCREMENTS, samples: STEP_INCREMENTS, time: TIME_INCREMENTS };
 
@@ -48,8 +49,10 @@ export function loadPlotLibrary() {
 /**
  * @param {any} uPlot
  * @param {HTMLElement} place
- * @param {{width: number, height: number, xAxis: import('./chart_toolbar.js').XAxis, logY: boolean, theme: Theme,
- *          window: () => {from: number, to: number}|null, strokes: Stroke[], markers: () => Marker[], format: (value: number, digits?: number) => string,
+ * @param {{width: number, height: number, xAxis: import('./chart_toolbar.js').XAxis, logY: boolean, theme:
+ *   Theme,
+ *          window: () => {from: number, to: number}|null, strokes: Stroke[], markers: () => Marker[], format:
+ *          (value: number, digits?: number) => string,
  *          onCursor: (x: number|null) => void, onZoom: (from: number, to: number) => void,
  *          onReset: () => void}} options
  * @returns {any} the uPlot instance
@@ -78,17 +81,24 @@ export function createPlot(uPlot, place, options) {
       },
       scales: {
         x: { time: xAxis === 'wall', range: (u, min, max) => xRange(min, max) },
-        y: { distr: logY ? 3 : 1, range: (u, min, max) => (logY ? logRange(...positive(u.data, options.window())) : yRange(uPlot, min, max)) },
+        y: {
+          distr: logY ? 3 : 1,
+          range: (u, min, max) =>
+            logY ? logRange(...positive(u.data, options.window())) : yRange(uPlot, min, max),
+        },
       },
       axes: [
         {
           ...axis,
           size: xAxis === 'wall' ? 36 : 24,
           space: 64,
-          // The increments of the clock and of epochs are uPlot's own: they follow the calendar, and have fractions.
+          // The increments of the clock and of epochs are uPlot's own: they follow the calendar, and have
+          // fractions.
           ...(INCREMENTS[xAxis] && { incrs: INCREMENTS[xAxis] }),
           values: (u, splits, index, space, increment) =>
-            xAxis === 'wall' ? clockLabels(splits, increment) : splits.map((at) => (xAxis === 'time' ? timeSpan(at) : number(at, 4))),
+            xAxis === 'wall'
+              ? clockLabels(splits, increment)
+              : splits.map((at) => (xAxis === 'time' ? timeSpan(at) : number(at, 4))),
         },
         {
           ...axis,
@@ -119,7 +129,13 @@ export function createPlot(uPlot, place, options) {
 }
 
 function lineOf({ colour, strength, width, dash, dots, band }) {
-  if (band) return { fill: band === 'low' ? faded(colour, BAND_STRENGTH) : undefined, width: 0, paths: band === 'low' ? traceBand : () => null, points: { show: false } };
+  if (band)
+    return {
+      fill: band === 'low' ? faded(colour, BAND_STRENGTH) : undefined,
+      width: 0,
+      paths: band === 'low' ? traceBand : () => null,
+      points: { show: false },
+    };
   const shown = strength < 1 ? faded(colour, strength) : colour;
   return {
     stroke: shown,
@@ -194,7 +210,8 @@ function logRange(min, max) {
 }
 
 /**
- * The least and the greatest positive value in view; uPlot would add 1 and 10 for each line that has none there.
+ * The least and the greatest positive value in view; uPlot would add 1 and 10 for each line that has none
+ * there.
  * @param {any[]} data
  * @param {{from: number, to: number}|null} window
  * @returns {[number|null, number|null]}
@@ -219,7 +236,10 @@ function clockLabels(splits, increment) {
     const moment = new Date(at * 1000);
     const date = moment.toLocaleDateString(undefined, { day: 'numeric', month: 'short' });
     const time = moment.toLocaleTimeString(undefined, {
-      hour: '2-digit', minute: '2-digit', second: increment < 60 ? '2-digit' : undefined, hour12: false,
+      hour: '2-digit',
+      minute: '2-digit',
+      second: increment < 60 ? '2-digit' : undefined,
+      hour12: false,
     });
     const isOther = date !== before;
     before = date;
@@ -234,7 +254,8 @@ function logSplits(min, max) {
   const splits = [];
   if (decades < 1) {
     const rough = 10 ** Math.floor(Math.log10((max - min) / 4));
-    const step = [1, 2, 5, 10].map((factor) => factor * rough).find((size) => (max - min) / size <= 6) ?? 10 * rough;
+    const step =
+      [1, 2, 5, 10].map((factor) => factor * rough).find((size) => (max - min) / size <= 6) ?? 10 * rough;
     for (let at = Math.ceil(min / step) * step; at <= max; at += step) splits.push(at);
     return splits;
   }
@@ -250,7 +271,9 @@ function logSplits(min, max) {
 function tickLabels(splits, increment, format, logY) {
   const largest = splits.reduce((most, at) => Math.max(most, Math.abs(at ?? 0)), 0);
   const digits = logY ? 3 : Math.min(8, Math.max(2, Math.ceil(Math.log10(largest / increment + 1)) + 1));
-  return splits.map((at) => (at === null ? '' : format(Math.abs(at) < increment * 1e-6 && !logY ? 0 : at, digits)));
+  return splits.map((at) =>
+    at === null ? '' : format(Math.abs(at) < increment * 1e-6 && !logY ? 0 : at, digits),
+  );
 }
 
 function drawMarkers(u, markers, theme) {
@@ -269,7 +292,7 @@ function drawMarkers(u, markers, theme) {
   for (const { x, text, short, warns } of shown) {
     const place = placed(rows, x, ctx.measureText(text).width, ratio, bbox);
     const below = { x: x + 4 * ratio, y: bbox.top + (1 + MARKER_ROWS * ROW_PX) * ratio, width: 0 };
-    fillWords(ctx, place ? text : short ?? '', place ?? below, warns ? theme.warning : theme.muted, theme);
+    fillWords(ctx, place ? text : (short ?? ''), place ?? below, warns ? theme.warning : theme.muted, theme);
   }
   ctx.restore();
 }

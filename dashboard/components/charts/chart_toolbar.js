@@ -34,7 +34,8 @@ export function loadSettings() {
 
 /**
  * @param {Settings} settings changed in place
- * @param {{onFilter: (query: string) => void, onStructure: () => void, onOlder: () => void, onSmoothing: () => void}} listeners
+ * @param {{onFilter: (query: string) => void, onStructure: () => void, onOlder: () => void, onSmoothing: ()
+ *   => void}} listeners
  * @param {[string, string, string][]} axes value, text, explanation
  */
 export function createToolbar(settings, listeners, axes = AXES) {
@@ -42,10 +43,15 @@ export function createToolbar(settings, listeners, axes = AXES) {
     remember(settings);
     listeners.onStructure();
   };
-  const older = toggle('Replaced points', 'Show points replaced by newer attempts, or when the script started again, dashed', settings.older, (on) => {
-    settings.older = on;
-    listeners.onOlder();
-  });
+  const older = toggle(
+    'Replaced points',
+    'Show points replaced by newer attempts, or when the script started again, dashed',
+    settings.older,
+    (on) => {
+      settings.older = on;
+      listeners.onOlder();
+    },
+  );
   older.hidden = true;
   const smoothing = smoothingSlider(settings, () => {
     remember(settings);
@@ -53,20 +59,16 @@ export function createToolbar(settings, listeners, axes = AXES) {
   });
   const status = el('span', { class: 'status', role: 'status' });
   const element = el(
-    'div', { class: 'toolbar' },
+    'div',
+    { class: 'toolbar' },
     filterBox(listeners.onFilter),
     status,
     el('span', { class: 'space' }),
     smoothing,
-    choice(
-      'Horizontal axis',
-      axes,
-      settings.xAxis,
-      (value) => {
-        settings.xAxis = /** @type {Settings['xAxis']} */ (value);
-        restructured();
-      },
-    ),
+    choice('Horizontal axis', axes, settings.xAxis, (value) => {
+      settings.xAxis = /** @type {Settings['xAxis']} */ (value);
+      restructured();
+    }),
     toggle('Log scale', 'Logarithmic vertical axis', settings.logY, (on) => {
       settings.logY = on;
       restructured();
@@ -89,7 +91,11 @@ export function createToolbar(settings, listeners, axes = AXES) {
 }
 
 function filterBox(onFilter) {
-  const input = el('input', { type: 'search', placeholder: 'Filter charts', 'aria-label': 'Filter charts by name' });
+  const input = el('input', {
+    type: 'search',
+    placeholder: 'Filter charts',
+    'aria-label': 'Filter charts by name',
+  });
   input.addEventListener('input', () => onFilter(input.value.trim()));
   return el('label', { class: 'filter' }, icon('search'), input);
 }
@@ -97,7 +103,12 @@ function filterBox(onFilter) {
 function smoothingSlider(settings, onChange) {
   const value = el('output', { class: 'amount', text: settings.smoothing.toFixed(2) });
   const input = el('input', {
-    type: 'range', min: 0, max: 0.99, step: 0.01, value: settings.smoothing, 'aria-label': 'Smoothing',
+    type: 'range',
+    min: 0,
+    max: 0.99,
+    step: 0.01,
+    value: settings.smoothing,
+    'aria-label': 'Smoothing',
   });
   input.addEventListener('input', () => {
     settings.smoothing = Number(input.value);

@@ -1,18 +1,18 @@
 /** All series as cards, two in a row, drawn as points arrive: of one run here, of several in compare/. */
 
+import { el, keepChildren, setText } from '../elements/elements.js';
+import { mountOnce } from '../elements/mounting.js';
+import { readTheme, watchTheme } from '../elements/theme.js';
+import { connect } from '../live/live_connection.js';
+import { emptySentence } from '../live/waiting.js';
 import { ChartCard } from './chart_card.js';
 import { fetchReplaced } from './chart_detail.js';
-import { isEvent } from './chart_hardware.js';
-import { chartsFor, matches } from './chart_groups.js';
 import { Folds } from './chart_folds.js';
+import { chartsFor, matches } from './chart_groups.js';
+import { isEvent } from './chart_hardware.js';
 import { timeOrigins } from './chart_lines.js';
 import { loadPlotLibrary } from './chart_plot.js';
 import { createToolbar, loadSettings } from './chart_toolbar.js';
-import { el, keepChildren, setText } from '../elements/elements.js';
-import { connect } from '../live/live_connection.js';
-import { mountOnce } from '../elements/mounting.js';
-import { readTheme, watchTheme } from '../elements/theme.js';
-import { emptySentence } from '../live/waiting.js';
 
 /** After drawing, this many times its cost belongs to others; but nobody waits longer than can be seen. */
 const PAUSE_PER_COST = 6;
@@ -74,12 +74,16 @@ export class Charts {
   }
 
   _buildPage(parent) {
-    this._toolbar = createToolbar(this.settings, {
-      onFilter: (query) => this._filter(query),
-      onStructure: () => this._restructured(),
-      onOlder: () => void this._showReplaced(),
-      onSmoothing: () => this._smoothed(),
-    }, this._axes());
+    this._toolbar = createToolbar(
+      this.settings,
+      {
+        onFilter: (query) => this._filter(query),
+        onStructure: () => this._restructured(),
+        onOlder: () => void this._showReplaced(),
+        onSmoothing: () => this._smoothed(),
+      },
+      this._axes(),
+    );
     this._sections = el('div', { class: 'sections' });
     this._empty = el('p', { class: 'empty', role: 'status' });
     this._root = el('div', { class: 'charts' }, this._toolbar.element, this._empty, this._sections);
@@ -142,7 +146,8 @@ export class Charts {
   _seriesChanged(names) {
     if (this._attempts !== this._countAttempts()) this._arrange();
     this._showOlder();
-    for (const name of names) this._mark(isEvent(name) ? this._cards.values() : this._cardsOf.get(name) ?? []);
+    for (const name of names)
+      this._mark(isEvent(name) ? this._cards.values() : (this._cardsOf.get(name) ?? []));
   }
 
   /** Redraw the markers of attempts, which may have become known only now. */
@@ -204,7 +209,12 @@ export class Charts {
     const due = [];
     for (const group of new Set(specs.map((spec) => spec.group))) {
       const cards = specs.filter((spec) => spec.group === group).map((spec) => this._cards.get(spec.id));
-      due.push(this._folds.place(group, cards.map((card) => /** @type {ChartCard} */ (card).element)));
+      due.push(
+        this._folds.place(
+          group,
+          cards.map((card) => /** @type {ChartCard} */ (card).element),
+        ),
+      );
     }
     keepChildren(this._sections, due);
     this._placed = specs;
@@ -321,7 +331,10 @@ export class Charts {
       for (const [attempt, columns] of attempts) {
         if (!columns.count) continue;
         const [first, last] = spans.get(attempt) ?? [Infinity, -Infinity];
-        spans.set(attempt, [Math.min(first, columns.wall[0]), Math.max(last, columns.wall[columns.count - 1])]);
+        spans.set(attempt, [
+          Math.min(first, columns.wall[0]),
+          Math.max(last, columns.wall[columns.count - 1]),
+        ]);
       }
     }
     return timeOrigins(spans);
@@ -342,9 +355,13 @@ export class Charts {
 
   _showEmpty() {
     const hasCards = this._sections.childElementCount > 0;
-    const sentence = this._libraryError ?? (hasCards ? '' : this._query && this._cards.size
-      ? `No chart has “${this._query}” in its name.`
-      : this._emptySentence());
+    const sentence =
+      this._libraryError ??
+      (hasCards
+        ? ''
+        : this._query && this._cards.size
+          ? `No chart has “${this._query}” in its name.`
+          : this._emptySentence());
     this._empty.hidden = sentence === '';
     setText(this._empty, sentence);
     // Its place is kept: what comes below must not move when it appears.

@@ -1,25 +1,37 @@
-/** The Nodes page's picture of the cluster: a cell for each device, filters, and a click that opens node or run. */
+/**
+ * The Nodes page's picture of the cluster: a cell for each device, filters, and a click that opens node or
+ * run.
+ */
 
 import { askAtClick } from '../elements/ahead.js';
+import { el, setAttribute, setText } from '../elements/elements.js';
+import { mountOnce } from '../elements/mounting.js';
+import { plural } from '../elements/numbers.js';
+import { Polling } from '../elements/polling.js';
+import { readTheme, watchTheme } from '../elements/theme.js';
+import { go, pageUrl } from '../links/following.js';
 import { CellsFilters } from './cells_filters.js';
 import { everything, grouped, lines, matching, RUN, STATE } from './cells_model.js';
 import { NodeCells } from './cells_node.js';
-import { el, setAttribute, setText } from '../elements/elements.js';
-import { plural } from '../elements/numbers.js';
-import { go, pageUrl } from '../links/following.js';
-import { mountOnce } from '../elements/mounting.js';
-import { Polling } from '../elements/polling.js';
-import { readTheme, watchTheme } from '../elements/theme.js';
 
 const ASKED_AGAIN_MS = 1100;
 const KEPT = 'rankzero.nodes';
 const MOST_NOTICES = 3;
 
-/** Update the selection without rebuilding the cells. @param {import('../elements/mounting.js').Component} component */
-export const mount = (component) => mountOnce(
-  { data: null, parentElement: component.parentElement, setTriggerValue: component.setTriggerValue, selected: component.data.selected },
-  (first) => new Cells(first),
-);
+/**
+ * Update the selection without rebuilding the cells.
+ * @param {import('../elements/mounting.js').Component} component
+ */
+export const mount = (component) =>
+  mountOnce(
+    {
+      data: null,
+      parentElement: component.parentElement,
+      setTriggerValue: component.setTriggerValue,
+      selected: component.data.selected,
+    },
+    (first) => new Cells(first),
+  );
 
 class Cells {
   constructor(component) {
@@ -60,13 +72,27 @@ class Cells {
     this._empty = el('p', { class: 'empty', hidden: true });
     this._tip = el('div', { class: 'tip', role: 'tooltip', hidden: true });
     this._root = el(
-      'section', { class: 'cells', 'aria-label': 'Cluster' },
-      el('div', { class: 'head' }, this._summary, this._trouble), this._notices, this._filters.root, this._grid, this._empty, this._tip,
+      'section',
+      { class: 'cells', 'aria-label': 'Cluster' },
+      el('div', { class: 'head' }, this._summary, this._trouble),
+      this._notices,
+      this._filters.root,
+      this._grid,
+      this._empty,
+      this._tip,
     );
     const isSeen = () => this._root.getClientRects().length > 0 || !this._picture;
-    this._polling = new Polling(this._root, this._trouble, () => 'api/cluster', (picture) => this._show(picture), isSeen);
+    this._polling = new Polling(
+      this._root,
+      this._trouble,
+      () => 'api/cluster',
+      (picture) => this._show(picture),
+      isSeen,
+    );
     this._grid.addEventListener('click', (event) => this._clicked(event));
-    this._grid.addEventListener('auxclick', (event) => { if (event.button === 1) this._clicked(event); });
+    this._grid.addEventListener('auxclick', (event) => {
+      if (event.button === 1) this._clicked(event);
+    });
     this._grid.addEventListener('keydown', (event) => this._moved(event));
     this._grid.addEventListener('focusin', (event) => this._focused(event.target.closest('.name')));
     this._grid.addEventListener('pointerover', (event) => this._pointed(event));
@@ -80,7 +106,8 @@ class Cells {
     this._picture = picture;
     picture.runsKey = JSON.stringify(picture.runs);
     setText(this._summary, picture.summary);
-    this._root.dataset.density = picture.nodes.length <= 10 ? 'wide' : picture.nodes.length <= 40 ? 'medium' : 'small';
+    this._root.dataset.density =
+      picture.nodes.length <= 10 ? 'wide' : picture.nodes.length <= 40 ? 'medium' : 'small';
     const widest = Math.max(1, ...picture.nodes.map((node) => node.cells.length));
     this._root.style.setProperty('--across', String(Math.min(8, widest)));
     const longest = Math.max(4, ...picture.nodes.map((node) => node.name.length));
@@ -102,8 +129,22 @@ class Cells {
       return el('li', {}, el('button', { type: 'button', text: name, onclick }), el('span', { text }));
     });
     if (shown.length < notices.length) {
-      const showAll = () => { this._allNotices = true; this._noticesKey = ''; this._showNotices(this._picture.notices); };
-      items.push(el('li', {}, el('button', { type: 'button', text: `and ${notices.length - shown.length} more`, onclick: showAll })));
+      const showAll = () => {
+        this._allNotices = true;
+        this._noticesKey = '';
+        this._showNotices(this._picture.notices);
+      };
+      items.push(
+        el(
+          'li',
+          {},
+          el('button', {
+            type: 'button',
+            text: `and ${notices.length - shown.length} more`,
+            onclick: showAll,
+          }),
+        ),
+      );
     }
     this._notices.replaceChildren(...items);
   }
@@ -115,7 +156,10 @@ class Cells {
     if (this._picture) this._arrange();
   }
 
-  /** Elements are moved only when the nodes shown, or their groups, are others: an unchanged page costs little. */
+  /**
+   * Elements are moved only when the nodes shown, or their groups, are others: an unchanged page costs
+   * little.
+   */
   _arrange() {
     const picture = this._picture;
     const matches = matching(picture, this._filter);
@@ -146,7 +190,10 @@ class Cells {
     const devices = nodes.flatMap((node) => node.cells);
     const free = devices.filter((cell) => cell[STATE] === 0).length;
     setAttribute(list, 'aria-label', title);
-    const about = el('span', { class: 'about', text: `${plural(nodes.length, 'node')}, ${free} of ${devices.length} free` });
+    const about = el('span', {
+      class: 'about',
+      text: `${plural(nodes.length, 'node')}, ${free} of ${devices.length} free`,
+    });
     return [el('h3', {}, el('span', { text: title }), about), list];
   }
 
@@ -189,7 +236,8 @@ class Cells {
   _moved(event) {
     if (event.key === 'Escape' && this._selected) this._select(null);
     const own = event.target.closest('.name');
-    if (!own || !['ArrowLeft', 'ArrowRight', 'ArrowUp', 'ArrowDown', 'Home', 'End'].includes(event.key)) return;
+    if (!own || !['ArrowLeft', 'ArrowRight', 'ArrowUp', 'ArrowDown', 'Home', 'End'].includes(event.key))
+      return;
     event.preventDefault();
     const all = [...this._grid.querySelectorAll('.name')];
     const next = neighbour(all, own, event.key);
@@ -239,7 +287,8 @@ function neighbour(all, own, key) {
   if (key === 'ArrowLeft') return all[at - 1];
   if (key === 'ArrowRight') return all[at + 1];
   const here = own.getBoundingClientRect();
-  const beyond = all.map((button) => ({ button, box: button.getBoundingClientRect() }))
+  const beyond = all
+    .map((button) => ({ button, box: button.getBoundingClientRect() }))
     .filter(({ box }) => (key === 'ArrowDown' ? box.top > here.top + 4 : box.top < here.top - 4));
   const distance = ({ box }) => Math.abs(box.top - here.top) * 10 + Math.abs(box.left - here.left);
   return beyond.sort((a, b) => distance(a) - distance(b))[0]?.button;

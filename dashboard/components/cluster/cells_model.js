@@ -2,7 +2,10 @@
 
 import { count, size } from '../elements/numbers.js';
 
-/** Positions in a cell: [state, run, rank, utilisation in percent, bytes used]; unknown values at the end are missing. */
+/**
+ * Positions in a cell: [state, run, rank, utilisation in percent, bytes used]; unknown values at the end are
+ * missing.
+ */
 export const STATE = 0;
 export const RUN = 1;
 export const RANK = 2;
@@ -10,8 +13,10 @@ export const PERCENT = 3;
 export const USED = 4;
 
 /**
- * @typedef {{id: string, name: string, state: string, draining: boolean, upgrade: boolean, address: string, labels: Record<string, string>,
- *            kinds: string, noun: string, memory: number|null, load: number[]|null, more: number, cells: any[][]}} Node
+ * @typedef {{id: string, name: string, state: string, draining: boolean, upgrade: boolean, address: string,
+ *   labels: Record<string, string>,
+ *            kinds: string, noun: string, memory: number|null, load: number[]|null, more: number, cells:
+ *            any[][]}} Node
  * @typedef {{summary: string, states: string[], nodes: Node[], runsKey: string,
  *            runs: {id: string, name: string, state: string, colour: number}[],
  *            notices: {node?: string, state?: string, name: string, text: string}[]}} Picture
@@ -21,7 +26,10 @@ export const USED = 4;
 /** @returns {Filter} everything, ungrouped */
 export const everything = () => ({ text: '', states: [], run: null, group: '' });
 
-/** The nodes that contain every word of the filter: in the name, address, labels (`rack=b2`), state, devices or runs of a node. */
+/**
+ * The nodes that contain every word of the filter: in the name, address, labels (`rack=b2`), state, devices
+ * or runs of a node.
+ */
 export function matching(/** @type {Picture} */ picture, /** @type {Filter} */ filter) {
   const words = filter.text.toLowerCase().split(/\s+/).filter(Boolean);
   const states = new Set(filter.states.map((state) => picture.states.indexOf(state)));
@@ -38,13 +46,20 @@ export function matching(/** @type {Picture} */ picture, /** @type {Filter} */ f
 function wordsOf(picture, node) {
   const labels = Object.entries(node.labels).map(([key, value]) => `${key}=${value}`);
   const runs = runsOn(picture, node).flatMap((run) => [run.name, run.id]);
-  const states = [stateLabel(node.state), node.state, node.draining ? 'draining' : '', node.upgrade ? 'to upgrade' : ''];
+  const states = [
+    stateLabel(node.state),
+    node.state,
+    node.draining ? 'draining' : '',
+    node.upgrade ? 'to upgrade' : '',
+  ];
   return [node.name, node.address, node.kinds, ...labels, ...states, ...runs].join('\n').toLowerCase();
 }
 
 /** The runs that have devices of a node, in the order of its devices. */
 export function runsOn(picture, node) {
-  const places = new Set(node.cells.map((cell) => cell[RUN]).filter((run) => run !== null && run !== undefined));
+  const places = new Set(
+    node.cells.map((cell) => cell[RUN]).filter((run) => run !== null && run !== undefined),
+  );
   return [...places].map((place) => picture.runs[place]);
 }
 
@@ -89,9 +104,13 @@ export function counts(/** @type {Picture} */ picture, nodes = picture.nodes) {
 /** A node's description for screen readers: "gpu-7: online, 3 free, 5 in use; runs small GPT". */
 export function spoken(picture, node) {
   const totals = counts(picture, [node]);
-  const parts = picture.states.map((state, at) => (totals[at] ? `${totals[at]} ${stateLabel(state)}` : '')).filter(Boolean);
+  const parts = picture.states
+    .map((state, at) => (totals[at] ? `${totals[at]} ${stateLabel(state)}` : ''))
+    .filter(Boolean);
   const runs = runsOn(picture, node).map((run) => run.name);
-  const state = [stateLabel(node.state), node.draining ? 'draining' : '', node.upgrade ? 'to upgrade' : ''].filter(Boolean).join(', ');
+  const state = [stateLabel(node.state), node.draining ? 'draining' : '', node.upgrade ? 'to upgrade' : '']
+    .filter(Boolean)
+    .join(', ');
   return `${node.name}: ${state}, ${parts.join(', ') || 'no devices'}${runs.length ? `; runs ${runs.join(', ')}` : ''}`;
 }
 
@@ -101,10 +120,13 @@ export function lines(picture, node, place) {
   const run = picture.runs[cell[RUN]];
   const texts = [`${node.name} · ${node.noun} ${place}`];
   if (run) texts.push(cell[RANK] === null ? run.name : `${run.name} · rank ${cell[RANK]}`);
-  texts.push(run && picture.states[cell[STATE]] === 'in use' ? run.state : MEANING[picture.states[cell[STATE]]]);
+  texts.push(
+    run && picture.states[cell[STATE]] === 'in use' ? run.state : MEANING[picture.states[cell[STATE]]],
+  );
   const load = [];
   if (typeof cell[PERCENT] === 'number') load.push(`${cell[PERCENT]} % busy`);
-  if (typeof cell[USED] === 'number') load.push(`${size(cell[USED])}${node.memory ? ` of ${size(node.memory)}` : ''}`);
+  if (typeof cell[USED] === 'number')
+    load.push(`${size(cell[USED])}${node.memory ? ` of ${size(node.memory)}` : ''}`);
   if (load.length) texts.push(load.join(' · '));
   if (run) texts.push('Click to open the run');
   return texts;
@@ -124,7 +146,8 @@ export const MEANING = {
   'in use': 'in use',
   foreign: 'used by processes outside of Rankzero',
   draining: 'free, but nothing new starts on its node',
-  'to upgrade': 'free, but nothing new starts there until its worker and this dashboard have the same version',
+  'to upgrade':
+    'free, but nothing new starts there until its worker and this dashboard have the same version',
   'no contact': 'no contact with its node; runs there may continue',
   lost: 'its node is lost',
 };

@@ -1,7 +1,9 @@
-/** One node of the cluster on the page: its name, a cell for each device, and its load where there is room. */
+/**
+ * One node of the cluster on the page: its name, a cell for each device, and its load where there is room.
+ */
 
 import { el, setAttribute, setText } from '../elements/elements.js';
-import { PERCENT, RANK, RUN, SIGNS, spoken, standing, STATE } from './cells_model.js';
+import { PERCENT, RANK, RUN, SIGNS, STATE, spoken, standing } from './cells_model.js';
 
 /** Colours that runs take turns with; the same as the charts have. */
 export const COLOURS = 8;
@@ -19,8 +21,26 @@ export class NodeCells {
     this._strip = el('span', { class: 'strip', 'aria-hidden': 'true' });
     this._more = el('span', { class: 'more', hidden: true });
     this._loads = LOADS.map(() => el('i', {}));
-    this._meters = el('span', { class: 'meters' }, ...this._loads.map((bar, at) => el('span', { class: 'meter' }, el('span', { class: 'what', text: LOADS[at] }), el('span', { class: 'bar' }, bar))));
-    this.root = el('li', { class: 'node', 'data-node': node.id }, el('span', { class: 'who' }, this.button, this._about), this._strip, this._more, this._meters);
+    this._meters = el(
+      'span',
+      { class: 'meters' },
+      ...this._loads.map((bar, at) =>
+        el(
+          'span',
+          { class: 'meter' },
+          el('span', { class: 'what', text: LOADS[at] }),
+          el('span', { class: 'bar' }, bar),
+        ),
+      ),
+    );
+    this.root = el(
+      'li',
+      { class: 'node', 'data-node': node.id },
+      el('span', { class: 'who' }, this.button, this._about),
+      this._strip,
+      this._more,
+      this._meters,
+    );
     this.show(picture, node);
   }
 
@@ -47,7 +67,9 @@ export class NodeCells {
 
   /** Let the cells of one run stand out; null for none. */
   highlight(run) {
-    this.node.cells.forEach((cell, at) => this._strip.children[at].classList.toggle('other', run !== null && cell[RUN] !== run));
+    this.node.cells.forEach((cell, at) =>
+      this._strip.children[at].classList.toggle('other', run !== null && cell[RUN] !== run),
+    );
   }
 }
 
@@ -58,7 +80,9 @@ function showCell(element, picture, cell) {
   if (element.dataset.key === key) return;
   element.dataset.key = key;
   element.className = `cell ${state.replace(' ', '-')}${run ? ' run' : ''}`;
-  element.style.cssText = run ? `--run:var(--run-${run.colour % COLOURS});--busy:${cell[PERCENT] ?? 100}%` : '';
+  element.style.cssText = run
+    ? `--run:var(--run-${run.colour % COLOURS});--busy:${cell[PERCENT] ?? 100}%`
+    : '';
   element.textContent = state === 'in use' ? (cell[RANK] ?? '') : (SIGNS[state] ?? '');
 }
 

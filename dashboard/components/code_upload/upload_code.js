@@ -1,4 +1,7 @@
-/** Takes a script or an archive of a project to the server, by our own route: nothing of it passes through the page. */
+/**
+ * Takes a script or an archive of a project to the server, by our own route: nothing of it passes through the
+ * page.
+ */
 
 import { el, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
@@ -12,14 +15,24 @@ class Upload {
   /** @param {import('../elements/mounting.js').Component} component */
   constructor(component) {
     this._component = component;
-    this._input = el('input', { type: 'file', accept: ACCEPT, hidden: true, 'aria-label': 'File with the code' });
+    this._input = el('input', {
+      type: 'file',
+      accept: ACCEPT,
+      hidden: true,
+      'aria-label': 'File with the code',
+    });
     this._input.addEventListener('change', () => this._take(this._input.files[0]));
     this._button = el('button', { type: 'button', text: 'Choose a file' });
     this._button.addEventListener('click', () => this._input.click());
     this._said = el('span', { class: 'said', role: 'status' });
     this._bar = el('progress', { max: '1', value: '0', hidden: true, 'aria-label': 'Uploading' });
     this._box = el('div', { class: 'box' }, this._button, this._input, this._said, this._bar);
-    this._root = el('div', { class: 'upload-code' }, el('div', { class: 'label', text: 'Script or archive' }), this._box);
+    this._root = el(
+      'div',
+      { class: 'upload-code' },
+      el('div', { class: 'label', text: 'Script or archive' }),
+      this._box,
+    );
     this._box.addEventListener('dragover', (event) => this._over(event, true));
     this._box.addEventListener('dragleave', (event) => this._over(event, false));
     this._box.addEventListener('drop', (event) => {
@@ -62,7 +75,9 @@ class Upload {
     this._request = request;
     request.open('POST', apiAddress(`uploads?name=${encodeURIComponent(file.name)}`));
     request.setRequestHeader('Content-Type', 'application/octet-stream');
-    request.upload.onprogress = (event) => { this._bar.value = event.loaded / (event.total || 1); };
+    request.upload.onprogress = (event) => {
+      this._bar.value = event.loaded / (event.total || 1);
+    };
     request.onload = () => this._ended(file.name, request);
     request.onerror = () => this._failed('The dashboard cannot be reached; try again.');
     this._bar.value = 0;

@@ -1,13 +1,13 @@
 /** The page of a comparison: one legend, the charts of all runs, and what differs between them. */
 
-import { el, setAttribute, setText } from '../elements/elements.js';
-import { plural } from '../elements/numbers.js';
-import { mountOnce } from '../elements/mounting.js';
-import { readTheme, runColour, watchTheme } from '../elements/theme.js';
 import { choose, chosen } from '../elements/address.js';
+import { el, setAttribute, setText } from '../elements/elements.js';
+import { mountOnce } from '../elements/mounting.js';
+import { plural } from '../elements/numbers.js';
+import { readTheme, runColour, watchTheme } from '../elements/theme.js';
+import { keepSelection } from '../runs/kept_selection.js';
 import { CompareTable } from './compare_table.js';
 import { ComparedCharts } from './compared_charts.js';
-import { keepSelection } from '../runs/kept_selection.js';
 import { Comparison, isLive } from './comparison.js';
 import { FieldPlots } from './field_plots.js';
 import { Pivot } from './pivot.js';
@@ -32,12 +32,19 @@ class Compare {
     this._live = new ComparedCharts({ data: {}, parentElement: this._charts }, this._comparison);
     this._comparison.highlighted = (run) => this._showHighlighted(run);
     this._plots = new FieldPlots(this._root, {
-      runs: this._runs, theme: () => this._theme, itemOf: (run) => this._comparison.itemOf(run),
-      isHidden: (run) => this._comparison.hidden.has(run), onPoint: (key) => this._live.highlight(key),
+      runs: this._runs,
+      theme: () => this._theme,
+      itemOf: (run) => this._comparison.itemOf(run),
+      isHidden: (run) => this._comparison.hidden.has(run),
+      onPoint: (key) => this._live.highlight(key),
     });
     this._table = new CompareTable(this._root, this._runs, {
-      theme: () => this._theme, colourOf: (run) => this._comparison.colours.get(run), onPoint: (run) => this._live.highlight(run), onMissing: (run) => this._showState(run, 'deleted'),
-      onGroups: (groups) => this._regroup(groups), onDocument: (document) => this._showFields(document),
+      theme: () => this._theme,
+      colourOf: (run) => this._comparison.colours.get(run),
+      onPoint: (run) => this._live.highlight(run),
+      onMissing: (run) => this._showState(run, 'deleted'),
+      onGroups: (groups) => this._regroup(groups),
+      onDocument: (document) => this._showFields(document),
     });
     this._pivot = new Pivot(this._root);
     this._bar.append(this._table.grouping);
@@ -88,25 +95,39 @@ class Compare {
 
   _showLegend() {
     const { groups, hidden } = this._comparison;
-    this._items = groups ? groups.map((group) => this._item(group)) : this._runs.map((run) => this._item({ key: run.id, label: run.name || run.id, runs: [run.id] }));
+    this._items = groups
+      ? groups.map((group) => this._item(group))
+      : this._runs.map((run) => this._item({ key: run.id, label: run.name || run.id, runs: [run.id] }));
     this._legend.replaceChildren(...this._items.map(({ item }) => item));
     setAttribute(this._legend, 'aria-label', groups ? 'Groups' : 'Runs');
-    for (const { runs, item } of this._items) setAttribute(item, 'aria-pressed', String(runs.some((id) => !hidden.has(id))));
+    for (const { runs, item } of this._items)
+      setAttribute(item, 'aria-pressed', String(runs.some((id) => !hidden.has(id))));
   }
 
-  /** A run or a group in the legend: pointing at it highlights it in all charts, a click hides or shows it. */
+  /**
+   * A run or a group in the legend: pointing at it highlights it in all charts, a click hides or shows it.
+   */
   _item({ key, label, runs }) {
     const swatch = el('i', {});
     const state = el('small', {});
     const item = el(
       'button',
       {
-        type: 'button', title: [label, ...runs.map((id) => `${this._nameOf(id)} (${id})`), 'Click to hide or show its curves'].join('\n'),
+        type: 'button',
+        title: [
+          label,
+          ...runs.map((id) => `${this._nameOf(id)} (${id})`),
+          'Click to hide or show its curves',
+        ].join('\n'),
         onclick: () => this._toggle(runs),
-        onpointerenter: () => this._live.highlight(key), onpointerleave: () => this._live.highlight(null),
-        onfocus: () => this._live.highlight(key), onblur: () => this._live.highlight(null),
+        onpointerenter: () => this._live.highlight(key),
+        onpointerleave: () => this._live.highlight(null),
+        onfocus: () => this._live.highlight(key),
+        onblur: () => this._live.highlight(null),
       },
-      swatch, el('span', { text: label }), state,
+      swatch,
+      el('span', { text: label }),
+      state,
     );
     setText(state, this._stateOf(runs));
     return { key, runs, item, swatch, state };
@@ -126,10 +147,12 @@ class Compare {
   _toggle(ids) {
     const { hidden } = this._comparison;
     const isShown = ids.some((id) => !hidden.has(id));
-    for (const id of ids) if (isShown) hidden.add(id);
-    else hidden.delete(id);
+    for (const id of ids)
+      if (isShown) hidden.add(id);
+      else hidden.delete(id);
     choose({ hide: [...hidden].join(',') });
-    for (const { runs, item } of this._items) setAttribute(item, 'aria-pressed', String(runs.some((id) => !hidden.has(id))));
+    for (const { runs, item } of this._items)
+      setAttribute(item, 'aria-pressed', String(runs.some((id) => !hidden.has(id))));
     this._live.rearrange();
     this._plots.draw();
   }
@@ -149,7 +172,8 @@ class Compare {
 
   _paint() {
     this._theme = readTheme(this._root);
-    for (const { runs, swatch } of this._items) swatch.style.background = runColour(this._comparison.itemOf(runs[0]).colour, this._theme);
+    for (const { runs, swatch } of this._items)
+      swatch.style.background = runColour(this._comparison.itemOf(runs[0]).colour, this._theme);
     this._table.paint();
     this._plots.draw();
   }

@@ -7,18 +7,41 @@ import { number } from '../elements/numbers.js';
 const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
 
 const LATEX = {
-  '\\': '\\textbackslash{}', '~': '\\textasciitilde{}', '^': '\\textasciicircum{}',
-  '&': '\\&', '%': '\\%', '$': '\\$', '#': '\\#', _: '\\_', '{': '\\{', '}': '\\}', '±': '$\\pm$',
-  '<': '\\textless{}', '>': '\\textgreater{}', '|': '\\textbar{}', '−': '$-$', '∞': '$\\infty$',
+  '\\': '\\textbackslash{}',
+  '~': '\\textasciitilde{}',
+  '^': '\\textasciicircum{}',
+  '&': '\\&',
+  '%': '\\%',
+  $: '\\$',
+  '#': '\\#',
+  _: '\\_',
+  '{': '\\{',
+  '}': '\\}',
+  '±': '$\\pm$',
+  '<': '\\textless{}',
+  '>': '\\textgreater{}',
+  '|': '\\textbar{}',
+  '−': '$-$',
+  '∞': '$\\infty$',
 };
 
 /** Each writes a head and rows of cells, all text. */
 export const FORMATS = {
   CSV: (lines) => lines.map((cells) => cells.map(csvCell).join(',')).join('\r\n'),
-  Markdown: ([head, ...rows]) => [head, head.map((_, at) => (at ? '---:' : ':---')), ...rows].map((cells, at) => `| ${cells.map((cell) => (at === 1 ? cell : markdownCell(cell))).join(' | ')} |`).join('\n'),
-  LaTeX: ([head, ...rows]) => [
-    `\\begin{tabular}{l${'r'.repeat(head.length - 1)}}`, '\\hline', latexLine(head), '\\hline', ...rows.map(latexLine), '\\hline', '\\end{tabular}',
-  ].join('\n'),
+  Markdown: ([head, ...rows]) =>
+    [head, head.map((_, at) => (at ? '---:' : ':---')), ...rows]
+      .map((cells, at) => `| ${cells.map((cell) => (at === 1 ? cell : markdownCell(cell))).join(' | ')} |`)
+      .join('\n'),
+  LaTeX: ([head, ...rows]) =>
+    [
+      `\\begin{tabular}{l${'r'.repeat(head.length - 1)}}`,
+      '\\hline',
+      latexLine(head),
+      '\\hline',
+      ...rows.map(latexLine),
+      '\\hline',
+      '\\end{tabular}',
+    ].join('\n'),
 };
 
 /**
@@ -28,16 +51,24 @@ export const FORMATS = {
  */
 export function written(format, runs, rows) {
   const exactly = format === 'CSV';
-  const text = (cell) => (exactly && cell.raw !== undefined ? String(cell.raw) : `${cell.text}${cell.spread ? ` ± ${number(cell.spread, 2)}` : ''}${cell.change ? ` (${cell.change})` : ''}`);
+  const text = (cell) =>
+    exactly && cell.raw !== undefined
+      ? String(cell.raw)
+      : `${cell.text}${cell.spread ? ` ± ${number(cell.spread, 2)}` : ''}${cell.change ? ` (${cell.change})` : ''}`;
   const lines = rows.flatMap(({ title, cells }) => [
     [title, ...cells.map(text)],
     // Other programs want mean and spread apart.
-    ...(exactly && cells.some(({ spread }) => spread !== undefined) ? [[`${title} spread`, ...cells.map(({ spread }) => String(spread ?? ''))]] : []),
+    ...(exactly && cells.some(({ spread }) => spread !== undefined)
+      ? [[`${title} spread`, ...cells.map(({ spread }) => String(spread ?? ''))]]
+      : []),
   ]);
   return `${FORMATS[format]([['', ...runs], ...lines])}\n`;
 }
 
-/** Buttons that copy a table, and the note that it was. @param {() => {titles: string[], lines: any[]}|undefined} tableOf */
+/**
+ * Buttons that copy a table, and the note that it was.
+ * @param {() => {titles: string[], lines: any[]}|undefined} tableOf
+ */
 export function copyButtons(tableOf) {
   const copied = el('span', { class: 'copied', role: 'status' });
   const copy = async (format) => {
@@ -51,7 +82,14 @@ export function copyButtons(tableOf) {
     }
     setTimeout(() => setText(copied, ''), 3000);
   };
-  const buttons = Object.keys(FORMATS).map((format) => el('button', { type: 'button', text: format, title: `Copy the table as ${format}`, onclick: () => void copy(format) }));
+  const buttons = Object.keys(FORMATS).map((format) =>
+    el('button', {
+      type: 'button',
+      text: format,
+      title: `Copy the table as ${format}`,
+      onclick: () => void copy(format),
+    }),
+  );
   return { copied, bar: [el('span', { class: 'word', text: 'Copy as' }), ...buttons] };
 }
 
@@ -65,5 +103,6 @@ function markdownCell(text) {
 }
 
 function latexLine(cells) {
-  return `${cells.map((text) => text.replace(/[\\~^&%$#_{}±<>|−∞]/g, (character) => LATEX[character])).join(' & ')} \\\\`;
+  const escaped = cells.map((text) => text.replace(/[\\~^&%$#_{}±<>|−∞]/g, (character) => LATEX[character]));
+  return `${escaped.join(' & ')} \\\\`;
 }

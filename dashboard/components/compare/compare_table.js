@@ -1,15 +1,18 @@
-/** What differs between the runs, only what differs, and what became of their series; with a baseline in per cent. */
+/**
+ * What differs between the runs, only what differs, and what became of their series; with a baseline in per
+ * cent.
+ */
 
+import { choose, chosen } from '../elements/address.js';
 import { el, redraw } from '../elements/elements.js';
-import { follow, pageUrl } from '../links/following.js';
 import { exact, timeSpan, UNKNOWN } from '../elements/numbers.js';
 import { Polling } from '../elements/polling.js';
 import { runColour } from '../elements/theme.js';
-import { choose, chosen } from '../elements/address.js';
-import { copyButtons } from './compare_export.js';
-import { Grouping, groupRows } from './grouping.js';
-import { isLive } from './comparison.js';
+import { follow, pageUrl } from '../links/following.js';
 import { changed, drawnCell, resultCell, settingCell } from './cells.js';
+import { copyButtons } from './compare_export.js';
+import { isLive } from './comparison.js';
+import { Grouping, groupRows } from './grouping.js';
 
 /** With more runs than these each is a row: few columns are easier to read than many. */
 const MOST_COLUMNS = 6;
@@ -20,7 +23,9 @@ export class CompareTable {
   /**
    * @param {HTMLElement} parent
    * @param {import('./comparison.js').ComparedRun[]} runs
-   * @param {{theme: () => import('../elements/theme.js').Theme, colourOf: (runId: string) => number, onPoint: (runId: string|null) => void, onMissing: (runId: string) => void, onGroups: (groups: import('./grouping.js').Group[]|null) => void, onDocument: (document: any) => void}} page
+   * @param {{theme: () => import('../elements/theme.js').Theme, colourOf: (runId: string) => number, onPoint:
+   *   (runId: string|null) => void, onMissing: (runId: string) => void, onGroups: (groups:
+   *   import('./grouping.js').Group[]|null) => void, onDocument: (document: any) => void}} page
    */
   constructor(parent, runs, { theme, colourOf, onPoint, onMissing, onGroups, onDocument }) {
     this._runs = runs;
@@ -35,14 +40,38 @@ export class CompareTable {
     this._baseline = chosen('baseline');
     this._trouble = el('span', { class: 'trouble', role: 'status' });
     this._choice = el('select', { 'aria-label': 'Baseline', onchange: () => this._choose() });
-    this._choice.append(el('option', { value: NO_BASELINE, text: 'No baseline' }), ...runs.map((run) => el('option', { value: run.id, text: `Baseline: ${run.name}` })));
+    this._choice.append(
+      el('option', { value: NO_BASELINE, text: 'No baseline' }),
+      ...runs.map((run) => el('option', { value: run.id, text: `Baseline: ${run.name}` })),
+    );
     this._choice.value = this._baseline ?? NO_BASELINE;
-    const { bar, copied } = copyButtons(() => this._shown && { titles: this._columns.map(({ label }) => label), lines: this._shown });
+    const { bar, copied } = copyButtons(
+      () => this._shown && { titles: this._columns.map(({ label }) => label), lines: this._shown },
+    );
     this._tables = el('div', {});
-    this._bar = el('div', { class: 'bar' }, this._choice, this._trouble, el('span', { class: 'space' }), copied, ...bar);
-    this._root = el('section', { class: 'differences', 'aria-label': 'Differences' }, this._bar, this._tables);
+    this._bar = el(
+      'div',
+      { class: 'bar' },
+      this._choice,
+      this._trouble,
+      el('span', { class: 'space' }),
+      copied,
+      ...bar,
+    );
+    this._root = el(
+      'section',
+      { class: 'differences', 'aria-label': 'Differences' },
+      this._bar,
+      this._tables,
+    );
     parent.append(this._root);
-    this._polling = new Polling(this._root, this._trouble, () => this._path(), (document) => this._show(document), () => !this._document || this._isStale || this._runs.some((run) => isLive(run.state)));
+    this._polling = new Polling(
+      this._root,
+      this._trouble,
+      () => this._path(),
+      (document) => this._show(document),
+      () => !this._document || this._isStale || this._runs.some((run) => isLive(run.state)),
+    );
     // Curves come first, but grouped ones need the groups.
     this._polling.askSoon(this._grouping.fields.length ? 0 : LATEST_MS);
   }
@@ -71,11 +100,15 @@ export class CompareTable {
   /** The theme may be another. */
   paint() {
     const theme = this._theme();
-    for (const swatch of this._root.querySelectorAll('i[data-colour]')) swatch.style.background = runColour(Number(swatch.dataset.colour), theme);
+    for (const swatch of this._root.querySelectorAll('i[data-colour]'))
+      swatch.style.background = runColour(Number(swatch.dataset.colour), theme);
   }
 
   _path() {
-    const query = new URLSearchParams({ runs: this._runs.map((run) => run.id).join(','), skip_missing: 'true' });
+    const query = new URLSearchParams({
+      runs: this._runs.map((run) => run.id).join(','),
+      skip_missing: 'true',
+    });
     if (this._baseline) query.set('baseline', this._baseline);
     for (const field of this._grouping.fields) query.append('group', field);
     return `api/compare?${query}`;
@@ -97,7 +130,11 @@ export class CompareTable {
     this._isStale = false;
     if (!document) return;
     this._document = document;
-    const [present, missing] = this._runs.reduce(([some, others], run) => (document.runs.includes(run.id) ? [[...some, run], others] : [some, [...others, run]]), [[], []]);
+    const [present, missing] = this._runs.reduce(
+      ([some, others], run) =>
+        document.runs.includes(run.id) ? [[...some, run], others] : [some, [...others, run]],
+      [[], []],
+    );
     this._present = present;
     for (const run of missing) if (run.state !== 'deleted') this._onMissing(run.id);
     this._grouping.offer(document.differences);
@@ -105,22 +142,48 @@ export class CompareTable {
     this._onGroups(groups);
     this._onDocument(document);
     this._showBaseline(document);
-    const settings = document.differences.map((row) => ({ title: row.label, cells: present.map(({ id }) => settingCell(row.values[id])) }));
-    const results = groups ? groupRows(document, groups) : document.series.flatMap((row) => this._resultRows(row)).filter(({ cells }) => differ(cells));
+    const settings = document.differences.map((row) => ({
+      title: row.label,
+      cells: present.map(({ id }) => settingCell(row.values[id])),
+    }));
+    const results = groups
+      ? groupRows(document, groups)
+      : document.series.flatMap((row) => this._resultRows(row)).filter(({ cells }) => differ(cells));
     this._columns = groups ?? present.map((run) => ({ label: run.name || run.id }));
     const phases = groups ? [] : document.phases.map((row) => this._phaseRow(row));
     this._shown = groups ? results : [...settings, ...results, ...phases];
     const parts = [
-      missing.length ? el('p', { class: 'same', role: 'status', text: `Deleted: ${missing.map((run) => run.name || run.id).join(', ')}` }) : null,
-      settings.length || present.length < 2 ? null : el('p', { class: 'same', text: 'The settings, the environment and the nodes are the same.' }),
-      this._shown.length ? this._drawn(groups ? [['Results', results]] : [['Differences', settings], ['Results', results], ['Where a step goes', phases]], groups) : null,
+      missing.length
+        ? el('p', {
+            class: 'same',
+            role: 'status',
+            text: `Deleted: ${missing.map((run) => run.name || run.id).join(', ')}`,
+          })
+        : null,
+      settings.length || present.length < 2
+        ? null
+        : el('p', { class: 'same', text: 'The settings, the environment and the nodes are the same.' }),
+      this._shown.length
+        ? this._drawn(
+            groups
+              ? [['Results', results]]
+              : [
+                  ['Differences', settings],
+                  ['Results', results],
+                  ['Where a step goes', phases],
+                ],
+            groups,
+          )
+        : null,
     ];
     this._bar.hidden = this._shown.length === 0;
     redraw(this._tables, ...parts.filter((part) => part !== null));
     this.paint();
   }
 
-  /** Choose the baseline that the server took: without a choice that of the project, which may be another run. */
+  /**
+   * Choose the baseline that the server took: without a choice that of the project, which may be another run.
+   */
   _showBaseline({ baseline, baseline_name: name }) {
     if (baseline && ![...this._choice.options].some((option) => option.value === baseline)) {
       this._choice.append(el('option', { value: baseline, text: `Baseline: ${name}` }));
@@ -135,40 +198,86 @@ export class CompareTable {
       title: `${title}${joined}`,
       cells: this._present.map(({ id }) => resultCell(runs[id], figure)),
     });
-    return goal ? [row('best', `${name} (${goal === 'min' ? 'lowest' : 'highest'})`), row('last', `${name} (last)`)] : [row('last', name)];
+    return goal
+      ? [row('best', `${name} (${goal === 'min' ? 'lowest' : 'highest'})`), row('last', `${name} (last)`)]
+      : [row('last', name)];
   }
 
   _phaseRow({ title, runs }) {
-    const cell = (figure) => (figure ? { text: timeSpan(figure.seconds), title: `${exact(figure.seconds)} s, the mean of all ranks and steps`, change: changed(figure.change_percent), raw: figure.seconds } : { text: UNKNOWN });
+    const cell = (figure) =>
+      figure
+        ? {
+            text: timeSpan(figure.seconds),
+            title: `${exact(figure.seconds)} s, the mean of all ranks and steps`,
+            change: changed(figure.change_percent),
+            raw: figure.seconds,
+          }
+        : { text: UNKNOWN };
     return { title, cells: this._present.map(({ id }) => cell(runs[id])) };
   }
 
-  /** Runs are columns, or rows where there are many; groups are rows. @param {[string, any[]][]} parts @param {import('./grouping.js').Group[]|null} groups */
+  /**
+   * Runs are columns, or rows where there are many; groups are rows.
+   * @param {[string, any[]][]} parts
+   * @param {import('./grouping.js').Group[]|null} groups
+   */
   _drawn(parts, groups) {
-    const heads = groups ? groups.map((group) => groupHead(group, this._colourOf(group.runs[0]))) : this._present.map((run) => this._head(run));
+    const heads = groups
+      ? groups.map((group) => groupHead(group, this._colourOf(group.runs[0])))
+      : this._present.map((run) => this._head(run));
     const rows = parts.flatMap(([, of]) => of);
     const isUpright = !groups && heads.length <= MOST_COLUMNS;
     const titles = isUpright ? heads : rows.map(({ title }) => el('span', { text: title }));
     const body = isUpright
-      ? parts.flatMap(([name, of]) => (of.length ? [groupLine(name, heads.length + 1), ...of.map((row) => line(el('span', { text: row.title }), row.cells))] : []))
-      : heads.map((head, at) => line(head, rows.map(({ cells }) => cells[at])));
+      ? parts.flatMap(([name, of]) =>
+          of.length
+            ? [
+                groupLine(name, heads.length + 1),
+                ...of.map((row) => line(el('span', { text: row.title }), row.cells)),
+              ]
+            : [],
+        )
+      : heads.map((head, at) =>
+          line(
+            head,
+            rows.map(({ cells }) => cells[at]),
+          ),
+        );
     const top = el('tr', {}, el('td', {}), ...titles.map((title) => el('th', { scope: 'col' }, title)));
-    const table = el('table', { 'aria-label': 'What differs' }, el('thead', {}, top), el('tbody', {}, ...body));
+    const table = el(
+      'table',
+      { 'aria-label': 'What differs' },
+      el('thead', {}, top),
+      el('tbody', {}, ...body),
+    );
     return el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'What differs' }, table);
   }
 
   _head(run) {
     const link = el('a', { href: pageUrl(`run?id=${run.id}`), title: run.id, text: run.name || run.id });
-    link.addEventListener('click', (event) => { this._leave = follow(event, link) ?? this._leave; });
+    link.addEventListener('click', (event) => {
+      this._leave = follow(event, link) ?? this._leave;
+    });
     link.addEventListener('pointerenter', () => this._onPoint(run.id));
     link.addEventListener('pointerleave', () => this._onPoint(null));
     const isBase = run.id === this._document.baseline;
-    return el('span', { class: 'run' }, el('i', { 'data-colour': String(this._colourOf(run.id)) }), link, isBase ? el('small', { text: 'baseline' }) : null);
+    return el(
+      'span',
+      { class: 'run' },
+      el('i', { 'data-colour': String(this._colourOf(run.id)) }),
+      link,
+      isBase ? el('small', { text: 'baseline' }) : null,
+    );
   }
 }
 
 function groupHead({ label }, colour) {
-  return el('span', { class: 'run' }, el('i', { 'data-colour': String(colour) }), el('span', { text: label, title: label }));
+  return el(
+    'span',
+    { class: 'run' },
+    el('i', { 'data-colour': String(colour) }),
+    el('span', { text: label, title: label }),
+  );
 }
 
 /** Whether a row tells the runs apart; a single run has nobody to differ from. */

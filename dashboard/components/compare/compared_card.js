@@ -1,14 +1,16 @@
 /** One series of several runs as a chart: a line a run, the one nearest to the pointer before all others. */
 
 import { ChartCard, nearest, placeOf } from '../charts/chart_card.js';
+import { flattened, stretches } from '../charts/chart_lines.js';
 import { setAttribute, setText } from '../elements/elements.js';
 import { change, changePercent, exact, notFinite, plural } from '../elements/numbers.js';
 import { runColour } from '../elements/theme.js';
-import { flattened, stretches } from '../charts/chart_lines.js';
 import { nameOf } from './comparison.js';
 import { finitePoints, groupLine, valueAt } from './group_lines.js';
 
-/** With more runs than these the logged values are not drawn behind the smoothed ones: they would cover them. */
+/**
+ * With more runs than these the logged values are not drawn behind the smoothed ones: they would cover them.
+ */
 const MOST_WITH_LOGGED = 4;
 const PIXELS_A_BUCKET = 2;
 
@@ -40,7 +42,8 @@ export class ComparedCard extends ChartCard {
 
   /** Finer points for the part that is shown. */
   refine(series) {
-    for (const line of this.spec.lines) if (series.has(line.name)) this._detail.set(line.name, series.get(line.name));
+    for (const line of this.spec.lines)
+      if (series.has(line.name)) this._detail.set(line.name, series.get(line.name));
     this.shared.changed(this);
   }
 
@@ -72,14 +75,24 @@ export class ComparedCard extends ChartCard {
     return this._itemOf(this.spec.lines[line.position]).label;
   }
 
-  /** There is one legend for all charts, above them; here stands which series of different names are joined. */
+  /**
+   * There is one legend for all charts, above them; here stands which series of different names are joined.
+   */
   _buildLegend() {
     const names = new Set(this.spec.lines.map((line) => nameOf(line.name)));
     const others = [...names].filter((name) => name !== this.spec.title);
     setText(this._legend, others.length ? `joined with ${others.join(', ')}` : '');
     const runs = this.spec.lines.map((line) => `${line.label}: ${nameOf(line.name)}`);
-    setAttribute(this._legend, 'title', others.length ? `The same figure of different loggers, by name:\n${runs.join('\n')}` : '');
-    setAttribute(this.element, 'aria-label', `${this.spec.title} of ${plural(this.spec.lines.length, 'run')}`);
+    setAttribute(
+      this._legend,
+      'title',
+      others.length ? `The same figure of different loggers, by name:\n${runs.join('\n')}` : '',
+    );
+    setAttribute(
+      this.element,
+      'aria-label',
+      `${this.spec.title} of ${plural(this.spec.lines.length, 'run')}`,
+    );
   }
 
   /** Differences may be negative. */
@@ -92,7 +105,9 @@ export class ComparedCard extends ChartCard {
     const { baseline, store } = this.shared.connection;
     const key = this.shared.connection.keyOfShown(baseline ?? '', this.spec.id);
     const series = this._detail.get(key) ?? store.series.get(key);
-    return series ? finitePoints(flattened(stretches(series.attempts, series.source), origins({ run: baseline }))) : null;
+    return series
+      ? finitePoints(flattened(stretches(series.attempts, series.source), origins({ run: baseline })))
+      : null;
   }
 
   /** The difference to the baseline in per cent, where that is shown instead of the values. */
@@ -124,9 +139,20 @@ export class ComparedCard extends ChartCard {
     }
     return [...byKey.values()].map((members) => {
       const [first] = members;
-      const weight = this.spec.lines[first.position].smooth && members.some(({ smooth }) => smooth) ? smoothing : 0;
-      const line = groupLine(members.map(({ flat }) => flat), this._zoom, { weight, onlyPositive: this._isLog });
-      return { ...first, ...line, smooth: null, boundaries: [], flat: { x: line.x, y: line.raw, count: line.x.length, boundaries: [] } };
+      const weight =
+        this.spec.lines[first.position].smooth && members.some(({ smooth }) => smooth) ? smoothing : 0;
+      const line = groupLine(
+        members.map(({ flat }) => flat),
+        this._zoom,
+        { weight, onlyPositive: this._isLog },
+      );
+      return {
+        ...first,
+        ...line,
+        smooth: null,
+        boundaries: [],
+        flat: { x: line.x, y: line.raw, count: line.x.length, boundaries: [] },
+      };
     });
   }
 
@@ -161,21 +187,30 @@ export class ComparedCard extends ChartCard {
     return run;
   }
 
-  /** The number of a line among uPlot's series: the first is the axis, a smoothed line has two, one with a band three. */
+  /**
+   * The number of a line among uPlot's series: the first is the axis, a smoothed line has two, one with a
+   * band three.
+   */
   _plotted(index) {
-    const before = this._drawn.slice(0, index).reduce((sum, line) => sum + (line.low ? 3 : line.smooth ? 2 : 1), 1);
+    const before = this._drawn
+      .slice(0, index)
+      .reduce((sum, line) => sum + (line.low ? 3 : line.smooth ? 2 : 1), 1);
     return before + (this._drawn[index].smooth ? 1 : 0);
   }
 
   _focus() {
     if (!this._plot || !this.isVisible) return;
-    const index = this._drawn.findIndex((line) => this._itemOf(this.spec.lines[line.position]).key === this._highlighted);
+    const index = this._drawn.findIndex(
+      (line) => this._itemOf(this.spec.lines[line.position]).key === this._highlighted,
+    );
     this._plot.setSeries(index < 0 ? null : this._plotted(index), { focus: true }, false);
   }
 
   _showValues() {
     const shown = this._drawn.filter(({ flat }) => flat.count);
-    const run = shown.find(({ position }) => this._itemOf(this.spec.lines[position]).key === this._highlighted);
+    const run = shown.find(
+      ({ position }) => this._itemOf(this.spec.lines[position]).key === this._highlighted,
+    );
     const warning = run ? '' : this._notFinite(shown);
     if (run) this._showRun(run);
     else this._showSpan(shown);
@@ -193,7 +228,10 @@ export class ComparedCard extends ChartCard {
     const at = this._indexOf(line);
     setText(this._value, this.spec.format(flat.y[at], 4));
     setAttribute(this._value, 'title', `${label} = ${exact(flat.y[at])}`);
-    setText(this._note, `${label}, ${placeOf(flat.x[at], this.shared.settings.xAxis)}${this._beside(line, at)}`);
+    setText(
+      this._note,
+      `${label}, ${placeOf(flat.x[at], this.shared.settings.xAxis)}${this._beside(line, at)}`,
+    );
   }
 
   /** By how much a value differs from the baseline's at the same place, in words. */
@@ -208,11 +246,17 @@ export class ComparedCard extends ChartCard {
     const { format } = this.spec;
     const values = lines.map((line) => line.flat.y[this._indexOf(line)]).filter(Number.isFinite);
     const [least, most] = [Math.min(...values), Math.max(...values)];
-    setText(this._value, values.length === 0 ? '' : least === most ? format(least, 4) : `${format(least)} – ${format(most)}`);
+    setText(
+      this._value,
+      values.length === 0 ? '' : least === most ? format(least, 4) : `${format(least)} – ${format(most)}`,
+    );
     setAttribute(this._value, 'title', 'The lowest and the highest of the runs');
   }
 
-  /** The first run whose values ended as something that is no number; or that there is nothing to compare with. */
+  /**
+   * The first run whose values ended as something that is no number; or that there is nothing to compare
+   * with.
+   */
   _notFinite(lines) {
     if (this.shared.connection.isRelative) return this._base?.count ? '' : 'The baseline has no values here';
     for (const line of lines) {

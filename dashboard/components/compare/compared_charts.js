@@ -1,17 +1,17 @@
 /** The charts of several runs: one for each series, with the same zoom, pointer and highlighted run. */
 
-import { Charts } from '../charts/charts.js';
-import { byOrder, chartsFor } from '../charts/chart_groups.js';
 import { inside } from '../charts/chart_detail.js';
+import { byOrder, chartsFor } from '../charts/chart_groups.js';
 import { timeOrigins } from '../charts/chart_lines.js';
 import { loadSettings } from '../charts/chart_toolbar.js';
+import { Charts } from '../charts/charts.js';
 import { choose, chosen } from '../elements/address.js';
+import { el, setAttribute, setText, toggle } from '../elements/elements.js';
+import { change } from '../elements/numbers.js';
 import { settingsFrom, zoomFrom } from './compare_address.js';
 import { ComparedCard } from './compared_card.js';
 import { keyOf, nameOf, runOf } from './comparison.js';
-import { change } from '../elements/numbers.js';
 import { EPOCH_NAMES, epochAxis, samplesAxis } from './run_axes.js';
-import { el, setAttribute, setText, toggle } from '../elements/elements.js';
 
 const AXES = [
   ['step', 'Step', 'Optimizer steps'],
@@ -45,7 +45,10 @@ export class ComparedCharts extends Charts {
     this._arrange();
   }
 
-  /** Draw a run or a group before all others, in every chart; null for none. @param {string|null} run its key */
+  /**
+   * Draw a run or a group before all others, in every chart; null for none.
+   * @param {string|null} run its key
+   */
   highlight(run) {
     if (run === this._highlighted) return;
     this._highlighted = run;
@@ -63,7 +66,11 @@ export class ComparedCharts extends Charts {
   /** The run to which differences are shown. @param {string|null} run @param {string|null} name */
   setBaseline(run, name) {
     this._relative.hidden = run === null;
-    setAttribute(this._relative, 'title', `Show the difference to ${name ?? run} in per cent instead of values`);
+    setAttribute(
+      this._relative,
+      'title',
+      `Show the difference to ${name ?? run} in per cent instead of values`,
+    );
     if (run === this._connection.baseline) return;
     this._connection.baseline = run;
     this._relate();
@@ -96,7 +103,10 @@ export class ComparedCharts extends Charts {
   _buildPage(parent) {
     super._buildPage(parent);
     this._isRelative = chosen('relative') === '1';
-    this._relative = toggle('% of baseline', '', this._isRelative, (on) => { this._isRelative = on; this._relate(); });
+    this._relative = toggle('% of baseline', '', this._isRelative, (on) => {
+      this._isRelative = on;
+      this._relate();
+    });
     this._relative.hidden = true;
     this._toolbar.element.append(this._relative);
     this._unknown = el('p', { class: 'unknown-axis', role: 'status', hidden: true });
@@ -108,14 +118,20 @@ export class ComparedCharts extends Charts {
     super._want();
     const { xAxis } = this.settings;
     if (xAxis === 'samples') this._connection.wantBatches();
-    this._connection.want('axis', xAxis === 'epoch' ? this._connection.runs.map(({ id }) => this._epochKey(id)).filter((key) => key !== undefined) : []);
+    this._connection.want(
+      'axis',
+      xAxis === 'epoch'
+        ? this._connection.runs.map(({ id }) => this._epochKey(id)).filter((key) => key !== undefined)
+        : [],
+    );
     this._showUnknown();
   }
 
   _seriesChanged(names) {
     if (this.settings.xAxis === 'samples') this._connection.wantBatches();
     super._seriesChanged(names);
-    if (this.settings.xAxis === 'epoch' && [...names].some((key) => EPOCH_NAMES.includes(nameOf(key)))) this._redrawAll();
+    if (this.settings.xAxis === 'epoch' && [...names].some((key) => EPOCH_NAMES.includes(nameOf(key))))
+      this._redrawAll();
   }
 
   _redrawAll() {
@@ -133,10 +149,19 @@ export class ComparedCharts extends Charts {
     const { batches, hidden, runs } = this._connection;
     const { xAxis } = this.settings;
     const shown = runs.filter((run) => !hidden.has(run.id));
-    const isUnknown = { samples: ({ id }) => batches && samplesAxis(batches[id] ?? []) === null, epoch: ({ id }) => this._connection.status === 'live' && !this._epochKey(id) }[xAxis];
+    const isUnknown = {
+      samples: ({ id }) => batches && samplesAxis(batches[id] ?? []) === null,
+      epoch: ({ id }) => this._connection.status === 'live' && !this._epochKey(id),
+    }[xAxis];
     const names = isUnknown ? shown.filter(isUnknown).map(({ id, name }) => name || id) : [];
-    const listed = names.length > MOST_NAMES ? `${names.slice(0, MOST_NAMES).join(', ')} and ${names.length - MOST_NAMES} more` : names.join(', ');
-    const reason = xAxis === 'samples' ? 'Samples are not known where the script sets its own batch size' : 'Epochs are not known where the script logs no series “epoch”';
+    const listed =
+      names.length > MOST_NAMES
+        ? `${names.slice(0, MOST_NAMES).join(', ')} and ${names.length - MOST_NAMES} more`
+        : names.join(', ');
+    const reason =
+      xAxis === 'samples'
+        ? 'Samples are not known where the script sets its own batch size'
+        : 'Epochs are not known where the script logs no series “epoch”';
     setText(this._unknown, names.length ? `${reason}: ${listed}.` : '');
     this._unknown.hidden = names.length === 0;
   }
@@ -176,14 +201,27 @@ export class ComparedCharts extends Charts {
     const unit = isRelative ? { format: change, unit: '%' } : {};
     /** @type {Map<string, string>} */
     const names = new Map();
-    for (const [key, source] of sources) if (!names.has(this._connection.shownName(key))) names.set(this._connection.shownName(key), source);
+    for (const [key, source] of sources)
+      if (!names.has(this._connection.shownName(key))) names.set(this._connection.shownName(key), source);
     const shown = runs.filter((run) => !hidden.has(run.id));
-    const specs = [...names].flatMap(([name, source]) => chartsFor([{ name, source }]).map((spec) => ({
-      ...spec, ...unit, id: name, title: name, isSpan: true,
-      lines: shown.filter((run) => sources.has(own(run, name))).map((run) => ({
-        name: own(run, name), label: run.name, role: position.get(run.id), smooth: spec.lines[0].smooth, run: run.id,
+    const specs = [...names].flatMap(([name, source]) =>
+      chartsFor([{ name, source }]).map((spec) => ({
+        ...spec,
+        ...unit,
+        id: name,
+        title: name,
+        isSpan: true,
+        lines: shown
+          .filter((run) => sources.has(own(run, name)))
+          .map((run) => ({
+            name: own(run, name),
+            label: run.name,
+            role: position.get(run.id),
+            smooth: spec.lines[0].smooth,
+            run: run.id,
+          })),
       })),
-    })));
+    );
     return specs.sort(byOrder);
   }
 
@@ -199,20 +237,24 @@ export class ComparedCharts extends Charts {
       for (const [attempt, columns] of attempts) {
         if (!columns.count) continue;
         const [first, last] = spans.get(attempt) ?? [Infinity, -Infinity];
-        spans.set(attempt, [Math.min(first, columns.wall[0]), Math.max(last, columns.wall[columns.count - 1])]);
+        spans.set(attempt, [
+          Math.min(first, columns.wall[0]),
+          Math.max(last, columns.wall[columns.count - 1]),
+        ]);
       }
     }
     const origins = new Map([...byRun].map(([run, spans]) => [run, timeOrigins(spans)]));
-    return (line) => (line ? origins.get(line.run) ?? WALL : WALL);
+    return (line) => (line ? (origins.get(line.run) ?? WALL) : WALL);
   }
 
   /** Where the steps of each run stand on an axis of samples or epochs. */
   _placesNow() {
     const { batches, runs, store } = this._connection;
     const isEpoch = this.settings.xAxis === 'epoch';
-    const axisOf = (run) => (isEpoch ? epochAxis(store.series.get(this._epochKey(run) ?? '')) : samplesAxis(batches?.[run] ?? []));
+    const axisOf = (run) =>
+      isEpoch ? epochAxis(store.series.get(this._epochKey(run) ?? '')) : samplesAxis(batches?.[run] ?? []);
     const places = new Map(runs.map(({ id }) => [id, axisOf(id) ?? NOWHERE]));
-    return (line) => (line ? places.get(line.run) ?? NOWHERE : NOWHERE);
+    return (line) => (line ? (places.get(line.run) ?? NOWHERE) : NOWHERE);
   }
 
   /** Replaced points are those of one run. */
@@ -249,7 +291,10 @@ export class ComparedCharts extends Charts {
     }
     if (steps.last <= steps.first) return;
     try {
-      const detail = await this._connection.detail([...new Set(card.spec.lines.map((line) => nameOf(line.name)))], steps);
+      const detail = await this._connection.detail(
+        [...new Set(card.spec.lines.map((line) => nameOf(line.name)))],
+        steps,
+      );
       if (this._zoom === zoom) card.refine(detail);
     } catch (error) {
       console.warn(error);

@@ -1,11 +1,12 @@
 /**
- * Where the curves of several runs come from: those that train from their live connections, the others from one request
+ * Where the curves of several runs come from: those that train from their live connections, the others from
+ * one request
  * for all of them. Charts use it as they use the connection of one run; a series is named `RUN:NAME`.
  */
 
+import { colourNumbers } from '../elements/theme.js';
 import { apiUrl, connect } from '../live/live_connection.js';
 import { Columns, SeriesStore } from '../live/series_store.js';
-import { colourNumbers } from '../elements/theme.js';
 
 const LIVE = new Set(['queued', 'starting', 'running', 'stopping']);
 /** Points of all runs of one chart together; a browser draws no more in a frame. */
@@ -29,18 +30,29 @@ export class Comparison {
     this.store = new SeriesStore();
     /** @type {Map<string, string>} */
     this.sources = new Map();
-    /** @type {Map<string, string>} by `RUN:NAME`, the name that the same figure of another logger has in other runs */
+    /**
+     * @type {Map<string, string>} by `RUN:NAME`, the name that the same figure of another logger has in other
+     *   runs
+     */
     this._joined = new Map();
     this.kept = new Map();
     this.run = null;
     this.status = 'connecting';
-    /** @type {{key: string, label: string, runs: string[]}[]|null} of which the mean and the spread are drawn; null for every run by itself */
+    /**
+     * @type {{key: string, label: string, runs: string[]}[]|null} of which the mean and the spread are drawn;
+     *   null for every run by itself
+     */
     this.groups = null;
     /** @type {Set<string>} runs that the charts leave out */
     this.hidden = new Set();
-    /** @type {Record<string, {attempt: number, global_batch: number|null, first_step: number|null}[]>|null} by run; null until asked for */
+    /**
+     * @type {Record<string, {attempt: number, global_batch: number|null, first_step: number|null}[]>|null} by
+     *   run; null until asked for
+     */
     this.batches = null;
-    /** @type {string|null} the run to whose values differences are shown, which need not be one of the runs */
+    /**
+     * @type {string|null} the run to whose values differences are shown, which need not be one of the runs
+     */
     this.baseline = null;
     /** Whether charts show the difference to the baseline instead of values. */
     this.isRelative = false;
@@ -48,7 +60,10 @@ export class Comparison {
     this._wants = new Map();
     /** @type {Map<string, import('../live/live_connection.js').LiveConnection>} */
     this._live = new Map();
-    /** @type {Set<string>} names of series that the ended runs have been asked for; of a baseline beside them `RUN:NAME` */
+    /**
+     * @type {Set<string>} names of series that the ended runs have been asked for; of a baseline beside them
+     *   `RUN:NAME`
+     */
     this._asked = new Set();
     for (const run of runs) if (isLive(run.state)) this._follow(run);
     void this._askNames();
@@ -60,7 +75,10 @@ export class Comparison {
     return Math.min(MOST_POINTS, Math.max(LEAST_POINTS, share));
   }
 
-  /** The run, or the group it is in, as one item of the legend; a group has the colour of its first run. @returns {{key: string, label: string, colour: number}} */
+  /**
+   * The run, or the group it is in, as one item of the legend; a group has the colour of its first run.
+   * @returns {{key: string, label: string, colour: number}}
+   */
   itemOf(runId) {
     const at = this.groups?.findIndex((group) => group.runs.includes(runId)) ?? -1;
     if (at >= 0) return { ...this.groups[at], colour: this.colours.get(this.groups[at].runs[0]) };
@@ -116,7 +134,9 @@ export class Comparison {
 
   /** Ask for the batch of each attempt, once and for each attempt that begins later. */
   wantBatches() {
-    const isNew = (run) => Math.max(0, ...(this._live.get(run.id)?.store.attempts() ?? [])) > (this.batches?.[run.id]?.length ?? 0);
+    const isNew = (run) =>
+      Math.max(0, ...(this._live.get(run.id)?.store.attempts() ?? [])) >
+      (this.batches?.[run.id]?.length ?? 0);
     if (this._asksBatches || (this.batches && !this.runs.some(isNew))) return;
     this._asksBatches = true;
     void this._askBatches();
@@ -134,7 +154,10 @@ export class Comparison {
       this._setStatus('reconnecting');
     }
     // Not again at once: a new attempt may have no points yet.
-    setTimeout(() => { this._asksBatches = false; if (!this.batches && !this._ended) this.wantBatches(); }, 2000);
+    setTimeout(() => {
+      this._asksBatches = false;
+      if (!this.batches && !this._ended) this.wantBatches();
+    }, 2000);
   }
 
   _follow(run) {
@@ -177,7 +200,11 @@ export class Comparison {
     const query = new URLSearchParams({ runs: this.runs.map((run) => run.id).join(',') });
     const answer = await fetch(apiUrl(`api/compare/joined?${query}`));
     if (!answer.ok) throw new Error(String(answer.status));
-    this._joined = new Map(Object.entries(await answer.json()).flatMap(([runId, names]) => Object.entries(names).map(([own, shown]) => [keyOf(runId, own), shown])));
+    this._joined = new Map(
+      Object.entries(await answer.json()).flatMap(([runId, names]) =>
+        Object.entries(names).map(([own, shown]) => [keyOf(runId, own), shown]),
+      ),
+    );
   }
 
   /** A run that trains has a series more. */
@@ -206,7 +233,13 @@ export class Comparison {
     const fresh = [...ended].filter((name) => !this._asked.has(name));
     for (const name of fresh) this._asked.add(name);
     // One request a chart: the first is drawn while the others are read.
-    for (const name of fresh) void this._load(name, this.runs.filter((run) => !this._live.has(run.id) && this.sources.has(keyOf(run.id, name))).map((run) => run.id));
+    for (const name of fresh)
+      void this._load(
+        name,
+        this.runs
+          .filter((run) => !this._live.has(run.id) && this.sources.has(keyOf(run.id, name)))
+          .map((run) => run.id),
+      );
     this._wantBaseline(new Set([...keys].map(nameOf)));
   }
 
@@ -225,7 +258,10 @@ export class Comparison {
     try {
       const series = seriesOf(await this._fetch(ids, [name], {}));
       for (const [key, found] of series) this.store.series.set(key, found);
-      this._tell('series', new Set(asked === name ? series.keys() : this.runs.map(({ id }) => keyOf(id, name))));
+      this._tell(
+        'series',
+        new Set(asked === name ? series.keys() : this.runs.map(({ id }) => keyOf(id, name))),
+      );
     } catch {
       this._asked.delete(asked);
       this._setStatus('reconnecting');
@@ -266,7 +302,8 @@ export function seriesOf(buffer) {
     at += 24 * curve.count;
     if (!curve.count) continue;
     const key = keyOf(curve.run, curve.name);
-    if (!series.has(key)) series.set(key, { name: key, source: curve.source, attempts: new Map(), version: 0 });
+    if (!series.has(key))
+      series.set(key, { name: key, source: curve.source, attempts: new Map(), version: 0 });
     series.get(key).attempts.set(curve.attempt, columns);
   }
   return series;

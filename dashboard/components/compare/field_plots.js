@@ -1,5 +1,6 @@
 /** Plots over the fields of compared runs: a scatter of two and parallel coordinates of several. */
 
+import { choose, chooseList, chosen, chosenList } from '../elements/address.js';
 import { el, redraw, setText, toggle } from '../elements/elements.js';
 import { number, plural } from '../elements/numbers.js';
 import { runColour } from '../elements/theme.js';
@@ -8,7 +9,6 @@ import { axis, bounds, isWide } from '../plots/axes.js';
 import { markItems } from '../plots/drawing.js';
 import { parallel } from '../plots/parallel.js';
 import { scatter } from '../plots/scatter.js';
-import { choose, chosen, chosenList, chooseList } from '../elements/address.js';
 import { fieldSelect, fieldsOf, firstResult, firstSetting, settingsOf, textOf, varies } from './fields.js';
 
 const FIRST_AXES = 4;
@@ -16,26 +16,51 @@ const LEAST_WIDTH = 260;
 const MOST_COLOURS = 12;
 
 export class FieldPlots {
-  /** @param {HTMLElement} parent @param {{runs: import('./comparison.js').ComparedRun[], theme: () => any, itemOf: (run: string) => {key: string, colour: number}, isHidden: (run: string) => boolean, onPoint: (key: string|null) => void}} page */
+  /**
+   * @param {HTMLElement} parent
+   * @param {{runs: import('./comparison.js').ComparedRun[], theme: () => any, itemOf: (run: string) => {key:
+   *   string, colour: number}, isHidden: (run: string) => boolean, onPoint: (key: string|null) => void}} page
+   */
   constructor(parent, page) {
     this._page = page;
     const select = (name, label, none) => fieldSelect(label, (id) => this._choose({ [name]: id }), none);
-    this._selects = { across: select('across', 'Horizontal field'), up: select('up', 'Vertical field'), colour: select('colour', 'Colour by', 'Colour by run') };
+    this._selects = {
+      across: select('across', 'Horizontal field'),
+      up: select('up', 'Vertical field'),
+      colour: select('colour', 'Colour by', 'Colour by run'),
+    };
     this._logs = { across: this._logToggle('across', 'horizontal'), up: this._logToggle('up', 'vertical') };
     this._axis = fieldSelect('Add or remove an axis', (id) => this._toggleAxis(id), 'Add or remove an axis…');
     this._scatter = el('div', {});
     this._parallel = el('div', {});
     this._colours = el('p', { class: 'colours' });
     this._note = el('p', { class: 'same', role: 'status' });
-    const bar = el('div', { class: 'bar' }, this._selects.up.element, this._logs.up, el('span', { text: 'over' }), this._selects.across.element, this._logs.across, this._selects.colour.element);
+    const bar = el(
+      'div',
+      { class: 'bar' },
+      this._selects.up.element,
+      this._logs.up,
+      el('span', { text: 'over' }),
+      this._selects.across.element,
+      this._logs.across,
+      this._selects.colour.element,
+    );
     this._root = el(
-      'section', { class: 'field-plots plots', 'aria-label': 'Fields', hidden: true },
+      'section',
+      { class: 'field-plots plots', 'aria-label': 'Fields', hidden: true },
       el('figure', {}, bar, this._scatter, this._colours, this._note),
-      el('figure', {}, el('div', { class: 'bar' }, el('span', { text: 'Parallel coordinates' }), this._axis.element), this._parallel),
+      el(
+        'figure',
+        {},
+        el('div', { class: 'bar' }, el('span', { text: 'Parallel coordinates' }), this._axis.element),
+        this._parallel,
+      ),
     );
     parent.append(this._root);
-    for (const kind of ['pointerover', 'focusin']) this._root.addEventListener(kind, (event) => this._point(event, true));
-    for (const kind of ['pointerout', 'focusout']) this._root.addEventListener(kind, (event) => this._point(event, false));
+    for (const kind of ['pointerover', 'focusin'])
+      this._root.addEventListener(kind, (event) => this._point(event, true));
+    for (const kind of ['pointerout', 'focusout'])
+      this._root.addEventListener(kind, (event) => this._point(event, false));
     this._root.addEventListener('click', (event) => {
       const link = event.target.closest?.('a');
       if (link) this._leave = follow(event, link) ?? this._leave;
@@ -63,8 +88,10 @@ export class FieldPlots {
     this._root.hidden = !hasFields;
     if (!hasFields) return;
     const [across, up, colour] = ['across', 'up', 'colour'].map((name) => this._field(name));
-    for (const [name, field] of Object.entries({ across, up, colour })) this._selects[name].offer(fields, field?.id ?? '');
-    for (const [name, field] of Object.entries({ across, up })) this._logs[name].setAttribute('aria-pressed', String(this._isLog(field)));
+    for (const [name, field] of Object.entries({ across, up, colour }))
+      this._selects[name].offer(fields, field?.id ?? '');
+    for (const [name, field] of Object.entries({ across, up }))
+      this._logs[name].setAttribute('aria-pressed', String(this._isLog(field)));
     const runs = this._present.filter((run) => !this._page.isHidden(run));
     const colours = this._coloursOf(colour, runs);
     this._drawScatter(across, up, runs, colours);
@@ -82,14 +109,21 @@ export class FieldPlots {
 
   _field(name) {
     const fields = this._fields;
-    const first = { across: () => firstSetting(fields) ?? [...fields.values()][0], up: () => firstResult(fields) ?? [...fields.values()][1] };
+    const first = {
+      across: () => firstSetting(fields) ?? [...fields.values()][0],
+      up: () => firstResult(fields) ?? [...fields.values()][1],
+    };
     return fields.get(chosen(name) ?? '') ?? first[name]?.();
   }
 
   _axes(up) {
-    const named = chosenList('axes').map((id) => this._fields.get(id)).filter((field) => field !== undefined);
+    const named = chosenList('axes')
+      .map((id) => this._fields.get(id))
+      .filter((field) => field !== undefined);
     if (named.length) return named;
-    const settings = settingsOf(this._fields).sort((one, other) => Number(varies(other)) - Number(varies(one))).slice(0, FIRST_AXES);
+    const settings = settingsOf(this._fields)
+      .sort((one, other) => Number(varies(other)) - Number(varies(one)))
+      .slice(0, FIRST_AXES);
     return [...settings, ...(settings.includes(up) ? [] : [up])];
   }
 
@@ -108,7 +142,10 @@ export class FieldPlots {
   _logToggle(name, word) {
     return toggle('Log', `Logarithmic ${word} axis`, false, (on) => {
       const { id } = this._field(name);
-      for (const [list, isIn] of [['logs', on], ['linear', !on]]) {
+      for (const [list, isIn] of [
+        ['logs', on],
+        ['linear', !on],
+      ]) {
         const others = chosenList(list).filter((other) => other !== id);
         chooseList(list, isIn ? [...others, id] : others);
       }
@@ -119,11 +156,17 @@ export class FieldPlots {
   _isLog(field) {
     const values = this._valuesOf(field).filter(Number.isFinite);
     if (!field.isNumber || values.some((value) => value <= 0)) return false;
-    return chosenList('logs').includes(field.id) || (isWide(values) && !chosenList('linear').includes(field.id));
+    return (
+      chosenList('logs').includes(field.id) || (isWide(values) && !chosenList('linear').includes(field.id))
+    );
   }
 
   _axisOf(field) {
-    return axis(field.label, field.isNumber ? (this._isLog(field) ? 'log' : 'linear') : 'list', this._valuesOf(field));
+    return axis(
+      field.label,
+      field.isNumber ? (this._isLog(field) ? 'log' : 'linear') : 'list',
+      this._valuesOf(field),
+    );
   }
 
   _valuesOf(field) {
@@ -132,25 +175,53 @@ export class FieldPlots {
 
   /** The runs without a value on one of the axes are named. */
   _drawScatter(across, up, runs, colours) {
-    const isWithout = (run) => [across, up].some((field) => { const value = field.of.get(run); return value === null || value === undefined || (field.isNumber && !Number.isFinite(value)); });
+    const isWithout = (run) =>
+      [across, up].some((field) => {
+        const value = field.of.get(run);
+        return value === null || value === undefined || (field.isNumber && !Number.isFinite(value));
+      });
     const missing = runs.filter(isWithout).map((run) => this._nameOf(run));
     setText(this._note, missing.length ? `Without a value: ${missing.join(', ')}` : '');
     const items = runs.map((run) => this._item(run, [across, up], colours));
-    redraw(this._scatter, scatter(this._axisOf(across), this._axisOf(up), items, this._width(), `${up.label} over ${across.label}`));
+    redraw(
+      this._scatter,
+      scatter(
+        this._axisOf(across),
+        this._axisOf(up),
+        items,
+        this._width(),
+        `${up.label} over ${across.label}`,
+      ),
+    );
   }
 
   _drawParallel(runs, colours, up) {
     const fields = this._axes(up);
     this._axis.offer(this._fields, '');
     const items = runs.map((run) => this._item(run, fields, colours));
-    this._parallel.replaceChildren(parallel(fields.map((field) => this._axisOf(field)), items, this._width(), 'Parallel coordinates'));
+    this._parallel.replaceChildren(
+      parallel(
+        fields.map((field) => this._axisOf(field)),
+        items,
+        this._width(),
+        'Parallel coordinates',
+      ),
+    );
     // One way by the keyboard to each run is enough.
     for (const link of this._parallel.querySelectorAll('a')) link.setAttribute('tabindex', '-1');
   }
 
   _item(run, fields, colours) {
-    const title = [this._nameOf(run), ...new Set(fields)].map((part) => (typeof part === 'string' ? part : `${part.label}: ${textOf(part, run)}`)).join('\n');
-    return { key: run, run, title, colour: colours.of(run), values: fields.map((field) => field.of.get(run)) };
+    const title = [this._nameOf(run), ...new Set(fields)]
+      .map((part) => (typeof part === 'string' ? part : `${part.label}: ${textOf(part, run)}`))
+      .join('\n');
+    return {
+      key: run,
+      run,
+      title,
+      colour: colours.of(run),
+      values: fields.map((field) => field.of.get(run)),
+    };
   }
 
   /** By run or group, along a scale, or one for each of a few values. */
@@ -158,13 +229,27 @@ export class FieldPlots {
     const theme = this._page.theme();
     const ofRun = (run) => runColour(this._page.itemOf(run).colour, theme);
     if (!field) return { of: ofRun, legend: [] };
-    const values = runs.map((run) => field.of.get(run)).filter((value) => value !== null && value !== undefined && !Number.isNaN(value));
+    const values = runs
+      .map((run) => field.of.get(run))
+      .filter((value) => value !== null && value !== undefined && !Number.isNaN(value));
     if (field.isNumber) {
       const ends = bounds(values.filter(Number.isFinite));
       const { share } = this._axisOf(field);
-      const mixed = (part) => `color-mix(in oklab, ${theme.palette[1]} ${Math.round(100 * part)}%, ${theme.palette[0]})`;
-      const of = (run) => { const part = share(field.of.get(run)); return part === null ? theme.muted : mixed(part); };
-      return { of, legend: values.length ? [[number(ends[0], 3), mixed(0)], [number(ends[1], 3), mixed(1)]] : [] };
+      const mixed = (part) =>
+        `color-mix(in oklab, ${theme.palette[1]} ${Math.round(100 * part)}%, ${theme.palette[0]})`;
+      const of = (run) => {
+        const part = share(field.of.get(run));
+        return part === null ? theme.muted : mixed(part);
+      };
+      return {
+        of,
+        legend: values.length
+          ? [
+              [number(ends[0], 3), mixed(0)],
+              [number(ends[1], 3), mixed(1)],
+            ]
+          : [],
+      };
     }
     const distinct = [...new Set(values)];
     const legend = distinct.map((value, position) => [String(value), runColour(position, theme)]);
@@ -177,7 +262,10 @@ export class FieldPlots {
       swatch.style.background = colour;
       return el('span', {}, swatch, el('span', { text }));
     });
-    const more = legend.length > MOST_COLOURS ? [el('span', { text: `and ${plural(legend.length - MOST_COLOURS, 'more value')}` })] : [];
+    const more =
+      legend.length > MOST_COLOURS
+        ? [el('span', { text: `and ${plural(legend.length - MOST_COLOURS, 'more value')}` })]
+        : [];
     this._colours.hidden = legend.length === 0;
     this._colours.replaceChildren(...(field ? [el('b', { text: field.label })] : []), ...parts, ...more);
   }

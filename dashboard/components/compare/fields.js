@@ -4,25 +4,53 @@ import { el } from '../elements/elements.js';
 import { fromJson } from '../elements/numbers.js';
 import { settingCell } from './cells.js';
 
-const FIGURES = [['last', 'last'], ['best', 'best'], ['lowest', 'min'], ['highest', 'max']];
+const FIGURES = [
+  ['last', 'last'],
+  ['best', 'best'],
+  ['lowest', 'min'],
+  ['highest', 'max'],
+];
 /** Chance or the machine decides these: nobody looks at them first. */
-const SECONDARY = /^(seed|state|reason|nodes_used|snapshot|interpreter\..*|package\..*|args\..*seed|logged\..*seed)$/;
+const SECONDARY =
+  /^(seed|state|reason|nodes_used|snapshot|interpreter\..*|package\..*|args\..*seed|logged\..*seed)$/;
 
-/** @typedef {{id: string, label: string, group: 'Settings'|'Results', isNumber: boolean, of: Map<string, any>, base?: any}} Field `of`: by run id; `base`: the baseline's result */
+/**
+ * @typedef {{id: string, label: string, group: 'Settings'|'Results', isNumber: boolean, of: Map<string, any>,
+ *   base?: any}} Field `of`: by run id; `base`: the baseline's result
+ */
 
 /** All fields of a comparison's document in the order of its tables. @returns {Map<string, Field>} */
 export function fieldsOf({ runs, differences, series }) {
-  const settings = differences.map(({ field, label, values }) => fieldOf(field, label, 'Settings', runs.map((run) => [run, plain(values[run])])));
-  const results = series.flatMap(({ name, goal, baseline, runs: of }) => FIGURES.filter(([figure]) => figure !== 'best' || goal).map(
-    ([figure, word]) => ({ ...fieldOf(`${name}:${word}`, `${name} (${word})`, 'Results', runs.map((run) => [run, fromJson(of[run]?.[figure])])), base: fromJson(baseline?.[figure]) }),
-  ));
+  const settings = differences.map(({ field, label, values }) =>
+    fieldOf(
+      field,
+      label,
+      'Settings',
+      runs.map((run) => [run, plain(values[run])]),
+    ),
+  );
+  const results = series.flatMap(({ name, goal, baseline, runs: of }) =>
+    FIGURES.filter(([figure]) => figure !== 'best' || goal).map(([figure, word]) => ({
+      ...fieldOf(
+        `${name}:${word}`,
+        `${name} (${word})`,
+        'Results',
+        runs.map((run) => [run, fromJson(of[run]?.[figure])]),
+      ),
+      base: fromJson(baseline?.[figure]),
+    })),
+  );
   return new Map([...settings, ...results].map((field) => [field.id, field]));
 }
 
 /** The setting that people most probably changed on purpose. @param {Map<string, Field>} fields */
 export function firstSetting(fields) {
   const settings = settingsOf(fields);
-  return settings.find(({ id }) => /(^|[._-])(lr|learning_rate)$/.test(id)) ?? settings.find(({ isNumber }) => isNumber) ?? settings[0];
+  return (
+    settings.find(({ id }) => /(^|[._-])(lr|learning_rate)$/.test(id)) ??
+    settings.find(({ isNumber }) => isNumber) ??
+    settings[0]
+  );
 }
 
 /** Settings that somebody chose. @param {Map<string, Field>} fields */
@@ -35,7 +63,11 @@ export function varies({ isNumber, of }) {
   return isNumber && new Set([...of.values()].filter(Number.isFinite)).size > 1;
 }
 
-/** The result that a comparison is probably about, of those that most runs have: of a validation, else the first with a best value. @param {Map<string, Field>} fields */
+/**
+ * The result that a comparison is probably about, of those that most runs have: of a validation, else the
+ * first with a best value.
+ * @param {Map<string, Field>} fields
+ */
 export function firstResult(fields) {
   const count = ({ of }) => [...of.values()].filter(Number.isFinite).length;
   const all = [...fields.values()].filter(({ group }) => group === 'Results');
@@ -50,7 +82,12 @@ export function textOf(field, run) {
   return settingCell(field.of.get(run)).text;
 }
 
-/** A choice of one field. @param {string} label @param {(id: string) => void} onChoice @param {string|null} none the text for no field */
+/**
+ * A choice of one field.
+ * @param {string} label
+ * @param {(id: string) => void} onChoice
+ * @param {string|null} none the text for no field
+ */
 export function fieldSelect(label, onChoice, none = null) {
   const select = el('select', { 'aria-label': label, onchange: () => onChoice(select.value) });
   return {
@@ -59,10 +96,20 @@ export function fieldSelect(label, onChoice, none = null) {
     offer(fields, id) {
       const groups = ['Settings', 'Results'].map((group) => {
         const own = [...fields.values()].filter((field) => field.group === group);
-        return own.length ? el('optgroup', { label: group }, ...own.map((field) => el('option', { value: field.id, text: field.label }))) : null;
+        return own.length
+          ? el(
+              'optgroup',
+              { label: group },
+              ...own.map((field) => el('option', { value: field.id, text: field.label })),
+            )
+          : null;
       });
       const key = JSON.stringify([...fields.keys()]);
-      if (key !== this.key) select.replaceChildren(...(none === null ? [] : [el('option', { value: '', text: none })]), ...groups.filter((group) => group !== null));
+      if (key !== this.key)
+        select.replaceChildren(
+          ...(none === null ? [] : [el('option', { value: '', text: none })]),
+          ...groups.filter((group) => group !== null),
+        );
       this.key = key;
       select.value = id;
     },
@@ -71,7 +118,13 @@ export function fieldSelect(label, onChoice, none = null) {
 
 function fieldOf(id, label, group, pairs) {
   const present = pairs.map(([, value]) => value).filter((value) => value !== null && value !== undefined);
-  return { id, label, group, isNumber: present.length > 0 && present.every((value) => typeof value === 'number'), of: new Map(pairs) };
+  return {
+    id,
+    label,
+    group,
+    isNumber: present.length > 0 && present.every((value) => typeof value === 'number'),
+    of: new Map(pairs),
+  };
 }
 
 /** A value as a number where it is one, so that an argument's text stands on a scale. */

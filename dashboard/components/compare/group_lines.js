@@ -17,17 +17,25 @@ export function groupLine(curves, window, { weight, onlyPositive }) {
   const x = places(finite, window);
   const line = { x, raw: [], low: [], high: [] };
   for (const at of x) {
-    const values = finite.map((curve) => valueAt(curve, at)).filter((value) => value !== null && !(onlyPositive && value <= 0));
+    const values = finite
+      .map((curve) => valueAt(curve, at))
+      .filter((value) => value !== null && !(onlyPositive && value <= 0));
     const { mean, spread } = summary(values);
     line.raw.push(mean);
     line.high.push(mean === null ? null : mean + spread);
     // A logarithmic axis has no place for what lies below zero.
-    line.low.push(mean === null ? null : onlyPositive && mean - spread <= 0 ? Math.min(...values) : mean - spread);
+    line.low.push(
+      mean === null ? null : onlyPositive && mean - spread <= 0 ? Math.min(...values) : mean - spread,
+    );
   }
   return line;
 }
 
-/** The points of a curve that are numbers. @param {Curve} curve @returns {{x: number[], y: number[], count: number}} */
+/**
+ * The points of a curve that are numbers.
+ * @param {Curve} curve
+ * @returns {{x: number[], y: number[], count: number}}
+ */
 export function finitePoints({ x, y, count }) {
   const kept = [];
   for (let i = 0; i < count; i++) if (Number.isFinite(y[i])) kept.push(i);
@@ -41,7 +49,9 @@ function calmed(curve, weight) {
 /** The places of all curves inside the window, or evenly spaced ones where these are too many. */
 function places(curves, window) {
   const { from, to } = window ?? { from: -Infinity, to: Infinity };
-  const all = [...new Set(curves.flatMap(({ x }) => x))].filter((at) => at >= from && at <= to).sort((a, b) => a - b);
+  const all = [...new Set(curves.flatMap(({ x }) => x))]
+    .filter((at) => at >= from && at <= to)
+    .sort((a, b) => a - b);
   if (all.length <= MOST_PLACES) return all;
   const [first, last] = [all[0], all[all.length - 1]];
   return Array.from({ length: MOST_PLACES }, (_, i) => first + ((last - first) * i) / (MOST_PLACES - 1));

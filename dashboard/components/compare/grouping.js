@@ -1,8 +1,11 @@
-/** Runs with the same settings as one group: which fields divide them, and the mean and spread of their results. */
+/**
+ * Runs with the same settings as one group: which fields divide them, and the mean and spread of their
+ * results.
+ */
 
+import { choose, chosen } from '../elements/address.js';
 import { el, setAttribute, toggle } from '../elements/elements.js';
 import { fromJson, UNKNOWN } from '../elements/numbers.js';
-import { choose, chosen } from '../elements/address.js';
 import { meanCell, settingCell } from './cells.js';
 
 /** @typedef {{key: string, label: string, runs: string[]}} Group */
@@ -16,22 +19,38 @@ export class Grouping {
   constructor(onChange) {
     /** @type {string[]} */
     this.fields = (chosen('group') ?? '').split(',').filter(Boolean);
-    this._fields = el('select', { 'aria-label': 'Group by', onchange: () => this._choose(this._fields.value, onChange) });
-    this._all = toggle('All runs: mean and band', 'Draw the mean of all runs in a band of one standard deviation, as of one run with several seeds', false, (on) => this._choose(on ? ALL : '', onChange));
+    this._fields = el('select', {
+      'aria-label': 'Group by',
+      onchange: () => this._choose(this._fields.value, onChange),
+    });
+    this._all = toggle(
+      'All runs: mean and band',
+      'Draw the mean of all runs in a band of one standard deviation, as of one run with several seeds',
+      false,
+      (on) => this._choose(on ? ALL : '', onChange),
+    );
     this.element = el('span', { class: 'grouping' }, this._all, this._fields);
     this.offer([]);
   }
 
-  /** Offer the fields in which runs differ, and all of them but seeds together. @param {{field: string, label: string}[]} differences */
+  /**
+   * Offer the fields in which runs differ, and all of them but seeds together.
+   * @param {{field: string, label: string}[]} differences
+   */
   offer(differences) {
     this._differences = differences;
     const settings = differences.map(({ field }) => field).filter((field) => !REPEATED.test(field));
-    const offered = [['', 'No groups'], [ALL, 'All runs as one group'], ...differences.map(({ field, label }) => [field, `Group by ${label}`])];
+    const offered = [
+      ['', 'No groups'],
+      [ALL, 'All runs as one group'],
+      ...differences.map(({ field, label }) => [field, `Group by ${label}`]),
+    ];
     if (settings.length > 1) offered.push([settings.join(','), 'Group by all settings but the seed']);
     const current = this.fields.join(',');
     if (!offered.some(([value]) => value === current)) offered.push([current, `Group by ${current}`]);
     const written = JSON.stringify(offered);
-    if (written !== this._offered) this._fields.replaceChildren(...offered.map(([value, text]) => el('option', { value, text })));
+    if (written !== this._offered)
+      this._fields.replaceChildren(...offered.map(([value, text]) => el('option', { value, text })));
     this._offered = written;
     this._fields.value = current;
     setAttribute(this._all, 'aria-pressed', String(current === ALL));
@@ -42,7 +61,9 @@ export class Grouping {
     if (!groups || !this.fields.length) return null;
     const labels = new Map(differences.map(({ field, label }) => [field, label]));
     return groups.map(({ values, runs }) => {
-      const parts = Object.entries(values).map(([field, value]) => `${labels.get(field) ?? field} ${settingCell(value).text}`);
+      const parts = Object.entries(values).map(
+        ([field, value]) => `${labels.get(field) ?? field} ${settingCell(value).text}`,
+      );
       return { key: JSON.stringify(values), label: parts.join(', ') || 'All runs', runs };
     });
   }
@@ -55,13 +76,22 @@ export class Grouping {
   }
 }
 
-/** How many runs each group has, then the mean and the spread of each result. @param {any} document @param {Group[]} groups */
+/**
+ * How many runs each group has, then the mean and the spread of each result.
+ * @param {any} document
+ * @param {Group[]} groups
+ */
 export function groupRows({ series }, groups) {
   const results = series.flatMap(({ name, goal, groups: of }) => {
     const row = (figure, title) => ({ title, cells: of.map((group) => summaryCell(group[figure])) });
-    return goal ? [row('best', `${name} (${goal === 'min' ? 'lowest' : 'highest'})`), row('last', `${name} (last)`)] : [row('last', name)];
+    return goal
+      ? [row('best', `${name} (${goal === 'min' ? 'lowest' : 'highest'})`), row('last', `${name} (last)`)]
+      : [row('last', name)];
   });
-  return [{ title: 'Runs', cells: groups.map(({ runs }) => ({ text: String(runs.length), raw: runs.length })) }, ...results];
+  return [
+    { title: 'Runs', cells: groups.map(({ runs }) => ({ text: String(runs.length), raw: runs.length })) },
+    ...results,
+  ];
 }
 
 function summaryCell(summary) {

@@ -1,8 +1,8 @@
 /** Rows × columns: the mean and the spread of a result over the runs with the same values of two fields. */
 
+import { choose, chosen } from '../elements/address.js';
 import { el } from '../elements/elements.js';
 import { changePercent, UNKNOWN } from '../elements/numbers.js';
-import { choose, chosen } from '../elements/address.js';
 import { drawnCell, meanCell } from './cells.js';
 import { copyButtons } from './compare_export.js';
 import { fieldSelect, fieldsOf, firstResult, textOf } from './fields.js';
@@ -10,14 +10,43 @@ import { fieldSelect, fieldsOf, firstResult, textOf } from './fields.js';
 export class Pivot {
   /** @param {HTMLElement} parent */
   constructor(parent) {
-    const select = (name, label, none) => fieldSelect(label, (id) => { choose({ [name]: id }); this._draw(); }, none);
-    this._selects = { rows: select('rows', 'Rows', 'Rows…'), columns: select('columns', 'Columns', 'Columns…'), result: select('result', 'Result in each cell') };
+    const select = (name, label, none) =>
+      fieldSelect(
+        label,
+        (id) => {
+          choose({ [name]: id });
+          this._draw();
+        },
+        none,
+      );
+    this._selects = {
+      rows: select('rows', 'Rows', 'Rows…'),
+      columns: select('columns', 'Columns', 'Columns…'),
+      result: select('result', 'Result in each cell'),
+    };
     const { bar, copied } = copyButtons(() => this._shown);
     this._copies = el('span', { class: 'copies' }, copied, ...bar);
-    this._table = el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Rows and columns', hidden: true });
+    this._table = el('div', {
+      class: 'scroll',
+      tabindex: 0,
+      role: 'region',
+      'aria-label': 'Rows and columns',
+      hidden: true,
+    });
     this._root = el(
-      'section', { class: 'differences pivot', 'aria-label': 'Rows and columns of two fields', hidden: true },
-      el('div', { class: 'bar' }, this._selects.rows.element, el('span', { text: '×' }), this._selects.columns.element, this._selects.result.element, el('span', { class: 'space' }), this._copies), this._table,
+      'section',
+      { class: 'differences pivot', 'aria-label': 'Rows and columns of two fields', hidden: true },
+      el(
+        'div',
+        { class: 'bar' },
+        this._selects.rows.element,
+        el('span', { text: '×' }),
+        this._selects.columns.element,
+        this._selects.result.element,
+        el('span', { class: 'space' }),
+        this._copies,
+      ),
+      this._table,
     );
     parent.append(this._root);
   }
@@ -48,27 +77,57 @@ export class Pivot {
     const heads = valuesOf(columns, this._runs);
     const lines = valuesOf(rows, this._runs).map((row) => ({
       title: `${rows.label} ${row}`,
-      cells: heads.map((column) => cellOf(this._runs.filter((run) => textOf(rows, run) === row && textOf(columns, run) === column).map((run) => result.of.get(run)), result.base)),
+      cells: heads.map((column) =>
+        cellOf(
+          this._runs
+            .filter((run) => textOf(rows, run) === row && textOf(columns, run) === column)
+            .map((run) => result.of.get(run)),
+          result.base,
+        ),
+      ),
     }));
     const titles = heads.map((column) => `${columns.label} ${column}`);
     this._shown = { titles, lines };
-    const head = el('tr', {}, el('td', { text: result.label }), ...titles.map((text) => el('th', { scope: 'col', text, title: text })));
-    const body = lines.map(({ title, cells }) => el('tr', {}, el('th', { scope: 'row', text: title }), ...cells.map(drawnCell)));
-    this._table.replaceChildren(el('table', { 'aria-label': `${result.label} by ${rows.label} and ${columns.label}` }, el('thead', {}, head), el('tbody', {}, ...body)));
+    const head = el(
+      'tr',
+      {},
+      el('td', { text: result.label }),
+      ...titles.map((text) => el('th', { scope: 'col', text, title: text })),
+    );
+    const body = lines.map(({ title, cells }) =>
+      el('tr', {}, el('th', { scope: 'row', text: title }), ...cells.map(drawnCell)),
+    );
+    this._table.replaceChildren(
+      el(
+        'table',
+        { 'aria-label': `${result.label} by ${rows.label} and ${columns.label}` },
+        el('thead', {}, head),
+        el('tbody', {}, ...body),
+      ),
+    );
   }
 }
 
 /** The distinct values of a field as text, numbers in their order. */
 function valuesOf(field, runs) {
-  const ordered = [...runs].sort((one, other) => (field.isNumber ? (field.of.get(one) ?? Infinity) - (field.of.get(other) ?? Infinity) : 0));
+  const ordered = [...runs].sort((one, other) =>
+    field.isNumber ? (field.of.get(one) ?? Infinity) - (field.of.get(other) ?? Infinity) : 0,
+  );
   return [...new Set(ordered.map((run) => textOf(field, run)))];
 }
 
-/** Mean and standard deviation, of the sample, of the finite values. @param {any[]} values @param {any} base the baseline's value */
+/**
+ * Mean and standard deviation, of the sample, of the finite values.
+ * @param {any[]} values
+ * @param {any} base the baseline's value
+ */
 function cellOf(values, base) {
   const finite = values.filter(Number.isFinite);
   if (!finite.length) return { text: UNKNOWN };
   const mean = finite.reduce((sum, value) => sum + value, 0) / finite.length;
-  const spread = finite.length > 1 ? Math.sqrt(finite.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (finite.length - 1)) : null;
+  const spread =
+    finite.length > 1
+      ? Math.sqrt(finite.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (finite.length - 1))
+      : null;
   return meanCell(mean, spread, finite.length, changePercent(mean, base));
 }

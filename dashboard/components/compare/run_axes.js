@@ -1,4 +1,6 @@
-/** Where the steps of a run stand on axes that runs of different batch sizes share: samples seen, and epochs. */
+/**
+ * Where the steps of a run stand on axes that runs of different batch sizes share: samples seen, and epochs.
+ */
 
 import { flattened, stretches } from '../charts/chart_lines.js';
 
@@ -12,7 +14,9 @@ export const EPOCH_NAMES = ['train/epoch', 'epoch', 'printed/train/epoch', 'prin
 export function samplesAxis(batches) {
   if (!batches.length || batches.some(({ global_batch }) => global_batch === null)) return null;
   const parts = [];
-  for (const { attempt, global_batch: batch, first_step } of [...batches].sort((one, other) => one.attempt - other.attempt)) {
+  for (const { attempt, global_batch: batch, first_step } of [...batches].sort(
+    (one, other) => one.attempt - other.attempt,
+  )) {
     const before = parts[parts.length - 1];
     const start = before && first_step !== null ? first_step - 1 : 0;
     parts.push({ attempt, batch, start, seen: before ? samplesAt(before, start) : 0 });
@@ -26,7 +30,8 @@ function samplesAt({ batch, start, seen }, step) {
 }
 
 /**
- * The epoch at a step, between the steps at which the script logged another one; a script may log it as a whole number.
+ * The epoch at a step, between the steps at which the script logged another one; a script may log it as a
+ * whole number.
  * @param {import('../live/series_store.js').Series|undefined} series of epochs
  * @returns {((attempt: number, step: number) => number)|null} null where the series says too little
  */
@@ -35,7 +40,8 @@ export function epochAxis(series) {
   const { x, y, count } = flattened(stretches(series.attempts, series.source), null);
   const knots = [];
   for (let i = 0; i < count; i++) {
-    if (Number.isFinite(y[i]) && (!knots.length || y[i] > knots[knots.length - 1][1])) knots.push([x[i], y[i]]);
+    if (Number.isFinite(y[i]) && (!knots.length || y[i] > knots[knots.length - 1][1]))
+      knots.push([x[i], y[i]]);
   }
   if (knots.length === 1 && knots[0][0] > 0 && knots[0][1] > 0) knots.unshift([0, 0]);
   return knots.length < 2 ? null : (_, step) => between(knots, step);

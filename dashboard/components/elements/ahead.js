@@ -1,4 +1,7 @@
-/** Questions that leave with the click on a link to a page: the answer is on its way while Streamlit still builds the page. */
+/**
+ * Questions that leave with the click on a link to a page: the answer is on its way while Streamlit still
+ * builds the page.
+ */
 
 import { apiUrl } from '../live/live_connection.js';
 
@@ -8,12 +11,20 @@ const firstOf = new Map();
 /** @type {{path: string, at: number, answer: Promise<Response>}|null} */
 let asked = null;
 
-/** Ask this at the next click that leads to the page. @param {string} page its address @param {string} path below the server's address */
+/**
+ * Ask this at the next click that leads to the page.
+ * @param {string} page its address
+ * @param {string} path below the server's address
+ */
 export function askAtClick(page, path) {
   firstOf.set(new URL(page).pathname, path);
 }
 
-/** The answer for which a click has asked just now, given once; null where there is none. @param {string} path @returns {Promise<Response>|null} */
+/**
+ * The answer for which a click has asked just now, given once; null where there is none.
+ * @param {string} path
+ * @returns {Promise<Response>|null}
+ */
 export function takeAnswer(path) {
   if (asked?.path !== path) return null;
   const { at, answer } = asked;
@@ -30,9 +41,13 @@ function ask(page) {
   asked.answer.catch(() => {}); // told by whoever takes it
 }
 
-document.addEventListener('click', (event) => {
-  const link = event.composedPath().find((part) => part instanceof HTMLAnchorElement);
-  const isForTab = event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey;
-  if (link && !isForTab) ask(link.pathname);
-}, { capture: true });
+document.addEventListener(
+  'click',
+  (event) => {
+    const link = event.composedPath().find((part) => part instanceof HTMLAnchorElement);
+    const isForTab = event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey;
+    if (link && !isForTab) ask(link.pathname);
+  },
+  { capture: true },
+);
 addEventListener('popstate', () => ask(location.pathname));

@@ -97,27 +97,43 @@ export function toggle(text, title, pressed, onChange) {
     onChange(now);
   };
   const button = el('button', {
-    type: 'button', class: 'toggle', text, title, 'aria-pressed': String(pressed), onclick: press,
+    type: 'button',
+    class: 'toggle',
+    text,
+    title,
+    'aria-pressed': String(pressed),
+    onclick: press,
   });
   return button;
 }
 
 /**
- * Draw a place anew; the focus and the sideways scrolling go over to what takes the place of what had them: a link to the
+ * Draw a place anew; the focus and the sideways scrolling go over to what takes the place of what had them: a
+ * link to the
  * same address, a button of the same name.
  */
 export function redraw(place, ...children) {
   const focused = place.getRootNode().activeElement;
-  const name = focused && focused !== place && place.contains(focused) ? focused.getAttribute('href') ?? focused.getAttribute('aria-label') : null;
+  const name =
+    focused && focused !== place && place.contains(focused)
+      ? (focused.getAttribute('href') ?? focused.getAttribute('aria-label'))
+      : null;
   const left = place.querySelector('.scroll')?.scrollLeft;
   place.replaceChildren(...children);
   const scrolls = place.querySelector('.scroll');
   if (left && scrolls) scrolls.scrollLeft = left;
-  const next = name === null ? null : [...place.querySelectorAll('a, button, .scroll')].find((part) => [part.getAttribute('href'), part.getAttribute('aria-label')].includes(name));
+  const next =
+    name === null
+      ? null
+      : [...place.querySelectorAll('a, button, .scroll')].find((part) =>
+          [part.getAttribute('href'), part.getAttribute('aria-label')].includes(name),
+        );
   next?.focus({ preventScroll: true });
 }
 
-/** Make the children exactly these without taking out those that stay: what is inside would lose the pointer. */
+/**
+ * Make the children exactly these without taking out those that stay: what is inside would lose the pointer.
+ */
 export function keepChildren(parent, wanted) {
   const keep = new Set(wanted);
   for (const child of [...parent.children]) if (!keep.has(child)) child.remove();

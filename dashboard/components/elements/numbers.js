@@ -1,7 +1,12 @@
 /** Numbers and times as people read them; the same rules as domain/text/formats.py. */
 
 export const UNKNOWN = '–';
-const UNITS = [[1e12, ' T'], [1e9, ' G'], [1e6, ' M'], [1e3, ' k']];
+const UNITS = [
+  [1e12, ' T'],
+  [1e9, ' G'],
+  [1e6, ' M'],
+  [1e3, ' k'],
+];
 
 /**
  * 12.4 k, 1.2 M, 0.00042: a few significant digits, never a row of zeros.
@@ -13,7 +18,8 @@ export function number(value, digits = 3) {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? 'NaN' : value > 0 ? '∞' : '−∞';
   const size = Math.abs(value);
   for (const [factor, unit] of UNITS) {
-    if (size >= factor * 10 || (size >= factor && factor > 1e3)) return significant(value / factor, digits) + unit;
+    if (size >= factor * 10 || (size >= factor && factor > 1e3))
+      return significant(value / factor, digits) + unit;
   }
   return significant(value, Math.max(digits, String(Math.trunc(size)).length));
 }
@@ -27,7 +33,8 @@ export function number(value, digits = 3) {
  */
 export function notFinite(value, since, lastNumber = null, format = number) {
   if (value === null || value === undefined || Number.isFinite(value)) return '';
-  const text = since === null || since === undefined ? number(value) : `${number(value)} since step ${count(since)}`;
+  const text =
+    since === null || since === undefined ? number(value) : `${number(value)} since step ${count(since)}`;
   return lastNumber === null ? text : `${text}, last number ${format(lastNumber)}`;
 }
 
@@ -50,7 +57,9 @@ export function change(percent, digits = 3) {
 
 /** The change of a value from a base in per cent of the base's size; null where that says nothing. */
 export function changePercent(value, base) {
-  return Number.isFinite(value) && Number.isFinite(base) && base !== 0 ? (100 * (value - base)) / Math.abs(base) : null;
+  return Number.isFinite(value) && Number.isFinite(base) && base !== 0
+    ? (100 * (value - base)) / Math.abs(base)
+    : null;
 }
 
 /** 1 rank, 8 ranks. */
@@ -67,7 +76,9 @@ export function duration(seconds) {
   const whole = Math.max(0, Math.trunc(seconds));
   const days = Math.trunc(whole / 86400);
   const two = (part) => String(part).padStart(2, '0');
-  const clock = [Math.trunc((whole % 86400) / 3600), Math.trunc((whole % 3600) / 60), whole % 60].map(two).join(':');
+  const clock = [Math.trunc((whole % 86400) / 3600), Math.trunc((whole % 3600) / 60), whole % 60]
+    .map(two)
+    .join(':');
   return days ? `${days} d ${clock}` : clock;
 }
 
@@ -94,7 +105,9 @@ export function size(bytes) {
   return `${significant(value, 3)} TiB`;
 }
 
-/** @param {string|number|null|undefined} value a number, or the words that stand for those JSON does not have */
+/**
+ * @param {string|number|null|undefined} value a number, or the words that stand for those JSON does not have
+ */
 export function fromJson(value) {
   if (typeof value === 'number' || value === null || value === undefined) return value;
   if (value === 'Infinity') return Infinity;

@@ -1,21 +1,27 @@
-/** Asks the server for a picture every two seconds while the page is seen, and says so where no answer comes. */
+/**
+ * Asks the server for a picture every two seconds while the page is seen, and says so where no answer comes.
+ */
 
+import { apiUrl } from '../live/live_connection.js';
 import { takeAnswer } from './ahead.js';
 import { setText } from './elements.js';
-import { apiUrl } from '../live/live_connection.js';
 
 const ASKED_EVERY_MS = 2000;
 
 export class Polling {
   /**
    * @param {HTMLElement} root is marked stale while no answer comes @param {HTMLElement} trouble says why
-   * @param {() => string} path below the server's address; an answer to an earlier path is dropped, and another one is asked at once
-   * @param {(picture: any, answer: Response) => void} show with null where the picture is the one shown already
+   * @param {() => string} path below the server's address; an answer to an earlier path is dropped, and
+   *   another one is asked at once
+   * @param {(picture: any, answer: Response) => void} show with null where the picture is the one shown
+   *   already
    * @param {() => boolean} isSeen whether to ask at all
    */
   constructor(root, trouble, path, show, isSeen = () => true) {
     Object.assign(this, { _root: root, _trouble: trouble, _path: path, _show: show, _isSeen: isSeen });
-    this._wake = () => { if (!document.hidden) this.askSoon(0); };
+    this._wake = () => {
+      if (!document.hidden) this.askSoon(0);
+    };
     document.addEventListener('visibilitychange', this._wake);
   }
 
@@ -60,6 +66,7 @@ export class Polling {
 /** Why there is no picture, and what to do. @param {Response} answer */
 async function refusal(answer) {
   if (answer.status === 401 || answer.status === 403) return 'Signed out: reload the page';
-  const document = answer.status === 422 || answer.status === 503 ? await answer.json().catch(() => null) : null;
+  const document =
+    answer.status === 422 || answer.status === 503 ? await answer.json().catch(() => null) : null;
   return document?.detail?.message ?? 'The store does not answer. Trying again…';
 }

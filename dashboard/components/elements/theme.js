@@ -7,7 +7,8 @@ const PALETTE = {
 };
 
 /**
- * @typedef {{dark: boolean, text: string, muted: string, warning: string, grid: string, border: string, background: string,
+ * @typedef {{dark: boolean, text: string, muted: string, warning: string, grid: string, border: string,
+ *   background: string,
  *            font: string, palette: string[]}} Theme
  */
 
@@ -36,7 +37,8 @@ export function readTheme(element) {
 }
 
 /**
- * Tell when the colours may be others: Streamlit swaps classes on the elements around, the browser its scheme.
+ * Tell when the colours may be others: Streamlit swaps classes on the elements around, the browser its
+ * scheme.
  * @param {Element} element
  * @param {(theme: Theme) => void} onChange
  * @returns {() => void} ends it
@@ -71,7 +73,8 @@ export function faded(colour, alpha) {
 }
 
 /**
- * The numbers of the colours of runs that stand together: each has its own wherever it is, which its id says, or the next one
+ * The numbers of the colours of runs that stand together: each has its own wherever it is, which its id says,
+ * or the next one
  * where a run before it has that; after the palette new ones. Reports choose the same (`run_colours.py`).
  * @param {string[]} ids @returns {Map<string, number>}
  */
@@ -80,7 +83,10 @@ export function colourNumbers(ids) {
   const [numbers, taken] = [new Map(), new Set()];
   ids.forEach((id, place) => {
     const own = (parseInt(id, 36) || 0) % most;
-    const free = Array.from({ length: most }, (_, further) => (own + further) % most).find((number) => !taken.has(number)) ?? place;
+    const free =
+      Array.from({ length: most }, (_, further) => (own + further) % most).find(
+        (number) => !taken.has(number),
+      ) ?? place;
     taken.add(free);
     numbers.set(id, free);
   });
@@ -91,7 +97,8 @@ export function colourNumbers(ids) {
 const HUE_STEP = 137.508;
 
 /**
- * The colour of a number of `colourNumbers`, or of a group's position. After the palette, hues as far apart as can be.
+ * The colour of a number of `colourNumbers`, or of a group's position. After the palette, hues as far apart
+ * as can be.
  * @param {number} position from 0
  * @param {{dark: boolean, palette: string[]}} theme
  */
@@ -112,7 +119,9 @@ function fromHsl(hue, saturation, light) {
   const channel = (n) => {
     const k = (n + hue / 30) % 12;
     const value = light - saturation * Math.min(light, 1 - light) * Math.max(-1, Math.min(k - 3, 9 - k, 1));
-    return Math.round(255 * value).toString(16).padStart(2, '0');
+    return Math.round(255 * value)
+      .toString(16)
+      .padStart(2, '0');
   };
   return `#${channel(0)}${channel(8)}${channel(4)}`;
 }

@@ -1,4 +1,7 @@
-/** Says once, on every page, that the server does not answer, instead of the dialog that Streamlit opens over the page. */
+/**
+ * Says once, on every page, that the server does not answer, instead of the dialog that Streamlit opens over
+ * the page.
+ */
 
 const STATE = 'data-test-connection-state';
 const SILENT_BEFORE_SHOWN_MS = 1000;
@@ -14,15 +17,27 @@ new MutationObserver(dismiss).observe(document.body, { childList: true });
 /** The first connection of a page is no trouble: the page is still being built. */
 function look() {
   const state = document.querySelector(`.stApp[${STATE}]`)?.getAttribute(STATE);
-  if (!state || !document.documentElement.hasAttribute('data-settled') || isAway === (state !== 'CONNECTED')) return;
+  if (!state || !document.documentElement.hasAttribute('data-settled') || isAway === (state !== 'CONNECTED'))
+    return;
   isAway = !isAway;
-  document.documentElement.toggleAttribute('data-away', isAway); // pages.css hides the dialog from its first frame on
+  // pages.css hides the dialog from its first frame on.
+  document.documentElement.toggleAttribute('data-away', isAway);
   clearTimeout(timer);
-  if (isAway) timer = setTimeout(() => { banner.textContent = 'Rankzero does not answer. Trying again…'; }, SILENT_BEFORE_SHOWN_MS);
+  if (isAway)
+    timer = setTimeout(() => {
+      banner.textContent = 'Rankzero does not answer. Trying again…';
+    }, SILENT_BEFORE_SHOWN_MS);
   else banner.textContent = '';
 }
 
-/** A dialog that is only hidden would keep the focus, and the page from scrolling; closed, it stays away until the next time. */
+/**
+ * A dialog that is only hidden would keep the focus, and the page from scrolling; closed, it stays away until
+ * the next time.
+ */
 function dismiss() {
-  if (isAway) for (const button of document.querySelectorAll(`${DIALOG} button[aria-label="Close"]`)) /** @type {HTMLElement} */ (button).click();
+  if (isAway)
+    /** @type {HTMLElement} */ for (const button of document.querySelectorAll(
+      `${DIALOG} button[aria-label="Close"]`,
+    ))
+      button.click();
 }

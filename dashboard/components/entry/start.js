@@ -1,5 +1,6 @@
 /**
- * Runs before Streamlit: tells it where the server is and our colours, begins to show notifications where the person
+ * Runs before Streamlit: tells it where the server is and our colours, begins to show notifications where the
+ * person
  * allowed them, and signs out, here, in other tabs and in pages that the browser has kept.
  */
 
@@ -12,7 +13,8 @@ window.__streamlit = {
   DARK_THEME: themes.dark,
 };
 
-// A page is shown when Streamlit has built it once: nothing moves under the eyes of somebody who begins to read.
+// A page is shown when Streamlit has built it once: nothing moves under the eyes of somebody who begins to
+// read.
 const LONGEST_BUILD_MS = 4000;
 const BUILT = '.stApp[data-test-script-state="notRunning"] .st-key-bar';
 let deadline;
@@ -49,7 +51,8 @@ document.addEventListener('click', (event) => {
   if (button) signOut(button);
 });
 
-// Streamlit leaves the address of its first page empty, which elsewhere is the page one is on; and takes every click
+// Streamlit leaves the address of its first page empty, which elsewhere is the page one is on; and takes
+// every click
 // for its own, also one that asks for a new tab.
 const PAGE_LINK = 'a[data-testid="stPageLink-NavLink"]';
 for (const kind of ['pointerover', 'focusin']) {
@@ -58,10 +61,15 @@ for (const kind of ['pointerover', 'focusin']) {
     if (link?.getAttribute('href') === '') link.setAttribute('href', '/');
   });
 }
-document.addEventListener('click', (event) => {
-  const asksForTab = event.ctrlKey || event.metaKey || event.shiftKey;
-  if (asksForTab && event.target instanceof Element && event.target.closest(PAGE_LINK)) event.stopPropagation();
-}, true);
+document.addEventListener(
+  'click',
+  (event) => {
+    const asksForTab = event.ctrlKey || event.metaKey || event.shiftKey;
+    if (asksForTab && event.target instanceof Element && event.target.closest(PAGE_LINK))
+      event.stopPropagation();
+  },
+  true,
+);
 
 /** What was filled in is nobody else's. */
 function leaveSignedOut() {

@@ -1,9 +1,12 @@
-/** A flame graph: each function as wide as the time it took, above those that it calls. A click widens a frame. */
+/**
+ * A flame graph: each function as wide as the time it took, above those that it calls. A click widens a
+ * frame.
+ */
 
-import { apiUrl } from '../live/live_connection.js';
 import { el, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { timeSpan } from '../elements/numbers.js';
+import { apiUrl } from '../live/live_connection.js';
 
 const ROW_REM = 1.25;
 const THINNEST = 0.002;
@@ -39,8 +42,12 @@ class Flame {
   _widen(chosen) {
     const [begin, seconds] = chosen ? [chosen.begin, chosen.seconds] : [0, whole(this._nodes)];
     if (!(seconds > 0)) return setText(this._named, 'No function was recorded.');
-    const shown = this._nodes.filter((node) => node.begin < begin + seconds && node.begin + node.seconds > begin
-      && Math.min(node.seconds, seconds) / seconds >= THINNEST);
+    const shown = this._nodes.filter(
+      (node) =>
+        node.begin < begin + seconds &&
+        node.begin + node.seconds > begin &&
+        Math.min(node.seconds, seconds) / seconds >= THINNEST,
+    );
     this._frames.replaceChildren(...shown.map((node) => this._button(node, begin, seconds)));
     this._frames.style.height = `${ROW_REM * (1 + Math.max(...shown.map((node) => node.depth)))}rem`;
     this._name(chosen);
@@ -52,22 +59,34 @@ class Flame {
     const isCaller = node.seconds > seconds;
     const kind = /[(<]/.test(node.name) ? 'function' : 'operator';
     return el('button', {
-      type: 'button', class: `${kind} ${isCaller ? 'caller' : ''}`, text: node.name, title: `${node.name}: ${timeSpan(node.seconds)}`,
+      type: 'button',
+      class: `${kind} ${isCaller ? 'caller' : ''}`,
+      text: node.name,
+      title: `${node.name}: ${timeSpan(node.seconds)}`,
       style: `left:${100 * left}%;width:${100 * (right - left)}%;top:${ROW_REM * node.depth}rem`,
-      onclick: () => this._widen(node), onmouseenter: () => this._name(node), onfocus: () => this._name(node),
+      onclick: () => this._widen(node),
+      onmouseenter: () => this._name(node),
+      onfocus: () => this._name(node),
     });
   }
 
   _name(node) {
     const all = whole(this._nodes);
     const share = node ? Math.round((100 * node.seconds) / all) : 100;
-    setText(this._named, node ? `${node.name}: ${timeSpan(node.seconds)}, ${share} %` : `${timeSpan(all)} recorded`);
+    setText(
+      this._named,
+      node ? `${node.name}: ${timeSpan(node.seconds)}, ${share} %` : `${timeSpan(all)} recorded`,
+    );
   }
 }
 
-const whole = (nodes) => nodes.filter(({ depth }) => depth === 0).reduce((sum, { seconds }) => sum + seconds, 0);
+const whole = (nodes) =>
+  nodes.filter(({ depth }) => depth === 0).reduce((sum, { seconds }) => sum + seconds, 0);
 
-/** @param {[number, string, number][]} frames in order, callers first @returns their places on the axis of time */
+/**
+ * @param {[number, string, number][]} frames in order, callers first
+ * @returns their places on the axis of time
+ */
 function nodesOf(frames) {
   const next = [0];
   return frames.map(([depth, name, seconds]) => {

@@ -1,14 +1,22 @@
-/** Keeps what is filled into a form in this tab, and hands it back once to a session that begins without it. */
+/**
+ * Keeps what is filled into a form in this tab, and hands it back once to a session that begins without it.
+ */
 
 import { mountOnce } from '../elements/mounting.js';
 
 const KEPT = 'rankzero.form';
 
 /** @param {import('../elements/mounting.js').Component} component */
-export const mount = (component) => mountOnce(
-  { data: null, parentElement: component.parentElement, setTriggerValue: component.setTriggerValue, form: component.data },
-  (first) => new KeptForm(first),
-);
+export const mount = (component) =>
+  mountOnce(
+    {
+      data: null,
+      parentElement: component.parentElement,
+      setTriggerValue: component.setTriggerValue,
+      form: component.data,
+    },
+    (first) => new KeptForm(first),
+  );
 
 class KeptForm {
   constructor(component) {

@@ -1,5 +1,6 @@
 /**
- * One WebSocket a page, shared by every component that shows the same run: it reconnects by itself, goes on after
+ * One WebSocket a page, shared by every component that shows the same run: it reconnects by itself, goes on
+ * after
  * what was seen last, and ends with the last component.
  */
 
@@ -200,7 +201,9 @@ export class LiveConnection {
   /** A WebSocket does not say why it was not let in; a request does. */
   async _askWhy() {
     try {
-      const { status } = await fetch(apiUrl(`api/runs/${encodeURIComponent(this.runId)}`), { cache: 'no-store' });
+      const { status } = await fetch(apiUrl(`api/runs/${encodeURIComponent(this.runId)}`), {
+        cache: 'no-store',
+      });
       if (this._ended || ![401, 403, 404].includes(status)) return;
       // It is tried again all the same: people sign in again in another tab.
       this._setStatus(status === 404 ? 'gone' : 'refused');

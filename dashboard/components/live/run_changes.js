@@ -16,10 +16,16 @@ const SHOWN = {
 };
 
 /** @param {import('../elements/mounting.js').Component} component */
-export const mount = (component) => mountOnce(
-  { data: component.data.run_id, parentElement: component.parentElement, shown: component.data, setTriggerValue: component.setTriggerValue },
-  (first) => new RunChanges(first),
-);
+export const mount = (component) =>
+  mountOnce(
+    {
+      data: component.data.run_id,
+      parentElement: component.parentElement,
+      shown: component.data,
+      setTriggerValue: component.setTriggerValue,
+    },
+    (first) => new RunChanges(first),
+  );
 
 class RunChanges {
   /** @param {any} component */
@@ -29,7 +35,9 @@ class RunChanges {
     this._endings = [
       ...component.shown.heard.map((kind) => connection.on(kind, () => this._soon())),
       connection.on('run', () => this._compare()),
-      connection.on('status', (status) => { if (status !== 'live') this._soon(); }), // the store may be away
+      connection.on('status', (status) => {
+        if (status !== 'live') this._soon();
+      }), // the store may be away
     ];
     this.refresh(component);
   }
@@ -52,7 +60,8 @@ class RunChanges {
   _compare() {
     const { run } = this._connection;
     if (!run) return;
-    if (Object.entries(this._component.shown.values).some(([name, value]) => SHOWN[name](run) !== value)) this._soon();
+    if (Object.entries(this._component.shown.values).some(([name, value]) => SHOWN[name](run) !== value))
+      this._soon();
   }
 
   _soon() {

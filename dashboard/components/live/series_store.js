@@ -15,7 +15,10 @@ export class Columns {
     this.sorted = true;
     /** Whether a step came twice, or one before it came after it: then the later points count. */
     this.hasReplaced = false;
-    /** @type {number|null} first step of the equal values, all NaN or all the same infinity, that reach to the end */
+    /**
+     * @type {number|null} first step of the equal values, all NaN or all the same infinity, that reach to the
+     *   end
+     */
     this.notFiniteSince = null;
     /** @type {number|null} the last value that was a number */
     this.lastNumber = null;
@@ -25,20 +28,36 @@ export class Columns {
 
   /**
    * Columns of points that are all there, which are taken over, not copied.
-   * @param {Float64Array} step @param {Float64Array} value @param {Float64Array} wall @param {number|null} notFiniteSince
+   * @param {Float64Array} step
+   * @param {Float64Array} value
+   * @param {Float64Array} wall
+   * @param {number|null} notFiniteSince
    */
   static of(step, value, wall, notFiniteSince) {
     const columns = new Columns();
-    Object.assign(columns, { step, value, wall, notFiniteSince, count: step.length, firstCount: step.length });
+    Object.assign(columns, {
+      step,
+      value,
+      wall,
+      notFiniteSince,
+      count: step.length,
+      firstCount: step.length,
+    });
     columns.sorted = step.every((at, i) => i === 0 || at >= step[i - 1]);
     columns.hasReplaced = step.some((at, i) => i > 0 && at <= step[i - 1]);
     columns.lastNumber = value.findLast(Number.isFinite) ?? null;
     return columns;
   }
 
-  get lastStep() { return this.count ? this.step[this.count - 1] : null; }
-  get lastValue() { return this.count ? this.value[this.count - 1] : null; }
-  get lastWall() { return this.count ? this.wall[this.count - 1] : null; }
+  get lastStep() {
+    return this.count ? this.step[this.count - 1] : null;
+  }
+  get lastValue() {
+    return this.count ? this.value[this.count - 1] : null;
+  }
+  get lastWall() {
+    return this.count ? this.wall[this.count - 1] : null;
+  }
 
   /** @param {number} step @param {number} value @param {number} wall */
   push(step, value, wall) {
@@ -115,17 +134,20 @@ export class SeriesStore {
       if (change.reset || !series.attempts.has(attempt)) series.attempts.set(attempt, new Columns());
       const columns = /** @type {Columns} */ (series.attempts.get(attempt));
       const known = this._resumed.delete(`${attempt}:${name}`) && !change.reset ? columns : null;
-      for (const [step, value, wall] of afterKnown(change.points, known)) columns.push(step, fromJson(value), wall);
+      for (const [step, value, wall] of afterKnown(change.points, known))
+        columns.push(step, fromJson(value), wall);
       if (change.reset) columns.firstCount = columns.count;
       // A first picture is a selection of the points; the server knows them all.
-      if (columns.notFiniteSince !== null) columns.notFiniteSince = change.not_finite_since ?? columns.notFiniteSince;
+      if (columns.notFiniteSince !== null)
+        columns.notFiniteSince = change.not_finite_since ?? columns.notFiniteSince;
       series.version += 1;
     }
     return new Set(Object.keys(message));
   }
 
   /**
-   * What was seen last, for the server to go on from: wall times by attempt, source and tag; null for nothing.
+   * What was seen last, for the server to go on from: wall times by attempt, source and tag; null for
+   * nothing.
    * @param {string[]|null} [names] of these series only
    */
   seen(names = null) {
@@ -135,7 +157,8 @@ export class SeriesStore {
     for (const { name, source, attempts } of this.series.values()) {
       if (names && !names.includes(name)) continue;
       for (const [attempt, columns] of attempts) {
-        if (columns.lastWall !== null) lastSteps[`${attempt}:${source}:${tagOf(name, source)}`] = columns.lastWall;
+        if (columns.lastWall !== null)
+          lastSteps[`${attempt}:${source}:${tagOf(name, source)}`] = columns.lastWall;
         this._resumed.add(`${attempt}:${name}`);
       }
     }
@@ -145,7 +168,8 @@ export class SeriesStore {
   /** @returns {number[]} the numbers of all attempts that logged anything */
   attempts() {
     const numbers = new Set();
-    for (const series of this.series.values()) for (const number of series.attempts.keys()) numbers.add(number);
+    for (const series of this.series.values())
+      for (const number of series.attempts.keys()) numbers.add(number);
     return [...numbers].sort((a, b) => a - b);
   }
 

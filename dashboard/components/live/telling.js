@@ -1,4 +1,7 @@
-/** Reruns the part of the page around a component: in turn, while somebody sees it, never on the way to another page. */
+/**
+ * Reruns the part of the page around a component: in turn, while somebody sees it, never on the way to
+ * another page.
+ */
 
 const WAIT_MS = 2000;
 /** Of two parts of the page that tell in the same moment, Streamlit would rerun one only. */
@@ -13,9 +16,13 @@ let left;
 
 // Until the new page's script runs, Streamlit's requests name the old page: one sent then would show neither.
 addEventListener('popstate', leave);
-document.addEventListener('click', (event) => {
-  if (event.target instanceof Element && event.target.closest(PAGE_LINK)) leave();
-}, true);
+document.addEventListener(
+  'click',
+  (event) => {
+    if (event.target instanceof Element && event.target.closest(PAGE_LINK)) leave();
+  },
+  true,
+);
 
 /** Which run of the whole script drew the bar; parts of a page that run alone leave it. */
 function runOfPage() {
@@ -76,6 +83,8 @@ export class Teller {
       return Promise.resolve();
     }
     this.component.setTriggerValue?.('changed', true);
-    return new Promise((done) => { setTimeout(done, APART_MS); });
+    return new Promise((done) => {
+      setTimeout(done, APART_MS);
+    });
   }
 }

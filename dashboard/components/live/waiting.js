@@ -1,7 +1,11 @@
 /** Sentences for charts without points. */
 
 /** A few words about the connection, where it is not as it should be. */
-export const STATUS_TEXT = { reconnecting: 'Reconnecting…', refused: 'Signed out: reload the page', gone: 'Deleted' };
+export const STATUS_TEXT = {
+  reconnecting: 'Reconnecting…',
+  refused: 'Signed out: reload the page',
+  gone: 'Deleted',
+};
 
 /**
  * @param {import('./live_connection.js').LiveConnection} connection
@@ -22,7 +26,8 @@ export function emptySentence({ run, status }) {
     case 'stopping':
       return 'The run is being stopped; it has logged no point.';
     case 'failed':
-      if (run.reason === 'preflight') return 'Nothing was started: the History tab shows what preflight found.';
+      if (run.reason === 'preflight')
+        return 'Nothing was started: the History tab shows what preflight found.';
       return 'The run failed before it logged a point. See the log of the failing rank.';
     case 'stopped':
       return 'The run was stopped before it logged a point.';

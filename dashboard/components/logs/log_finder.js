@@ -1,12 +1,15 @@
-/** Which runs printed this: a search in the logs of many runs, told answer by answer, and cancelled at any time. */
+/**
+ * Which runs printed this: a search in the logs of many runs, told answer by answer, and cancelled at any
+ * time.
+ */
 
+import { choose, chosen } from '../elements/address.js';
 import { el, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { count, plural } from '../elements/numbers.js';
 import { follow, pageUrl } from '../links/following.js';
 import { apiUrl } from '../live/live_connection.js';
 import { keepSelection } from '../runs/kept_selection.js';
-import { choose, chosen } from '../elements/address.js';
 
 const MOST_SHOWN = 1000;
 
@@ -15,14 +18,52 @@ export const mount = (component) => mountOnce(component, (first) => new LogFinde
 
 class LogFinder {
   constructor({ parentElement }) {
-    this._text = el('input', { type: 'search', 'aria-label': 'Text in the logs', placeholder: 'Text in the logs, such as: CUDA out of memory', maxlength: '500', value: chosen('q') ?? '' });
-    this._filter = el('input', { type: 'search', 'aria-label': 'Only runs that match', placeholder: 'Only runs that match, such as: state:failed', maxlength: '500', value: chosen('filter') ?? '' });
+    this._text = el('input', {
+      type: 'search',
+      'aria-label': 'Text in the logs',
+      placeholder: 'Text in the logs, such as: CUDA out of memory',
+      maxlength: '500',
+      value: chosen('q') ?? '',
+    });
+    this._filter = el('input', {
+      type: 'search',
+      'aria-label': 'Only runs that match',
+      placeholder: 'Only runs that match, such as: state:failed',
+      maxlength: '500',
+      value: chosen('filter') ?? '',
+    });
     this._button = el('button', { type: 'submit', text: 'Search' });
     this._status = el('p', { class: 'status', role: 'status' });
-    this._select = el('a', { class: 'select', href: pageUrl('./'), hidden: true, text: 'Select these runs', title: 'Compare, tag or export them on the Runs page', onclick: () => keepSelection(this._ids) });
+    this._select = el('a', {
+      class: 'select',
+      href: pageUrl('./'),
+      hidden: true,
+      text: 'Select these runs',
+      title: 'Compare, tag or export them on the Runs page',
+      onclick: () => keepSelection(this._ids),
+    });
     this._list = el('ol', { 'aria-label': 'Runs that printed it' });
-    const form = el('form', { role: 'search', 'aria-label': 'Logs', onsubmit: (event) => { event.preventDefault(); this._submitted(); } }, this._text, this._filter, this._button);
-    this._root = el('section', { class: 'log-finder', 'aria-label': 'Log search' }, form, el('div', { class: 'outcome' }, this._status, this._select), this._list);
+    const form = el(
+      'form',
+      {
+        role: 'search',
+        'aria-label': 'Logs',
+        onsubmit: (event) => {
+          event.preventDefault();
+          this._submitted();
+        },
+      },
+      this._text,
+      this._filter,
+      this._button,
+    );
+    this._root = el(
+      'section',
+      { class: 'log-finder', 'aria-label': 'Log search' },
+      form,
+      el('div', { class: 'outcome' }, this._status, this._select),
+      this._list,
+    );
     this._root.addEventListener('click', (event) => {
       const link = event.target.closest?.('a');
       if (link) this._leave = follow(event, link) ?? this._leave;
@@ -30,7 +71,12 @@ class LogFinder {
     parentElement.append(this._root);
     this._text.focus({ preventScroll: true });
     if (this._text.value) void this._search();
-    else setText(this._status, 'The logs of every attempt, rank and stream are searched, newest runs first; upper and lower case are the same.');
+    else
+      setText(
+        this._status,
+        'The logs of every attempt, rank and stream are searched, newest runs first; ' +
+          'upper and lower case are the same.',
+      );
   }
 
   destroy() {
@@ -89,7 +135,9 @@ class LogFinder {
 
   _say(begin) {
     const runs = `${count(this._searched)} of ${plural(this._total, 'run')} searched`;
-    const matches = this._runs ? `${plural(this._runs, 'run')} printed it, in ${plural(this._lines, 'line')}` : 'none printed it';
+    const matches = this._runs
+      ? `${plural(this._runs, 'run')} printed it, in ${plural(this._lines, 'line')}`
+      : 'none printed it';
     const more = this._runs > MOST_SHOWN ? ` The newest ${count(MOST_SHOWN)} are shown.` : '';
     setText(this._status, `${begin}${runs}, ${matches}.${more}`);
   }
@@ -124,12 +172,31 @@ async function ask(query, signal) {
 /** A run and its first matching line, which is a link to that line. */
 function item({ id, name, first }, lines, text) {
   const { attempt, rank, stream, line } = first;
-  const place = `${rank === 'launcher' ? rank : `rank ${rank}`}, ${stream === 'err' ? 'stderr' : 'stdout'}, line ${count(line)}${attempt > 1 ? `, attempt ${attempt}` : ''}`;
-  const query = new URLSearchParams({ id, tab: 'logs', log: `${rank}.${stream}.${attempt}`, line: String(line), find: text });
+  const who = rank === 'launcher' ? rank : `rank ${rank}`;
+  const where = [who, stream === 'err' ? 'stderr' : 'stdout', `line ${count(line)}`];
+  const place = [...where, ...(attempt > 1 ? [`attempt ${attempt}`] : [])].join(', ');
+  const query = new URLSearchParams({
+    id,
+    tab: 'logs',
+    log: `${rank}.${stream}.${attempt}`,
+    line: String(line),
+    find: text,
+  });
   return el(
-    'li', {},
-    el('div', { class: 'head' }, el('a', { href: pageUrl(`run?id=${encodeURIComponent(id)}`), title: id, text: name || id }), lines, el('span', { class: 'place', text: place })),
-    el('a', { class: 'line', href: pageUrl(`run?${query}`), 'aria-label': `${name || id}, ${place}` }, el('code', {}, ...marked(first.text, text))),
+    'li',
+    {},
+    el(
+      'div',
+      { class: 'head' },
+      el('a', { href: pageUrl(`run?id=${encodeURIComponent(id)}`), title: id, text: name || id }),
+      lines,
+      el('span', { class: 'place', text: place }),
+    ),
+    el(
+      'a',
+      { class: 'line', href: pageUrl(`run?${query}`), 'aria-label': `${name || id}, ${place}` },
+      el('code', {}, ...marked(first.text, text)),
+    ),
   );
 }
 
@@ -141,7 +208,10 @@ export function marked(line, text) {
   if (lowered.length !== line.length || !sought) return [document.createTextNode(line)];
   let from = 0;
   for (let at = lowered.indexOf(sought); at >= 0; at = lowered.indexOf(sought, from)) {
-    parts.push(document.createTextNode(line.slice(from, at)), el('mark', { text: line.slice(at, at + sought.length) }));
+    parts.push(
+      document.createTextNode(line.slice(from, at)),
+      el('mark', { text: line.slice(at, at + sought.length) }),
+    );
     from = at + sought.length;
   }
   return [...parts, document.createTextNode(line.slice(from))];

@@ -4,13 +4,18 @@
 export const LONGEST_LINE = 64 * 1024;
 const COLOURS = ['black', 'red', 'green', 'yellow', 'blue', 'magenta', 'cyan', 'white'];
 // Operating-system commands (titles, links), control sequences, and other two-character escapes.
-// eslint-disable-next-line no-control-regex
-const ESCAPES = /\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b\[([0-9;:]*)[ -/]*[@-~]|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[ -/]*[0-~]?/g;
-// eslint-disable-next-line no-control-regex
+const ESCAPES =
+  /\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b\[([0-9;:]*)[ -/]*[@-~]|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[ -/]*[0-~]?/g;
 const CONTROLS = /[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]/g;
 
-/** @typedef {{rank: number|'launcher', stream: 'out'|'err', offset: number, at: number|null, position: string}} Source where a line of several logs comes from */
-/** @typedef {{text: string, cut: number, source?: Source}} Line `cut`: how many characters were left out at its end */
+/**
+ * @typedef {{rank: number|'launcher', stream: 'out'|'err', offset: number, at: number|null, position:
+ *   string}} Source where a line of several logs comes from
+ */
+/**
+ * @typedef {{text: string, cut: number, source?: Source}} Line `cut`: how many characters were left out at
+ *   its end
+ */
 
 export class LogText {
   constructor() {
@@ -21,9 +26,13 @@ export class LogText {
   }
 
   /** Number of the line after the last. */
-  get end() { return this.first + this.lines.length; }
+  get end() {
+    return this.first + this.lines.length;
+  }
 
-  get isEmpty() { return this.lines.length === 1 && this.lines[0].text === ''; }
+  get isEmpty() {
+    return this.lines.length === 1 && this.lines[0].text === '';
+  }
 
   /** @param {string} text @returns {number} number of the first line that changed */
   append(text) {
@@ -51,7 +60,11 @@ export class LogText {
     this.first -= earlier.lines.length - 1;
   }
 
-  /** Add whole lines, each with where it comes from. @param {(Source & {text: string})[]} lines @returns {number} number of the first one */
+  /**
+   * Add whole lines, each with where it comes from.
+   * @param {(Source & {text: string})[]} lines
+   * @returns {number} number of the first one
+   */
   appendLines(lines) {
     const first = this.end - 1;
     const open = this.lines.splice(-1);
@@ -129,7 +142,9 @@ class Style {
   }
 
   classes() {
-    return [this.colour && `ansi-${this.colour}`, this.bold && 'ansi-bold', this.dim && 'ansi-dim'].filter(Boolean).join(' ');
+    return [this.colour && `ansi-${this.colour}`, this.bold && 'ansi-bold', this.dim && 'ansi-dim']
+      .filter(Boolean)
+      .join(' ');
   }
 
   /** @param {string} codes the numbers of an SGR sequence */

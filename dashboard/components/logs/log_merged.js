@@ -1,4 +1,7 @@
-/** Lines of several logs as the server merges them: all ranks, both streams, by the time at which they arrived. */
+/**
+ * Lines of several logs as the server merges them: all ranks, both streams, by the time at which they
+ * arrived.
+ */
 
 const BEFORE_HIT_BYTES = 64 * 1024;
 const BEHIND_HIT_BYTES = 192 * 1024;
@@ -18,21 +21,33 @@ export function linesBefore(urlOf, position, limit = EARLIER_BYTES) {
 /** The lines around a position; `chosen` is the number, from 1, of the one that begins there. */
 export async function linesAround(urlOf, position) {
   const [earlier, later] = await Promise.all([
-    linesBefore(urlOf, position, BEFORE_HIT_BYTES), ask(urlOf({ from: position, limit: BEHIND_HIT_BYTES }, '/merged')),
+    linesBefore(urlOf, position, BEFORE_HIT_BYTES),
+    ask(urlOf({ from: position, limit: BEHIND_HIT_BYTES }, '/merged')),
   ]);
-  return { lines: [...earlier.lines, ...later.lines], before: earlier.before, hasLater: later.has_later, chosen: earlier.lines.length + 1 };
+  return {
+    lines: [...earlier.lines, ...later.lines],
+    before: earlier.before,
+    hasLater: later.has_later,
+    chosen: earlier.lines.length + 1,
+  };
 }
 
 /** The lines behind the one at a position. */
 export async function linesBehind(urlOf, position) {
-  const { lines, has_later: hasLater } = await ask(urlOf({ from: position, limit: EARLIER_BYTES }, '/merged'));
+  const { lines, has_later: hasLater } = await ask(
+    urlOf({ from: position, limit: EARLIER_BYTES }, '/merged'),
+  );
   return { lines: lines.slice(1), hasLater };
 }
 
 /** How the lines are ordered, in words. @param {boolean} isUntimed something has no time of arrival */
 export function orderSentence(isUntimed) {
-  const order = 'In the order in which lines arrived at the dashboard: accurate to a quarter of a second while a page follows, else to 5 seconds.';
-  return isUntimed ? `${order} Lines stored without arrival times come first, one log after the other.` : order;
+  const order =
+    'In the order in which lines arrived at the dashboard: accurate to a quarter of a second ' +
+    'while a page follows, else to 5 seconds.';
+  return isUntimed
+    ? `${order} Lines stored without arrival times come first, one log after the other.`
+    : order;
 }
 
 async function ask(url) {

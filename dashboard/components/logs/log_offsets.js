@@ -1,4 +1,7 @@
-/** Byte offsets of a log's lines on the page: noted where a piece of text began, counted from there by line breaks. */
+/**
+ * Byte offsets of a log's lines on the page: noted where a piece of text began, counted from there by line
+ * breaks.
+ */
 
 const AT_ONCE_BYTES = 256 * 1024;
 const LINE_BREAK = 10;
@@ -12,7 +15,10 @@ export class LogOffsets {
   begin(line, offset) {
     this._line = line;
     this._offset = offset;
-    /** @type {{line: number, offset: number}[]} pieces of text: in which line of the page, and at which byte, each began */
+    /**
+     * @type {{line: number, offset: number}[]} pieces of text: in which line of the page, and at which byte,
+     *   each began
+     */
     this._pieces = [{ line, offset }];
   }
 

@@ -1,8 +1,11 @@
-/** The scrolling lines of a log: blocks of lines, drawn once a frame, following the end until somebody scrolls up. */
+/**
+ * The scrolling lines of a log: blocks of lines, drawn once a frame, following the end until somebody scrolls
+ * up.
+ */
 
 import { el, setText } from '../elements/elements.js';
-import { coloured, LogText, origin, plainText } from './log_lines.js';
 import { size } from '../elements/numbers.js';
+import { coloured, LogText, origin, plainText } from './log_lines.js';
 
 const MOST_LINES = 5000;
 const MOST_LINES_WHILE_READING = 20_000;
@@ -14,7 +17,8 @@ const MOST_MARKS = 2000;
 
 export class LogPane {
   /**
-   * @param {{onFollow: (on: boolean) => void, onEarlier: () => void, onLater: () => void, onChosen: (line: number) => void}} listeners
+   * @param {{onFollow: (on: boolean) => void, onEarlier: () => void, onLater: () => void, onChosen: (line:
+   *   number) => void}} listeners
    */
   constructor(listeners) {
     this._listeners = listeners;
@@ -22,19 +26,39 @@ export class LogPane {
     this._marked = '';
     this._follows = true;
     this._isVisible = false;
-    this._earlier = el('button', { type: 'button', class: 'earlier', hidden: true, text: 'Load earlier lines', onclick: () => {
-      this._earlier.disabled = true;
-      listeners.onEarlier();
-    } });
-    this._later = el('button', { type: 'button', class: 'earlier', hidden: true, onclick: () => {
-      this._later.disabled = true;
-      listeners.onLater();
-    } });
+    this._earlier = el('button', {
+      type: 'button',
+      class: 'earlier',
+      hidden: true,
+      text: 'Load earlier lines',
+      onclick: () => {
+        this._earlier.disabled = true;
+        listeners.onEarlier();
+      },
+    });
+    this._later = el('button', {
+      type: 'button',
+      class: 'earlier',
+      hidden: true,
+      onclick: () => {
+        this._later.disabled = true;
+        listeners.onLater();
+      },
+    });
     this._empty = el('p', { class: 'log-empty', text: 'Connecting…' });
     this._lines = el('div', { class: 'lines' });
-    this.element = el('div', { class: 'pane', tabindex: 0, role: 'log', 'aria-label': 'Log', 'aria-live': 'off' }, this._earlier, this._empty, this._lines, this._later);
+    this.element = el(
+      'div',
+      { class: 'pane', tabindex: 0, role: 'log', 'aria-label': 'Log', 'aria-live': 'off' },
+      this._earlier,
+      this._empty,
+      this._lines,
+      this._later,
+    );
     this.element.addEventListener('scroll', () => this._scrolled());
-    this._lines.addEventListener('click', (event) => this._clicked(/** @type {HTMLElement} */ (event.target)));
+    this._lines.addEventListener('click', (event) =>
+      this._clicked(/** @type {HTMLElement} */ (event.target)),
+    );
     this._visibility = new IntersectionObserver((entries) => {
       this._isVisible = entries[entries.length - 1].isIntersecting;
       this._drawSoon();
@@ -92,16 +116,24 @@ export class LogPane {
   }
 
   /** Number of the first line here. */
-  get firstLine() { return this._text.first; }
+  get firstLine() {
+    return this._text.first;
+  }
 
   /** Number of the line that the next text goes on. */
-  get openLine() { return this._text.end - 1; }
+  get openLine() {
+    return this._text.end - 1;
+  }
 
   /** Where the first line here comes from, of several logs. */
-  get firstSource() { return this._text.lines[0].source; }
+  get firstSource() {
+    return this._text.lines[0].source;
+  }
 
   /** Where the last line here comes from, of several logs. */
-  get lastSource() { return this._text.lines.at(-2)?.source; }
+  get lastSource() {
+    return this._text.lines.at(-2)?.source;
+  }
 
   /** Where a line comes from, of several logs. @param {number} line from 1 */
   sourceOf(line) {
@@ -131,7 +163,12 @@ export class LogPane {
     setText(this._later, trouble ? `${trouble} Try again` : 'Load later lines');
   }
 
-  /** Show a stretch of the log and mark a line of it. @param {string} text @param {number} first @param {number} chosen numbers from 1 */
+  /**
+   * Show a stretch of the log and mark a line of it.
+   * @param {string} text
+   * @param {number} first
+   * @param {number} chosen numbers from 1
+   */
   showAround(text, first, chosen) {
     this.clear(first - 1);
     this._text.append(text);
@@ -175,9 +212,17 @@ export class LogPane {
     while (texts.nextNode() && ranges.length < MOST_MARKS) {
       const node = /** @type {Text} */ (texts.currentNode);
       const lowered = node.data.toLowerCase();
-      if (lowered.length !== node.data.length) continue; // a letter whose small form is longer: places would differ
+      // A letter whose small form is longer: places would differ.
+      if (lowered.length !== node.data.length) continue;
       for (let at = lowered.indexOf(this._marked); at >= 0; at = lowered.indexOf(this._marked, at + 1)) {
-        ranges.push(new StaticRange({ startContainer: node, startOffset: at, endContainer: node, endOffset: at + this._marked.length }));
+        ranges.push(
+          new StaticRange({
+            startContainer: node,
+            startOffset: at,
+            endContainer: node,
+            endOffset: at + this._marked.length,
+          }),
+        );
       }
     }
     if (ranges.length) CSS.highlights.set(HIGHLIGHT, new Highlight(...ranges));
@@ -187,7 +232,10 @@ export class LogPane {
   copied() {
     const root = /** @type {any} */ (this.element.getRootNode());
     const selected = String(root.getSelection?.() ?? document.getSelection() ?? '');
-    return selected || this._text.lines.map((line) => (line.source ? `${origin(line)}: ` : '') + plainText(line)).join('\n');
+    return (
+      selected ||
+      this._text.lines.map((line) => (line.source ? `${origin(line)}: ` : '') + plainText(line)).join('\n')
+    );
   }
 
   /** @param {boolean} on */
@@ -262,7 +310,8 @@ export class LogPane {
 
   _dropFrom(number) {
     for (let block = this._lines.lastElementChild; block; block = this._lines.lastElementChild) {
-      while (block.lastElementChild && Number(block.lastElementChild.dataset.number) >= number) block.lastElementChild.remove();
+      while (block.lastElementChild && Number(block.lastElementChild.dataset.number) >= number)
+        block.lastElementChild.remove();
       if (block.childElementCount) return;
       block.remove();
     }
@@ -270,7 +319,11 @@ export class LogPane {
 
   _lineElement(number) {
     const line = this._text.line(number);
-    const element = el('div', { class: number === this._chosen - 1 ? 'text chosen' : 'text', 'data-number': number, 'data-line': number + 1 });
+    const element = el('div', {
+      class: number === this._chosen - 1 ? 'text chosen' : 'text',
+      'data-number': number,
+      'data-line': number + 1,
+    });
     if (line.source) element.append(originElement(element, line));
     for (const { text, style } of coloured(line)) {
       element.append(style ? el('span', { class: style, text }) : text);
@@ -304,17 +357,26 @@ export class LogPane {
   }
 }
 
-/** Blocks out of sight are not laid out; they take the height of their lines all the same, so that the end stays where it is. */
+/**
+ * Blocks out of sight are not laid out; they take the height of their lines all the same, so that the end
+ * stays where it is.
+ */
 function reserveHeight(block) {
   if (block) block.style.containIntrinsicHeight = `${block.childElementCount * LINE_HEIGHT_PX}px`;
 }
 
-/** Marks a line of several logs with its rank and stream, before its text, and with the time at which it arrived. */
+/**
+ * Marks a line of several logs with its rank and stream, before its text, and with the time at which it
+ * arrived.
+ */
 function originElement(element, line) {
   const { at, stream } = line.source;
   element.classList.add('sourced', stream);
   element.dataset.time = at === null ? '' : clock(new Date(at * 1000));
-  const title = at === null ? 'The arrival time of this line is unknown' : `Arrived at ${new Date(at * 1000).toLocaleString()}`;
+  const title =
+    at === null
+      ? 'The arrival time of this line is unknown'
+      : `Arrived at ${new Date(at * 1000).toLocaleString()}`;
   return el('span', { class: 'origin', title, text: `${origin(line)}: ` });
 }
 

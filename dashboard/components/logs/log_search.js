@@ -6,13 +6,24 @@ import { count } from '../elements/numbers.js';
 const TYPING_MS = 250;
 const BEGINNING = { log: undefined, offset: 0, line: 1 };
 
-/** @typedef {{line: number, offset: number, text: string, rank?: number|'launcher', stream?: 'out'|'err', position?: string}} Hit the last three where several logs are searched */
+/**
+ * @typedef {{line: number, offset: number, text: string, rank?: number|'launcher', stream?: 'out'|'err',
+ *   position?: string}} Hit the last three where several logs are searched
+ */
 
 export class LogSearch {
-  /** @param {{urlOf: (more: object) => string, onHit: (hit: Hit, query: string) => void, onQuery: (query: string) => void}} log */
+  /**
+   * @param {{urlOf: (more: object) => string, onHit: (hit: Hit, query: string) => void, onQuery: (query:
+   *   string) => void}} log
+   */
   constructor(log) {
     this._log = log;
-    this._input = el('input', { type: 'search', placeholder: 'Search log…', 'aria-label': 'Search the whole log', maxlength: '500' });
+    this._input = el('input', {
+      type: 'search',
+      placeholder: 'Search log…',
+      'aria-label': 'Search the whole log',
+      maxlength: '500',
+    });
     this._input.addEventListener('input', () => {
       clearTimeout(this._typing);
       this._typing = setTimeout(() => void this.again(), TYPING_MS);
@@ -21,10 +32,35 @@ export class LogSearch {
       if (event.key === 'Enter') void this._entered(event.shiftKey ? -1 : 1);
     });
     this._said = el('span', { class: 'found', role: 'status' });
-    this._before = el('button', { type: 'button', text: '↑', title: 'Previous match (Shift+Enter)', 'aria-label': 'Previous match', onclick: () => this._go(-1) });
-    this._after = el('button', { type: 'button', text: '↓', title: 'Next match (Enter)', 'aria-label': 'Next match', onclick: () => this._go(1) });
-    const error = el('button', { type: 'button', text: 'First error', title: 'The first line that looks like an error', onclick: () => void this._firstError() });
-    this.element = el('span', { class: 'log-search' }, this._input, this._before, this._after, this._said, error);
+    this._before = el('button', {
+      type: 'button',
+      text: '↑',
+      title: 'Previous match (Shift+Enter)',
+      'aria-label': 'Previous match',
+      onclick: () => this._go(-1),
+    });
+    this._after = el('button', {
+      type: 'button',
+      text: '↓',
+      title: 'Next match (Enter)',
+      'aria-label': 'Next match',
+      onclick: () => this._go(1),
+    });
+    const error = el('button', {
+      type: 'button',
+      text: 'First error',
+      title: 'The first line that looks like an error',
+      onclick: () => void this._firstError(),
+    });
+    this.element = el(
+      'span',
+      { class: 'log-search' },
+      this._input,
+      this._before,
+      this._after,
+      this._said,
+      error,
+    );
     this._clear();
   }
 
@@ -50,7 +86,11 @@ export class LogSearch {
     await this._pending;
   }
 
-  /** @param {object} more @returns {Promise<{hits: Hit[], lines: number, log?: number, offset: number, line: number, is_complete: boolean}>} */
+  /**
+   * @param {object} more
+   * @returns {Promise<{hits: Hit[], lines: number, log?: number, offset: number, line: number, is_complete:
+   *   boolean}>}
+   */
   async ask(more) {
     this._abort ??= new AbortController();
     const response = await fetch(this._log.urlOf(more), { signal: this._abort.signal });
@@ -102,7 +142,8 @@ export class LogSearch {
     try {
       await work();
     } catch (error) {
-      if (/** @type {Error} */ (error).name !== 'AbortError') setText(this._said, /** @type {Error} */ (error).message);
+      if (/** @type {Error} */ (error).name !== 'AbortError')
+        setText(this._said, /** @type {Error} */ (error).message);
     }
   }
 
@@ -151,7 +192,9 @@ function isStuck(place, found) {
 }
 
 function isSameLine(one, other) {
-  return one !== undefined && one.line === other.line && one.rank === other.rank && one.stream === other.stream;
+  return (
+    one !== undefined && one.line === other.line && one.rank === other.rank && one.stream === other.stream
+  );
 }
 
 /** Time, then rank and stream, then place in the log. */

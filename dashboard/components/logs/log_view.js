@@ -1,12 +1,12 @@
 /** The log of one rank, or of all by time, following what is written. */
 
 import { el, setText, toggle } from '../elements/elements.js';
+import { mountOnce } from '../elements/mounting.js';
 import { apiUrl, connect } from '../live/live_connection.js';
 import { isMerged, linesAround, linesBefore, linesBehind, orderSentence } from './log_merged.js';
 import { LogOffsets } from './log_offsets.js';
 import { LogPane } from './log_pane.js';
 import { LogSearch } from './log_search.js';
-import { mountOnce } from '../elements/mounting.js';
 
 const EARLIER_BYTES = 256 * 1024;
 const BEFORE_HIT_BYTES = 64 * 1024;
@@ -46,22 +46,41 @@ class LogView {
   _build() {
     this._rank = el('select', { 'aria-label': 'Rank' }, el('option', { value: '0', text: 'rank 0' }));
     this._stream = el(
-      'select', { 'aria-label': 'Stream' },
-      el('option', { value: 'out', text: 'stdout' }), el('option', { value: 'err', text: 'stderr' }),
+      'select',
+      { 'aria-label': 'Stream' },
+      el('option', { value: 'out', text: 'stdout' }),
+      el('option', { value: 'err', text: 'stderr' }),
       el('option', { value: 'both', text: 'both streams' }),
     );
     this._attempt = el('select', { 'aria-label': 'Attempt', hidden: true });
     for (const select of [this._rank, this._stream, this._attempt]) {
       select.addEventListener('change', () => this._chosen());
     }
-    this._search = new LogSearch({ urlOf: (more) => this._url(more, isMerged(this._choice) ? '/merged/search' : '/search'), onHit: (hit) => void this._showHit(hit), onQuery: (query) => this._pane.mark(query) });
+    this._search = new LogSearch({
+      urlOf: (more) => this._url(more, isMerged(this._choice) ? '/merged/search' : '/search'),
+      onHit: (hit) => void this._showHit(hit),
+      onQuery: (query) => this._pane.mark(query),
+    });
     this._follow = toggle('Follow', 'Stay at the end as lines arrive', true, (on) => this._setFollow(on));
-    this._copy = el('button', { type: 'button', text: 'Copy', title: 'Copy the selection, or the lines shown', onclick: () => void this._copied(this._copy, this._pane.copied()) });
+    this._copy = el('button', {
+      type: 'button',
+      text: 'Copy',
+      title: 'Copy the selection, or the lines shown',
+      onclick: () => void this._copied(this._copy, this._pane.copied()),
+    });
     this._link = el('button', {
-      type: 'button', text: 'Copy link', title: 'Copy the address of the marked line', disabled: true,
+      type: 'button',
+      text: 'Copy link',
+      title: 'Copy the address of the marked line',
+      disabled: true,
       onclick: () => void this._copied(this._link, this._linkTo(this._marked)),
     });
-    this._download = el('a', { class: 'download', download: '', text: 'Download log', title: 'Download the whole log' });
+    this._download = el('a', {
+      class: 'download',
+      download: '',
+      text: 'Download log',
+      title: 'Download the whole log',
+    });
     this._order = el('p', { class: 'by-time', hidden: true });
     this._pane = new LogPane({
       // The end of a stretch around a match is not the log's end.
@@ -70,21 +89,40 @@ class LogView {
       onEarlier: () => void this._loadEarlier(),
       onLater: () => void this._loadLater(),
     });
-    this._root = el(
-      'div', { class: 'log-view' },
-      el(
-        'div', { class: 'log-bar' }, this._rank, this._stream, this._attempt, this._search.element,
-        el('button', { type: 'button', text: 'Beginning', title: 'Go to the first line', onclick: () => void this._toBeginning() }),
-        el('span', { class: 'space' }), this._link, this._copy, this._follow,
-        toggle('Wrap', 'Break long lines', false, (on) => this._pane.wrap(on)), this._download,
-      ),
-      this._order, this._pane.element,
+    this._root = el('div', { class: 'log-view' }, this._bar(), this._order, this._pane.element);
+  }
+
+  _bar() {
+    const beginning = el('button', {
+      type: 'button',
+      text: 'Beginning',
+      title: 'Go to the first line',
+      onclick: () => void this._toBeginning(),
+    });
+    return el(
+      'div',
+      { class: 'log-bar' },
+      this._rank,
+      this._stream,
+      this._attempt,
+      this._search.element,
+      beginning,
+      el('span', { class: 'space' }),
+      this._link,
+      this._copy,
+      this._follow,
+      toggle('Wrap', 'Break long lines', false, (on) => this._pane.wrap(on)),
+      this._download,
     );
   }
 
   _showRun(run) {
     const ranks = ['launcher', ...Array.from({ length: run.world_size }, (_, rank) => String(rank))];
-    fill(this._rank, ['all', ...ranks.slice(1), ranks[0]], (rank) => ({ all: 'all ranks', launcher: 'launcher' })[rank] ?? `rank ${rank}`);
+    fill(
+      this._rank,
+      ['all', ...ranks.slice(1), ranks[0]],
+      (rank) => ({ all: 'all ranks', launcher: 'launcher' })[rank] ?? `rank ${rank}`,
+    );
     const attempts = Array.from({ length: run.attempt }, (_, i) => String(run.attempt - i));
     fill(this._attempt, attempts, (attempt) => `attempt ${attempt}`);
     this._attempt.hidden = run.attempt < 2;
@@ -113,7 +151,8 @@ class LogView {
     this._choose({
       rank: value === 'launcher' || value === 'all' ? value : Number(value),
       stream: /** @type {'out'|'err'|'both'} */ (this._stream.value),
-      attempt: !this._attempt.value || Number(this._attempt.value) === latest ? null : Number(this._attempt.value),
+      attempt:
+        !this._attempt.value || Number(this._attempt.value) === latest ? null : Number(this._attempt.value),
     });
   }
 
@@ -124,7 +163,8 @@ class LogView {
     if (Object.keys(change).length) void this._search.again();
     this._pane.clear();
     this._offsets = new LogOffsets();
-    if (this._connection.run) this._pane.setEmptySentence(emptyLog(this._connection.run, this._choice.stream));
+    if (this._connection.run)
+      this._pane.setEmptySentence(emptyLog(this._connection.run, this._choice.stream));
     this._download.hidden = isMerged(this._choice);
     this._order.hidden = !isMerged(this._choice);
     setText(this._order, orderSentence(false));
@@ -149,12 +189,15 @@ class LogView {
     if (!response.ok || choice !== this._choice) return;
     let bytes = new Uint8Array(await response.arrayBuffer());
     let begin = from;
-    if (from > 0) { // at the beginning of a line, so that numbers hold
+    if (from > 0) {
+      // at the beginning of a line, so that numbers hold
       const whole = Math.min(bytes.indexOf(10) + 1 || hit.offset - from, hit.offset - from);
       bytes = bytes.subarray(whole);
       begin += whole;
     }
-    const before = bytes.subarray(0, hit.offset - begin).reduce((lines, byte) => lines + (byte === 10 ? 1 : 0), 0);
+    const before = bytes
+      .subarray(0, hit.offset - begin)
+      .reduce((lines, byte) => lines + (byte === 10 ? 1 : 0), 0);
     this._stay();
     const decoder = new TextDecoder();
     this._pane.showAround(decoder.decode(bytes, { stream: true }), hit.line - before, hit.line);
@@ -207,7 +250,10 @@ class LogView {
     if (asked === this._asked && hits.length) this._mark({ ...choice, rank, stream, line: hits[0].line });
   }
 
-  /** @param {{rank: any, stream: string, attempt: number|null, line: number}|null} marked the line that a link leads to */
+  /**
+   * @param {{rank: any, stream: string, attempt: number|null, line: number}|null} marked the line that a link
+   *   leads to
+   */
   _mark(marked) {
     this._asked = null;
     this._marked = marked;
@@ -298,7 +344,9 @@ class LogView {
   async _loadLater() {
     const [choice, later] = [this._choice, this._later];
     try {
-      const hasMore = isMerged(choice) ? await this._appendLaterLines(choice) : await this._appendLater(choice, later);
+      const hasMore = isMerged(choice)
+        ? await this._appendLaterLines(choice)
+        : await this._appendLater(choice, later);
       this._pane.offerLater(hasMore);
     } catch (error) {
       this._pane.offerLater(true, /** @type {Error} */ (error).message);
@@ -349,12 +397,18 @@ function linkedLine() {
   const line = Number(query.get('line'));
   if (!found || !Number.isSafeInteger(line) || line < 1) return null;
   const rank = found[1] === 'launcher' ? found[1] : Number(found[1]);
-  return { rank, stream: /** @type {'out'|'err'} */ (found[2]), attempt: found[3] ? Number(found[3]) : null, line };
+  return {
+    rank,
+    stream: /** @type {'out'|'err'} */ (found[2]),
+    attempt: found[3] ? Number(found[3]) : null,
+    line,
+  };
 }
 
 /** Make the options these, keeping what is chosen. */
 function fill(select, values, textOf) {
-  if (select.options.length === values.length && [...select.options].every((o, i) => o.value === values[i])) return;
+  if (select.options.length === values.length && [...select.options].every((o, i) => o.value === values[i]))
+    return;
   const chosen = select.value;
   select.replaceChildren(...values.map((value) => el('option', { value, text: textOf(value) })));
   if (values.includes(chosen)) select.value = chosen;
@@ -363,5 +417,7 @@ function fill(select, values, textOf) {
 function emptyLog(run, stream) {
   const where = { err: 'stderr', out: 'stdout', both: 'stdout or stderr' }[stream];
   if (run.state === 'queued') return 'The run has not started yet.';
-  return ['succeeded', 'failed', 'stopped'].includes(run.state) ? `Nothing was written to ${where}.` : `Nothing on ${where} yet.`;
+  return ['succeeded', 'failed', 'stopped'].includes(run.state)
+    ? `Nothing was written to ${where}.`
+    : `Nothing on ${where} yet.`;
 }

@@ -1,11 +1,12 @@
 /**
- * Shows what alerts tell the browser as its own notifications. One of the open tabs does, whichever is first; when it is
+ * Shows what alerts tell the browser as its own notifications. One of the open tabs does, whichever is first;
+ * when it is
  * closed, another one goes on. Nothing comes while no tab is open: there is no push service.
  */
 
-import { apiUrl } from '../live/live_connection.js';
-import { pageUrl } from '../links/following.js';
 import { plural } from '../elements/numbers.js';
+import { pageUrl } from '../links/following.js';
+import { apiUrl } from '../live/live_connection.js';
 
 const ASKED_EVERY_MS = 5000;
 /** Events of one alert within that time are one notification. */
@@ -49,13 +50,21 @@ async function ask() {
   const told = await answer.json();
   const fresh = told.notifications.filter(({ id }) => !shown.has(id));
   for (const alert of new Set(fresh.map((notice) => notice.alert))) {
-    show(alert, fresh.filter((notice) => notice.alert === alert));
+    show(
+      alert,
+      fresh.filter((notice) => notice.alert === alert),
+    );
   }
   for (const { id } of fresh) shown.add(id);
   localStorage.setItem(NEWEST, String(told.newest));
   const ids = told.notifications.map(({ id }) => id);
   const headers = { 'Content-Type': 'application/json' };
-  if (ids.length) await fetch(apiUrl('api/notifications/shown'), { method: 'POST', headers, body: JSON.stringify({ ids }) });
+  if (ids.length)
+    await fetch(apiUrl('api/notifications/shown'), {
+      method: 'POST',
+      headers,
+      body: JSON.stringify({ ids }),
+    });
 }
 
 /** @param {string} alert @param {Notice[]} notices */
@@ -65,9 +74,15 @@ function show(alert, notices) {
   const all = goesOn ? [...before.notices, ...notices] : notices;
   const last = all[all.length - 1];
   const further = all.length > 1 ? ` (${plural(all.length, 'event')})` : '';
-  const body = all.slice(-MOST_SENTENCES).map(({ sentence }) => sentence).join('\n');
+  const body = all
+    .slice(-MOST_SENTENCES)
+    .map(({ sentence }) => sentence)
+    .join('\n');
   // With the tag of the one before it takes its place.
-  const notification = new Notification(`Rankzero: ${last.rule}${further}`, { body, tag: `${alert}/${all[0].id}` });
+  const notification = new Notification(`Rankzero: ${last.rule}${further}`, {
+    body,
+    tag: `${alert}/${all[0].id}`,
+  });
   notification.onclick = () => {
     open(pageUrl(last.run ? `run?id=${last.run}` : 'alerts'), '_blank');
     notification.close();

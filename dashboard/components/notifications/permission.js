@@ -8,8 +8,12 @@ const HINT = 'They come while a tab of the dashboard is open, and wait for a day
 const WORDS = {
   granted: `This browser shows notifications. ${HINT}`,
   default: `This browser has not been asked whether it shows notifications. ${HINT}`,
-  denied: 'This browser refuses notifications of this page. Allow them in its settings for this site (the sign beside the address), then reload.',
-  impossible: 'Browsers show notifications only for pages at https:// or on their own machine (localhost), and this page is neither.',
+  denied:
+    'This browser refuses notifications of this page. Allow them in its settings for this site ' +
+    '(the sign beside the address), then reload.',
+  impossible:
+    'Browsers show notifications only for pages at https:// or on their own machine (localhost), ' +
+    'and this page is neither.',
   unknown: 'This browser has no notifications.',
 };
 
@@ -19,7 +23,11 @@ export const mount = (component) => mountOnce(component, (first) => new Permissi
 class Permission {
   constructor({ parentElement }) {
     this._words = el('span', { role: 'status' });
-    this._button = el('button', { type: 'button', text: 'Allow notifications', onclick: () => void this._ask() });
+    this._button = el('button', {
+      type: 'button',
+      text: 'Allow notifications',
+      onclick: () => void this._ask(),
+    });
     this._root = el('div', { class: 'permission' }, this._words, this._button);
     parentElement.append(this._root);
     this._show();

@@ -1,12 +1,14 @@
-/** What the ranks of a run spend their steps on: a stacked strip over time, and a heat map of ranks x time. */
+/**
+ * What the ranks of a run spend their steps on: a stacked strip over time, and a heat map of ranks x time.
+ */
 
-import { columnAt, drawHeat, drawStrip, rowHeight } from './phases_canvas.js';
-import { COLOURS, meanOf, spansOf } from './phases_model.js';
 import { el, keepChildren, setAttribute, setText } from '../elements/elements.js';
-import { count, timeSpan } from '../elements/numbers.js';
 import { mountOnce } from '../elements/mounting.js';
+import { count, timeSpan } from '../elements/numbers.js';
 import { Polling } from '../elements/polling.js';
 import { readTheme, watchTheme } from '../elements/theme.js';
+import { columnAt, drawHeat, drawStrip, rowHeight } from './phases_canvas.js';
+import { COLOURS, meanOf, spansOf } from './phases_model.js';
 
 /** @param {import('../elements/mounting.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new Phases(first));
@@ -22,7 +24,10 @@ class Phases {
     this._build(data.run_id);
     parentElement.append(this._root);
     this._theme = readTheme(this._root);
-    this._unwatch = watchTheme(this._root, (theme) => { this._theme = theme; this._draw(); });
+    this._unwatch = watchTheme(this._root, (theme) => {
+      this._theme = theme;
+      this._draw();
+    });
     this._resizing = new ResizeObserver(() => this._draw());
     this._resizing.observe(this._root);
     this._polling.askSoon(0);
@@ -37,18 +42,44 @@ class Phases {
 
   _build(runId) {
     this._title = el('h2', { text: 'Where a step goes' });
-    this._all = el('button', { type: 'button', class: 'all', text: 'All ranks', hidden: true, onclick: () => this._choose(null) });
+    this._all = el('button', {
+      type: 'button',
+      class: 'all',
+      text: 'All ranks',
+      hidden: true,
+      onclick: () => this._choose(null),
+    });
     this._trouble = el('span', { class: 'trouble', role: 'status' });
     this._strip = el('canvas', { class: 'strip', role: 'img' });
     this._legend = el('ul', { class: 'legend' });
     this._heatTitle = el('h2', { text: 'Own work of each rank' });
     this._heat = el('canvas', { class: 'heat', role: 'img' });
     this._about = el('p', { class: 'about' });
-    this._body = el('div', { class: 'body', hidden: true }, this._strip, this._legend, this._heatTitle, this._heat, this._about);
+    this._body = el(
+      'div',
+      { class: 'body', hidden: true },
+      this._strip,
+      this._legend,
+      this._heatTitle,
+      this._heat,
+      this._about,
+    );
     this._empty = el('p', { class: 'about', text: 'Connecting…' });
-    this._root = el('section', { class: 'phases', 'aria-label': 'Where a step goes' }, el('div', { class: 'head' }, this._title, this._all, this._trouble), this._empty, this._body);
+    this._root = el(
+      'section',
+      { class: 'phases', 'aria-label': 'Where a step goes' },
+      el('div', { class: 'head' }, this._title, this._all, this._trouble),
+      this._empty,
+      this._body,
+    );
     const isSeen = () => this._root.getClientRects().length > 0;
-    this._polling = new Polling(this._root, this._trouble, () => `api/runs/${runId}/phases/spans`, (picture) => this._show(picture), isSeen);
+    this._polling = new Polling(
+      this._root,
+      this._trouble,
+      () => `api/runs/${runId}/phases/spans`,
+      (picture) => this._show(picture),
+      isSeen,
+    );
     for (const canvas of [this._strip, this._heat]) {
       canvas.addEventListener('pointermove', (event) => this._pointed(event, canvas));
       canvas.addEventListener('pointerleave', () => this._point(null));
@@ -62,7 +93,10 @@ class Phases {
     const isEmpty = this._spans === null;
     this._body.hidden = isEmpty;
     this._empty.hidden = !isEmpty;
-    setText(this._empty, 'No rank has made two optimizer steps yet. Where their time goes appears here then.');
+    setText(
+      this._empty,
+      'No rank has made two optimizer steps yet. Where their time goes appears here then.',
+    );
     if (!isEmpty) this._draw();
   }
 
@@ -108,22 +142,45 @@ class Phases {
     if (!spans) return;
     const means = meanOf(spans, rank, this._column);
     const step = spans.phases.reduce((sum, name) => sum + means.typical[name], 0);
-    const whose = rank === null ? (spans.ranks.length > 1 ? 'mean of all ranks' : `rank ${spans.ranks[0].rank}`) : `rank ${rank} on ${spans.ranks.find((one) => one.rank === rank)?.node}`;
-    const steps = this._column === null ? `steps ${count(spans.steps[0])} to ${count(spans.steps[spans.length])}` : `steps ${count(spans.steps[this._column])} to ${count(spans.steps[this._column + 1])}`;
+    const whose =
+      rank === null
+        ? spans.ranks.length > 1
+          ? 'mean of all ranks'
+          : `rank ${spans.ranks[0].rank}`
+        : `rank ${rank} on ${spans.ranks.find((one) => one.rank === rank)?.node}`;
+    const steps =
+      this._column === null
+        ? `steps ${count(spans.steps[0])} to ${count(spans.steps[spans.length])}`
+        : `steps ${count(spans.steps[this._column])} to ${count(spans.steps[this._column + 1])}`;
     setText(this._title, `Where a step goes: ${timeSpan(step)}, ${whose}, ${steps}`);
-    keepChildren(this._legend, spans.phases.map((name, at) => this._entry(spans.titles[name], at, means.typical[name], step)));
-    const words = spans.phases.map((name) => `${spans.titles[name]} ${timeSpan(means.typical[name])}`).join(', ');
+    keepChildren(
+      this._legend,
+      spans.phases.map((name, at) => this._entry(spans.titles[name], at, means.typical[name], step)),
+    );
+    const words = spans.phases
+      .map((name) => `${spans.titles[name]} ${timeSpan(means.typical[name])}`)
+      .join(', ');
     setAttribute(this._strip, 'aria-label', `Phases of a step over time: ${words}`);
-    setAttribute(this._heat, 'aria-label', `Time outside of communication of ${spans.ranks.length} ranks over time`);
-    setText(this._about, spans.ranks.length < 2 ? '' : 'The stronger the colour, the longer a rank works outside of communication: the others wait for the strongest. Click a rank for its strip.');
+    setAttribute(
+      this._heat,
+      'aria-label',
+      `Time outside of communication of ${spans.ranks.length} ranks over time`,
+    );
+    setText(
+      this._about,
+      spans.ranks.length < 2
+        ? ''
+        : 'The stronger the colour, the longer a rank works outside of communication: the others wait for ' +
+            'the strongest. Click a rank for its strip.',
+    );
   }
 
   _entry(title, at, seconds, step) {
-    const item = this._legend.children[at] ?? el('li', {}, el('i'), el('span', { text: title }), el('b'), el('em'));
+    const item =
+      this._legend.children[at] ?? el('li', {}, el('i'), el('span', { text: title }), el('b'), el('em'));
     item.children[0].style.background = this._theme.palette[COLOURS[at]];
     setText(item.children[2], timeSpan(seconds));
     setText(item.children[3], step ? `${Math.round((100 * seconds) / step)} %` : '');
     return item;
   }
 }
-

@@ -1,8 +1,8 @@
 /** The strip and the heat map on their canvases. */
 
-import { COLOURS, ownWork } from './phases_model.js';
 import { timeSpan } from '../elements/numbers.js';
 import { faded } from '../elements/theme.js';
+import { COLOURS, ownWork } from './phases_model.js';
 
 export const LEFT = 58;
 const STRIP_PX = 170;
@@ -20,7 +20,9 @@ export function columnAt(x, width, spans) {
 
 export function drawStrip(canvas, theme, spans, { over }) {
   const { context, width } = prepare(canvas, theme, STRIP_PX + AXIS_PX);
-  const steps = Array.from({ length: spans.length }, (_, at) => spans.phases.reduce((sum, name) => sum + (over[name][at] ?? 0), 0));
+  const steps = Array.from({ length: spans.length }, (_, at) =>
+    spans.phases.reduce((sum, name) => sum + (over[name][at] ?? 0), 0),
+  );
   const top = Math.max(...steps) || 1;
   const edge = edges(width, spans);
   steps.forEach((_, at) => {
@@ -42,7 +44,9 @@ export function drawStrip(canvas, theme, spans, { over }) {
 export function drawHeat(canvas, theme, spans, chosen) {
   const height = rowHeight(spans.ranks.length);
   const { context, width } = prepare(canvas, theme, height * spans.ranks.length + AXIS_PX);
-  const own = spans.ranks.map((one) => Array.from({ length: spans.length }, (_, at) => ownWork(spans, one, at)));
+  const own = spans.ranks.map((one) =>
+    Array.from({ length: spans.length }, (_, at) => ownWork(spans, one, at)),
+  );
   const most = Math.max(...own.flat().map((seconds) => seconds ?? 0)) || 1;
   const edge = edges(width, spans);
   const gap = height > 8 ? 1 : 0;

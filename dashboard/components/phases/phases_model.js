@@ -2,7 +2,8 @@
  * Spans of steps with the mean seconds of each phase, by rank.
  *
  * @typedef {{rank: number, node: string, seconds: Record<string, (number|null)[]>}} RankSpans
- * @typedef {{phases: string[], titles: Record<string, string>, steps: number[], walls: number[], ranks: RankSpans[], length: number}} Spans
+ * @typedef {{phases: string[], titles: Record<string, string>, steps: number[], walls: number[], ranks:
+ *   RankSpans[], length: number}} Spans
  */
 
 /** Places in the palette, in the order of the phases from the bottom of the strip to its top. */
@@ -17,19 +18,34 @@ export function spansOf(picture) {
 /**
  * The mean over one rank, or all of them.
  * @param {Spans} spans @param {number|null} rank @param {number|null} [column] only this span
- * @returns {{typical: Record<string, number>, over: Record<string, (number|null)[]>}} over all spans, and in each
+ * @returns {{typical: Record<string, number>, over: Record<string, (number|null)[]>}} over all spans, and in
+ *   each
  */
 export function meanOf(spans, rank, column = null) {
   const ranks = rank === null ? spans.ranks : spans.ranks.filter((one) => one.rank === rank);
-  const over = Object.fromEntries(spans.phases.map((name) => [name, columns(spans, (at) => mean(ranks.map((one) => one.seconds[name][at])))]));
-  const typical = Object.fromEntries(spans.phases.map((name) => [name, (column === null ? mean(over[name]) : over[name][column]) ?? 0]));
+  const over = Object.fromEntries(
+    spans.phases.map((name) => [
+      name,
+      columns(spans, (at) => mean(ranks.map((one) => one.seconds[name][at]))),
+    ]),
+  );
+  const typical = Object.fromEntries(
+    spans.phases.map((name) => [name, (column === null ? mean(over[name]) : over[name][column]) ?? 0]),
+  );
   return { typical, over };
 }
 
-/** Seconds outside of communication of a rank in a span; null where it is not known. @param {Spans} spans @param {RankSpans} one */
+/**
+ * Seconds outside of communication of a rank in a span; null where it is not known.
+ * @param {Spans} spans
+ * @param {RankSpans} one
+ */
 export function ownWork(spans, one, column) {
   if (one.seconds.other_s[column] === null) return null;
-  return spans.phases.reduce((sum, name) => (name === 'exposed_comm_s' ? sum : sum + (one.seconds[name][column] ?? 0)), 0);
+  return spans.phases.reduce(
+    (sum, name) => (name === 'exposed_comm_s' ? sum : sum + (one.seconds[name][column] ?? 0)),
+    0,
+  );
 }
 
 const columns = (spans, value) => Array.from({ length: spans.length }, (_, at) => value(at));

@@ -6,8 +6,10 @@ const [MOST_MARKS, LONGEST_MARK] = [12, 12];
 
 /** @typedef {'linear'|'log'|'list'} Kind */
 /**
- * @typedef {{name: string, kind: Kind, share: (value: any) => number|null, marks: [string, number][], ends: [string, number][]}} Axis
- * `share` is a value's place from 0 to 1, null where it has none; `marks` are a few values as text with their places,
+ * @typedef {{name: string, kind: Kind, share: (value: any) => number|null, marks: [string, number][], ends:
+ *   [string, number][]}} Axis
+ * `share` is a value's place from 0 to 1, null where it has none; `marks` are a few values as text with their
+ * places,
  * `ends` the lowest and the highest, of a list as many as can be read
  */
 
@@ -30,7 +32,10 @@ export function ticks([low, high], isLog) {
     const first = Math.ceil(Math.log10(low));
     const last = Math.floor(Math.log10(high));
     const step = Math.max(1, Math.ceil((last - first) / 5));
-    return Array.from({ length: Math.max(0, Math.floor((last - first) / step) + 1) }, (_, at) => 10 ** (first + at * step));
+    return Array.from(
+      { length: Math.max(0, Math.floor((last - first) / step) + 1) },
+      (_, at) => 10 ** (first + at * step),
+    );
   }
   const raw = (high - low) / 4;
   const power = 10 ** Math.floor(Math.log10(raw));
@@ -45,7 +50,12 @@ export function isWide(values) {
   return low > 0 && high / low > 100;
 }
 
-/** @param {string} name @param {Kind} kind @param {any[]} values those that stand on it, missing ones among them @returns {Axis} */
+/**
+ * @param {string} name
+ * @param {Kind} kind
+ * @param {any[]} values those that stand on it, missing ones among them
+ * @returns {Axis}
+ */
 export function axis(name, kind, values) {
   const present = values.filter((value) => value !== null && value !== undefined);
   return kind === 'list' ? listed(name, present) : continuous(name, kind, present.filter(Number.isFinite));
@@ -57,7 +67,13 @@ function listed(name, present) {
   const at = (value) => (values.length > 1 ? values.indexOf(value) / (values.length - 1) : 0.5);
   const marked = values.length > MOST_MARKS ? [values[0], values[values.length - 1]] : values;
   const marks = marked.map((value) => [short(value), at(value)]);
-  return { name, kind: 'list', marks, ends: marks, share: (value) => (values.includes(value) ? at(value) : null) };
+  return {
+    name,
+    kind: 'list',
+    marks,
+    ends: marks,
+    share: (value) => (values.includes(value) ? at(value) : null),
+  };
 }
 
 function continuous(name, kind, values) {
@@ -68,8 +84,11 @@ function continuous(name, kind, values) {
   const round = ticks(ends, isLog);
   const isOne = values.length > 0 && values.every((value) => value === values[0]);
   return {
-    name, kind: isLog ? 'log' : 'linear', share: (value) => (Number.isFinite(value) ? place(value) : null),
-    marks: marked(round.length > 1 ? round : ends), ends: marked(isOne ? [values[0]] : ends),
+    name,
+    kind: isLog ? 'log' : 'linear',
+    share: (value) => (Number.isFinite(value) ? place(value) : null),
+    marks: marked(round.length > 1 ? round : ends),
+    ends: marked(isOne ? [values[0]] : ends),
   };
 }
 

@@ -12,7 +12,10 @@ export function parallel(axes, items, width, name) {
   const at = (index) => MARGIN.left + ((width - 2 * MARGIN.left) * index) / Math.max(1, axes.length - 1);
   const y = (share) => HEIGHT - MARGIN.bottom - (HEIGHT - MARGIN.bottom - MARGIN.top) * share;
   axes.forEach((axis, index) => {
-    root.append(svg('line', { class: 'axis', x1: at(index), x2: at(index), y1: y(0), y2: y(1) }), title(axis, at(index), width / axes.length));
+    root.append(
+      svg('line', { class: 'axis', x1: at(index), x2: at(index), y1: y(0), y2: y(1) }),
+      title(axis, at(index), width / axes.length),
+    );
   });
   for (const item of items) {
     const places = axes.map((axis, index) => [at(index), axis.share(item.values[index])]);
@@ -20,7 +23,8 @@ export function parallel(axes, items, width, name) {
     if (points.length > 1) root.append(itemLine(item, points));
   }
   axes.forEach((axis, index) => {
-    const mark = (text, share) => svg('text', { class: 'mark', x: at(index) - 6, y: y(share) + 4, 'text-anchor': 'end' }, text);
+    const mark = (text, share) =>
+      svg('text', { class: 'mark', x: at(index) - 6, y: y(share) + 4, 'text-anchor': 'end' }, text);
     root.append(...axis.ends.map(([text, share]) => mark(text, share)));
   });
   return root;

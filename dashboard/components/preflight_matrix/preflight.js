@@ -1,4 +1,7 @@
-/** A preflight as a matrix of nodes and checks, its troubles with their fixes, and the bandwidth between nodes. */
+/**
+ * A preflight as a matrix of nodes and checks, its troubles with their fixes, and the bandwidth between
+ * nodes.
+ */
 
 import { el, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
@@ -8,11 +11,15 @@ const WORDS_UP_TO = 24;
 const ALL_UP_TO = 40;
 const MOST_TROUBLES = 12;
 
-/** Update the matrix with new results without rebuilding it. @param {import('../elements/mounting.js').Component} component */
-export const mount = (component) => mountOnce(
-  { data: null, parentElement: component.parentElement, check: component.data.check },
-  (first) => new Preflight(first),
-);
+/**
+ * Update the matrix with new results without rebuilding it.
+ * @param {import('../elements/mounting.js').Component} component
+ */
+export const mount = (component) =>
+  mountOnce(
+    { data: null, parentElement: component.parentElement, check: component.data.check },
+    (first) => new Preflight(first),
+  );
 
 class Preflight {
   constructor(component) {
@@ -20,7 +27,14 @@ class Preflight {
     this._troubles = el('ul', { class: 'troubles' });
     this._matrix = el('div', { class: 'scroll' });
     this._links = el('div', { class: 'links' });
-    this._root = el('section', { class: 'preflight', 'aria-label': 'Preflight' }, this._title, this._troubles, this._matrix, this._links);
+    this._root = el(
+      'section',
+      { class: 'preflight', 'aria-label': 'Preflight' },
+      this._title,
+      this._troubles,
+      this._matrix,
+      this._links,
+    );
     component.parentElement.append(this._root);
     this.refresh(component);
   }
@@ -49,11 +63,30 @@ class Preflight {
 
   _showTroubles(troubles) {
     const shown = this._allTroubles ? troubles : troubles.slice(0, MOST_TROUBLES);
-    const items = shown.map(({ state, where, row, value, fix }) => el(
-      'li', { class: state }, el('b', { class: 'sign', 'aria-hidden': 'true', text: SIGNS[state] }),
-      el('span', {}, el('b', { text: `${where} · ${row}` }), ` ${value}.`, fix ? el('span', { class: 'fix' }, ...withCode(fix)) : null),
-    ));
-    if (shown.length < troubles.length) items.push(el('li', {}, this._more(`and ${troubles.length - shown.length} more`, () => { this._allTroubles = true; })));
+    const items = shown.map(({ state, where, row, value, fix }) =>
+      el(
+        'li',
+        { class: state },
+        el('b', { class: 'sign', 'aria-hidden': 'true', text: SIGNS[state] }),
+        el(
+          'span',
+          {},
+          el('b', { text: `${where} · ${row}` }),
+          ` ${value}.`,
+          fix ? el('span', { class: 'fix' }, ...withCode(fix)) : null,
+        ),
+      ),
+    );
+    if (shown.length < troubles.length)
+      items.push(
+        el(
+          'li',
+          {},
+          this._more(`and ${troubles.length - shown.length} more`, () => {
+            this._allTroubles = true;
+          }),
+        ),
+      );
     this._troubles.replaceChildren(...items);
   }
 
@@ -62,17 +95,39 @@ class Preflight {
     const hides = nodes.length > ALL_UP_TO && !this._allNodes;
     const shown = hides ? nodes.filter(isRed) : nodes;
     const hasWords = shown.length <= WORDS_UP_TO;
-    const head = el('tr', {}, el('th', { scope: 'col', text: 'Node' }), ...rows.map((row) => el('th', { scope: 'col', text: row })));
-    const lines = shown.map(({ name, cells }) => el(
-      'tr', {}, el('th', { scope: 'row', text: name }),
-      ...cells.map(([state, words], at) => el(
-        'td', { class: state, title: `${name} · ${rows[at]}: ${words || state}` },
-        el('b', { class: 'sign', 'aria-hidden': 'true', text: SIGNS[state] }), el('span', { class: hasWords ? 'words' : 'unseen', text: words || (hasWords ? '' : state) }),
-      )),
-    ));
+    const head = el(
+      'tr',
+      {},
+      el('th', { scope: 'col', text: 'Node' }),
+      ...rows.map((row) => el('th', { scope: 'col', text: row })),
+    );
+    const lines = shown.map(({ name, cells }) =>
+      el(
+        'tr',
+        {},
+        el('th', { scope: 'row', text: name }),
+        ...cells.map(([state, words], at) =>
+          el(
+            'td',
+            { class: state, title: `${name} · ${rows[at]}: ${words || state}` },
+            el('b', { class: 'sign', 'aria-hidden': 'true', text: SIGNS[state] }),
+            el('span', { class: hasWords ? 'words' : 'unseen', text: words || (hasWords ? '' : state) }),
+          ),
+        ),
+      ),
+    );
     const table = el('table', { class: 'matrix' }, el('thead', {}, head), el('tbody', {}, ...lines));
     const hidden = nodes.filter((node) => !shown.includes(node));
-    const hiddenNodes = hidden.length ? el('p', { class: 'rest' }, el('span', { text: restOf(hidden) }), this._more('Show them', () => { this._allNodes = true; })) : null;
+    const hiddenNodes = hidden.length
+      ? el(
+          'p',
+          { class: 'rest' },
+          el('span', { text: restOf(hidden) }),
+          this._more('Show them', () => {
+            this._allNodes = true;
+          }),
+        )
+      : null;
     this._matrix.replaceChildren(...[shown.length ? table : null, hiddenNodes].filter(Boolean));
   }
 
@@ -96,27 +151,59 @@ class Preflight {
 
   _heat({ nodes, matrix }) {
     const head = el('tr', {}, el('td', {}), ...nodes.map((name) => el('th', { scope: 'col', text: name })));
-    const lines = matrix.map((row, at) => el('tr', {}, el('th', { scope: 'row', text: nodes[at] }), ...row.map((link, peer) => (link
-      ? el('td', { class: link.problem ? 'link failed' : 'link', style: `--share:${Math.round(link.share * 100)}%`, title: `${nodes[at]} – ${nodes[peer]}: ${link.problem ?? link.text}`, text: link.text })
-      : el('td', { class: 'link none', text: at === peer ? '' : '–' })))));
-    return el('div', { class: 'scroll' }, el('table', { class: 'heat' }, el('thead', {}, head), el('tbody', {}, ...lines)));
+    const lines = matrix.map((row, at) =>
+      el(
+        'tr',
+        {},
+        el('th', { scope: 'row', text: nodes[at] }),
+        ...row.map((link, peer) =>
+          link
+            ? el('td', {
+                class: link.problem ? 'link failed' : 'link',
+                style: `--share:${Math.round(link.share * 100)}%`,
+                title: `${nodes[at]} – ${nodes[peer]}: ${link.problem ?? link.text}`,
+                text: link.text,
+              })
+            : el('td', { class: 'link none', text: at === peer ? '' : '–' }),
+        ),
+      ),
+    );
+    return el(
+      'div',
+      { class: 'scroll' },
+      el('table', { class: 'heat' }, el('thead', {}, head), el('tbody', {}, ...lines)),
+    );
   }
 }
 
 function restOf(nodes) {
   const waiting = nodes.filter((node) => node.cells.some(([state]) => state === 'waiting')).length;
-  const counts = [[nodes.length - waiting, 'are all green'], [waiting, 'are still pending']];
-  return `${counts.filter(([count]) => count).map(([count, words]) => `${count} nodes ${words}`).join(', ')}. `;
+  const counts = [
+    [nodes.length - waiting, 'are all green'],
+    [waiting, 'are still pending'],
+  ];
+  return `${counts
+    .filter(([count]) => count)
+    .map(([count, words]) => `${count} nodes ${words}`)
+    .join(', ')}. `;
 }
 
 /** Commands stand between backticks. */
 function withCode(text) {
-  return text.split('`').map((part, at) => (at % 2 ? el('code', { text: part }) : document.createTextNode(part)));
+  return text
+    .split('`')
+    .map((part, at) => (at % 2 ? el('code', { text: part }) : document.createTextNode(part)));
 }
 
 function slowest(links) {
-  const items = links.map(({ name, text, share }) => el(
-    'li', {}, el('span', { class: 'pair', text: name }), el('span', { class: 'bar' }, el('i', { style: `width:${Math.round(share * 100)}%` })), el('b', { text }),
-  ));
+  const items = links.map(({ name, text, share }) =>
+    el(
+      'li',
+      {},
+      el('span', { class: 'pair', text: name }),
+      el('span', { class: 'bar' }, el('i', { style: `width:${Math.round(share * 100)}%` })),
+      el('b', { text }),
+    ),
+  );
   return el('ol', { class: 'slowest', 'aria-label': 'Slowest links' }, ...items);
 }

@@ -1,12 +1,20 @@
-/** A project in figures, and its activity: a column of runs for each week, by state, with its device-hours. */
+/**
+ * A project in figures, and its activity: a column of runs for each week, by state, with its device-hours.
+ */
 
 import { el } from '../elements/elements.js';
-import { count, number, plural } from '../elements/numbers.js';
 import { mountOnce } from '../elements/mounting.js';
+import { count, number, plural } from '../elements/numbers.js';
 import { follow, pageUrl } from '../links/following.js';
 
 /** The parts of a column from the bottom up, and the states of each. */
-const PARTS = { succeeded: ['succeeded'], live: ['running', 'starting', 'stopping'], queued: ['queued'], stopped: ['stopped'], failed: ['failed'] };
+const PARTS = {
+  succeeded: ['succeeded'],
+  live: ['running', 'starting', 'stopping'],
+  queued: ['queued'],
+  stopped: ['stopped'],
+  failed: ['failed'],
+};
 
 /** @param {import('../elements/mounting.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new Project(first));
@@ -44,7 +52,13 @@ class Project {
 /** @param {Figure} figure */
 function figure({ label, value, more, address, name }) {
   const link = address ? el('a', { href: pageUrl(address), text: name, title: name }) : null;
-  return el('div', {}, el('dt', { text: label }), el('dd', { text: value }), el('dd', { class: 'more' }, link, el('span', { text: more })));
+  return el(
+    'div',
+    {},
+    el('dt', { text: label }),
+    el('dd', { text: value }),
+    el('dd', { class: 'more' }, link, el('span', { text: more })),
+  );
 }
 
 const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
@@ -55,25 +69,46 @@ const all = (week) => sum(Object.values(week.runs));
 function activity(weeks) {
   const most = Math.max(1, ...weeks.map(all));
   const present = Object.entries(PARTS).filter(([, states]) => weeks.some((week) => runsIn(week, states)));
-  return el('figure', {},
-    el('figcaption', {}, el('b', { text: 'Runs by week' }), ...present.map(([part]) => el('span', { class: part }, el('i'), el('span', { text: part })))),
-    el('ol', {}, ...weeks.map((week) => column(week, most))));
+  return el(
+    'figure',
+    {},
+    el(
+      'figcaption',
+      {},
+      el('b', { text: 'Runs by week' }),
+      ...present.map(([part]) => el('span', { class: part }, el('i'), el('span', { text: part }))),
+    ),
+    el('ol', {}, ...weeks.map((week) => column(week, most))),
+  );
 }
 
 /** @param {Week} week @param {number} most runs of a week */
 function column(week, most) {
-  const present = Object.entries(PARTS).map(([part, states]) => ({ part, runs: runsIn(week, states) })).filter(({ runs }) => runs);
+  const present = Object.entries(PARTS)
+    .map(([part, states]) => ({ part, runs: runsIn(week, states) }))
+    .filter(({ runs }) => runs);
   const parts = present.map(({ part, runs }) => {
     const bar = el('i', { class: part });
     bar.style.height = `${(100 * runs) / most}%`;
     return bar;
   });
-  const day = new Date(week.began_at * 1000).toLocaleDateString([], { day: 'numeric', month: 'short', timeZone: 'UTC' });
+  const day = new Date(week.began_at * 1000).toLocaleDateString([], {
+    day: 'numeric',
+    month: 'short',
+    timeZone: 'UTC',
+  });
   const words = present.map(({ part, runs }) => `${count(runs)} ${part}`);
-  const title = [`Week of ${day}: ${plural(all(week), 'run')}`, ...words, `${number(week.device_hours)} device-hours`].join('\n');
-  return el('li', { title },
+  const title = [
+    `Week of ${day}: ${plural(all(week), 'run')}`,
+    ...words,
+    `${number(week.device_hours)} device-hours`,
+  ].join('\n');
+  return el(
+    'li',
+    { title },
     el('span', { class: 'runs', text: all(week) ? count(all(week)) : '' }),
     el('span', { class: 'bar' }, ...parts.reverse()),
     el('span', { class: 'day', text: day }),
-    el('span', { class: 'hours', text: week.device_hours ? `${number(week.device_hours, 2)} h` : '' }));
+    el('span', { class: 'hours', text: week.device_hours ? `${number(week.device_hours, 2)} h` : '' }),
+  );
 }

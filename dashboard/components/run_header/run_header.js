@@ -1,12 +1,24 @@
-/** The first lines of the Run page: name, state, the sentence that matters, progress, and a row of figures. */
+/**
+ * The first lines of the Run page: name, state, the sentence that matters, progress, and a row of figures.
+ */
 
 import { el, setAttribute, setText } from '../elements/elements.js';
-import { connect } from '../live/live_connection.js';
 import { mountOnce } from '../elements/mounting.js';
+import {
+  count,
+  duration,
+  exact,
+  fromJson,
+  learningRate,
+  notFinite,
+  number,
+  plural,
+  UNKNOWN,
+} from '../elements/numbers.js';
 import { follow, pageUrl } from '../links/following.js';
-import { showInTab } from './tab_title.js';
+import { connect } from '../live/live_connection.js';
 import { STATUS_TEXT } from '../live/waiting.js';
-import { count, duration, exact, fromJson, learningRate, notFinite, number, plural, UNKNOWN } from '../elements/numbers.js';
+import { showInTab } from './tab_title.js';
 
 /** Series whose newest values the figures show. */
 const SHOWN = ['train/loss', 'train/lr', 'train/samples_per_s', 'probe/samples_per_s'];
@@ -65,13 +77,33 @@ class RunHeader {
     this._sentence = el('p', { class: 'sentence', role: 'status' });
     this._next = el('p', { class: 'next', hidden: true });
     this._tags = el('span', { class: 'tags', hidden: true });
-    this._project = el('a', { class: 'project', onclick: (event) => { this._leave = follow(event, this._project) ?? this._leave; } });
+    this._project = el('a', {
+      class: 'project',
+      onclick: (event) => {
+        this._leave = follow(event, this._project) ?? this._leave;
+      },
+    });
     this._note = el('p', { class: 'note', hidden: true });
     this._better = el('span', {});
-    this._baseline = el('a', { text: 'baseline', onclick: (event) => { this._leave = follow(event, this._baseline) ?? this._leave; } });
+    this._baseline = el('a', {
+      text: 'baseline',
+      onclick: (event) => {
+        this._leave = follow(event, this._baseline) ?? this._leave;
+      },
+    });
     this._against = el('p', { class: 'against', hidden: true }, this._better, this._baseline);
     this._bar = el('div', { class: 'bar' });
-    this._track = el('div', { class: 'track', role: 'progressbar', 'aria-label': 'Progress', 'aria-valuemin': 0, 'aria-valuemax': 100 }, this._bar);
+    this._track = el(
+      'div',
+      {
+        class: 'track',
+        role: 'progressbar',
+        'aria-label': 'Progress',
+        'aria-valuemin': 0,
+        'aria-valuemax': 100,
+      },
+      this._bar,
+    );
     this._figures = new Map();
     const figures = el('dl', { class: 'figures' });
     for (const label of FIGURES) {
@@ -81,9 +113,24 @@ class RunHeader {
       figures.append(el('div', { class: 'figure absent' }, el('dt', { text: label }), value, more));
     }
     this._root = el(
-      'div', { class: 'run-header' },
-      el('div', { class: 'line' }, this._name, this._state, this._contact, this._project, this._tags, this._live),
-      this._sentence, this._against, this._next, this._note, this._track, figures,
+      'div',
+      { class: 'run-header' },
+      el(
+        'div',
+        { class: 'line' },
+        this._name,
+        this._state,
+        this._contact,
+        this._project,
+        this._tags,
+        this._live,
+      ),
+      this._sentence,
+      this._against,
+      this._next,
+      this._note,
+      this._track,
+      figures,
     );
   }
 
@@ -126,7 +173,10 @@ class RunHeader {
     this._uncoverPage();
   }
 
-  /** The page below waits for a complete header: its height depends on the sentences, and would push the rest down. */
+  /**
+   * The page below waits for a complete header: its height depends on the sentences, and would push the rest
+   * down.
+   */
   _uncoverPage() {
     const root = this._root.getRootNode();
     (root.host ?? this._root).closest('.st-key-run_head')?.setAttribute('data-complete', '');
@@ -143,10 +193,16 @@ class RunHeader {
 
   /** What people wrote about it; only ever text. */
   _showEdited(run) {
-    const tags = [...(run.baseline ? ['◆ baseline'] : []), ...(run.pinned ? ['★ pinned'] : []), ...(run.archived ? ['archived'] : []),
-      ...(run.imported_from ? [`imported (${run.imported_from})`] : []), ...(run.tags ?? [])];
+    const tags = [
+      ...(run.baseline ? ['◆ baseline'] : []),
+      ...(run.pinned ? ['★ pinned'] : []),
+      ...(run.archived ? ['archived'] : []),
+      ...(run.imported_from ? [`imported (${run.imported_from})`] : []),
+      ...(run.tags ?? []),
+    ];
     this._tags.hidden = !tags.length;
-    if (this._shownTags !== tags.join(' ')) this._tags.replaceChildren(...tags.map((tag) => el('span', { class: 'tag', text: tag })));
+    if (this._shownTags !== tags.join(' '))
+      this._tags.replaceChildren(...tags.map((tag) => el('span', { class: 'tag', text: tag })));
     this._shownTags = tags.join(' ');
     this._note.hidden = !run.note;
     setText(this._note, run.note ?? '');
@@ -159,9 +215,14 @@ class RunHeader {
     const [words, title] = againstBaseline(against);
     setText(this._better, words);
     setAttribute(this._better, 'title', title);
-    setAttribute(this._baseline, 'href', pageUrl(`compare?runs=${id},${against.run_id}&baseline=${against.run_id}`));
+    setAttribute(
+      this._baseline,
+      'href',
+      pageUrl(`compare?runs=${id},${against.run_id}&baseline=${against.run_id}`),
+    );
     setAttribute(this._baseline, 'title', `Compare with ${against.name}`);
-    this._against.dataset.tone = against.better_percent > 0 ? 'better' : against.better_percent < 0 ? 'worse' : '';
+    this._against.dataset.tone =
+      against.better_percent > 0 ? 'better' : against.better_percent < 0 ? 'worse' : '';
   }
 
   _showContact(run) {
@@ -180,7 +241,11 @@ class RunHeader {
     this._track.dataset.state = run.state;
     this._bar.style.transform = `scaleX(${isKnown ? Math.min(1, Math.max(0, share)) : 0})`;
     setAttribute(this._track, 'aria-valuenow', isKnown ? String(Math.round(share * 100)) : null);
-    setAttribute(this._track, 'title', isKnown ? `${(share * 100).toFixed(1)} %` : 'The total number of steps is unknown');
+    setAttribute(
+      this._track,
+      'title',
+      isKnown ? `${(share * 100).toFixed(1)} %` : 'The total number of steps is unknown',
+    );
   }
 
   /** The run's own figure, moved on by steps that were pushed since. */
@@ -191,7 +256,7 @@ class RunHeader {
   }
 
   _step(run) {
-    const pushed = LIVE.has(run.state) ? this._pushed('train/loss')?.lastStep ?? null : null;
+    const pushed = LIVE.has(run.state) ? (this._pushed('train/loss')?.lastStep ?? null) : null;
     return pushed === null ? (run.step ?? null) : Math.max(pushed, run.step ?? 0);
   }
 
@@ -208,22 +273,56 @@ class RunHeader {
     const pushedRate = this._pushed('train/lr')?.lastValue;
     const rate = pushedRate ?? run.last_lr ?? run.lr;
     const printed = (name) => run.inferred?.includes(name);
-    const isPrinted = { epoch: printed('epoch'), loss: !losses && printed('last_loss'), speed: printed('throughput'), rate: pushedRate === undefined && printed('last_lr') };
-    const speed = LIVE.has(run.state) ? (this._pushed('train/samples_per_s')?.lastValue ?? this._pushed('probe/samples_per_s')?.lastValue ?? run.throughput) : run.throughput;
+    const isPrinted = {
+      epoch: printed('epoch'),
+      loss: !losses && printed('last_loss'),
+      speed: printed('throughput'),
+      rate: pushedRate === undefined && printed('last_lr'),
+    };
+    const speed = LIVE.has(run.state)
+      ? (this._pushed('train/samples_per_s')?.lastValue ??
+        this._pushed('probe/samples_per_s')?.lastValue ??
+        run.throughput)
+      : run.throughput;
     const begun = run.started_at ?? null;
     const elapsed = begun === null ? null : (run.ended_at ?? now) - begun;
     const epoch = run.epoch ?? null;
     this._figure('Step', count(step), run.total_steps ? `of ${count(run.total_steps)}` : '', exact(step));
-    this._figure('Epoch', number(epoch), run.spec?.epochs ? `of ${run.spec.epochs}` : '', exact(epoch), isPrinted.epoch);
+    this._figure(
+      'Epoch',
+      number(epoch),
+      run.spec?.epochs ? `of ${run.spec.epochs}` : '',
+      exact(epoch),
+      isPrinted.epoch,
+    );
     const broken = notFinite(loss, since);
     this._figure(
-      'Train loss', number(loss, 4), broken.replace(`${number(loss)} `, ''),
-      notFinite(loss, since, losses?.lastNumber ?? null) || exact(loss), isPrinted.loss,
+      'Train loss',
+      number(loss, 4),
+      broken.replace(`${number(loss)} `, ''),
+      notFinite(loss, since, losses?.lastNumber ?? null) || exact(loss),
+      isPrinted.loss,
     );
-    this._figure('Samples/s', number(speed), run.throughput_mean ? `avg ${number(run.throughput_mean)}` : '', `now ${exact(speed)}, on average ${exact(run.throughput_mean)}`, isPrinted.speed);
+    this._figure(
+      'Samples/s',
+      number(speed),
+      run.throughput_mean ? `avg ${number(run.throughput_mean)}` : '',
+      `now ${exact(speed)}, on average ${exact(run.throughput_mean)}`,
+      isPrinted.speed,
+    );
     this._figure('Learning rate', learningRate(rate), '', exact(rate), isPrinted.rate);
     this._figure('ETA', LIVE.has(run.state) ? duration(run.eta_s) : UNKNOWN, '', etaTitle(run, now));
-    this._figure('Elapsed', duration(elapsed), run.attempt > 1 ? `attempt ${run.attempt}` : '', begun === null ? null : `started ${new Date(begun * 1000).toLocaleString()}${run.attempt > 1 ? `; an attempt is one execution of the run: ${run.attempt - 1} came before` : ''}`);
+    this._figure(
+      'Elapsed',
+      duration(elapsed),
+      run.attempt > 1 ? `attempt ${run.attempt}` : '',
+      begun === null
+        ? null
+        : `started ${new Date(begun * 1000).toLocaleString()}` +
+            (run.attempt > 1
+              ? `; an attempt is one execution of the run: ${run.attempt - 1} came before`
+              : ''),
+    );
   }
 
   /**
@@ -249,7 +348,8 @@ function sentenceOf(run, now) {
   if (run.lost_contact && LIVE.has(run.state)) {
     return [silence(run), 'warn'];
   }
-  if (run.finding && LIVE.has(run.state)) return [sentenceCase(run.finding), run.finding.startsWith('hung') ? 'bad' : 'warn'];
+  if (run.finding && LIVE.has(run.state))
+    return [sentenceCase(run.finding), run.finding.startsWith('hung') ? 'bad' : 'warn'];
   if (run.state === 'stopped' && run.stop_requested_at && run.message === 'Stopped.') {
     return [run.step ? `Stopped by user at step ${count(run.step)}.` : 'Stopped by user.', ''];
   }
@@ -262,7 +362,8 @@ function sentenceOf(run, now) {
 
 /** @returns {[string, string]} `val/loss 0.182, 4 % better than `, and both figures exactly */
 function againstBaseline({ metric, value, baseline_value: base, better_percent: better, name }) {
-  if (!metric) return ['No result to compare with the ', `${name} has logged no loss or accuracy that this run has too`];
+  if (!metric)
+    return ['No result to compare with the ', `${name} has logged no loss or accuracy that this run has too`];
   const title = `best so far: ${exact(fromJson(value))}, of ${name}: ${exact(fromJson(base))}`;
   const figure = `${metric} ${number(fromJson(value), 4)}`;
   if (better === null) return [`${figure}, to compare with `, title];
@@ -281,7 +382,9 @@ function waiting(run, now) {
   if (!run.expected_start_at || run.expected_start_at < now) return sentence;
   const start = new Date(run.expected_start_at * 1000);
   const isToday = start.toDateString() === new Date(now * 1000).toDateString();
-  const when = isToday ? start.toLocaleTimeString([], { timeStyle: 'short' }) : start.toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' });
+  const when = isToday
+    ? start.toLocaleTimeString([], { timeStyle: 'short' })
+    : start.toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' });
   return `${sentence} Expected to start about ${when}.`;
 }
 
@@ -291,11 +394,19 @@ function sentenceCase(text) {
 
 function silence(run) {
   if (!(run.nodes > 1)) {
-    return `No contact with its node for more than ${SILENT_AFTER_S} s. Training may continue; its data arrives when the node is back.`;
+    return (
+      `No contact with its node for more than ${SILENT_AFTER_S} s. Training may continue; ` +
+      'its data arrives when the node is back.'
+    );
   }
   const names = run.silent_nodes ?? [];
-  const nodes = names.length ? `${names.slice(0, 3).join(', ')}${names.length > 3 ? ` and ${names.length - 3} more` : ''}` : 'One of its nodes';
-  return `No contact with ${nodes} for more than ${SILENT_AFTER_S} s. The run is ended only if a node stays lost and the others stop making steps.`;
+  const nodes = names.length
+    ? `${names.slice(0, 3).join(', ')}${names.length > 3 ? ` and ${names.length - 3} more` : ''}`
+    : 'One of its nodes';
+  return (
+    `No contact with ${nodes} for more than ${SILENT_AFTER_S} s. The run is ended only ` +
+    'if a node stays lost and the others stop making steps.'
+  );
 }
 
 /** For how long it may still save, and which nodes are awaited. */

@@ -3,9 +3,23 @@
 import { el } from '../elements/elements.js';
 
 const LIVE = new Set(['starting', 'running', 'stopping']);
-const MARKS = { queued: '○', starting: '◌', running: '●', stopping: '◐', succeeded: '✓', failed: '✕', stopped: '■' };
+const MARKS = {
+  queued: '○',
+  starting: '◌',
+  running: '●',
+  stopping: '◐',
+  succeeded: '✓',
+  failed: '✕',
+  stopped: '■',
+};
 const COLOURS = {
-  queued: '#7a8194', starting: '#2f6fd0', running: '#4549d6', stopping: '#b35900', succeeded: '#177233', failed: '#b3262b', stopped: '#6b7283',
+  queued: '#7a8194',
+  starting: '#2f6fd0',
+  running: '#4549d6',
+  stopping: '#b35900',
+  succeeded: '#177233',
+  failed: '#b3262b',
+  stopped: '#6b7283',
 };
 const GRAVE = new Set(['hung', 'NaN loss', 'failed']);
 const GRAVE_COLOUR = '#b3262b';
@@ -57,10 +71,14 @@ function needsAttention(run) {
 function iconOf(run) {
   const isWrong = needsAttention(run);
   const colour = isWrong ? (GRAVE.has(run.attention) ? GRAVE_COLOUR : WARNING_COLOUR) : COLOURS[run.state];
-  const mark = isWrong ? '!' : { succeeded: '✓', failed: '✕', stopped: '■', queued: '…' }[run.state] ?? '';
+  const mark = isWrong ? '!' : ({ succeeded: '✓', failed: '✕', stopped: '■', queued: '…' }[run.state] ?? '');
   const inner = run.state === 'running' && !isWrong ? '<circle cx="16" cy="16" r="6" fill="#fff"/>' : '';
-  const text = mark && `<text x="16" y="23" font-family="sans-serif" font-size="20" font-weight="700" text-anchor="middle" fill="#fff">${mark}</text>`;
-  const svg = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><circle cx="16" cy="16" r="15" fill="${colour}"/>${inner}${text}</svg>`;
+  const text =
+    mark &&
+    '<text x="16" y="23" font-family="sans-serif" font-size="20" font-weight="700" text-anchor="middle" ' +
+      `fill="#fff">${mark}</text>`;
+  const circle = `<circle cx="16" cy="16" r="15" fill="${colour}"/>`;
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">${circle}${inner}${text}</svg>`;
   return `data:image/svg+xml,${encodeURIComponent(svg)}`;
 }
 

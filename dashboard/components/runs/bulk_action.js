@@ -1,8 +1,10 @@
-/** What is done to many runs at once, by the server: begun here or in another tab, followed, cancelled, told. */
+/**
+ * What is done to many runs at once, by the server: begun here or in another tab, followed, cancelled, told.
+ */
 
-import { apiUrl } from '../live/live_connection.js';
 import { el, setText } from '../elements/elements.js';
 import { count, size } from '../elements/numbers.js';
+import { apiUrl } from '../live/live_connection.js';
 
 const ASKED_EVERY_MS = 400;
 const AGAIN_MS = 2000;
@@ -19,12 +21,16 @@ const WORDS = {
 
 /**
  * @typedef {{run: string, name: string, message: string}} Refusal
- * @typedef {{id: string, action: keyof typeof WORDS, tag: string|null, state: 'running'|'done'|'cancelled', total: number,
+ * @typedef {{id: string, action: keyof typeof WORDS, tag: string|null, state: 'running'|'done'|'cancelled',
+ *   total: number,
  *            done: number, changed: string[], refused: Refusal[], freed_bytes: number}} Action
  */
 
 export class BulkAction {
-  /** @param {() => void} onShown follows when something else is shown @param {(action: Action|null) => void} onEnded with null where nothing is known of it */
+  /**
+   * @param {() => void} onShown follows when something else is shown
+   * @param {(action: Action|null) => void} onEnded with null where nothing is known of it
+   */
   constructor(onShown, onEnded) {
     this._onShown = onShown;
     this._onEnded = onEnded;
@@ -32,9 +38,21 @@ export class BulkAction {
     this._bar = el('progress', { 'aria-label': 'Runs done' });
     this._status = el('span', { role: 'status' });
     this._refused = el('details', {}, el('summary', {}), el('ul', {}));
-    this._cancel = el('button', { type: 'button', text: 'Cancel', onclick: () => void this._post(`/${this._id}/cancel`, {}) });
+    this._cancel = el('button', {
+      type: 'button',
+      text: 'Cancel',
+      onclick: () => void this._post(`/${this._id}/cancel`, {}),
+    });
     this._close = el('button', { type: 'button', text: 'Close', onclick: () => this.tell('') });
-    this.root = el('div', { class: 'outcome' }, this._bar, this._status, this._refused, this._cancel, this._close);
+    this.root = el(
+      'div',
+      { class: 'outcome' },
+      this._bar,
+      this._status,
+      this._refused,
+      this._cancel,
+      this._close,
+    );
     this._list([]);
     this._show();
     const kept = sessionStorage.getItem(KEPT);
@@ -50,7 +68,10 @@ export class BulkAction {
     return !this.isBusy && !this._status.textContent;
   }
 
-  /** Begin an action, unless the server refuses. @param {{action: keyof typeof WORDS, tag?: string, runs: string[]}} request */
+  /**
+   * Begin an action, unless the server refuses.
+   * @param {{action: keyof typeof WORDS, tag?: string, runs: string[]}} request
+   */
   async begin(request) {
     this._work(true);
     setText(this._status, `${WORDS[request.action][BEGUN]} ${count(request.runs.length)}…`);
@@ -78,7 +99,12 @@ export class BulkAction {
 
   /** @param {string} path @param {object} body @returns {Promise<Action|null>} */
   async _post(path, body) {
-    const options = { method: 'POST', keepalive: true, headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) };
+    const options = {
+      method: 'POST',
+      keepalive: true,
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify(body),
+    };
     const answer = await fetch(apiUrl(`api/bulk-actions${path}`), options).catch(() => null);
     const document = await answer?.json().catch(() => null);
     if (answer?.ok) return document;
@@ -93,7 +119,8 @@ export class BulkAction {
     const document = await answer?.json().catch(() => null);
     if (this._hasLeft) return;
     if (answer?.ok) this._took(document);
-    else if (answer?.status === 404) this._end(null, [this._begun, document?.detail?.message].filter(Boolean).join(': '));
+    else if (answer?.status === 404)
+      this._end(null, [this._begun, document?.detail?.message].filter(Boolean).join(': '));
     else this._later('Rankzero does not answer. Trying again…', AGAIN_MS);
   }
 
@@ -129,7 +156,9 @@ export class BulkAction {
     setText(this._refused.firstChild, `${count(refused.length)} refused`);
     const list = /** @type {HTMLElement} */ (this._refused.lastChild);
     if (list.childElementCount === refused.length) return;
-    list.replaceChildren(...refused.map(({ name, message }) => el('li', {}, el('b', { text: name }), ` ${message}`)));
+    list.replaceChildren(
+      ...refused.map(({ name, message }) => el('li', {}, el('b', { text: name }), ` ${message}`)),
+    );
   }
 
   _work(isBusy) {
@@ -154,5 +183,7 @@ function result({ action, tag, state, total, done, refused, freed_bytes: freed }
     state === 'cancelled' ? 'Cancelled:' : '',
     `${count(done)} ${[WORDS[action][DONE], tag].filter(Boolean).join(' ')}${freed ? `, ${size(freed)} freed` : ''}.`,
     unreached ? `${count(unreached)} not reached.` : '',
-  ].filter(Boolean).join(' ');
+  ]
+    .filter(Boolean)
+    .join(' ');
 }

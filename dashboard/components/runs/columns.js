@@ -1,13 +1,18 @@
-/** The columns of the table of runs: those it draws in its own way, and those that people add by the name of a field or series. */
+/**
+ * The columns of the table of runs: those it draws in its own way, and those that people add by the name of a
+ * field or series.
+ */
 
-import { apiUrl } from '../live/live_connection.js';
-import { change, count, duration, exact, fromJson, number, UNKNOWN } from '../elements/numbers.js';
 import { el } from '../elements/elements.js';
+import { change, count, duration, exact, fromJson, number, UNKNOWN } from '../elements/numbers.js';
+import { apiUrl } from '../live/live_connection.js';
 import { Panel } from './panel.js';
 
 /**
- * @typedef {{key: string, title: string, sort?: string, first?: number, isNumber?: boolean, rem?: number, isAdded?: boolean}} Column
- * `sort`: the field that the server sorts by; `first`: the direction of the first click; `rem`: the width where columns are chosen.
+ * @typedef {{key: string, title: string, sort?: string, first?: number, isNumber?: boolean, rem?: number,
+ *   isAdded?: boolean}} Column
+ * `sort`: the field that the server sorts by; `first`: the direction of the first click; `rem`: the width
+ * where columns are chosen.
  */
 
 const PICK = { key: 'pick', title: '', rem: 2 };
@@ -29,7 +34,11 @@ const OWN = [
 const MOST = 40;
 export const DEFAULT_KEYS = OWN.map(({ key }) => key);
 
-/** The columns of these keys after the box for selecting; the name, which is the link, is always among them. @param {string[]|null} keys @returns {Column[]} */
+/**
+ * The columns of these keys after the box for selecting; the name, which is the link, is always among them.
+ * @param {string[]|null} keys
+ * @returns {Column[]}
+ */
 export function columnsOf(keys) {
   const chosen = (keys ?? DEFAULT_KEYS).map((key) => OWN.find((own) => own.key === key) ?? added(key));
   return [PICK, ...(chosen.includes(NAME) ? [] : [NAME]), ...chosen];
@@ -37,7 +46,15 @@ export function columnsOf(keys) {
 
 /** Until its first value is there, a column is taken for one of numbers. */
 function added(key) {
-  return { key, title: key, sort: key, first: -1, isNumber: true, rem: Math.min(16, Math.max(/[/:]/.test(key) ? 9 : 6.5, 1.5 + 0.5 * key.length)), isAdded: true };
+  return {
+    key,
+    title: key,
+    sort: key,
+    first: -1,
+    isNumber: true,
+    rem: Math.min(16, Math.max(/[/:]/.test(key) ? 9 : 6.5, 1.5 + 0.5 * key.length)),
+    isAdded: true,
+  };
 }
 
 /** Whether values of this kind stand on the right. */
@@ -45,11 +62,18 @@ export function isNumeric(kind) {
   return !['name', 'text', 'yes or no'].includes(kind);
 }
 
-/** @param {number|null} percent its change to the baseline @returns {[string, string|null]} the value as text, and exactly */
+/**
+ * @param {number|null} percent its change to the baseline
+ * @returns {[string, string|null]} the value as text, and exactly
+ */
 export function valueText(value, kind, now, percent = null) {
   if (value === null || value === undefined) return [UNKNOWN, null];
   if (kind === 'number' && Number.isInteger(value)) return [count(value), exact(value)];
-  if (percent !== null) return [`${number(fromJson(value), 4)} ${change(percent, 2)}`, `${exact(value)}, ${change(percent)} to the project’s baseline`];
+  if (percent !== null)
+    return [
+      `${number(fromJson(value), 4)} ${change(percent, 2)}`,
+      `${exact(value)}, ${change(percent)} to the project’s baseline`,
+    ];
   if (kind === 'number' || kind === 'series') return [number(fromJson(value), 4), exact(value)];
   if (kind === 'duration') return [duration(value), null];
   if (kind === 'time') return [ago(now - value), new Date(value * 1000).toLocaleString()];
@@ -60,7 +84,11 @@ export function valueText(value, kind, now, percent = null) {
 /** 40 s ago, 12 min ago, 3 h ago, 5 d ago. */
 export function ago(seconds) {
   if (seconds < 5) return 'just now';
-  for (const [limit, length, unit] of [[90, 1, 's'], [5400, 60, 'min'], [172_800, 3600, 'h']]) {
+  for (const [limit, length, unit] of [
+    [90, 1, 's'],
+    [5400, 60, 'min'],
+    [172_800, 3600, 'h'],
+  ]) {
     if (seconds < limit) return `${Math.trunc(seconds / length)} ${unit} ago`;
   }
   return `${Math.trunc(seconds / 86_400)} d ago`;
@@ -68,7 +96,10 @@ export function ago(seconds) {
 
 /** The panel in which columns are added, removed and ordered. */
 export class ColumnChoice extends Panel {
-  /** @param {() => string[]|null} keys the chosen ones, or null @param {(keys: string[]|null) => void} onChosen */
+  /**
+   * @param {() => string[]|null} keys the chosen ones, or null
+   * @param {(keys: string[]|null) => void} onChosen
+   */
   constructor(keys, onChosen) {
     super('Columns', () => this._content());
     this._keys = keys;
@@ -78,12 +109,34 @@ export class ColumnChoice extends Panel {
 
   _content() {
     const keys = this._keys() ?? DEFAULT_KEYS;
-    this._field = el('input', { type: 'text', 'aria-label': 'Field or series', placeholder: 'lr, best:val/loss …', list: 'column-proposals', maxlength: 200, oninput: () => void this._propose() });
+    this._field = el('input', {
+      type: 'text',
+      'aria-label': 'Field or series',
+      placeholder: 'lr, best:val/loss …',
+      list: 'column-proposals',
+      maxlength: 200,
+      oninput: () => void this._propose(),
+    });
     void this._propose();
     return [
       el('ol', {}, ...keys.map((key, at) => this._line(key, at, keys))),
-      el('form', { onsubmit: (event) => { event.preventDefault(); this._add(keys); } }, this._field, el('button', { text: 'Add' }), this._proposals),
-      el('button', { type: 'button', text: 'Usual columns', onclick: () => this._choose(null, 'Field or series') }),
+      el(
+        'form',
+        {
+          onsubmit: (event) => {
+            event.preventDefault();
+            this._add(keys);
+          },
+        },
+        this._field,
+        el('button', { text: 'Add' }),
+        this._proposals,
+      ),
+      el('button', {
+        type: 'button',
+        text: 'Usual columns',
+        onclick: () => this._choose(null, 'Field or series'),
+      }),
     ];
   }
 
@@ -94,16 +147,34 @@ export class ColumnChoice extends Panel {
       order.splice(at + by, 0, key);
       return order;
     };
-    const button = (text, label, isOff, order) => el('button', { type: 'button', text, 'aria-label': label, title: label, disabled: isOff, onclick: () => this._choose(order, label) });
-    return el('li', {}, el('span', { text: title, title }),
+    const button = (text, label, isOff, order) =>
+      el('button', {
+        type: 'button',
+        text,
+        'aria-label': label,
+        title: label,
+        disabled: isOff,
+        onclick: () => this._choose(order, label),
+      });
+    return el(
+      'li',
+      {},
+      el('span', { text: title, title }),
       button('↑', `Move ${title} left`, at === 0, moved(-1)),
       button('↓', `Move ${title} right`, at === keys.length - 1, moved(1)),
-      button('✕', `Remove ${title}`, key === 'name', keys.filter((other) => other !== key)));
+      button(
+        '✕',
+        `Remove ${title}`,
+        key === 'name',
+        keys.filter((other) => other !== key),
+      ),
+    );
   }
 
   _add(keys) {
     const key = this._field.value.trim();
-    if (key && keys.length < MOST) this._choose([...keys.filter((other) => other !== key), key], 'Field or series');
+    if (key && keys.length < MOST)
+      this._choose([...keys.filter((other) => other !== key), key], 'Field or series');
   }
 
   _choose(keys, focused) {
@@ -118,10 +189,16 @@ export class ColumnChoice extends Panel {
 
   async _propose() {
     const field = this._field;
-    const answer = await fetch(apiUrl(`api/search/columns?${new URLSearchParams({ text: field.value })}`)).catch(() => null);
+    const answer = await fetch(
+      apiUrl(`api/search/columns?${new URLSearchParams({ text: field.value })}`),
+    ).catch(() => null);
     const names = answer?.ok ? await answer.json().catch(() => []) : [];
     if (field !== this._field) return;
-    const own = OWN.filter(({ title }) => title.toLowerCase().includes(field.value.toLowerCase())).map(({ key }) => key);
-    this._proposals.replaceChildren(...[...new Set([...own, ...names])].map((name) => el('option', { value: name })));
+    const own = OWN.filter(({ title }) => title.toLowerCase().includes(field.value.toLowerCase())).map(
+      ({ key }) => key,
+    );
+    this._proposals.replaceChildren(
+      ...[...new Set([...own, ...names])].map((name) => el('option', { value: name })),
+    );
   }
 }

@@ -3,13 +3,29 @@
 import { el, setAttribute } from '../elements/elements.js';
 
 export class Panel {
-  /** @param {string} name of the button and the panel @param {() => Node[]} build the content, anew each time it opens */
+  /**
+   * @param {string} name of the button and the panel
+   * @param {() => Node[]} build the content, anew each time it opens
+   */
   constructor(name, build) {
     this._build = build;
-    this._button = el('button', { type: 'button', class: 'opens', text: name, 'aria-haspopup': 'dialog', onclick: () => this.open(this._panel.hidden) });
+    this._button = el('button', {
+      type: 'button',
+      class: 'opens',
+      text: name,
+      'aria-haspopup': 'dialog',
+      onclick: () => this.open(this._panel.hidden),
+    });
     this._panel = el('div', { class: 'panel', role: 'dialog', 'aria-label': name, hidden: true });
-    this.root = el('div', { class: 'panelled', onkeydown: (event) => this._pressed(event) }, this._button, this._panel);
-    this._beside = (event) => { if (!event.composedPath().includes(this.root)) this.open(false); };
+    this.root = el(
+      'div',
+      { class: 'panelled', onkeydown: (event) => this._pressed(event) },
+      this._button,
+      this._panel,
+    );
+    this._beside = (event) => {
+      if (!event.composedPath().includes(this.root)) this.open(false);
+    };
     this.open(false);
   }
 
@@ -27,7 +43,10 @@ export class Panel {
     (this._panel.querySelector('input') ?? this._panel.querySelector('button'))?.focus();
   }
 
-  /** The content is another; the element that has this label gets the focus. @param {string|null} [focused] */
+  /**
+   * The content is another; the element that has this label gets the focus.
+   * @param {string|null} [focused]
+   */
   rebuild(focused = null) {
     this._panel.replaceChildren(...this._build());
     if (focused) this._panel.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus();

@@ -1,19 +1,31 @@
 /** One run as a row of the table of runs. */
 
 import { el, setAttribute, setText } from '../elements/elements.js';
-import { pageUrl } from '../links/following.js';
 import { count, duration, exact, fromJson, number, UNKNOWN } from '../elements/numbers.js';
+import { pageUrl } from '../links/following.js';
 import { ago, isNumeric, valueText } from './columns.js';
 
 /**
- * @typedef {{id: string, name: string, project: string, state: string, attention: string|null, note: string, progress: number|null,
- *            tags: string[], own_note: string|null, pinned: boolean, baseline: boolean, archived: boolean, imported_from: string|null, step: number|null, total_steps: number|null, loss: number|string|null, curve: number[]|null, throughput: number|string|null,
- *            created_at: number, started_at: number|null, ended_at: number|null, values: any[], changes: (number|null)[]}} Run
+ * @typedef {{id: string, name: string, project: string, state: string, attention: string|null, note: string,
+ *   progress: number|null,
+ *            tags: string[], own_note: string|null, pinned: boolean, baseline: boolean, archived: boolean,
+ *            imported_from: string|null, step: number|null, total_steps: number|null, loss:
+ *            number|string|null, curve: number[]|null, throughput: number|string|null,
+ *            created_at: number, started_at: number|null, ended_at: number|null, values: any[], changes:
+ *            (number|null)[]}} Run
  */
 
 const LIVE = new Set(['starting', 'running', 'stopping']);
 const GRAVE = new Set(['hung', 'NaN loss', 'failed']);
-const MARKS = { queued: '○', starting: '◌', running: '●', stopping: '◐', succeeded: '✓', failed: '✕', stopped: '■' };
+const MARKS = {
+  queued: '○',
+  starting: '◌',
+  running: '●',
+  stopping: '◐',
+  succeeded: '✓',
+  failed: '✕',
+  stopped: '■',
+};
 const CURVE = { width: 104, height: 22 };
 
 export class RunRow {
@@ -24,7 +36,14 @@ export class RunRow {
     this._word = el('span', {});
     this._pill = el('span', { class: 'pill' }, this._mark, this._word);
     this.link = el('a', { href: pageUrl(`run?id=${run.id}`), 'data-run': run.id });
-    this._baseline = el('span', { class: 'pin', text: '◆', title: 'Baseline of its project', role: 'img', 'aria-label': 'Baseline', hidden: true });
+    this._baseline = el('span', {
+      class: 'pin',
+      text: '◆',
+      title: 'Baseline of its project',
+      role: 'img',
+      'aria-label': 'Baseline',
+      hidden: true,
+    });
     this._pin = el('span', { class: 'pin', text: '★', title: 'Pinned', hidden: true });
     this._tags = el('span', { class: 'tags' });
     this._under = el('span', { class: 'under' });
@@ -33,43 +52,81 @@ export class RunRow {
     this._track = el('span', { class: 'track', 'aria-hidden': 'true' }, this._bar);
     this._line = document.createElementNS('http://www.w3.org/2000/svg', 'polyline');
     const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
-    for (const [name, value] of [['viewBox', `0 0 ${CURVE.width} ${CURVE.height}`], ['aria-hidden', 'true']]) svg.setAttribute(name, value);
+    for (const [name, value] of [
+      ['viewBox', `0 0 ${CURVE.width} ${CURVE.height}`],
+      ['aria-hidden', 'true'],
+    ])
+      svg.setAttribute(name, value);
     svg.append(this._line);
-    const inside = { pick: [el('label', {}, this.check)], state: [this._pill], name: [this._baseline, this._pin, this.link, this._tags, this._under], progress: [this._track, this._share], curve: [svg] };
-    this._values = new Map(columns.filter(({ key }) => !(key in inside)).map(({ key }) => [key, el(key === 'project' ? 'a' : 'span', { class: 'value' })]));
-    const cells = columns.map((column) => el('td', { class: classOf(column) }, ...(inside[column.key] ?? [this._values.get(column.key)])));
+    const inside = {
+      pick: [el('label', {}, this.check)],
+      state: [this._pill],
+      name: [this._baseline, this._pin, this.link, this._tags, this._under],
+      progress: [this._track, this._share],
+      curve: [svg],
+    };
+    this._values = new Map(
+      columns
+        .filter(({ key }) => !(key in inside))
+        .map(({ key }) => [key, el(key === 'project' ? 'a' : 'span', { class: 'value' })]),
+    );
+    const cells = columns.map((column) =>
+      el('td', { class: classOf(column) }, ...(inside[column.key] ?? [this._values.get(column.key)])),
+    );
     this.root = el('tr', {}, ...cells);
   }
 
-  /** @param {Run} run @param {number} now by the server's clock, in seconds @param {{key: string, kind: string}[]} columns those of its values */
+  /**
+   * @param {Run} run
+   * @param {number} now by the server's clock, in seconds
+   * @param {{key: string, kind: string}[]} columns those of its values
+   */
   show(run, now, columns) {
     this.run = run;
     this._columns = columns;
-    for (const { key, kind } of columns) this._values.get(key)?.parentElement.classList.toggle('number', isNumeric(kind));
+    for (const { key, kind } of columns)
+      this._values.get(key)?.parentElement.classList.toggle('number', isNumeric(kind));
     this._showState(run);
     setText(this.link, run.name || run.id);
     setAttribute(this.check, 'aria-label', `Select ${run.name || run.id}`);
     setAttribute(this.link, 'title', `${run.name}\n${run.id}`);
     this._pin.hidden = !run.pinned;
     this._baseline.hidden = !run.baseline;
-    this._showTags([...(run.archived ? ['archived'] : []), ...(run.imported_from ? [`imported (${run.imported_from})`] : []), ...run.tags]);
+    this._showTags([
+      ...(run.archived ? ['archived'] : []),
+      ...(run.imported_from ? [`imported (${run.imported_from})`] : []),
+      ...run.tags,
+    ]);
     const note = run.note || run.own_note;
     setText(this._under, note || run.project);
     const share = run.progress === null ? null : Math.floor(run.progress * 100);
     setText(this._share, share === null ? UNKNOWN : `${share} %`);
-    setAttribute(this._share, 'title', share === null ? 'The total number of steps is unknown' : `step ${run.step ?? 0} of ${run.total_steps ?? 'unknown'}`);
+    setAttribute(
+      this._share,
+      'title',
+      share === null
+        ? 'The total number of steps is unknown'
+        : `step ${run.step ?? 0} of ${run.total_steps ?? 'unknown'}`,
+    );
     this._track.hidden = share === null;
     this._bar.style.width = `${share ?? 0}%`;
     this._showProject(run.project);
     this._put('step', count(run.step), exact(run.step));
     this._put('loss', run.loss === null ? UNKNOWN : number(fromJson(run.loss), 4), exact(run.loss));
-    this._put('throughput', run.throughput === null ? UNKNOWN : number(fromJson(run.throughput)), exact(run.throughput));
+    this._put(
+      'throughput',
+      run.throughput === null ? UNKNOWN : number(fromJson(run.throughput)),
+      exact(run.throughput),
+    );
     this._put('note', note ?? '', note);
     this._showCurve(run.curve);
     this.tick(now);
   }
 
-  /** Check the box of a selected run, in the run's colour in a comparison; null where it is not selected. @param {string|null} colour */
+  /**
+   * Check the box of a selected run, in the run's colour in a comparison; null where it is not selected.
+   * @param {string|null} colour
+   */
   showSelected(colour) {
     this.check.checked = colour !== null;
     this.check.style.accentColor = colour ?? '';
@@ -82,16 +139,23 @@ export class RunRow {
     this._put('duration', duration(elapsed(run, now)), null);
     const isQueued = run.state === 'queued';
     this._put('started', isQueued ? UNKNOWN : ago(now - began), new Date(began * 1000).toLocaleString());
-    this._columns.forEach(({ key, kind }, at) => this._put(key, ...valueText(run.values[at], kind, now, run.changes[at])));
+    this._columns.forEach(({ key, kind }, at) =>
+      this._put(key, ...valueText(run.values[at], kind, now, run.changes[at])),
+    );
   }
 
   _showState(run) {
     const state = run.attention ?? run.state;
-    const tone = run.attention && run.attention !== 'failed' ? (GRAVE.has(run.attention) ? 'grave' : 'warn') : run.state;
-    setText(this._mark, run.attention && run.attention !== 'failed' ? '!' : MARKS[run.state] ?? '');
+    const tone =
+      run.attention && run.attention !== 'failed' ? (GRAVE.has(run.attention) ? 'grave' : 'warn') : run.state;
+    setText(this._mark, run.attention && run.attention !== 'failed' ? '!' : (MARKS[run.state] ?? ''));
     setText(this._word, state);
     this._pill.className = `pill ${tone}`;
-    setAttribute(this._pill, 'title', [state === run.state ? null : run.state, run.note].filter(Boolean).join(': ') || null);
+    setAttribute(
+      this._pill,
+      'title',
+      [state === run.state ? null : run.state, run.note].filter(Boolean).join(': ') || null,
+    );
     this.root.classList.toggle('imported', Boolean(run.imported_from));
     this.root.classList.toggle('ended', !LIVE.has(run.state) && run.state !== 'queued');
   }
@@ -123,7 +187,10 @@ export class RunRow {
   }
 }
 
-/** The class of a column's cells; an added one may have any name. @param {import('./columns.js').Column} column */
+/**
+ * The class of a column's cells; an added one may have any name.
+ * @param {import('./columns.js').Column} column
+ */
 export function classOf({ key, isNumber, isAdded }) {
   return `${isAdded ? 'added' : key}${isNumber ? ' number' : ''}`;
 }
@@ -135,6 +202,7 @@ function elapsed(run, now) {
 function pointsOf(curve) {
   const [low, high] = [Math.min(...curve), Math.max(...curve)];
   const x = (at) => ((at * CURVE.width) / (curve.length - 1)).toFixed(1);
-  const y = (value) => (high === low ? CURVE.height / 2 : 1 + ((high - value) * (CURVE.height - 2)) / (high - low)).toFixed(1);
+  const y = (value) =>
+    (high === low ? CURVE.height / 2 : 1 + ((high - value) * (CURVE.height - 2)) / (high - low)).toFixed(1);
   return curve.map((value, at) => `${x(at)},${y(value)}`).join(' ');
 }

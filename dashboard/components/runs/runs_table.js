@@ -1,11 +1,14 @@
-/** The Runs page's table: rows are links, heads sort, and it keeps itself current without moving what is looked at. */
+/**
+ * The Runs page's table: rows are links, heads sort, and it keeps itself current without moving what is
+ * looked at.
+ */
 
 import { askAtClick } from '../elements/ahead.js';
 import { el, icon, keepChildren, setAttribute, setText } from '../elements/elements.js';
-import { follow, pageUrl } from '../links/following.js';
 import { mountOnce } from '../elements/mounting.js';
-import { readTheme } from '../elements/theme.js';
 import { Polling } from '../elements/polling.js';
+import { readTheme } from '../elements/theme.js';
+import { follow, pageUrl } from '../links/following.js';
 import { ColumnChoice, columnsOf, DEFAULT_KEYS, isNumeric } from './columns.js';
 import { classOf, RunRow } from './runs_row.js';
 import { SavedViews } from './saved_views.js';
@@ -15,14 +18,26 @@ import { chosenAtFirst, remember, showInAddress } from './view_state.js';
 const STEP = 10;
 /** The height of a row on a wide screen; others are higher. */
 const ROW_PX = 38;
-/** Rows stay where they are for so long after the pointer moved over them, unless somebody has just asked for others. */
+/**
+ * Rows stay where they are for so long after the pointer moved over them, unless somebody has just asked for
+ * others.
+ */
 const [POINTED_MS, ASKED_MS] = [10_000, 3000];
 
-/** Change the filters without rebuilding the table. @param {import('../elements/mounting.js').Component} component */
-export const mount = (component) => mountOnce(
-  { data: null, parentElement: component.parentElement, setTriggerValue: component.setTriggerValue, filters: component.data },
-  (first) => new RunsTable(first),
-);
+/**
+ * Change the filters without rebuilding the table.
+ * @param {import('../elements/mounting.js').Component} component
+ */
+export const mount = (component) =>
+  mountOnce(
+    {
+      data: null,
+      parentElement: component.parentElement,
+      setTriggerValue: component.setTriggerValue,
+      filters: component.data,
+    },
+    (first) => new RunsTable(first),
+  );
 
 class RunsTable {
   constructor(component) {
@@ -85,10 +100,21 @@ class RunsTable {
     this._root.remove();
   }
 
-  /** A click that leads back to the page asks for what it begins with; its filters stay, as those of the session. */
+  /**
+   * A click that leads back to the page asks for what it begins with; its filters stay, as those of the
+   * session.
+   */
   _askAtReturn() {
     if (this._component.filters.has_views === false) return;
-    Object.assign(this, { _picture: null, _rowPx: undefined, _offset: 0, _sort: '', _onlyAttention: false, _allQueued: false, _isHeld: false });
+    Object.assign(this, {
+      _picture: null,
+      _rowPx: undefined,
+      _offset: 0,
+      _sort: '',
+      _onlyAttention: false,
+      _allQueued: false,
+      _isHeld: false,
+    });
     askAtClick(pageUrl('./'), this._path());
   }
 
@@ -97,30 +123,101 @@ class RunsTable {
     this._summary = el('p', { class: 'summary', role: 'status', text: 'Connecting…' });
     this._trouble = el('span', { class: 'trouble', role: 'status' });
     this._number = el('b', {});
-    this._attention = el('button', { type: 'button', class: 'attention', onclick: () => this._toggleAttention() }, el('span', { text: 'Needs attention' }), this._number);
-    this._choice = new ColumnChoice(() => this._keys, (keys) => this._chooseColumns(keys));
-    this._views = new SavedViews(() => this._view(), (view) => this._showView(view));
+    this._attention = el(
+      'button',
+      { type: 'button', class: 'attention', onclick: () => this._toggleAttention() },
+      el('span', { text: 'Needs attention' }),
+      this._number,
+    );
+    this._choice = new ColumnChoice(
+      () => this._keys,
+      (keys) => this._chooseColumns(keys),
+    );
+    this._views = new SavedViews(
+      () => this._view(),
+      (view) => this._showView(view),
+    );
+    this._buildTable();
+    this._selection = new Selection(
+      () => this._showSelection(),
+      () => this._askNow(),
+      isWholeList,
+    );
+    this._problem = el('p', { class: 'problem', role: 'alert', hidden: true });
+    this._empty = el('div', { class: 'empty', hidden: true });
+    this._root = el(
+      'section',
+      { class: 'runs', 'aria-label': 'Runs' },
+      this._problem,
+      el(
+        'div',
+        { class: 'head' },
+        this._summary,
+        this._attention,
+        this._trouble,
+        this._choice.root,
+        this._views.root,
+      ),
+      el('div', { class: 'wide' }, this._table),
+      this._empty,
+      this._selection.root,
+    );
+    this._polling = new Polling(
+      this._root,
+      this._trouble,
+      () => this._path(),
+      (picture, answer) => this._answered(picture, answer),
+    );
+    this._listen();
+    this._buildHead();
+  }
+
+  _buildTable() {
     this._body = el('tbody', {});
-    this._all = el('input', { type: 'checkbox', class: 'check', 'aria-label': 'Select all runs of this list', onchange: () => this._selectAll() });
+    this._all = el('input', {
+      type: 'checkbox',
+      class: 'check',
+      'aria-label': 'Select all runs of this list',
+      onchange: () => this._selectAll(),
+    });
     this._headRow = el('tr', {});
     this._table = el('table', { 'aria-label': 'Runs' }, el('thead', {}, this._headRow), this._body);
-    this._more = el('button', { type: 'button', class: 'more', onclick: () => { this._allQueued = true; this._askNow(); } });
+    this._more = el('button', {
+      type: 'button',
+      class: 'more',
+      onclick: () => {
+        this._allQueued = true;
+        this._askNow();
+      },
+    });
     // No cell spans columns: some are hidden, and a span would bring them back as gaps.
     this._fold = el('tr', { class: 'fold' }, el('td', {}, this._more));
     this._above = el('tr', { class: 'space', 'aria-hidden': 'true' }, el('td', {}));
     this._below = el('tr', { class: 'space', 'aria-hidden': 'true' }, el('td', {}));
-    this._selection = new Selection(() => this._showSelection(), () => this._askNow(), isWholeList);
-    this._problem = el('p', { class: 'problem', role: 'alert', hidden: true });
-    this._empty = el('div', { class: 'empty', hidden: true });
-    this._root = el('section', { class: 'runs', 'aria-label': 'Runs' }, this._problem, el('div', { class: 'head' }, this._summary, this._attention, this._trouble, this._choice.root, this._views.root), el('div', { class: 'wide' }, this._table), this._empty, this._selection.root);
-    this._polling = new Polling(this._root, this._trouble, () => this._path(), (picture, answer) => this._answered(picture, answer));
+  }
+
+  _listen() {
     this._root.addEventListener('click', (event) => this._clicked(event));
-    for (const kind of ['click', 'keydown']) this._body.addEventListener(kind, (event) => { if (event.isTrusted) this._isRange = event.shiftKey; }, { capture: true });
-    this._body.addEventListener('change', ({ target }) => this._selection.toggle(target.dataset.run, target.checked, this._isRange ? this._picture.runs.map((run) => run.id) : null));
-    this._body.addEventListener('pointermove', ({ pointerType }) => { if (pointerType === 'mouse') this._pointedAt = performance.now(); }, { passive: true });
-    this._body.addEventListener('pointerleave', () => { this._pointedAt = -Infinity; if (this._isHeld) this._arrange(); });
+    const pressed = (event) => {
+      if (event.isTrusted) this._isRange = event.shiftKey;
+    };
+    for (const kind of ['click', 'keydown']) this._body.addEventListener(kind, pressed, { capture: true });
+    this._body.addEventListener('change', ({ target }) =>
+      this._selection.toggle(
+        target.dataset.run,
+        target.checked,
+        this._isRange ? this._picture.runs.map((run) => run.id) : null,
+      ),
+    );
+    const pointed = ({ pointerType }) => {
+      if (pointerType === 'mouse') this._pointedAt = performance.now();
+    };
+    this._body.addEventListener('pointermove', pointed, { passive: true });
+    this._body.addEventListener('pointerleave', () => {
+      this._pointedAt = -Infinity;
+      if (this._isHeld) this._arrange();
+    });
     this._body.addEventListener('auxclick', (event) => this._clickedAside(event));
-    this._buildHead();
   }
 
   _buildHead() {
@@ -128,17 +225,29 @@ class RunsTable {
     this._heads = new Map(this._columns.map((column) => [column.key, this._head(column)]));
     this._headRow.replaceChildren(...this._heads.values());
     this._root.classList.toggle('chosen', this._keys !== null);
-    this._table.style.minWidth = this._keys ? `${this._columns.reduce((sum, { rem }) => sum + (rem ?? 0), 0)}rem` : '';
+    this._table.style.minWidth = this._keys
+      ? `${this._columns.reduce((sum, { rem }) => sum + (rem ?? 0), 0)}rem`
+      : '';
     this._showSort();
   }
 
   _head(column) {
     const classes = classOf(column);
-    if (column.key === 'pick') return el('td', { class: classes }, el('label', { title: 'Select all runs of this list' }, this._all));
+    if (column.key === 'pick')
+      return el('td', { class: classes }, el('label', { title: 'Select all runs of this list' }, this._all));
     if (!column.title) return el('td', { class: classes });
     if (!column.sort) return el('th', { scope: 'col', class: classes, text: column.title });
     const mark = el('i', { 'aria-hidden': 'true' });
-    const head = el('th', { scope: 'col', class: classes, title: column.isAdded ? column.title : null }, el('button', { type: 'button', onclick: () => this._sortBy(column) }, el('span', { text: column.title }), mark));
+    const head = el(
+      'th',
+      { scope: 'col', class: classes, title: column.isAdded ? column.title : null },
+      el(
+        'button',
+        { type: 'button', onclick: () => this._sortBy(column) },
+        el('span', { text: column.title }),
+        mark,
+      ),
+    );
     if (column.isAdded) head.style.width = `${column.rem}rem`;
     return head;
   }
@@ -159,10 +268,12 @@ class RunsTable {
   }
 
   _show(picture) {
-    if (this._picture?.total === 0 && picture.total && !this._query) this._component.setTriggerValue?.('arrived', true);
+    if (this._picture?.total === 0 && picture.total && !this._query)
+      this._component.setTriggerValue?.('arrived', true);
     this._picture = picture;
     const now = this._now();
-    for (const { key, kind } of picture.columns) this._heads.get(key)?.classList.toggle('number', isNumeric(kind));
+    for (const { key, kind } of picture.columns)
+      this._heads.get(key)?.classList.toggle('number', isNumeric(kind));
     for (const run of picture.runs) {
       if (!this._rows.has(run.id)) this._rows.set(run.id, new RunRow(run, this._columns));
       this._rows.get(run.id).show(run, now, picture.columns);
@@ -185,7 +296,8 @@ class RunsTable {
 
   _showSelection() {
     const theme = readTheme(this._root);
-    this._all.checked = this._rows.size > 0 && [...this._rows.keys()].every((id) => this._selection.ids.has(id));
+    this._all.checked =
+      this._rows.size > 0 && [...this._rows.keys()].every((id) => this._selection.ids.has(id));
     this._all.indeterminate = !this._all.checked && this._selection.ids.size > 0;
     for (const [id, row] of this._rows) row.showSelected(this._selection.colour(id, theme));
   }
@@ -202,14 +314,20 @@ class RunsTable {
     return now - this._pointedAt < POINTED_MS && now - this._askedAt > ASKED_MS;
   }
 
-  /** Rows are moved only when their order is another and nobody points at them, and the focus stays with its run. */
+  /**
+   * Rows are moved only when their order is another and nobody points at them, and the focus stays with its
+   * run.
+   */
   _arrange() {
     const { runs, offset, total, fold, folded } = this._picture;
     const rows = runs.map((run) => this._rows.get(run.id).root);
-    if (fold !== null && fold >= offset && fold <= offset + rows.length) rows.splice(fold - offset, 0, this._fold);
+    if (fold !== null && fold >= offset && fold <= offset + rows.length)
+      rows.splice(fold - offset, 0, this._fold);
     setText(this._more, `and ${folded} more queued`);
     const order = [this._above, ...rows, this._below];
-    const isOther = order.length !== this._body.childElementCount || order.some((root, at) => this._body.children[at] !== root);
+    const isOther =
+      order.length !== this._body.childElementCount ||
+      order.some((root, at) => this._body.children[at] !== root);
     this._tell();
     this._isHeld = isOther && this._isPointed();
     if (this._isHeld) return;
@@ -258,11 +376,18 @@ class RunsTable {
 
   _tell() {
     const { live, queued, ended, attention } = this._picture;
-    setText(this._summary, [`${live} live`, queued ? `${queued} queued` : null, `${ended} ended`].filter(Boolean).join(' · '));
+    setText(
+      this._summary,
+      [`${live} live`, queued ? `${queued} queued` : null, `${ended} ended`].filter(Boolean).join(' · '),
+    );
     setText(this._number, String(attention));
     this._attention.classList.toggle('some', attention > 0);
     setAttribute(this._attention, 'aria-pressed', String(this._onlyAttention));
-    setAttribute(this._attention, 'title', 'Running with a hang, a NaN loss, no contact or a warning; failed or ended with NaN in the last 24 h');
+    setAttribute(
+      this._attention,
+      'title',
+      'Running with a hang, a NaN loss, no contact or a warning; failed or ended with NaN in the last 24 h',
+    );
   }
 
   /** The search with the word that is wrong marked, and the rule. */
@@ -290,11 +415,25 @@ class RunsTable {
 
   _advice(kind) {
     if (kind === 'first') {
-      const sentence = 'Launch a recipe or your own script. It trains on the connected nodes, and its loss appears here from the first step on.';
-      return [el('h2', { text: 'No runs yet' }), el('p', { text: sentence }), el('a', { class: 'primary', href: pageUrl('launch') }, icon('launch'), el('span', { text: 'Launch the first run' }))];
+      const sentence =
+        'Launch a recipe or your own script. It trains on the connected nodes, and ' +
+        'its loss appears here from the first step on.';
+      return [
+        el('h2', { text: 'No runs yet' }),
+        el('p', { text: sentence }),
+        el(
+          'a',
+          { class: 'primary', href: pageUrl('launch') },
+          icon('launch'),
+          el('span', { text: 'Launch the first run' }),
+        ),
+      ];
     }
     const sentence = kind === 'calm' ? 'No run needs attention.' : 'No run matches these filters.';
-    return [el('p', { text: sentence }), el('button', { type: 'button', text: 'Show all runs', onclick: () => this._showAll() })];
+    return [
+      el('p', { text: sentence }),
+      el('button', { type: 'button', text: 'Show all runs', onclick: () => this._showAll() }),
+    ];
   }
 
   // ---- what people do
@@ -331,7 +470,13 @@ class RunsTable {
   /** What the page shows, to be saved. */
   _view() {
     const { search, states, project } = this._component.filters;
-    return { filter: search ?? '', states: states ?? [], project: project ?? null, columns: this._keys, sort: this._sort };
+    return {
+      filter: search ?? '',
+      states: states ?? [],
+      project: project ?? null,
+      columns: this._keys,
+      sort: this._sort,
+    };
   }
 
   /** @param {import('./saved_views.js').View} view */
@@ -376,7 +521,8 @@ class RunsTable {
     if (event.target.closest('label, .bulk, .panelled')) return;
     const link = event.target.closest('a') ?? event.target.closest('tbody tr')?.querySelector('a[data-run]');
     if (!link || String(getSelection() ?? '')) return;
-    if (!event.target.closest('a') && (event.ctrlKey || event.metaKey || event.shiftKey)) window.open(link.href, '_blank', 'noopener');
+    if (!event.target.closest('a') && (event.ctrlKey || event.metaKey || event.shiftKey))
+      window.open(link.href, '_blank', 'noopener');
     else this._leave = follow(event, link) ?? this._leave;
   }
 
@@ -387,5 +533,11 @@ class RunsTable {
 }
 
 function queryOf({ search, states, project }) {
-  return String(new URLSearchParams([...(search ? [['filter', search]] : []), ...(states ?? []).map((state) => ['state', state]), ...(project ? [['project', project]] : [])]));
+  return String(
+    new URLSearchParams([
+      ...(search ? [['filter', search]] : []),
+      ...(states ?? []).map((state) => ['state', state]),
+      ...(project ? [['project', project]] : []),
+    ]),
+  );
 }

@@ -1,10 +1,13 @@
 /** The panel with the saved views of the table of runs: a search, filters, columns and an order by name. */
 
-import { apiUrl } from '../live/live_connection.js';
 import { el, setText } from '../elements/elements.js';
+import { apiUrl } from '../live/live_connection.js';
 import { Panel } from './panel.js';
 
-/** @typedef {{name: string, filter: string, states: string[], project: string|null, columns: string[]|null, sort: string}} View */
+/**
+ * @typedef {{name: string, filter: string, states: string[], project: string|null, columns: string[]|null,
+ *   sort: string}} View
+ */
 
 export class SavedViews extends Panel {
   /** @param {() => Omit<View, 'name'>} current what the page shows @param {(view: View) => void} onChosen */
@@ -22,31 +25,72 @@ export class SavedViews extends Panel {
   }
 
   _content() {
-    this._name = el('input', { type: 'text', 'aria-label': 'Name of this view', placeholder: 'Name', maxlength: 200, required: true });
+    this._name = el('input', {
+      type: 'text',
+      'aria-label': 'Name of this view',
+      placeholder: 'Name',
+      maxlength: 200,
+      required: true,
+    });
     this._trouble = el('p', { class: 'wrong', role: 'status' });
-    const lines = (this._views ?? []).map((view) => el('li', {},
-      el('button', { type: 'button', class: 'view', text: view.name, title: wordsOf(view), onclick: () => { this.open(false); this._onChosen(view); } }),
-      this._remove(view.name)));
+    const lines = (this._views ?? []).map((view) =>
+      el(
+        'li',
+        {},
+        el('button', {
+          type: 'button',
+          class: 'view',
+          text: view.name,
+          title: wordsOf(view),
+          onclick: () => {
+            this.open(false);
+            this._onChosen(view);
+          },
+        }),
+        this._remove(view.name),
+      ),
+    );
     return [
-      lines.length ? el('ul', {}, ...lines) : el('p', { text: this._views ? 'No view is saved yet.' : 'Loading…' }),
-      el('form', { onsubmit: (event) => { event.preventDefault(); void this._save(); } }, this._name, el('button', { text: 'Save this view' })),
+      lines.length
+        ? el('ul', {}, ...lines)
+        : el('p', { text: this._views ? 'No view is saved yet.' : 'Loading…' }),
+      el(
+        'form',
+        {
+          onsubmit: (event) => {
+            event.preventDefault();
+            void this._save();
+          },
+        },
+        this._name,
+        el('button', { text: 'Save this view' }),
+      ),
       this._trouble,
     ];
   }
 
   /** Deleting asks for a second click. */
   _remove(name) {
-    const button = el('button', { type: 'button', text: '✕', 'aria-label': `Delete view ${name}`, title: `Delete view ${name}`, onclick: () => {
-      if (button.dataset.armed) void this._ask('DELETE', `api/views?${new URLSearchParams({ name })}`);
-      button.dataset.armed = '1';
-      setText(button, 'Delete?');
-    } });
+    const button = el('button', {
+      type: 'button',
+      text: '✕',
+      'aria-label': `Delete view ${name}`,
+      title: `Delete view ${name}`,
+      onclick: () => {
+        if (button.dataset.armed) void this._ask('DELETE', `api/views?${new URLSearchParams({ name })}`);
+        button.dataset.armed = '1';
+        setText(button, 'Delete?');
+      },
+    });
     return button;
   }
 
   async _save() {
     const view = { name: this._name.value.trim(), ...this._current() };
-    await this._ask('PUT', 'api/views', { headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(view) });
+    await this._ask('PUT', 'api/views', {
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify(view),
+    });
   }
 
   async _ask(method, path, options = {}) {
@@ -62,6 +106,12 @@ export class SavedViews extends Panel {
 }
 
 function wordsOf({ filter, states, project, columns, sort }) {
-  const parts = [filter, states.join(', '), project && `project ${project}`, columns && `columns ${columns.join(', ')}`, sort && `sorted by ${sort}`];
+  const parts = [
+    filter,
+    states.join(', '),
+    project && `project ${project}`,
+    columns && `columns ${columns.join(', ')}`,
+    sort && `sorted by ${sort}`,
+  ];
   return parts.filter(Boolean).join(' · ') || 'All runs';
 }

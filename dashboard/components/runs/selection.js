@@ -1,14 +1,20 @@
 /** The runs that are selected in the table, in that order, and what can be done to all of them at once. */
 
-import { apiUrl } from '../live/live_connection.js';
 import { el, icon, setAttribute, setText } from '../elements/elements.js';
 import { count } from '../elements/numbers.js';
 import { colourNumbers, runColour } from '../elements/theme.js';
 import { follow, pageUrl } from '../links/following.js';
+import { apiUrl } from '../live/live_connection.js';
 import { BulkAction } from './bulk_action.js';
 import { keepSelection, keptSelection } from './kept_selection.js';
 
-const EXPORTS = { html: 'Report', csv: 'Points as CSV', parquet: 'Points as Parquet', json: 'Points as JSON', archive: 'Archive (zip)' };
+const EXPORTS = {
+  html: 'Report',
+  csv: 'Points as CSV',
+  parquet: 'Points as Parquet',
+  json: 'Points as JSON',
+  archive: 'Archive (zip)',
+};
 
 export class Selection {
   /**
@@ -23,21 +29,67 @@ export class Selection {
     this._onSelected = onSelected;
     this._onChanged = onChanged;
     this._count = el('b', {});
-    this._compare = el('a', { class: 'compare', text: 'Compare', onclick: (event) => { event.stopPropagation(); this._leave = follow(event, this._compare) ?? this._leave; } });
+    this._compare = el('a', {
+      class: 'compare',
+      text: 'Compare',
+      onclick: (event) => {
+        event.stopPropagation();
+        this._leave = follow(event, this._compare) ?? this._leave;
+      },
+    });
     this._compare.prepend(icon('chart'));
-    this._tag = el('input', { type: 'text', placeholder: 'Tag', 'aria-label': 'Tag', maxlength: 64, size: 12 });
-    const tags = el('form', { onsubmit: (event) => { event.preventDefault(); this._tagAll('tag'); } },
-      this._tag, el('button', { text: 'Add tag' }), el('button', { type: 'button', text: 'Remove tag', onclick: () => this._tagAll('untag') }));
-    this._format = el('select', { 'aria-label': 'Export as' }, ...Object.entries(EXPORTS).map(([value, text]) => el('option', { value, text })));
-    this._actions = el('div', { class: 'actions' }, this._compare, this._format,
-      el('button', { type: 'button', text: 'Download', onclick: () => void this._download(this._format.value) }), tags,
+    this._tag = el('input', {
+      type: 'text',
+      placeholder: 'Tag',
+      'aria-label': 'Tag',
+      maxlength: 64,
+      size: 12,
+    });
+    const tags = el(
+      'form',
+      {
+        onsubmit: (event) => {
+          event.preventDefault();
+          this._tagAll('tag');
+        },
+      },
+      this._tag,
+      el('button', { text: 'Add tag' }),
+      el('button', { type: 'button', text: 'Remove tag', onclick: () => this._tagAll('untag') }),
+    );
+    this._format = el(
+      'select',
+      { 'aria-label': 'Export as' },
+      ...Object.entries(EXPORTS).map(([value, text]) => el('option', { value, text })),
+    );
+    this._actions = el(
+      'div',
+      { class: 'actions' },
+      this._compare,
+      this._format,
+      el('button', {
+        type: 'button',
+        text: 'Download',
+        onclick: () => void this._download(this._format.value),
+      }),
+      tags,
       this._button('Archive', false, 'archive'),
       this._button('List again', false, 'unarchive'),
       this._button('Stop', true, 'stop'),
       this._button('Delete', true, 'delete'),
-      el('button', { type: 'button', text: 'Clear', onclick: () => this.replace([]) }));
-    this._action = new BulkAction(() => this._showAction(), (action) => this._ended(action));
-    this.root = el('div', { class: 'bulk', role: 'group', 'aria-label': 'Selected runs', hidden: true }, this._count, this._actions, this._action.root);
+      el('button', { type: 'button', text: 'Clear', onclick: () => this.replace([]) }),
+    );
+    this._action = new BulkAction(
+      () => this._showAction(),
+      (action) => this._ended(action),
+    );
+    this.root = el(
+      'div',
+      { class: 'bulk', role: 'group', 'aria-label': 'Selected runs', hidden: true },
+      this._count,
+      this._actions,
+      this._action.root,
+    );
     this._show();
     this._showAction();
   }
@@ -58,12 +110,18 @@ export class Selection {
     if (id && id !== 'none' && !this._action.isBusy) this._action.follow(id);
   }
 
-  /** Select a run or no longer. @param {string} id @param {boolean} isSelected @param {string[]|null} shown with the runs in their order: all from the one that was selected last */
+  /**
+   * Select a run or no longer.
+   * @param {string} id
+   * @param {boolean} isSelected
+   * @param {string[]|null} shown with the runs in their order: all from the one that was selected last
+   */
   toggle(id, isSelected, shown = null) {
     const ends = [this._last, id].map((one) => shown?.indexOf(one) ?? -1);
     const ids = Math.min(...ends) < 0 ? [id] : shown.slice(Math.min(...ends), Math.max(...ends) + 1);
-    for (const one of ids) if (isSelected) this.ids.add(one);
-    else this.ids.delete(one);
+    for (const one of ids)
+      if (isSelected) this.ids.add(one);
+      else this.ids.delete(one);
     this._last = id;
     this._selected();
   }
@@ -74,12 +132,21 @@ export class Selection {
     this._selected(sentence);
   }
 
-  /** Select the whole list, of which the table shows a part. @param {string} query of the list @param {number} total */
+  /**
+   * Select the whole list, of which the table shows a part.
+   * @param {string} query of the list
+   * @param {number} total
+   */
   async replaceByAll(query, total) {
     const answer = await fetch(apiUrl(`api/overview/ids?${query}`)).catch(() => null);
     const ids = answer?.ok ? await answer.json().catch(() => null) : null;
     if (!ids) return this._selected('Rankzero does not answer.');
-    this.replace(ids, ids.length < total ? `The first ${count(ids.length)} of ${count(total)}: no more can be selected at once.` : '');
+    this.replace(
+      ids,
+      ids.length < total
+        ? `The first ${count(ids.length)} of ${count(total)}: no more can be selected at once.`
+        : '',
+    );
   }
 
   _selected(sentence = '') {
@@ -94,19 +161,30 @@ export class Selection {
     if (this._isKept) keepSelection([...this.ids]);
     this._count.hidden = this._actions.hidden = !this.ids.size;
     setText(this._count, `${count(this.ids.size)} selected`);
-    setAttribute(this._compare, 'href', this.ids.size > 1 ? pageUrl(`compare?runs=${[...this.ids].join(',')}`) : null);
+    setAttribute(
+      this._compare,
+      'href',
+      this.ids.size > 1 ? pageUrl(`compare?runs=${[...this.ids].join(',')}`) : null,
+    );
     setAttribute(this._compare, 'title', this.ids.size > 1 ? null : 'Select another run to compare');
     for (const disarm of this._disarming ?? []) disarm();
   }
 
   /** A button; one that ends or deletes something asks for a second click. */
   _button(text, isGrave, action) {
-    const button = el('button', { type: 'button', text, onclick: () => {
-      if (!isGrave || button.dataset.armed) return this._begin({ action });
-      button.dataset.armed = '1';
-      setText(button, `${text} ${this.ids.size} for good?`);
-    } });
-    const disarm = () => { delete button.dataset.armed; setText(button, text); };
+    const button = el('button', {
+      type: 'button',
+      text,
+      onclick: () => {
+        if (!isGrave || button.dataset.armed) return this._begin({ action });
+        button.dataset.armed = '1';
+        setText(button, `${text} ${this.ids.size} for good?`);
+      },
+    });
+    const disarm = () => {
+      delete button.dataset.armed;
+      setText(button, text);
+    };
     (this._disarming ??= []).push(disarm);
     return button;
   }
@@ -115,8 +193,12 @@ export class Selection {
   async _download(format) {
     const url = apiUrl(`api/export?runs=${[...this.ids].join(',')}&format=${format}`);
     const isAllowed = (await fetch(url, { method: 'HEAD' }).catch(() => null))?.ok;
-    const refusal = isAllowed ? null : await fetch(url).then((answer) => answer.json()).catch(() => null);
-    this._action.tell(isAllowed ? '' : refusal?.detail?.message ?? 'Rankzero does not answer.');
+    const refusal = isAllowed
+      ? null
+      : await fetch(url)
+          .then((answer) => answer.json())
+          .catch(() => null);
+    this._action.tell(isAllowed ? '' : (refusal?.detail?.message ?? 'Rankzero does not answer.'));
     if (isAllowed) el('a', { href: url, download: '' }).click();
   }
 
@@ -125,7 +207,9 @@ export class Selection {
     if (tag) this._begin({ action, tag });
   }
 
-  /** The server does it, here or with the page closed; runs that refuse, or were not reached, stay selected. */
+  /**
+   * The server does it, here or with the page closed; runs that refuse, or were not reached, stay selected.
+   */
   _begin(request) {
     void this._action.begin({ ...request, runs: [...this.ids] });
   }

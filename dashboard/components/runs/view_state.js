@@ -2,7 +2,10 @@
 
 const KEPT = 'rankzero.view';
 
-/** As the address says; columns that it does not name are those that this tab had last. @returns {{sort: string, columns: string[]|null, attention: boolean}} */
+/**
+ * As the address says; columns that it does not name are those that this tab had last.
+ * @returns {{sort: string, columns: string[]|null, attention: boolean}}
+ */
 export function chosenAtFirst() {
   const address = new URLSearchParams(location.search);
   const attention = address.get('attention') === '1';
@@ -31,9 +34,12 @@ export function showInAddress({ attention, sort, columns }) {
   if (attention) url.searchParams.set('attention', '1');
   if (sort) url.searchParams.set('sort', sort);
   for (const key of columns ?? []) url.searchParams.append('column', key);
-  if (String(url.searchParams) !== String(new URL(location.href).searchParams)) history.replaceState(history.state, '', url);
+  if (String(url.searchParams) !== String(new URL(location.href).searchParams))
+    history.replaceState(history.state, '', url);
 }
 
 function listOf(columns) {
-  return Array.isArray(columns) && columns.length && columns.every((key) => typeof key === 'string') ? [...new Set(columns)] : null;
+  return Array.isArray(columns) && columns.length && columns.every((key) => typeof key === 'string')
+    ? [...new Set(columns)]
+    : null;
 }

@@ -1,4 +1,7 @@
-/** Scaling studies: speed-up over devices beside the ideal line, global batches side by side, tables with links. */
+/**
+ * Scaling studies: speed-up over devices beside the ideal line, global batches side by side, tables with
+ * links.
+ */
 
 import { el } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
@@ -10,17 +13,24 @@ const MARGIN = { top: 14, right: 24, bottom: 42, left: 48 };
 const TICKS = 5;
 
 /** Draw again with new points. @param {import('../elements/mounting.js').Component} component */
-export const mount = (component) => mountOnce(
-  { data: null, parentElement: component.parentElement, picture: component.data },
-  (first) => new Scaling(first),
-);
+export const mount = (component) =>
+  mountOnce(
+    { data: null, parentElement: component.parentElement, picture: component.data },
+    (first) => new Scaling(first),
+  );
 
 class Scaling {
   constructor(component) {
     this._chart = el('figure', { class: 'chart' });
     this._batches = el('div', { class: 'scroll batches', hidden: true });
     this._table = el('div', { class: 'scroll' });
-    this._root = el('section', { class: 'scaling', 'aria-label': component.picture?.label ?? 'Scaling' }, this._chart, this._batches, this._table);
+    this._root = el(
+      'section',
+      { class: 'scaling', 'aria-label': component.picture?.label ?? 'Scaling' },
+      this._chart,
+      this._batches,
+      this._table,
+    );
     component.parentElement.append(this._root);
     this._observer = new ResizeObserver(() => this._draw());
     this._observer.observe(this._root);
@@ -32,8 +42,13 @@ class Scaling {
     this._picture = picture;
     this._left?.();
     this._batches.hidden = !picture.batches;
-    if (picture.batches) this._batches.replaceChildren(batchesTable(picture.batches), el('p', { text: picture.batches.note }));
-    this._table.replaceChildren(table(picture, (left) => { this._left = left; }));
+    if (picture.batches)
+      this._batches.replaceChildren(batchesTable(picture.batches), el('p', { text: picture.batches.note }));
+    this._table.replaceChildren(
+      table(picture, (left) => {
+        this._left = left;
+      }),
+    );
     this._draw();
   }
 
@@ -67,18 +82,37 @@ function drawing({ points, curves, base, rule, unit }, width) {
   const root = svg('svg', { width, height: HEIGHT, role: 'img', 'aria-label': `Speed-up over ${unit}` });
   for (const speedup of ticks(highest)) {
     root.append(
-      svg('line', { class: 'grid', x1: MARGIN.left, x2: width - MARGIN.right, y1: y(speedup), y2: y(speedup) }),
-      svg('text', { class: 'tick', x: MARGIN.left - 8, y: y(speedup) + 4, 'text-anchor': 'end' }, `${speedup}x`),
+      svg('line', {
+        class: 'grid',
+        x1: MARGIN.left,
+        x2: width - MARGIN.right,
+        y1: y(speedup),
+        y2: y(speedup),
+      }),
+      svg(
+        'text',
+        { class: 'tick', x: MARGIN.left - 8, y: y(speedup) + 4, 'text-anchor': 'end' },
+        `${speedup}x`,
+      ),
     );
   }
   for (const devices of sizes) {
-    root.append(svg('text', { class: 'tick', x: x(devices), y: HEIGHT - 24, 'text-anchor': 'middle' }, devices));
+    root.append(
+      svg('text', { class: 'tick', x: x(devices), y: HEIGHT - 24, 'text-anchor': 'middle' }, devices),
+    );
   }
-  root.append(svg('text', { class: 'tick', x: (width + MARGIN.left) / 2, y: HEIGHT - 6, 'text-anchor': 'middle' }, unit));
+  root.append(
+    svg(
+      'text',
+      { class: 'tick', x: (width + MARGIN.left) / 2, y: HEIGHT - 6, 'text-anchor': 'middle' },
+      unit,
+    ),
+  );
   root.append(svg('line', { class: 'ideal', x1: x(0), y1: y(0), x2: x(most), y2: y(most / base) }));
   for (const [devices, low, high] of rule) root.append(thumb(x(devices), y(low), y(high)));
   for (const curve of curves) {
-    const line = points.filter((point) => point.curve === curve.id && point.speedup !== null)
+    const line = points
+      .filter((point) => point.curve === curve.id && point.speedup !== null)
       .sort((one, other) => one.devices - other.devices);
     const path = line.map((point) => `${x(point.devices)},${y(point.speedup)}`).join(' ');
     root.append(svg('polyline', { ...hue(curve, 'line'), points: path }));
@@ -94,12 +128,20 @@ function ticks(highest) {
 }
 
 function thumb(x, low, high) {
-  return svg('rect', { class: 'thumb', x: x - 9, width: 18, y: Math.min(low, high) - 2, height: Math.abs(low - high) + 4 });
+  return svg('rect', {
+    class: 'thumb',
+    x: x - 9,
+    width: 18,
+    y: Math.min(low, high) - 2,
+    height: Math.abs(low - high) + 4,
+  });
 }
 
 /** The colour of a curve: by its strategy, or between two hues by its global batch. */
 function hue({ id, shade }, kind) {
-  return shade === undefined ? { class: `${kind} ${id}` } : { class: `${kind} shaded`, style: `--shade: ${Math.round(100 * shade)}%` };
+  return shade === undefined
+    ? { class: `${kind} ${id}` }
+    : { class: `${kind} shaded`, style: `--shade: ${Math.round(100 * shade)}%` };
 }
 
 function mark(point, curve, x, y) {
@@ -108,20 +150,27 @@ function mark(point, curve, x, y) {
   const label = { x, y: y(Math.min(point.low, point.speedup)) + 18 };
   group.append(
     svg('title', {}, point.label),
-    svg('path', { class: 'spread', d: `M${x - 5} ${y(point.low)}h10M${x - 5} ${y(point.high)}h10M${x} ${y(point.low)}V${y(point.high)}` }),
+    svg('path', {
+      class: 'spread',
+      d: `M${x - 5} ${y(point.low)}h10M${x - 5} ${y(point.high)}h10M${x} ${y(point.low)}V${y(point.high)}`,
+    }),
     svg('circle', { cx: x, cy: y(point.speedup), r: 4.5 }),
   );
   // Curves of several global batches lie close together: their figures are in the table and the title.
-  if (curve.shade === undefined) group.append(svg('text', { ...label, 'text-anchor': 'middle' }, `${point.speedup.toFixed(2)}x`));
+  if (curve.shade === undefined)
+    group.append(svg('text', { ...label, 'text-anchor': 'middle' }, `${point.speedup.toFixed(2)}x`));
   return group;
 }
 
 function legend({ curves, rule, source }) {
   return el(
-    'figcaption', {},
+    'figcaption',
+    {},
     ...curves.map((curve) => el('span', {}, el('i', hue(curve, '')), el('span', { text: curve.name }))),
     el('span', {}, el('i', { class: 'ideal' }), el('span', { text: 'ideal' })),
-    rule.length ? el('span', { title: source }, el('i', { class: 'thumb' }), el('span', { text: 'rule of thumb' })) : null,
+    rule.length
+      ? el('span', { title: source }, el('i', { class: 'thumb' }), el('span', { text: 'rule of thumb' }))
+      : null,
   );
 }
 
@@ -129,21 +178,35 @@ function legend({ curves, rule, source }) {
 function batchesTable({ columns, best, rows }) {
   const chosen = (number) => (number && number === best ? 'best' : '');
   const head = columns.map((text, number) => el('th', { scope: 'col', class: chosen(number), text }));
-  const lines = rows.map(({ title, cells }) => el(
-    'tr', {}, el('th', { scope: 'row', text: title }),
-    ...cells.map((cell, number) => el(
-      'td', { class: chosen(number + 1), title: cell.title ?? '' },
-      el('span', { text: cell.text }), cell.mark ? el('em', { class: cell.mark, text: cell.mark }) : null,
-    )),
-  ));
+  const lines = rows.map(({ title, cells }) =>
+    el(
+      'tr',
+      {},
+      el('th', { scope: 'row', text: title }),
+      ...cells.map((cell, number) =>
+        el(
+          'td',
+          { class: chosen(number + 1), title: cell.title ?? '' },
+          el('span', { text: cell.text }),
+          cell.mark ? el('em', { class: cell.mark, text: cell.mark }) : null,
+        ),
+      ),
+    ),
+  );
   return el('table', {}, el('thead', {}, el('tr', {}, ...head)), el('tbody', {}, ...lines));
 }
 
 function table({ columns, rows }, onLeft) {
   const head = el('tr', {}, ...columns.map((text) => el('th', { scope: 'col', text })));
-  const lines = rows.map(({ cells, at, address }) => el(
-    'tr', {}, ...cells.map((text, number) => el('td', {}, number === at && address ? link(text, address, onLeft) : el('span', { text }))),
-  ));
+  const lines = rows.map(({ cells, at, address }) =>
+    el(
+      'tr',
+      {},
+      ...cells.map((text, number) =>
+        el('td', {}, number === at && address ? link(text, address, onLeft) : el('span', { text })),
+      ),
+    ),
+  );
   return el('table', {}, el('thead', {}, head), el('tbody', {}, ...lines));
 }
 

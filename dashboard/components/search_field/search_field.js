@@ -10,32 +10,53 @@ const PROPOSAL_MS = 100;
 /** @typedef {{text: string, kind: string}} Proposal */
 
 /** @param {import('../elements/mounting.js').Component} component */
-export const mount = (component) => mountOnce(
-  { data: null, parentElement: component.parentElement, setTriggerValue: component.setTriggerValue, search: component.data },
-  (first) => new SearchField(first),
-);
+export const mount = (component) =>
+  mountOnce(
+    {
+      data: null,
+      parentElement: component.parentElement,
+      setTriggerValue: component.setTriggerValue,
+      search: component.data,
+    },
+    (first) => new SearchField(first),
+  );
 
 class SearchField {
   constructor(component) {
     const { hint, longest, text } = component.search ?? component.data;
     this._list = el('ul', { id: 'proposals', role: 'listbox', 'aria-label': 'Proposals', hidden: true });
     this._input = el('input', {
-      type: 'search', role: 'combobox', 'aria-label': 'Search', 'aria-autocomplete': 'list', 'aria-controls': 'proposals',
-      'aria-expanded': 'false', autocomplete: 'off', spellcheck: 'false', maxlength: longest, placeholder: hint,
-      oninput: () => this._changed(), onclick: () => this._askSoon(), onblur: () => this._close(), onkeydown: (event) => this._pressed(event),
+      type: 'search',
+      role: 'combobox',
+      'aria-label': 'Search',
+      'aria-autocomplete': 'list',
+      'aria-controls': 'proposals',
+      'aria-expanded': 'false',
+      autocomplete: 'off',
+      spellcheck: 'false',
+      maxlength: longest,
+      placeholder: hint,
+      oninput: () => this._changed(),
+      onclick: () => this._askSoon(),
+      onblur: () => this._close(),
+      onkeydown: (event) => this._pressed(event),
     });
     this._input.value = text;
     this._sent = text;
     this._root = el('div', { class: 'search' }, icon('search'), this._input, this._list);
     // The field keeps the focus: a list that took it would close itself.
     this._list.addEventListener('pointerdown', (event) => event.preventDefault());
-    this._list.addEventListener('click', ({ target }) => this._take(this._options().indexOf(target.closest('li'))));
+    this._list.addEventListener('click', ({ target }) =>
+      this._take(this._options().indexOf(target.closest('li'))),
+    );
     this._close();
     component.parentElement.append(this._root);
     this.refresh(component);
   }
 
-  /** What is being typed is newer than what the server has: its text counts only after it changed it itself. */
+  /**
+   * What is being typed is newer than what the server has: its text counts only after it changed it itself.
+   */
   refresh(component) {
     this._component = component;
     const { text, revision } = component.search ?? component.data;
@@ -74,7 +95,9 @@ class SearchField {
     const asked = new URLSearchParams({ filter: before, cursor: String([...before].length) });
     this._abort?.abort();
     this._abort = new AbortController();
-    const answer = await fetch(apiUrl(`api/search/completions?${asked}`), { signal: this._abort.signal }).catch(() => null);
+    const answer = await fetch(apiUrl(`api/search/completions?${asked}`), {
+      signal: this._abort.signal,
+    }).catch(() => null);
     const completion = answer?.ok ? await answer.json().catch(() => null) : null;
     if (value !== this._input.value || selectionStart !== this._input.selectionStart) return;
     if (completion) this._show([...before].slice(0, completion.start).join('').length, completion.proposals);
@@ -85,7 +108,11 @@ class SearchField {
   _show(start, proposals) {
     this._start = start;
     this._proposals = proposals;
-    this._list.replaceChildren(...proposals.map(({ text, kind }, at) => el('li', { id: `proposal-${at}`, role: 'option' }, el('b', { text }), el('span', { text: kind }))));
+    this._list.replaceChildren(
+      ...proposals.map(({ text, kind }, at) =>
+        el('li', { id: `proposal-${at}`, role: 'option' }, el('b', { text }), el('span', { text: kind })),
+      ),
+    );
     this._open(proposals.length > 0);
     this._mark(-1);
   }
@@ -108,7 +135,8 @@ class SearchField {
 
   _mark(at) {
     this._at = at;
-    for (const [place, option] of this._options().entries()) setAttribute(option, 'aria-selected', String(place === at));
+    for (const [place, option] of this._options().entries())
+      setAttribute(option, 'aria-selected', String(place === at));
     setAttribute(this._input, 'aria-activedescendant', at < 0 ? null : `proposal-${at}`);
     if (at >= 0) this._options()[at].scrollIntoView({ block: 'nearest' });
   }
@@ -132,7 +160,12 @@ class SearchField {
     const proposal = this._proposals?.[at];
     if (!proposal) return;
     const isWhole = !/[:<>=]$/.test(proposal.text);
-    this._input.setRangeText(proposal.text + (isWhole ? ' ' : ''), this._start, this._input.selectionStart, 'end');
+    this._input.setRangeText(
+      proposal.text + (isWhole ? ' ' : ''),
+      this._start,
+      this._input.selectionStart,
+      'end',
+    );
     this._input.focus();
     this._changed();
   }

@@ -6,18 +6,28 @@ import { timeSpan } from '../elements/numbers.js';
 
 const NAMED_FROM = 0.09;
 
-/** Draw again with new phases under the same title. @param {import('../elements/mounting.js').Component} component */
-export const mount = (component) => mountOnce(
-  { data: null, parentElement: component.parentElement, start: component.data },
-  (first) => new Timeline(first),
-);
+/**
+ * Draw again with new phases under the same title.
+ * @param {import('../elements/mounting.js').Component} component
+ */
+export const mount = (component) =>
+  mountOnce(
+    { data: null, parentElement: component.parentElement, start: component.data },
+    (first) => new Timeline(first),
+  );
 
 class Timeline {
   constructor(component) {
     this._title = el('p', { class: 'title', role: 'status' });
     this._bars = el('div', { class: 'bars' });
     this._table = el('div', { class: 'scroll' });
-    this._root = el('section', { class: 'timeline', 'aria-label': 'Start' }, this._title, this._bars, this._table);
+    this._root = el(
+      'section',
+      { class: 'timeline', 'aria-label': 'Start' },
+      this._title,
+      this._bars,
+      this._table,
+    );
     component.parentElement.append(this._root);
     this.refresh(component);
   }
@@ -25,7 +35,10 @@ class Timeline {
   refresh({ start }) {
     if (!start) return;
     setText(this._title, start.title);
-    const whole = Math.max(0.001, ...start.nodes.flatMap(({ phases }) => phases.map((phase) => phase.at + phase.seconds)));
+    const whole = Math.max(
+      0.001,
+      ...start.nodes.flatMap(({ phases }) => phases.map((phase) => phase.at + phase.seconds)),
+    );
     this._bars.replaceChildren(...start.nodes.map((node) => bar(node, whole)));
     this._table.replaceChildren(table(start));
   }
@@ -51,9 +64,18 @@ function bar({ name, phases }, whole) {
 
 function table({ columns, rows }) {
   const head = el('tr', {}, ...columns.map((text) => el('th', { scope: 'col', text })));
-  const lines = rows.map(({ name, colour, cells, slow }) => el(
-    'tr', {}, el('th', { scope: 'row' }, el('i', { class: 'swatch', style: `--hue:var(--c${colour})` }), el('span', { text: name })),
-    ...cells.map((text, at) => el('td', { class: at === slow ? 'slow' : '', text })),
-  ));
+  const lines = rows.map(({ name, colour, cells, slow }) =>
+    el(
+      'tr',
+      {},
+      el(
+        'th',
+        { scope: 'row' },
+        el('i', { class: 'swatch', style: `--hue:var(--c${colour})` }),
+        el('span', { text: name }),
+      ),
+      ...cells.map((text, at) => el('td', { class: at === slow ? 'slow' : '', text })),
+    ),
+  );
   return el('table', {}, el('thead', {}, head), el('tbody', {}, ...lines));
 }
