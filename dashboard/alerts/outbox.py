@@ -14,12 +14,13 @@ from typing import Any
 
 from dashboard.alerts.picture import png
 from dashboard.alerts.program import LIMIT_S
+from dashboard.alerts.webhook import signed
 from db.alerts import events
 from db.alerts.events import Delivery
 from db.engine import Store
 from db.metrics import curves
 from db.metrics.series_names import main_loss
-from domain.alerts.message import Message, SendOutcome, message, signed
+from domain.alerts.message import Message, SendOutcome, message
 from domain.alerts.rules import parse_rule
 from domain.alerts.targets import masked_target
 

@@ -8,12 +8,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from dashboard.alerts.acting import check_rate
 from dashboard.alerts.outbox import Sender
+from dashboard.alerts.webhook import new_secret
 from dashboard.errors import Rejection
 from dashboard.service.service import Service
 from db.alerts import actions, alerts
 from db.alerts.alerts import AlertView
 from domain.alerts.actions import Act, action
-from domain.alerts.message import new_secret
 from domain.alerts.rules import Trigger, parse_rule
 from domain.alerts.targets import BROWSER, check_target, masked_target
 from domain.errors import InvalidRequest

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
-import json
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,7 +13,6 @@ from domain.text.formats import plural
 
 MOST_LISTED = 20
 LONGEST_SENTENCE = 600
-SECRET_PREFIX = "whsec_"
 
 
 @dataclass(frozen=True)
@@ -60,26 +55,6 @@ def message(
     title = f"Rankzero: {rule}" if len(items) == 1 else f"Rankzero: {rule} ({plural(len(items), 'event')})"
     content = {"rule": rule, "events": listed, "further": further, "picture": encoded}
     return Message(message_id, title, "\n\n".join(lines), content, encoded)
-
-
-def new_secret() -> str:
-    """A new secret of a webhook, in the form of Standard Webhooks."""
-    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
-
-
-def signed(content: Message, secret: str, now: float) -> tuple[bytes, dict[str, str]]:
-    """The body and headers of a webhook, signed as https://www.standardwebhooks.com describes."""
-    body = json.dumps(content.content, ensure_ascii=False).encode()
-    key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
-    timestamp = str(int(now))
-    text = f"{content.id}.{timestamp}.".encode() + body
-    signature = base64.b64encode(hmac.new(key, text, hashlib.sha256).digest()).decode()
-    return body, {
-        "Content-Type": "application/json",
-        "webhook-id": content.id,
-        "webhook-timestamp": timestamp,
-        "webhook-signature": f"v1,{signature}",
-    }
 
 
 def plain(sentence: str) -> str:
