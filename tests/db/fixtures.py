@@ -14,7 +14,15 @@ from tests.db.cluster import Cluster, facts
 from tests.db.templates import new_store
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test of a store on both databases; without the mark `both_stores` on PostgreSQL only with --long."""
+    if "store_url" in metafunc.fixturenames:
+        marks = [] if metafunc.definition.get_closest_marker("both_stores") else [pytest.mark.long]
+        both = ["sqlite", pytest.param("postgresql", marks=marks)]
+        metafunc.parametrize("store_url", both, indirect=True)
+
+
+@pytest.fixture
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{new_store(tmp_path / 'rankzero.db')}"

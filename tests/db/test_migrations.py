@@ -16,6 +16,8 @@ from db.engine import Store, StoreUnusable
 from db.reports.nodes import register_node
 from tests.db.cluster import facts
 
+pytestmark = pytest.mark.both_stores
+
 HASHES = {
     "0001_first_tables.py": "74c630e5f00093df6e67882f085439688f721ab9a90b915f78bf7354e1e15ae0",
 }

@@ -16,6 +16,8 @@ from db.models import Base
 from db.reports.nodes import register_node
 from tests.db.cluster import facts
 
+pytestmark = pytest.mark.both_stores
+
 
 def test_migrations_make_exactly_the_tables_of_the_models(store):
     with store._writer.connect() as connection:

@@ -30,6 +30,8 @@ from tests.db.cluster import Cluster, facts
 from tests.postgresql import GUARDED, PASSWORD
 from tests.postgresql import Cluster as Server
 
+pytestmark = pytest.mark.both_stores
+
 TURNS = 40
 
 

@@ -16,6 +16,8 @@ from domain.spec import RunSpec
 from tests.db.cluster import Cluster, facts
 from tests.db.lifecycle.offers import store_checkpoint, view
 
+pytestmark = pytest.mark.both_stores
+
 
 def test_a_run_goes_from_queued_to_succeeded(cluster):
     run_id = run_requests.submit(cluster.store, RunSpec(target="image_classifier", gpus_per_node=2), 100.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from db.metrics import columns, points
 from db.metrics.many_curves import SeriesRow, StepRange, thinned_points
 from db.metrics.points import BUCKET_POINTS, CHUNK_POINTS, pack, unpack
 from db.models import Chunk
+
+pytestmark = pytest.mark.both_stores
 
 values = st.floats(allow_nan=True, allow_infinity=True)
 point_lists = st.lists(st.tuples(st.integers(0, 2**62), values, st.floats(0, 2e9)), max_size=40)

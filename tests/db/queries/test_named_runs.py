@@ -9,6 +9,8 @@ from db.queries.named_runs import named_runs
 from db.requests import run_requests
 from domain.spec import RunSpec
 
+pytestmark = pytest.mark.both_stores
+
 
 @pytest.fixture
 def ids(store):

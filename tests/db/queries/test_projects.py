@@ -11,6 +11,8 @@ from db.records.exceptions import NoSuchProject
 from domain.messages import State
 from domain.spec import RunSpec
 
+pytestmark = pytest.mark.both_stores
+
 NOW = FIRST_MONDAY + 100 * WEEK_S + 3 * 3600
 """A Monday, three hours after midnight."""
 

@@ -17,6 +17,8 @@ from domain.messages import State
 from domain.search.parser import parse
 from tests.db.queries.searched_runs import NOW, fill
 
+pytestmark = pytest.mark.both_stores
+
 COUNT = 40
 
 

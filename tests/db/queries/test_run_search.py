@@ -17,6 +17,8 @@ from domain.search.parser import as_text, parse
 from domain.search.query import FieldKind
 from tests.db.queries.searched_runs import IMPORTERS, NODES, NOW, NUMBERS, SERIES, TAGS, WORDS, Records, fill
 
+pytestmark = pytest.mark.both_stores
+
 COUNT = 40
 COMPARISONS = st.sampled_from(["<", "<=", ">", ">=", "=", "!=", ":", ":<", ":>="])
 FINITE = st.sampled_from([repr(number) for number in NUMBERS if abs(number) < 1e9] + ["1e-3", "7", "2", "-1"])

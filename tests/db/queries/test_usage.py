@@ -8,6 +8,8 @@ from db.queries import run_queries
 from db.queries.usage import Usage, hardware_names, usage
 from db.records.exceptions import NoSuchNode, NoSuchRun
 
+pytestmark = pytest.mark.both_stores
+
 
 @pytest.fixture
 def trained(cluster):

@@ -16,6 +16,8 @@ from db.reports.progress import Arrival, FileGrowth, FileState, StreamKey
 from domain.messages import PointBatch
 from tests.db.cluster import Cluster, facts
 
+pytestmark = pytest.mark.both_stores
+
 
 def points(fence: int, start: int, end: int, path: str = "events", **series) -> tuple[StreamKey, PointBatch]:
     batch = PointBatch(path=path, generation=0, start=start, end=end, series=series)

@@ -12,6 +12,8 @@ from domain.search.parser import NamedView
 from tests.db.cluster import Cluster
 from tests.db.requests.test_baselines import trained
 
+pytestmark = pytest.mark.both_stores
+
 
 def test_a_view_is_saved_replaced_and_deleted(store: Store) -> None:
     view = NamedView(
