@@ -45,8 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
         del os.environ[name]
     os.environ["NO_COLOR"] = "1"
     # An example that takes long on a busy machine is no counterexample.
-    settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    settings.load_profile("patient")
+    patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("long", patient, max_examples=100)
+    settings.register_profile("quick", patient, max_examples=25)
+    settings.load_profile("long" if config.getoption("--long") else "quick")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

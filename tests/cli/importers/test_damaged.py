@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.importers.left_out import LeftOut
@@ -70,7 +70,6 @@ def test_any_damage_is_survived_and_told(store: str, tmp_path: Path) -> None:
     whole, told = read(tmp_path)
     assert [*whole.values()] == [POINTS, POINTS] and not told
 
-    @settings(max_examples=40, deadline=None)
     @given(damages)
     def survives(damage: tuple[str, object]) -> None:
         file.write_bytes(damaged(content, *damage))

@@ -64,7 +64,7 @@ def searched(store: Store, text: str, sort: str = "") -> list[str]:
         return list(session.scalars(query.order_by(*run_search.in_order(parse_sort(sort), NOW))))
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(text=queries)
 def test_sql_finds_what_the_definition_finds(store: Store, records: Records, text: str) -> None:
     query = parse(text, NOW)

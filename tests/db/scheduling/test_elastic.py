@@ -319,7 +319,7 @@ def test_who_waits_with_less_priority_is_in_nobodys_way():
     assert others(known, {"id-a"}, queue=[want(1, devices=4)]) is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(queues(), hosts(is_plain=True), st.integers(2, 4), st.integers(0, 9))
 def test_nobody_of_its_priority_waits_longer_because_a_run_grew(queue, nodes, most, turn):
     """Neither the first in line nor whoever could start now."""

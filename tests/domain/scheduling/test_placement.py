@@ -64,7 +64,7 @@ def test_whoever_is_first_and_has_room_starts(queue, nodes):
         assert (first.fence in decision.placed) == (first.fence in place([first], nodes, 0.0).placed)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(st.tuples(queues(), hosts()) | crowds())
 def test_who_passes_changes_nothing_for_the_first_in_line(drawn):
     queue, nodes = drawn
@@ -78,7 +78,7 @@ def test_who_passes_changes_nothing_for_the_first_in_line(drawn):
     assert decision.waiting[waiting[0].fence].starts_at == alone.waiting[waiting[0].fence].starts_at
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(crowds(known=True))
 def test_with_true_estimates_the_first_in_line_starts_when_it_was_foretold_or_before(drawn):
     queue, nodes = drawn
@@ -88,7 +88,7 @@ def test_with_true_estimates_the_first_in_line_starts_when_it_was_foretold_or_be
         assert simulation.started[fence] <= promise
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(st.tuples(queues(), hosts(is_plain=True)) | crowds(), st.integers(1, 40))
 def test_nobody_who_fits_waits_for_ever(drawn, secret_s):
     queue, nodes = drawn

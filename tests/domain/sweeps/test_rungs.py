@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -58,7 +58,6 @@ def test_a_trial_passes_the_median_unless_it_is_worse(values: list[float | None]
         assert passes(sweep, dict(enumerate(values)), number) == expected
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=1, max_size=12),
     st.integers(1, 4),

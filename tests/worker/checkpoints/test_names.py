@@ -35,7 +35,7 @@ programs = st.lists(st.tuples(st.sampled_from(OPERATIONS), arguments), max_size=
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples)
 @given(st.one_of(st.binary(max_size=200), programs))
 def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
     known = set(sys.modules)
@@ -45,7 +45,6 @@ def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
     assert {name for name in set(sys.modules) - known if not name.startswith("encodings.")} == set()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.dictionaries(st.text(max_size=12), st.integers(0, 3), max_size=6),
     st.sampled_from(["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."]),
@@ -91,7 +90,6 @@ def converted(content: bytes, *, safetensors: bool = False) -> bytes:
         return target.read_bytes()
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data(), st.booleans())
 def test_a_damaged_checkpoint_is_rewritten_within_bounds_or_refused(data: st.DataObject, old: bool) -> None:
     buffer = io.BytesIO()

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.snapshots import differences
@@ -159,7 +159,6 @@ NAMES = st.sampled_from(["a.py", "b c.py", 'q"uo\\te', "tab\there", "é.py", "d/
 TREES = st.dictionaries(NAMES, CONTENT, max_size=5)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TREES, TREES, st.frozensets(NAMES), st.frozensets(NAMES))
 def test_git_makes_the_new_tree_of_the_old_with_the_difference(old, new, old_modes, new_modes):
     with TemporaryDirectory() as temporary:
