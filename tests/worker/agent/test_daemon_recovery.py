@@ -125,7 +125,7 @@ def test_a_run_of_a_restored_store_with_a_number_in_use_here_trains_beside_the_o
     node.until(lambda: len(node.daemon.attempts) == 2)
     node.until(lambda: node.server.end())
     assert node.server.end().state == "succeeded", node.server.end().message
-    assert [held.run_id for held in node.daemon.held_attempts] == [RUN]
+    node.until(lambda: [held.run_id for held in node.daemon.held_attempts] == [RUN])
     assert processes.of_attempt(RUN, 1, 0) != []
 
 
