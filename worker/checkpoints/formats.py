@@ -12,8 +12,8 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO
 
-from domain.text.json_values import parse_json
 from worker.checkpoints.names import PickleNames, skip_legacy_header
+from worker.checkpoints.safetensors_header import read_header
 
 
 class Completeness(Enum):
@@ -44,7 +44,7 @@ def what_is_missing(path: Path) -> str:
             if not size:
                 return "it is empty"
             if path.suffix == ".safetensors":
-                promised = _safetensors_bytes(head[:8], file, size)
+                promised = _safetensors_bytes(file)
                 return f"its header promises {promised} bytes" if promised else "its header is cut short"
     except OSError as error:
         return f"it cannot be read ({error.strerror})"
@@ -69,14 +69,13 @@ def _completeness(suffix: str, file: BinaryIO, size: int) -> Completeness:
         return Completeness.INCOMPLETE
     head = file.read(8)
     if suffix == ".safetensors":
-        return _yes(_safetensors_bytes(head, file, size) == size)
+        return _yes(_safetensors_bytes(file) == size)
     if head.startswith(b"PK\x03\x04"):
         return _yes(_has_zip_end(file, size))
     if head[:1] == b"\x80" and head[1:2] in b"\2\3\4\5":
         return _old_completeness(file, size)
-    return (
-        Completeness.FOREIGN if suffix == ".bin" else Completeness.UNKNOWN
-    )  # data sets are called .bin, too
+    # data sets are called .bin, too
+    return Completeness.FOREIGN if suffix == ".bin" else Completeness.UNKNOWN
 
 
 def _yes(complete: bool) -> Completeness:
@@ -145,21 +144,6 @@ def _has_zip_end(file: BinaryIO, size: int) -> bool:
     return False
 
 
-_LONGEST_HEADER = 100_000_000
-"""Limit of the format in bytes."""
-
-
-def _safetensors_bytes(head: bytes, file: BinaryIO, size: int) -> int | None:
-    """The file's size by its header: 8 bytes, the header, the tensors; None if the header is damaged."""
-    if len(head) < 8:
-        return None
-    (header_bytes,) = struct.unpack("<Q", head)
-    if header_bytes > min(_LONGEST_HEADER, size - 8):
-        return None
-    file.seek(8)
-    try:
-        header = parse_json(file.read(header_bytes))
-        ends = [tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"]
-        return int(8 + header_bytes + max(ends, default=0))
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError):
-        return None
+def _safetensors_bytes(file: BinaryIO) -> int | None:
+    header = read_header(file)
+    return header.file_bytes if header else None

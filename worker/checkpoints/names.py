@@ -5,15 +5,12 @@ from __future__ import annotations
 import io
 import pickletools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from domain.text.json_values import parse_json
-from worker.launch.unpack import BadArchive, members
-from worker.node.run_files import is_checkpoint_name
+from worker.checkpoints.safetensors_header import read_header
 
 WRAPPERS = ("module.", "_orig_mod.")
 """Of DistributedDataParallel or DataParallel, and torch.compile; each is removed once, as a model may use the word."""
@@ -21,22 +18,16 @@ LONGEST_BYTES = 32 * 1024 * 1024
 """Largest part of a file that is read for its names, because a training runs beside it."""
 LONGEST_S = 3.0
 """Longest search for names in seconds of this thread's processor time: a busy machine finds as much."""
-MOST_FILES = 64
-"""Number of a folder's weight files that are read."""
 _CLOCK_EVERY = 1 << 14
 
 
-def prefix_of(path: Path, seconds: float = LONGEST_S) -> str | None:
+def prefix_of(path: Path) -> str | None:
     """The prefix that a wrapper gave all names of a state dict in the file (`module.`).
 
-    None without one, and if the file cannot be read within the limits."""
-    give_up_at = time.thread_time() + seconds
-    with suppress(OSError, MemoryError, BadArchive), path.open("rb") as file:
-        for head in _heads(file):
-            with suppress(ValueError, RecursionError):
-                prefixes = (prefix_in(names) for names in _names_by_dictionary(head, give_up_at))
-                if prefix := next(filter(None, prefixes), None):
-                    return prefix
+    None without one, for a folder, and if the file cannot be read within the limits."""
+    with suppress(OSError, MemoryError, ValueError, RecursionError), path.open("rb") as file:
+        prefixes = map(prefix_in, _names_by_dictionary(file, time.thread_time() + LONGEST_S))
+        return next(filter(None, prefixes), None)
     return None
 
 
@@ -57,27 +48,18 @@ def is_archive(file: BinaryIO) -> bool:
     return head[257:] == b"ustar"
 
 
-def _heads(file: BinaryIO) -> Iterator[io.BytesIO]:
-    """Yield the beginning of the file, or of each weight file of a folder's archive."""
-    if not is_archive(file):
-        yield io.BytesIO(file.read(LONGEST_BYTES))
-        return
-    weights = (member for member in members(file) if is_checkpoint_name(member.name.rpartition("/")[2]))
-    for member in islice(weights, MOST_FILES):
-        yield io.BytesIO(file.read(min(member.size, LONGEST_BYTES)))
-
-
-def _names_by_dictionary(head: io.BytesIO, give_up_at: float) -> Iterable[list[str]]:
+def _names_by_dictionary(file: BinaryIO, give_up_at: float) -> list[list[str]]:
     """The names of the tensors of each dictionary. Raises ValueError on damage, RecursionError."""
+    if header := read_header(file):
+        return [header.names]
+    file.seek(0)
+    head = io.BytesIO(file.read(LONGEST_BYTES))
     first = head.getvalue()[:30]
-    if first[8:9] == b"{":
-        header = parse_json(head.getvalue()[8 : 8 + int.from_bytes(first[:8], "little")])
-        return [[name for name in header if name != "__metadata__"]]
     if first.startswith(b"PK\x03\x04"):
         head.seek(30 + int.from_bytes(first[26:28], "little") + int.from_bytes(first[28:30], "little"))
-        return PickleNames(head, give_up_at).by_dictionary  # torch writes data.pkl first
-    skip_legacy_header(head)
-    return PickleNames(head, give_up_at).by_dictionary
+    else:
+        skip_legacy_header(head)
+    return PickleNames(head, give_up_at).by_dictionary  # torch writes data.pkl first
 
 
 # -- pickles -----------------------------------------------------------------------------------

@@ -43,8 +43,6 @@ def answer(options: argparse.Namespace) -> dict[str, Any]:
         return _rewritten(options)
     except CannotConvert as refusal:
         return {"refused": str(refusal)}
-    except ValueError as error:
-        return {"refused": f"The checkpoint cannot be rewritten: {error}."}
     except (MemoryError, RecursionError):
         return {"refused": "The checkpoint cannot be rewritten: reading it needs too much memory."}
     except OSError as error:

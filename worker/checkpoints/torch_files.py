@@ -1,4 +1,4 @@
-"""Conversion of files written by torch.save: torch's weights-only loader reads it, torch or safetensors writes it.
+"""Conversion of files written by torch.save: torch's weights-only loader reads them, torch or safetensors writes.
 
 Tensors stay in the file, mapped into memory; only names and places are held.
 """
@@ -6,10 +6,11 @@ Tensors stay in the file, mapped into memory; only names and places are held.
 from __future__ import annotations
 
 import mmap
-import pickle
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,8 @@ import safetensors
 import torch
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
-from worker.checkpoints import stand_ins
 from worker.checkpoints.converted_copy import CannotConvert, Conversion
 from worker.checkpoints.names import prefix_in
-from worker.checkpoints.stand_ins import StandIn, StandInType, add_missing, allowed_globals, stand_in_for
 
 STATE_DICT_NAMES = ("model", "state_dict", "model_state_dict", "model_state", "module", "net", "network")
 """Names that scripts give the model's state dict in a checkpoint, the most usual first."""
@@ -32,12 +31,12 @@ _HEADER_BYTES = 256
 """Upper limit of one tensor's entry in a safetensors header, without its name."""
 
 
-def without_prefix(source: Path, is_zip: bool) -> Conversion | None:
+def without_prefix(source: Path, strip: bool = True) -> Conversion | None:
     """The checkpoint as it was saved, with shorter names; None where no name has a prefix.
 
-    Raises CannotConvert, ValueError, OSError.
+    Raises CannotConvert, OSError.
     """
-    checkpoint = load(source, is_zip)
+    checkpoint = load(source)
     prefixes = [prefix for state in _state_dicts(checkpoint) if (prefix := _remove_prefix(state))]
     if not prefixes:
         return None
@@ -45,40 +44,36 @@ def without_prefix(source: Path, is_zip: bool) -> Conversion | None:
     return Conversion(source.stat().st_size, partial(_save, checkpoint, note))
 
 
-def as_safetensors(source: Path, is_zip: bool, *, strip: bool) -> Conversion:
+def as_safetensors(source: Path, strip: bool) -> Conversion:
     """The model's state dict alone; the notes name what is in it and what is not.
 
-    Raises CannotConvert, ValueError, OSError.
+    Raises CannotConvert, OSError.
     """
-    checkpoint = load(source, is_zip)
+    checkpoint = load(source)
     place, state = state_dict_of(checkpoint)
-    others = [_name(key) for key in state if not (isinstance(key, str) and _is_tensor(key, state[key]))]
-    model = {
-        name: value
-        for name, value in state.items()
-        if isinstance(value, torch.Tensor) and isinstance(name, str)
-    }
+    model = {name: value for name, value in state.items() if _is_tensor(name, value)}
+    omitted = [_name(key) for key in checkpoint if key != place] if place is not None else []
+    omitted += [_name(key) for key in state if key not in model]
     prefix = _remove_prefix(model) if strip else ""
     if "__metadata__" in model:
         raise CannotConvert(f"{prefix}__metadata__ is a name that safetensors reserves.")
-    beside = [_name(key) for key in checkpoint if key != place] if place is not None else []
-    notes = [*_contents(place, len(model), prefix, strip), *_omissions([*beside, *others]), *_shared(model)]
+    notes = [*_contents(place, len(model), prefix, strip), *_omissions(omitted), *_shared(model)]
     size_bytes = _require_modest(model, source) + sum(len(name) + _HEADER_BYTES for name in model)
     return Conversion(size_bytes, partial(_write_safetensors, model, notes))
 
 
 def _save(checkpoint: Any, note: str, target: Path) -> list[str]:
-    torch.save(checkpoint, target, pickle_module=stand_ins)
+    torch.save(checkpoint, target)
     return [note]
 
 
 # -- reading -----------------------------------------------------------------------------------
 
 
-def load(source: Path, is_zip: bool) -> Any:
+def load(source: Path) -> Any:
     """Load a file of torch.save; its tensors are mapped from the file where its format allows it.
 
-    Raises CannotConvert, ValueError, OSError.
+    Raises CannotConvert, OSError, MemoryError, RecursionError.
     """
     if torch.__version__ < "2.6":
         raise CannotConvert(
@@ -86,35 +81,38 @@ def load(source: Path, is_zip: bool) -> Any:
             "upgrade it there, or download the checkpoint as it was saved."
         )
     try:
-        unknown = torch.serialization.get_unsafe_globals_in_checkpoint(source) if is_zip else []
+        is_zip = zipfile.is_zipfile(source)
+        if is_zip:
+            _require_little_endian(source)
         torch.serialization.set_default_mmap_options(mmap.MAP_SHARED)  # does not count as memory
-        return _load_with(source, is_zip, [stand_in_for(path) for path in unknown])
-    except (OSError, MemoryError, RecursionError):
+        return torch.load(source, weights_only=True, mmap=is_zip, map_location="cpu")
+    except (CannotConvert, OSError, MemoryError, RecursionError):
         raise
     except Exception as error:  # torch raises many kinds
-        raise ValueError(_reason(error)) from error
+        raise CannotConvert(
+            "It cannot be converted, because torch's weights-only loader does not read it: it is damaged, too large, "
+            f"or holds more than tensors and plain values{_others(source)}; download it as it was saved."
+        ) from error
 
 
-def _load_with(source: Path, is_zip: bool, kinds: list[StandInType]) -> Any:
-    """Load with stand-ins, and again with others until torch has those that it needs."""
-    while True:
-        try:
-            with allowed_globals(kinds):
-                return torch.load(source, weights_only=True, mmap=is_zip, map_location="cpu")
-        except pickle.UnpicklingError as error:
-            if not add_missing(kinds, str(error.__context__)):
-                raise
+def _require_little_endian(source: Path) -> None:
+    """Raises CannotConvert for other files, whose bytes torch would swap in the file itself; BadZipFile."""
+    with zipfile.ZipFile(source) as archive:
+        for member in archive.infolist():
+            if member.filename.endswith("/byteorder"):
+                del member.CRC  # torch may have omitted it
+                if archive.read(member) == b"big":
+                    raise CannotConvert(
+                        "It was written on a big-endian machine: download it as it was saved."
+                    )
 
 
-def _reason(error: Exception) -> str:
-    """Torch's sentence about a file, without its advice. Raises MemoryError where it says that."""
-    if "can't allocate memory" in str(error):
-        raise MemoryError from error
-    if isinstance(error, ValueError):
-        return str(error).rstrip(".")
-    cause = error.__context__ if isinstance(error, pickle.UnpicklingError) and error.__context__ else error
-    sentence = (str(cause).strip().splitlines() or [type(cause).__name__])[0].rstrip(".")
-    return f"torch's weights-only loader does not read it ({sentence[:200]})"
+def _others(source: Path) -> str:
+    """The classes and functions in the file that the loader does not have, where it can list them."""
+    with suppress(Exception):  # a damaged file, or one of another format
+        if names := torch.serialization.get_unsafe_globals_in_checkpoint(source):
+            return f" ({_listed(sorted(names))})"
+    return ""
 
 
 # -- state dicts -------------------------------------------------------------------------------
@@ -160,22 +158,14 @@ def _state_dicts(checkpoint: Any) -> Iterator[dict[Any, Any]]:
                 yield value
         elif isinstance(value, list | tuple):
             waiting += reversed(value)
-        elif isinstance(value, StandIn):
-            waiting += [value.state, value.arguments]
 
 
 def _tensor_names(value: Any) -> list[str]:
     if not isinstance(value, dict):
         return []
-    return [name for name, content in value.items() if isinstance(name, str) and _is_any_tensor(content)]
-
-
-def _is_any_tensor(value: Any) -> bool:
-    """Whether it is a tensor, or the stand-in for one of a class that only the training has."""
-    return isinstance(value, torch.Tensor) or (
-        isinstance(value, StandIn)
-        and type(value).path.startswith(("torch._utils._rebuild", "torch._tensor._rebuild"))
-    )
+    return [
+        name for name, tensor in value.items() if isinstance(name, str) and isinstance(tensor, torch.Tensor)
+    ]
 
 
 def _remove_prefix(state: dict[Any, Any]) -> str:
@@ -191,16 +181,15 @@ def _remove_prefix(state: dict[Any, Any]) -> str:
 # -- safetensors -------------------------------------------------------------------------------
 
 
-def _is_tensor(name: str, value: Any) -> bool:
-    """Whether safetensors can hold it. Raises CannotConvert for a tensor that it cannot hold."""
-    is_plain = type(value) in (torch.Tensor, torch.nn.Parameter) and (
-        value.layout == torch.strided and not value.is_quantized and value.device.type == "cpu"
-    )
-    if _is_any_tensor(value) and not is_plain:
+def _is_tensor(name: object, value: Any) -> bool:
+    """Whether it is a named tensor. Raises CannotConvert for one that safetensors cannot hold."""
+    if not (isinstance(name, str) and isinstance(value, torch.Tensor)):
+        return False
+    if value.layout != torch.strided or value.is_quantized or value.device.type != "cpu":
         raise CannotConvert(
-            f"{name} is not a plain tensor (but sparse, quantized or of a custom class): download it as it was saved."
+            f"{name} is not a plain tensor (but sparse or quantized): download it as it was saved."
         )
-    return is_plain
+    return True
 
 
 def _require_modest(model: Mapping[str, torch.Tensor], source: Path) -> int:

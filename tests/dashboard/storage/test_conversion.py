@@ -127,7 +127,7 @@ def test_without_a_prefix_the_original_is_served(dashboard: Running, node: FakeN
 @pytest.mark.parametrize(
     ("content", "query", "words"),
     [
-        (b"no checkpoint at all", "prefix=strip", "neither a torch nor a safetensors file"),
+        (b"no checkpoint at all", "prefix=strip", "torch's weights-only loader does not read it"),
         (saved([1, 2]), "format=safetensors", "It does not contain a dictionary"),
     ],
 )
@@ -264,11 +264,9 @@ def test_hostile_files_cost_a_sentence(dashboard: Running, node: FakeNode, conte
 def test_nothing_in_a_hostile_checkpoint_is_run(dashboard: Running, node: FakeNode, tmp_path: Path) -> None:
     trace = tmp_path / "was-here"
     stored = Stored(dashboard, node, saved({"module.w": torch.ones(2), "x": Bomb(trace)}))
-    assert stored.get("prefix=strip").status_code == 200
-    assert (
-        "Left out, because safetensors holds only tensors: x."
-        in (stored.get("format=safetensors").headers["x-rankzero-note"])
-    )
+    for query in ("prefix=strip", "format=safetensors"):
+        answer = stored.get(query)
+        assert answer.status_code == 422 and "shutil.copyfile" in answer.json()["detail"]["message"]
     assert not trace.exists()
 
 
@@ -363,25 +361,12 @@ def test_a_folder_is_told_how_to_be_unpacked(
     assert (tmp_path / "checkpoint-5/config.json").read_bytes() == b"{}"
 
 
-@pytest.mark.long
-def test_a_folders_files_lose_the_prefix_too(dashboard: Running, node: FakeNode) -> None:
-    index = {"weight_map": {"module.w": "a.safetensors", "module.b": "a.safetensors"}}
-    content = {
-        "model.safetensors.index.json": json.dumps(index).encode(),
-        "pytorch_model.bin": saved(WRAPPED),
-    }
-    stored = Stored(dashboard, node, tar_of(content), "work/out/checkpoint-5.tar")
-    answer = stored.get("prefix=strip")
-    assert answer.headers["content-disposition"] == 'attachment; filename="checkpoint-5.no-prefix.tar"'
-    with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
-        found = {member.name: archive.extractfile(member) for member in archive}
-        assert {name: json.load(file) for name, file in found.items() if file and "json" in name} == {
-            "checkpoint-5/model.safetensors.index.json": {"weight_map": dict.fromkeys("wb", "a.safetensors")}
-        }
-        weights = found["checkpoint-5/pytorch_model.bin"]
-        assert weights is not None and list(torch.load(weights, weights_only=True)["model"]) == ["w", "b"]
-    refused = stored.get("format=safetensors").json()["detail"]["message"]
-    assert refused.startswith("A folder cannot be converted to one safetensors file")
+@pytest.mark.parametrize("query", ["prefix=strip", "format=safetensors"])
+def test_a_folder_is_not_converted(dashboard: Running, node: FakeNode, query: str) -> None:
+    stored = Stored(dashboard, node, tar_of({"config.json": b"{}"}), "work/out/checkpoint-5.tar")
+    answer = stored.get(query)
+    assert answer.status_code == 422
+    assert answer.json()["detail"]["message"].startswith("A folder cannot be converted")
 
 
 def tar_of(files: dict[str, bytes]) -> bytes:

@@ -74,7 +74,7 @@ def test_names_are_read_and_shortened_as_torch_reads_them(
 
 
 def converted(content: bytes, *, safetensors: bool = False) -> bytes:
-    """The copy as it would be written. Raises CannotConvert, ValueError."""
+    """The copy as it would be written. Raises CannotConvert."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "source"), Path(folder, "target")
         source.write_bytes(content)
@@ -102,7 +102,7 @@ def test_a_damaged_checkpoint_is_rewritten_within_bounds_or_refused(data: st.Dat
     for safetensors in (False, True):
         try:
             found = converted(bytes(content), safetensors=safetensors)
-        except (CannotConvert, ValueError):
+        except CannotConvert:
             continue
         assert len(found) <= 2 * len(content) + 1024 * 1024
 
@@ -202,7 +202,7 @@ def test_a_crafted_list_of_members_is_refused_or_harmless(change: Any, safetenso
     content = crafted(change)
     try:
         found = converted(content, safetensors=safetensors)
-    except (CannotConvert, ValueError):
+    except CannotConvert:
         return
     assert len(found) <= 2 * len(content)
 
@@ -211,7 +211,7 @@ def test_an_end_that_speaks_of_a_huge_list_is_refused() -> None:
     content = bytearray(checkpoint())
     at = content.rfind(b"PK\x06\x06")
     content[at + 40 : at + 48] = struct.pack("<Q", 2**40)
-    with pytest.raises(ValueError, match="list of members is damaged"):
+    with pytest.raises(CannotConvert, match="it is damaged"):
         converted(bytes(content))
 
 

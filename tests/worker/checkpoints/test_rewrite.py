@@ -106,4 +106,4 @@ def test_a_zip_file_without_a_pickle_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "7", "w") as archive:
         archive.writestr("notes.txt", b"x")
     told = answer(tmp_path / "7", tmp_path / "out", "--strip")
-    assert told == {"refused": "The checkpoint cannot be rewritten: there is not exactly one data.pkl in it."}
+    assert told["refused"].startswith("It cannot be converted")
