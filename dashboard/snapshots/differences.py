@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from dashboard.snapshots.archive import Archive
-from dashboard.snapshots.unified import hunks, one_sided, quoted
+from dashboard.snapshots.unified import hunks, quoted
 from domain.text.formats import size
 
 Kind = Literal["added", "removed", "changed", "renamed"]
@@ -204,7 +204,8 @@ class _Comparison:
         if b"\0" in before or b"\0" in after:
             return "", BINARY
         is_late = time.monotonic() > self._until
-        text = None if is_late else _hunks(before, after, self._until)
+        old_text, new_text = before.decode(errors="replace"), after.decode(errors="replace")
+        text = None if is_late else hunks(old_text, new_text, self._until)
         if text is None and time.monotonic() <= self._until:
             return "", "too many lines to compare"
         if text is None or len(text) > self._text_left:
@@ -212,13 +213,6 @@ class _Comparison:
             return "", "too much differs to show it all"
         self._text_left -= len(text)
         return text, None
-
-
-def _hunks(before: bytes, after: bytes, until: float) -> str | None:
-    old, new = before.decode(errors="replace"), after.decode(errors="replace")
-    if old and new:
-        return hunks(old, new, until)
-    return one_sided(old, "-") if old else one_sided(new, "+")
 
 
 def _modes(old: str | None, new: str | None) -> str:
