@@ -13,8 +13,9 @@ from typing import Any
 PER_RUN = re.compile(
     r"RANKZERO_\w+|TORCHELASTIC_ERROR_FILE|TORCH_ELASTIC_SHUTDOWN_TIMEOUT|TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
     r"|TORCHINDUCTOR_CACHE_DIR|TRITON_CACHE_DIR|CUDA_VISIBLE_DEVICES|ACCELERATE_USE_CPU|(GLOO|NCCL)_SOCKET_IFNAME"
+    r"|(WANDB|MLFLOW|COMET|NEPTUNE|CLEARML|TRACKIO|AIM|HF)_\w+"
 )
-"""Variables that torch reads when they are needed, not when it is imported: they may differ from run to run."""
+"""Variables that torch does not read when it is imported, if at all: they may differ from run to run."""
 _OPTION = re.compile(
     r"--(standalone|(nnodes|node-rank|master-addr|master-port|rdzv-id|local-addr|nproc-per-node|max-restarts"
     r"|log-dir|redirects)=.*)"
@@ -24,16 +25,8 @@ _IMPORT_TIME = re.compile(
     rb"""|NPY_\w+|CUDA_(?!VISIBLE_DEVICES|LAUNCH_BLOCKING)\w+)["']"""
 )
 """A variable, named in a script, that has to be set before torch is imported."""
-_NATIVE = re.compile(
-    r"(LD|LC|OMP|GOMP|KMP|MKL|OPENBLAS|GOTO|BLIS|VECLIB|NUMEXPR|NPY|DNNL|ONEDNN|MALLOC|GLIBC|PYTHON|TORCH|PYTORCH|CUDA"
-    r"|CUDNN|CUBLAS|NVIDIA|NV|NCCL|UCX|UCC|HIP|HSA|ROCM|ROCR|MIOPEN|TRITON|XLA|TQDM|RANKZERO)\w*"
-)
-"""Variables of libraries that may put such names together from parts, or read all with their prefix."""
-_PLAIN = re.compile(r"[A-Z][A-Z0-9_]+")
 MOST_FILES = 500
 MOST_BYTES = 1_000_000
-PIECE_BYTES = 1 << 20
-MOST_SEARCHED_BYTES = 8 << 30
 
 
 def torchrun_python(argv: Sequence[str]) -> str | None:
@@ -88,19 +81,6 @@ def differing(prepared: Mapping[str, str], env: Mapping[str, str]) -> list[str]:
     return sorted(name for name in {*prepared, *wanted} if prepared.get(name) != wanted.get(name))
 
 
-def is_unread(name: str, files: Sequence[str]) -> bool:
-    """Whether nothing in these files can have read this variable, which none of them names; reads all of them.
-
-    `files`: all whose code has run; without any it is not known."""
-    if not files or _NATIVE.fullmatch(name) or not _PLAIN.fullmatch(name):
-        return False
-    try:
-        size = sum(Path(path).stat().st_size for path in files)
-        return size <= MOST_SEARCHED_BYTES and not any(_contains(path, name.encode()) for path in files)
-    except OSError:
-        return False
-
-
 def code_obstacle(launch: Mapping[str, Any], modules: Iterable[str]) -> str:
     """Why this script, by its code, has to import torch by itself; else nothing. `modules`: those imported already."""
     program, cwd = program_of(launch["argv"]), Path(launch["cwd"])
@@ -126,17 +106,6 @@ def program_of(argv: Sequence[str]) -> Sequence[str]:
     while options < len(argv) and _OPTION.fullmatch(argv[options]):
         options += 1
     return argv[options:]
-
-
-def _contains(path: str, text: bytes) -> bool:
-    """Whether the file has these bytes. Raises OSError."""
-    end = b""
-    with Path(path).open("rb") as file:
-        while piece := file.read(PIECE_BYTES):
-            if text in end + piece:
-                return True
-            end = piece[-len(text) :]
-    return False
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -52,10 +52,6 @@ class WarmProcess:
         self._marks: Fingerprint = fingerprint(self._paths)
         self._limits = conditions.limits()
         self.modules: frozenset[str] = frozenset()
-        self._files: list[str] = []
-        """Those whose code has run in it."""
-        self._unread: dict[str, bool] = {}
-        """Variable -> whether nothing can have read it; those that launches have changed."""
         self.problem = ""
         self._began_at = time.monotonic()
         self._connection, theirs = socket.socketpair()
@@ -75,7 +71,6 @@ class WarmProcess:
         message: dict[str, Any] = received[0] if received else {"problem": self._import_problem()}
         self.problem = message["problem"]
         self.modules = frozenset(message.get("modules", ()))
-        self._files = list(message.get("files", ()))
         self._connection.settimeout(ANSWER_LIMIT_S)
 
     def _import_problem(self) -> str:
@@ -109,22 +104,13 @@ class WarmProcess:
         """Why this launch cannot be forked from it, as a sentence; else nothing."""
         if conditions.torchrun_python(launch["argv"]) != self.python:
             return "it trains with another interpreter than the last run"
-        if read := [name for name in conditions.differing(self.env, env) if not self._unread.get(name)]:
-            return f"{read[0]} is not as it was when torch was imported"
+        if different := conditions.differing(self.env, env):
+            return f"{different[0]} is not as it was when torch was imported"
         if fingerprint(self._paths) != self._marks:
             return "the interpreter's packages have changed"
         if conditions.limits() != self._limits:
             return "the worker's limits have changed"
         return "" if self.is_ready else (self.problem or NOT_YET)
-
-    def may_differ(self, env: Mapping[str, str]) -> bool:
-        """Whether nothing can have read what differs from this environment; searches all files for each new name."""
-        return all(self._is_unread(name) for name in conditions.differing(self.env, env))
-
-    def _is_unread(self, name: str) -> bool:
-        if name not in self._unread:
-            self._unread[name] = conditions.is_unread(name, self._files)
-        return self._unread[name]
 
     def fork(
         self, command: Sequence[str], env: Mapping[str, str], folder: Path, log_file: Path

@@ -184,7 +184,7 @@ def _is_outdated(process: WarmProcess, wanted: tuple[str, dict[str, str]] | None
     if wanted is None:
         return False
     python, env = wanted
-    return not process.is_current or python != process.python or not process.may_differ(env)
+    return not process.is_current or python != process.python or env != process.env
 
 
 def _free_memory_bytes() -> int:

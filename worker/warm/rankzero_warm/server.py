@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from importlib import import_module
 
-from . import channel, identity, loaded
+from . import channel, identity
 from .program import Program
 from .ranks import HANDLERS, fork_spares, start_through
 
@@ -29,11 +29,9 @@ def serve(arguments: Sequence[str]) -> Program:
     connection = socket.socket(fileno=int(arguments[-1]))
     connection.set_inheritable(False)
     identity.die_with_parent(signal.SIGKILL)
-    with loaded.noticing_copies() as copies:
-        problem = _import_torch()
+    problem = _import_torch()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the supervisors here
-    about = {"modules": _top_level_modules(), "files": [] if copies else loaded.files()}
-    channel.send(connection, {"problem": problem, "pid": os.getpid(), **about})
+    channel.send(connection, {"problem": problem, "pid": os.getpid(), "modules": _top_level_modules()})
     while not problem:
         received = channel.receive(connection)
         if received is None:
