@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import OrderedDict
 from typing import NamedTuple
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -12,6 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dashboard.exports.report import report, report_policy
 from dashboard.security.plain_pages import PLAIN_POLICY, shared_link_page
 from dashboard.security.sign_ins import Failures
+from dashboard.service.cost_cache import CostCache
 from dashboard.service.service import Service
 from db.engine import StoreGone
 from db.queries.compared_runs import compared_runs
@@ -20,8 +18,6 @@ from db.requests import shared_links
 from db.requests.shared_links import LinkEnded, LinkView, NoSuchLink
 
 CACHED_S = 5.0
-CPU_SHARE = 0.05
-"""Share of a core that one link may take: the page of many runs is written less often."""
 MOST_CACHED = 16
 ASK = "Ask whoever sent it for a new one."
 
@@ -39,8 +35,7 @@ class SharedPages:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._lock = threading.Lock()
-        self._pages: OrderedDict[str, tuple[float, SharedPage]] = OrderedDict()
+        self._pages = CostCache[str, SharedPage](CACHED_S, MOST_CACHED)
         self._failures = Failures("%d visits to links that do not exist")
 
     def page(self, token: str) -> SharedPage:
@@ -48,7 +43,7 @@ class SharedPages:
         now = self._service.clock()
         try:
             link = shared_links.opened(self._service.store, token, now)
-            return self._latest(link)
+            return self._pages.get(link.id, lambda: self._written(link))
         except (NoSuchLink, NoSuchRun) as error:
             self._failures.count(now)
             return _refusal(404, str(error), ASK)
@@ -58,19 +53,6 @@ class SharedPages:
             return _refusal(
                 503, "The runs cannot be read at the moment.", "Nothing is lost; reload this page later."
             )
-
-    def _latest(self, link: LinkView) -> SharedPage:
-        with self._lock:
-            expires_at, page = self._pages.get(link.id, (float("-inf"), None))
-            if page is None or time.monotonic() >= expires_at:
-                began_s = time.thread_time()
-                page = self._written(link)
-                spent_s = time.thread_time() - began_s
-                self._pages[link.id] = time.monotonic() + max(CACHED_S, spent_s / CPU_SHARE), page
-                self._pages.move_to_end(link.id)
-                if len(self._pages) > MOST_CACHED:
-                    self._pages.popitem(last=False)
-            return page
 
     def _written(self, link: LinkView) -> SharedPage:
         """Write the report of the runs that were not deleted. Raises LinkEnded where all were."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import OrderedDict
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -16,16 +13,14 @@ from dashboard.api.runs.compare import MOST_RUNS
 from dashboard.api.runs.searches import Columns, Search, SortText, check_columns, parsed, parsed_sort
 from dashboard.api.tagged import Tagged, answer_tagged, tagged
 from dashboard.json_responses import answer
+from dashboard.service.cost_cache import CostCache
 from dashboard.service.overview import Filter, RowRange, overview, run_ids
 from dashboard.service.service import Service
 from domain.messages import State
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
 CACHED_S = 1.0
-MOST_CACHED = 64
 MOST_ROWS = 200
-CPU_SHARE = 0.05
-"""Share of one core that reading one filter's table may take: a slow one is cached longer."""
 
 
 class Overviews:
@@ -33,24 +28,14 @@ class Overviews:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._lock = threading.Lock()
-        self._cache: OrderedDict[tuple[Filter, RowRange], tuple[float, Tagged]] = OrderedDict()
+        self._cache = CostCache[tuple[Filter, RowRange], Tagged](CACHED_S)
 
     def latest(self, run_filter: Filter, window: RowRange) -> Tagged:
         """The window of the table as gzipped JSON, and its tag. Raises QueryError."""
-        key = (run_filter, window)
-        with self._lock:
-            expires_at, content = self._cache.get(key, (float("-inf"), None))
-            if content is None or time.monotonic() >= expires_at:
-                began_s = time.thread_time()
-                service = self._service
-                content = tagged(overview(service.store, service.now_for_contact(), run_filter, window))
-                spent_s = time.thread_time() - began_s
-                self._cache[key] = time.monotonic() + max(CACHED_S, spent_s / CPU_SHARE), content
-                self._cache.move_to_end(key)
-                if len(self._cache) > MOST_CACHED:
-                    self._cache.popitem(last=False)
-            return content
+        return self._cache.get((run_filter, window), lambda: self._read(run_filter, window))
+
+    def _read(self, run_filter: Filter, window: RowRange) -> Tagged:
+        return tagged(overview(self._service.store, self._service.now_for_contact(), run_filter, window))
 
 
 def chosen_filter(

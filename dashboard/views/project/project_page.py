@@ -10,8 +10,9 @@ from dashboard.components.browser import project as draw
 from dashboard.components.browser import runs_table
 from dashboard.json_responses import document
 from dashboard.service import service
-from dashboard.service.project_views import ProjectViews
+from dashboard.service.cost_cache import CostCache
 from dashboard.views.layout import links, style
+from db.engine import Store
 from db.queries import projects
 from db.queries.projects import ChosenRun, ProjectView
 from db.records.exceptions import NoSuchProject
@@ -20,7 +21,7 @@ from domain.text.formats import UNKNOWN, as_text, number
 
 REFRESH_S = 5
 ALL = "project_show_all"
-VIEWS = ProjectViews()
+VIEWS = CostCache[tuple[Store, str], ProjectView]()
 NO_BASELINE = "none: Edit on a run sets it"
 
 
@@ -42,9 +43,9 @@ def page() -> None:
 @style.refreshed(REFRESH_S)
 @style.quiet_without_store
 def _summary(name: str) -> None:
-    current = service.current()
+    store, now = service.current().store, service.current().clock()
     try:
-        project = VIEWS.latest(current.store, name, current.clock())
+        project = VIEWS.get((store, name), lambda: projects.project(store, name, now))
     except NoSuchProject:  # its last run was deleted or moved meanwhile
         st.info("No run is in this project any more.", icon=":material/delete:")
         return

@@ -135,7 +135,7 @@ def test_a_rank_is_known_by_where_it_computes(rank, strategy):
 
 
 def test_the_picture_is_served_small_and_not_again_while_nothing_changed(dashboard: Running, monkeypatch):
-    monkeypatch.setattr("dashboard.api.nodes.cluster.CACHED_S", 3600.0)
+    monkeypatch.setattr("dashboard.service.cost_cache.CPU_SHARE", 1e-6)
     seed_cluster(dashboard.service.store, dashboard.service.clock(), 212)
     first = dashboard.http.get("/api/cluster", headers={"Accept-Encoding": "gzip"})
     assert first.headers["content-encoding"] == "gzip" and int(first.headers["content-length"]) < 30_000

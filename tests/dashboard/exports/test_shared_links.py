@@ -94,8 +94,7 @@ def test_a_stranger_sees_no_folder_of_the_server(dashboard: Running, node: FakeN
 def test_a_later_visit_shows_later_figures(
     dashboard: Running, runs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dashboard.exports.shared_pages.CACHED_S", 0.0)
-    monkeypatch.setattr("dashboard.exports.shared_pages.CPU_SHARE", float("inf"))
+    monkeypatch.setattr("dashboard.service.cost_cache.CostCache.get", lambda cache, key, read: read())
     link = made(dashboard, runs[0])
     assert "another note" not in visit(dashboard, link).text
     dashboard.http.patch(f"/api/runs/{runs[0]}", json={"note": "another note"})
