@@ -12,7 +12,7 @@ from dashboard.service import service
 from dashboard.views.layout import links, style
 from db.queries import run_list
 from domain.messages import State
-from domain.search.parser import LONGEST, as_text, parse
+from domain.search.parser import LONGEST, parse
 from domain.search.query import QueryError
 
 OF_TABLE = ("attention", "sort", "column")
@@ -85,8 +85,7 @@ def _take_filters_from_address() -> None:
     if "runs_search" in st.session_state:
         return
     state_names = {state.value for state in State}
-    words = as_text(st.query_params.get("q", ""))  # addresses of earlier versions
-    st.session_state["runs_search"] = st.query_params.get("filter", words)[:LONGEST]
+    st.session_state["runs_search"] = st.query_params.get("filter", "")[:LONGEST]
     st.session_state["runs_state"] = [s for s in st.query_params.get_all("state") if s in state_names]
     st.session_state["runs_project"] = st.query_params.get("project")
 

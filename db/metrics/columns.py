@@ -22,7 +22,6 @@ def unpacked(blobs: Sequence[bytes]) -> Columns:
         return NO_POINTS
     joined = np.concatenate([np.frombuffer(blob, "<f8").reshape(3, -1) for blob in blobs], axis=1)
     joined[0] = joined[0].view("<i8")
-    joined[2] = _finite_walls(joined[2])
     return joined
 
 
@@ -104,13 +103,3 @@ def _filled_up(values: NDArray[np.float64], bucket: int) -> NDArray[np.float64]:
     """Repeat the last value until the last bucket is full: of equal values the first is chosen."""
     missing = -len(values) % bucket
     return np.concatenate([values, np.repeat(values[-1:], missing)]) if missing else values
-
-
-def _finite_walls(walls: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Replace wall times that are no number, which older versions stored, by the previous finite one."""
-    finite = np.isfinite(walls)
-    if finite.all():
-        return walls
-    last = np.maximum.accumulate(np.where(finite, np.arange(len(walls)), -1))
-    first = walls[finite][0] if finite.any() else 0.0
-    return np.where(last < 0, first, walls[np.maximum(last, 0)])

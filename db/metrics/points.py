@@ -49,16 +49,12 @@ def pack(points: Sequence[Point]) -> bytes:
 
 
 def unpack(*blobs: bytes) -> list[Point]:
-    """The inverse of `pack`, for chunks in their order.
-
-    Wall times that are no number, which older versions stored, are replaced by a neighbour's."""
+    """The inverse of `pack`, for chunks in their order."""
     steps, values, walls = array("q"), array("d"), array("d")
     for blob in blobs:
         third = len(blob) // 3
         for column, at in ((steps, 0), (values, third), (walls, 2 * third)):
             column.extend(_little_endian(array(column.typecode, blob[at : at + third])))
-    if not all(map(math.isfinite, walls)):
-        walls = _with_numbers(walls)
     return list(zip(steps, values, walls, strict=True))
 
 
@@ -173,16 +169,6 @@ def _counts_of(session: Session, level: int, series_ids: Iterable[int]) -> dict[
         .group_by(Chunk.series_id)
     )
     return {series: int(total) for series, total in rows}
-
-
-def _with_numbers(walls: array[float]) -> array[float]:
-    """Replace non-finite wall times by the previous finite one, at the beginning by the next."""
-    last = next(filter(math.isfinite, walls), 0.0)
-    cleaned = array("d")
-    for wall in walls:
-        last = wall if math.isfinite(wall) else last
-        cleaned.append(last)
-    return cleaned
 
 
 def _little_endian(column: array[Any]) -> array[Any]:

@@ -36,8 +36,6 @@ def pace(loss: Curve | None, total_steps: int | None) -> Pace | None:
     if loss is None or not total_steps or loss.last_step <= loss.first_step:
         return None
     step_time_s = (loss.last_wall - loss.first_wall) / (loss.last_step - loss.first_step)
-    if not math.isfinite(step_time_s):  # older versions stored wall times that are not finite
-        return None
     return Pace(step_time_s, loss.last_step, total_steps)
 
 

@@ -41,8 +41,6 @@ EDIT, DELETE = ":material/edit: Edit", ":material/delete: Delete"
 TRACEBACK_PX = 300
 TABS_OF_IMPORTED = ("Charts", "History", "Spec")
 """What else a run has did not come with its import."""
-EARLIER_TABS = {"commands": "spec"}
-"""Tabs that links from earlier versions name, and where their content is now."""
 NOT_THE_SCRIPTS_FAULT = frozenset(
     {
         Reason.KILLED,
@@ -123,8 +121,7 @@ def _take_tab_from_address(run_id: str, names: Sequence[str]) -> None:
     if TAB in st.session_state and st.session_state.get(TAB_ASKED) == (run_id, tab):
         return
     st.session_state[TAB_ASKED] = (run_id, tab)
-    named = EARLIER_TABS.get(tab, tab)
-    st.session_state[TAB] = next((name for name in names if name.lower() == named), names[0])
+    st.session_state[TAB] = next((name for name in names if name.lower() == tab), names[0])
 
 
 def _put_tab_into_address() -> None:

@@ -72,8 +72,6 @@ def test_runs_are_filtered_by_words_and_states_that_stand_in_the_address(full):
         "message": 'There is no field "sate": did you mean state?',
     }
     assert table_of(page) == {"search": "gpt", "problem": problem, "states": [], "project": None}
-    earlier = full.open(q="gpt wide")
-    assert table_of(earlier)["search"] == '"gpt wide"'
     shared = full.open(state="failed", project="vision", attention="1")
     assert table_of(shared) == {"search": "", "problem": None, "states": ["failed"], "project": "vision"}
     assert shared.query_params["attention"] in ("1", ["1"])  # the table's own filter stays
