@@ -29,7 +29,6 @@ READERS = {
     "LightningCLI": framework_options.read,
     "its configurator": settings_reader.read_globals,
     "Hydra": settings_reader.read_hydra,
-    "absl": settings_reader.read_absl,
 }
 OWN_NAMES = {
     "warmup_steps": re.compile(r"warm_?up", re.IGNORECASE),

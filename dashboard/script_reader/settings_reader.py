@@ -1,4 +1,4 @@
-"""Read options that are settings: globals before a configurator (nanoGPT), Hydra's YAML, absl flags."""
+"""Read options that are settings: globals before a configurator (nanoGPT), Hydra's YAML."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ import yaml
 
 from dashboard.script_reader.options import Option
 from dashboard.script_reader.source import ScriptProgram, SourceFile
-from dashboard.script_reader.values import keywords, literal, plain, text, value
+from dashboard.script_reader.values import keywords, literal, plain, value
 
 LARGEST_SETTINGS_BYTES = 256 * 1024
-ABSL = {
-    "integer": "int", "float": "float", "string": "str", "bool": "bool", "boolean": "bool", "enum": "str",
-}  # fmt: skip
 
 
 def read_globals(program: ScriptProgram) -> list[Option]:
@@ -47,16 +44,6 @@ def read_hydra(program: ScriptProgram) -> list[Option]:
                 if isinstance(name, str):
                     return list(_overrides(program.folder / str(path or "."), name.removesuffix(".yaml")))
     return []
-
-
-def read_absl(program: ScriptProgram) -> list[Option]:
-    """Return the options of `flags.DEFINE_integer("batch_size", 32, "help")` and the like."""
-    return [
-        option
-        for source in program.sources
-        for call in source.calls
-        if (option := _absl(call, source)) is not None
-    ]
 
 
 def _executes_configurator(node: ast.stmt) -> bool:
@@ -123,21 +110,3 @@ def _yaml(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return {}
     return settings if isinstance(settings, dict) else {}
-
-
-def _absl(call: ast.Call, source: SourceFile) -> Option | None:
-    name = source.dotted(call.func)
-    kind = ABSL.get(name.rpartition("DEFINE_")[2])
-    if kind is None or not name.startswith("absl.flags.") or len(call.args) < 2:
-        return None
-    flag = value(call.args[0], source.constants)
-    if not isinstance(flag, str):
-        return None
-    default = value(call.args[1], source.constants)
-    choices = value(call.args[2], source.constants) if name.endswith("enum") and len(call.args) > 2 else None
-    help_text = (
-        text(keywords(call).get("help") or call.args[-1], source.constants) if len(call.args) > 2 else None
-    )
-    values = tuple(choices) if isinstance(choices, list) else None
-    option = Option((f"--{flag}",), flag, kind, default, values, help_text)
-    return option.as_switch(f"--{flag}", f"--no{flag}") if kind == "bool" else option

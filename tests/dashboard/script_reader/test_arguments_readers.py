@@ -335,21 +335,6 @@ def test_hydra_values_come_from_the_yaml_beside_the_script(tmp_path: Path) -> No
     assert found["data"].required and found["model.width"].default == 64
 
 
-def test_absl_flags(tmp_path: Path) -> None:
-    found = options(
-        tmp_path,
-        """
-        from absl import flags
-        flags.DEFINE_integer("batch_size", 32, "per device")
-        flags.DEFINE_enum("size", "s", ["s", "l"], "how large")
-        flags.DEFINE_bool("amp", True, "mixed")
-        """,
-    )
-    assert (found["batch_size"].default, found["batch_size"].help) == (32, "per device")
-    assert found["size"].choices == ("s", "l")
-    assert written(found["amp"], False) == ["--noamp"]
-
-
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
