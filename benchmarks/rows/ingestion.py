@@ -14,9 +14,8 @@ from benchmarks.figures import Figure, in_turns, ratios
 from benchmarks.peers.environment import peer
 from benchmarks.served import Served, served
 from domain.messages import PointBatch
-from domain.pieces import MOST_BYTES
 from worker.session.client import Client, TaskRef
-from worker.session.pieces import PointsPiece, deliver
+from worker.session.pieces import Piece, deliver, points_piece
 
 TAGS = [f"train/s{number}" for number in range(8)]
 BATCH_POINTS = 5120
@@ -75,7 +74,6 @@ class Ours:
     def __init__(self, site: Served, fences: Sequence[int], tags: Sequence[str] = TAGS) -> None:
         token = site.worker.headers["Authorization"].removeprefix("Bearer ")
         self._client = Client(str(site.worker.base_url), token)
-        self._client.bundle_bytes = MOST_BYTES  # as the server says in its answer to a poll
         self._tags = tags
         self._offsets = dict.fromkeys(fences, 0)
         self._path = f"logs/events.out.tfevents.{len(fences)}"
@@ -88,14 +86,14 @@ class Ours:
             pieces = [self._piece(fence, min(self._batch_steps, steps - begin)) for fence in self._offsets]
             answers = deliver(self._client, pieces)
             assert answers == [piece.end for piece in pieces], answers
-            self._offsets |= {piece.task.fence: piece.end for piece in pieces}
+            self._offsets |= {piece.head.fence: piece.end for piece in pieces}
 
-    def _piece(self, fence: int, steps: int) -> PointsPiece:
+    def _piece(self, fence: int, steps: int) -> Piece:
         first = self._offsets[fence]
         values = [(step, 1 / (step + 1), time.time()) for step in range(first, first + steps)]
         series = dict.fromkeys(self._tags, values)
         batch = PointBatch(path=self._path, generation=0, start=first, end=first + steps, series=series)
-        return PointsPiece(TaskRef(fence, 0), batch)
+        return points_piece(TaskRef(fence, 0), batch)
 
 
 class Bare:

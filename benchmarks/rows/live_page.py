@@ -26,6 +26,9 @@ from benchmarks.served import Served, served
 from benchmarks.streamlit_server import streamlit
 from benchmarks.streamlit_viewer import bare, viewer
 from domain.messages import PointBatch
+from domain.pieces import Bundle
+from worker.session.client import TaskRef
+from worker.session.pieces import bytes_piece, points_piece
 
 PAGE = Path(__file__).parents[1] / "scripts" / "streamlit_page.py"
 CHARTS = ("train/loss", "train/accuracy", "train/lr", "val/loss")
@@ -162,11 +165,11 @@ class Ours:
         series = {name: [(step, 1 / (step + 1), at) for step in numbers] for name in CHARTS}
         path, start, end = "work/events.out.tfevents.1", self._bytes, self._bytes + 200 * steps
         batch = PointBatch(path=path, generation=0, start=start, end=end, series=series)
-        task = f"/api/worker/attempts/{self._site.fences[0]}/parts/0"
-        worker = self._site.worker
-        worker.post(f"{task}/points", content=batch.model_dump_json()).raise_for_status()
-        query = {"path": path, "generation": 0, "offset": start}
-        worker.put(f"{task}/files", params=query, content=bytes(end - start)).raise_for_status()
+        task = TaskRef(self._site.fences[0], 0)
+        for piece in points_piece(task, batch), bytes_piece(task, path, 0, start, bytes(end - start)):
+            body = Bundle.body([piece.head], [piece.content])
+            (answer,) = self._site.worker.post("/api/worker/pieces", content=body).json()["answers"]
+            assert answer["status"] == 200, answer
         self._bytes, self.next_step = end, self.next_step + steps
 
 

@@ -123,9 +123,7 @@ def _limit(path: str, method: str) -> int | None:
     if path.startswith("/api/worker/"):
         if method == "PUT" and path.startswith("/api/worker/checkpoints/"):
             return None  # the route itself enforces the offered size
-        if path.endswith("/points"):
-            return 16 * MIB
-        return 4 * MIB + 64 * KIB if path.endswith(("/files", "/pieces")) else 2 * MIB
+        return 4 * MIB + 64 * KIB if path == "/api/worker/pieces" else 2 * MIB
     if path == "/api/archives":
         return None  # the route itself requires free space for it
     if path == "/api/uploads" or (method == "PUT" and path.startswith("/api/snapshots/")):

@@ -18,10 +18,12 @@ from dashboard.app.server import Server, create_app, uvicorn_config
 from dashboard.service.service import Service
 from dashboard.settings import Settings
 from domain.messages import CheckpointOffer, Device, NodeFacts, PointBatch, TaskReport
+from domain.pieces import Bundle, PieceHead
 from domain.spec import Assignment
 from tests.db.templates import new_data
 from tests.end_to_end.product import WITHOUT_TLS, wait_for
 from worker.session.client import Client, TaskRef
+from worker.session.pieces import Piece, bytes_piece, deliver, points_piece
 
 LIMIT_S = 120.0
 ANSWER_LIMIT_S = 120.0
@@ -125,7 +127,21 @@ class FakeNode:
         """Send points; every call takes ten bytes of the event file."""
         named = {name.replace("__", "/"): points for name, points in series.items()}
         batch = PointBatch(path="work/events", generation=0, start=start, end=start + 10, series=named)
-        return self.client.points(part, batch)
+        return self.points(part, batch)
+
+    def points(self, part: TaskRef, batch: PointBatch) -> int:
+        """Send points; returns the offset up to which the server has them."""
+        return self._send(points_piece(part, batch))
+
+    def append(self, part: TaskRef, path: str, generation: int, offset: int, data: bytes) -> int:
+        """Append to a mirrored file; returns the offset after the data."""
+        return self._send(bytes_piece(part, path, generation, offset, data))
+
+    def _send(self, piece: Piece) -> int:
+        (answer,) = deliver(self.client, [piece])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def offer(
         self, part: TaskRef, content: bytes, path: str = "work/last.pt", step: int = 1
@@ -143,6 +159,14 @@ class FakeNode:
         self.client.send_checkpoint(place.checkpoint_id, 0, content)
         self.client.complete_checkpoint(place.checkpoint_id, sha256_of(content))
         return place.checkpoint_id
+
+
+def bundle_of(part: TaskRef, content: bytes | str | dict[str, Any]) -> bytes:
+    """The body of a request with one piece: whatever stands where points should."""
+    content = json.dumps(content) if isinstance(content, dict) else content
+    content = content.encode() if isinstance(content, str) else content
+    head = PieceHead(fence=part.fence, node_rank=part.node_rank, size_bytes=len(content))
+    return Bundle.body([head], [content])
 
 
 def sha256_of(content: bytes) -> str:

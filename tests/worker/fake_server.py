@@ -6,10 +6,19 @@ import hashlib
 import time
 from pathlib import Path
 
-from domain.messages import TERMINAL_STATES
+from domain.messages import TERMINAL_STATES, PointBatch
+from domain.pieces import PieceAnswer
 from worker.session.answers import CheckpointUpload, FileOffsets
 from worker.session.body_limit import BodyLimit
-from worker.session.failures import AttemptSuperseded, ChecksumMismatch, RequestRefused, ServerAway
+from worker.session.client import TaskRef
+from worker.session.failures import (
+    AttemptSuperseded,
+    ChecksumMismatch,
+    RequestFailed,
+    RequestRefused,
+    ServerAway,
+    ServerMistake,
+)
 from worker.streams.mirror import OffsetMismatch
 
 
@@ -23,7 +32,7 @@ class FakeServer:
         self.given_up: set[int] = set()
         """Superseded as well, but the proof of their end is awaited."""
         self.longest_report_bytes: int | None = None
-        self.body_limit, self.bundle_bytes = BodyLimit(), 0
+        self.url, self.body_limit = "http://server", BodyLimit()
         self.reports: list[tuple[int, object]] = []
         self.timelines: list[tuple[int, object]] = []
         """Reports that come beside those of states: the phases of a start."""
@@ -87,18 +96,35 @@ class FakeServer:
             offset=len(self.files.get(key, b"")), points_offset=self.points_offsets.get(key, 0)
         )
 
-    def append(self, part, path, generation, offset, data) -> int:
+    def bundle(self, heads, contents) -> list[PieceAnswer]:
         self._arrive()
+        answers = [self._answer_to(head, content) for head, content in zip(heads, contents, strict=True)]
+        self._answer()
+        return answers
+
+    def _answer_to(self, head, content) -> PieceAnswer:
+        part = TaskRef(head.fence, head.node_rank)
+        try:
+            if head.path:
+                offset = self.append(part, head.path, head.generation, head.offset, content)
+            else:
+                offset = self.points(part, PointBatch.model_validate_json(content))
+        except OffsetMismatch as mismatch:
+            return PieceAnswer(status=416, body={"offset": mismatch.have})
+        except (ServerMistake, RequestFailed) as error:
+            status = 500 if isinstance(error, ServerMistake) else 503
+            return PieceAnswer(status=status, body={"detail": {"field": None, "message": str(error)}})
+        return PieceAnswer(status=200, body={"offset": offset})
+
+    def append(self, part, path, generation, offset, data) -> int:
         key = (part.fence, path, generation)
         have = self.files.get(key, b"")
         if offset != len(have):
             raise OffsetMismatch(len(have))
         self.files[key] = have + data
-        self._answer()
         return offset + len(data)
 
     def points(self, part, batch) -> int:
-        self._arrive()
         if part.fence in self.fails_at_points:
             raise self.fails_at_points[part.fence]
         key = (part.fence, batch.path, batch.generation)
@@ -107,7 +133,6 @@ class FakeServer:
         self.points_offsets[key] = batch.end
         for tag, points in batch.series.items() if batch.source != "probe" else ():
             self.series.setdefault(tag, []).extend(points)
-        self._answer()
         return batch.end
 
     def findings(self, part, said) -> None:

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
 from domain.messages import CheckpointOffer, Findings, PointBatch, TaskReport
+from domain.pieces import Bundle
 from domain.protocol import PROTOCOL
 from tests.worker.fake_server import FakeServer
 from worker.session.client import TaskRef
@@ -127,7 +128,17 @@ class _Handler(BaseHTTPRequestHandler):
                 return {"node_id": "n1"}
             if path == "/api/worker/time":
                 return {"now": time.time() - server.is_behind_s}
+            if path == "/api/worker/pieces":
+                return self._take(Bundle.of_body(body))
             return self._of_part(path, query, body)
+
+    def _take(self, bundle: Bundle) -> dict:
+        server = self.server_of
+        for head, content in zip(bundle.heads, bundle.contents, strict=True):
+            series = {} if head.path else PointBatch.model_validate_json(content).series
+            server.point_batches += [[point[0] for point in points] for points in series.values()]
+        answers = server.store.bundle(bundle.heads, bundle.contents)
+        return {"answers": [answer.model_dump() for answer in answers]}
 
     def _of_part(self, path: str, query: dict, body: bytes) -> dict:
         store = self.server_of.store
@@ -141,18 +152,9 @@ class _Handler(BaseHTTPRequestHandler):
         part = TaskRef(int(fence), int(rank))
         if what == "report":
             return part.identity | {"state": store.report(part, TaskReport.model_validate_json(body))}
-        if what == "points":
-            batch = PointBatch.model_validate_json(body)
-            self.server_of.point_batches += [
-                [point[0] for point in points] for points in batch.series.values()
-            ]
-            return {"offset": store.points(part, batch)}
         if what == "findings":
             store.findings(part, Findings.model_validate_json(body))
             return part.identity
         if what == "checkpoints":
             return store.offer_checkpoint(part, CheckpointOffer.model_validate_json(body)).model_dump()
-        key = (query["path"], int(query["generation"]))
-        if self.command == "GET":
-            return store.file_offsets(part, *key).model_dump()
-        return {"offset": store.append(part, *key, int(query["offset"]), body)}
+        return store.file_offsets(part, query["path"], int(query["generation"])).model_dump()

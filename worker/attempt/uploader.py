@@ -26,7 +26,7 @@ from worker.node.attempt_files import EXISTING_FILE, POINTS_FILE
 from worker.node.run_files import existing_files
 from worker.session.answers import FileOffsets
 from worker.session.client import Client, TaskRef
-from worker.session.pieces import BytesPiece, PointsPiece, Sending, at_once, in_turn, sent, together
+from worker.session.pieces import Sending, at_once, bytes_piece, in_turn, points_piece, sent, together
 from worker.streams.logger_files import LoggerFiles
 from worker.streams.mirror import FileMirror
 from worker.streams.omissions import Omissions
@@ -238,7 +238,7 @@ class AttemptUploader:
         return (yield from self._store(self._limit.keep(batch)))
 
     def _store(self, batch: PointBatch) -> Sending[int]:
-        offset = yield from sent(PointsPiece(self._task, batch))
+        offset = yield from sent(points_piece(self._task, batch))
         if batch.series and batch.source in SCRIPT_KINDS:
             self._note_points()
         self.reporter.take_points(batch.series, batch.source)
@@ -274,7 +274,7 @@ class AttemptUploader:
         return self._client.file_offsets(self._task, path, generation)
 
     def _append(self, path: str, generation: int, offset: int, data: bytes) -> Sending[int]:
-        return sent(BytesPiece(self._task, path, generation, offset, data))
+        return sent(bytes_piece(self._task, path, generation, offset, data))
 
 
 @dataclass

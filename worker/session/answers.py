@@ -52,8 +52,6 @@ class DesiredState(BaseModel):
     """Labels of attempts that the store does not know and a person asked to end."""
     resends: list[Resend] = []
     """Checkpoints of ended attempts that this node is asked to send again."""
-    bundle_bytes: int = 0
-    """The most bytes of pieces of streams that the server takes in one request; 0: it is too old for that."""
     unreadable: list[str] = []
     """A sentence for each entry that this worker cannot read; the other entries apply."""
 

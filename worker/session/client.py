@@ -23,11 +23,10 @@ from domain.messages import (
     JobReport,
     NodeFacts,
     NodeLoad,
-    PointBatch,
     Stacks,
     TaskReport,
 )
-from domain.pieces import PieceAnswer, PieceAnswers
+from domain.pieces import Bundle, PieceAnswer, PieceAnswers, PieceHead
 from domain.profile_records import RankProfile
 from domain.spec import ResumeFrom
 from worker.session import other_servers
@@ -122,8 +121,6 @@ class Client:
         self.own_address: str | None = None
         """This node's address in the last connection to the server."""
         self.body_limit = BodyLimit()
-        self.bundle_bytes = 0
-        """The most bytes of pieces in one request; 0: the server takes each by itself."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -159,9 +156,7 @@ class Client:
         params: dict[str, str | float] = {"wait": wait_s} | ({} if version is None else {"version": version})
         timeout = httpx2.Timeout(ANSWER_TIMEOUT_S + wait_s, connect=CONNECT_TIMEOUT_S)
         answer = self._json("GET", "/api/worker/wishes", params=params, timeout=timeout)
-        desired = _checked(read_desired_state, answer)
-        self.bundle_bytes = desired.bundle_bytes
-        return desired
+        return _checked(read_desired_state, answer)
 
     def load(self, sample: NodeLoad) -> None:
         """Send a sample of the node's load, which is also its heartbeat, with the notice of the request limit."""
@@ -194,28 +189,20 @@ class Client:
         params = {"path": path, "generation": generation}
         return _read(FileOffsets, self._json("GET", f"{task.path}/files", task=task, params=params))
 
-    def append(self, task: TaskRef, path: str, generation: int, offset: int, data: bytes) -> int:
-        """Append to a mirrored file; returns the offset after the data."""
-        params = {"path": path, "generation": generation, "offset": offset}
-        answer = self._json("PUT", f"{task.path}/files", task=task, params=params, content=data, is_bulk=True)
-        return offset_in(answer, offset + len(data), offset + len(data))
-
-    def points(self, task: TaskRef, batch: PointBatch) -> int:
-        """Send the points of one byte range of an event file; returns the offset up to which they are stored."""
-        content = batch.model_dump_json()
-        answer = self._json("POST", f"{task.path}/points", task=task, content=content, is_bulk=True)
-        return offset_in(answer, batch.end, batch.end)
-
-    def bundle(self, body: bytes, number: int) -> list[PieceAnswer]:
-        """Send that many pieces of streams in one request (domain/pieces.py); returns the answer to each.
+    def bundle(self, heads: Sequence[PieceHead], contents: Sequence[bytes]) -> list[PieceAnswer]:
+        """Send pieces of streams in one request (domain/pieces.py); returns the answer to each.
 
         Raises RequestFailed if there are more or fewer answers than pieces."""
         answer = self._json(
-            "POST", "/api/worker/pieces", content=body, conflict_error=RequestRefused, is_bulk=True
+            "POST",
+            "/api/worker/pieces",
+            content=Bundle.body(heads, contents),
+            conflict_error=RequestRefused,
+            bulk_bytes=sum(map(len, contents)),
         )
         answers = _read(PieceAnswers, answer).answers
-        if len(answers) != number:
-            raise RequestFailed(f"{len(answers)} answers to {number} pieces")
+        if len(answers) != len(heads):
+            raise RequestFailed(f"{len(answers)} answers to {len(heads)} pieces")
         return answers
 
     def findings(self, task: TaskRef, findings: Findings) -> None:
@@ -247,7 +234,7 @@ class Client:
         params = {"offset": offset}
         # Here 409 means a second request for the same bytes, not that an attempt was superseded.
         answer = self._json(
-            "PUT", path, params=params, content=data, conflict_error=RequestFailed, is_bulk=True
+            "PUT", path, params=params, content=data, conflict_error=RequestFailed, bulk_bytes=len(data)
         )
         return offset_in(answer, 0, offset + len(data))
 
@@ -373,10 +360,11 @@ class Client:
         task: TaskRef | None = None,
         conflict_error: type[Exception] = AttemptSuperseded,
         invalid_error: type[Exception] = RequestRefused,
-        is_bulk: bool = False,
+        bulk_bytes: int | None = None,
         **options: Any,
     ) -> httpx2.Response:
-        """Send a request and check its answer. `is_bulk`: the data can be sent in smaller pieces if it is too large."""
+        """Send a request and check its answer. `bulk_bytes` of data can be sent in smaller pieces if they are too
+        large."""
         headers = {"Authorization": f"Bearer {self.token if bearer is None else bearer}"}
         if task is not None and task.label:
             headers["Rankzero-Attempt"] = task.label
@@ -385,8 +373,8 @@ class Client:
             kind = "application/json" if isinstance(content, str) else "application/octet-stream"
             content = content.encode() if isinstance(content, str) else content
             headers |= {"Content-Type": kind, "Content-Length": str(len(content))}
-        if is_bulk and len(content) > self.body_limit.most(len(content)):
-            raise TooLarge(f"a body of {len(content):,} bytes will not pass: {self.body_limit.notice}")
+        if bulk_bytes is not None and bulk_bytes > self.body_limit.most(bulk_bytes):
+            raise TooLarge(f"a body of {bulk_bytes:,} bytes will not pass: {self.body_limit.notice}")
         try:
             response = self._http.request(method, path, headers=headers, content=content, **options)
         except (httpx2.TransportError, httpx2.DecodingError) as error:
@@ -396,10 +384,10 @@ class Client:
                 raise_for(response, conflict_error, invalid_error)
             raise_unless_ours(response)
         except TooLarge:
-            if is_bulk:
-                self.body_limit.refused(len(content))
+            if bulk_bytes is not None:
+                self.body_limit.refused(bulk_bytes)
             raise
-        if is_bulk:
+        if bulk_bytes is not None:
             self.body_limit.passed()
         return response
 

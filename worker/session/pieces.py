@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import httpx2
 
 from domain.messages import PointBatch
-from domain.pieces import MOST_PIECES, Bundle, PieceAnswer, PieceHead
+from domain.pieces import MOST_BYTES, MOST_PIECES, PieceAnswer, PieceHead
 from worker.session.client import Client, TaskRef
 from worker.session.failures import (
     AttemptSuperseded,
@@ -21,77 +21,38 @@ from worker.session.failures import (
     RequestRefused,
     ServerAway,
     ServerMistake,
-    TooLarge,
     offset_in,
     raise_for,
 )
 
 T = TypeVar("T")
-TOGETHER_BYTES = 2 * 1024 * 1024
-"""No further stream is asked for its pieces once those at hand have so many bytes."""
 
 
 @dataclass(frozen=True)
-class PointsPiece:
-    """Points of one byte range of a file."""
+class Piece:
+    """Points of one byte range of a file, or bytes of a mirrored one."""
 
-    task: TaskRef
-    batch: PointBatch
-
-    @property
-    def size_bytes(self) -> int:
-        """About the size of its content."""
-        return self.batch.end - self.batch.start
-
-    @property
-    def end(self) -> int:
-        """The offset that the server has once it is stored."""
-        return self.batch.end
-
-    def encoded(self) -> tuple[PieceHead, bytes]:
-        """Its head and content."""
-        content, task = self.batch.model_dump_json().encode(), self.task
-        return PieceHead(
-            fence=task.fence, node_rank=task.node_rank, label=task.label, size_bytes=len(content)
-        ), content
-
-    def send(self, client: Client) -> int:
-        """Send it by a request of its own; return the offset up to which the server has the points."""
-        return client.points(self.task, self.batch)
-
-
-@dataclass(frozen=True)
-class BytesPiece:
-    """Bytes of a mirrored file."""
-
-    task: TaskRef
-    path: str
-    generation: int
-    offset: int
+    head: PieceHead
     content: bytes
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of its content."""
-        return len(self.content)
-
-    @property
-    def end(self) -> int:
-        """The offset that the server has once it is stored."""
-        return self.offset + len(self.content)
-
-    def encoded(self) -> tuple[PieceHead, bytes]:
-        """Its head and content."""
-        task, place = self.task, {"path": self.path, "generation": self.generation, "offset": self.offset}
-        head = {"fence": task.fence, "node_rank": task.node_rank, "label": task.label}
-        return PieceHead.model_validate(head | place | {"size_bytes": self.size_bytes}), self.content
-
-    def send(self, client: Client) -> int:
-        """Send it by a request of its own; return the offset up to which the server has the file."""
-        return client.append(self.task, self.path, self.generation, self.offset, self.content)
+    end: int
+    """The offset that the server has once it is stored."""
 
 
-Piece = PointsPiece | BytesPiece
+def points_piece(task: TaskRef, batch: PointBatch) -> Piece:
+    """Return the points as a piece."""
+    return _piece(task, batch.model_dump_json().encode(), batch.end)
+
+
+def bytes_piece(task: TaskRef, path: str, generation: int, offset: int, content: bytes) -> Piece:
+    """Return bytes of the file at `path` as a piece."""
+    return _piece(task, content, offset + len(content), path=path, generation=generation, offset=offset)
+
+
+def _piece(task: TaskRef, content: bytes, end: int, **place: Any) -> Piece:
+    who = {"fence": task.fence, "node_rank": task.node_rank, "label": task.label}
+    return Piece(PieceHead.model_validate(who | place | {"size_bytes": len(content)}), content, end)
+
+
 Answer = int | Exception
 """The offset that the server has now, or what the client raises for that piece."""
 Sending = Generator[list[Piece], list[Answer], T]
@@ -159,7 +120,7 @@ class _Together(Generic[T]):
 
     def _begin(self) -> None:
         """Begin with as many as fit into a request."""
-        while self._failure is None and self._size_bytes() < TOGETHER_BYTES:
+        while self._failure is None and self._size_bytes() < MOST_BYTES:
             try:
                 number, sending = next(self._waiting)
             except StopIteration:
@@ -172,7 +133,7 @@ class _Together(Generic[T]):
                 self._go_on(number, sending, None)
 
     def _size_bytes(self) -> int:
-        return sum(piece.size_bytes for _, pieces in self._open.values() for piece in pieces)
+        return sum(len(piece.content) for _, pieces in self._open.values() for piece in pieces)
 
     def _go_on(self, number: int, sending: Sending[T], answers: list[Answer] | None) -> None:
         try:
@@ -205,42 +166,38 @@ def run(client: Client, sending: Sending[T]) -> T:
 
 
 def deliver(client: Client, pieces: Sequence[Piece]) -> list[Answer]:
-    """Send pieces, as many in a request as the server takes; return the answer to each."""
-    if len(pieces) < 2 or not client.bundle_bytes:
-        return _one_by_one(client, pieces)
-    answers = list[Answer]()
-    encoded = [piece.encoded() for piece in pieces]
-    for begin, end in _bundles([len(content) for _, content in encoded], client.bundle_bytes):
-        answers += _deliver_bundle(client, pieces[begin:end], encoded[begin:end])
+    """Send pieces, as many in a request as pass; return the answer to each."""
+    answers, away = list[Answer](), None
+    most_bytes = client.body_limit.most(MOST_BYTES)
+    for some in _bundles(pieces, most_bytes):
+        answers += [away] * len(some) if away else _deliver_bundle(client, some)
+        if isinstance(last := answers[-1], ServerAway) and not isinstance(last, RequestFailed):
+            away = last
     return answers
 
 
-def _bundles(sizes: Sequence[int], most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Divide pieces of these sizes into requests."""
+def _bundles(pieces: Sequence[Piece], most_bytes: int) -> Iterator[Sequence[Piece]]:
+    """Divide pieces into those of one request each."""
     begin = total = 0
-    for at, size in enumerate(sizes):
+    for at, piece in enumerate(pieces):
+        size = len(piece.content)
         if at > begin and (total + size > most_bytes or at - begin == MOST_PIECES):
-            yield begin, at
+            yield pieces[begin:at]
             begin, total = at, 0
         total += size
-    yield begin, len(sizes)
+    yield pieces[begin:]
 
 
-def _deliver_bundle(
-    client: Client, pieces: Sequence[Piece], encoded: Sequence[tuple[PieceHead, bytes]]
-) -> list[Answer]:
-    if len(pieces) == 1:
-        return _one_by_one(client, pieces)
+def _deliver_bundle(client: Client, pieces: Sequence[Piece]) -> list[Answer]:
     try:
-        answers = client.bundle(Bundle.body(*zip(*encoded, strict=True)), len(pieces))
+        answers = client.bundle([piece.head for piece in pieces], [piece.content for piece in pieces])
         return [_read(client, piece, answer) for piece, answer in zip(pieces, answers, strict=True)]
-    except TooLarge:  # for a proxy in front of the server
+    except RequestRefused as refusal:  # too large for a proxy, or one of them has no sense
+        if len(pieces) == 1:
+            return [refusal]
         half = len(pieces) // 2
-        first = _deliver_bundle(client, pieces[:half], encoded[:half])
-        return first + _deliver_bundle(client, pieces[half:], encoded[half:])
-    except RequestRefused:  # each is refused by itself, or by an older server none
-        return _one_by_one(client, pieces)
-    except ServerAway as error:
+        return _deliver_bundle(client, pieces[:half]) + _deliver_bundle(client, pieces[half:])
+    except Exception as error:  # each stream decides what follows for it
         return [error] * len(pieces)
 
 
@@ -254,24 +211,3 @@ def _read(client: Client, piece: Piece, answer: PieceAnswer) -> Answer:
     except (ServerAway, AttemptSuperseded, RequestRefused, OffsetMismatch) as error:
         return error
     raise AssertionError("raise_for always raises")
-
-
-def _one_by_one(client: Client, pieces: Iterable[Piece]) -> list[Answer]:
-    """Send each by itself; what fails at one of a task is not tried with the others of that task."""
-    failures, answers = dict[TaskRef, Exception](), list[Answer]()
-    away: ServerAway | None = None
-    for piece in pieces:
-        answer: Answer = away or failures.get(piece.task) or _single(client, piece)
-        answers.append(answer)
-        if isinstance(answer, RequestFailed) and not isinstance(answer, ServerMistake):
-            failures[piece.task] = answer
-        elif isinstance(answer, ServerAway) and not isinstance(answer, RequestFailed):
-            away = answer
-    return answers
-
-
-def _single(client: Client, piece: Piece) -> Answer:
-    try:
-        return piece.send(client)
-    except Exception as error:  # each stream decides what follows for it
-        return error

@@ -13,16 +13,14 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.api.context import TheNode, ThePrincipal, TheService, TheThreads, Threads, node_of
+from dashboard.api.context import TheNode, ThePrincipal, TheService, TheThreads, node_of
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer, document, json_text
-from dashboard.service.point_arrivals import announce
 from dashboard.service.service import Service
 from db.reports import collectives, findings, nodes, profiles, progress, ranks
 from db.reports.nodes import Claim
-from db.reports.progress import Arrival
 from db.requests.checkpoint_requests import resends
-from domain import pieces, protocol
+from domain import protocol
 from domain.collective_records import CollectivesAnswer, NodeCollectives
 from domain.messages import (
     CheckAnswer,
@@ -30,7 +28,6 @@ from domain.messages import (
     JobReport,
     NodeFacts,
     NodeLoad,
-    PointBatch,
     Stacks,
     TaskReport,
 )
@@ -212,25 +209,11 @@ def collectives_now(
     return answer(CollectivesAnswer(verdict=collectives.verdict_of_attempt(service.store, fence)))
 
 
-@router.post(TASK + "/points", openapi_extra=_body_of(PointBatch))
-async def points(request: Request, fence: int, node_rank: int) -> Response:
-    """Store points and the byte range they were read from, together or not at all."""
-    # The busiest route: the body is read by pydantic alone, once, and no dependency is resolved.
-    service: Service = request.app.state.service
-    threads: Threads = request.app.state.threads
-    node_id, body = await node_of(request), await request.body()
-    arrival = await threads.run(_points, service, node_id, fence, node_rank, body)
-    if arrival.stored:
-        return Response(f'{{"offset":{arrival.offset}}}', media_type="application/json")
-    return answer({"offset": arrival.offset}, 416)
-
-
 def _desired_state(service: Service, node_id: str) -> tuple[str, str]:
     assignments, watched = service.assignments(node_id)
     checks = service.preflights.requested_checks(node_id)
     content: dict[str, Any] = {"watched": watched, "checks": document(checks)}
     content["assignments"] = [_assignment(assignment) for assignment in assignments]
-    content["bundle_bytes"] = pieces.MOST_BYTES
     content |= service.jobs.desired_state(node_id) | {"store": service.lineage.identity}
     with service.store.read() as session:
         content["end_unknown"] = nodes.labels_to_end(session, node_id)
@@ -254,11 +237,3 @@ def _report(
     )
     service.task_changed(fence)
     return {"state": state.value}
-
-
-def _points(service: Service, node_id: str, fence: int, node_rank: int, body: bytes) -> Arrival:
-    batch = PointBatch.model_validate_json(body)
-    arrival = progress.points_arrived(service.store, node_id, fence, node_rank, batch)
-    service.registry.record_contact(node_id)
-    announce(service, arrival, batch.source, node_rank)
-    return arrival

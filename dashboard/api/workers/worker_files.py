@@ -28,7 +28,6 @@ router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"]
 FILES = "/attempts/{fence}/parts/{node_rank}/files"
 Path_ = Annotated[str, Query(min_length=1, max_length=4096)]
 Generation = Annotated[int, Query(ge=0, le=2**31)]
-Offset = Annotated[int, Query(ge=0, le=2**62)]
 
 _BUNDLE = {"schema": {"type": "string", "format": "binary", "title": "a bundle of pieces"}}
 """OpenAPI entry of a body that `domain/pieces.py` reads."""
@@ -49,29 +48,6 @@ async def file_offsets(
         progress.file_offsets, service.store, node_id, fence, node_rank, path, generation
     )
     return answer({"offset": size, "points_offset": points})
-
-
-@router.put(FILES)
-async def append(
-    request: Request,
-    service: TheService,
-    threads: TheThreads,
-    node_id: TheNode,
-    fence: int,
-    node_rank: int,
-    path: Path_,
-    generation: Generation,
-    offset: Offset,
-) -> Response:
-    """Append bytes to a mirrored file; they are accepted only at the server's own offset.
-
-    What went wrong with the piece is raised, and answered with its status."""
-    stream = StreamKey(fence, node_rank, path, generation)
-    piece = Piece(stream, offset=offset, content=await request.body())
-    (outcome,) = await threads.run(take, service, node_id, [piece])
-    if isinstance(outcome, Exception):
-        raise outcome
-    return answer({"offset": outcome.offset}, 200 if outcome.is_stored else 416)
 
 
 @router.post("/pieces", openapi_extra={"requestBody": {"content": {"application/octet-stream": _BUNDLE}}})

@@ -17,7 +17,7 @@ import pytest
 from dashboard.app import slow_connections
 from domain.messages import PointBatch
 from tests.dashboard.browsed import browsed, opened
-from tests.dashboard.running import LIMIT_S, FakeNode, Running, running, wait_for
+from tests.dashboard.running import LIMIT_S, FakeNode, Running, bundle_of, running, wait_for
 
 HUGE = 10**30
 ODD = [
@@ -99,7 +99,7 @@ def test_what_no_store_keeps_is_refused_wherever_it_stands(
     dashboard: Running, node: FakeNode, value: Any
 ) -> None:
     for method, path, _ in bodies(described(dashboard)):
-        if path.endswith(("/load", "/points")):  # they take only what they know
+        if path.endswith("/load"):  # it takes only what it knows
             continue
         body = json.dumps({"x": value})
         answer = speaker(dashboard, node, path).request(
@@ -147,14 +147,16 @@ def test_points_must_end_behind_their_start(dashboard: Running, node: FakeNode) 
     part = node.part()
     http = speaker(dashboard, node, "/api/worker/")
     batch = PointBatch(path="work/e", generation=0, start=10, end=20, series={}).model_dump(mode="json")
-    url = f"/api/worker/attempts/{part.fence}/parts/{part.node_rank}/points"
-    for changes in ({"end": 9}, {"series": {"a": [[HUGE, 1.0, 1.0]]}}, {"end": HUGE}):
-        answer = http.post(url, json=batch | changes)
-        assert answer.status_code == 422, answer.text
-    assert http.post(url, json=batch | {"end": 9}).json()["detail"] == {
-        "field": "end",
-        "message": "end must be at least start, 10, got 9.",
-    }
+
+    def refusal(**changes: Any) -> Any:
+        sent = http.post("/api/worker/pieces", content=bundle_of(part, batch | changes))
+        (answer,) = sent.json()["answers"]
+        assert answer["status"] == 422, sent.text
+        return answer["body"]["detail"]
+
+    refusal(series={"a": [[HUGE, 1.0, 1.0]]})
+    refusal(end=HUGE)
+    assert refusal(end=9) == {"field": "end", "message": "end must be at least start, 10, got 9."}
 
 
 # -- addresses that nobody knows -----------------------------------------------------------------
@@ -197,18 +199,12 @@ def head(path: str, token: str | None = None, method: str = "POST", length: int 
 
 
 @pytest.mark.parametrize(
-    "path", ["/login", "/api/runs", "/api/preview", "/api/worker/load", "POINTS", "FILES", "/api/uploads"]
+    "path", ["/login", "/api/runs", "/api/preview", "/api/worker/load", "/api/worker/pieces", "/api/uploads"]
 )
 def test_a_body_that_is_broken_off_leaves_no_traceback(
     dashboard: Running, node: FakeNode, caplog: pytest.LogCaptureFixture, path: str
 ) -> None:
     dashboard.launch()
-    part = node.part()
-    base = f"/api/worker/attempts/{part.fence}/parts/{part.node_rank}"
-    path = {
-        "POINTS": f"{base}/points",
-        "FILES": f"{base}/files?path=logs/rank0.out&generation=0&offset=0",
-    }.get(path, path)
     token = None if path == "/login" else node.identity.token if "worker" in path else dashboard.token
     with caplog.at_level(logging.DEBUG):
         for _ in range(3):

@@ -35,7 +35,7 @@ def trained(dashboard: Running) -> str:
     part = node.part()
     node.report(part, "running", argv=["torchrun", "train.py"], env=environment, pid=7)
     node.log_points(part, 0, train__loss=LOSS, odd=SPECIAL)
-    node.client.append(part, "logs/rank0.out", 0, 0, LOG)
+    node.append(part, "logs/rank0.out", 0, 0, LOG)
     node.store_checkpoint(part, CHECKPOINT, step=20_000)
     finding = Finding(
         kind="hung", evidence="It stands still.", meaning="It waits.", fix="Look at its stacks."

@@ -69,8 +69,8 @@ def test_all_ranks_and_both_streams_are_followed(visit, dashboard, training) -> 
     expect(page.locator(".pane .sourced.err")).to_have_count(3)
     expect(page.locator(".by-time")).to_contain_text("arrived")
     expect(page.get_by_role("link", name="Download log")).to_be_hidden()
-    node.client.append(part, "logs/rank0.out", 0, 18, b" 2\n")
-    node.client.append(part, "logs/rank1.out", 0, 12, b"\x1b[31mone\x1b[0m <b>\nopen")
+    node.append(part, "logs/rank0.out", 0, 18, b" 2\n")
+    node.append(part, "logs/rank1.out", 0, 12, b"\x1b[31mone\x1b[0m <b>\nopen")
     now = [*LINES, "rank 0 stdout: zero 2", "rank 1 stdout: one <b>"]
     expect(page.locator(".pane .text")).to_have_text(now)
     page.get_by_role("button", name="Copy", exact=True).click()
@@ -130,9 +130,9 @@ def test_earlier_lines_of_all_ranks_join_without_a_seam(visit, dashboard, traini
         rank = start // 100 % 2
         content = b"".join(b"\nline %d of a training that goes on" % n for n in numbers[start : start + 100])
         content = content.removeprefix(b"\n" if rank else b"") + (b"\n" if rank else b"")
-        node.client.append(part, f"logs/rank{rank}.out", 0, size[rank], content)
+        node.append(part, f"logs/rank{rank}.out", 0, size[rank], content)
         size[rank] += len(content)
-    node.client.append(part, "logs/rank0.out", 0, size[0], b"\n")
+    node.append(part, "logs/rank0.out", 0, size[0], b"\n")
     page = open_merged(visit, dashboard, run_id)
     expect(page.locator(".pane .text").last).to_contain_text(f"{2899} of")
     earlier = page.get_by_role("button", name="Load earlier lines")

@@ -106,17 +106,17 @@ def test_a_long_series_is_shown_downsampled(dashboard: Running, node: FakeNode) 
 def test_a_log_is_followed_from_its_last_lines_on(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
     part = node.part()
-    node.client.append(part, "logs/rank0.out", 0, 0, b"old\n" * 40_000 + "grö".encode()[:-1])
+    node.append(part, "logs/rank0.out", 0, 0, b"old\n" * 40_000 + "grö".encode()[:-1])
     with dashboard.watching(run_id) as page:
         page.subscribe(logs=LOGS)
         first = page.next_of("log")
         assert (first["reset"], first["attempt"], first["offset"]) == (True, 1, 160_003 - 64 * 1024)
         assert first["text"].endswith("old\ngr")
-        node.client.append(part, "logs/rank0.out", 0, 160_003, "grö".encode()[-1:] + b"\xff!\n")
+        node.append(part, "logs/rank0.out", 0, 160_003, "grö".encode()[-1:] + b"\xff!\n")
         assert page.next_of("log")["text"] == "ö\ufffd!\n"
         page.subscribe(since={}, logs={**LOGS, "stream": "err"})
         assert page.next_of("log")["text"] == ""
-        node.client.append(part, "logs/rank0.err", 0, 0, b"Traceback\n")
+        node.append(part, "logs/rank0.err", 0, 0, b"Traceback\n")
         assert page.next_of("log") == {
             "type": "log", "rank": 0, "stream": "err", "attempt": 1, "offset": 0, "text": "Traceback\n",
             "reset": False,
@@ -126,14 +126,14 @@ def test_a_log_is_followed_from_its_last_lines_on(dashboard: Running, node: Fake
 def test_a_page_goes_on_with_the_log_of_the_next_attempt(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
     part = node.part()
-    node.client.append(part, "logs/rank0.out", 0, 0, b"one\n")
+    node.append(part, "logs/rank0.out", 0, 0, b"one\n")
     with dashboard.watching(run_id) as page:
         page.subscribe(logs=LOGS)
         assert page.next_of("log")["text"] == "one\n"
         node.report(part, "stopped")
         dashboard.http.post(f"/api/runs/{run_id}/resume")
         second = node.part()
-        node.client.append(second, "logs/rank0.out", 0, 0, b"two\n")
+        node.append(second, "logs/rank0.out", 0, 0, b"two\n")
         texts = ""
         while "two\n" not in texts:
             texts += page.next(lambda m: m["type"] == "log" and m["attempt"] == 2)["text"]

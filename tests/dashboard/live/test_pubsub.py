@@ -143,7 +143,7 @@ def test_logs_and_checkpoints_brought_to_one_are_had_from_the_other(pair, node: 
     node.report(part, "running")
     with there.watching(run_id) as page:
         page.subscribe(logs={"rank": 0, "stream": "out", "attempt": None})
-        node.client.append(part, "logs/rank0.out", 0, 0, b"hello from rank 0\n")
+        node.append(part, "logs/rank0.out", 0, 0, b"hello from rank 0\n")
         assert page.next(lambda m: m["type"] == "log" and m["text"])["text"] == "hello from rank 0\n"
         checkpoint = node.store_checkpoint(part, b"weights" * 100)
         page.next_of("checkpoints")

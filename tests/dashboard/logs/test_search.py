@@ -97,7 +97,7 @@ def test_fifty_thousand_lines_are_searched_on_the_server(dashboard: Running, nod
     part = node.part()
     log = b"".join(b"%s step %d\n" % (b"ERROR" if i in (7, 31_000) else b"info", i) for i in range(50_000))
     for start in range(0, len(log), 1 << 20):
-        node.client.append(part, "logs/rank0.out", 0, start, log[start : start + (1 << 20)])
+        node.append(part, "logs/rank0.out", 0, start, log[start : start + (1 << 20)])
     url = f"/api/runs/{run_id}/logs/search"
     found = dashboard.http.get(url, params={"q": "error"}).json()
     assert [hit["line"] for hit in found["hits"]] == [8, 31_001]

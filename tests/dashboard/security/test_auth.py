@@ -74,7 +74,7 @@ def paths(shared: Running, tmp_path: Path) -> tuple[set[str], set[str]]:
 def test_no_route_answers_without_a_token(shared: Running, tmp_path: Path) -> None:
     http, sockets = paths(shared, tmp_path)
     assert {"/api/runs", "/api/worker/register", "/api/health", "/api/openapi.json", "/login"} <= http
-    assert "/api/worker/attempts/1/parts/0/points" in http
+    assert "/api/worker/attempts/1/parts/0/report" in http and "/api/worker/pieces" in http
     assert "/tensorboard/abcdefghij/" in http
     assert sockets == {"/api/live"}
     streamlit = {"/", "/run", "/_stcore/health", "/_stcore/upload_file/a/b", "/media/x", "/static/js/x.js"}

@@ -25,7 +25,7 @@ from db.trouble import Trouble
 from db.trouble import trouble_of as trouble_of_error
 from domain.messages import NodeLoad
 from tests.dashboard.read_only import make_read_only
-from tests.dashboard.running import FakeNode, Running, running, wait_for
+from tests.dashboard.running import FakeNode, Running, bundle_of, running, wait_for
 from tests.postgresql import Cluster as Server
 
 SMALL_BYTES = 8 * 1024 * 1024
@@ -63,7 +63,7 @@ def fill(disk: Path) -> Path:
 def points_of(node: FakeNode) -> dict[str, object]:
     """What a worker would send."""
     body = {"path": "e", "generation": 0, "start": 0, "end": 1, "series": {"a": [[1, 2.0, 3.0]]}}
-    return {"url": f"{node.part().path}/points", "json": body}
+    return {"url": "/api/worker/pieces", "content": bundle_of(node.part(), body)}
 
 
 def trouble_of(dashboard: Running) -> str | None:
@@ -93,7 +93,7 @@ def test_a_full_disk_is_said_and_reading_goes_on(small_disk: Path) -> None:
 
         filler.unlink()
         wait_for(lambda: trouble_of(dashboard) is None, "the warning to go")
-        assert worker.post(**points).json() == {"offset": 1}
+        assert worker.post(**points).json() == {"answers": [{"status": 200, "body": {"offset": 1}}]}
         assert silent is not node
 
 
@@ -157,7 +157,7 @@ def test_a_locked_store_is_said_in_time_and_is_free_again_by_itself(tmp_path: Pa
             foreign.execute("rollback")
             foreign.close()
         wait_for(lambda: trouble_of(dashboard) is None, "the warning to go")
-        assert worker.post(**points).json() == {"offset": 1}
+        assert worker.post(**points).json() == {"answers": [{"status": 200, "body": {"offset": 1}}]}
 
 
 def test_a_read_only_store_is_said_and_is_written_again_by_itself(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_read_only_store_is_said_and_is_written_again_by_itself(tmp_path: Path
         assert dashboard.http.get("/api/runs").status_code == 200
         make_read_only(dashboard.service.store, False)
         wait_for(lambda: trouble_of(dashboard) is None, "the warning to go")
-        assert worker.post(**points).json() == {"offset": 1}
+        assert worker.post(**points).json() == {"answers": [{"status": 200, "body": {"offset": 1}}]}
 
 
 def test_the_command_line_says_once_what_keeps_the_server_from_storing(tmp_path: Path, capsys) -> None:

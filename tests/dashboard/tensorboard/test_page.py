@@ -40,7 +40,7 @@ def test_a_pass_opens_one_run_for_a_day() -> None:
 def bring(node: FakeNode, part: TaskRef, folder: Path) -> None:
     """Mirror a folder's files as the worker does."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        node.client.append(part, f"work/{path.relative_to(folder).as_posix()}", 0, 0, path.read_bytes())
+        node.append(part, f"work/{path.relative_to(folder).as_posix()}", 0, 0, path.read_bytes())
 
 
 def opened(dashboard: Running, run: str) -> str:

@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from domain.messages import NodeFacts, NodeLoad, PointBatch, TaskReport
+from domain.pieces import Bundle
 from domain.spec import ResumeFrom
 from worker.session.client import Client, TaskRef
 from worker.session.failures import (
@@ -24,6 +25,7 @@ from worker.session.failures import (
     TooLarge,
     Unauthorized,
 )
+from worker.session.pieces import bytes_piece, deliver, points_piece
 
 PART = TaskRef(fence=7, node_rank=1)
 REPORT = TaskReport(state="running")
@@ -101,32 +103,37 @@ def test_a_server_that_cannot_be_reached_is_away():
 
 def test_a_wrong_offset_says_which_one_is_right():
     with pytest.raises(OffsetMismatch) as caught:
-        client(lambda request: httpx2.Response(416, json={"offset": 12})).append(PART, "a", 0, 5, b"x")
+        client(lambda request: httpx2.Response(416, json={"offset": 12})).send_checkpoint(1, 5, b"x")
     assert caught.value.have == 12
+
+
+def bundled(status: int, body: dict) -> httpx2.Response:
+    return httpx2.Response(200, json={"answers": [{"status": status, "body": body}]})
 
 
 def test_bytes_are_appended_at_an_offset():
     def answer(request):
-        assert request.method == "PUT"
-        assert request.url.path == "/api/worker/attempts/7/parts/1/files"
-        assert dict(request.url.params) == {"path": "logs/ränk 0&.out", "generation": "2", "offset": "5"}
+        assert (request.method, request.url.path) == ("POST", "/api/worker/pieces")
         assert request.headers["authorization"] == "Bearer node-token"
-        return httpx2.Response(200, json={"offset": 5 + len(request.content)})
+        bundle = Bundle.of_body(request.content)
+        (head,), (content,) = bundle.heads, bundle.contents
+        assert (head.fence, head.node_rank, head.path) == (7, 1, "logs/ränk 0&.out")
+        assert (head.generation, head.offset, content) == (2, 5, b"\0\xff")
+        return bundled(200, {"offset": 7})
 
-    assert client(answer).append(PART, "logs/ränk 0&.out", 2, 5, b"\0\xff") == 7
+    assert deliver(client(answer), [bytes_piece(PART, "logs/ränk 0&.out", 2, 5, b"\0\xff")]) == [7]
 
 
 def test_nan_and_infinity_travel_as_words():
     def answer(request):
-        points = json.loads(request.content)["series"]["loss"]
+        points = json.loads(Bundle.of_body(request.content).contents[0])["series"]["loss"]
         assert [value for _, value, _ in points] == ["NaN", "Infinity", "-Infinity", 0.5]
-        return httpx2.Response(200, json={"offset": 9})
+        return bundled(200, {"offset": 9})
 
     values = (math.nan, math.inf, -math.inf, 0.5)
     points = [(step, value, 1.0) for step, value in enumerate(values)]
-    assert client(answer).points(
-        PART, PointBatch(path="e", generation=0, start=0, end=9, series={"loss": points})
-    )
+    batch = PointBatch(path="e", generation=0, start=0, end=9, series={"loss": points})
+    assert deliver(client(answer), [points_piece(PART, batch)]) == [9]
 
 
 def test_registering_uses_the_join_token_and_keeps_the_nodes_own():

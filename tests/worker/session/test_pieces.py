@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from domain.messages import PointBatch
-from domain.pieces import Bundle, PieceAnswer
+from domain.pieces import MOST_PIECES, Bundle, PieceAnswer, PieceHead
+from worker.session.body_limit import BodyLimit
 from worker.session.client import TaskRef
 from worker.session.failures import (
     AttemptSuperseded,
@@ -19,43 +20,46 @@ from worker.session.failures import (
     ServerMistake,
     TooLarge,
 )
-from worker.session.pieces import BytesPiece, PointsPiece, Sending, deliver, in_turn, run, sent, together
+from worker.session.pieces import (
+    Piece,
+    Sending,
+    bytes_piece,
+    deliver,
+    in_turn,
+    points_piece,
+    run,
+    sent,
+    together,
+)
 
 TASK = TaskRef(7, 0, "a/1/x")
 
 
 class FakeClient:
-    """Takes bundles as the server does, and single requests; notes the number of pieces of each."""
+    """Takes bundles as the server does; notes the paths of each."""
 
-    url, bundle_bytes = "http://server", 1000
+    url = "http://server"
 
     def __init__(self, answer: Callable[[str], PieceAnswer | Exception | None] = lambda _: None) -> None:
         self._answer = answer
+        self.body_limit = BodyLimit()
         self.requests: list[list[str]] = []
 
-    def bundle(self, body: bytes, number: int) -> list[PieceAnswer]:
+    def bundle(self, heads: Sequence[PieceHead], contents: Sequence[bytes]) -> list[PieceAnswer]:
         """Answer each, or raise for all."""
-        heads = Bundle.of_body(body).heads
-        assert len(heads) == number
+        assert [head.size_bytes for head in heads] == [*map(len, contents)]
         self.requests.append([head.path for head in heads])
-        if isinstance(refusal := self._answer("bundle of " + str(number)), Exception):
+        if isinstance(refusal := self._answer("+".join(self.requests[-1])), Exception):
             raise refusal
         return [self._answer_to(head.path, head.offset + head.size_bytes) for head in heads]
-
-    def append(self, task: TaskRef, path: str, generation: int, offset: int, data: bytes) -> int:
-        """One piece alone."""
-        self.requests.append([path])
-        if isinstance(failure := self._answer(path), Exception):
-            raise failure
-        return offset + len(data)
 
     def _answer_to(self, path: str, end: int) -> PieceAnswer:
         answer = self._answer(path)
         return answer if isinstance(answer, PieceAnswer) else PieceAnswer(status=200, body={"offset": end})
 
 
-def piece(path: str, size: int = 10, task: TaskRef = TASK) -> BytesPiece:
-    return BytesPiece(task, path, 0, 0, b"x" * size)
+def piece(path: str, size: int = 10, task: TaskRef = TASK) -> Piece:
+    return bytes_piece(task, path, 0, 0, b"x" * size)
 
 
 def stream(*paths: str) -> Sending[list[int]]:
@@ -132,49 +136,45 @@ def test_any_other_failure_ends_the_round_once_all_have_their_answers() -> None:
 
 def test_no_more_than_a_request_is_in_memory() -> None:
     client, begun = FakeClient(), []
-    client.bundle_bytes = 10_000_000
 
     def large(number: int) -> Sending[int]:
         begun.append(number)
         return (yield from sent(piece(str(number), 1_000_000)))
 
     assert run(client, together(map(large, range(5)))) == [1_000_000] * 5
-    assert client.requests == [["0", "1", "2"], ["3", "4"]]
+    assert client.requests == [["0", "1"], ["2"], ["3", "4"]]
 
 
 def test_a_request_has_no_more_than_the_server_takes() -> None:
     client = FakeClient()
+    client.body_limit.refused(2000)
     pieces = [piece("a", 600), piece("b", 600), piece("c", 300), piece("d", 5000)]
     assert deliver(client, pieces) == [600, 600, 300, 5000]
     assert client.requests == [["a"], ["b", "c"], ["d"]]
 
 
 def test_a_proxy_that_takes_only_small_requests_gets_smaller_ones() -> None:
-    client = FakeClient(only("bundle of 4", TooLarge("413")))
+    client = FakeClient(only("a+b+c+d", TooLarge("413")))
     assert deliver(client, [piece(path) for path in "abcd"]) == [10] * 4
     assert client.requests == [["a", "b", "c", "d"], ["a", "b"], ["c", "d"]]
 
 
-@pytest.mark.parametrize("bundle_bytes", [0, 1000])
-def test_an_older_server_gets_each_piece_by_itself(bundle_bytes: int) -> None:
-    client = FakeClient(only("bundle of 2", RequestRefused("there is no such address")))
-    client.bundle_bytes = bundle_bytes
-    assert deliver(client, [piece("a"), piece("b")]) == [10, 10]
-    assert client.requests[-2:] == [["a"], ["b"]]
+def test_no_request_has_more_pieces_than_the_server_reads() -> None:
+    client = FakeClient()
+    assert deliver(client, [piece(str(number)) for number in range(MOST_PIECES + 1)]) == [10] * (
+        MOST_PIECES + 1
+    )
+    assert [len(request) for request in client.requests] == [MOST_PIECES, 1]
 
 
-def test_what_fails_at_one_task_is_not_tried_again_with_its_others() -> None:
-    client, other = FakeClient(only("a", RequestFailed("no"))), TaskRef(8, 0)
-    client.bundle_bytes = 0
-    answers = deliver(client, [piece("a"), piece("b"), piece("c", task=other)])
-    assert [str(answer) for answer in answers] == ["no", "no", "10"]
-    assert client.requests == [["a"], ["c"]]
+def test_a_request_that_is_refused_as_a_whole_is_refused_for_one_piece() -> None:
+    refusal = RequestRefused("must be at most 4096 characters")
+    client = FakeClient(lambda asked: refusal if "b" in asked.split("+") else None)
+    assert deliver(client, [piece(path) for path in "abc"]) == [10, refusal, 10]
 
 
-@pytest.mark.parametrize("bundle_bytes", [0, 1000])
-def test_without_a_connection_nothing_else_is_tried(bundle_bytes: int) -> None:
+def test_without_a_connection_nothing_else_is_tried() -> None:
     client = FakeClient(lambda _: ServerAway("away"))
-    client.bundle_bytes = bundle_bytes
     with pytest.raises(ServerAway):
         run(client, together([stream("a"), stream("b", "never")]))
     assert len(client.requests) == 1
@@ -199,10 +199,10 @@ def test_steps_in_turn_all_run_before_a_mistake_is_raised() -> None:
 
 def test_points_and_bytes_are_read_as_they_were_written() -> None:
     batch = PointBatch(path="e", generation=0, start=0, end=9, series={"loss": [(1, float("nan"), 2.0)]})
-    pieces = [PointsPiece(TASK, batch), BytesPiece(TASK, "logs/ü", 2, 5, b"\n\0{}\n")]
-    heads, contents = zip(*[each.encoded() for each in pieces], strict=True)
+    pieces = [points_piece(TASK, batch), bytes_piece(TASK, "logs/ü", 2, 5, b"\n\0{}\n")]
+    heads, contents = [each.head for each in pieces], [each.content for each in pieces]
     bundle = Bundle.of_body(Bundle.body(heads, contents))
-    assert bundle.heads == [*heads] and bundle.contents == [*contents]
+    assert bundle.heads == heads and bundle.contents == contents
     read = PointBatch.model_validate_json(bundle.contents[0])
     assert str(read.series) == str(batch.series) and bundle.contents[1] == b"\n\0{}\n"
     with pytest.raises(ValueError, match="as long as the heads say"):

@@ -34,6 +34,7 @@ from worker.session import body_limit
 from worker.session.body_limit import BodyLimit
 from worker.session.client import Client, TaskRef
 from worker.session.failures import RequestFailed, TooLarge
+from worker.session.pieces import Piece, bytes_piece, deliver, points_piece
 
 LARGE = """
 import os, zipfile
@@ -167,10 +168,17 @@ def test_a_limit_is_learnt_once_for_all_and_tried_again_later() -> None:
     assert limit.bytes is None and limit.notice is None
 
 
+def delivered(client: Client, piece: Piece) -> int:
+    (answer,) = deliver(client, [piece])
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
 BATCH = PointBatch(path="work/events", generation=0, start=0, end=10, series={"loss": [(1, 0.5, 1.0)]})
 CALLS = {
-    "append": lambda client, part: client.append(part, "logs/rank0.out", 0, 0, b"x"),
-    "points": lambda client, part: client.points(part, BATCH),
+    "bytes": lambda client, part: delivered(client, bytes_piece(part, "logs/rank0.out", 0, 0, b"x")),
+    "points": lambda client, part: delivered(client, points_piece(part, BATCH)),
     "offsets": lambda client, part: client.file_offsets(part, "logs/rank0.out", 0),
     "findings": lambda client, part: client.findings(
         part, Findings(findings=[Finding(kind="k", evidence="e")])
@@ -213,31 +221,38 @@ def test_what_is_not_the_servers_answer_is_no_answer(
         CALLS[call](client, TaskRef(1, 0))
 
 
-@pytest.mark.parametrize("call", ["append", "points", "checkpoint", "offsets"])
+@pytest.mark.parametrize("call", ["bytes", "points", "checkpoint", "offsets"])
 @pytest.mark.parametrize("offset", [b"-1", b"99999", b'"0"', b"1.5", b"null", b"true"])
 def test_an_offset_outside_of_what_was_sent_is_no_answer(
     proxy: LimitingProxy, call: str, offset: bytes
 ) -> None:
     if call == "offsets" and offset == b"99999":
         return  # how long the file is, only its mirror knows
-    proxy.odd = lambda method, path: (200, JSON, b'{"offset": ' + offset + b"}")
+    body = b'{"offset": ' + offset + b"}"
+    if call in ("bytes", "points"):
+        body = b'{"answers": [{"status": 200, "body": ' + body + b"}]}"
+    proxy.odd = lambda method, path: (200, JSON, body)
     with closing(Client(proxy.url, "token")) as client, pytest.raises(RequestFailed):
         CALLS[call](client, TaskRef(1, 0))
+
+
+def words(size: int) -> Piece:
+    return bytes_piece(TaskRef(1, 0), "logs/rank0.out", 0, 0, b"x" * size)
 
 
 def test_a_413_of_any_kind_is_a_limit_and_smaller_data_passes(proxy: LimitingProxy) -> None:
     own = (413, JSON, b'{"detail": {"field": null, "message": "The body must be at most 9 bytes here."}}')
     with closing(Client(proxy.url, "token")) as client:
         with pytest.raises(TooLarge, match="not by the server"):
-            client.append(TaskRef(1, 0), "logs/rank0.out", 0, 0, b"x" * 2_000_000)
+            delivered(client, words(2_000_000))
         assert client.body_limit.bytes == 1_000_000
         proxy.odd = lambda method, path: own
         with pytest.raises(TooLarge, match="at most 9 bytes"):
-            client.append(TaskRef(1, 0), "logs/rank0.out", 0, 0, b"x" * 500_000)
+            delivered(client, words(500_000))
         assert client.body_limit.bytes == 250_000
         before = len(proxy.refused)
         with pytest.raises(TooLarge, match="will not pass"):
-            client.append(TaskRef(1, 0), "logs/rank0.out", 0, 0, b"x" * 500_000)
+            delivered(client, words(500_000))
         assert len(proxy.refused) == before, "it was not even sent"
 
 

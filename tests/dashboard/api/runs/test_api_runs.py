@@ -14,7 +14,7 @@ from unittest.mock import ANY
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from tests.dashboard.running import FakeNode, Running, wait_for
+from tests.dashboard.running import FakeNode, Running, bundle_of, wait_for
 from worker.session.client import TaskRef
 
 
@@ -198,7 +198,7 @@ def test_stop_delete_and_resume_in_the_wrong_state(dashboard: Running, node: Fak
 def test_delete_takes_the_files_along(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
     part = node.part()
-    node.client.append(part, "logs/rank0.out", 0, 0, b"hello")
+    node.append(part, "logs/rank0.out", 0, 0, b"hello")
     node.store_checkpoint(part, b"weights")
     node.report(part, "succeeded")
     files = dashboard.service.files
@@ -290,7 +290,7 @@ def test_a_locked_or_full_store_is_said_and_nothing_breaks(dashboard: Running, n
     part = node.part()
     bearer = {"Authorization": f"Bearer {node.client.token}"}
     body = {"path": "e", "generation": 0, "start": 0, "end": 1, "series": {"a": [[1, 2.0, 3.0]]}}
-    url = f"{part.path}/points"
+    url, content = "/api/worker/pieces", bundle_of(part, body)
     http = dashboard.anonymous(**bearer)
     real = dashboard.service.store.write
     for name, status in (("SQLITE_FULL", 507), ("SQLITE_BUSY", 503)):
@@ -302,11 +302,11 @@ def test_a_locked_or_full_store_is_said_and_nothing_breaks(dashboard: Running, n
             raise error
 
         dashboard.service.store.write = failing  # type: ignore[method-assign]
-        answer = http.post(url, json=body)
+        answer = http.post(url, content=content)
         assert answer.status_code == status
         assert answer.json()["detail"]["message"].endswith(".")
     dashboard.service.store.write = real  # type: ignore[method-assign]
-    assert http.post(url, json=body).json() == {"offset": 1}
+    assert http.post(url, content=content).json() == {"answers": [{"status": 200, "body": {"offset": 1}}]}
 
 
 def test_a_silent_node_is_told_of_and_heard_again(dashboard: Running, node: FakeNode) -> None:

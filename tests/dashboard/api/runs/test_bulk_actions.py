@@ -32,7 +32,7 @@ def archived(dashboard: Running) -> set[str]:
 def test_delete_tells_what_it_freed_and_what_was_refused(dashboard: Running, node: FakeNode) -> None:
     ended_run = dashboard.launch(name="ended")
     part = node.part()
-    node.client.append(part, "logs/rank0.out", 0, 0, b"hello")
+    node.append(part, "logs/rank0.out", 0, 0, b"hello")
     node.store_checkpoint(part, b"weights")
     node.report(part, "succeeded")
     live = dashboard.launch(name="alive")
@@ -52,7 +52,7 @@ def test_delete_tells_what_it_freed_and_what_was_refused(dashboard: Running, nod
 def test_one_run_deleted_says_what_it_freed(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
     part = node.part()
-    node.client.append(part, "logs/rank0.out", 0, 0, b"hello")
+    node.append(part, "logs/rank0.out", 0, 0, b"hello")
     node.report(part, "succeeded")
     assert dashboard.http.delete(f"/api/runs/{run_id}").json()["freed_bytes"] == len(b"hello")
 

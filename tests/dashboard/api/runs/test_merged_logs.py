@@ -179,7 +179,7 @@ def write_logs(dashboard: Running, node: FakeNode, pieces: list[tuple[str, bytes
     for name, content in pieces:
         start = sizes.get(name, 0)
         sizes[name] = start + len(content)
-        node.client.append(part, f"logs/{name}", 0, start, content)
+        node.append(part, f"logs/{name}", 0, start, content)
     return run_id
 
 
@@ -266,11 +266,11 @@ def test_a_page_follows_all_of_them_and_gets_every_line_once(dashboard: Running,
         page.subscribe(logs={"rank": "all", "stream": "both"})
         first = page.next_of("log")
         assert (first["reset"], [line["text"] for line in first["lines"]]) == (True, TEXTS)
-        node.client.append(part, "logs/rank0.out", 0, 18, b" 2\n")
+        node.append(part, "logs/rank0.out", 0, 18, b" 2\n")
         news = page.next_of("log")
         assert (news["reset"], [line["text"] for line in news["lines"]]) == (False, ["zero 2"])
-        node.client.append(part, "logs/rank1.err", 0, 15, b"the end")
-        node.client.append(part, "logs/launcher.out", 0, 0, b"launched\n")
+        node.append(part, "logs/rank1.err", 0, 15, b"the end")
+        node.append(part, "logs/launcher.out", 0, 0, b"launched\n")
         assert [line["text"] for line in page.next_of("log")["lines"]] == ["launched"]
         node.report(part, "running")
         node.report(part, "succeeded", exit_code=0)

@@ -26,8 +26,8 @@ def test_hardware_is_answered_as_metrics_are(dashboard: Running, node: FakeNode)
     node.report(task, "running")
     series = {"gpu0/power_w": [(3, 540.5, 100.0)], "event/gpu0: Xid 79": [(3, 79.0, 100.0)]}
     batch = PointBatch(path="hardware.jsonl", generation=0, start=0, end=9, source="hardware", series=series)
-    node.client.points(task, batch)
-    node.client.points(task, batch.model_copy(update={"start": 9, "end": 12, "series": {}}))
+    node.points(task, batch)
+    node.points(task, batch.model_copy(update={"start": 9, "end": 12, "series": {}}))
     hardware = f"/api/runs/{run_id}/hardware"
     assert dashboard.http.get(hardware).json() == {
         "hardware/event/gpu0: Xid 79": [[3, 79.0, 100.0]],

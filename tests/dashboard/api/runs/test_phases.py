@@ -21,7 +21,7 @@ def send(node: FakeNode, ranks: list[PhaseTotals]) -> None:
         for totals in ranks
         for name, seconds in totals.seconds.items()
     }
-    node.client.points(
+    node.points(
         node.part(),
         PointBatch(path="probe/7.jsonl", generation=0, start=0, end=10, source="probe", series=series),
     )

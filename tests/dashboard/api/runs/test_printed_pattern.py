@@ -16,7 +16,7 @@ def test_the_newest_lines_that_fit_are_shown(dashboard: Running, node: FakeNode)
     assert dashboard.http.get(address, params={"pattern": PATTERN}).json()["lines"] == 0
     part = node.part()
     node.report(part, "starting")
-    node.client.append(part, "logs/rank0.out", 0, 0, LINES.encode())
+    node.append(part, "logs/rank0.out", 0, 0, LINES.encode())
     seen = dashboard.http.get(address, params={"pattern": PATTERN}).json()
     assert (seen["number"], seen["lines"]) == (7, 9)
     assert [line["values"]["acc"] for line in seen["fitting"]] == [4, 5, 6, 7]
@@ -32,8 +32,8 @@ def test_the_last_ranks_lines_are_shown_where_only_they_fit(dashboard: Running, 
     run_id = dashboard.launch(name="prints", gpus_per_node=2)
     part = node.part()
     node.report(part, "starting")
-    node.client.append(part, "logs/rank0.out", 0, 0, b"hello\n")
-    node.client.append(part, "logs/rank1.out", 0, 0, b"[rank1]: 7) 0.5\n" + b"x" * 100_000 + b"\n8) 0.25\n")
+    node.append(part, "logs/rank0.out", 0, 0, b"hello\n")
+    node.append(part, "logs/rank1.out", 0, 0, b"[rank1]: 7) 0.5\n" + b"x" * 100_000 + b"\n8) 0.25\n")
     seen = dashboard.http.get(f"/api/runs/{run_id}/logs/pattern", params={"pattern": "{step}) {loss}"}).json()
     assert [(line["step"], line["values"]) for line in seen["fitting"]] == [(8, {"loss": 0.25})]
 

@@ -28,13 +28,13 @@ def training(dashboard, node) -> tuple[str, Any]:
     now = dashboard.service.clock()
     series = {f"rank{rank}/step_time_s": [(40, 0.1, now)] for rank in (0, 1)}
     batch = PointBatch(path="probe/1.jsonl", generation=0, start=0, end=9, source="probe", series=series)
-    node.client.points(part, batch)
+    node.points(part, batch)
     return run_id, part
 
 
 def record(node, part, profile_id: str, rank: int) -> None:
     path = f"profiles/{profile_id}/trace{rank}.json.gz"
-    node.client.append(part, path, 0, 0, TRACE)
+    node.append(part, path, 0, 0, TRACE)
     outcome = RankProfile(
         profile=profile_id, rank=rank, state="recorded", file=path, size_bytes=len(TRACE), step_s_before=0.08,
         overview=Overview(**OVERVIEW), flame=[(0, "train.py(1): main", 1.0)],

@@ -60,7 +60,7 @@ def train(
         ]
         for name, values in series.items()
     }
-    node.client.points(
+    node.points(
         part,
         PointBatch(path=f"probe/{rank}.jsonl", generation=0, start=0, end=10, source="probe", series=named),
     )
@@ -236,9 +236,7 @@ def test_several_global_batches_train_as_many_samples_each_with_its_learning_rat
 def report_loss(node: FakeNode, part: TaskRef, losses: list[tuple[int, float]]) -> None:
     """Send what the script logged."""
     points = [(step, loss, 1000.0 + step) for step, loss in losses]
-    node.client.points(
-        part, PointBatch(path="events", generation=0, start=0, end=10, series={"train/loss": points})
-    )
+    node.points(part, PointBatch(path="events", generation=0, start=0, end=10, series={"train/loss": points}))
 
 
 @pytest.mark.parametrize(

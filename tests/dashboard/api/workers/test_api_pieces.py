@@ -11,7 +11,7 @@ import pytest
 
 from db.reports import progress
 from domain.messages import PointBatch
-from domain.pieces import MOST_BYTES, Bundle
+from domain.pieces import Bundle
 from domain.spec import RunSpec
 from tests.dashboard.running import FakeNode, Running
 from tests.worker.streams.test_events import scalar
@@ -25,18 +25,18 @@ from worker.session.failures import (
     RequestRefused,
     ServerMistake,
 )
-from worker.session.pieces import BytesPiece, PointsPiece, deliver, run
+from worker.session.pieces import Piece, bytes_piece, deliver, points_piece, run
 
 
-def points(part: TaskRef, path: str = "work/events", start: int = 0, value: float = 0.5) -> PointsPiece:
+def points(part: TaskRef, path: str = "work/events", start: int = 0, value: float = 0.5) -> Piece:
     batch = PointBatch(
         path=path, generation=0, start=start, end=start + 10, series={path: [(start, value, 1.0)]}
     )
-    return PointsPiece(part, batch)
+    return points_piece(part, batch)
 
 
-def words(part: TaskRef, text: bytes, offset: int = 0, path: str = "logs/rank0.out") -> BytesPiece:
-    return BytesPiece(part, path, 0, offset, text)
+def words(part: TaskRef, text: bytes, offset: int = 0, path: str = "logs/rank0.out") -> Piece:
+    return bytes_piece(part, path, 0, offset, text)
 
 
 @pytest.fixture
@@ -53,7 +53,6 @@ def test_all_that_a_node_has_to_say_takes_one_request(
     runs = [dashboard.launch() for _ in range(2)]
     wishes = node.client.desired_state(None, 0).assignments
     tasks = [TaskRef(wish.fence, 0, wish.label) for wish in wishes]
-    assert node.client.bundle_bytes == MOST_BYTES
     requests.clear()
     pieces = [piece for task in tasks for piece in (points(task), words(task, b"hello\n"))]
     assert deliver(node.client, pieces) == [10, 6, 10, 6]
@@ -89,7 +88,7 @@ def test_a_bad_piece_holds_up_no_other(
         store(session, batches)
 
     monkeypatch.setattr(progress, "store_batches", mistaken)
-    bad_path = dataclasses.replace(words(part, b"x"), path="")  # read as points, which it is not
+    bad_path = words(part, b"x", path="")  # read as points, which it is not
     pieces = [
         points(part, "mistaken", value=13),
         points(part, "a"),
@@ -130,7 +129,8 @@ def test_a_body_that_is_no_bundle_is_refused_in_a_sentence(
 
 def test_a_request_is_limited(dashboard: Running, node: FakeNode) -> None:
     part = TaskRef(1, 0)
-    body = Bundle.body(*zip(words(part, b"x" * 5_000_000).encoded(), strict=True))
+    large = words(part, b"x" * 5_000_000)
+    body = Bundle.body([large.head], [large.content])
     token = {"Authorization": f"Bearer {node.identity.token}"}
     assert httpx2.post(f"{dashboard.url}/api/worker/pieces", headers=token, content=body).status_code == 413
 

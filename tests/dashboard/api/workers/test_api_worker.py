@@ -21,7 +21,7 @@ from db.models import Chunk
 from db.reports import progress
 from domain.messages import NodeLoad, PointBatch
 from domain.spec import RunSpec
-from tests.dashboard.running import FakeNode, Running, wait_for
+from tests.dashboard.running import FakeNode, Running, bundle_of, wait_for
 from tests.worker.streams.test_events import scalar
 from worker.attempt.uploader import AttemptUploader
 from worker.session.failures import (
@@ -156,8 +156,8 @@ def test_a_point_that_cannot_be_stored_is_refused_and_the_next_is_taken(
     run_id, part = dashboard.launch(), node.part()
     http = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
     body = {"path": "e", "generation": 0, "start": 0, "end": 9, "series": {"loss": [[0, 1.0, 1.0], point]}}
-    answer = http.post(f"{part.path}/points", json=body)
-    assert answer.status_code == 422 and "series" in answer.json()["detail"]["message"]
+    (answer,) = http.post("/api/worker/pieces", content=bundle_of(part, body)).json()["answers"]
+    assert answer["status"] == 422 and "series" in answer["body"]["detail"]["message"]
     node.log_points(part, 0, loss=[(0, 1.0, 1.0)])
     assert dashboard.http.get(f"/api/runs/{run_id}/metrics").json() == {"loss": [[0, 1.0, 1.0]]}
 
@@ -244,19 +244,20 @@ def test_a_body_that_is_no_batch_of_points_is_refused_in_a_sentence(
     dashboard.launch()
     http = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
     for body in ("", "[[[[" * 5000, '{"path": "x"}', '{"series": {"a": [[1]]}}'):
-        answer = http.post(f"{node.part().path}/points", content=body)
-        assert answer.status_code == 422, body[:20]
-        assert answer.json()["detail"]["message"].endswith(".")
+        sent = http.post("/api/worker/pieces", content=bundle_of(node.part(), body))
+        (answer,) = sent.json()["answers"]
+        assert answer["status"] == 422, body[:20]
+        assert answer["body"]["detail"]["message"].endswith(".")
 
 
 def test_a_log_is_appended_only_where_it_ends(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
     part = node.part()
-    assert node.client.append(part, "logs/rank0.out", 0, 0, b"hello ") == 6
+    assert node.append(part, "logs/rank0.out", 0, 0, b"hello ") == 6
     with pytest.raises(OffsetMismatch) as refusal:
-        node.client.append(part, "logs/rank0.out", 0, 0, b"hello ")
+        node.append(part, "logs/rank0.out", 0, 0, b"hello ")
     assert refusal.value.have == 6
-    assert node.client.append(part, "logs/rank0.out", 0, 6, b"w\xc3\xb6rld\xff") == 13
+    assert node.append(part, "logs/rank0.out", 0, 6, b"w\xc3\xb6rld\xff") == 13
     assert node.client.file_offsets(part, "logs/rank0.out", 0).offset == 13
     whole = dashboard.http.get(f"/api/runs/{run_id}/logs")
     assert whole.content == b"hello w\xc3\xb6rld\xff"
@@ -271,11 +272,11 @@ def test_a_log_is_appended_only_where_it_ends(dashboard: Running, node: FakeNode
 def test_what_a_crash_left_behind_the_known_end_is_overwritten(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
     part = node.part()
-    node.client.append(part, "logs/rank0.out", 0, 0, b"abc")
+    node.append(part, "logs/rank0.out", 0, 0, b"abc")
     files = dashboard.service.files.root
     (mirrored,) = [f for f in files.iterdir() if f.is_file() and f.suffix != ".times"]
     mirrored.write_bytes(b"abcHALF-WRITTEN")
-    node.client.append(part, "logs/rank0.out", 0, 3, b"def")
+    node.append(part, "logs/rank0.out", 0, 3, b"def")
     assert dashboard.http.get(f"/api/runs/{run_id}/logs").content == b"abcdef"
 
 
@@ -291,9 +292,9 @@ def test_a_followed_log_goes_on_until_the_run_ends(dashboard: Running, node: Fak
 
     following = threading.Thread(target=follow)
     following.start()
-    node.client.append(part, "logs/rank0.out", 0, 0, b"first\n")
+    node.append(part, "logs/rank0.out", 0, 0, b"first\n")
     wait_for(lambda: bytes(received) == b"first\n", "the first line")
-    node.client.append(part, "logs/rank0.out", 0, 6, b"second\n")
+    node.append(part, "logs/rank0.out", 0, 6, b"second\n")
     node.report(part, "succeeded")
     following.join(15)
     assert not following.is_alive()
@@ -303,13 +304,13 @@ def test_a_followed_log_goes_on_until_the_run_ends(dashboard: Running, node: Fak
 def test_a_node_cannot_speak_for_another(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
     part = node.part()
-    node.client.append(part, "logs/rank0.out", 0, 0, b"mine")
+    node.append(part, "logs/rank0.out", 0, 0, b"mine")
     mine = node.store_checkpoint(part, b"mine")
     other = dashboard.node("n1")
     attempts = (
         lambda: other.report(part, "failed"),
         lambda: other.log_points(part, 0, x=[(1, 1.0, 1.0)]),
-        lambda: other.client.append(part, "logs/rank0.out", 0, 4, b"theirs"),
+        lambda: other.append(part, "logs/rank0.out", 0, 4, b"theirs"),
         lambda: other.client.file_offsets(part, "logs/rank0.out", 0),
         lambda: other.client.offer_checkpoint(part, other.offer(part, b"theirs")),
     )
