@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from db import engine
 from db.engine import Store
 from db.reports.nodes import register_node
 from tests.db import statements_once  # noqa: F401  it acts when it is imported
 from tests.db.cluster import Cluster, facts
 from tests.db.templates import new_store
+
+NEXT = '''"""Nodes have colours."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.add_column("nodes", sa.Column("colour", sa.Text(), nullable=True))
+    op.execute("update nodes set colour = 'blue'")
+'''
+"""What a later version could add."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -46,3 +63,15 @@ def sqlite_store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def cluster(store: Store) -> Cluster:
     return Cluster(store, register_node(store, facts(), None, 100.0).node_id)
+
+
+@pytest.fixture
+def later_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run as a version whose newest migration is NEXT."""
+    folder = Path(shutil.copytree(engine.MIGRATIONS, tmp_path / "migrations"))
+    (folder / "versions" / "0002_colours.py").write_text(NEXT)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "MIGRATIONS", folder)
+        engine._scripts.cache_clear()
+        yield
+    engine._scripts.cache_clear()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,32 +19,6 @@ pytestmark = pytest.mark.both_stores
 HASHES = {
     "0001_first_tables.py": "74c630e5f00093df6e67882f085439688f721ab9a90b915f78bf7354e1e15ae0",
 }
-NEXT = '''"""Nodes have colours."""
-
-import sqlalchemy as sa
-from alembic import op
-
-revision = "0002"
-down_revision = "0001"
-
-
-def upgrade() -> None:
-    op.add_column("nodes", sa.Column("colour", sa.Text(), nullable=True))
-    op.execute("update nodes set colour = 'blue'")
-'''
-"""What a later version could add."""
-
-
-@pytest.fixture
-def later_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Run as a version whose newest migration is NEXT."""
-    folder = Path(shutil.copytree(engine.MIGRATIONS, tmp_path / "migrations"))
-    (folder / "versions" / "0002_colours.py").write_text(NEXT)
-    with monkeypatch.context() as patch:
-        patch.setattr(engine, "MIGRATIONS", folder)
-        engine._scripts.cache_clear()
-        yield
-    engine._scripts.cache_clear()
 
 
 def test_committed_migrations_are_never_edited() -> None:

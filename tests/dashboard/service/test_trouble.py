@@ -125,11 +125,11 @@ def test_a_dashboard_starts_on_a_full_disk_and_serves_what_is_stored(small_disk:
         assert {run["id"] for run in dashboard.http.get("/api/runs").json()} == {run_id, later}
 
 
-def test_a_store_that_must_be_upgraded_says_that_the_disk_is_full(small_disk: Path, monkeypatch) -> None:
+def test_a_store_that_must_be_upgraded_says_that_the_disk_is_full(
+    small_disk: Path, request: pytest.FixtureRequest
+) -> None:
     Store.open(small_disk / "rankzero.db").close()
-    with sqlite3.connect(small_disk / "rankzero.db") as connection:
-        connection.execute("update alembic_version set version_num = '0001'")
-    connection.close()
+    request.getfixturevalue("later_version")
     fill(small_disk)
     with pytest.raises(StoreUnusable, match="disk is full"):
         Store.open(small_disk / "rankzero.db", small_disk / "backups")
