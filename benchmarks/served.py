@@ -16,8 +16,8 @@ import psutil
 
 from dashboard.service.service import Service
 from dashboard.settings import Settings
-from db.reports.nodes import register_node
-from db.requests import run_requests
+from db.nodes.node_reports import register_node
+from db.runs import run_requests
 from domain.messages import Device, NodeFacts
 from domain.spec import RunSpec
 

@@ -25,7 +25,7 @@ from benchmarks.served import dashboard
 from dashboard.app.server import most_connections
 from dashboard.service.service import Service
 from dashboard.settings import Settings
-from db.reports.nodes import register_node
+from db.nodes.node_reports import register_node
 from domain.messages import Device, NodeFacts
 from domain.spec import RunSpec
 

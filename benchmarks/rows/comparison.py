@@ -18,12 +18,12 @@ from sqlalchemy import insert
 
 from benchmarks.figures import Figure, Spread, in_turns, milliseconds, ratios
 from benchmarks.peers.environment import is_installed, peer
+from db.attempts import attempt_queries
 from db.engine import Store
 from db.metrics import many_curves
 from db.metrics.columns import Columns, extremes
 from db.metrics.points import BUCKET_POINTS, CHUNK_POINTS
 from db.models import Chunk, Series
-from db.queries import run_queries
 from tests.dashboard.browsed import browsed, opened
 from tests.dashboard.seeded_store import Seed
 from tests.end_to_end.browsers import chromium
@@ -96,7 +96,7 @@ def seed(store: Store, now: float, runs: int, points: int) -> list[str]:
         label = f"run {number:02}"
         ids.append(made.launch(label, 9_000, gpus_per_node=1, lr=10.0 ** -(2 + number % 4), seed=number))
         made.start(label, 8_990)
-        fence = run_queries.attempts(store, ids[-1])[-1].fence
+        fence = attempt_queries.attempts(store, ids[-1])[-1].fence
         for name in NAMES:
             step = np.arange(points, dtype=float)
             loss = 0.2 + 3 * np.exp(-(4 + luck.normal()) * step / points) + luck.normal(0, 0.05, points)

@@ -25,8 +25,8 @@ from benchmarks.simulated_worker import HEARTBEAT_S, UPLOAD_EVERY_S, SimulatedWo
 from dashboard.app.server import most_connections
 from dashboard.service.service import Service
 from dashboard.settings import Settings
-from db.reports.nodes import register_node
-from db.requests import run_requests
+from db.nodes.node_reports import register_node
+from db.runs import run_requests
 from domain.messages import Device, NodeFacts
 
 MOST_GROWTH = 1.2

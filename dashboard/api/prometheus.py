@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from dashboard.api.context import TheService
-from db.queries import run_queries
+from db.runs import run_queries
 from domain.messages import LIVE_STATES, State
 from domain.views import NodeView, RunView
 

@@ -8,8 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from dashboard.errors import error_body
 from db.engine import StoreGone
-from db.identity import UnknownAttempt
-from db.records.exceptions import (
+from db.exceptions import (
     NoSuchAlert,
     NoSuchCheck,
     NoSuchCheckpoint,
@@ -23,9 +22,10 @@ from db.records.exceptions import (
     Superseded,
     WrongState,
 )
-from db.reports.nodes import IdentityEnded, NameTaken
-from db.requests.join_tokens import NoSuchToken
-from db.requests.shared_links import NoSuchLink
+from db.identity import UnknownAttempt
+from db.nodes.join_tokens import NoSuchToken
+from db.nodes.node_reports import IdentityEnded, NameTaken
+from db.runs.shared_links import NoSuchLink
 from domain.errors import InvalidRequest
 
 STATUS: dict[type[Exception], int] = {

@@ -14,10 +14,10 @@ from dashboard.errors import Rejection
 from dashboard.exports.pipe import Pipe
 from dashboard.service.service import Service
 from db.archives.documents import RunDocument, run_document
+from db.checkpoints import checkpoint_queries
 from db.exact_json import dump_json
 from db.metrics.stored_series import pages
 from db.models import Checkpoint
-from db.queries import run_queries
 
 PIECE_BYTES = 1024 * 1024
 
@@ -78,7 +78,7 @@ class _Writer:
             yield from self._add(name("files", f"{file_id}.times"), _read(files.arrivals(file_id)))
 
     def _checkpoint(self, name: str, checkpoint_id: int) -> Iterator[bytes]:
-        row = run_queries.checkpoint_file(self._service.store, checkpoint_id)
+        row = checkpoint_queries.checkpoint_file(self._service.store, checkpoint_id)
         if row is None:
             raise Rejection(404, f"Checkpoint {checkpoint_id} was deleted while it was exported.")
         checkpoint, _ = row

@@ -8,8 +8,7 @@ from dashboard.clock import Clock
 from dashboard.cluster.joining import Listening, outward_address
 from dashboard.settings import Settings
 from db.engine import Store
-from db.reports import nodes
-from db.requests import join_tokens
+from db.nodes import join_tokens, node_reports
 from domain.views import JoinTokenView
 
 log = logging.getLogger("rankzero")
@@ -26,7 +25,7 @@ class Membership:
     def end_unknown(self, node: str, run_id: str) -> str:
         """Have a node end a run that this store does not know; returns the node's id. Raises NoSuchNode, NoSuchRun."""
         with self.store.write() as session:
-            node_id, name = nodes.end_unknown(session, node, run_id)
+            node_id, name = node_reports.end_unknown(session, node, run_id)
         log.info("ending run %s on node %s: this store does not know it", run_id, name)
         return node_id
 

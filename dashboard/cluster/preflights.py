@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 
 from dashboard.clock import Clock
 from db.engine import Store
+from db.exceptions import NoSuchCheck
 from db.preflight import preflight_results, preflight_sessions
-from db.records.exceptions import NoSuchCheck
 from domain.messages import CheckAnswer
 from domain.spec import DesiredCheck
 from domain.views import CheckView

@@ -7,9 +7,9 @@ import threading
 
 from dashboard.clock import Clock
 from db.engine import Store
-from db.records.node_tokens import TurnedAway
-from db.reports import nodes
-from db.reports.nodes import Claim, Heartbeat
+from db.nodes import node_reports
+from db.nodes.node_reports import Claim, Heartbeat
+from db.nodes.node_tokens import TurnedAway
 from domain.liveness import LOST_AFTER_S
 from domain.messages import NodeFacts, NodeLoad
 
@@ -35,7 +35,7 @@ class NodeRegistry:
         if (node_id := self._node_by_token.get(token)) is not None:
             return node_id
         try:
-            node = nodes.node_of_token(self._store, token.decode("ascii"))
+            node = node_reports.node_of_token(self._store, token.decode("ascii"))
         except UnicodeDecodeError:
             return None
         if isinstance(node, str):
@@ -44,9 +44,9 @@ class NodeRegistry:
 
     def register(
         self, facts: NodeFacts, claim: Claim | None, lost_after_s: float = LOST_AFTER_S
-    ) -> nodes.RegisteredNode:
+    ) -> node_reports.RegisteredNode:
         """Register a worker; its earlier token ends."""
-        registration = nodes.register_node(self._store, facts, claim, self._clock(), lost_after_s)
+        registration = node_reports.register_node(self._store, facts, claim, self._clock(), lost_after_s)
         self.forget(registration.node_id)
         log.info("node %s registered as %s", facts.name, registration.node_id)
         return registration
@@ -75,7 +75,7 @@ class NodeRegistry:
         try:
             with self._lock:
                 self._contacts_in_writing, self._contacts = self._contacts, {}
-            nodes.heartbeats_received(self._store, self._contacts_in_writing)
+            node_reports.heartbeats_received(self._store, self._contacts_in_writing)
         except Exception:
             with self._lock:  # try again next time; newer contacts win
                 self._contacts = self._contacts_in_writing | self._contacts

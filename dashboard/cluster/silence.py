@@ -6,10 +6,9 @@ import logging
 from collections.abc import Callable
 
 from dashboard.live.hub import Hub
+from db.attempts import attempt_queries, liveness
 from db.engine import Store
-from db.queries import run_queries
-from db.records import liveness
-from db.reports import progress
+from db.tasks import task_reports
 from domain.liveness import is_silent
 from domain.views import LiveAttempt
 
@@ -32,7 +31,7 @@ class Silence:
 
         `now` is the time by which silence is judged, `noted_at` the time shown in the history."""
         silent = set()
-        for live in run_queries.live_attempts(self._store):
+        for live in attempt_queries.live_attempts(self._store):
             key = (live.run_id, live.attempt)
             has_fallen_silent = is_silent(now - live.last_heard)
             if has_fallen_silent:
@@ -50,6 +49,6 @@ class Silence:
             silent_nodes = liveness.names_of_silent_nodes(self._store, live.fence, silent_at)
             text = f"no contact with {silent_nodes} for {silent_s:.0f} s"
         if self._may_note():
-            progress.contact_changed(self._store, live.run_id, live.attempt, noted_at, text)
+            task_reports.contact_changed(self._store, live.run_id, live.attempt, noted_at, text)
         log.warning("run %s/%d: %s", live.run_id, live.attempt, text)
         self._run_changed(live.run_id)

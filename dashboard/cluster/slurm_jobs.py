@@ -11,7 +11,7 @@ from dashboard.json_responses import document
 from dashboard.live.hub import Hub
 from dashboard.security.token_files import Credentials
 from db.engine import Store
-from db.records.exceptions import NotOwner
+from db.exceptions import NotOwner
 from db.slurm import slurm_jobs
 from domain.messages import JobReport
 

@@ -14,7 +14,7 @@ from dashboard.compare.step_phases import step_phases
 from dashboard.storage.files import Files
 from db.engine import Store
 from db.metrics.run_results import SeriesResult, results, without_repeated
-from db.queries.compared_runs import ComparedRun
+from db.runs.compared_runs import ComparedRun
 from domain import goals
 from domain.series.joined import joined_names
 

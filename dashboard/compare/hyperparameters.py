@@ -9,7 +9,7 @@ from dashboard.compare.spec_changes import Difference
 from dashboard.logs.logged_settings import MOST_BYTES, Settings, flat, merge
 from dashboard.storage.files import Files
 from db.engine import Store
-from db.queries.compared_runs import settings_files
+from db.runs.compared_runs import settings_files
 from domain.masking import masked_variable
 
 

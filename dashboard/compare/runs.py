@@ -19,7 +19,7 @@ from dashboard.snapshots.differences import CodeDifference, compare
 from dashboard.snapshots.keeping import Snapshots
 from dashboard.snapshots.refusal import CodeRefused
 from db.engine import Store
-from db.queries.compared_runs import ComparedRun, compared_runs
+from db.runs.compared_runs import ComparedRun, compared_runs
 from domain.choices import RECIPES
 from domain.spec import RunSpec
 from domain.views import RunView

@@ -151,7 +151,7 @@ def sweep(sweep_id: str, key: str) -> None:
 
 
 def project(figures: Sequence[Mapping[str, Any]], weeks: Sequence[Mapping[str, Any]], key: str) -> None:
-    """Draw a project's figures, and its runs and device-hours week by week (`db.queries.projects.Week`)."""
+    """Draw a project's figures, and its runs and device-hours week by week (`db.runs.projects.Week`)."""
     _project(data={"figures": list(figures), "weeks": list(weeks)}, key=key)
 
 

@@ -8,10 +8,11 @@ from dashboard.compare.document import differences
 from dashboard.compare.spec_words import all_in_words
 from dashboard.exports.elements import Child, Element, element, table
 from dashboard.service.service import Service
+from db.checkpoints import checkpoint_queries
+from db.findings.findings import findings
 from db.metrics.run_results import results, without_repeated
-from db.queries import run_queries
-from db.queries.compared_runs import compared_runs
-from db.reports.findings import findings
+from db.runs import run_queries
+from db.runs.compared_runs import compared_runs
 from domain.spec import LABELS
 from domain.text.formats import (
     UNKNOWN,
@@ -108,7 +109,9 @@ def settings_table(run: RunView) -> Element:
 
 def checkpoints_table(service: Service, run: RunView) -> Element | None:
     """Return a run's complete checkpoints with their digests; None without any."""
-    complete = [one for one in run_queries.checkpoints(service.store, run.id) if one.complete][:MOST_ROWS]
+    complete = [one for one in checkpoint_queries.checkpoints(service.store, run.id) if one.complete][
+        :MOST_ROWS
+    ]
     rows = [(one.name, count(one.step), size(one.size_bytes), one.sha256) for one in complete]
     return table(("Checkpoint", "Step", "Size", "SHA-256"), rows) if rows else None
 

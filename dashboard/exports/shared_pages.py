@@ -12,10 +12,10 @@ from dashboard.security.sign_ins import Failures
 from dashboard.service.cost_cache import CostCache
 from dashboard.service.service import Service
 from db.engine import StoreGone
-from db.queries.compared_runs import compared_runs
-from db.records.exceptions import NoSuchRun
-from db.requests import shared_links
-from db.requests.shared_links import LinkEnded, LinkView, NoSuchLink
+from db.exceptions import NoSuchRun
+from db.runs import shared_links
+from db.runs.compared_runs import compared_runs
+from db.runs.shared_links import LinkEnded, LinkView, NoSuchLink
 
 CACHED_S = 5.0
 MOST_CACHED = 16

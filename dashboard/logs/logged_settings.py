@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from dashboard.service.service import Service
-from db.queries import run_queries
+from db.attempts import attempt_queries
 
 MOST_BYTES = 4 * 1024 * 1024
 """Read of the end of a file that grew with every step."""
@@ -22,7 +22,7 @@ Settings = dict[str, dict[str, Any]]
 def logged_settings(service: Service, run_id: str, attempt: int) -> Settings:
     """Return the latest settings of each logger in one attempt."""
     merged: Settings = {}
-    for file in run_queries.files(service.store, run_id, attempt):
+    for file in attempt_queries.files(service.store, run_id, attempt):
         if _FILE.fullmatch(file.path):
             data = service.files.read(file.id, max(0, file.size_bytes - MOST_BYTES), MOST_BYTES)
             merge(merged, data.splitlines())

@@ -12,8 +12,8 @@ from dashboard.logs.search import MOST_SECONDS, Finder, SearchResult, find_text,
 from dashboard.logs.stored_logs import LogFile, newest_logs
 from dashboard.storage.files import Files
 from db.engine import Store
-from db.queries.run_list import RunSelection
-from db.queries.run_logs import RunLogs, run_logs
+from db.runs.run_list import RunSelection
+from db.runs.run_logs import RunLogs, run_logs
 from domain.views import FileView
 
 RUNS_AT_ONCE = 50

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dashboard.errors import Rejection
+from db.attempts import attempt_queries
 from db.engine import Store
-from db.queries import run_queries
 from domain.views import FileView, RunView
 
 Stream = Literal["out", "err"]
@@ -45,7 +45,7 @@ def find_log(store: Store, run_id: str, attempt: int, rank: str, stream: Stream)
 
 def find_logs(store: Store, run_id: str, attempt: int) -> dict[tuple[int | str, str], LogFile]:
     """The newest generation of each log of an attempt, by rank and stream."""
-    return newest_logs(run_queries.files(store, run_id, attempt))
+    return newest_logs(attempt_queries.files(store, run_id, attempt))
 
 
 def newest_logs(files: Iterable[FileView]) -> dict[tuple[int | str, str], LogFile]:

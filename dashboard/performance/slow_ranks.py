@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from db.attempts import attempt_queries
 from db.engine import Store
+from db.exceptions import NoSuchRun
+from db.findings.findings import finding_judged
 from db.metrics.phases import phase_counts, phase_totals
-from db.queries import run_queries
-from db.records.exceptions import NoSuchRun
-from db.reports.findings import finding_judged
 from domain.performance.slow_ranks import KIND, slow_rank_finding, slow_ranks
 
 EVERY_S = 10.0
@@ -33,7 +33,7 @@ class SlowRanks:
         if now - self._judged_at < EVERY_S or not self._may_note():
             return
         self._judged_at = now
-        run_of = {live.fence: live.run_id for live in run_queries.live_attempts(self._store)}
+        run_of = {live.fence: live.run_id for live in attempt_queries.live_attempts(self._store)}
         before, self._counts = self._counts, phase_counts(self._store, run_of)
         self._is_slow = {
             fence: self._is_slow[fence]

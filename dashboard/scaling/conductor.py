@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard.scaling.request import run_spec
 from dashboard.service.service import Service
-from db.requests.run_requests import StudyPoint
+from db.runs.run_requests import StudyPoint
 from db.scaling import studies
 from db.scaling.studies import RunOfStudy, StudyView
 from domain.errors import InvalidRequest

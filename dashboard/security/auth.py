@@ -22,8 +22,8 @@ from dashboard.security.sessions import Sessions
 from dashboard.security.sign_ins import SignIns, TooManyTries
 from dashboard.security.tensorboard_pass import METHODS, PREFIXES, Passes
 from dashboard.security.token_files import Credentials
-from db.records.node_tokens import TurnedAway
-from db.requests.join_tokens import Admitted
+from db.nodes.join_tokens import Admitted
+from db.nodes.node_tokens import TurnedAway
 
 PUBLIC = frozenset(
     {(m, "/login") for m in ("GET", "HEAD", "POST")} | {(m, "/api/health") for m in ("GET", "HEAD")}

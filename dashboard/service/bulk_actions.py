@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from dashboard.errors import Rejection
 from dashboard.service import edits
 from dashboard.service.service import Service
-from db.queries import run_queries
-from db.records.exceptions import NoSuchRun, WrongState
+from db.exceptions import NoSuchRun, WrongState
+from db.runs import run_queries
 from domain.choices import RUN_ID
 from domain.errors import InvalidRequest
 from domain.run_edit import RunEdit, Tag

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboard.service.service import Service
-from db.requests import run_edits
+from db.runs import run_edits
 from domain.run_edit import RunEdit
 from domain.views import RunView
 

@@ -6,9 +6,9 @@ from dashboard.errors import Rejection
 from dashboard.json_responses import json_text
 from dashboard.service.point_arrivals import announce
 from dashboard.service.service import Service
-from db.reports import progress
-from db.requests import imported_runs
-from db.requests.imported_runs import Import
+from db.runs import imported_runs
+from db.runs.imported_runs import Import
+from db.tasks import task_reports
 from domain.transfer.imported import ImportedPoints, ImportRequest
 
 
@@ -42,4 +42,4 @@ def _store_settings(service: Service, begun: Import, request: ImportRequest) -> 
     file_id, size_bytes = begun.settings_file
     with service.files.locked(begun.settings_file):
         service.files.append(file_id, size_bytes, line.encode())
-        progress.file_grew(service.store, file_id, size_bytes, size_bytes + len(line.encode()))
+        task_reports.file_grew(service.store, file_id, size_bytes, size_bytes + len(line.encode()))

@@ -8,9 +8,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from db.engine import Store
+from db.metrics.curves import series, series_names
 from db.metrics.many_curves import SeriesRow, StepRange, series_rows, thinned_points
 from db.metrics.series_names import main_loss
-from db.queries import run_queries
 from domain.messages import SCRIPT_KINDS
 from domain.views import RunView
 
@@ -66,9 +66,9 @@ def _over_attempts(store: Store, run_id: str) -> Curve:
     """The curve over all attempts: of the logged loss, else of the printed one."""
     for source in SCRIPT_KINDS:
         prefix = "" if source == "events" else f"{source}/"
-        tags = [name.removeprefix(prefix) for name in run_queries.series_names(store, run_id, source)]
+        tags = [name.removeprefix(prefix) for name in series_names(store, run_id, source)]
         if (tag := main_loss(tags)) is not None:
-            named = run_queries.series(store, run_id, [prefix + tag], source, max_points=CURVE_POINTS)
+            named = series(store, run_id, [prefix + tag], source, max_points=CURVE_POINTS)
             return _rounded(value for _, value, _ in named[prefix + tag].points)
     return None
 

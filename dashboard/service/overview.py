@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from dashboard.service.loss_curves import Curve, LossCurves
 from db.engine import Store
-from db.queries.run_list import RunList, RunSelection
+from db.runs.run_list import RunList, RunSelection
 from domain.goals import change_percent
 from domain.messages import LIVE_STATES, State
 from domain.search.fields import Column, parse_column, parse_sort

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dashboard.live.hub import series_message
 from dashboard.service.service import Service
 from db.models import Series
-from db.reports.progress import Arrival
+from db.tasks.task_reports import Arrival
 
 
 def announce(service: Service, arrival: Arrival, source: str, node_rank: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dashboard.service.service import Service
-from db.reports import profiles
+from db.ranks import profiles
 from domain.profiles.views import ProfileView, cost_sentence, latest_cost
 
 

@@ -36,17 +36,20 @@ from dashboard.storage.abandoned_imports import AbandonedImports
 from dashboard.storage.checkpoint_storages import CheckpointStorages
 from dashboard.storage.conversion import Rewrites
 from dashboard.storage.files import Files
+from db.attempts import attempt_queries
+from db.attempts.lost_nodes import LostNodes
+from db.checkpoints import checkpoint_requests
 from db.engine import Store
-from db.lifecycle.node_failure import LostNodes
-from db.queries import desired_state, run_queries
-from db.records.exceptions import NoSuchRun
-from db.records.lookups import latest_attempt
-from db.reports import nodes, ranks
-from db.reports.nodes import Claim, RegisteredNode
-from db.requests import checkpoint_requests, join_tokens, run_requests
-from db.requests.run_requests import NewTrial, StudyPoint
+from db.exceptions import NoSuchRun
+from db.lookups import latest_attempt
+from db.nodes import join_tokens, node_queries, node_reports
+from db.nodes.node_reports import Claim, RegisteredNode
+from db.ranks import ranks
+from db.runs import run_queries, run_requests
+from db.runs.run_requests import NewTrial, StudyPoint
 from db.scaling.figures import Figures
 from db.scheduling import elastic
+from db.tasks import desired_state
 from db.trouble import Trouble, has_room
 from domain.choices import RUN_ID
 from domain.masking import has_mask, masked_text, unmasked_spec
@@ -62,9 +65,9 @@ class Service(Membership):
 
     def __init__(self, settings: Settings, store: Store, clock: Clock | None = None) -> None:
         super().__init__(settings, store, clock or Clock())
-        self.lease = Lease(self.clock(), run_queries.last_word(store) or 0.0)
+        self.lease = Lease(self.clock(), node_queries.last_word(store) or 0.0)
         self.hub = Hub()
-        self.hub.nodes_of = partial(nodes.nodes_of_runs, store)
+        self.hub.nodes_of = partial(node_reports.nodes_of_runs, store)
         name = "" if store.is_sqlite else f"-{_name_of(settings.data)}"
         self.files = Files(settings.files_directory, settings.reserve_bytes, name)
         limit_bytes = int(settings.snapshot_limit_mb * MIB)
@@ -195,7 +198,7 @@ class Service(Membership):
 
     def nodes(self) -> list[NodeView]:
         """All nodes that ever joined."""
-        return run_queries.nodes(self.store, self.now_for_contact(), self.settings.lost_after_s)
+        return node_queries.nodes(self.store, self.now_for_contact(), self.settings.lost_after_s)
 
     def drain(self, node: str) -> NodeView:
         """Start nothing new on a node, by its name or id. Raises NoSuchNode."""
@@ -234,7 +237,7 @@ class Service(Membership):
 
     def remove_node(self, node: str) -> str:
         """Remove a node (its name or id) from the cluster; returns its name. Raises NoSuchNode, WrongState."""
-        node_id, name = nodes.remove_node(self.store, node, self.clock())
+        node_id, name = node_reports.remove_node(self.store, node, self.clock())
         self.registry.forget(node_id)
         self._token_ended(node_id)
         log.info("node %s (%s) removed", name, node_id)
@@ -273,7 +276,7 @@ class Service(Membership):
 
     def run_of(self, fence: int) -> str | None:
         """The id of the run that an attempt belongs to."""
-        if fence not in self._run_of_fence and (run_id := run_queries.run_of_attempt(self.store, fence)):
+        if fence not in self._run_of_fence and (run_id := attempt_queries.run_of_attempt(self.store, fence)):
             self._run_of_fence[fence] = run_id
         return self._run_of_fence.get(fence)
 
@@ -292,7 +295,7 @@ class Service(Membership):
 
     def has_ended(self, run_id: str, attempt: int) -> bool:
         """Whether this attempt will write nothing more."""
-        states = {a.number: a.state for a in run_queries.attempts(self.store, run_id)}
+        states = {a.number: a.state for a in attempt_queries.attempts(self.store, run_id)}
         return attempt in states and states[attempt].is_terminal if states else True
 
     def now_for_contact(self) -> float:

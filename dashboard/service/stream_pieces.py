@@ -12,8 +12,8 @@ from dashboard.service.point_arrivals import announce
 from dashboard.service.service import Service
 from dashboard.storage.log_times import note_arrival
 from db.engine import StoreGone
-from db.reports import progress
-from db.reports.progress import Arrival, FileGrowth, FileState, StreamKey
+from db.tasks import task_reports
+from db.tasks.task_reports import Arrival, FileGrowth, FileState, StreamKey
 from domain.messages import PointBatch
 
 
@@ -65,7 +65,7 @@ def _take(service: Service, node_id: str, pieces: Sequence[Piece]) -> list[Outco
     files = {piece.stream for piece in pieces if piece.batch is None}
     with service.files.locked(*files), service.store.alone(*(f"file {tuple(key)}" for key in files)):
         offers = [(piece.stream, piece.batch) for piece in pieces]
-        states = progress.streams_arrived(service.store, node_id, offers)
+        states = task_reports.streams_arrived(service.store, node_id, offers)
         for piece, state in zip(pieces, states, strict=True):
             if isinstance(state, Arrival) and piece.batch is not None:
                 service.registry.record_contact(node_id)
@@ -77,7 +77,7 @@ def _take(service: Service, node_id: str, pieces: Sequence[Piece]) -> list[Outco
             if isinstance(state, FileState) and isinstance(outcome, Taken) and outcome.is_stored
         }
         if grown:
-            ends = progress.files_grew(service.store, [*grown.values()])
+            ends = task_reports.files_grew(service.store, [*grown.values()])
             for at, end in zip(grown, ends, strict=True):
                 outcomes[at] = Taken(end)
     for fence in {pieces[at].stream.fence for at in grown}:

@@ -21,8 +21,8 @@ from dashboard.snapshots.git_source import GitLimits
 from dashboard.snapshots.origin import Origin
 from dashboard.snapshots.refusal import CodeRefused
 from db.engine import Store
-from db.reports import snapshots as snapshot_records
-from db.reports.snapshots import SnapshotView
+from db.runs import snapshots as snapshot_records
+from db.runs.snapshots import SnapshotView
 from domain.choices import RECIPES
 from domain.spec import RunSpec
 

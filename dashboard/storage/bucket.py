@@ -23,9 +23,9 @@ from dashboard.storage.downloads import (
 )
 from dashboard.storage.files import Files
 from dashboard.storage.s3 import S3, BucketTrouble, Gone, S3Refused, StoredPart, part_headers
+from db.checkpoints import checkpoint_reports
 from db.engine import Store
 from db.models import Checkpoint
-from db.reports import checkpoints
 
 log = logging.getLogger("rankzero")
 MIB = 1024 * 1024
@@ -73,7 +73,7 @@ class Bucket:
             self._restart(checkpoint)
             return 0
         received_bytes = sum(part.size_bytes for part in self._in_order(checkpoint, parts))
-        checkpoints.received(self._store, checkpoint.id, received_bytes)
+        checkpoint_reports.received(self._store, checkpoint.id, received_bytes)
         return received_bytes
 
     def add(self, checkpoint: Checkpoint, offset: int, content: bytearray) -> int:
@@ -101,7 +101,7 @@ class Bucket:
         upload_id, name = self._upload_of(checkpoint), _name(checkpoint)
         received_bytes = (first - 1) * size_bytes
         if received_bytes > checkpoint.received_bytes:
-            checkpoints.received(self._store, checkpoint.id, received_bytes)
+            checkpoint_reports.received(self._store, checkpoint.id, received_bytes)
         return [
             PartLink(self._s3.part_url(name, upload_id, number, sha256), part_headers(sha256))
             for number, sha256 in enumerate(sha256s, first)
@@ -169,7 +169,7 @@ class Bucket:
     def _upload_of(self, checkpoint: Checkpoint) -> str:
         if checkpoint.upload_id is None:
             checkpoint.upload_id = self._s3.begin(_name(checkpoint))
-            checkpoints.upload_began(self._store, checkpoint.id, checkpoint.upload_id, self._clock())
+            checkpoint_reports.upload_began(self._store, checkpoint.id, checkpoint.upload_id, self._clock())
         return checkpoint.upload_id
 
     def _arrived(self, checkpoint: Checkpoint) -> list[StoredPart]:
@@ -197,7 +197,7 @@ class Bucket:
         with suppress(BucketTrouble):
             self._s3.delete(_name(checkpoint))
         checkpoint.upload_id = None
-        checkpoints.upload_lost(self._store, checkpoint.id)
+        checkpoint_reports.upload_lost(self._store, checkpoint.id)
         return False
 
     # -- proofs --------------------------------------------------------------------------------

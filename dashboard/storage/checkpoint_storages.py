@@ -21,9 +21,9 @@ from dashboard.storage.checkpoint_storage import CheckpointStorage, Via
 from dashboard.storage.disk import Disk
 from dashboard.storage.files import Files
 from dashboard.storage.s3 import S3, BucketTrouble, Gone
+from db.checkpoints import discarded_objects
 from db.engine import Store
 from db.models import Checkpoint
-from db.records import discarded_objects
 
 log = logging.getLogger("rankzero")
 SWEEP_EVERY_S = 2.0

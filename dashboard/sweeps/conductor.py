@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from dashboard.service.service import Service
 from dashboard.sweeps.rungs import with_rungs
 from dashboard.sweeps.trial_spec import trial_spec
+from db.exceptions import NoSuchRun, WrongState
 from db.metrics import curves
-from db.queries.usage import usage
-from db.records.exceptions import NoSuchRun, WrongState
-from db.requests.run_requests import NewTrial
+from db.runs.run_requests import NewTrial
+from db.runs.usage import usage
 from db.sweeps import sweeps, trials
 from db.sweeps.sweeps import SweepView
 from db.sweeps.trials import PRUNED, Result, TrialView

@@ -21,8 +21,8 @@ from dashboard.private_files import make_private_directory
 from dashboard.storage.files import Files
 from dashboard.tensorboard.links import arrange, event_links
 from dashboard.tensorboard.program import EVENTS, SOCKET
+from db.attempts import attempt_queries
 from db.engine import Store
-from db.queries import run_queries
 from domain.text.formats import describe_exit
 from domain.views import RunView
 
@@ -157,8 +157,8 @@ class TensorBoards:
         """Link the run's event files; returns whether there are any."""
 
         def update() -> bool:
-            nodes = max((len(a.parts) for a in run_queries.attempts(self._store, run_id)), default=1)
-            links = event_links(run_queries.files(self._store, run_id), nodes)
+            nodes = max((len(a.parts) for a in attempt_queries.attempts(self._store, run_id)), default=1)
+            links = event_links(attempt_queries.files(self._store, run_id), nodes)
             if links and folder.is_dir():
                 arrange(folder / EVENTS, {name: self._files.mirrored(id) for name, id in links.items()})
             return bool(links)

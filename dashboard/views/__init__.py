@@ -1,1 +1,1 @@
-"""Streamlit pages: each reads through db.queries and writes desired state, never observed state."""
+"""Streamlit pages: each reads from the store and writes desired state, never observed state."""

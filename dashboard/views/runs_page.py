@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.components.browser import runs_table, search_field
 from dashboard.service import service
 from dashboard.views.layout import links, style
-from db.queries import run_list
+from db.runs import run_list
 from domain.messages import State
 from domain.search.parser import LONGEST, parse
 from domain.search.query import QueryError

@@ -9,10 +9,10 @@ from sqlalchemy.orm import Session
 
 from db.alerts import events
 from db.alerts.alerts import AlertView
+from db.attempts.rollbacks import changes_before, origin_limit, request_rollback, spec_after_rollbacks
 from db.engine import Store
-from db.lifecycle.rollbacks import changes_before, origin_limit, request_rollback, spec_after_rollbacks
 from db.models import Alert, AlertEvent, Attempt
-from db.requests import run_requests
+from db.runs import run_requests
 from domain.alerts.actions import MOST_ROLLBACKS, Act, RateChange
 from domain.alerts.judgement import RunEvent
 from domain.messages import State

@@ -8,9 +8,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
+from db.exceptions import NoSuchAlert, NoSuchRun
 from db.models import Alert, AlertEvent, Run
-from db.records.exceptions import NoSuchAlert, NoSuchRun
-from db.requests.run_requests import new_id
+from db.runs.run_requests import new_id
 from domain.alerts.actions import Act, AlertAction
 from domain.alerts.message import DeliveryState
 from domain.choices import RUN_ID

@@ -10,8 +10,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from db.archives.rows import document_of
-from db.base import Base
 from db.engine import Store
+from db.exceptions import NoSuchRun, WrongState
+from db.lookups import latest_attempt
 from db.models import (
     Attempt,
     Checkpoint,
@@ -27,8 +28,7 @@ from db.models import (
     Snapshot,
     Task,
 )
-from db.records.exceptions import NoSuchRun, WrongState
-from db.records.lookups import latest_attempt
+from db.models.base import Base
 from domain.masking import masked_args, masked_changes, masked_env, masked_spec
 from domain.messages import TERMINAL_STATES
 from domain.spec import RunSpec

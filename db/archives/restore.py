@@ -15,6 +15,9 @@ from db.archives.documents import AttemptDocument, RunDocument
 from db.archives.rows import checked, row_of
 from db.archives.staging import StagedSeries, Staging
 from db.engine import Store
+from db.exceptions import WrongState
+from db.history import add_history
+from db.lookups import latest_attempt
 from db.models import (
     Attempt,
     Checkpoint,
@@ -29,10 +32,7 @@ from db.models import (
     Series,
     Task,
 )
-from db.records.exceptions import WrongState
-from db.records.history import add_history
-from db.records.lookups import latest_attempt
-from db.requests.run_requests import new_id
+from db.runs.run_requests import new_id
 from domain.choices import ExportFormat
 from domain.errors import InvalidRequest
 from domain.messages import TERMINAL_STATES

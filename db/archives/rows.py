@@ -9,7 +9,6 @@ from typing import Annotated, Any, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Integer, String, Table
 
-from db.base import Base, ExactFloat
 from db.models import (
     Attempt,
     Checkpoint,
@@ -23,6 +22,7 @@ from db.models import (
     Snapshot,
     Task,
 )
+from db.models.base import Base, ExactFloat
 
 Row = TypeVar("Row", bound=Base)
 OWN_TO_A_STORE: Mapping[type[Base], frozenset[str]] = {

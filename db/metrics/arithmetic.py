@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from db.engine import Store
+from db.lookups import attempt_spec, latest_attempt
 from db.models import Node, Series, Task
-from db.records.lookups import attempt_spec, latest_attempt
 from domain.performance.efficiency import PARAMETERS, TOKENS, Arithmetic
 from domain.scheduling import resizing
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from sqlalchemy import and_, or_, select
 
 from db.engine import Store
+from db.lookups import latest_attempt
 from db.metrics.points import CHUNK_POINTS, unpack
 from db.models import Chunk, Node, Series, Task
-from db.records.lookups import latest_attempt
 from domain.messages import Point
 
 RECENT_CHUNKS = 2

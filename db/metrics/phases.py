@@ -10,9 +10,9 @@ from sqlalchemy import ColumnElement, and_, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from db.engine import Store
+from db.lookups import attempt_spec, latest_attempt
 from db.metrics.points import CHUNK_POINTS, unpack
 from db.models import Chunk, Node, Series, Task
-from db.records.lookups import attempt_spec, latest_attempt
 from domain.messages import Point
 from domain.performance.phases import BESIDES, PHASES, PhaseTotals, mean_of_ranks
 from domain.scheduling import resizing

@@ -6,8 +6,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
+from db.lookups import attempt_spec, latest_attempt
 from db.models import PairPass, Series, Task
-from db.records.lookups import attempt_spec, latest_attempt
 from domain.performance.efficiency import FIGURES, TAG, Reduction
 from domain.scheduling import resizing
 

@@ -20,6 +20,18 @@ MAIN_LOSS = (
 )
 VALIDATION_LOSS = ("val/loss", "val_loss", "eval/loss", "validation/loss")
 TOTAL_STEPS_TAG = "train/total_steps"
+PROBED_TAGS = ("samples_per_s", "steps_per_s")
+THROUGHPUT_TAGS = (
+    "train/samples_per_s",
+    "samples_per_s",
+    "throughput",
+    "train/throughput",
+    "train/tokens_per_s",
+    "train/images_per_s",
+    "images_per_s",
+    "samples/sec",
+    "img/s",
+)
 
 
 def public_name(row: Series) -> str:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from sqlalchemy.orm import Session
 
+from db.attempts.attempt_state import combine
 from db.engine import Store
-from db.lifecycle.attempt_state import combine
+from db.lookups import latest_attempt
 from db.models import Attempt, Check
 from db.preflight import preflight_sessions, start_gate
-from db.records.lookups import latest_attempt
 from domain.messages import LIVE_STATES, CheckAnswer
 from domain.preflight.judgement import judge
 from domain.views import CheckView

@@ -8,9 +8,9 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
+from db.lookups import node_named
 from db.models import Attempt, Check, CheckPart, Node, PairPass, Run, Task
 from db.preflight.pair_passes import fingerprint, not_passed
-from db.records.lookups import node_named
 from domain.errors import InvalidRequest
 from domain.liveness import SILENT_AFTER_S, is_silent
 from domain.messages import LIVE_STATES, CheckAnswer, NodeCheck

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from db.history import add_history
 from db.models import Attempt, Check, Checkpoint, Node, Run, Task
 from db.preflight import pair_passes, preflight_sessions
-from db.records.history import add_history
 from domain.messages import TERMINAL_STATES, NodeCheck, Reason, State
 from domain.preflight.judgement import (
     CHECKPOINTS_WITH_ROOM,

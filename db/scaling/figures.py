@@ -11,14 +11,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
+from db.exceptions import NoSuchRun
+from db.lookups import attempt_spec, latest_attempt
 from db.metrics import points
 from db.metrics.lives import counting_points
 from db.metrics.phases import phase_totals
 from db.metrics.series_names import VALIDATION_LOSS, main_loss
 from db.models import Attempt, Node, Series, Task
-from db.queries.usage import SOURCE
-from db.records.exceptions import NoSuchRun
-from db.records.lookups import attempt_spec, latest_attempt
+from db.runs.usage import SOURCE
 from db.scaling.studies import RunOfStudy
 from domain.messages import SCRIPT_KINDS, Point, State
 from domain.performance.phases import BESIDES, PHASES, PhaseTotals

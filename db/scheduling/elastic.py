@@ -10,8 +10,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
+from db.history import add_history
 from db.models import Attempt, Checkpoint, Node, Run, Series, Task
-from db.records.history import add_history
 from db.scheduling import queue_placement
 from db.scheduling.completion_estimate import expected_ends
 from db.scheduling.node_state import node_states

@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Text, cast, or_, select
 from sqlalchemy.orm import Session
 
+from db.attempts.liveness import last_heartbeat
 from db.models import Attempt, Node, Run, Task
-from db.records.liveness import last_heartbeat
 from domain.liveness import LOST_AFTER_S, SILENT_AFTER_S, contact_state, is_silent
 from domain.messages import LIVE_STATES
 from domain.protocol import FIRST

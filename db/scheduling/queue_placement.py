@@ -10,10 +10,10 @@ from functools import lru_cache
 from sqlalchemy import Text, cast, func, select
 from sqlalchemy.orm import Session
 
+from db.attempts.rollbacks import changes_before
 from db.engine import Store
-from db.lifecycle.rollbacks import changes_before
+from db.history import add_history
 from db.models import Attempt, Node, Run, Task
-from db.records.history import add_history
 from db.scheduling.completion_estimate import expected_durations, expected_ends
 from db.scheduling.node_state import has_devices, node_states
 from db.slurm import slurm_jobs

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
+from db.attempts.attempt_state import combine
+from db.attempts.restarts import carry_on
 from db.engine import Store
-from db.lifecycle.attempt_state import combine
-from db.lifecycle.restarts import carry_on
+from db.exceptions import Superseded
+from db.history import add_history
 from db.models import Attempt, Job, Node, Run, Task
-from db.records.exceptions import Superseded
-from db.records.history import add_history
 from domain import slurm
 from domain.liveness import SILENT_AFTER_S, is_silent
 from domain.messages import TERMINAL_STATES, JobReport, State

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.metrics.series_names import public_name
 from db.models import Attempt, Series, SweepTrial
-from db.requests.run_requests import reopen
+from db.runs.run_requests import reopen
 from domain.messages import State
 
 PRUNED = "pruned"

@@ -15,12 +15,14 @@ from typing import Literal
 from sqlalchemy import update
 
 from dashboard.storage.files import Files
+from db.attempts import attempt_queries
+from db.checkpoints import checkpoint_reports
 from db.engine import Store
 from db.models import Node
-from db.queries import run_queries
-from db.reports import checkpoints, nodes, progress
-from db.requests import run_requests
+from db.nodes import node_queries, node_reports
+from db.runs import run_requests
 from db.scheduling import queue_placement
+from db.tasks import task_reports
 from domain.messages import (
     CheckpointOffer,
     Device,
@@ -74,7 +76,7 @@ class Seed:
             labels={"rack": "b2"} if kind == "cuda" else {},
             info={"cores": 64, "platform": "Linux", "interpreter": INTERPRETER},
         )  # fmt: skip
-        self.node_ids[name] = nodes.register_node(self.store, known, None, self.now).node_id
+        self.node_ids[name] = node_reports.register_node(self.store, known, None, self.now).node_id
         gpus = [
             {"id": device.id, "utilisation_percent": 96.0 - i, "memory_used_bytes": 71 * GIB,
              "memory_total_bytes": 141 * GIB, "temperature_c": 61 + i, "power_w": 540.5, "foreign": i == 7}
@@ -98,12 +100,14 @@ class Seed:
 
     def report(self, label: str, state: str, age_s: float, **more: object) -> None:
         """What the nodes of the run's latest attempt say."""
-        attempt = run_queries.attempts(self.store, self.runs[label])[-1]
-        names = {queried.id: queried.name for queried in run_queries.nodes(self.store, self.now)}
+        attempt = attempt_queries.attempts(self.store, self.runs[label])[-1]
+        names = {queried.id: queried.name for queried in node_queries.nodes(self.store, self.now)}
         for part in attempt.parts:
             node_id = next(i for i, name in names.items() if name == part.node)
             told = TaskReport.model_validate({"state": state, **more})
-            progress.part_reported(self.store, node_id, attempt.fence, part.node_rank, told, self.now - age_s)
+            task_reports.part_reported(
+                self.store, node_id, attempt.fence, part.node_rank, told, self.now - age_s
+            )
 
     def start(self, label: str, age_s: float) -> None:
         """All its ranks exist."""
@@ -141,42 +145,42 @@ class Seed:
         source: Literal["events", "hardware", "printed"] = "events",
     ) -> None:
         """Points of a source that has sent nothing before."""
-        attempt = run_queries.attempts(self.store, self.runs[label])[-1]
+        attempt = attempt_queries.attempts(self.store, self.runs[label])[-1]
         size = 100 * max(len(points) for points in series.values())
         batch = PointBatch(path=source, generation=0, start=0, end=size, series=series, source=source)
-        progress.points_arrived(self.store, self._node_of(label), attempt.fence, 0, batch)
+        task_reports.points_arrived(self.store, self._node_of(label), attempt.fence, 0, batch)
 
     def file(self, files: Files, label: str, path: str, content: bytes) -> None:
         """More bytes of a file of rank 0's node, as the run's worker sends them."""
-        fence = run_queries.attempts(self.store, self.runs[label])[-1].fence
+        fence = attempt_queries.attempts(self.store, self.runs[label])[-1].fence
         node_id = self._node_of(label)
-        file_id, size = progress.file_for_append(self.store, node_id, fence, 0, path, 0)
+        file_id, size = task_reports.file_for_append(self.store, node_id, fence, 0, path, 0)
         files.append(file_id, size, content)
-        progress.file_grew(self.store, file_id, size, size + len(content))
+        task_reports.file_grew(self.store, file_id, size, size + len(content))
 
     def spend(self, label: str, steps: int, **seconds: float) -> None:
         """Rank 0 spends these seconds of each step in these phases."""
-        attempt = run_queries.attempts(self.store, self.runs[label])[-1]
+        attempt = attempt_queries.attempts(self.store, self.runs[label])[-1]
         series: dict[str, list[Point]] = {
             f"rank0/phases/{name}": [(steps, own_s * (steps - 1), self.now)]
             for name, own_s in seconds.items()
         }
         batch = PointBatch(path="probe/1.jsonl", generation=0, start=0, end=10, source="probe", series=series)
-        progress.points_arrived(self.store, self._node_of(label), attempt.fence, 0, batch)
+        task_reports.points_arrived(self.store, self._node_of(label), attempt.fence, 0, batch)
 
     def checkpoint(self, label: str, step: int, files: Path | None, received: float = 1.0) -> int:
         """A checkpoint, whole or on its way; its bytes too where the server's files are."""
-        attempt = run_queries.attempts(self.store, self.runs[label])[-1]
+        attempt = attempt_queries.attempts(self.store, self.runs[label])[-1]
         content = f"{label} {step}".encode() * 40_000
         offer = CheckpointOffer(
             path=f"checkpoints/step_{step:06}.pt", step=step, size_bytes=len(content),
             sha256=hashlib.sha256(content).hexdigest(), written_at=self.now - 60 + step / 100,
         )  # fmt: skip
         node_id = self._node_of(label)
-        row = checkpoints.offered(self.store, node_id, attempt.fence, 0, offer, self.now)
-        checkpoints.received(self.store, row.id, int(len(content) * received))
+        row = checkpoint_reports.offered(self.store, node_id, attempt.fence, 0, offer, self.now)
+        checkpoint_reports.received(self.store, row.id, int(len(content) * received))
         if received == 1.0:
-            checkpoints.completed(self.store, row.id, self.now)
+            checkpoint_reports.completed(self.store, row.id, self.now)
             if files is not None:
                 (files / "checkpoints").mkdir(parents=True, exist_ok=True)
                 (files / "checkpoints" / str(row.id)).write_bytes(content)
@@ -193,7 +197,7 @@ class Seed:
             session.execute(update(Node).values(last_seen=now))
 
     def _node_of(self, label: str) -> str:
-        attempt = run_queries.attempts(self.store, self.runs[label])[-1]
+        attempt = attempt_queries.attempts(self.store, self.runs[label])[-1]
         name = attempt.parts[0].node
         return next(i for n, i in self.node_ids.items() if n == name)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from db.queries import run_queries
-from db.reports import progress
-from db.requests import run_requests
-from db.requests.run_requests import StudyPoint
+from db.attempts import attempt_queries
+from db.runs import run_requests
+from db.runs.run_requests import StudyPoint
 from db.scaling import studies
 from db.scheduling import queue_placement
+from db.tasks import task_reports
 from domain.messages import Point, PointBatch
 from domain.performance.phases import TAG
 from domain.spec import RunSpec
@@ -116,7 +116,7 @@ def _measure(seed: Seed, label: str, step_s: float, comm_s: float, samples: int,
     named: dict[str, list[Point]] = {
         name: list(zip(steps, values, walls, strict=True)) for name, values in series.items()
     }
-    attempt = run_queries.attempts(seed.store, seed.runs[label])[-1]
+    attempt = attempt_queries.attempts(seed.store, seed.runs[label])[-1]
     batch = PointBatch(path="probe/1.jsonl", generation=0, start=0, end=9, source="probe", series=named)
-    progress.points_arrived(seed.store, seed.node_ids["big"], attempt.fence, 0, batch)
+    task_reports.points_arrived(seed.store, seed.node_ids["big"], attempt.fence, 0, batch)
     seed.report(label, "succeeded", 100)

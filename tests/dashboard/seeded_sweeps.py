@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from db.queries import run_queries
-from db.reports import progress
-from db.requests import run_requests
-from db.requests.run_requests import NewTrial
+from db.attempts import attempt_queries
+from db.runs import run_requests
+from db.runs.run_requests import NewTrial
 from db.scheduling import queue_placement
 from db.sweeps import sweeps, trials
 from db.sweeps.trials import Result
+from db.tasks import task_reports
 from domain.messages import PointBatch
 from domain.spec import RunSpec
 from domain.sweeps.parameters import in_words
@@ -58,10 +58,10 @@ def _trial(seed: Seed, spec: RunSpec, trial: NewTrial, is_ended: bool) -> None:
     seed.start(label, 400)
     final = loss(**trial.params)
     values = [(step, final + 2 * math.exp(-step / 60), seed.now - 390 + step) for step in range(0, 301, 10)]
-    attempt = run_queries.attempts(seed.store, seed.runs[label])[-1]
+    attempt = attempt_queries.attempts(seed.store, seed.runs[label])[-1]
     shown = values if is_ended and trial.number not in PRUNED else values[:12]
     batch = PointBatch(path="events", generation=0, start=0, end=9, series={"val/loss": shown})
-    progress.points_arrived(seed.store, seed.node_ids[NODE], attempt.fence, 0, batch)
+    task_reports.points_arrived(seed.store, seed.node_ids[NODE], attempt.fence, 0, batch)
     if not is_ended:
         return
     trials.record_rungs(seed.store, trial.sweep_id, trial.number, [final + 0.4])

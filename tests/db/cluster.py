@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from db.engine import Store
-from db.queries.desired_state import assignments
-from db.reports import nodes, progress
-from db.requests import run_requests
+from db.nodes import node_reports
+from db.runs import run_requests
 from db.scheduling import queue_placement
 from db.scheduling.node_state import registered_nodes
+from db.tasks import task_reports
+from db.tasks.desired_state import assignments
 from domain.messages import Device, NodeFacts, NodeLoad, PointBatch, State, TaskReport
 from domain.scheduling.fit import devices_per_node
 from domain.spec import Assignment, RunSpec
@@ -24,7 +25,7 @@ def facts(name: str = "gpu-1", slots: int = 2, **more) -> NodeFacts:
 
 
 def send_heartbeat(store: Store, node_id: str, now: float, load: NodeLoad | None = None) -> None:
-    nodes.heartbeats_received(store, {node_id: nodes.Heartbeat(now, load)})
+    node_reports.heartbeats_received(store, {node_id: node_reports.Heartbeat(now, load)})
 
 
 @dataclass
@@ -54,8 +55,8 @@ class Cluster:
 
     def report(self, fence: int, state: str, node_rank: int = 0, **more) -> State:
         report = TaskReport(state=state, **more)
-        return progress.part_reported(self.store, self.node_id, fence, node_rank, report, self.now)
+        return task_reports.part_reported(self.store, self.node_id, fence, node_rank, report, self.now)
 
-    def points(self, fence: int, start: int, end: int, series, **more) -> progress.Arrival:
+    def points(self, fence: int, start: int, end: int, series, **more) -> task_reports.Arrival:
         batch = PointBatch(path="events", generation=0, start=start, end=end, series=series, **more)
-        return progress.points_arrived(self.store, self.node_id, fence, 0, batch)
+        return task_reports.points_arrived(self.store, self.node_id, fence, 0, batch)

@@ -10,7 +10,7 @@ import pytest
 
 from db import engine
 from db.engine import Store
-from db.reports.nodes import register_node
+from db.nodes.node_reports import register_node
 from tests.db import statements_once  # noqa: F401  it acts when it is imported
 from tests.db.cluster import Cluster, facts
 from tests.db.templates import new_store

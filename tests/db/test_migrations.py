@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from db import engine
 from db.engine import Store, StoreUnusable
-from db.reports.nodes import register_node
+from db.nodes.node_reports import register_node
 from tests.db.cluster import facts
 
 pytestmark = pytest.mark.both_stores

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from db.engine import Store, StoreUnusable
 from db.models import Base
-from db.reports.nodes import register_node
+from db.nodes.node_reports import register_node
 from tests.db.cluster import facts
 
 pytestmark = pytest.mark.both_stores

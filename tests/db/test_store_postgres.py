@@ -16,14 +16,17 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from cli.main import run
+from db.attempts import attempt_queries
+from db.checkpoints import checkpoint_reports
 from db.engine import Store, StoreUnusable
+from db.exceptions import WrongState
+from db.lookups import attempt_scope
+from db.metrics import curves
 from db.models import File, Node, Series, Task
-from db.queries import run_queries
-from db.records.exceptions import WrongState
-from db.records.lookups import attempt_scope
-from db.reports import checkpoints, nodes, progress
-from db.requests import run_requests
+from db.nodes import node_queries, node_reports
+from db.runs import run_queries, run_requests
 from db.scheduling import queue_placement
+from db.tasks import task_reports
 from domain.messages import CheckpointOffer, PointBatch, State, TaskReport
 from domain.spec import RunSpec
 from tests.db.cluster import Cluster, facts
@@ -47,7 +50,7 @@ def stores(postgres_url: str) -> Iterator[list[Store]]:
 @pytest.fixture
 def pair(stores: list[Store]) -> list[Cluster]:
     """One node, seen through both dashboards."""
-    node_id = nodes.register_node(stores[0], facts(slots=8), None, 100.0).node_id
+    node_id = node_reports.register_node(stores[0], facts(slots=8), None, 100.0).node_id
     return [Cluster(store, node_id) for store in stores]
 
 
@@ -157,8 +160,8 @@ def test_after_a_restart_of_the_server_the_store_goes_on(postgres: Server, store
     with pytest.raises(OperationalError), store.write():
         pass
     postgres.start()
-    assert nodes.register_node(store, facts(), None, 1.0).node_id
-    assert len(run_queries.nodes(store, 1.0)) == 1
+    assert node_reports.register_node(store, facts(), None, 1.0).node_id
+    assert len(node_queries.nodes(store, 1.0)) == 1
 
 
 def test_a_dashboard_that_stands_still_lets_go_of_its_locks(stores: list[Store]):
@@ -181,7 +184,7 @@ def test_numbers_that_are_none_and_large_ones_come_back(pair: list[Cluster]):
     values = [(5, -0.5, 1.0), (2**40, math.nan, 2.0), (2**62, math.inf, 3.0), (2**62 + 1, -math.inf, 4.0)]
     values += [(2**63 - 1, 1e-310, 5.0)]
     cluster.points(wish.fence, 0, 2**40, {"loss": values})
-    found = run_queries.series(cluster.store, run_id)["loss"].points
+    found = curves.series(cluster.store, run_id)["loss"].points
     assert math.isnan(found[1][1]) and [p[1] for p in found[2:]] == [math.inf, -math.inf, 1e-310]
     assert [p[0] for p in found] == [5, 2**40, 2**62, 2**62 + 1, 2**63 - 1]
     with cluster.store.read() as session:
@@ -191,26 +194,26 @@ def test_numbers_that_are_none_and_large_ones_come_back(pair: list[Cluster]):
 
 def test_json_keeps_what_it_is_given_and_says_in_words_what_json_cannot(store: Store):
     info = {"größe": [1, 2.5, None, True], "nul": "a\0b", "nan": math.nan, "deep": {"inf": -math.inf}}
-    nodes.register_node(store, facts(info=info), None, 1.0)
+    node_reports.register_node(store, facts(info=info), None, 1.0)
     with store.read() as session:
         found = session.query(Node).one().info
     assert {**info, "nan": "NaN", "deep": {"inf": "-Infinity"}} == {k: found[k] for k in info}
 
 
 def test_a_nul_in_a_text_stops_nothing(store: Store):
-    cluster = Cluster(store, nodes.register_node(store, facts(), None, 100.0).node_id)
+    cluster = Cluster(store, node_reports.register_node(store, facts(), None, 100.0).node_id)
     run_id = cluster.launch()
     (wish,) = cluster.wished()
     for start in (0, 10):
         assert cluster.points(wish.fence, start, start + 10, {"lo\0ss": [(start, 1.0, 1.0)]}).stored
-    (series,) = run_queries.series(store, run_id).values()
+    (series,) = curves.series(store, run_id).values()
     assert series.count == 2
     cluster.report(wish.fence, "failed", message="died\0badly")
     assert run_queries.run(store, run_id, 1.0).message in ("died\0badly", "died\ufffdbadly")
 
 
 def test_search_knows_no_case_and_takes_signs_as_they_are(store: Store):
-    cluster = Cluster(store, nodes.register_node(store, facts(), None, 100.0).node_id)
+    cluster = Cluster(store, node_reports.register_node(store, facts(), None, 100.0).node_id)
     plain = cluster.launch(name="Plain ResNet")
     signs = cluster.launch(name="100%_done")
     found = {
@@ -220,7 +223,7 @@ def test_search_knows_no_case_and_takes_signs_as_they_are(store: Store):
 
 
 def test_runs_of_one_instant_have_an_order(store: Store):
-    cluster = Cluster(store, nodes.register_node(store, facts(), None, 100.0).node_id)
+    cluster = Cluster(store, node_reports.register_node(store, facts(), None, 100.0).node_id)
     ids = sorted(cluster.launch() for _ in range(5))
     assert [run.id for run in run_queries.runs(store, 1.0)] == ids
 
@@ -239,7 +242,7 @@ def test_points_sent_through_both_dashboards_are_stored_once(pair: list[Cluster]
         )
         assert sorted(arrival.stored for arrival in found) == [False, True]
         assert {arrival.offset for arrival in found} == {start + 100}
-    for series in run_queries.series(pair[0].store, run_id).values():
+    for series in curves.series(pair[0].store, run_id).values():
         assert [p[0] for p in series.points] == list(range(TURNS * 10))
 
 
@@ -266,7 +269,7 @@ def test_points_of_several_attempts_are_stored_at_the_same_time(pair: list[Clust
 
 
 def run_of(pair: list[Cluster], fence: int) -> str:
-    return str(run_queries.run_of_attempt(pair[0].store, fence))
+    return str(attempt_queries.run_of_attempt(pair[0].store, fence))
 
 
 def test_a_checkpoint_offered_twice_at_once_is_one(pair: list[Cluster]):
@@ -276,7 +279,7 @@ def test_a_checkpoint_offered_twice_at_once_is_one(pair: list[Cluster]):
         offer = CheckpointOffer(path=f"{turn}.pt", size_bytes=1, sha256="0" * 64, written_at=1.0)
         found = at_once(
             *[
-                lambda c=c, o=offer: checkpoints.offered(c.store, c.node_id, wish.fence, 0, o, 1.0).id
+                lambda c=c, o=offer: checkpoint_reports.offered(c.store, c.node_id, wish.fence, 0, o, 1.0).id
                 for c in pair
             ]
         )
@@ -288,8 +291,8 @@ def test_a_file_first_seen_by_both_is_one_and_grows_once(pair: list[Cluster]):
     (wish,) = pair[0].wished()
 
     def append(cluster: Cluster, path: str) -> tuple[int, int]:
-        file_id, _ = progress.file_for_append(cluster.store, cluster.node_id, wish.fence, 0, path, 0)
-        return file_id, progress.file_grew(cluster.store, file_id, 0, 10)
+        file_id, _ = task_reports.file_for_append(cluster.store, cluster.node_id, wish.fence, 0, path, 0)
+        return file_id, task_reports.file_grew(cluster.store, file_id, 0, 10)
 
     for turn in range(TURNS):
         assert len(set(at_once(*[lambda c=c, p=f"log{turn}": append(c, p) for c in pair]))) == 1
@@ -322,7 +325,7 @@ def test_no_device_is_given_out_twice(pair: list[Cluster]):
 
 
 def test_reports_of_two_nodes_at_once_end_the_attempt_once(stores: list[Store]):
-    ids = [nodes.register_node(stores[0], facts(f"n{k}"), None, 100.0).node_id for k in range(2)]
+    ids = [node_reports.register_node(stores[0], facts(f"n{k}"), None, 100.0).node_id for k in range(2)]
     for _ in range(TURNS // 2):
         spec = RunSpec(target="image_classifier", nodes=2, gpus_per_node=1)
         run_id = run_requests.submit(stores[0], spec, 100.0)
@@ -336,7 +339,7 @@ def test_reports_of_two_nodes_at_once_end_the_attempt_once(stores: list[Store]):
             report = TaskReport(state=state, interpreter={"torch": "2.13.0"})
             at_once(
                 *[
-                    lambda s=s, p=p, r=report: progress.part_reported(s, p[2], p[0], p[1], r, 101.0)
+                    lambda s=s, p=p, r=report: task_reports.part_reported(s, p[2], p[0], p[1], r, 101.0)
                     for s, p in zip(stores, parts, strict=True)
                 ]
             )
@@ -381,5 +384,5 @@ def test_points_batches_are_checked_before_they_are_stored(pair: list[Cluster]):
     points = {"a": [(2**64, 1.0, 1.0)]}  # no request can bring it, but the store looks for itself
     batch = PointBatch.model_construct(path="e", generation=0, start=0, end=1, series=points)
     with pytest.raises(Exception, match="out of range"):
-        progress.points_arrived(pair[0].store, pair[0].node_id, wish.fence, 0, batch)
+        task_reports.points_arrived(pair[0].store, pair[0].node_id, wish.fence, 0, batch)
     assert pair[0].points(wish.fence, 0, 1, {"a": [(1, 1.0, 1.0)]}).stored

@@ -18,7 +18,7 @@ from dashboard.service.service import Service
 from dashboard.snapshots.archive import MOST_FILES
 from dashboard.snapshots.origin import Origin
 from dashboard.storage.downloads import DigestResponse
-from db.reports.snapshots import SnapshotView
+from db.runs.snapshots import SnapshotView
 from domain.text.formats import size
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["snapshots"])

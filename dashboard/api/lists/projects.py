@@ -10,7 +10,7 @@ from starlette.responses import Response
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
-from db.queries import projects
+from db.runs import projects
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
-from db.requests import saved_views
+from db.search import saved_views
 from domain.search.parser import NamedView
 
 router = APIRouter(route_class=JsonRoute, prefix="/api/views", tags=["runs"])

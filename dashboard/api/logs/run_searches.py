@@ -19,8 +19,8 @@ from dashboard.errors import Rejection
 from dashboard.json_responses import answer
 from dashboard.logs.run_searches import RunsSearcher, SearchPlace
 from dashboard.service.service import Service
-from db.queries.run_list import RunSelection
-from db.queries.run_logs import run_count
+from db.runs.run_list import RunSelection
+from db.runs.run_logs import run_count
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["logs"])
 _PLACE = TypeAdapter(tuple[float, str, int, int, int, int])

@@ -10,7 +10,7 @@ from dashboard.api.tagged import Tagged, answer_tagged, tagged
 from dashboard.cluster.picture import picture
 from dashboard.service.cost_cache import CostCache
 from dashboard.service.service import Service
-from db.queries.device_allocations import occupants
+from db.nodes.device_allocations import occupants
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["nodes"])
 CACHED_S = 1.0

@@ -20,8 +20,8 @@ from dashboard.storage.checkpoint_form import CheckpointForm
 from dashboard.storage.checkpoint_storage import Via
 from dashboard.storage.conversion import Rewritten
 from dashboard.storage.downloads import DigestResponse
+from db.checkpoints import checkpoint_queries
 from db.models import Checkpoint
-from db.queries import run_queries
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["checkpoints"])
 WAIT_S = 20.0
@@ -33,14 +33,14 @@ LONGEST_NOTE = 4000
 def list_checkpoints(service: TheService, run_id: str) -> Response:
     """A run's checkpoints, newest first, including those still being uploaded."""
     service.run(run_id)
-    return answer(run_queries.checkpoints(service.store, run_id))
+    return answer(checkpoint_queries.checkpoints(service.store, run_id))
 
 
 @router.post("/checkpoints/{checkpoint_id}/send-again", status_code=202)
 def send_again(service: TheService, checkpoint_id: int) -> Response:
     """Have its node send a checkpoint again that never arrived whole; its attempt must have ended."""
     run_id = service.send_checkpoint_again(checkpoint_id)
-    saved = run_queries.checkpoints(service.store, run_id)
+    saved = checkpoint_queries.checkpoints(service.store, run_id)
     return answer(next(checkpoint for checkpoint in saved if checkpoint.id == checkpoint_id), 202)
 
 
@@ -62,7 +62,7 @@ async def download(
     `prefix=strip` removes a wrapper's `module.` from the names, `format=safetensors` gives the state dict alone. Such
     a file is written first; for a large checkpoint the answer is 503 with Retry-After until it is ready.
     """
-    row = await run_in_threadpool(run_queries.checkpoint_file, service.store, checkpoint_id)
+    row = await run_in_threadpool(checkpoint_queries.checkpoint_file, service.store, checkpoint_id)
     if row is None:
         raise Rejection(404, f"There is no checkpoint {checkpoint_id}.")
     checkpoint, _ = row

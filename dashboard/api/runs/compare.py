@@ -13,12 +13,12 @@ from dashboard.api.reading import JsonRoute
 from dashboard.compare.document import comparison
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer, json_text
+from db.exceptions import NoSuchRun
 from db.metrics import many_curves
 from db.metrics.many_curves import RunCurve, StepRange
 from db.metrics.run_results import without_repeated
-from db.queries.baselines import common_baseline
-from db.queries.compared_runs import attempt_batches, compared_runs
-from db.records.exceptions import NoSuchRun
+from db.runs.baselines import common_baseline
+from db.runs.compared_runs import attempt_batches, compared_runs
 from domain.choices import RUN_ID
 from domain.messages import SCRIPT_KINDS
 from domain.series.joined import joined_names

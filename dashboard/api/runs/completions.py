@@ -11,7 +11,7 @@ from starlette.responses import Response
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
-from db.queries.search_words import words
+from db.search.search_words import words
 from domain.search.completion import complete, complete_column
 from domain.search.parser import LONGEST
 

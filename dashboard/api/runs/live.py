@@ -22,9 +22,9 @@ from dashboard.logs.sources import is_merged
 from dashboard.logs.stored_logs import ALL, SomeStream, Stream, TextPieces, check_rank, find_log
 from dashboard.service.service import Service
 from db.engine import StoreGone
+from db.exceptions import NoSuchRun
+from db.metrics import curves
 from db.metrics.curves import to_json_points
-from db.queries import run_queries
-from db.records.exceptions import NoSuchRun
 from domain.views import SeriesView
 
 router = APIRouter(prefix="/api")
@@ -166,7 +166,7 @@ class _Session:
         else:
             if not self._has_snapshot:
                 store, run_id = self._service.store, self._run_id
-                await self._send_names(await run_in_threadpool(run_queries.series_sources, store, run_id))
+                await self._send_names(await run_in_threadpool(curves.series_sources, store, run_id))
             if self._selected - shown:
                 await self._send_snapshot(subscription.since or {}, self._selected - shown)
         self._has_snapshot = True
@@ -177,7 +177,7 @@ class _Session:
 
     async def _send_snapshot(self, since: dict[str, float], names: set[str] | None) -> None:
         views = await run_in_threadpool(
-            run_queries.series,
+            curves.series,
             self._service.store,
             self._run_id,
             names,

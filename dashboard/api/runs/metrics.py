@@ -13,8 +13,9 @@ from starlette.responses import Response, StreamingResponse
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer, json_text
+from db.metrics import curves
 from db.metrics.curves import to_json_number, to_json_points
-from db.queries import run_queries, usage
+from db.runs import usage
 from domain.messages import PointChoice
 from domain.text.tables import FORMULAS
 from domain.views import SeriesView
@@ -39,9 +40,7 @@ def metrics(
 ) -> Response:
     """{"train/loss": [[step, value, wall time], …]}; NaN and the infinities are strings."""
     service.run(run_id)
-    series = run_queries.series(
-        service.store, run_id, name, source, attempt, since, max_points, replaced, until
-    )
+    series = curves.series(service.store, run_id, name, source, attempt, since, max_points, replaced, until)
     return StreamingResponse(_json(series), media_type="application/json")
 
 
@@ -56,7 +55,7 @@ def hardware(
 ) -> Response:
     """Samples of the nodes' hardware: {"hardware/gpu0/power_w": [[step, value, wall time], …]}, as `metrics`."""
     names = usage.hardware_names(service.store, run_id, node)
-    series = run_queries.series(service.store, run_id, names, "hardware", max_points=max_points)
+    series = curves.series(service.store, run_id, names, "hardware", max_points=max_points)
     return StreamingResponse(_json(series), media_type="application/json")
 
 
@@ -72,7 +71,7 @@ def metrics_csv(
 ) -> Response:
     """One line per point: series, attempt, step, value, wall time."""
     service.run(run_id)
-    series = run_queries.series(service.store, run_id, name, source)
+    series = curves.series(service.store, run_id, name, source)
     headers = {"Content-Disposition": f'attachment; filename="{run_id}-metrics.csv"'}
     return StreamingResponse(_csv(series), media_type="text/csv", headers=headers)
 

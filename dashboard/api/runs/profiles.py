@@ -14,7 +14,7 @@ from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
 from dashboard.service.profiles import cost, request_profile
 from dashboard.service.service import Service
-from db.reports import profiles as db_profiles
+from db.ranks import profiles as db_profiles
 from domain.profile_records import MAX_RANKS, MAX_STEPS
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])

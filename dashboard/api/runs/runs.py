@@ -19,12 +19,14 @@ from dashboard.planning.fixes import fix_of, launch_path, with_next_step
 from dashboard.service import edits
 from dashboard.service.service import Service
 from dashboard.sweeps.seeds import SeedsRequest, launch_with_seeds
-from db.queries import run_list, run_queries, timelines
-from db.queries.named_runs import named_runs
-from db.queries.run_list import RunSelection
-from db.reports import collectives as db_collectives
-from db.reports import findings as db_findings
-from db.reports import ranks as db_ranks
+from db.attempts import attempt_queries, timelines
+from db.checkpoints import checkpoint_queries
+from db.findings import findings as db_findings
+from db.ranks import collectives as db_collectives
+from db.ranks import ranks as db_ranks
+from db.runs import run_list, run_queries
+from db.runs.named_runs import named_runs
+from db.runs.run_list import RunSelection
 from domain.messages import State
 from domain.run_edit import RunEdit
 from domain.spec import RunSpec, check_size
@@ -108,7 +110,7 @@ def show(service: TheService, request: Request, run_id: str) -> Response:
     """One run in full. `fix` is the label and the form's URL of a corrected launch, after a failure or once
     the loss is not a number; null otherwise."""
     run = service.run(run_id)
-    fix = fix_of(run, run_queries.checkpoints(service.store, run_id))
+    fix = fix_of(run, checkpoint_queries.checkpoints(service.store, run_id))
     base_url = str(request.base_url).rstrip("/")
     fix_document = {"label": fix.label, "url": base_url + launch_path(run.id)} if fix and fix.spec else None
     return answer(document(run) | {"fix": fix_document})
@@ -200,4 +202,4 @@ def stacks(service: TheService, run_id: str) -> Response:
 def attempts(service: TheService, run_id: str) -> Response:
     """The attempts of a run, with the commands started on each node."""
     service.run(run_id)
-    return answer(run_queries.attempts(service.store, run_id))
+    return answer(attempt_queries.attempts(service.store, run_id))

@@ -19,7 +19,7 @@ from dashboard.security.tensorboard_pass import METHODS, PREFIX, Passes
 from dashboard.tensorboard import page as tensorboard_page
 from dashboard.tensorboard.page import PART_HEADERS
 from dashboard.tensorboard.process import NothingToShow, StillStarting, TensorBoardFailed, TensorBoards
-from db.records.exceptions import NoSuchRun
+from db.exceptions import NoSuchRun
 
 router = APIRouter(include_in_schema=False)
 PAGE_WAIT_S = 3.0

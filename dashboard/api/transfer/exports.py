@@ -17,8 +17,8 @@ from dashboard.exports.report import report
 from dashboard.exports.series_files import csv_file, json_file, parquet_file
 from dashboard.service.service import Service
 from dashboard.storage.downloads import content_disposition
-from db.queries.compared_runs import compared_runs
-from db.records.exceptions import NoSuchRun
+from db.exceptions import NoSuchRun
+from db.runs.compared_runs import compared_runs
 from domain.choices import ExportFormat
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])

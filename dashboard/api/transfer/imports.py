@@ -12,7 +12,7 @@ from dashboard.api.context import TheService, Threads
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
 from dashboard.service import imports
-from db.requests.imported_runs import Import
+from db.runs.imported_runs import Import
 from domain.transfer.imported import ImportedPoints, ImportRequest
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["imports"])

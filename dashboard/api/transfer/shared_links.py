@@ -14,8 +14,8 @@ from dashboard.api.nodes.joining import shown_url
 from dashboard.api.reading import JsonRoute
 from dashboard.exports.shared_pages import SharedPages
 from dashboard.json_responses import answer, document
-from db.requests import shared_links
-from db.requests.shared_links import DEFAULT_DAYS
+from db.runs import shared_links
+from db.runs.shared_links import DEFAULT_DAYS
 from domain.choices import RUN_ID
 
 router = APIRouter(route_class=JsonRoute, tags=["runs"])

@@ -17,9 +17,12 @@ from dashboard.api.context import TheNode, ThePrincipal, TheService, TheThreads,
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer, document, json_text
 from dashboard.service.service import Service
-from db.reports import collectives, findings, nodes, profiles, progress, ranks
-from db.reports.nodes import Claim
-from db.requests.checkpoint_requests import resends
+from db.checkpoints.checkpoint_requests import resends
+from db.findings import findings
+from db.nodes import node_reports
+from db.nodes.node_reports import Claim
+from db.ranks import collectives, profiles, ranks
+from db.tasks import task_reports
 from domain import protocol
 from domain.collective_records import CollectivesAnswer, NodeCollectives
 from domain.messages import (
@@ -216,7 +219,7 @@ def _desired_state(service: Service, node_id: str) -> tuple[str, str]:
     content["assignments"] = [_assignment(assignment) for assignment in assignments]
     content |= service.jobs.desired_state(node_id) | {"store": service.lineage.identity}
     with service.store.read() as session:
-        content["end_unknown"] = nodes.labels_to_end(session, node_id)
+        content["end_unknown"] = node_reports.labels_to_end(session, node_id)
         content["resends"] = document(resends(session, node_id))
     version = hashlib.sha256(json_text(content).encode()).hexdigest()[:20]
     return version, json_text({"version": version, **content})
@@ -232,7 +235,7 @@ def _report(
     service: Service, node_id: str, fence: int, node_rank: int, task_report: TaskReport
 ) -> dict[str, str]:
     measure = service.settings.preflight_bandwidth
-    state = progress.part_reported(
+    state = task_reports.part_reported(
         service.store, node_id, fence, node_rank, task_report, service.clock(), measure=measure
     )
     service.task_changed(fence)

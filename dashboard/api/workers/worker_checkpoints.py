@@ -20,9 +20,9 @@ from dashboard.json_responses import answer
 from dashboard.service.service import Service
 from dashboard.storage.checkpoint_storage import CheckpointStorage, Via
 from dashboard.storage.s3 import BucketTrouble
+from db.checkpoints import checkpoint_queries, checkpoint_reports
 from db.models import Checkpoint
-from db.queries import desired_state, run_queries
-from db.reports import checkpoints
+from db.tasks import desired_state
 from domain.messages import CheckpointOffer
 
 log = logging.getLogger("rankzero")
@@ -116,7 +116,7 @@ async def send_checkpoint(
     via: Via = "server",
 ) -> Response:
     """A checkpoint for a node that resumes from it. Raises Rejection when no run of the node does."""
-    row = await threads.run(run_queries.checkpoint_file, service.store, checkpoint_id)
+    row = await threads.run(checkpoint_queries.checkpoint_file, service.store, checkpoint_id)
     assignments = await threads.run(desired_state.assignments, service.store, node_id)
     resumed = {a.resume_from.checkpoint_id for a in assignments if a.resume_from}
     if row is None or checkpoint_id not in resumed:
@@ -178,7 +178,7 @@ class _Upload:
     def _sync(self) -> None:
         with self._mine() as storage:
             storage.sync(self._checkpoint)
-            checkpoints.received(self._service.store, self._checkpoint.id, self.offset)
+            checkpoint_reports.received(self._service.store, self._checkpoint.id, self.offset)
 
     @contextmanager
     def _mine(self) -> Iterator[CheckpointStorage]:
@@ -196,7 +196,7 @@ def _offer(
     if offer.size_bytes > service.settings.max_checkpoint_bytes:
         limit = service.settings.max_checkpoint_bytes
         raise Rejection(413, f"size_bytes must be at most {limit}, got {offer.size_bytes}.", "size_bytes")
-    checkpoint = checkpoints.offered(
+    checkpoint = checkpoint_reports.offered(
         service.store, node_id, fence, node_rank, offer, service.clock(), service.storages.locate
     )
     if not checkpoint.complete and (run_id := service.run_of(fence)):
@@ -216,7 +216,7 @@ def _begun(
 ) -> _Upload | int:
     """The upload, taken over from any other request; if it goes on at another offset, that one."""
     with service.files.locked_checkpoint(checkpoint_id):
-        checkpoint, _ = checkpoints.of_node(service.store, node_id, checkpoint_id)
+        checkpoint, _ = checkpoint_reports.of_node(service.store, node_id, checkpoint_id)
         storage = service.storages.of(checkpoint)
         received_bytes = _received_bytes(storage, checkpoint, refresh=False)
         if checkpoint.complete or offset != received_bytes:
@@ -234,7 +234,7 @@ def _received_bytes(storage: CheckpointStorage, checkpoint: Checkpoint, *, refre
 def _links(
     service: Service, node_id: str, checkpoint_id: int, first: int, sha256s: list[str]
 ) -> list[dict[str, object]]:
-    checkpoint, _ = checkpoints.of_node(service.store, node_id, checkpoint_id)
+    checkpoint, _ = checkpoint_reports.of_node(service.store, node_id, checkpoint_id)
     if checkpoint.complete:
         raise Rejection(409, f"Checkpoint {checkpoint_id} is complete; no part of it is needed.")
     with service.files.locked_checkpoint(checkpoint_id), _storage_of(service, checkpoint) as storage:
@@ -247,15 +247,15 @@ def _complete(
 ) -> str:
     """Verify and list it; return the SHA-256 of what is stored."""
     with service.files.locked_checkpoint(checkpoint_id):
-        checkpoint, run_id = checkpoints.of_node(service.store, node_id, checkpoint_id)
+        checkpoint, run_id = checkpoint_reports.of_node(service.store, node_id, checkpoint_id)
         if checkpoint.complete:  # perhaps by an earlier request, whose answer took too long
             return checkpoint.sha256
         with _storage_of(service, checkpoint) as storage:
             is_intact = storage.finish(checkpoint, adopted, part_sha256s)
         if not is_intact:
-            checkpoints.received(service.store, checkpoint_id, 0)
+            checkpoint_reports.received(service.store, checkpoint_id, 0)
             raise Rejection(422, "The SHA-256 differs from the announced one; send the checkpoint again.")
-        overwritten = checkpoints.completed(service.store, checkpoint_id, service.clock())
+        overwritten = checkpoint_reports.completed(service.store, checkpoint_id, service.clock())
         service.files.remove([], overwritten)
     service.uploads.pop(checkpoint_id, None)
     service.checkpoint_stored(run_id, checkpoint_id)
@@ -263,8 +263,8 @@ def _complete(
 
 
 def _resent(service: Service, node_id: str, checkpoint_id: int, problem: str | None) -> None:
-    _, run_id = checkpoints.of_node(service.store, node_id, checkpoint_id)
-    checkpoints.resent(service.store, checkpoint_id, problem, service.clock())
+    _, run_id = checkpoint_reports.of_node(service.store, node_id, checkpoint_id)
+    checkpoint_reports.resent(service.store, checkpoint_id, problem, service.clock())
     service.hub.desired_state_changed([node_id])
     for news in ("checkpoints", "history"):
         service.hub.publish(run_id, {"type": news})
@@ -276,7 +276,7 @@ def _storage_of(service: Service, checkpoint: Checkpoint) -> Iterator[Checkpoint
     try:
         yield service.storages.of(checkpoint)
     except BucketTrouble as trouble:
-        if checkpoints.troubled(service.store, checkpoint.id, str(trouble), service.clock()):
+        if checkpoint_reports.troubled(service.store, checkpoint.id, str(trouble), service.clock()):
             log.warning("checkpoint %d waits: %s", checkpoint.id, trouble)
             if run_id := service.run_of(checkpoint.fence):
                 service.hub.publish(run_id, {"type": "checkpoints"})

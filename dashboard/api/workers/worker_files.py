@@ -18,9 +18,8 @@ from dashboard.service.service import Service
 from dashboard.service.stream_pieces import Outcome, Piece, take
 from dashboard.storage.downloads import DigestResponse
 from db.identity import UnknownAttempt
-from db.queries import desired_state
-from db.reports import progress
-from db.reports.progress import StreamKey
+from db.tasks import desired_state, task_reports
+from db.tasks.task_reports import StreamKey
 from domain.messages import PointBatch
 from domain.pieces import Bundle, PieceHead
 
@@ -45,7 +44,7 @@ async def file_offsets(
 ) -> Response:
     """The size of the mirrored file, and the offset up to which its points are stored."""
     size, points = await threads.run(
-        progress.file_offsets, service.store, node_id, fence, node_rank, path, generation
+        task_reports.file_offsets, service.store, node_id, fence, node_rank, path, generation
     )
     return answer({"offset": size, "points_offset": points})
 

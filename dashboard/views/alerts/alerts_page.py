@@ -13,7 +13,7 @@ from dashboard.service import service
 from dashboard.views.layout import refusals, style
 from db.alerts import alerts, events
 from db.alerts.alerts import AlertView
-from db.records.exceptions import NoSuchAlert
+from db.exceptions import NoSuchAlert
 from domain.alerts.actions import AFTER_THE_END, HAVE_A_STEP, LR_FACTOR, Act, in_words
 from domain.alerts.rules import LIMITS, ON_SERIES, Trigger
 from domain.alerts.targets import BROWSER, masked_target

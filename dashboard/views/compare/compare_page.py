@@ -9,7 +9,7 @@ from dashboard.service import service
 from dashboard.views.layout import links, style
 from dashboard.views.layout.exporting import export_menu
 from dashboard.views.layout.sharing import share_menu
-from db.queries.compared_runs import compared_runs
+from db.runs.compared_runs import compared_runs
 from domain.choices import RUN_ID
 from domain.text.formats import as_text, plural
 

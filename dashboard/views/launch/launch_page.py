@@ -23,7 +23,7 @@ from dashboard.views.launch.swept_fields import LINES, take_out
 from dashboard.views.layout import refusals, style
 from dashboard.views.layout.refusals import AWAY, cause
 from dashboard.views.layout.tables import table
-from db.queries import run_queries
+from db.checkpoints import checkpoint_queries
 from domain.errors import InvalidRequest
 from domain.spec import LABELS, RunSpec
 from domain.text.formats import as_text, plural
@@ -139,7 +139,7 @@ def _fill_from(run_id: str, recipes: Collection[str], with_fix: bool) -> None:
 
 
 def _fix_of(run: RunView) -> fixes.Fix | None:
-    return fixes.fix_of(run, run_queries.checkpoints(service.current().store, run.id))
+    return fixes.fix_of(run, checkpoint_queries.checkpoints(service.current().store, run.id))
 
 
 def _fields(

@@ -14,7 +14,7 @@ from dashboard.service import service
 from dashboard.views.alerts.alerts_page import SECRET
 from dashboard.views.layout import style
 from db.alerts import alerts
-from db.records.exceptions import NoSuchAlert
+from db.exceptions import NoSuchAlert
 from domain.alerts.targets import BROWSER
 from domain.errors import InvalidRequest
 from domain.text.formats import as_text

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dashboard.service import service
 from db.engine import StoreGone
-from db.records.exceptions import NoSuchNode, NoSuchRun, WrongState
+from db.exceptions import NoSuchNode, NoSuchRun, WrongState
 from domain.errors import InvalidRequest
 from domain.text.formats import as_text
 

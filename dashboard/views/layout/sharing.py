@@ -10,8 +10,8 @@ import streamlit as st
 from dashboard.cluster.joining import is_loopback
 from dashboard.service import service
 from dashboard.views.layout import refusals
-from db.requests import shared_links
-from db.requests.shared_links import LONGEST_DAYS, LinkView
+from db.runs import shared_links
+from db.runs.shared_links import LONGEST_DAYS, LinkView
 from domain.text.formats import as_text, clock_time
 
 MADE, REFUSED = "share_made", "share_refused"

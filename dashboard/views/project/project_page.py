@@ -13,9 +13,9 @@ from dashboard.service import service
 from dashboard.service.cost_cache import CostCache
 from dashboard.views.layout import links, style
 from db.engine import Store
-from db.queries import projects
-from db.queries.projects import ChosenRun, ProjectView
-from db.records.exceptions import NoSuchProject
+from db.exceptions import NoSuchProject
+from db.runs import projects
+from db.runs.projects import ChosenRun, ProjectView
 from domain.messages import LIVE_STATES, State
 from domain.text.formats import UNKNOWN, as_text, number
 

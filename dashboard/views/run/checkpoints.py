@@ -17,7 +17,8 @@ from dashboard.views.layout import refusals, style
 from dashboard.views.layout.tables import Markup, checkpoint_url, download_link, table
 from dashboard.views.run.dialogs import describe
 from dashboard.views.run.tabs import browser_zone
-from db.queries import run_queries
+from db.attempts import attempt_queries
+from db.checkpoints import checkpoint_queries
 from domain.text.formats import as_text, clock_time, count, number, size
 from domain.views import CheckpointView
 
@@ -40,7 +41,7 @@ def checkpoints(run_id: str) -> None:
     run = current.find_run(run_id)
     if run is None:
         return
-    saved = run_queries.checkpoints(current.store, run_id)
+    saved = checkpoint_queries.checkpoints(current.store, run_id)
     st.session_state[PREPARING] = False
     if saved:
         _checkpoints(run_id, saved)
@@ -120,7 +121,7 @@ def _on_its_way(checkpoint: CheckpointView, attempt_has_ended: bool) -> str:
 
 def _ended_attempts(run_id: str) -> set[int]:
     """Return the numbers of ended attempts, whose checkpoints have all arrived."""
-    attempts = run_queries.attempts(service.current().store, run_id)
+    attempts = attempt_queries.attempts(service.current().store, run_id)
     return {attempt.number for attempt in attempts if attempt.state.is_terminal}
 
 
@@ -182,7 +183,7 @@ def _prepared(chosen: CheckpointView, form: CheckpointForm, problem: str | None)
 
 def _rewritten(checkpoint_id: int, form: CheckpointForm) -> Rewritten:
     current = service.current()
-    stored = run_queries.checkpoint_file(current.store, checkpoint_id)
+    stored = checkpoint_queries.checkpoint_file(current.store, checkpoint_id)
     if stored is None:
         raise Rejection(404, "This checkpoint was deleted meanwhile.")
     return current.rewrites.request(stored[0], form).result(PATIENCE_S)

@@ -15,7 +15,7 @@ from dashboard.snapshots.refusal import CodeRefused
 from dashboard.snapshots.unified import quoted
 from dashboard.views.layout import style
 from dashboard.views.run import compare
-from db.reports.snapshots import SnapshotView
+from db.runs.snapshots import SnapshotView
 from domain.spec import RunSpec
 from domain.text.formats import ago, as_text, plural, size
 from domain.views import RunView

@@ -9,7 +9,7 @@ import streamlit as st
 
 from dashboard.service import service
 from dashboard.views.layout.tables import table
-from db.reports.collectives import node_records, verdict
+from db.ranks.collectives import node_records, verdict
 from domain.collective_records import NodeCollectives, RankCollectives
 from domain.collectives.alignment import Wait, call_name, waits_of_node
 from domain.text.formats import UNKNOWN, as_text, duration_words, size

@@ -17,7 +17,7 @@ from dashboard.snapshots.unified import quoted
 from dashboard.views.layout.tables import Markup, table
 from dashboard.views.run.compare_phases import compare_phases
 from dashboard.views.run.tabs import browser_zone
-from db.queries import run_queries
+from db.runs import run_queries
 from domain.text.formats import as_text, clock_time, count, plural, size
 from domain.views import RunView
 

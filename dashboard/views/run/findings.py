@@ -6,7 +6,7 @@ import streamlit as st
 
 from dashboard.service import service
 from dashboard.views.run import printed
-from db.reports.findings import findings
+from db.findings.findings import findings
 from domain.printed_pattern import NOT_READ
 from domain.text.formats import as_text, with_code
 from domain.views import FindingView, RunView

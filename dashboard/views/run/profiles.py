@@ -11,7 +11,7 @@ from dashboard.service import service
 from dashboard.service.profiles import cost, request_profile
 from dashboard.views.layout import refusals
 from dashboard.views.layout.tables import table
-from db.reports import profiles as db_profiles
+from db.ranks import profiles as db_profiles
 from domain.profile_records import MAX_RANKS, MAX_STEPS, Operator, Overview
 from domain.profiles.overview_table import OPERATOR_TITLES, difference, operator_rows, table_of
 from domain.profiles.views import ProfileFile, ProfileState, ProfileView, RankOutcome, troubles

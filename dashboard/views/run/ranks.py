@@ -14,7 +14,7 @@ from dashboard.views.run.collectives import collectives
 from dashboard.views.run.profiles import profiles
 from db.metrics.arithmetic import arithmetic_of
 from db.metrics.reduction import reduction_of
-from db.reports import ranks as db_ranks
+from db.ranks import ranks as db_ranks
 from domain.messages import StackFrame
 from domain.performance.efficiency import arithmetic_sentence as arithmetic_sentence
 from domain.performance.efficiency import reduction_sentence as reduction_sentence

@@ -28,7 +28,8 @@ from dashboard.views.run import (
     start,
     tabs,
 )
-from db.queries import run_queries
+from db.attempts import attempt_queries
+from db.checkpoints import checkpoint_queries
 from domain.choices import ExportFormat
 from domain.messages import Reason, State
 from domain.text.formats import as_text, size
@@ -139,7 +140,7 @@ def _answer(run_id: str) -> None:
     if run is None:
         st.info("This run was deleted.", icon=":material/delete:")
         return
-    saved = run_queries.checkpoints(current.store, run_id)
+    saved = checkpoint_queries.checkpoints(current.store, run_id)
     with st.container(horizontal=True, vertical_alignment="center", key="run_actions"):
         if is_whole(run):
             _actions(run, saved)
@@ -182,7 +183,7 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
             "Download latest checkpoint", checkpoint_url(latest.id), icon=":material/download:",
             help=f"{as_text(latest.name)}, {size(latest.size_bytes)}", key="download_latest",
         )  # fmt: skip
-    if any(map(is_event_file, run_queries.files(service.current().store, run.id))):
+    if any(map(is_event_file, attempt_queries.files(service.current().store, run.id))):
         st.link_button(
             "TensorBoard", f"/tensorboard/{run.id}/", icon=":material/area_chart:", key="tensorboard",
             help="Images, histograms, text and everything else in the event files; opens in a new tab",

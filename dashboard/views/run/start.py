@@ -9,7 +9,7 @@ import streamlit as st
 
 from dashboard.components.browser import timeline
 from dashboard.service import service
-from db.queries import timelines
+from db.attempts import timelines
 from domain.launch.timeline import (
     COMPILE,
     LAST,

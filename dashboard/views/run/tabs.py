@@ -14,8 +14,9 @@ from dashboard.service import service
 from dashboard.views.layout import style
 from dashboard.views.layout.tables import table
 from dashboard.views.run import start
-from db.queries import run_queries
-from db.queries.usage import usage
+from db.attempts import attempt_queries
+from db.runs import run_queries
+from db.runs.usage import usage
 from domain.spec import LABELS, RunSpec
 from domain.text.formats import as_text, clock_time, duration, plural, usage_sentence
 from domain.text.shell import shell_line
@@ -74,7 +75,7 @@ def commands(run_id: str) -> None:
     if run is None:
         return
     run_changes(run, "commands_changes", ("history",))
-    attempts = run_queries.attempts(service.current().store, run_id)
+    attempts = attempt_queries.attempts(service.current().store, run_id)
     st.subheader("Commands", anchor=False)
     st.caption("Of each attempt: one execution of the run, by its launch, a resume or a restart.")
     if not any(task.argv for attempt in attempts for task in attempt.parts):

@@ -10,7 +10,7 @@ from dashboard.service import service
 from dashboard.views.layout import links, refusals, style
 from dashboard.views.scaling.batches import runs_of_batches
 from dashboard.views.scaling.picture import batches_words, studies_picture, study_name, study_picture
-from db.records.exceptions import NoSuchStudy
+from db.exceptions import NoSuchStudy
 from db.scaling import studies
 from domain.text.formats import as_text, number, plural
 

@@ -10,7 +10,7 @@ from dashboard.service import service
 from dashboard.sweeps.document import best_trial, document, state
 from dashboard.sweeps.seeds import SEEDS, launch_best_with_seeds
 from dashboard.views.layout import links, refusals, style
-from db.records.exceptions import NoSuchSweep
+from db.exceptions import NoSuchSweep
 from db.sweeps import sweeps
 from db.sweeps.sweeps import SweepView
 from db.sweeps.trials import TrialView

@@ -17,11 +17,12 @@ from cli.main import run
 from cli.up.doctor import examine
 from dashboard.app.data_lock import lock_data_directory
 from db import copy_store
+from db.checkpoints import checkpoint_queries
 from db.engine import Store
+from db.metrics import curves
 from db.models import Base
-from db.queries import run_queries
-from db.reports import nodes
-from db.requests import run_requests
+from db.nodes import node_queries, node_reports
+from db.runs import run_queries, run_requests
 from domain.spec import RunSpec
 from tests.dashboard.seeded_store import seed
 from tests.db.cluster import Cluster, facts
@@ -33,7 +34,7 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory in which something has happened, with what SQLite alone would take."""
     folder = tmp_path_factory.mktemp("seeded")
     store = Store.open(folder / "rankzero.db")
-    cluster = Cluster(store, nodes.register_node(store, facts("odd"), None, 100.0).node_id)
+    cluster = Cluster(store, node_reports.register_node(store, facts("odd"), None, 100.0).node_id)
     cluster.launch(name="größe")
     (wish,) = cluster.wished()
     cluster.points(wish.fence, 0, 2**40, {"l": [(2**62, math.nan, 1.0)] * 3000})
@@ -65,10 +66,10 @@ def pictures(where: str) -> dict[str, object]:
         assert found
         return {
             "runs": found,
-            "nodes": run_queries.nodes(store, 1e9),
-            "series": {r.id: repr(run_queries.series(store, r.id, source="all")) for r in found},
+            "nodes": node_queries.nodes(store, 1e9),
+            "series": {r.id: repr(curves.series(store, r.id, source="all")) for r in found},
             "history": {r.id: run_queries.history(store, r.id) for r in found},
-            "checkpoints": {r.id: run_queries.checkpoints(store, r.id) for r in found},
+            "checkpoints": {r.id: checkpoint_queries.checkpoints(store, r.id) for r in found},
         }
     finally:
         store.close()
@@ -107,10 +108,10 @@ def test_a_store_that_is_in_use_is_left_alone(data: Path, target: str, capsys):
 
 def test_a_target_that_holds_anything_is_refused(data: Path, target: str, capsys):
     store = Store.open(target)
-    nodes.register_node(store, facts("here"), None, 1.0)
+    node_reports.register_node(store, facts("here"), None, 1.0)
     assert run(["migrate-store", "--data", str(data), "--to", target]) == 1
     assert "is not empty: its table nodes has rows" in capsys.readouterr().err
-    assert [node.name for node in run_queries.nodes(store, 1.0)] == ["here"]
+    assert [node.name for node in node_queries.nodes(store, 1.0)] == ["here"]
     store.close()
 
 

@@ -14,7 +14,7 @@ from db import identity
 from db.engine import Store
 from db.identity import Key, UnknownAttempt
 from db.models import Attempt
-from db.requests import run_requests
+from db.runs import run_requests
 from tests.db.cluster import Cluster
 
 

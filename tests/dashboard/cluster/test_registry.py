@@ -11,7 +11,7 @@ from sqlalchemy import event
 from dashboard.clock import Clock
 from dashboard.cluster.registry import NodeRegistry
 from db.engine import Store
-from db.queries.run_queries import nodes
+from db.nodes.node_queries import nodes
 from domain.messages import NodeLoad
 from tests.db.cluster import facts
 

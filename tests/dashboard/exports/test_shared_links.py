@@ -11,7 +11,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from db.requests.shared_links import DAY_S
+from db.runs.shared_links import DAY_S
 from tests.dashboard.exports.test_report import HOSTILE, Page
 from tests.dashboard.running import FakeNode, Running
 from worker.session.client import TaskRef

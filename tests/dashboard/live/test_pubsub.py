@@ -14,8 +14,8 @@ import pytest
 
 from dashboard.live.pubsub import DashboardPeers
 from db.channel import Channel
-from db.queries import run_queries
-from db.reports.nodes import Claim
+from db.nodes.node_reports import Claim
+from db.runs import run_queries
 from tests.dashboard.running import FakeNode, Page, Running, running, wait_for
 from tests.postgresql import Cluster
 from worker.session.failures import ServerAway, Unauthorized

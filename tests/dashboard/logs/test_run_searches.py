@@ -9,7 +9,7 @@ import pytest
 
 from dashboard.logs import search
 from dashboard.logs.run_searches import RunsSearcher
-from db.queries.run_list import RunSelection
+from db.runs.run_list import RunSelection
 from tests.dashboard.running import Running
 from tests.dashboard.seeded_store import Seed
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dashboard.service.loss_curves import LossCurves
-from db.queries import run_queries
-from db.reports import checkpoints
+from db.checkpoints import checkpoint_queries, checkpoint_reports
+from db.runs import run_queries
 from domain.messages import CheckpointOffer, Point
 from domain.views import RunView
 from tests.db.cluster import Cluster
@@ -77,7 +77,7 @@ def test_a_checkpoint_is_the_best_by_a_printed_validation_loss(cluster: Cluster)
         offer = CheckpointOffer(
             path=f"work/{step}.pt", step=step, size_bytes=1, sha256=f"{step:064x}", written_at=100.0
         )
-        row = checkpoints.offered(cluster.store, cluster.node_id, fence, 0, offer, 100.0)
-        checkpoints.completed(cluster.store, row.id, 100.0)
-    found = {one.step: (one.loss, one.best) for one in run_queries.checkpoints(cluster.store, run_id)}
+        row = checkpoint_reports.offered(cluster.store, cluster.node_id, fence, 0, offer, 100.0)
+        checkpoint_reports.completed(cluster.store, row.id, 100.0)
+    found = {one.step: (one.loss, one.best) for one in checkpoint_queries.checkpoints(cluster.store, run_id)}
     assert found == {0: (3.0, False), 10: (1.0, True), 20: (2.0, False)}

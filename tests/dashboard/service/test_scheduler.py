@@ -10,7 +10,7 @@ import pytest
 from dashboard.service import queue_turns, scheduler
 from dashboard.service.service import Service
 from dashboard.settings import Settings
-from db.reports.nodes import register_node
+from db.nodes.node_reports import register_node
 from domain.messages import State
 from domain.spec import RunSpec
 from domain.views import RunView

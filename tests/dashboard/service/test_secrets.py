@@ -7,8 +7,8 @@ import json
 import httpx2
 import pytest
 
-from db.queries import run_queries
-from db.requests.run_requests import specification
+from db.runs import run_queries
+from db.runs.run_requests import specification
 from domain.masking import MASK
 from tests.dashboard.pages import button, served, texts
 from tests.dashboard.running import FakeNode, Running

@@ -20,7 +20,7 @@ from cli.server.client import Address, ServerClient
 from dashboard.app.trouble_header import WARNING
 from db import engine
 from db.engine import Store, StoreUnusable
-from db.requests import join_tokens
+from db.nodes import join_tokens
 from db.trouble import Trouble
 from db.trouble import trouble_of as trouble_of_error
 from domain.messages import NodeLoad

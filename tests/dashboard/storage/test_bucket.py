@@ -163,7 +163,7 @@ def test_only_a_bucket_that_checks_no_parts_is_read_back(
 def test_a_crash_between_completion_and_listing_is_mended(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from db.reports import checkpoints
+    from db.checkpoints import checkpoint_reports
 
     stage.spool.save(CONTENT)
 
@@ -171,7 +171,7 @@ def test_a_crash_between_completion_and_listing_is_mended(
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoints, "completed", crash)
+        patched.setattr(checkpoint_reports, "completed", crash)
         with pytest.raises(ServerAway):
             stage.spool.send()
     assert stage.bucket.uploads == [] and len(stage.bucket.keys) == 1

@@ -12,7 +12,7 @@ import pytest
 from cli.server.client import Address, ServerClient
 from cli.server.transfer import Transfer
 from dashboard.settings import Settings
-from db.queries import desired_state
+from db.tasks import desired_state
 from domain.spec import ResumeFrom
 from tests.dashboard.running import running
 from tests.dashboard.storage.bucket_stage import CONTENT, MIB, Stage

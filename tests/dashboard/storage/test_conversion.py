@@ -21,6 +21,7 @@ import pytest
 from cli import main
 from dashboard.storage import conversion
 from dashboard.storage.checkpoint_form import CheckpointForm, is_folder
+from db.checkpoints import checkpoint_queries
 from tests.dashboard.running import FakeNode, Running, wait_for
 
 torch = pytest.importorskip("torch")
@@ -198,9 +199,8 @@ def test_a_program_that_takes_too_long_is_ended(wrapped: Stored, monkeypatch: py
 
 def test_the_dashboard_ends_while_a_program_writes(wrapped: Stored) -> None:
     service = wrapped.dashboard.service
-    from db.queries import run_queries
 
-    found = run_queries.checkpoint_file(service.store, wrapped.id)
+    found = checkpoint_queries.checkpoint_file(service.store, wrapped.id)
     assert found is not None
     future = service.rewrites.request(found[0], CheckpointForm(strip=True))
     service.rewrites.close()

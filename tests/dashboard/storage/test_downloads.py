@@ -10,7 +10,7 @@ import pytest
 
 from dashboard.object_name import ObjectName
 from dashboard.storage.downloads import download_name
-from db.queries import run_queries
+from db.checkpoints import checkpoint_queries
 from tests.dashboard.running import FakeNode, Running, running
 
 CONTENT = bytes(range(256)) * 5000
@@ -103,7 +103,7 @@ def test_what_is_not_there_or_not_whole_is_not_served(
 
 def lose(dashboard: Running, checkpoint_id: int) -> None:
     """Somebody deletes the bytes."""
-    found = run_queries.checkpoint_file(dashboard.service.store, checkpoint_id)
+    found = checkpoint_queries.checkpoint_file(dashboard.service.store, checkpoint_id)
     assert found is not None
     if found[0].location is None:
         dashboard.service.files.checkpoint(checkpoint_id).unlink()

@@ -19,8 +19,8 @@ from dashboard.service.service import Service
 from dashboard.settings import Settings
 from dashboard.tensorboard import program as tensorboard_program
 from dashboard.tensorboard.process import NothingToShow, StillStarting, TensorBoardFailed, TensorBoards
-from db.queries import run_queries
-from db.reports import progress
+from db.attempts import attempt_queries
+from db.tasks import task_reports
 from tests.dashboard.event_files import write_events
 from tests.dashboard.running import running, wait_for
 from tests.dashboard.seeded_store import Seed
@@ -71,11 +71,11 @@ class Boards:
         """As a worker would bring it."""
         store, fence = (
             self.service.store,
-            run_queries.attempts(self.service.store, self.seed.runs[label])[-1].fence,
+            attempt_queries.attempts(self.service.store, self.seed.runs[label])[-1].fence,
         )
-        file_id, _ = progress.file_for_append(store, self.seed.node_ids["n"], fence, 0, path, 0)
+        file_id, _ = task_reports.file_for_append(store, self.seed.node_ids["n"], fence, 0, path, 0)
         self.service.files.append(file_id, 0, b"events")
-        progress.file_grew(store, file_id, 0, 6)
+        task_reports.file_grew(store, file_id, 0, 6)
 
     async def open(self, run_id: str, wait_s: float = 20.0) -> httpx2.AsyncClient:
         """As the page does."""

@@ -10,8 +10,8 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard.alerts.request import AlertRequest, create
 from db.alerts import alerts
-from db.queries import run_list
-from db.queries.run_list import RunSelection
+from db.runs import run_list
+from db.runs.run_list import RunSelection
 from db.sweeps import sweeps
 from db.trouble import Trouble
 from domain.text.formats import as_text

@@ -15,7 +15,8 @@ from dashboard.views import page_list
 from dashboard.views.layout import refusals, sharing
 from dashboard.views.run import checkpoints, code, ranks, tabs
 from dashboard.views.run import run_page as run
-from db.queries import run_queries
+from db.attempts import attempt_queries
+from db.runs import run_queries
 from db.trouble import Trouble
 from domain.messages import State
 from domain.transfer.imported import ImportedPoints, ImportRequest
@@ -143,7 +144,7 @@ def test_an_ended_run_is_resumed_from_the_checkpoint_chosen(full):
     )
     button(page, "Resume it").click().run()
     assert not page.exception
-    attempts = run_queries.attempts(full.service.store, run_id)
+    attempts = attempt_queries.attempts(full.service.store, run_id)
     assert [a.resumed_from for a in attempts] == [None, "checkpoints/step_000600.pt"]
 
 
@@ -280,7 +281,7 @@ def test_of_a_tab_that_alone_cannot_be_read_the_tab_says_so(full, error, monkeyp
     def broken(*_):
         raise error
 
-    monkeypatch.setattr("db.reports.ranks.ranks", broken)
+    monkeypatch.setattr("db.ranks.ranks.ranks", broken)
     page = full.open("run", id=full.seed.runs["nan at once"], tab="ranks")
     assert not page.exception
     assert len(page.error) == 1 and "The store cannot be reached" in page.error[0].value

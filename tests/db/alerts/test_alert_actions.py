@@ -10,9 +10,9 @@ from sqlalchemy import select
 from db.alerts import actions, alerts
 from db.alerts.alerts import AlertView
 from db.alerts.run_curves import last_good
+from db.attempts import attempt_queries
 from db.models import AlertEvent, Attempt, Checkpoint, HistoryEntry
-from db.queries import run_queries
-from db.requests import run_requests
+from db.runs import run_queries, run_requests
 from domain.alerts.actions import MOST_ROLLBACKS, Act, AlertAction, RateChange
 from domain.alerts.judgement import RunEvent
 from domain.messages import State
@@ -61,7 +61,7 @@ def end(cluster: Cluster, fence: int, state: str = "stopped") -> None:
 
 
 def origins(cluster: Cluster, run_id: str) -> list[str | None]:
-    return [attempt.resumed_from for attempt in run_queries.attempts(cluster.store, run_id)]
+    return [attempt.resumed_from for attempt in attempt_queries.attempts(cluster.store, run_id)]
 
 
 def carry_out(
@@ -217,7 +217,7 @@ def test_rates_and_arguments_of_several_rollbacks_add_up(cluster: Cluster) -> No
     assert (third.spec.lr, third.spec.args) == (0.025, args)
     spec = actions.spec_of(cluster.store, run_id)
     assert spec is not None and (spec.lr, spec.args) == (0.025, args)
-    shown = run_queries.attempts(cluster.store, run_id)[-1].changes
+    shown = attempt_queries.attempts(cluster.store, run_id)[-1].changes
     assert shown["lr"] == 0.025 and "secret" not in str(shown)
 
 

@@ -8,9 +8,9 @@ from db.alerts import alerts, events, notices
 from db.alerts.run_curves import curve
 from db.alerts.run_facts import run_facts
 from db.engine import Store
-from db.records.exceptions import NoSuchAlert, NoSuchRun
-from db.reports.findings import findings_reported
-from db.requests import run_requests
+from db.exceptions import NoSuchAlert, NoSuchRun
+from db.findings.findings import findings_reported
+from db.runs import run_requests
 from domain.alerts.judgement import RunEvent
 from domain.alerts.message import GATHER_S, GIVE_UP_S, SendOutcome
 from domain.messages import Finding, State

@@ -21,9 +21,8 @@ from db.engine import Store
 from db.metrics import curves
 from db.metrics.points import CHUNK_POINTS, pack
 from db.models import Chunk, Node, Series
-from db.queries import run_queries
-from db.queries.search_words import words
-from db.requests import run_requests
+from db.runs import run_queries, run_requests
+from db.search.search_words import words
 from domain.errors import InvalidRequest
 from domain.messages import Point
 from tests.db.cluster import Cluster

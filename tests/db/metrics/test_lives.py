@@ -13,7 +13,7 @@ from dashboard.exports.series_files import csv_file
 from db.metrics import many_curves, run_results
 from db.metrics.curves import series
 from db.metrics.lives import counting_points
-from db.queries import run_queries
+from db.runs import run_queries
 from domain.messages import Point
 from tests.db.cluster import Cluster
 

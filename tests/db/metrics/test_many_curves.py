@@ -14,7 +14,7 @@ from db.metrics.columns import thinned_each, unpacked, within
 from db.metrics.many_curves import SeriesRow, StepRange
 from db.metrics.points import CHUNK_POINTS, pack
 from db.models import Chunk
-from db.requests import run_requests
+from db.runs import run_requests
 
 VALUES = st.floats(allow_nan=True, allow_infinity=True)
 POINTS = st.lists(st.tuples(st.integers(0, 2**52), VALUES, st.floats(0, 2e9)), max_size=40)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dashboard.performance import slow_ranks
+from db.exceptions import NoSuchRun
+from db.findings.findings import finding_judged, findings, findings_reported
 from db.metrics.phases import phase_counts, phase_totals
-from db.records.exceptions import NoSuchRun
-from db.reports.findings import finding_judged, findings, findings_reported
 from domain.messages import Finding
 from domain.performance.slow_ranks import KIND
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from db.exceptions import NoSuchNode
+from db.nodes import node_reports
 from db.preflight import pair_passes, preflight_results, preflight_sessions
-from db.records.exceptions import NoSuchNode
-from db.reports import nodes
 from domain.errors import InvalidRequest
 from domain.messages import CheckAnswer, Measured, NodeCheck, Reached
 from tests.db.cluster import facts, send_heartbeat
@@ -18,7 +18,7 @@ class NodeAnswer:
 
     def __init__(self, store) -> None:
         self.store, self.now = store, 100.0
-        self.ids = [nodes.register_node(store, facts(name), None, 100.0).node_id for name in "abc"]
+        self.ids = [node_reports.register_node(store, facts(name), None, 100.0).node_id for name in "abc"]
 
     def ask(self, names=None, bandwidth=False) -> int:
         return preflight_sessions.ask(self.store, names, bandwidth, self.now)

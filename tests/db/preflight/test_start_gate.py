@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from db.lifecycle.node_failure import LostNodes
+from db.attempts import attempt_queries
+from db.attempts.lost_nodes import LostNodes
+from db.checkpoints import checkpoint_reports
+from db.exceptions import Superseded
+from db.nodes import node_reports
 from db.preflight import preflight_results, preflight_sessions
-from db.queries import run_queries
-from db.records.exceptions import Superseded
-from db.reports import checkpoints, nodes, progress
-from db.requests import run_requests
+from db.runs import run_queries, run_requests
+from db.tasks import task_reports
 from domain.messages import CheckAnswer, CheckpointOffer, Measured, NodeCheck, Reached, State, TaskReport
 from tests.db.cluster import Cluster, facts, send_heartbeat
 from tests.domain.preflight.test_judgement import GOOD, way
@@ -35,7 +37,7 @@ def ready(node_rank: int, interpreter=NEW, reached=None, **found) -> dict:
 @pytest.fixture
 def pair(store):
     """Two nodes, named a and b."""
-    registered = [nodes.register_node(store, facts(name), None, 100.0).node_id for name in ("a", "b")]
+    registered = [node_reports.register_node(store, facts(name), None, 100.0).node_id for name in ("a", "b")]
     return [Cluster(store, node_id) for node_id in registered]
 
 
@@ -64,7 +66,7 @@ def test_nobody_starts_before_everybody_has_spoken(pair):
     assert view(first, run_id).waiting_for is None
     assert [cluster.wished()[0].may_start for cluster in pair] == [True, True]
     assert view(first, run_id).state == State.STARTING
-    (attempt,) = run_queries.attempts(first.store, run_id)
+    (attempt,) = attempt_queries.attempts(first.store, run_id)
     assert [part.interpreter["path"] for part in attempt.parts] == ["/usr/bin/python", "/other/python"]
 
 
@@ -263,7 +265,7 @@ def test_the_room_that_is_needed_is_that_of_the_checkpoints_before(pair, store):
     for cluster, rank in ((first, 0), (second, 1)):
         cluster.report(fence, "starting", rank, **ready(rank))
     offer = CheckpointOffer(path="a.pt", size_bytes=10 * 1024**3, sha256="a" * 64, written_at=1.0)
-    checkpoints.offered(store, first.node_id, fence, 0, offer, 101.0)
+    checkpoint_reports.offered(store, first.node_id, fence, 0, offer, 101.0)
     first.report(fence, "failed", 0)
     second.report(fence, "failed", 1)
     run_requests.resume(store, run_id, 102.0)
@@ -293,7 +295,7 @@ class Measuring:
     def start(self, fence: int) -> None:
         for rank, cluster in enumerate(self.pair):
             report = TaskReport(state="starting", **ready(rank))
-            progress.part_reported(self.store, cluster.node_id, fence, rank, report, 101.0, measure=True)
+            task_reports.part_reported(self.store, cluster.node_id, fence, rank, report, 101.0, measure=True)
 
     def answer(self, speed: float | None, problem: str | None = None) -> list[str]:
         changed: list[str] = []

@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from db.lifecycle.node_failure import LostNodes
-from db.queries import desired_state, run_queries
-from db.reports import checkpoints, nodes
-from db.requests import run_requests
+from db.attempts import attempt_queries
+from db.attempts.lost_nodes import LostNodes
+from db.checkpoints import checkpoint_reports
+from db.nodes import node_queries, node_reports
+from db.runs import run_queries, run_requests
 from db.scheduling import elastic, queue_placement
+from db.tasks import desired_state
 from domain.errors import InvalidRequest
 from domain.messages import CheckpointOffer, State
 from domain.scheduling.models import Allocation
@@ -27,15 +29,15 @@ class Rack(Cluster):
     """Several nodes with two slots each, on which every part is reported at once."""
 
     def join(self, name: str) -> str:
-        return nodes.register_node(self.store, facts(name), None, self.now).node_id
+        return node_reports.register_node(self.store, facts(name), None, self.now).node_id
 
     def place(self) -> list[str]:
-        for node in run_queries.nodes(self.store, self.now):
+        for node in node_queries.nodes(self.store, self.now):
             send_heartbeat(self.store, node.id, self.now)
         return queue_placement.place_queue(self.store, self.now, silent_after_s=30)
 
     def attempt(self, run_id: str):
-        return run_queries.attempts(self.store, run_id)[-1]
+        return attempt_queries.attempts(self.store, run_id)[-1]
 
     def view(self, run_id: str):
         view = run_queries.run(self.store, run_id, self.now)
@@ -45,7 +47,7 @@ class Rack(Cluster):
     def everywhere(self, run_id: str, state: State, **more) -> None:
         """All nodes of the latest attempt report this."""
         attempt = self.attempt(run_id)
-        by_name = {node.name: node.id for node in run_queries.nodes(self.store, self.now)}
+        by_name = {node.name: node.id for node in node_queries.nodes(self.store, self.now)}
         for part in attempt.parts:
             self.node_id = by_name[part.node]
             self.report(attempt.fence, state, part.node_rank, **more)
@@ -53,26 +55,26 @@ class Rack(Cluster):
     def save(self, run_id: str, step: int) -> str | None:
         """Rank 0's node hands over a checkpoint, and it is complete; the run's id if it is to go on with others."""
         attempt = self.attempt(run_id)
-        node = next(n for n in run_queries.nodes(self.store, self.now) if n.name == attempt.parts[0].node)
+        node = next(n for n in node_queries.nodes(self.store, self.now) if n.name == attempt.parts[0].node)
         offer = CheckpointOffer(
             path="last.pt", step=step, size_bytes=1, sha256=f"{step:064x}", written_at=self.now
         )
-        found = checkpoints.offered(self.store, node.id, attempt.fence, 0, offer, self.now)
-        checkpoints.completed(self.store, found.id, self.now)
+        found = checkpoint_reports.offered(self.store, node.id, attempt.fence, 0, offer, self.now)
+        checkpoint_reports.completed(self.store, found.id, self.now)
         return elastic.resize_at_checkpoint(self.store, found.id, self.now)
 
     def told(self, run_id: str) -> set[str]:
         """What the nodes of the latest attempt are told to do."""
         fence = self.attempt(run_id).fence
         wished = [
-            desired_state.assignments(self.store, n.id) for n in run_queries.nodes(self.store, self.now)
+            desired_state.assignments(self.store, n.id) for n in node_queries.nodes(self.store, self.now)
         ]
         return {wish.action for each in wished for wish in each if wish.fence == fence}
 
     def pass_time(self, seconds: float) -> None:
         """All nodes are heard again."""
         self.now += seconds
-        for node in run_queries.nodes(self.store, self.now):
+        for node in node_queries.nodes(self.store, self.now):
             send_heartbeat(self.store, node.id, self.now)
 
     def said(self, run_id: str) -> list[str]:
@@ -104,7 +106,7 @@ def test_an_elastic_run_starts_with_the_nodes_there_are_and_keeps_its_global_bat
 
 def test_workers_are_told_what_the_attempt_has_not_what_the_run_was_launched_with(rack):
     run_id = rack.launch(**ELASTIC)
-    by_name = {node.name: node.id for node in run_queries.nodes(rack.store, rack.now)}
+    by_name = {node.name: node.id for node in node_queries.nodes(rack.store, rack.now)}
     for name in ("a", "b"):
         (wish,) = desired_state.assignments(rack.store, by_name[name])
         assert (wish.spec.nodes, wish.spec.accumulate) == (2, 2)
@@ -176,7 +178,7 @@ def test_a_run_grows_at_its_next_checkpoint_and_is_never_seen_as_ended(grown):
     )
     assert rack.save(run_id, 50) is None  # the one that is saved on the way out
     rack.everywhere(run_id, State.STOPPED)
-    first, second = run_queries.attempts(rack.store, run_id)
+    first, second = attempt_queries.attempts(rack.store, run_id)
     assert (first.state, first.message) == (
         State.STOPPED,
         "Ended at checkpoint last.pt to continue on 3 nodes: c is free.",
@@ -203,7 +205,7 @@ def test_nobody_comes_between_an_attempt_that_ends_and_the_next(grown):
     rack.save(run_id, 40)
     other = rack.launch(gpus_per_node=2, priority=-1, on_nodes=["a"])
     attempt = rack.attempt(run_id)
-    rack.node_id = next(n.id for n in run_queries.nodes(rack.store, rack.now) if n.name == "a")
+    rack.node_id = next(n.id for n in node_queries.nodes(rack.store, rack.now) if n.name == "a")
     rack.report(attempt.fence, State.STOPPED, 0)
     assert rack.place() == []
     rack.everywhere(run_id, State.STOPPED)
@@ -222,7 +224,7 @@ def test_a_node_that_drains_is_left_at_the_next_checkpoint(rack):
     rack.place()
     assert rack.attempt(run_id).state == State.STARTING
     assert [part.node for part in rack.attempt(run_id).parts] == ["a", "c"]
-    assert run_queries.attempts(rack.store, run_id)[0].message == (
+    assert attempt_queries.attempts(rack.store, run_id)[0].message == (
         "Ended at checkpoint last.pt to continue on 2 nodes: b drains."
     )
 
@@ -249,7 +251,7 @@ def test_a_person_who_stops_it_meanwhile_is_obeyed(grown):
     rack.save(run_id, 40)
     run_requests.request_stop(rack.store, run_id, rack.now)
     rack.everywhere(run_id, State.STOPPED, message="it was stopped")
-    (attempt,) = run_queries.attempts(rack.store, run_id)
+    (attempt,) = attempt_queries.attempts(rack.store, run_id)
     assert (attempt.state, attempt.message) == (State.STOPPED, "it was stopped")
 
 
@@ -273,7 +275,7 @@ def test_an_elastic_run_goes_on_without_a_lost_node_and_needs_no_restarts_for_th
     rack.everywhere(run_id, State.RUNNING)
     rack.save(run_id, 10)
     lost = LostNodes()
-    names = {n.name: n.id for n in run_queries.nodes(rack.store, rack.now)}
+    names = {n.name: n.id for n in node_queries.nodes(rack.store, rack.now)}
     for _ in range(8):
         rack.now += 10
         for name in ("a", "b"):
@@ -285,7 +287,7 @@ def test_an_elastic_run_goes_on_without_a_lost_node_and_needs_no_restarts_for_th
         rack.node_id = names[name]
         rack.report(attempt.fence, State.STOPPED, node_rank)
     lost.judge(rack.store, rack.now, 30.0)
-    first, second = run_queries.attempts(rack.store, run_id)
+    first, second = attempt_queries.attempts(rack.store, run_id)
     assert (first.state, first.reason, second.state) == (State.FAILED, "node lost", State.QUEUED)
     queue_placement.place_queue(rack.store, rack.now, silent_after_s=30)
     assert [part.node for part in rack.attempt(run_id).parts] == ["a", "b"]

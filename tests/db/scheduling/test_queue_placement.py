@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from db.attempts import attempt_queries
+from db.exceptions import NoSuchNode
+from db.nodes import node_queries, node_reports
 from db.preflight import preflight_sessions
-from db.queries import run_queries
-from db.records.exceptions import NoSuchNode
-from db.reports import nodes
-from db.requests import run_requests
+from db.runs import run_queries, run_requests
 from db.scheduling import queue_placement
 from db.scheduling.node_state import node_states
 from domain.errors import InvalidRequest
@@ -21,7 +21,7 @@ from tests.db.cluster import Cluster, facts, send_heartbeat
 def two(store) -> tuple[Cluster, Cluster]:
     """Two nodes with two slots each."""
     ids = [
-        nodes.register_node(store, facts(name, labels={"rack": name}), None, 100.0).node_id
+        node_reports.register_node(store, facts(name, labels={"rack": name}), None, 100.0).node_id
         for name in ("a", "b")
     ]
     return Cluster(store, ids[0]), Cluster(store, ids[1])
@@ -34,7 +34,7 @@ def view(cluster, run_id):
 
 
 def nodes_of(cluster, run_id):
-    return [part.node for part in run_queries.attempts(cluster.store, run_id)[-1].parts]
+    return [part.node for part in attempt_queries.attempts(cluster.store, run_id)[-1].parts]
 
 
 def train(cluster, fence, steps=100, of=300):
@@ -101,13 +101,13 @@ def test_a_draining_node_gets_nothing_new_until_it_is_told_otherwise(two):
     first, second = two
     running = first.launch(gpus_per_node=1, on_nodes=["a"])
     run_requests.drain(first.store, "a", 101.0)
-    by_name = {node.name: node for node in run_queries.nodes(first.store, 101.0)}
+    by_name = {node.name: node for node in node_queries.nodes(first.store, 101.0)}
     assert (by_name["a"].draining, by_name["a"].free, by_name["b"].free) == (True, 0, 2)
     assert nodes_of(first, first.launch(gpus_per_node=2)) == ["b"]
     waiting = first.launch(gpus_per_node=1, on_nodes=["a"])
     assert view(first, waiting).waiting_for == "needs 1 slot on a; a is draining"
     assert view(first, running).state == State.STARTING
-    nodes.register_node(first.store, facts("a", labels={"rack": "a"}), first.node_id, 102.0)
+    node_reports.register_node(first.store, facts("a", labels={"rack": "a"}), first.node_id, 102.0)
     assert first.place() == []
     assert run_requests.undrain(first.store, second.node_id) == second.node_id
     assert run_requests.undrain(first.store, "a") == first.node_id
@@ -119,7 +119,7 @@ def test_a_draining_node_gets_nothing_new_until_it_is_told_otherwise(two):
 def test_what_others_compute_on_is_not_given_out(cluster):
     load = NodeLoad(gpus=[{"id": "cpu:0", "foreign": True}, {"id": "cpu:1", "foreign": False}])
     send_heartbeat(cluster.store, cluster.node_id, cluster.now, load)
-    assert run_queries.nodes(cluster.store, cluster.now)[0].free == 1
+    assert node_queries.nodes(cluster.store, cluster.now)[0].free == 1
     assert view(cluster, cluster.launch()).spec.gpus_per_node == 1
     assert cluster.wished()[0].devices == ["cpu:1"]
     waiting = cluster.launch(gpus_per_node=2)
@@ -128,7 +128,7 @@ def test_what_others_compute_on_is_not_given_out(cluster):
     )
     busy = NodeLoad(gpus=[{"id": "cpu:0", "foreign": True}, {"id": "cpu:1", "foreign": True}])
     send_heartbeat(cluster.store, cluster.node_id, cluster.now, busy)
-    ours = run_queries.nodes(cluster.store, cluster.now)[0].devices[1]
+    ours = node_queries.nodes(cluster.store, cluster.now)[0].devices[1]
     assert ours.run_id is not None and not ours.foreign  # our run's own processes, not known by their ids
 
 
@@ -168,7 +168,7 @@ def test_a_node_is_alive_for_pages_placement_and_preflight_alike(cluster, silent
     send_heartbeat(cluster.store, cluster.node_id, cluster.now)
     now = cluster.now + silent_s
     run_id = run_requests.submit(cluster.store, view_spec(), now)
-    (shown,) = run_queries.nodes(cluster.store, now)
+    (shown,) = node_queries.nodes(cluster.store, now)
     with cluster.store.read() as session:
         (placed,) = node_states(session, now, {})
     is_alive = silent_s < SILENT_AFTER_S

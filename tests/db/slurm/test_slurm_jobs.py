@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from db.queries import desired_state, run_queries
-from db.records.exceptions import Superseded
-from db.reports import nodes
-from db.requests import run_requests
+from db.attempts import attempt_queries
+from db.exceptions import Superseded
+from db.nodes import node_queries, node_reports
+from db.runs import run_queries, run_requests
 from db.scheduling import queue_placement
 from db.slurm import slurm_jobs
+from db.tasks import desired_state
 from domain.errors import InvalidRequest
 from domain.messages import JobReport, State
 from tests.db.cluster import Cluster, facts, send_heartbeat
@@ -21,7 +22,7 @@ def gateway(store) -> Cluster:
 
 
 def join(store, name: str, pool: str, **more) -> str:
-    return nodes.register_node(store, facts(name, pool=pool, **more), None, 100.0).node_id
+    return node_reports.register_node(store, facts(name, pool=pool, **more), None, 100.0).node_id
 
 
 def launch(gateway: Cluster, **spec) -> str:
@@ -110,9 +111,9 @@ def test_nodes_of_jobs_vanish_from_the_list_and_stay_in_the_history(gateway):
     for name in ("n0", "n1"):
         join(gateway.store, name, slurm_jobs.pool_of(wish.fence))
     turn(gateway)
-    assert [node.name for node in run_queries.nodes(gateway.store, 100.0)] == ["login", "n0", "n1"]
-    assert [node.name for node in run_queries.nodes(gateway.store, 200.0)] == ["login"]
-    (attempt,) = run_queries.attempts(gateway.store, run_id)
+    assert [node.name for node in node_queries.nodes(gateway.store, 100.0)] == ["login", "n0", "n1"]
+    assert [node.name for node in node_queries.nodes(gateway.store, 200.0)] == ["login"]
+    (attempt,) = attempt_queries.attempts(gateway.store, run_id)
     assert [part.node for part in attempt.parts] == ["n0", "n1"]
 
 
@@ -133,7 +134,7 @@ def test_what_the_workers_have_not_told_the_jobs_end_tells(gateway):
         join(gateway.store, name, slurm_jobs.pool_of(wish.fence))
     turn(gateway)
     told(gateway, "TIMEOUT", "TimeLimit", time_limit="1:00:00")
-    first, second = run_queries.attempts(gateway.store, run_id)
+    first, second = attempt_queries.attempts(gateway.store, run_id)
     assert (first.state, first.reason) == (State.FAILED, "time limit")
     assert "of 1:00:00" in first.message and "esume it" in first.next_step
     assert second.state == State.QUEUED, "its own policy opens the next attempt"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from db.engine import Store
-from db.queries import run_queries
-from db.records.exceptions import NoSuchSweep, WrongState
-from db.requests import run_requests
-from db.requests.run_requests import NewTrial
+from db.exceptions import NoSuchSweep, WrongState
+from db.runs import run_queries, run_requests
+from db.runs.run_requests import NewTrial
 from db.sweeps import sweeps, trials
 from db.sweeps.trials import PRUNED, Result
 from domain.messages import State

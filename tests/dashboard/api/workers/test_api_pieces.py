@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from db.reports import progress
+from db.tasks import task_reports
 from domain.messages import PointBatch
 from domain.pieces import Bundle
 from domain.spec import RunSpec
@@ -80,14 +80,14 @@ def test_a_bad_piece_holds_up_no_other(
     dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id, part = dashboard.launch(), node.part()
-    store = progress.store_batches
+    store = task_reports.store_batches
 
     def mistaken(session: Any, batches: Any) -> None:
         if any(point[1] == 13 for *_, series in batches for points in series.values() for point in points):
             raise ArithmeticError
         store(session, batches)
 
-    monkeypatch.setattr(progress, "store_batches", mistaken)
+    monkeypatch.setattr(task_reports, "store_batches", mistaken)
     bad_path = words(part, b"x", path="")  # read as points, which it is not
     pieces = [
         points(part, "mistaken", value=13),

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from dashboard.api.workers import worker_attempts
 from db.metrics.points import pack
 from db.models import Chunk
-from db.reports import progress
+from db.tasks import task_reports
 from domain.messages import NodeLoad, PointBatch
 from domain.spec import RunSpec
 from tests.dashboard.running import FakeNode, Running, bundle_of, wait_for
@@ -208,14 +208,14 @@ def test_a_batch_that_the_server_makes_mistakes_with_is_set_aside_and_told(
     path = tmp_path / "work/events.out.tfevents.1700000000.n"
     path.parent.mkdir()
     path.write_bytes(scalar(1, 0.5))
-    store = progress.store_batches
+    store = task_reports.store_batches
 
     def mistaken(session: Session, batches: Any) -> None:
         if any(point[0] == 2 for *_, series in batches for points in series.values() for point in points):
             raise ArithmeticError
         store(session, batches)
 
-    monkeypatch.setattr(progress, "store_batches", mistaken)
+    monkeypatch.setattr(task_reports, "store_batches", mistaken)
     uploader = AttemptUploader(tmp_path, RunSpec(target="/a.py"), node.client, part, "a/1")
     tried = 0
     for number in (1, 2, 3):

@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from dashboard.api.workers import worker_attempts
 from dashboard.service import edits
-from db.queries import run_queries
+from db.attempts import attempt_queries
 from domain.messages import PointBatch
 from domain.run_edit import RunEdit
 from tests.dashboard.browsed import Browsed, browsed, opened
@@ -79,7 +79,7 @@ def chosen(page: Page) -> dict[str, str]:
 
 def log_point(dashboard: Browsed, seed: Seed, label: str, step: int, value: float) -> None:
     """A point more, as the run's worker sends it."""
-    fence = run_queries.attempts(dashboard.service.store, seed.runs[label])[-1].fence
+    fence = attempt_queries.attempts(dashboard.service.store, seed.runs[label])[-1].fence
     series = {"train/loss": [(step, value, dashboard.service.clock())]}
     batch = PointBatch(path="events", generation=0, start=12_000, end=12_100, series=series)
     body = batch.model_dump_json().encode()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from db.queries import run_queries
+from db.runs import run_queries
 from domain.spec import RunSpec
 from tests.dashboard.checkouts import commit, write
 from tests.dashboard.pages import Pages, button, served, texts

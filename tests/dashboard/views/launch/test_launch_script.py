@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from db.queries import run_queries
-from db.requests import run_requests
+from db.runs import run_queries, run_requests
 from domain.spec import RunSpec
 from tests.dashboard.pages import Pages, button, served, texts
 

@@ -9,7 +9,7 @@ import pytest
 from streamlit.util import calc_hash
 
 from db.alerts import alerts
-from db.queries import run_queries
+from db.runs import run_queries
 from tests.dashboard.pages import Pages, button, served, texts
 
 TELL, ADDRESS = "launch_tell", "launch_tell_address"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from db.queries import run_queries
-from db.queries.run_list import RunSelection, listed
+from db.runs import run_queries
+from db.runs.run_list import RunSelection, listed
 from domain.messages import Reason
 from tests.dashboard.pages import Pages, button, links, served, texts
 from tests.dashboard.running import Running

@@ -12,7 +12,7 @@ from dashboard.cluster.picture import notices
 from dashboard.views.nodes.details import ranks
 from dashboard.views.nodes.facts import clock_sentence
 from dashboard.views.nodes.facts import facts as properties
-from db.reports import nodes
+from db.nodes import node_reports
 from domain.views import DeviceView
 from tests.dashboard.pages import Pages, button, links, served, served_full, texts
 from tests.db.cluster import facts
@@ -78,7 +78,7 @@ def test_a_node_whose_default_interpreter_cannot_train_says_so(empty):
     info = {
         "interpreter": {"path": "/usr/bin/python3", "python": "3.11.2", "torch": None, "problem": problem}
     }
-    nodes.register_node(empty.service.store, facts("gpu-9", info=info), None, empty.service.clock())
+    node_reports.register_node(empty.service.store, facts("gpu-9", info=info), None, empty.service.clock())
     page = empty.open("nodes", node="gpu-9")
     assert [warning.value.replace("\\", "") for warning in page.warning] == [problem]
 

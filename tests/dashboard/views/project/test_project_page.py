@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from db.queries import projects
-from db.requests import run_edits
+from db.runs import projects, run_edits
 from domain.run_edit import RunEdit
 from tests.dashboard.pages import Pages, links, served_full, texts
 

@@ -10,9 +10,10 @@ from playwright.sync_api import Page, expect
 
 from dashboard.components.browser import LOOK_AGAIN_S
 from dashboard.live.hub import series_message
+from db.attempts import attempt_queries
 from db.models import Series
-from db.queries import run_queries
-from db.reports import progress, ranks
+from db.ranks import ranks
+from db.tasks import task_reports
 from domain.messages import Point, PointBatch
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import Seed, seed
@@ -225,11 +226,11 @@ def log(
     served: Browsed | None = None,
 ) -> None:
     """New points of a run, told to those who look at it."""
-    attempt = run_queries.attempts(seeded.store, seeded.runs[label])[-1]
+    attempt = attempt_queries.attempts(seeded.store, seeded.runs[label])[-1]
     node_id = seeded._node_of(label)
     path = f"{source} {','.join(series)}"[:200] if served is None else source
     batch = PointBatch(path=path, generation=0, start=start, end=start + 1, source=source, series=series)
-    arrival = progress.points_arrived(seeded.store, node_id, attempt.fence, 0, batch)
+    arrival = task_reports.points_arrived(seeded.store, node_id, attempt.fence, 0, batch)
     if served is not None:
         rows = [(Series(tag=t, source=source, node_rank=0), p) for t, p in arrival.series.items()]
         served.service.hub.publish(arrival.run_id, series_message(arrival.attempt, rows))

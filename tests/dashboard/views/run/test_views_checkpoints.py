@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from db.queries import run_queries
-from db.reports import checkpoints
+from db.attempts import attempt_queries
+from db.checkpoints import checkpoint_reports
+from db.runs import run_queries
 from domain.messages import CheckpointOffer
 from tests.dashboard.pages import Pages, button, served, texts
 from tests.dashboard.running import wait_for
@@ -38,7 +39,7 @@ def pages(tmp_path: Path) -> Iterator[Pages]:
 
 def store(pages: Pages, path: str, content: bytes, prefix: str | None = None, received: float = 1.0) -> None:
     """A checkpoint on the server, or on its way."""
-    (attempt,) = run_queries.attempts(pages.service.store, pages.seed.runs[RUN])
+    (attempt,) = attempt_queries.attempts(pages.service.store, pages.seed.runs[RUN])
     offer = CheckpointOffer(
         path=path,
         size_bytes=len(content),
@@ -47,10 +48,10 @@ def store(pages: Pages, path: str, content: bytes, prefix: str | None = None, re
         prefix=prefix,
     )
     node_id = pages.seed.node_ids["gpu-1"]
-    row = checkpoints.offered(pages.service.store, node_id, attempt.fence, 0, offer, 2.0)
-    checkpoints.received(pages.service.store, row.id, int(received * len(content)))
+    row = checkpoint_reports.offered(pages.service.store, node_id, attempt.fence, 0, offer, 2.0)
+    checkpoint_reports.received(pages.service.store, row.id, int(received * len(content)))
     if received == 1.0:
-        checkpoints.completed(pages.service.store, row.id, 2.0)
+        checkpoint_reports.completed(pages.service.store, row.id, 2.0)
         pages.service.files.checkpoint(row.id).write_bytes(content)
 
 
@@ -115,8 +116,8 @@ def test_without_checkpoints_the_page_says_what_would_count(pages: Pages) -> Non
 def test_why_a_checkpoint_waits_is_said(pages: Pages) -> None:
     store(pages, "work/step_1.pt", b"weights and more", received=0.5)
     sentence = "The bucket training cannot be reached (EndpointConnectionError)."
-    assert checkpoints.troubled(pages.service.store, 1, sentence, 3.0)
-    assert not checkpoints.troubled(pages.service.store, 1, sentence, 4.0)
+    assert checkpoint_reports.troubled(pages.service.store, 1, sentence, 3.0)
+    assert not checkpoint_reports.troubled(pages.service.store, 1, sentence, 4.0)
     page = opened(pages)
     assert "50% received, waiting" in texts(page).replace("\\", "")
     (warning,) = page.warning

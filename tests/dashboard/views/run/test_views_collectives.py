@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from dashboard.views.run.collectives import strip
-from db.queries import run_queries
-from db.reports.collectives import collectives_reported
+from db.attempts import attempt_queries
+from db.ranks.collectives import collectives_reported
 from domain.collective_records import Collective, NodeCollectives, RankCollectives
 from domain.collectives.alignment import Wait, waits_of_node
 from tests.dashboard.pages import served, texts
@@ -51,7 +51,7 @@ def test_the_tab_names_the_rank_that_left_the_path_and_shows_nothing_before_anyb
         assert "Collectives" not in [
             header.value for header in pages.open("run", id=run_id, tab="ranks").header
         ]
-        (attempt,) = run_queries.attempts(pages.service.store, run_id)
+        (attempt,) = attempt_queries.attempts(pages.service.store, run_id)
         records = [
             record(0, 10.0, is_open=True),
             record(1, 12.0, is_open=True, operation="<b>_bold_</b>"),

@@ -7,8 +7,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from db.queries import run_queries
-from db.reports import progress
+from db.attempts import attempt_queries
+from db.tasks import task_reports
 from domain.messages import PointBatch
 from tests.dashboard.browsed import browsed, opened
 from tests.dashboard.seeded_store import Seed
@@ -40,8 +40,8 @@ def test_trials_are_sorted_and_the_focus_stays_while_they_train(browser: Chromiu
         point = PointBatch(
             path="events", generation=0, start=9, end=19, series={"val/loss": [(120, 0.01, seed.now)]}
         )
-        fence = run_queries.attempts(seed.store, seed.runs[label])[-1].fence
-        progress.points_arrived(seed.store, seed.node_ids[NODE], fence, 0, point)
+        fence = attempt_queries.attempts(seed.store, seed.runs[label])[-1].fence
+        task_reports.points_arrived(seed.store, seed.node_ids[NODE], fence, 0, point)
         expect(rows.nth(11).locator("td").nth(4)).to_have_text(
             "0.01"
         )  # the best one is the last with a value

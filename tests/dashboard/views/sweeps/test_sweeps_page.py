@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from db.queries import run_list, run_queries
-from db.queries.run_list import RunSelection
+from db.runs import run_list, run_queries
+from db.runs.run_list import RunSelection
 from db.sweeps import sweeps
 from tests.dashboard.pages import button, links, served, texts
 from tests.dashboard.seeded_sweeps import seed_sweep

@@ -1,0 +1,110 @@
+"""Read attempts with their tasks and files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from db.attempts.liveness import last_heartbeat
+from db.engine import Store
+from db.lookups import attempt_spec
+from db.models import Attempt, Checkpoint, File, Node, Task
+from domain.masking import masked_args, masked_changes, masked_env
+from domain.messages import LIVE_STATES, TERMINAL_STATES, State
+from domain.scheduling import resizing
+from domain.views import AttemptView, FileView, LiveAttempt, TaskView
+
+
+def attempts(store: Store, run_id: str) -> list[AttemptView]:
+    """A run's attempts, oldest first, with their parts."""
+    with store.read() as session:
+        rows = session.scalars(select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number))
+        return [_attempt_view(session, attempt) for attempt in rows]
+
+
+def live_attempts(store: Store) -> list[LiveAttempt]:
+    """Live attempts with the last heartbeat of their most silent node; a small query, because it runs every second."""
+    query = (
+        select(Attempt.run_id, Attempt.number, Attempt.fence, Node.id, Node.last_seen)
+        .join(Task, Task.fence == Attempt.fence)
+        .join(Node, Node.id == Task.node_id)
+        .where(Attempt.state.in_(LIVE_STATES), Task.state.not_in(TERMINAL_STATES))
+    )
+    heartbeats: dict[tuple[str, int, int], float] = {}
+    with store.read() as session:
+        for run_id, number, fence, node_id, last_seen in session.execute(query):
+            key, at = (run_id, number, fence), last_heartbeat(session, node_id, last_seen)
+            heartbeats[key] = min(at, heartbeats.get(key, at))
+    return [LiveAttempt(*key, at) for key, at in heartbeats.items()]
+
+
+def run_of_attempt(store: Store, fence: int) -> str | None:
+    """The run that an attempt belongs to."""
+    with store.read() as session:
+        return session.scalar(select(Attempt.run_id).where(Attempt.fence == fence))
+
+
+def files(store: Store, run_id: str, attempt: int | None = None) -> list[FileView]:
+    """Mirrored files of an attempt (default: all attempts)."""
+    query = (
+        select(File, Attempt.number)
+        .join(Attempt, Attempt.fence == File.fence)
+        .where(Attempt.run_id == run_id)
+        .order_by(File.fence, File.node_rank, File.path, File.generation)
+    )
+    if attempt is not None:
+        query = query.where(Attempt.number == attempt)
+    with store.read() as session:
+        return [
+            FileView(f.id, number, f.node_rank, f.path, f.generation, f.size_bytes)
+            for f, number in session.execute(query)
+        ]
+
+
+def _attempt_view(session: Session, attempt: Attempt) -> AttemptView:
+    parts = session.execute(
+        select(Task, Node.name)
+        .join(Node, Node.id == Task.node_id)
+        .where(Task.fence == attempt.fence)
+        .order_by(Task.node_rank)
+    )
+    origin = session.get(Checkpoint, attempt.resume_checkpoint_id) if attempt.resume_checkpoint_id else None
+    return AttemptView(
+        fence=attempt.fence,
+        number=attempt.number,
+        state=State(attempt.state),
+        reason=attempt.reason,
+        message=attempt.message,
+        next_step=attempt.next_step,
+        error=attempt.error,
+        created_at=attempt.created_at,
+        started_at=attempt.started_at,
+        ended_at=attempt.ended_at,
+        resumed_from=origin.path if origin else None,
+        world_size=resizing.effective(attempt_spec(session, attempt), attempt.changes).world_size,
+        changes=masked_changes(attempt.changes),
+        parts=[_part_view(part, node) for part, node in parts],
+    )
+
+
+def _part_view(part: Task, node: str) -> TaskView:
+    return TaskView(
+        node_rank=part.node_rank,
+        node=node,
+        devices=list(part.devices),
+        state=State(part.state),
+        pid=part.pid,
+        argv=None if part.argv is None else masked_args(part.argv),
+        env=None if part.env is None else masked_env(part.env),
+        cwd=part.cwd,
+        exit_code=part.exit_code,
+        message=part.message,
+        interpreter=_without_packages(part.interpreter),
+    )
+
+
+def _without_packages(interpreter: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The interpreter without its hundreds of packages, which only comparisons show."""
+    return interpreter and {name: value for name, value in interpreter.items() if name != "packages"}

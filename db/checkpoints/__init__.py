@@ -1,0 +1,1 @@
+"""Checkpoints: on their way to the server, listed, sent again and discarded."""

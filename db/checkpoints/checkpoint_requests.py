@@ -1,0 +1,61 @@
+"""What people ask of checkpoints: that one which never arrived whole is sent again by its node."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from db.engine import Store
+from db.exceptions import NoSuchCheckpoint, WrongState
+from db.history import add_history
+from db.models import Attempt, Checkpoint, Node, Task
+from domain.messages import State
+from domain.spec import Resend
+
+
+def request_resend(store: Store, checkpoint_id: int, now: float) -> tuple[str, str]:
+    """Have the checkpoint's node send it again; return the ids of its run and of the node.
+
+    Raises NoSuchCheckpoint; WrongState where it is whole, its attempt still runs, or its node is gone."""
+    with store.write() as session:
+        checkpoint = session.get(Checkpoint, checkpoint_id)
+        if checkpoint is None:
+            raise NoSuchCheckpoint(f"There is no checkpoint {checkpoint_id}.")
+        attempt = session.get_one(Attempt, checkpoint.fence)
+        if checkpoint.complete:
+            raise WrongState(f"Checkpoint {checkpoint.path} is complete: it can be downloaded.")
+        if not State(attempt.state).is_terminal:
+            raise WrongState(f"Checkpoint {checkpoint.path} is on its way: its attempt has not ended.")
+        node = _node_of(session, checkpoint)
+        if node is None:
+            raise WrongState(f"The node of checkpoint {checkpoint.path} was removed: nobody can send it.")
+        checkpoint.resend_requested_at, checkpoint.trouble = now, None
+        add_history(
+            session, attempt.run_id, attempt.number, now, f"checkpoint {checkpoint.path} is asked for again"
+        )
+        return attempt.run_id, node.id
+
+
+def resends(session: Session, node_id: str) -> list[Resend]:
+    """Return the checkpoints that this node is asked to send again, in the order of their ids."""
+    query = (
+        select(Checkpoint, Attempt)
+        .join(Attempt, Attempt.fence == Checkpoint.fence)
+        .join(Task, (Task.fence == Checkpoint.fence) & (Task.node_rank == Checkpoint.node_rank))
+        .where(Task.node_id == node_id, Checkpoint.resend_requested_at.is_not(None))
+        .where(Checkpoint.complete.is_(False))
+        .order_by(Checkpoint.id)
+    )
+    return [
+        Resend(
+            checkpoint_id=checkpoint.id, run_id=attempt.run_id, attempt=attempt.number, fence=attempt.fence,
+            node_rank=checkpoint.node_rank, uid=attempt.uid or "", path=checkpoint.path, sha256=checkpoint.sha256,
+        )
+        for checkpoint, attempt in session.execute(query)
+    ]  # fmt: skip
+
+
+def _node_of(session: Session, checkpoint: Checkpoint) -> Node | None:
+    of_task = select(Node).join(Task, Task.node_id == Node.id)
+    of_task = of_task.where(Task.fence == checkpoint.fence, Task.node_rank == checkpoint.node_rank)
+    return session.scalars(of_task.where(Node.removed_at.is_(None))).first()

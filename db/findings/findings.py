@@ -1,0 +1,132 @@
+"""Findings about live attempts, as reported by their nodes; each gets one history line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Select, bindparam, select
+from sqlalchemy.orm import Session
+
+from db.engine import Store
+from db.findings.partial_checkpoints import checkpoints_not_whole, first_not_whole
+from db.history import add_history
+from db.lookups import attempt_scope, part_of_node
+from db.models import Attempt, FindingRow
+from domain.messages import TERMINAL_STATES, Finding
+from domain.performance.slow_ranks import KIND as SLOW_RANK
+from domain.views import FindingView
+
+JUDGED_BY_SERVER = frozenset({SLOW_RANK})
+"""Kinds that take the reports of all nodes: no single node's list resolves them."""
+_OPEN = (
+    select(FindingRow.fence, FindingRow.kind, FindingRow.evidence)
+    .where(FindingRow.fence.in_(bindparam("fences", expanding=True)), FindingRow.gone_at.is_(None))
+    .order_by(FindingRow.kind != "hung", FindingRow.id)
+)
+
+
+def findings_reported(
+    store: Store, node_id: str, fence: int, node_rank: int, findings: list[Finding], now: float
+) -> str | None:
+    """Store a node's complete list of findings; return the run's id when it differs from the stored one.
+
+    Raises NotOwner, Superseded."""
+    with store.write(attempt_scope(fence)) as session:
+        _, attempt = part_of_node(session, node_id, fence, node_rank)
+        stored = {row.kind: row for row in session.scalars(_of_part(fence, node_rank))}
+        changed = [
+            _store_finding(session, attempt, node_rank, finding, stored.get(finding.kind), now)
+            for finding in findings
+        ]
+        resolved = stored.keys() - {finding.kind for finding in findings} - JUDGED_BY_SERVER
+        changed += [_resolve(session, attempt, stored[kind], now) for kind in resolved]
+        return attempt.run_id if any(changed) else None
+
+
+def finding_judged(store: Store, fence: int, kind: str, finding: Finding | None, now: float) -> str | None:
+    """Store what the server itself judges from all nodes' reports; return the run's id when it is news.
+
+    `finding` is None where there is nothing of this kind."""
+    with store.write(attempt_scope(fence)) as session:
+        attempt = session.get(Attempt, fence)
+        if attempt is None or attempt.state in TERMINAL_STATES:
+            return None
+        row = session.scalars(_of_part(fence, 0).filter_by(kind=kind)).first()
+        if finding is not None:
+            is_news = _store_finding(session, attempt, 0, finding, row, now)
+        else:
+            is_news = row is not None and _resolve(session, attempt, row, now)
+        return attempt.run_id if is_news else None
+
+
+def findings(store: Store, run_id: str, attempt: int | None = None) -> list[FindingView]:
+    """The findings of a run's attempts (or of one), oldest first, including resolved ones."""
+    query = (
+        select(FindingRow, Attempt.number)
+        .join(Attempt, Attempt.fence == FindingRow.fence)
+        .where(Attempt.run_id == run_id)
+        .order_by(FindingRow.id)
+    )
+    if attempt is not None:
+        query = query.where(Attempt.number == attempt)
+    with store.read() as session:
+        reported = [_view(row, number) for row, number in session.execute(query)]
+        return reported + checkpoints_not_whole(session, run_id, attempt)
+
+
+def first_findings(session: Session, fences: Sequence[int]) -> dict[int, str]:
+    """The most important open finding of each attempt, by fence, in a line: a hang, else the oldest."""
+    first_by_fence: dict[int, str] = {}
+    for fence, kind, evidence in session.execute(_OPEN, {"fences": fences}) if fences else ():
+        first_by_fence.setdefault(fence, f"{kind}: {evidence}")
+    return first_not_whole(session, fences) | first_by_fence
+
+
+def _of_part(fence: int, node_rank: int) -> Select[FindingRow]:
+    return select(FindingRow).filter_by(fence=fence, node_rank=node_rank)
+
+
+def _store_finding(
+    session: Session, attempt: Attempt, node_rank: int, finding: Finding, row: FindingRow | None, now: float
+) -> bool:
+    """Store one finding; True when it is new or has changed."""
+    values = finding.model_dump()
+    if row is None:
+        row = FindingRow(fence=attempt.fence, node_rank=node_rank, first_at=now, **values)
+        session.add(row)
+    elif row.gone_at is None:
+        is_news = any(getattr(row, name) != value for name, value in values.items())
+        _set_columns(row, values)
+        return is_news
+    else:
+        row.first_at, row.gone_at = now, None
+        _set_columns(row, values)
+    add_history(session, attempt.run_id, attempt.number, now, f"{finding.kind}: {finding.evidence}")
+    return True
+
+
+def _resolve(session: Session, attempt: Attempt, row: FindingRow, now: float) -> bool:
+    """Note that a finding no longer applies; return False if it was noted before."""
+    if row.gone_at is not None:
+        return False
+    row.gone_at = now
+    add_history(session, attempt.run_id, attempt.number, now, f"no longer applies: {row.kind}")
+    return True
+
+
+def _set_columns(row: FindingRow, values: dict[str, str]) -> None:
+    for name, value in values.items():
+        setattr(row, name, value)
+
+
+def _view(row: FindingRow, attempt: int) -> FindingView:
+    return FindingView(
+        attempt=attempt,
+        node_rank=row.node_rank,
+        kind=row.kind,
+        evidence=row.evidence,
+        meaning=row.meaning,
+        fix=row.fix,
+        first_at=row.first_at,
+        gone_at=row.gone_at,
+    )

@@ -1,1 +1,0 @@
-"""Attempts: opened, ended, restarted, and ended when their nodes are lost."""

@@ -1,0 +1,96 @@
+"""Look up rows by the names that people and workers use."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple, cast
+
+from sqlalchemy import ColumnElement, Table, and_, bindparam, or_, select
+from sqlalchemy.orm import Session
+
+from db.exceptions import NoSuchNode, NoSuchRun, NotOwner, Superseded
+from db.models import Attempt, Node, Run, Task
+from domain.messages import TERMINAL_STATES
+from domain.spec import RunSpec
+
+_PART = (
+    select(Task, Attempt)
+    .join(Attempt, Attempt.fence == Task.fence)
+    .where(Task.fence == bindparam("fence"), Task.node_rank == bindparam("node_rank"))
+)
+"""Built once: every report of a worker asks it."""
+_TASKS, _ATTEMPTS = cast(Table, Task.__table__), cast(Table, Attempt.__table__)
+_OWNED = (
+    select(_TASKS.c.node_rank, _ATTEMPTS.c.fence, _ATTEMPTS.c.run_id, _ATTEMPTS.c.number)
+    .join_from(_TASKS, _ATTEMPTS, _ATTEMPTS.c.fence == _TASKS.c.fence)
+    .where(_TASKS.c.fence.in_(bindparam("fences", expanding=True)), _TASKS.c.node_id == bindparam("node_id"))
+)
+
+
+class AttemptKey(NamedTuple):
+    """What names an attempt."""
+
+    fence: int
+    run_id: str
+    number: int
+
+
+def latest_attempt(session: Session, run_id: str) -> Attempt:
+    """The attempt whose state is the run's. Raises NoSuchRun."""
+    newest = select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number.desc()).limit(1)
+    attempt = session.scalars(newest).first()
+    if attempt is None:
+        raise NoSuchRun(f"There is no run {run_id!r}.")
+    return attempt
+
+
+def node_named(session: Session, node: str) -> Node:
+    """A node by its name or id. Raises NoSuchNode."""
+    named = select(Node).where(or_(Node.name == node, Node.id == node), Node.removed_at.is_(None))
+    match = session.scalars(named.order_by(Node.id != node)).first()
+    if match is None:
+        raise NoSuchNode(f"There is no node {node!r}.")
+    return match
+
+
+def attempt_scope(fence: int) -> str:
+    """The scope of a transaction that touches only one attempt."""
+    return f"attempt {fence}"
+
+
+def part_of_node(session: Session, node_id: str, fence: int, node_rank: int) -> tuple[Task, Attempt]:
+    """A part and its attempt. Raises NotOwner, Superseded."""
+    row = session.execute(_PART, {"fence": fence, "node_rank": node_rank}).first()
+    if row is None:
+        raise Superseded(f"Attempt {fence} does not exist any more.")
+    part, attempt = row
+    if part.node_id != node_id:
+        raise NotOwner(f"Part {node_rank} of attempt {fence} belongs to another node.")
+    return part, attempt
+
+
+def attempts_of_node(
+    session: Session, node_id: str, parts: Collection[tuple[int, int]]
+) -> dict[tuple[int, int], AttemptKey | NotOwner | Superseded]:
+    """The attempt of each part (fence, node rank), or why the node may not write to it.
+
+    Nothing else is read of them: points and bytes come several times a second."""
+    rows = session.execute(_OWNED, {"fences": [*{fence for fence, _ in parts}], "node_id": node_id})
+    owned = {(fence, rank): AttemptKey(fence, run_id, number) for rank, fence, run_id, number in rows}
+    return {part: owned.get(part) or _why_not(session, node_id, part) for part in parts}
+
+
+def _why_not(session: Session, node_id: str, part: tuple[int, int]) -> NotOwner | Superseded:
+    try:
+        part_of_node(session, node_id, *part)
+    except (NotOwner, Superseded) as error:
+        return error
+    raise AssertionError(f"part {part} belongs to the node")
+
+
+def part_is_live() -> ColumnElement[bool]:
+    return and_(Task.state.not_in(TERMINAL_STATES), Attempt.state.not_in(TERMINAL_STATES))
+
+
+def attempt_spec(session: Session, attempt: Attempt) -> RunSpec:
+    return RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec)

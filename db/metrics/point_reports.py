@@ -1,0 +1,216 @@
+"""Append points to the series of attempts, and to what a table needs of them without opening them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from sqlalchemy import Row, Table, bindparam, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from db.history import add_history
+from db.lookups import AttemptKey
+from db.metrics import points
+from db.metrics.lives import goes_back, steps_back
+from db.metrics.many_curves import read_columns
+from db.models import Attempt, HistoryEntry, Series
+from db.postgres import NUL, NUL_SHOWN
+from domain import not_finite
+from domain.messages import MAX_SERIES, Point, PointKind
+
+EXTREMES_OF = 16_384
+"""Points of which a series' extremes are taken anew when its script goes back; of more, those of buckets."""
+MAX_LIVES_NOTED = 20
+WENT_BACK = "the script started again: "
+# Statements of tables, not of classes, built once: points arrive many times a second.
+_SERIES = cast(Table, Series.__table__)
+_OF_TAGS = select(_SERIES).where(
+    _SERIES.c.fence.in_(bindparam("fences", expanding=True)), _SERIES.c.node_rank == bindparam("node_rank"),
+    _SERIES.c.source.in_(bindparam("sources", expanding=True)),
+    _SERIES.c.tag.in_(bindparam("tags", expanding=True)),
+)  # fmt: skip
+_COUNT = [*_SERIES.c.keys()].index("count")
+"""A row has a method of that name."""
+_CHANGE_SERIES = update(_SERIES).where(_SERIES.c.id == bindparam("of"))
+
+
+class SeriesKey(NamedTuple):
+    """The name of a series in the store."""
+
+    fence: int
+    node_rank: int
+    source: str
+    tag: str
+
+
+SeriesOf = tuple[Attempt | AttemptKey, int, PointKind, Mapping[str, list[Point]]]
+"""An attempt, a node rank, where the points come from, and the points by tag."""
+
+
+def store_series(
+    session: Session,
+    attempt: Attempt | AttemptKey,
+    node_rank: int,
+    source: PointKind,
+    series: Mapping[str, list[Point]],
+) -> None:
+    """Append points to the series of an attempt, and to what its figures are read from."""
+    store_batches(session, [(attempt, node_rank, source, series)])
+
+
+def store_batches(session: Session, batches: Sequence[SeriesOf]) -> None:
+    """Append points to series of several attempts, in this order, by a few statements for all."""
+    arrived, attempts = dict[SeriesKey, list[Point]](), dict[int, Attempt | AttemptKey]()
+    for attempt, node_rank, source, series in batches:
+        attempts[attempt.fence] = attempt
+        for tag, pts in series.items():
+            key = SeriesKey(attempt.fence, node_rank, source, tag.replace(NUL, NUL_SHOWN))
+            if pts:
+                arrived[key] = [*arrived[key], *pts] if key in arrived else pts
+    rows = _series_rows(session, arrived)
+    if fresh := [key for key in arrived if key not in rows]:
+        for fence, kind in {(key.fence, key.source): None for key in fresh}:
+            names = [key for key in fresh if (key.fence, key.source) == (fence, kind)]
+            _add_series(session, attempts[fence], kind, arrived, names)
+        rows |= _series_rows(session, fresh)
+    known = {key: pts for key, pts in arrived.items() if key in rows}
+    points.append(session, {rows[key].id: (rows[key][_COUNT], pts) for key, pts in known.items()})
+    if known:
+        session.execute(_CHANGE_SERIES, [_summary(rows[key], pts) for key, pts in known.items()])
+        _begin_lives(session, attempts, {key: (rows[key], pts) for key, pts in known.items()})
+
+
+def _begin_lives(
+    session: Session,
+    attempts: Mapping[int, Attempt | AttemptKey],
+    arrived: Mapping[SeriesKey, tuple[Row[Any], list[Point]]],
+) -> None:
+    """Where the script went back to an earlier step, say so once, and take the extremes of what counts from then on."""
+    backs = dict[SeriesKey, tuple[int, int]]()
+    for key, (row, pts) in arrived.items():
+        last = row.last_step, row.last_wall
+        if goes_back(key.source) and (own := steps_back(row.first_step, last, row[_COUNT], pts)[0]):
+            backs[key] = own[0]
+    if not backs:
+        return
+    ids = [arrived[key][0].id for key in backs]
+    for series in session.scalars(
+        select(Series).where(Series.id.in_(ids)).execution_options(populate_existing=True)
+    ):
+        _take_extremes(session, series)
+    for fence in dict.fromkeys(key.fence for key in backs):
+        key = max((key for key in backs if key.fence == fence), key=lambda key: arrived[key][0][_COUNT])
+        wall = next(wall for step, _, wall in arrived[key][1] if step == backs[key][1])
+        _note_life(session, attempts[fence], key.tag, backs[key], wall)
+
+
+def _take_extremes(session: Session, series: Series) -> None:
+    values = read_columns(session, [series], EXTREMES_OF)[series.id][1]
+    finite = values[np.isfinite(values)]
+    if finite.size:
+        series.lowest, series.highest = float(finite.min()), float(finite.max())
+
+
+def _note_life(
+    session: Session, attempt: Attempt | AttemptKey, tag: str, back: tuple[int, int], wall: float
+) -> None:
+    """Add a history line; further series of the same life add none, nor does a script that counts anew every epoch."""
+    of_attempt = (HistoryEntry.run_id == attempt.run_id, HistoryEntry.attempt == attempt.number)
+    query = select(HistoryEntry.text).where(
+        *of_attempt, HistoryEntry.text.startswith(WENT_BACK, autoescape=True)
+    )
+    lines = session.scalars(query.order_by(HistoryEntry.id)).all()
+    if len(lines) < MAX_LIVES_NOTED and (not lines or lines[0].startswith(f"{WENT_BACK}{tag} ")):
+        moved = f"{tag} went back from step {back[0]} to step {back[1]}"
+        text = f"{WENT_BACK}{moved}, and its newer points count from there on"
+        add_history(session, attempt.run_id, attempt.number, wall, text)
+
+
+def _add_series(
+    session: Session,
+    attempt: Attempt | AttemptKey,
+    source: str,
+    arrived: Mapping[SeriesKey, list[Point]],
+    fresh: Sequence[SeriesKey],
+) -> None:
+    """Add rows for new names; those of one kind of source never take the place of another's."""
+    of_source = select(func.count()).where(Series.fence == attempt.fence, Series.source == source)
+    existing = session.scalar(of_source) or 0
+    available = max(0, MAX_SERIES - existing)
+    if len(fresh) > available > 0:
+        text = f"more than {MAX_SERIES} series: further names are not stored"
+        add_history(session, attempt.run_id, attempt.number, arrived[fresh[0]][0][2], text)
+    if rows := [_empty_series(key, arrived[key][0]) for key in fresh[:available]]:
+        session.execute(insert(Series), rows)
+
+
+def _series_rows(session: Session, keys: Iterable[SeriesKey]) -> dict[SeriesKey, Row[Any]]:
+    """The rows of series that exist: one statement for all parts with the same names."""
+    names = defaultdict[tuple[int, int], set[tuple[str, str]]](set)
+    for fence, node_rank, source, tag in keys:
+        names[fence, node_rank].add((source, tag))
+    alike = defaultdict[tuple[int, frozenset[tuple[str, str]]], list[int]](list)
+    for (fence, node_rank), pairs in names.items():
+        alike[node_rank, frozenset(pairs)].append(fence)
+    found = dict[SeriesKey, Row[Any]]()
+    for (node_rank, common), fences in alike.items():
+        sources, tags = ({pair[at] for pair in common} for at in (0, 1))
+        chosen = {"fences": fences, "node_rank": node_rank, "sources": [*sources], "tags": [*tags]}
+        for row in session.execute(_OF_TAGS, chosen):
+            if (row.source, row.tag) in common:
+                found[SeriesKey(row.fence, node_rank, row.source, row.tag)] = row
+    return found
+
+
+def _empty_series(key: SeriesKey, first: Point) -> dict[str, object]:
+    step, value, wall = first
+    return {
+        **key._asdict(),
+        "count": 0,
+        "first_step": step,
+        "last_step": step,
+        "first_wall": wall,
+        "last_wall": wall,
+        "last_value": value,
+        "last_number": None if math.isnan(value) else value,
+        "lowest": None,
+        "highest": None,
+        "finite_sum": 0.0,
+        "finite_count": 0,
+        "not_finite_since": None,
+    }
+
+
+def _last_step(series: Row[Any], pts: Sequence[Point]) -> int:
+    """The highest step of the last life."""
+    if not goes_back(series.source):
+        return max(int(series.last_step), *(step for step, _, _ in pts))
+    return steps_back(series.first_step, (series.last_step, series.last_wall), series[_COUNT], pts)[1]
+
+
+def _summary(series: Row[Any], pts: Sequence[Point]) -> dict[str, object]:
+    steps, values, _ = zip(*pts, strict=True)
+    finite = [*filter(math.isfinite, values)]
+    before, since = series.last_value, series.not_finite_since
+    if since is not None or len(finite) < len(values):
+        for step, value in zip(steps, values, strict=True):
+            since = not_finite.since(value, step, before, since)
+            before = value
+    last = pts[-1]
+    return {
+        "of": series.id,
+        "count": series[_COUNT] + len(pts),
+        "first_step": min(series.first_step, *steps),
+        "last_step": _last_step(series, pts),
+        "last_wall": last[2],
+        "last_value": last[1],
+        "last_number": None if math.isnan(last[1]) else last[1],
+        "lowest": min((v for v in (series.lowest, *finite) if v is not None), default=None),
+        "highest": max((v for v in (series.highest, *finite) if v is not None), default=None),
+        "finite_sum": series.finite_sum + sum(finite),
+        "finite_count": series.finite_count + len(finite),
+        "not_finite_since": since,
+    }

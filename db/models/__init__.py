@@ -1,0 +1,33 @@
+"""The tables: what people requested, and what workers reported."""
+
+from db.models.alerts import Alert as Alert
+from db.models.alerts import AlertEvent as AlertEvent
+from db.models.attempts import Attempt as Attempt
+from db.models.attempts import FindingRow as FindingRow
+from db.models.attempts import Job as Job
+from db.models.attempts import ProfiledRank as ProfiledRank
+from db.models.attempts import Task as Task
+from db.models.base import Base as Base
+from db.models.files import Checkpoint as Checkpoint
+from db.models.files import Chunk as Chunk
+from db.models.files import Discarded as Discarded
+from db.models.files import File as File
+from db.models.files import Series as Series
+from db.models.nodes import Check as Check
+from db.models.nodes import CheckPart as CheckPart
+from db.models.nodes import JoinToken as JoinToken
+from db.models.nodes import Node as Node
+from db.models.nodes import PairPass as PairPass
+from db.models.runs import HistoryEntry as HistoryEntry
+from db.models.runs import ImportedRun as ImportedRun
+from db.models.runs import Run as Run
+from db.models.runs import RunTag as RunTag
+from db.models.runs import SavedView as SavedView
+from db.models.runs import SharedLink as SharedLink
+from db.models.runs import Snapshot as Snapshot
+from db.models.store import DeletedAttempt as DeletedAttempt
+from db.models.store import StoreIdentity as StoreIdentity
+from db.models.studies import ScalingRun as ScalingRun
+from db.models.studies import ScalingStudy as ScalingStudy
+from db.models.studies import Sweep as Sweep
+from db.models.studies import SweepTrial as SweepTrial

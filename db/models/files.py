@@ -1,0 +1,108 @@
+"""What attempts wrote: files, points and checkpoints."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, ForeignKey, String, Text, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from db.models.base import Base, ExactFloat
+
+
+class File(Base):
+    """A log or event file as far as it has been mirrored, keyed by generation."""
+
+    __tablename__ = "files"
+    __table_args__ = (UniqueConstraint("fence", "node_rank", "path", "generation"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    fence: Mapped[int] = mapped_column(ForeignKey("attempts.fence", ondelete="CASCADE"))
+    node_rank: Mapped[int]
+    path: Mapped[str] = mapped_column(Text)
+    generation: Mapped[int]
+    size_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
+    """Bytes that are durable on the server."""
+    points_offset: Mapped[int] = mapped_column(BigInteger, default=0)
+    """Bytes whose points are stored."""
+
+
+class Series(Base):
+    """One named curve of one attempt and what a table needs of it without opening it."""
+
+    __tablename__ = "series"
+    __table_args__ = (UniqueConstraint("fence", "node_rank", "source", "tag"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    fence: Mapped[int] = mapped_column(ForeignKey("attempts.fence", ondelete="CASCADE"), nullable=True)
+    """NULL while its points are being imported (`db.archives.staging`): it belongs to no attempt yet."""
+    node_rank: Mapped[int]
+    source: Mapped[str] = mapped_column(String(8))
+    tag: Mapped[str] = mapped_column(Text)
+    count: Mapped[int] = mapped_column(BigInteger)
+    first_step: Mapped[int] = mapped_column(BigInteger)
+    last_step: Mapped[int] = mapped_column(BigInteger)
+    first_wall: Mapped[float]
+    last_wall: Mapped[float]
+    last_value: Mapped[float] = mapped_column(ExactFloat)
+    last_number: Mapped[float | None]
+    """`last_value` for comparisons in SQL; None when it is NaN."""
+    lowest: Mapped[float | None]
+    highest: Mapped[float | None]
+    """Of the finite values; None without any."""
+    finite_sum: Mapped[float]
+    finite_count: Mapped[int] = mapped_column(BigInteger)
+    not_finite_since: Mapped[int | None] = mapped_column(BigInteger)
+    """First step of the equal values, all NaN or all the same infinity, that the series ends with."""
+
+
+class Chunk(Base):
+    """Up to 256 points of a series, packed; level 0 is every point, each level above about an eighth."""
+
+    __tablename__ = "chunks"
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012
+
+    series_id: Mapped[int] = mapped_column(ForeignKey("series.id", ondelete="CASCADE"), primary_key=True)
+    level: Mapped[int] = mapped_column(primary_key=True)
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    count: Mapped[int]
+    step_min: Mapped[int] = mapped_column(BigInteger)
+    step_max: Mapped[int] = mapped_column(BigInteger)
+    points: Mapped[bytes]
+
+
+class Checkpoint(Base):
+    """A checkpoint that rank 0 saved: being uploaded, or complete."""
+
+    __tablename__ = "checkpoints"
+    __table_args__ = (UniqueConstraint("fence", "node_rank", "path", "sha256"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    fence: Mapped[int] = mapped_column(ForeignKey("attempts.fence", ondelete="CASCADE"))
+    node_rank: Mapped[int]
+    path: Mapped[str] = mapped_column(Text)
+    step: Mapped[int | None] = mapped_column(BigInteger)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    sha256: Mapped[str] = mapped_column(String(64))
+    received_bytes: Mapped[int] = mapped_column(BigInteger)
+    complete: Mapped[bool]
+    written_at: Mapped[float]
+    created_at: Mapped[float]
+    prefix: Mapped[str | None] = mapped_column(Text)
+    """A removable prefix of every parameter's name."""
+    location: Mapped[str | None] = mapped_column(Text)
+    """Its object, s3://BUCKET/KEY; None: a file in the directory of files."""
+    upload_id: Mapped[str | None] = mapped_column(Text)
+    """The id of its multipart upload to the bucket."""
+    upload_began_at: Mapped[float | None]
+    trouble: Mapped[str | None] = mapped_column(Text)
+    """One sentence while it cannot be stored."""
+    resend_requested_at: Mapped[float | None]
+    """When a person asked its node to send it again after the attempt's end; None once the node has answered."""
+
+
+class Discarded(Base):
+    """An object that must still be deleted from its bucket."""
+
+    __tablename__ = "discarded"
+
+    location: Mapped[str] = mapped_column(Text, primary_key=True)
+    discarded_at: Mapped[float]

@@ -1,0 +1,1 @@
+"""Nodes: joined, registered, heard of, drained and removed."""

@@ -1,0 +1,130 @@
+"""Join tokens for new nodes: they expire, can be revoked, and are stored as hashes only."""
+
+from __future__ import annotations
+
+import hmac
+import math
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import select, update
+
+from db.engine import Store
+from db.models import JoinToken
+from db.nodes.node_tokens import TurnedAway, hash_token
+from domain.errors import InvalidRequest
+from domain.views import JoinTokenView
+
+PREFIX = "rzjoin"
+DEFAULT_TTL_S = 24 * 3600.0
+SHORTEST_TTL_S = 60.0
+LONGEST_TTL_S = 366 * 24 * 3600.0
+LONGEST_NAME = 200
+_SECRET = re.compile(rf"{PREFIX}-([0-9a-f]{{8}})-[\w-]{{20,200}}", re.ASCII)
+
+
+class NoSuchToken(LookupError):
+    """There is no join token of that id."""
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """The valid join token with which a worker may register."""
+
+    id: str
+
+
+def make(store: Store, ttl_s: float | None, name: str, now: float) -> tuple[JoinTokenView, str]:
+    """Create a token valid for `ttl_s` seconds (default: a day); return it and its secret, which is not stored.
+
+    Raises InvalidRequest."""
+    ttl_s = DEFAULT_TTL_S if ttl_s is None else ttl_s
+    if not (math.isfinite(ttl_s) and SHORTEST_TTL_S <= ttl_s <= LONGEST_TTL_S):
+        raise InvalidRequest(
+            "ttl_s", "ttl_s: a join token must be valid for at least a minute and at most 366 days."
+        )
+    if len(name) > LONGEST_NAME or not name.isprintable():
+        raise InvalidRequest("name", f"name must be one line of at most {LONGEST_NAME} characters.")
+    token_id = secrets.token_hex(4)
+    secret = f"{PREFIX}-{token_id}-{secrets.token_urlsafe(32)}"
+    row = JoinToken(
+        id=token_id,
+        name=name.strip(),
+        secret_hash=hash_token(secret),
+        created_at=now,
+        expires_at=now + ttl_s,
+        uses=0,
+    )
+    with store.write() as session:
+        session.add(row)
+    return _view(row), secret
+
+
+def every(store: Store) -> list[JoinTokenView]:
+    """All tokens, newest first, including expired and revoked ones."""
+    newest_first = select(JoinToken).order_by(JoinToken.created_at.desc(), JoinToken.id)
+    with store.read() as session:
+        return [_view(row) for row in session.scalars(newest_first)]
+
+
+def revoke(store: Store, token_id: str, now: float) -> JoinTokenView:
+    """Revoke a token; nodes that have joined stay. Raises NoSuchToken."""
+    with store.write() as session:
+        row = session.get(JoinToken, token_id)
+        if row is None:
+            raise NoSuchToken(f"There is no join token {token_id!r}.")
+        row.revoked_at = now if row.revoked_at is None else row.revoked_at
+        return _view(row)
+
+
+def used(store: Store, token_id: str, now: float) -> None:
+    """Record that a worker has joined with a token."""
+    this = update(JoinToken).where(JoinToken.id == token_id)
+    with store.write() as session:
+        session.execute(this.values(uses=JoinToken.uses + 1, last_used_at=now))
+
+
+def judge(store: Store, secret: bytes, now: float) -> Admitted | TurnedAway | None:
+    """Admit or turn away a worker with this secret; None when it was never a token."""
+    try:
+        text = secret.decode("ascii")
+    except UnicodeDecodeError:
+        return None
+    match = _SECRET.fullmatch(text)
+    if match is None:
+        return None
+    with store.read() as session:
+        row = session.get(JoinToken, match[1])
+    if row is None or not hmac.compare_digest(row.secret_hash, hash_token(text)):
+        return None
+    if row.revoked_at is not None:
+        return TurnedAway(_ended(f"was revoked at {_when(row.revoked_at)}"), is_node=False)
+    if now >= row.expires_at:
+        return TurnedAway(_ended(f"expired at {_when(row.expires_at)}"), is_node=False)
+    return Admitted(row.id)
+
+
+def _ended(how: str) -> str:
+    return (
+        f"This join token {how}. Make a new one on the Nodes page, "
+        "or with `rankzero token --join --expires 24h`."
+    )
+
+
+def _when(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _view(row: JoinToken) -> JoinTokenView:
+    return JoinTokenView(
+        id=row.id,
+        name=row.name,
+        hint=f"{PREFIX}-{row.id}-…",
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        revoked_at=row.revoked_at,
+        last_used_at=row.last_used_at,
+        uses=row.uses,
+    )

@@ -1,0 +1,111 @@
+"""Nodes as people see them."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from sqlalchemy import func, select
+
+from db.attempts.liveness import last_heartbeat
+from db.engine import Store
+from db.models import Attempt, Node, Run, Task
+from db.scheduling.node_state import has_devices, unknown_devices
+from domain import protocol
+from domain.liveness import contact_state
+from domain.messages import HeldAttempt
+from domain.spec import rank_at
+from domain.views import DeviceView, NodeView
+
+OWN_VERSION = version("rankzero")
+SLOW_FACTS = ("interface", "clock_offset_s", "clock_error_s")
+"""Facts that are sent with the load, because they may change while a worker runs."""
+
+
+def nodes(store: Store, now: float, lost_after_s: float = 30.0) -> list[NodeView]:
+    """All registered nodes by name, with the run on each device."""
+    occupied = (
+        select(Task, Attempt.run_id, Attempt.number, Run.spec["strategy"].as_string())
+        .join(Attempt, Attempt.fence == Task.fence)
+        .join(Run, Run.id == Attempt.run_id)
+        .where(has_devices())
+    )
+    with store.read() as session:
+        users = {
+            (task.node_id, device): (run_id, number, rank_at(task.node_rank, len(task.devices), at, strategy))
+            for task, run_id, number, strategy in session.execute(occupied)
+            for at, device in enumerate(task.devices)
+        }
+        of_a_job = Node.pool.startswith("slurm:")  # shown until it is lost; its tasks keep its name
+        shown = Node.removed_at.is_(None) & (~of_a_job | (Node.last_seen > now - lost_after_s))
+        registered = session.scalars(select(Node).where(shown).order_by(Node.name))
+        return [
+            _node_view(node, users, last_heartbeat(session, node.id, node.last_seen), now, lost_after_s)
+            for node in registered
+        ]
+
+
+def last_word(store: Store) -> float | None:
+    """The time of the latest heartbeat of any node; None when there was none."""
+    with store.read() as session:
+        return session.scalar(select(func.max(Node.last_seen)))
+
+
+def _node_view(
+    node: Node,
+    users: dict[tuple[str, str], tuple[str, int, int]],
+    last_seen: float,
+    now: float,
+    lost_after_s: float,
+) -> NodeView:
+    silent_s, load = max(0.0, now - last_seen), node.load or {}
+    devices, others = [], {*(node.foreign_devices or ())} | unknown_devices(node.unknown_attempts)
+    for device in node.devices:
+        run_id, attempt, rank = users.get((node.id, device["id"]), (None, None, None))
+        foreign = run_id is None and device["id"] in others
+        devices.append(DeviceView(**device, run_id=run_id, attempt=attempt, foreign=foreign, rank=rank))
+    draining = node.drain_requested_at is not None
+    upgrade = protocol.advice(node.protocol, node.info.get("rankzero_version"), OWN_VERSION)
+
+    return NodeView(
+        id=node.id,
+        name=node.name,
+        state=contact_state(silent_s, lost_after_s),
+        draining=draining,
+        hostname=node.hostname,
+        address=load.get("address") or node.address,
+        slots=len(devices),
+        free=0
+        if draining or upgrade
+        else sum(device.run_id is None and not device.foreign for device in devices),
+        devices=devices,
+        labels=dict(node.labels),
+        info=node.info | {name: load[name] for name in SLOW_FACTS if name in load},
+        load=node.load,
+        last_seen=last_seen,
+        silent_s=silent_s,
+        protocol=node.protocol or protocol.FIRST,
+        upgrade=upgrade,
+        unknown=[_unknown_attempt(node, held) for held in node.unknown_attempts or ()],
+        pool=node.pool,
+    )
+
+
+def _unknown_attempt(node: Node, held: dict[str, Any]) -> dict[str, Any]:
+    """An unknown attempt with a sentence about it, and whether somebody asked for its end."""
+    is_ending = HeldAttempt.model_validate(held).label in (node.unknown_ends or ())
+    return held | {"message": _unknown_words(node.name, held), "ending": is_ending}
+
+
+def _unknown_words(node: str, attempt: dict[str, Any]) -> str:
+    """A sentence about an attempt on a node that this store does not know, and the ways to deal with it."""
+    devices = ", ".join(attempt.get("devices") or [])
+    does = f"trains here on {devices}" if devices else "has ended here and has not been reported"
+    by = f"store {attempt['store']}" if attempt.get("store") else "an earlier store"
+    return (
+        f"Run {attempt['run_id']}, attempt {attempt['attempt']}, {does}. It was started by {by}; this "
+        "dashboard's store "
+        "does not know it: an older copy was restored. It is not touched, and its data stays in "
+        f"{attempt['folder']}. Restore a newer copy to get it back, or end it: "
+        f"rankzero nodes end-unknown {node} {attempt['run_id']}"
+    )

@@ -1,1 +1,0 @@
-"""Reads for pages, the API and workers."""

@@ -1,0 +1,1 @@
+"""Single ranks: their performance, stacks, collectives and profiles."""

@@ -1,0 +1,90 @@
+"""Per-rank performance from the probe, and the stack traces that nodes collect on request."""
+
+from __future__ import annotations
+
+import re
+
+from sqlalchemy import select
+
+from db.engine import Store
+from db.exceptions import WrongState
+from db.lookups import attempt_scope, latest_attempt, part_of_node
+from db.models import Attempt, Node, Series, Task
+from domain.messages import LIVE_STATES, Stacks
+from domain.views import NodeStacks, RankView, StacksView
+
+_TAG = re.compile(r"rank(\d+)/(step_time_s|data_wait_s|peak_memory_bytes)")
+
+
+def ranks(store: Store, run_id: str) -> list[RankView]:
+    """The ranks of a run's latest attempt that the probe has reported steps of. Raises NoSuchRun."""
+    with store.read() as session:
+        attempt = latest_attempt(session, run_id)
+        rows = session.execute(
+            select(Series, Node.name)
+            .join(Task, (Task.fence == Series.fence) & (Task.node_rank == Series.node_rank))
+            .join(Node, Node.id == Task.node_id)
+            .where(Series.fence == attempt.fence, Series.source == "probe")
+        )
+        series_by_rank: dict[int, dict[str, Series]] = {}
+        nodes: dict[int, str] = {}
+        for series, node in rows:
+            if match := _TAG.fullmatch(series.tag):
+                series_by_rank.setdefault(int(match[1]), {})[match[2]] = series
+                nodes[int(match[1])] = node
+        return [_rank_view(rank, nodes[rank], series_by_rank[rank]) for rank in sorted(series_by_rank)]
+
+
+def request_stacks(store: Store, run_id: str, now: float) -> None:
+    """Request the stack traces of a live run's ranks. Raises NoSuchRun, WrongState."""
+    with store.write() as session:
+        attempt = latest_attempt(session, run_id)
+        if attempt.state not in LIVE_STATES:
+            raise WrongState(f"Run {run_id} is {attempt.state}; only running ranks have a stack.")
+        attempt.stacks_requested_at = now
+
+
+def stacks_reported(store: Store, node_id: str, fence: int, node_rank: int, stacks: Stacks) -> str:
+    """Store a node's stack traces; return the run's id. Raises NotOwner, Superseded."""
+    with store.write(attempt_scope(fence)) as session:
+        part, attempt = part_of_node(session, node_id, fence, node_rank)
+        part.stacks = stacks.model_dump(mode="json")
+        return attempt.run_id
+
+
+def stacks(store: Store, run_id: str) -> StacksView:
+    """The latest request for stack traces and its answers so far. Raises NoSuchRun."""
+    with store.read() as session:
+        attempt = latest_attempt(session, run_id)
+        rows = session.execute(
+            select(Task, Node.name)
+            .join(Node, Node.id == Task.node_id)
+            .where(Task.fence == attempt.fence)
+            .order_by(Task.node_rank)
+        ).all()
+        answers = [_answer(part, node) for part, node in rows if _is_of_newest(part, attempt)]
+        requested_at = attempt.stacks_requested_at
+        return StacksView(requested_at, len(answers) == len(rows) and requested_at is not None, answers)
+
+
+def _is_of_newest(part: Task, attempt: Attempt) -> bool:
+    return bool(part.stacks) and part.stacks["requested_at"] == attempt.stacks_requested_at  # type: ignore[index]
+
+
+def _answer(part: Task, node: str) -> NodeStacks:
+    stacks = Stacks.model_validate(part.stacks)
+    return NodeStacks(part.node_rank, node, stacks.at, stacks.ranks)
+
+
+def _rank_view(rank: int, node: str, series: dict[str, Series]) -> RankView:
+    last = {name: row.last_value for name, row in series.items()}
+    memory = last.get("peak_memory_bytes")
+    return RankView(
+        rank=rank,
+        node=node,
+        step=max(row.last_step for row in series.values()),
+        step_time_s=last.get("step_time_s"),
+        data_wait_s=last.get("data_wait_s"),
+        peak_memory_bytes=None if memory is None else int(memory),
+        at=max(row.last_wall for row in series.values()),
+    )

@@ -1,1 +1,0 @@
-"""Observed state: what workers report."""

@@ -1,1 +1,0 @@
-"""Desired state: what people ask for."""

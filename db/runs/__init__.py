@@ -1,0 +1,1 @@
+"""Runs: launched, imported, edited, listed, compared and shared."""

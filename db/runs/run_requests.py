@@ -1,0 +1,228 @@
+"""Requests of people: the desired state of runs and nodes. Workers report the observed state."""
+
+from __future__ import annotations
+
+import secrets
+import string
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from sqlalchemy import delete as delete_rows
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from db.attempts.new_attempt import find_checkpoint, open_attempt, open_next_attempt
+from db.checkpoints.discarded_objects import discard
+from db.engine import Store
+from db.exceptions import NoSuchRun, WrongState
+from db.history import add_history
+from db.lookups import latest_attempt, node_named
+from db.models import Attempt, Checkpoint, DeletedAttempt, File, ImportedRun, Run, ScalingRun, SweepTrial
+from db.scheduling.node_state import registered_nodes
+from domain.choices import RUN_ID, ExportFormat
+from domain.errors import InvalidRequest
+from domain.masking import has_mask, masked_text
+from domain.messages import TERMINAL_STATES, State
+from domain.scheduling.fit import fit
+from domain.spec import RunSpec
+from domain.text.formats import plural
+
+
+class StudyPoint(NamedTuple):
+    """A point of a scaling study, by its place among the study's points."""
+
+    study_id: str
+    number: int
+
+
+class DeletedRun(NamedTuple):
+    """What a deleted run leaves on the disk until it is removed there."""
+
+    file_ids: list[int]
+    checkpoint_ids: list[int]
+    freed_bytes: int
+    """The bytes that its files and checkpoints took, those in a bucket too."""
+
+
+class NewTrial(NamedTuple):
+    """A trial of a sweep, by its number, with its parameters."""
+
+    sweep_id: str
+    number: int
+    params: dict[str, Any]
+
+
+def submit(
+    store: Store,
+    spec: RunSpec,
+    now: float,
+    remark: str | None = None,
+    part_of: StudyPoint | NewTrial | None = None,
+) -> str:
+    """Queue a new run with a complete spec, and a remark for its history; return its id.
+
+    `part_of`: the point of a scaling study that it measures, or the trial of a sweep that it is.
+    Raises InvalidRequest when it can never run here."""
+    with store.write() as session:
+        _check_fits(session, spec, now)
+        checkpoint_id = _checkpoint_to_resume(session, spec.resume) if spec.resume else None
+        run = Run(
+            id=new_id(),
+            name=spec.name or default_name(spec),
+            project=spec.project or "default",
+            spec=spec.model_dump(mode="json"),
+            created_at=now,
+        )
+        session.add(run)
+        session.flush()
+        open_attempt(session, run.id, 1, checkpoint_id, now)
+        add_history(session, run.id, 1, now, f"launched: {_summary(spec)}")
+        if isinstance(part_of, StudyPoint):
+            session.add(ScalingRun(run_id=run.id, study_id=part_of.study_id, point=part_of.number))
+        elif part_of:
+            session.add(SweepTrial(run_id=run.id, rung=0, **part_of._asdict()))
+        if remark:
+            add_history(session, run.id, 1, now, remark)
+        return run.id
+
+
+def request_stop(store: Store, run_id: str, now: float, why: str | None = None) -> None:
+    """Request the end of a run. A repeated request, or one for an ended run, changes nothing. Raises NoSuchRun."""
+    with store.write() as session:
+        end(session, latest_attempt(session, run_id), now, why)
+
+
+def end(session: Session, attempt: Attempt, now: float, why: str | None, message: str | None = None) -> None:
+    """Request the end of an attempt within a transaction; `message` is the sentence that its page shows."""
+    if State(attempt.state).is_terminal or attempt.stop_requested_at is not None:
+        return
+    attempt.stop_requested_at, attempt.end_message = now, message or attempt.end_message
+    words = f"stop requested: {why}" if why else "stop requested"
+    add_history(session, attempt.run_id, attempt.number, now, words)
+    if attempt.state == State.QUEUED:
+        # No worker knows of it, so nobody else would report the end.
+        attempt.state, attempt.ended_at = State.STOPPED, now
+        attempt.waiting_for = attempt.expected_start_at = None
+        attempt.message = message or "stopped while it was queued"
+
+
+def resume(store: Store, run_id: str, now: float, checkpoint: str | None = None) -> int:
+    """Open the next attempt of an ended run from a checkpoint (default: the latest complete one).
+
+    Without any complete checkpoint it starts from the beginning. Returns the attempt's number.
+    Raises NoSuchRun, WrongState, InvalidRequest."""
+    with store.write() as session:
+        return reopen(session, run_id, now, checkpoint)
+
+
+def reopen(
+    session: Session, run_id: str, now: float, checkpoint: str | None = None, why: str | None = None
+) -> int:
+    """Resume an ended run within a transaction, for the reason `why` if no person requested it.
+
+    Raises NoSuchRun, WrongState, InvalidRequest."""
+    last = latest_attempt(session, run_id)
+    if last.state not in TERMINAL_STATES:
+        raise WrongState(f"Run {run_id} is {last.state}; only a run that has ended can be resumed.")
+    _check_trained_here(session, run_id)
+    _check_fits(session, RunSpec.model_validate(_run(session, run_id).spec), now, last.number + 1)
+    return open_next_attempt(session, run_id, now, checkpoint, why=why)
+
+
+def drain(store: Store, node: str, now: float) -> str:
+    """Drain a node (name or id): nothing new starts there, its runs continue. Returns its id. Raises NoSuchNode."""
+    return _set_drain(store, node, now)
+
+
+def undrain(store: Store, node: str) -> str:
+    """Let a node get new runs again. Returns its id. Raises NoSuchNode."""
+    return _set_drain(store, node, None)
+
+
+def delete(store: Store, run_id: str, now: float) -> DeletedRun:
+    """Delete an ended run and all its rows; return its files and checkpoints, which the caller removes.
+
+    Raises NoSuchRun, WrongState."""
+    with store.write() as session:
+        if latest_attempt(session, run_id).state not in TERMINAL_STATES:
+            raise WrongState(f"Run {run_id} has not ended; stop it first, then delete it.")
+        fences = select(Attempt.fence).where(Attempt.run_id == run_id)
+        files = session.execute(select(File.id, File.size_bytes).where(File.fence.in_(fences))).all()
+        checkpoints = list(session.scalars(select(Checkpoint).where(Checkpoint.fence.in_(fences))))
+        discard(session, checkpoints, now)
+        rows = session.execute(select(Attempt.fence, Attempt.uid).where(Attempt.run_id == run_id))
+        session.add_all([DeletedAttempt(fence=fence, uid=uid) for fence, uid in rows])
+        session.execute(delete_rows(Run).where(Run.id == run_id))
+        stored_bytes = sum(size for _, size in files) + sum(row.received_bytes for row in checkpoints)
+        return DeletedRun([file_id for file_id, _ in files], [row.id for row in checkpoints], stored_bytes)
+
+
+def default_name(spec: RunSpec) -> str:
+    """The default name of a run: its recipe, module or script."""
+    return spec.module or PurePosixPath(spec.entry or spec.target).stem or "run"
+
+
+def specification(store: Store, run_id: str) -> RunSpec | None:
+    """A run's spec including its secrets, which must not be shown; None where there is no such run."""
+    with store.read() as session:
+        run = session.get(Run, run_id) if RUN_ID.fullmatch(run_id) else None
+        return None if run is None else RunSpec.model_validate(run.spec)
+
+
+def _set_drain(store: Store, node: str, at: float | None) -> str:
+    with store.write() as session:
+        row = node_named(session, node)
+        if at is None or row.drain_requested_at is None:
+            row.drain_requested_at = at
+        return row.id
+
+
+def _run(session: Session, run_id: str) -> Run:
+    run = session.get(Run, run_id)
+    if run is None:
+        raise NoSuchRun(f"There is no run {run_id!r}.")
+    return run
+
+
+def _check_trained_here(session: Session, run_id: str) -> None:
+    imported = session.get(ImportedRun, run_id)
+    if imported and imported.format == ExportFormat.ARCHIVE:
+        if has_mask(RunSpec.model_validate(_run(session, run_id).spec)):
+            raise WrongState(
+                f"Run {run_id} was imported without its secrets, which no archive holds, so it cannot be resumed. "
+                "Launch it again, and enter them."
+            )
+    elif imported:
+        raise WrongState(
+            f"Run {run_id} was imported ({imported.format}): its code and checkpoints are not here, so it cannot "
+            "be resumed. Launch its script as a new run."
+        )
+
+
+def _check_fits(session: Session, spec: RunSpec, now: float, attempt: int = 1) -> None:
+    """Raise InvalidRequest when an attempt can never run on the registered nodes."""
+    if refusal := fit(spec, registered_nodes(session, now), attempt).refusal:
+        raise InvalidRequest(*refusal)
+
+
+def _checkpoint_to_resume(session: Session, resume: str) -> int:
+    run_id, _, name = resume.partition(":")
+    exists = RUN_ID.fullmatch(run_id) and session.get(Run, run_id)
+    if not exists:
+        raise InvalidRequest("resume", f"resume: there is no run {run_id!r}; write RUN or RUN:CHECKPOINT.")
+    checkpoint = find_checkpoint(session, run_id, name or None)
+    if checkpoint is None:
+        raise InvalidRequest("resume", f"resume: run {run_id} has no complete checkpoint yet.")
+    return checkpoint.id
+
+
+def new_id() -> str:
+    """Return a random id of a run, a study or a sweep."""
+    return "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(10))
+
+
+def _summary(spec: RunSpec) -> str:
+    nodes, ranks = plural(spec.nodes, "node"), plural(spec.world_size, "rank")
+    if spec.elastic and spec.fewest_nodes < spec.nodes:
+        nodes, ranks = f"{spec.fewest_nodes} to {nodes}", f"at most {ranks}"
+    return f"{masked_text(spec.target)} on {nodes}, {ranks}"

@@ -1,0 +1,104 @@
+"""Read-only links to runs: they expire, can be revoked, and their secrets are stored as hashes only."""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import delete, or_, select
+
+from db.engine import Store
+from db.exceptions import NoSuchRun
+from db.models import Run, SharedLink
+from db.nodes.node_tokens import hash_token
+from db.runs.run_requests import new_id
+from domain.errors import InvalidRequest
+from domain.text.formats import clock_time
+
+DAY_S = 24 * 3600.0
+DEFAULT_DAYS = 7
+LONGEST_DAYS = 366
+MOST_RUNS = 50
+"""As in a report."""
+LISTED_FOR_S = 30 * DAY_S
+"""A link that has ended is listed for so long, and says why it shows nothing."""
+_TOKEN = re.compile(r"([a-z0-9]{10})-[\w-]{43}", re.ASCII)
+
+
+class NoSuchLink(LookupError):
+    """There is no link with this id or token."""
+
+
+class LinkEnded(Exception):
+    """The link has expired or was revoked."""
+
+
+@dataclass(frozen=True)
+class LinkView:
+    """A link, without its secret."""
+
+    id: str
+    runs: list[str]
+    created_at: float
+    expires_at: float
+    revoked_at: float | None
+    state: str
+    """valid, expired or revoked."""
+
+
+def make(store: Store, runs: Sequence[str], days: int, now: float) -> tuple[LinkView, str]:
+    """Make a link to these runs; return it and its token, which is not stored. Raises InvalidRequest, NoSuchRun."""
+    if not 1 <= days <= LONGEST_DAYS:
+        raise InvalidRequest("days", f"days: a link is valid for 1 to {LONGEST_DAYS} days, not {days}.")
+    if not 1 <= len(runs) <= MOST_RUNS:
+        raise InvalidRequest("runs", f"runs: a link shows 1 to {MOST_RUNS} runs, not {len(runs)}.")
+    row = SharedLink(id=new_id(), runs=list(runs), created_at=now, expires_at=now + days * DAY_S)
+    token = f"{row.id}-{secrets.token_urlsafe(32)}"
+    row.secret_hash = hash_token(token)
+    with store.write() as session:
+        if missing := set(runs) - set(session.scalars(select(Run.id).where(Run.id.in_(runs)))):
+            raise NoSuchRun(f"There is no run {min(missing)!r}.")
+        ended = or_(SharedLink.expires_at < now - LISTED_FOR_S, SharedLink.revoked_at < now - LISTED_FOR_S)
+        session.execute(delete(SharedLink).where(ended))
+        session.add(row)
+    return _view(row, now), token
+
+
+def every(store: Store, now: float) -> list[LinkView]:
+    """Return the links, the newest first, and those that ended in the last 30 days."""
+    with store.read() as session:
+        rows = session.scalars(select(SharedLink).order_by(SharedLink.created_at.desc(), SharedLink.id))
+        return [_view(row, now) for row in rows]
+
+
+def revoke(store: Store, link_id: str, now: float) -> LinkView:
+    """End a link at once; one that was revoked before stays so. Raises NoSuchLink."""
+    with store.write() as session:
+        row = session.get(SharedLink, link_id)
+        if row is None:
+            raise NoSuchLink(f"There is no link {link_id!r}.")
+        row.revoked_at = now if row.revoked_at is None else row.revoked_at
+        return _view(row, now)
+
+
+def opened(store: Store, token: str, now: float) -> LinkView:
+    """Return the valid link of a token. Raises NoSuchLink, LinkEnded."""
+    match = _TOKEN.fullmatch(token)
+    with store.read() as session:
+        row = None if match is None else session.get(SharedLink, match[1])
+    if row is None or not hmac.compare_digest(row.secret_hash, hash_token(token)):
+        raise NoSuchLink("There is no such link.")
+    view = _view(row, now)
+    if view.revoked_at is not None:
+        raise LinkEnded(f"This link was revoked on {clock_time(view.revoked_at)} UTC.")
+    if view.state == "expired":
+        raise LinkEnded(f"This link expired on {clock_time(view.expires_at)} UTC.")
+    return view
+
+
+def _view(row: SharedLink, now: float) -> LinkView:
+    state = "revoked" if row.revoked_at is not None else "valid" if now < row.expires_at else "expired"
+    return LinkView(row.id, list(row.runs), row.created_at, row.expires_at, row.revoked_at, state)

@@ -1,0 +1,1 @@
+"""The search language in SQL, and the views that are saved with it."""

@@ -1,0 +1,72 @@
+"""Desired state of a node: the complete list of what it should be running."""
+
+from __future__ import annotations
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from db import identity
+from db.attempts.stop_grace import part_grace_s
+from db.engine import Store
+from db.lookups import attempt_spec, part_is_live
+from db.models import Attempt, Checkpoint, Task
+from db.preflight import start_gate
+from db.ranks import profiles
+from domain.messages import State
+from domain.scheduling import resizing
+from domain.spec import Assignment, ResumeFrom
+
+
+def assignments(store: Store, node_id: str) -> list[Assignment]:
+    """All tasks that a node should be running or stopping; always the complete list.
+
+    A task that ended while its node was lost stays in the list until the node has confirmed its end."""
+    query = (
+        select(Task, Attempt)
+        .join(Attempt, Attempt.fence == Task.fence)
+        .where(Task.node_id == node_id)
+        .where(or_(Task.lost_at.is_not(None), part_is_live()))
+        .order_by(Task.fence)
+    )
+    with store.read() as session:
+        return [_assignment(session, part, attempt) for part, attempt in session.execute(query)]
+
+
+def _assignment(session: Session, part: Task, attempt: Attempt) -> Assignment:
+    """The assignment of a task: stop when its end was requested, or another task has failed or stopped; else run."""
+    others = session.scalars(select(Task.state).where(Task.fence == part.fence)).all()
+    broken = bool({State.FAILED, State.STOPPED} & {State(state) for state in others})
+    spec = resizing.effective(attempt_spec(session, attempt), attempt.changes)
+    return Assignment(
+        run_id=attempt.run_id,
+        attempt=attempt.number,
+        fence=attempt.fence,
+        node_rank=part.node_rank,
+        uid=attempt.uid or "",
+        store=identity.current(session).identity,
+        action="stop" if attempt.ending_since is not None or broken else "run",
+        spec=spec,
+        devices=list(part.devices),
+        device_kind="cuda" if part.device_kind == "cuda" else "cpu",
+        master_addr=attempt.master_addr,
+        master_port=attempt.master_port,
+        grace_s=part_grace_s(attempt, part, spec),
+        may_start=start_gate.may_start(session, attempt.fence),
+        is_known=part.reported_at is not None,
+        stacks_requested_at=attempt.stacks_requested_at,
+        profile=profiles.request_of(session, part),
+        resume_from=_resume_from(session, attempt.resume_checkpoint_id),
+    )
+
+
+def _resume_from(session: Session, checkpoint_id: int | None) -> ResumeFrom | None:
+    checkpoint = session.get(Checkpoint, checkpoint_id) if checkpoint_id else None
+    if checkpoint is None:
+        return None
+    return ResumeFrom(
+        checkpoint_id=checkpoint.id,
+        name=checkpoint.path,
+        sha256=checkpoint.sha256,
+        size_bytes=checkpoint.size_bytes,
+        download_path=f"/api/worker/checkpoints/{checkpoint.id}/file",
+    )

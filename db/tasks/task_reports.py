@@ -1,0 +1,264 @@
+"""Store workers' reports about attempts; repeated, late or out-of-order reports count once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, cast
+
+from sqlalchemy import Table, bindparam, select, update
+from sqlalchemy.orm import Session
+
+from db.attempts.attempt_state import combine
+from db.checkpoints import checkpoint_reports
+from db.engine import Store
+from db.exceptions import NotOwner, Superseded
+from db.history import add_history
+from db.lookups import AttemptKey, attempt_scope, attempts_of_node, part_of_node
+from db.metrics.point_reports import SeriesOf, store_batches
+from db.models import Attempt, File, Node, Task
+from db.preflight import start_gate
+from domain.messages import TERMINAL_STATES, Point, PointBatch, State, TaskReport
+
+NOT_COLUMNS = {"state", "master_addr", "master_port", "fetching"}
+"""Fields of a report that are not columns of its task."""
+_FILE = select(File).where(
+    File.fence == bindparam("fence"), File.node_rank == bindparam("node_rank"),
+    File.path == bindparam("path"), File.generation == bindparam("generation"),
+)  # fmt: skip
+# Statements of tables, not of classes, where points and bytes arrive: their rows cost half as much.
+_FILES = cast(Table, File.__table__)
+_STORED = select(
+    _FILES.c.fence, _FILES.c.node_rank, _FILES.c.path, _FILES.c.generation,
+    _FILES.c.id, _FILES.c.size_bytes, _FILES.c.points_offset,
+).where(
+    _FILES.c.fence.in_(bindparam("fences", expanding=True)),
+    _FILES.c.node_rank.in_(bindparam("node_ranks", expanding=True)),
+    _FILES.c.path.in_(bindparam("paths", expanding=True)),
+)  # fmt: skip
+_CHANGE_FILE = update(_FILES).where(_FILES.c.id == bindparam("of"))
+_GROW_FILE = _CHANGE_FILE.where(_FILES.c.size_bytes == bindparam("start"))
+_SIZES = select(_FILES.c.id, _FILES.c.size_bytes).where(_FILES.c.id.in_(bindparam("ids", expanding=True)))
+# Built once: building a statement takes longer than running it, and points arrive many times a second.
+
+
+class StreamKey(NamedTuple):
+    """One generation of one file of a part."""
+
+    fence: int
+    node_rank: int
+    path: str
+    generation: int
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """(fence, node rank)"""
+        return self.fence, self.node_rank
+
+
+class FileState(NamedTuple):
+    """How far the server has a mirrored file."""
+
+    id: int
+    size_bytes: int
+    points_offset: int
+
+
+class FileGrowth(NamedTuple):
+    """Bytes of a mirrored file that have become durable."""
+
+    file_id: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """The stored offset after points were offered, and the new points for live pages."""
+
+    offset: int
+    stored: bool
+    run_id: str
+    attempt: int
+    series: dict[str, Sequence[Point]] = field(default_factory=dict)
+
+
+def part_reported(
+    store: Store,
+    node_id: str,
+    fence: int,
+    node_rank: int,
+    report: TaskReport,
+    now: float,
+    *,
+    measure: bool = False,
+) -> State:
+    """Store a node's report about its task; return the attempt's state. Raises NotOwner, Superseded.
+
+    `measure`: measure the bandwidth of new pairs of nodes before the start."""
+    with store.write(attempt_scope(fence)) as session:
+        part, attempt = part_of_node(session, node_id, fence, node_rank)
+        if part.lost_at is not None and report.state in TERMINAL_STATES:
+            _end_of_lost_part(session, part, attempt, report, now)
+            return State(attempt.state)
+        if attempt.state in TERMINAL_STATES:
+            if part.state != report.state:
+                raise Superseded(f"Attempt {attempt.run_id}/{attempt.number} has ended ({attempt.state}).")
+            return State(attempt.state)
+        if part.state not in TERMINAL_STATES:
+            might_start = start_gate.may_start(session, fence)
+            _copy_report(part, report, now)
+            _store_endpoint(session, attempt, part, report, now)
+            if not might_start:
+                session.flush()
+                start_gate.go_on(session, attempt, now, measure=measure)
+            if report.fetching is not None:
+                checkpoint_reports.record_fetch_progress(session, attempt, part, report.fetching, now)
+        combine(session, attempt, now)
+        return State(attempt.state)
+
+
+def streams_arrived(
+    store: Store, node_id: str, offers: Sequence[tuple[StreamKey, PointBatch | None]]
+) -> list[Arrival | FileState | NotOwner | Superseded]:
+    """Store the points of byte ranges of files together with the new offsets, exactly once, in one transaction.
+
+    Of a range that does not begin at the stored offset nothing is stored; continue at the returned offset. Without
+    points the file is registered where it is new, to take bytes. What one may not write holds up no other."""
+    with store.write(*{attempt_scope(key.fence) for key, _ in offers}) as session:
+        attempts = attempts_of_node(session, node_id, {key.part for key, _ in offers})
+        files = _file_states(
+            session, {key for key, _ in offers if isinstance(attempts[key.part], AttemptKey)}
+        )
+        outcomes: list[Arrival | FileState | NotOwner | Superseded] = []
+        arrived: list[SeriesOf] = []
+        moved = dict[int, int]()
+        for key, batch in offers:
+            attempt = attempts[key.part]
+            if not isinstance(attempt, AttemptKey):
+                outcomes.append(attempt)
+            elif batch is None:
+                outcomes.append(files[key])
+            elif batch.start != files[key].points_offset:
+                outcomes.append(Arrival(files[key].points_offset, False, attempt.run_id, attempt.number))
+            else:
+                outcomes.append(Arrival(batch.end, True, attempt.run_id, attempt.number, {**batch.series}))
+                files[key] = files[key]._replace(points_offset=batch.end)
+                moved[files[key].id] = batch.end
+                arrived.append((attempt, key.node_rank, batch.source, batch.series))
+        if arrived:
+            session.execute(
+                _CHANGE_FILE, [{"of": file, "points_offset": offset} for file, offset in moved.items()]
+            )
+            store_batches(session, arrived)
+        return outcomes
+
+
+def points_arrived(store: Store, node_id: str, fence: int, node_rank: int, batch: PointBatch) -> Arrival:
+    """Store the points of one byte range as `streams_arrived` does. Raises NotOwner, Superseded."""
+    key = StreamKey(fence, node_rank, batch.path, batch.generation)
+    (outcome,) = streams_arrived(store, node_id, [(key, batch)])
+    if isinstance(outcome, Exception):
+        raise outcome
+    assert isinstance(outcome, Arrival)
+    return outcome
+
+
+def file_offsets(
+    store: Store, node_id: str, fence: int, node_rank: int, path: str, generation: int
+) -> tuple[int, int]:
+    """(bytes mirrored, bytes whose points are stored) of a file; (0, 0) for a new one. Raises NotOwner, Superseded."""
+    with store.read() as session:
+        part_of_node(session, node_id, fence, node_rank)
+        file = _stored_file(session, fence, node_rank, path, generation)
+        return (file.size_bytes, file.points_offset) if file else (0, 0)
+
+
+def file_for_append(
+    store: Store, node_id: str, fence: int, node_rank: int, path: str, generation: int
+) -> tuple[int, int]:
+    """(file id, durable bytes) of a mirrored file, registered if it is new. Raises NotOwner, Superseded."""
+    (outcome,) = streams_arrived(store, node_id, [(StreamKey(fence, node_rank, path, generation), None)])
+    if isinstance(outcome, Exception):
+        raise outcome
+    assert isinstance(outcome, FileState)
+    return outcome.id, outcome.size_bytes
+
+
+def files_grew(store: Store, growths: Sequence[FileGrowth]) -> list[int]:
+    """Record that bytes up to each `end` are durable if those up to `start` were before; returns how many are."""
+    ids = {growth.file_id for growth in growths}
+    with store.write(*{f"file {file_id}" for file_id in ids}) as session:
+        rows = [{"of": each.file_id, "start": each.start, "size_bytes": each.end} for each in growths]
+        session.execute(_GROW_FILE, rows)
+        sizes = {file_id: int(size) for file_id, size in session.execute(_SIZES, {"ids": [*ids]})}
+    return [sizes[growth.file_id] for growth in growths]
+
+
+def file_grew(store: Store, file_id: int, start: int, end: int) -> int:
+    """Record that bytes up to `end` are durable if `start` were before; return the number of durable bytes."""
+    return files_grew(store, [FileGrowth(file_id, start, end)])[0]
+
+
+def contact_changed(store: Store, run_id: str, attempt: int, now: float, text: str) -> None:
+    """Add a history line about a node that fell silent or has contact again."""
+    with store.write(f"run {run_id}") as session:
+        add_history(session, run_id, attempt, now, text)
+
+
+def _end_of_lost_part(session: Session, part: Task, attempt: Attempt, report: TaskReport, now: float) -> None:
+    """Record that a lost node is back and its task has ended; the attempt's end is already decided."""
+    part.lost_at, part.exit_code, part.reported_at = None, report.exit_code, now
+    node = session.get_one(Node, part.node_id).name
+    text = f"{node} is back: no process of this attempt is left there, its devices are free again"
+    add_history(session, attempt.run_id, attempt.number, now, text)
+
+
+def _copy_report(part: Task, report: TaskReport, now: float) -> None:
+    part.state, part.reported_at = report.state, now
+    columns = report.model_dump(exclude_none=True, mode="json", exclude=NOT_COLUMNS)
+    for name, value in columns.items():
+        setattr(part, name, value)
+
+
+def _store_endpoint(session: Session, attempt: Attempt, part: Task, report: TaskReport, now: float) -> None:
+    if part.node_rank != 0 or not (report.master_addr and report.master_port):
+        return
+    if attempt.master_port not in (None, report.master_port):
+        text = f"port {attempt.master_port} was taken by another program: rendezvous at port {report.master_port}"
+        add_history(session, attempt.run_id, attempt.number, now, text)
+    attempt.master_addr, attempt.master_port = report.master_addr, report.master_port
+
+
+def file_of(session: Session, fence: int, node_rank: int, path: str, generation: int) -> File:
+    """The row of a mirrored file; a new one if it has none yet."""
+    file = _stored_file(session, fence, node_rank, path, generation)
+    if file is None:
+        file = File(fence=fence, node_rank=node_rank, path=path, generation=generation)
+        file.size_bytes = file.points_offset = 0
+        session.add(file)
+    return file
+
+
+def _file_states(session: Session, keys: Collection[StreamKey]) -> dict[StreamKey, FileState]:
+    """The states of mirrored files, which get rows where they have none."""
+    states = _stored_files(session, keys)
+    if missing := [key for key in keys if key not in states]:
+        for key in missing:
+            session.add(File(**key._asdict(), size_bytes=0, points_offset=0))
+        session.flush()
+        states |= _stored_files(session, missing)
+    return states
+
+
+def _stored_files(session: Session, keys: Collection[StreamKey]) -> dict[StreamKey, FileState]:
+    if not keys:
+        return {}
+    fences, ranks, paths = ({key[at] for key in keys} for at in range(3))
+    rows = session.execute(_STORED, {"fences": [*fences], "node_ranks": [*ranks], "paths": [*paths]})
+    return {key: FileState(*row[4:]) for row in rows if (key := StreamKey(*row[:4])) in keys}
+
+
+def _stored_file(session: Session, fence: int, node_rank: int, path: str, generation: int) -> File | None:
+    key = {"fence": fence, "node_rank": node_rank, "path": path, "generation": generation}
+    return session.scalars(_FILE, key).first()

@@ -1,0 +1,106 @@
+"""The list of runs reads many runs at once as it would read each alone, and looks at few rows for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.orm import Session
+
+from db.engine import Store
+from db.runs import run_queries
+from db.runs.run_list import RunList, RunSelection
+from domain.messages import State
+from domain.search.parser import parse
+from tests.db.search.searched_runs import NOW, fill
+
+pytestmark = pytest.mark.both_stores
+
+COUNT = 40
+
+
+def test_many_runs_read_at_once_are_what_each_is_alone(store: Store):
+    fill(store, 1, COUNT)
+    with store.read() as session:
+        listed = RunList(session, RunSelection(), NOW).page(None, 0, COUNT)
+    assert len({run.id for run in listed}) == len(listed) > COUNT / 2
+    for run in listed:
+        alone = run_queries.run(store, run.id, NOW)
+        assert alone
+        assert repr(replace(alone, attempt_changes=[], against_baseline=None)) == repr(run), (
+            "a text, for nan != nan"
+        )
+
+
+def test_the_runs_of_no_attempts_take_no_statement(sqlite_store: Store):
+    with sqlite_store.read() as session, statements(sqlite_store) as plans:
+        assert RunList(session, RunSelection(), NOW).views([]) == []
+    assert plans == []
+
+
+def test_a_list_counts_and_orders_runs_by_an_index_that_has_all_it_needs(sqlite_store: Store):
+    for read in (
+        lambda runs: runs.total(),
+        lambda runs: runs.counts(),
+        lambda runs: runs.fences(None, 0, 30),
+        lambda runs: runs.fences(None, 0, 30, [State.QUEUED], ["run1"]),
+    ):
+        assert "SCAN runs USING COVERING INDEX listed_runs" in plan(sqlite_store, read)
+
+
+def test_runs_that_may_be_urgent_are_looked_up_by_their_ids(sqlite_store: Store):
+    found = plan(sqlite_store, lambda runs: runs.urgent(100))
+    assert any(line.startswith("SEARCH runs USING INDEX") and "(id=?)" in line for line in found)
+    assert "SCAN runs_1 USING INDEX pinned_runs" in found, "pinned ones, without looking at all others"
+
+
+def test_runs_that_have_not_ended_are_counted_by_their_states(sqlite_store: Store):
+    found = plan(sqlite_store, lambda runs: runs.not_ended())
+    assert "SEARCH attempts USING INDEX ix_attempts_state (state=?)" in found
+    assert not any(line.startswith("SCAN") for line in found)
+
+
+@pytest.mark.parametrize("search", ["", "state:running", "-tag:paper", "archived:yes lr<1"])
+@pytest.mark.parametrize("states", [(), (State.QUEUED, State.FAILED)])
+@pytest.mark.parametrize("text", ["", "gpt"])
+def test_all_ways_of_counting_agree(sqlite_store: Store, search: str, states: tuple[State, ...], text: str):
+    fill(sqlite_store, 2, COUNT)
+    with sqlite_store.read() as session:
+        runs = RunList(session, RunSelection(parse(search, NOW), text, states), NOW)
+        counts = runs.counts()
+        assert runs.total() == counts.total() == len(runs.page(None, 0, COUNT))
+        assert runs.not_ended() == {state: count for state, count in counts.items() if not state.is_terminal}
+
+
+def plan(store: Store, read: Callable[[RunList], object]) -> list[str]:
+    """The lines of SQLite's plans for what is read of the list."""
+    with store.read() as session, statements(store) as made:
+        read(RunList(session, RunSelection(), NOW))
+    with store.read() as session:
+        return [line for one in made for line in explained(session, *one)]
+
+
+def explained(session: Session, statement: str, values: tuple[object, ...]) -> list[str]:
+    rows = session.connection().exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
+    return [row.detail for row in rows]
+
+
+@contextmanager
+def statements(store: Store) -> Iterator[list[tuple[str, tuple[object, ...]]]]:
+    """The queries with their values that readers make meanwhile."""
+    made: list[tuple[str, tuple[object, ...]]] = []
+
+    def note(
+        _connection: object, _cursor: object, statement: str, values: tuple[object, ...], *_: object
+    ) -> None:
+        if statement.startswith("SELECT"):
+            made.append((statement, values))
+
+    event.listen(store._readers, "before_cursor_execute", note)
+    try:
+        yield made
+    finally:
+        event.remove(store._readers, "before_cursor_execute", note)
