@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from sqlalchemy import ColumnElement, UnaryExpression, and_, false, func, literal, not_, or_, select, true
@@ -10,7 +11,6 @@ from sqlalchemy import ColumnElement, UnaryExpression, and_, false, func, litera
 from db.models import Attempt, ImportedRun, Node, Run, RunTag, Series, Task
 from db.search.run_fields import NUMBER, ascii_lower, is_named, value_of
 from domain.search.fields import ANYWHERE, FIELDS, Column, Sort
-from domain.search.matching import lowered
 from domain.search.query import Comparison, Condition, FieldKind, Query
 
 _ORDER: dict[Comparison, Any] = {
@@ -90,3 +90,11 @@ def _compared(value: ColumnElement[Any], condition: Condition) -> ColumnElement[
         return value.is_(operand) if condition.kind is FieldKind.FLAG else value == operand
     compared: ColumnElement[bool] = _ORDER[condition.operator](value, literal(operand, NUMBER))
     return compared
+
+
+def lowered(text: str) -> str:
+    """Text with small letters for A to Z, as every database does it."""
+    return text.translate(_CAPITALS)
+
+
+_CAPITALS = str.maketrans(ascii_uppercase, ascii_lowercase)

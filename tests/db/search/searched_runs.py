@@ -9,8 +9,8 @@ from typing import Any
 from db.engine import Store
 from db.models import Attempt, ImportedRun, Node, Run, RunTag, Series, Task
 from domain.messages import State
-from domain.search.matching import Record
 from domain.spec import RunSpec
+from tests.db.search.searched_matching import Record
 
 NOW = 1_000_000.0
 WORDS = ("gpt", "GPT wide", "digits_2", "100%", "größe", "a/b", "Out of Memory", "o'hare")

@@ -1,4 +1,4 @@
-"""The SQL of a search finds exactly the runs that its definition in `domain.search.matching` finds."""
+"""The SQL of a search finds exactly the runs that its definition in `searched_matching` finds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from db.models import Attempt, Run
 from db.search import run_search
 from domain.messages import State
 from domain.search.fields import FIELDS, parse_sort
-from domain.search.matching import matches
 from domain.search.parser import as_text, parse
 from domain.search.query import FieldKind
+from tests.db.search.searched_matching import matches
 from tests.db.search.searched_runs import IMPORTERS, NODES, NOW, NUMBERS, SERIES, TAGS, WORDS, Records, fill
 
 pytestmark = pytest.mark.both_stores

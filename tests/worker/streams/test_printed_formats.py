@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker.streams.printed_formats import FORMATS, Format, as_text
 from tests.worker.streams.printed_series import series_of, told_by
 from worker.streams.printed import TOTAL_STEPS_TAG, PrintedLines
-from worker.streams.printed_formats import FORMATS, Format, as_text
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from db.search.run_search import lowered
 from domain.search.fields import ANYWHERE
 from domain.search.query import Comparison, Condition, FieldKind, Query, Value
 
@@ -17,7 +18,6 @@ _ORDER = {
     Comparison.AT_LEAST: operator.ge,
     Comparison.EQUAL: operator.eq,
 }
-_CAPITALS = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,3 @@ def _compared(condition: Condition, value: Value) -> bool:
         return operand in text if condition.operator is Comparison.CONTAINS else operand == text
     compare: Any = _ORDER[condition.operator]
     return bool(compare(value, condition.value))
-
-
-def lowered(text: str) -> str:
-    """Text with small letters for A to Z, as every database does it."""
-    return text.translate(_CAPITALS)
