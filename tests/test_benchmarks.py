@@ -57,8 +57,12 @@ def test_what_was_measured_is_written_and_drawn_as_a_table(tmp_path: Path) -> No
 
 
 def test_measurements_run_in_small() -> None:
-    """A comparison with a peer, and how a cost grows."""
-    run_in_small("event_files", "ingestion_growth")
+    run_in_small("event_files")
+
+
+@pytest.mark.long
+def test_measurement_of_growth_runs_in_small() -> None:
+    run_in_small("ingestion_growth")
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ from tests.end_to_end.product import Product, wait_for
 UNTIL_TOLD = Path(__file__).parent / "scripts" / "until_told.py"
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.long)])
 def test_kill_9_of_worker_and_server_leaves_the_training_alone(product: Product, kills: int, tmp_path: Path):
     enough = tmp_path / "enough"
     run_id = product.launch(UNTIL_TOLD, gpus_per_node=2, args=[str(enough)])

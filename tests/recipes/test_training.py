@@ -16,8 +16,14 @@ from language_model import GPT
 from training import learning_rate_at
 
 
-@pytest.mark.parametrize("task", ["gpt", "cnn"])
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize(
+    ("task", "accumulate"),
+    [
+        ("gpt", 2),
+        ("cnn", 1),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in (("gpt", 1), ("cnn", 2))),
+    ],
+)
 def test_two_ranks_equal_one_process_with_the_same_global_batch(tmp_path: Path, task: str, accumulate: int):
     (before, two), _ = run_ranks(2, programs.train_some, tmp_path / "two", task, 4, accumulate)
     [(_, one)] = run_ranks(1, programs.train_some, tmp_path / "one", task, 8 * accumulate, 1)
@@ -25,6 +31,7 @@ def test_two_ranks_equal_one_process_with_the_same_global_batch(tmp_path: Path, 
     assert max((before[key] - one[key]).abs().max().item() for key in one) > 1e-3, "nothing was learnt"
 
 
+@pytest.mark.long
 def test_accumulating_equals_one_large_batch(tmp_path: Path):
     [(_, accumulated)] = run_ranks(1, programs.train_some, tmp_path / "a", "gpt", 4, 3)
     [(_, large)] = run_ranks(1, programs.train_some, tmp_path / "b", "gpt", 12, 1)
@@ -34,10 +41,14 @@ def test_accumulating_equals_one_large_batch(tmp_path: Path):
 @pytest.mark.parametrize(
     ("changes", "task"),
     [
-        ({}, {"name": "gpt", "dropout": 0.1}),
+        pytest.param({}, {"name": "gpt", "dropout": 0.1}, marks=pytest.mark.long),
         ({}, {"name": "cnn", "shifted": True, "norm": "batch"}),
         ({"strategy": "fsdp", "precision": "fp16"}, {"name": "gpt", "dropout": 0.1}),
-        ({"precision": "bf16", "workers": 1, "optimizer": "sgd"}, {"name": "cnn", "shifted": True}),
+        pytest.param(
+            {"precision": "bf16", "workers": 1, "optimizer": "sgd"},
+            {"name": "cnn", "shifted": True},
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["gpt-ddp", "cnn-batchnorm-ddp", "gpt-fsdp-fp16", "cnn-sgd-bf16-workers"],
 )

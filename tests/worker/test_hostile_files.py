@@ -122,7 +122,7 @@ class Attempt:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_each_reader_survives_any_content(place, tmp_path_factory):
-    @settings(max_examples=20)
+    @settings(max_examples=settings.default.max_examples // 5)
     @given(contents)
     def survives(content: bytes) -> None:
         attempt = Attempt(tmp_path_factory.mktemp("attempt", numbered=True) / "node0")

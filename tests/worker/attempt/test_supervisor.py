@@ -317,6 +317,7 @@ def training(start, tmp_path):
     return attempt
 
 
+@pytest.mark.long  # tests/end_to_end/test_failures.py kills it in the whole product
 def test_killing_torchrun_leaves_no_rank_behind(training):
     state = training.state
     assert state["state"] == "running" and set(state["ranks"]) == {"0", "1"}

@@ -150,6 +150,7 @@ def test_each_second_belongs_to_the_phase_that_took_it(watched, compiled):
 
 
 @pytest.mark.training
+@pytest.mark.long
 def test_a_single_process_of_ddp_waits_for_no_communication(watched):
     script = watched.script("compiled = False\n" + textwrap.dedent(SPENDING).replace("S = 0.02", "S = 0"))
     lasted = float(watched.run([*TORCHRUN, "--nproc-per-node=1", script]).split()[1])
