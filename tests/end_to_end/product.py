@@ -55,8 +55,11 @@ class Product:
                 argv, stdout=log, stderr=log, env=self.env, start_new_session=True
             )
         wait_for(self._answers, "the dashboard to answer", explain=self.tail)
-        if not self.has_worker:
-            return
+        if self.has_worker:
+            self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Wait until a node can start a run."""
         wait_for(
             lambda: any(map(is_ready_to_start, self.get("/api/nodes"))),
             "a node to be ready",
@@ -152,6 +155,17 @@ class Product:
             explain=lambda: json.dumps(self.run(run_id), indent=1) + self.tail(),
             pause_s=SLOW_PAUSE_S,
         )
+
+    def delete_runs(self) -> None:
+        """Stop and delete all runs, as a person does; no process of theirs is left."""
+        ids = [run["id"] for run in self.get("/api/runs?limit=1000")]
+        for run_id in ids:
+            self.request("POST", f"/api/runs/{run_id}/stop")
+        for run_id in ids:
+            self.wait_state(run_id)
+            deleted = self.request("DELETE", f"/api/runs/{run_id}")
+            assert deleted.status_code in (200, 204), deleted.text
+            wait_for(lambda run_id=run_id: not self.ranks(run_id), f"the ranks of run {run_id} to be gone")
 
     def tail(self) -> str:
         """The end of what `rankzero up` printed."""

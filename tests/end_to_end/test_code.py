@@ -203,3 +203,4 @@ def test_a_second_machine_gets_the_same_code_by_its_hash(
     finally:
         worker.terminate()
         worker.wait(30)
+        assert product.request("DELETE", "/api/nodes/second").status_code == 200

@@ -137,7 +137,12 @@ def line_of(how: str) -> int | None:
 @pytest.mark.parametrize(
     "arguments", [pytest.param(row, marks=pytest.mark.long if row in SLOWER else ()) for row in ROWS]
 )
-def test_it_says_why_and_what_to_try(product: Product, arguments: str):
+def test_failed_run_says_why_and_what_to_try(product: Product, arguments: str):
+    assert_explained(product, arguments)
+
+
+def assert_explained(product: Product, arguments: str) -> None:
+    """The broken script fails, for the reason and with the next step that belong to its arguments."""
     spec, reason, sentence, next_step = ROWS[arguments]
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

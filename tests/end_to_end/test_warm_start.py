@@ -8,8 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.end_to_end import test_failures, test_kills
 from tests.end_to_end.product import Product, is_ready_to_start, safely, wait_for
+from tests.end_to_end.test_failures import assert_explained
+from tests.end_to_end.test_kills import assert_training_outlives_kills
 from worker.launch.warm.supervisors import IS_WARM
 
 
@@ -65,10 +66,10 @@ def test_a_process_that_was_killed_is_prepared_again(product: Product):
 def test_switched_off_nothing_is_imported_ahead_and_the_end_is_explained_as_well(cold: Product):
     assert warm_start(cold) == "off"
     assert "imported ahead" not in (cold.data / "worker.log").read_text()
-    test_failures.test_it_says_why_and_what_to_try(cold, "peer --rank=-1")
-    test_failures.test_it_says_why_and_what_to_try(cold, "exit")
+    assert_explained(cold, "peer --rank=-1")
+    assert_explained(cold, "exit")
 
 
 @pytest.mark.long
 def test_switched_off_kills_leave_the_training_alone(cold: Product, tmp_path: Path):
-    test_kills.test_kill_9_of_worker_and_server_leaves_the_training_alone(cold, 1, tmp_path)
+    assert_training_outlives_kills(cold, 1, tmp_path)

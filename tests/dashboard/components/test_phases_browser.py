@@ -7,7 +7,7 @@ from typing import Any
 from playwright.sync_api import Locator, expect
 
 from domain.performance.phases import PHASES, TITLES
-from tests.dashboard.components.test_components_browser import Show, server, show
+from tests.dashboard.components.charts_page import Show, server, show
 from tests.dashboard.live_server import FakeServer
 
 __all__ = ["server", "show"]
