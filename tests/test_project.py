@@ -231,3 +231,15 @@ def test_quick_runs_the_tests_that_mirror_what_changed() -> None:
     assert mirrored(changed) == [*of_metrics, "tests/db/test_store.py", documents]
     assert not [path for path in mirrored(["dashboard/views/runs_page.py"]) if "browser" in path]
     assert "tests/recipes/test_training.py" in mirrored(["worker/recipes/training.py"])
+
+
+def test_no_test_module_imports_another() -> None:
+    imported = [
+        f"{from_root(path)}: {match[0]}"
+        for path in (ROOT / "tests").rglob("*.py")
+        if not from_root(path).startswith("tests/db/")
+        for match in re.finditer(
+            r"^(from|import) tests[\w.]*( import.*)?\btest_\w+", path.read_text(), re.MULTILINE
+        )
+    ]
+    assert imported == [], "move what both need to a module that says what it is"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.dashboard.alerts.receivers import Http, Receiver, serving
+from tests.end_to_end.kills import kill_and_wait_for_another
 from tests.end_to_end.product import Product, wait_for
-from tests.end_to_end.test_kills import kill_and_wait_for_another
 
 SCRIPT = Path(__file__).parent / "scripts" / "spiking.py"
 

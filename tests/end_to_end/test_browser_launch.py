@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from playwright.sync_api import Page, expect
 
 from tests.end_to_end.browsers import Chromium
 from tests.end_to_end.product import Product, wait_for
+from tests.end_to_end.run_page import state, step
 
 PATIENCE_MS = 180_000
 PRINTS = """
@@ -23,20 +23,6 @@ for i in range(100_000):
     print(f"<{i * 10}> now loss: {2 / (1 + i)} in {40 + i % 7}ms", flush=True)
     time.sleep(0.1)
 """
-
-
-@pytest.fixture
-def browser_page(product: Product, browser: Chromium) -> Iterator[Page]:
-    """A page that is logged in; nothing it asks for may lie outside the dashboard."""
-    with browser.visit(limit_ms=PATIENCE_MS) as visit:
-        page = visit.new_page()
-        asked: list[str] = []
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(f"{product.url}/?token={product.token()}")
-        expect(page.get_by_text("No runs yet")).to_be_visible()
-        yield page
-        foreign = [url for url in asked if not url.startswith((product.url, "data:", "blob:"))]
-        assert not foreign, f"the pages asked the internet: {foreign}"
 
 
 def test_launch_watch_reload_stop_resume_and_download(product: Product, browser_page: Page, tmp_path: Path):
@@ -157,15 +143,3 @@ def loads_into_the_plain_model(file: Path) -> None:
     finally:
         sys.path.remove(str(files("worker.recipes")))
     make_model("cnn", "group", channels=1, classes=10).load_state_dict(content["model"], strict=True)
-
-
-def state(page: Page):
-    """The state as the run's header shows it."""
-    return page.locator(".run-header .pill").first
-
-
-def step(page: Page) -> int:
-    """The step as the run's header shows it."""
-    figure = page.locator(".run-header .figure", has_text="Step").locator("dd:not(.more)")
-    digits = re.sub(r"\D", "", figure.inner_text())
-    return int(digits) if digits else -1

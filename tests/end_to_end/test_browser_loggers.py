@@ -11,12 +11,11 @@ import psutil
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.end_to_end.launches import launched, rankzero
 from tests.end_to_end.product import Product, wait_for
-from tests.end_to_end.test_browser_launch import browser_page, state, step
-from tests.end_to_end.test_code import launched, rankzero
+from tests.end_to_end.run_page import state, step
 from tests.examples.trained import EXAMPLES
 
-__all__ = ["browser_page"]
 pytestmark = pytest.mark.long
 
 

@@ -10,11 +10,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.end_to_end.product import Product
-from tests.end_to_end.test_browser_launch import browser_page
 
 pytestmark = pytest.mark.long
 
-__all__ = ["browser_page"]
 
 CONFIG = """
 import argparse

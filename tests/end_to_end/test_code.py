@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cli import main
+from tests.end_to_end.launches import launched, rankzero
 from tests.end_to_end.product import Product, wait_for
 
 ONE = {"strategy": "single", "gpus_per_node": 1}
@@ -29,18 +28,6 @@ def end(product: Product, run_id: str) -> str:
     run = product.wait_state(run_id)
     assert run["state"] == "succeeded", (run["message"], product.tail())
     return logs(product, run_id)
-
-
-def rankzero(product: Product, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The command line, as a person on this machine has it."""
-    command = [sys.executable, "-P", "-m", "cli.main", *arguments, "--data", str(product.data)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=product.env, cwd=cwd)
-
-
-def launched(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """The run that was launched."""
-    assert result.returncode == 0, result.stderr
-    return dict(json.loads(result.stdout))
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from tests.end_to_end.hosts import Host, Hosts, why_not
+from tests.end_to_end.kills import stored_points, written_points
 from tests.end_to_end.product import safely, wait_for
-from tests.end_to_end.test_kills import stored_points, written_points
 
 ROOT = Path(__file__).parents[2]
 UNTIL_TOLD = Path(__file__).parent / "scripts" / "until_told.py"

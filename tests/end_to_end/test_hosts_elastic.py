@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.end_to_end.host_runs import SCRIPT, assert_the_curve_has_no_break, history, saved
 from tests.end_to_end.hosts import Hosts, why_not
 from tests.end_to_end.product import wait_for
-from tests.end_to_end.test_hosts_lost import SCRIPT, assert_the_curve_has_no_break, history, saved
 
 AT_ANY_CHECKPOINT = {"RANKZERO_GROW_AFTER_S": "0"}
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.end_to_end.host_runs import SCRIPT, assert_the_curve_has_no_break, history, hosts_of, saved
 from tests.end_to_end.hosts import Host, Hosts, why_not
+from tests.end_to_end.kills import written_points
 from tests.end_to_end.product import safely, wait_for
-from tests.end_to_end.test_kills import written_points
 
-SCRIPT = Path(__file__).parent / "scripts" / "resumes.py"
 TWO_NODES = {"nodes": 2, "gpus_per_node": 1}
 SHORT = {"RANKZERO_LOST_AFTER_S": "4", "RANKZERO_HEARTBEAT_S": "1"}
 
@@ -164,30 +164,9 @@ def assert_late_points_are_kept(hosts: Hosts, run_id: str) -> None:
     ]
 
 
-def assert_the_curve_has_no_break(hosts: Hosts, run_id: str) -> None:
-    """Every step once, each with the loss that a run without a break has."""
-    points = hosts.get(f"/api/runs/{run_id}/metrics?name=train/loss")["train/loss"]
-    assert [point[0] for point in points] == list(range(1, len(points) + 1))
-    for step, loss, _ in points:
-        assert loss == pytest.approx((1 - 2 * 0.001) ** (2 * (step - 1)), rel=1e-4)
-
-
-def saved(hosts: Hosts, run_id: str) -> list[Any]:
-    return [each for each in hosts.get(f"/api/runs/{run_id}/checkpoints") if each["complete"]]
-
-
 def attempt(hosts: Hosts, run_id: str) -> tuple[int, str]:
     run = hosts.run(run_id)
     return run["attempt"], run["state"]
-
-
-def history(hosts: Hosts, run_id: str) -> list[str]:
-    return [line["text"] for line in hosts.get(f"/api/runs/{run_id}/history")]
-
-
-def hosts_of(hosts: Hosts, run_id: str, number: int) -> list[Host]:
-    parts = hosts.get(f"/api/runs/{run_id}/attempts")[number - 1]["parts"]
-    return [next(host for host in hosts.hosts if host.name == part["node"]) for part in parts]
 
 
 def left_of(host: Host, run_id: str, number: int) -> list[Any]:

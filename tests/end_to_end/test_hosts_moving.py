@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.end_to_end.host_runs import assert_the_curve_has_no_break, history, hosts_of, saved
 from tests.end_to_end.hosts import Hosts, why_not
 from tests.end_to_end.product import wait_for
-from tests.end_to_end.test_hosts_lost import assert_the_curve_has_no_break, history, hosts_of, saved
 
 SCRIPT = Path(__file__).parent / "scripts" / "resumes.py"
 BALLAST_MIB = 12

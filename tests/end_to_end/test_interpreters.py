@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.product import Product, wait_for
-from tests.worker.launch.test_interpreter import install_torch, site_packages, venv
+from tests.worker.launch.environments import install_torch, site_packages, venv
 
 SCRIPT = """
 import sys, torch, torch.distributed as dist

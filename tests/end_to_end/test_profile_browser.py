@@ -8,9 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.end_to_end.product import Product, wait_for
-from tests.end_to_end.test_browser_launch import browser_page
 
-__all__ = ["browser_page"]
 pytestmark = pytest.mark.long
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "scripts" / "steps.py"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.end_to_end.failing import assert_explained
+from tests.end_to_end.kills import assert_training_outlives_kills
 from tests.end_to_end.product import Product, is_ready_to_start, safely, wait_for
-from tests.end_to_end.test_failures import assert_explained
-from tests.end_to_end.test_kills import assert_training_outlives_kills
 from worker.launch.warm.supervisors import IS_WARM
 
 

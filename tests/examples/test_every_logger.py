@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.test_loggers import end_with_the_worker_killed
+from tests.examples.killed_worker import end_with_the_worker_killed
 from tests.examples.trained import Examples, Trained
 from tests.worker.probe.loggers.logged import TRAINING
 from tests.worker.probe.loggers.scripts import LOGGERS

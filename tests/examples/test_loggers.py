@@ -7,11 +7,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.end_to_end.product import Product, wait_for
+from tests.examples.killed_worker import end_with_the_worker_killed
 from tests.examples.trained import EXAMPLES, Examples, Trained
 from tests.worker.probe.loggers import wandb_files
 
@@ -35,17 +34,6 @@ def test_wandb_with_the_worker_killed_in_between(examples: Examples, probe: bool
     assert logged["config"] == wandb_files.config(file) and logged["tags"] == ["example"]
     assert logged["summary"] == {"epochs": 4}
     assert logged.get("offline_because") == ("no API key" if probe else None)
-
-
-def end_with_the_worker_killed(product: Product, run_id: str) -> dict[str, Any]:
-    """Kill the worker when the first curve is there; return the run, which has succeeded."""
-    wait_for(lambda: product.get(f"/api/runs/{run_id}/metrics?source=events"), "a live curve")
-    worker = product.child("worker")
-    assert worker is not None
-    worker.kill()
-    run = product.wait_state(run_id)
-    assert run["state"] == "succeeded", run["message"]
-    return run
 
 
 ISOLATED = """

@@ -11,18 +11,10 @@ import pytest
 
 from cli.importers import neptune, wandb
 from cli.importers.left_out import LeftOut
-from cli.importers.past_run import PastRun
+from tests.cli.importers.imported_curves import curves
 from tests.cli.importers.logged_runs import WALL, history, neptune_points, write_neptune, write_wandb
 from tests.worker.probe.loggers import wandb_files
 from worker.loggers.wandb_run import NO_END
-
-
-def curves(run: PastRun) -> dict[str, list[tuple[int, float, float]]]:
-    read: dict[str, list[tuple[int, float, float]]] = {}
-    for batch in run.points():
-        for name, points in batch.items():
-            read.setdefault(name, []).extend(points)
-    return read
 
 
 def wandb_records() -> list[Any]:

@@ -15,7 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 from cli.importers import tensorboard
 from cli.importers.left_out import LeftOut
 from domain.spec import RunSpec
-from tests.cli.importers.test_importers import curves
+from tests.cli.importers.imported_curves import curves
 from tests.worker.fake_server import FakeServer
 from worker.attempt.uploader import AttemptUploader
 from worker.loggers.stores import SETTINGS_FILE

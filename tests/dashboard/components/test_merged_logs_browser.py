@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.dashboard.api.runs.test_merged_logs import PIECES, write_logs
+from tests.dashboard.api.runs.rank_logs import PIECES, write_logs
 from tests.dashboard.browsed import browsed, opened
-from tests.dashboard.components.test_run_header_and_log_browser import clipboard
+from tests.dashboard.components.clipboards import clipboard
 from tests.dashboard.running import FakeNode, Running
 from tests.end_to_end.browsers import Chromium, Visit
 from worker.session.client import TaskRef

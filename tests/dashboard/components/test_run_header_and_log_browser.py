@@ -9,6 +9,7 @@ from typing import Any
 from playwright.sync_api import Locator, Page, expect
 
 from tests.dashboard.components.charts_page import Show, server, show
+from tests.dashboard.components.clipboards import clipboard
 from tests.dashboard.live_server import FakeServer, Message, falling, run_view, series
 from tests.end_to_end.product import wait_for
 
@@ -24,13 +25,6 @@ def figure(page: Page, label: str) -> Locator:
 def log(text: str, offset: int = 0, reset: bool = False, **changes: Any) -> Message:
     message = {"type": "log", "rank": 0, "stream": "out", "attempt": 1, "offset": offset, "text": text}
     return {**message, "reset": reset, **changes}
-
-
-def clipboard(page: Page, part: str) -> str:
-    """What was copied, once that is in it; the button says so too briefly for a busy machine."""
-    read = "navigator.clipboard.readText()"
-    wait_for(lambda: part in page.evaluate(read), f"{part!r} in the clipboard")
-    return str(page.evaluate(read))
 
 
 def test_the_header_shows_the_figures_humanised_with_exact_values_on_hover(

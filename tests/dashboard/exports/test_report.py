@@ -6,7 +6,6 @@ import base64
 import hashlib
 import math
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -17,28 +16,8 @@ from dashboard.exports.chart import HEIGHT, WIDTH, ChartLine, chart
 from dashboard.exports.elements import written
 from dashboard.exports.report_style import style_sheet
 from dashboard.exports.run_colours import colour_numbers
+from tests.dashboard.exports.html_page import HOSTILE, Page
 from tests.dashboard.running import FakeNode, Running
-
-HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
-
-
-class Page(HTMLParser):
-    """The tags of a document, its text, and its style sheet."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.text: dict[str, str] = {}
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-
-    def handle_data(self, data: str) -> None:
-        tag = self.tags[-1] if self.tags else ""
-        self.text[tag] = self.text.get(tag, "") + data
 
 
 def report(dashboard: Running, *run_ids: str) -> str:

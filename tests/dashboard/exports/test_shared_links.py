@@ -12,7 +12,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from db.runs.shared_links import DAY_S
-from tests.dashboard.exports.test_report import HOSTILE, Page
+from tests.dashboard.exports.html_page import HOSTILE, Page
 from tests.dashboard.running import FakeNode, Running
 from worker.session.client import TaskRef
 

@@ -8,7 +8,7 @@ from dashboard.planning.fixes import split, suggest_fix
 from dashboard.script_reader import targets
 from domain.messages import Reason
 from domain.spec import RunSpec
-from tests.domain.test_device_memory import device
+from tests.domain.devices import device
 
 CUDA = "rank 0 on gpu-1: CUDA out of memory, 2.00 GiB requested, train.py line 41"
 KILLED = "rank 0 on gpu-1 was killed by the kernel because memory ran out (SIGKILL)"

@@ -8,8 +8,7 @@ import pytest
 
 from dashboard.tensorboard.links import arrange, event_links
 from domain.views import FileView
-
-EVENT = "events.out.tfevents.1760000000.n0.1.0"
+from tests.dashboard.tensorboard.event_files import EVENT
 
 
 def file(number: int, path: str, attempt: int = 1, node_rank: int = 0, generation: int = 0) -> FileView:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import httpx2
@@ -13,8 +12,8 @@ from dashboard.security.token_files import Credentials
 from dashboard.tensorboard.process import TensorBoardFailed, TensorBoards
 from tests.dashboard.event_files import write_events
 from tests.dashboard.pages import Pages, served
-from tests.dashboard.running import FakeNode, Running, wait_for
-from worker.session.client import TaskRef
+from tests.dashboard.running import FakeNode, Running
+from tests.dashboard.tensorboard.opened_pages import bring, opened
 
 
 # -- passes -----------------------------------------------------------------------------------------
@@ -34,24 +33,6 @@ def test_a_pass_opens_one_run_for_a_day() -> None:
         f"/api/abcdefghij/{issued}/x", f"/tensorboard/a/../abcdefghij/{issued}/x", f"/tensorboard/é/{issued}/x",
     ):  # fmt: skip
         assert not passes.admits(wrong, now) or wrong == good, wrong
-
-
-# -- the real one -----------------------------------------------------------------------------------
-def bring(node: FakeNode, part: TaskRef, folder: Path) -> None:
-    """Mirror a folder's files as the worker does."""
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        node.append(part, f"work/{path.relative_to(folder).as_posix()}", 0, 0, path.read_bytes())
-
-
-def opened(dashboard: Running, run: str) -> str:
-    """The page, once it is TensorBoard's; its parts' address."""
-
-    def page() -> re.Match[str] | None:
-        answer = dashboard.http.get(f"/tensorboard/{run}/")
-        assert answer.status_code == 200
-        return re.search(r'<base href="([^"]+)">', answer.text)
-
-    return str(wait_for(page, "TensorBoard")[1])
 
 
 def test_a_run_opens_in_tensorboard_behind_the_login(

@@ -24,8 +24,8 @@ from db.tasks import task_reports
 from tests.dashboard.event_files import write_events
 from tests.dashboard.running import running, wait_for
 from tests.dashboard.seeded_store import Seed
-from tests.dashboard.tensorboard.test_links import EVENT
-from tests.dashboard.tensorboard.test_page import bring, opened
+from tests.dashboard.tensorboard.event_files import EVENT
+from tests.dashboard.tensorboard.opened_pages import bring, opened
 
 ANSWERS = """
 import os, socket, sys, time

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from tests.dashboard.event_files import write_events
 from tests.dashboard.running import FakeNode, Running
-from tests.dashboard.tensorboard.test_page import bring
+from tests.dashboard.tensorboard.opened_pages import bring
 from tests.end_to_end.browsers import Chromium
 
 REACH_OUT = """async () => {

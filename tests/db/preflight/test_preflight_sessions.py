@@ -10,7 +10,7 @@ from db.preflight import pair_passes, preflight_results, preflight_sessions
 from domain.errors import InvalidRequest
 from domain.messages import CheckAnswer, Measured, NodeCheck, Reached
 from tests.db.cluster import facts, send_heartbeat
-from tests.domain.preflight.test_judgement import GOOD
+from tests.domain.preflight.node_checks import GOOD
 
 
 class NodeAnswer:

@@ -14,7 +14,7 @@ from db.runs import run_queries, run_requests
 from db.tasks import task_reports
 from domain.messages import CheckAnswer, CheckpointOffer, Measured, NodeCheck, Reached, State, TaskReport
 from tests.db.cluster import Cluster, facts, send_heartbeat
-from tests.domain.preflight.test_judgement import GOOD, way
+from tests.domain.preflight.node_checks import GOOD, way
 
 NEW = {
     "path": "/usr/bin/python",

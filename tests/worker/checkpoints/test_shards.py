@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.checkpoints.test_folders import Node, content, index_of, names, safetensors_bytes, zip_bytes
+from tests.worker.checkpoints.checkpoint_node import (
+    Node,
+    content,
+    index_of,
+    names,
+    safetensors_bytes,
+    zip_bytes,
+)
 from worker.checkpoints.findings import incomplete_findings
 from worker.checkpoints.shards import is_shard
 

@@ -9,7 +9,7 @@ import pytest
 
 from domain.device_memory import AllocatingLine
 from domain.messages import Reason
-from tests.domain.test_device_memory import device
+from tests.domain.devices import device
 from tests.worker.diagnosis.failures import (
     ENDED_BY_TORCHRUN,
     LAUNCHER_FRAMES,

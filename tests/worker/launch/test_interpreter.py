@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker.launch.environments import install_torch, site_packages, venv
 from worker.launch import interpreter
 from worker.launch.interpreter import Interpreter, Unusable, ask, check, find, torchrun_of
 
@@ -26,27 +27,6 @@ def program(folder: Path, text: str, name: str = "python") -> str:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return str(path)
-
-
-def venv(folder: Path) -> Path:
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    return folder
-
-
-def site_packages(environment: Path) -> Path:
-    (found,) = environment.glob("lib/python*/site-packages")
-    return found
-
-
-def install_torch(place: Path, version: str, cuda: str | None = None, **more: str | None) -> Path:
-    """As much of torch as a question needs: no import of it would succeed."""
-    torch = place / "torch"
-    torch.mkdir(parents=True, exist_ok=True)
-    (torch / "__init__.py").write_text("raise SystemExit('torch was imported')\n")
-    lines = [f"__version__ = {version!r}", "debug = False", f"cuda: Optional[str] = {cuda!r}"]
-    lines += [f"{name}: Optional[str] = {value!r}" for name, value in more.items()]
-    (torch / "version.py").write_text("\n".join(["from typing import Optional", *lines]))
-    return torch
 
 
 def install_metadata(place: Path, package: str, version: str) -> None:

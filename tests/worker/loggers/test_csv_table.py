@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.importers.logged_runs import WALL
-from tests.worker.loggers.test_stores import Node
+from tests.worker.loggers.logging_node import Node
 
 HEADER = "                  epoch,         train/box_loss,       metrics/mAP50(B)\n"
 

@@ -11,7 +11,7 @@ import pytest
 
 from domain.messages import PointBatch
 from tests.cli.importers.logged_runs import WALL
-from tests.worker.loggers.test_stores import Node
+from tests.worker.loggers.logging_node import Node
 from worker.loggers.stores import SETTINGS_FILE
 from worker.loggers.trainer_state import FILE
 from worker.node.run_files import LOGGERS

@@ -13,7 +13,7 @@ import pytest
 from domain.messages import NodeCheck, Reason
 from domain.spec import Assignment, CheckPeer
 from tests.worker.agent.node_under_test import RUN, NodeUnderTest
-from tests.worker.launch.test_interpreter import install_torch, site_packages, venv
+from tests.worker.launch.environments import install_torch, site_packages, venv
 from worker.launch.preparation import free_port
 from worker.node import processes
 from worker.node.state_files import read_object, write_whole

@@ -17,20 +17,10 @@ from hypothesis import strategies as st
 from tensorboard.compat.proto import event_pb2, types_pb2
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from worker.streams.events import EventTail, Gap, find_event_files, main_writer_dir, masked_crc, series_name
+from tests.worker.streams.event_bytes import record, scalar
+from worker.streams.events import EventTail, Gap, find_event_files, main_writer_dir, series_name
 
 NAME = "events.out.tfevents.1700000000.node.1.0"
-
-
-def record(data: bytes) -> bytes:
-    header = struct.pack("<Q", len(data))
-    return header + struct.pack("<I", masked_crc(header)) + data + struct.pack("<I", masked_crc(data))
-
-
-def scalar(step: int, value: float, tag: str = "train/loss", wall: float = 1.5) -> bytes:
-    event = event_pb2.Event(step=step, wall_time=wall)
-    event.summary.value.add(tag=tag, simple_value=value)
-    return record(event.SerializeToString())
 
 
 def tensor(dtype: int, plugin: str = "scalars", dims: tuple[int, ...] = (), **values: object) -> bytes:

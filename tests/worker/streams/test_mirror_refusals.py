@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.sendings import answering, done
-from tests.worker.streams.test_mirror import Node
+from tests.worker.streams.mirroring_node import Node
 from worker.session.failures import OffsetMismatch, RequestFailed, RequestRefused, TooLarge
 from worker.streams.mirror import CAP_BYTES
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from domain.messages import PointBatch
 from tests.worker.sendings import done
-from tests.worker.streams.test_events import scalar
+from tests.worker.streams.event_bytes import scalar
 from worker.streams import mirror as mirrors
 from worker.streams.events import EventTail
 from worker.streams.mirror import FileMirror

@@ -14,7 +14,7 @@ import pytest
 from cli import main
 from domain.messages import NodeCheck
 from tests.dashboard.running import FakeNode, Running
-from tests.domain.preflight.test_judgement import GOOD, way
+from tests.domain.preflight.node_checks import GOOD, way
 from worker.launch.preparation import LocalNode
 from worker.preflight.checks import Checks
 from worker.session.failures import ServerAway

@@ -21,6 +21,7 @@ from dashboard.logs.merge import (
     position_of,
 )
 from dashboard.storage.log_times import ArrivalTimes, count_notes, note_arrival
+from tests.dashboard.api.runs.rank_logs import PIECES, write_logs
 from tests.dashboard.running import FakeNode, Running, running
 
 RANKS = [(0, "out"), (0, "err"), (1, "out"), ("launcher", "err")]
@@ -172,21 +173,6 @@ def merged(dashboard: Running, run_id: str, **query: Any) -> dict[str, Any]:
     return dict(answer.json())
 
 
-def write_logs(dashboard: Running, node: FakeNode, pieces: list[tuple[str, bytes]]) -> str:
-    """A run whose logs got these pieces, one after the other."""
-    run_id, sizes = dashboard.launch(gpus_per_node=2), dict[str, int]()
-    part = node.part()
-    for name, content in pieces:
-        start = sizes.get(name, 0)
-        sizes[name] = start + len(content)
-        node.append(part, f"logs/{name}", 0, start, content)
-    return run_id
-
-
-PIECES = [
-    ("rank1.out", b"one 0\none 1\n"), ("rank0.out", b"zero 0\n"), ("rank0.err", b"UserWarning: x\n"),
-    ("rank1.err", b"ValueError: no\n"), ("rank0.out", b"zero 1\nzero"), ("launcher.err", b"Error: bye\n"),
-]  # fmt: skip
 TEXTS = ["one 0", "one 1", "zero 0", "UserWarning: x", "ValueError: no", "zero 1", "Error: bye"]
 
 

@@ -11,7 +11,7 @@ from dashboard.performance.slow_ranks import SlowRanks
 from domain.messages import PointBatch
 from domain.performance.phases import PHASES, TAG, PhaseTotals
 from tests.dashboard.running import FakeNode, Running
-from tests.domain.performance.test_slow_ranks import ranks_of
+from tests.domain.performance.rank_means import ranks_of
 
 
 def send(node: FakeNode, ranks: list[PhaseTotals]) -> None:

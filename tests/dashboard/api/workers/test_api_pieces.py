@@ -14,7 +14,7 @@ from domain.messages import PointBatch
 from domain.pieces import Bundle
 from domain.spec import RunSpec
 from tests.dashboard.running import FakeNode, Running
-from tests.worker.streams.test_events import scalar
+from tests.worker.streams.event_bytes import scalar
 from worker.attempt.uploader import AttemptUploader
 from worker.session.client import TaskRef
 from worker.session.failures import (

@@ -22,7 +22,7 @@ from db.tasks import task_reports
 from domain.messages import NodeLoad, PointBatch
 from domain.spec import RunSpec
 from tests.dashboard.running import FakeNode, Running, bundle_of, wait_for
-from tests.worker.streams.test_events import scalar
+from tests.worker.streams.event_bytes import scalar
 from worker.attempt.uploader import AttemptUploader
 from worker.session.failures import (
     AttemptSuperseded,

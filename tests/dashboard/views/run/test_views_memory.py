@@ -9,7 +9,7 @@ from db.metrics.memory import memory_series
 from domain.device_memory import AllocatingLine
 from domain.messages import RankError, Reason
 from tests.dashboard.pages import Pages, served, texts
-from tests.domain.test_device_memory import GIB, device
+from tests.domain.devices import GIB, device
 
 MIB = 2**20
 LINES = [
