@@ -12,10 +12,10 @@ from benchmarks.misses import WHY
 
 INTRODUCTION = """# Benchmarks
 
-`make bench` measures Rankzero, its peers and the machine's limits in turns within one run, and writes this page.
-A ratio of at least something (≥) says how many times better we are; one of at most something (≤) is ours divided by the
-peer's or the limit. In brackets stand the quartiles of the rounds. The load is the mean of the 15 minutes before:
-on a busy machine read the ratios, not the times. Why a row misses its target stands below, where it is known.
+`make bench` measures Rankzero, its peers and the machine's limits in turns within one run, and writes this page. A
+ratio of at least something (≥) says how many times better we are; one of at most something (≤) is ours divided by
+the peer's or the limit. In brackets stand the quartiles of the rounds, and the load of the 15 minutes before: on a
+busy machine read the ratios, not the times.
 
 ![How far each row is from its target](pictures/benchmark-ratios.svg)
 
