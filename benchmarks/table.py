@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,16 @@ def _section(name: str, measured: dict[str, Any], says_machine: bool) -> list[st
         return []
     machine = f"{measured['machine']}, " if says_machine else ""
     head = f"**{_title(name)}** ({machine}load {measured['load']})"
-    return [f"| {head} |", *(_line(_cells(dict(figure))) for figure in measured["figures"])]
+    cells = [_cells(dict(figure)) for figure in measured["figures"]]
+    return [
+        f"| {head} |",
+        *(_line(_without_repetition(row, before)) for before, row in pairwise([(), *cells])),
+    ]
+
+
+def _without_repetition(cells: tuple[str, ...], before: tuple[str, ...]) -> tuple[str, ...]:
+    """A row in which what we measured is left out if the row before has the same."""
+    return ("", "", *cells[2:]) if cells[:2] == before[:2] else cells
 
 
 def _all_met(measured: dict[str, Any]) -> bool:

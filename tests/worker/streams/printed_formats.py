@@ -100,14 +100,3 @@ FORMATS = (
            "avg_batch_cost: 0.5 s, ips: 128.00 samples/s, eta: 1 day, 2:03:04", 10,
            {"lr": 1e-3, "acc": 0.1, "loss": 25.1, "avg_batch_cost_s": 0.5, "samples_per_s": 128.0}),
 )  # fmt: skip
-
-
-def as_text() -> str:
-    """Return the table as LOGGERS shows it: names, examples without colours, and series."""
-    return "\n".join(_row(format) for format in FORMATS)
-
-
-def _row(format: Format) -> str:
-    example = "".join(c for c in format.example.expandtabs(2) if c.isprintable() or c == "\n")
-    lines = "\n".join(f"    {line}" for line in example.splitlines())
-    return f"{format.name}, at step {format.step}: {', '.join(format.gives)}\n{lines}"
