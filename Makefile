@@ -1,4 +1,4 @@
-# `make help` lists the targets. Variables: PYTHON (makes .venv), DATA (data directory), PORT, ONLY (of bench).
+# `make help` lists the targets. Variables: PYTHON (makes .venv), DATA (data directory), PORT, ONLY (of bench), PART (of test-long).
 # Without a GPU, put the CPU build of PyTorch into .venv first: it saves gigabytes of downloads, and is kept.
 
 PYTHON ?= python3
@@ -39,10 +39,10 @@ quick: setup-test  ## the tests of the files changed since the last commit, and 
 	@.venv/bin/pytest --numprocesses=2 -q -m "not training" tests/domain $$(.venv/bin/python tests/changed.py) $(PYTEST_OPTIONS)
 
 test: check  ## everything that this machine can test in minutes
-	@.venv/bin/pytest --numprocesses=2 $(PYTEST_OPTIONS)
+	@.venv/bin/pytest --numprocesses=3 $(PYTEST_OPTIONS)
 
-test-long: check .venv/installed-frameworks  ## also the long loops, matrices and frameworks
-	@.venv/bin/pytest --long $(PYTEST_OPTIONS)
+test-long: check .venv/installed-frameworks  ## also the long loops, matrices and frameworks (PART=hosts: some of them)
+	@.venv/bin/pytest --long --numprocesses=2 -v -o console_output_style=count --durations=40 $(if $(PART),--part=$(PART)) $(PYTEST_OPTIONS)
 
 test-compose: setup-test  ## build the image, run docker-compose.yml and train in it
 	@tests/setup docker.io debootstrap

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import postgresql
+from tests.parts import PARTS, part_of, place_of, together
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
@@ -21,12 +22,11 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["tests.db.fixtures", "tests.dashboard.fixtures"]
 ALLOWED_SKIP = "needs a GPU"
-WHOLE_PRODUCTS = "tests/end_to_end/"
-"""Dashboards, workers and trainings at once: two such tests would wait for each other on a small machine."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests marked long as well")
+    parser.addoption("--part", choices=sorted(PARTS), help="run this part of the tests")
     parser.addoption(
         "--no-skips",
         action="store_true",
@@ -52,30 +52,34 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the long ones out, unless they are asked for by --long or chosen by -m; containers, unless chosen."""
-    chosen = config.getoption("markexpr")
+    """Leave the long ones out, unless they are asked for by --long or chosen by -m; containers, unless chosen;
+    what belongs to another part. Of several processes, each takes what lasts longest first."""
+    chosen, part = config.getoption("markexpr"), config.getoption("--part")
     unasked = [mark for mark in ("compose", "long") if mark not in chosen]
     if config.getoption("--long") and "long" in unasked:
         unasked.remove("long")
-    left_out = [item for item in items if any(item.get_closest_marker(mark) for mark in unasked)]
+    wanted, left_out = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        is_wanted = part in (None, part_of(item.nodeid)) and not any(map(item.get_closest_marker, unasked))
+        (wanted if is_wanted else left_out).append(item)
     if left_out:
-        items[:] = [item for item in items if item not in left_out]
+        items[:] = wanted
         config.hook.pytest_deselected(items=left_out)
     if hasattr(config, "workerinput"):  # one of several processes
-        items.sort(key=lambda item: not item.nodeid.startswith(WHOLE_PRODUCTS))
+        items.sort(key=lambda item: place_of(item.nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Of several processes, one runs the whole products, and then helps with the rest: a file at a time."""
+    """Each process takes what runs together, and then the next."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByFile(LoadScopeScheduling):
+    class Together(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return WHOLE_PRODUCTS if nodeid.startswith(WHOLE_PRODUCTS) else nodeid.split("::")[0]
+            return together(nodeid, config.getoption("--long"))
 
     config.option.loadscopereorder = False
-    return ByFile(config, log)
+    return Together(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,6 +12,7 @@ import typer.main
 from cli.main import app
 from dashboard.settings import Settings
 from domain.messages import Reason, State
+from tests.parts import PARTS
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = dict(typer.main.get_group(app).commands)
@@ -154,3 +155,8 @@ def test_contributing_names_folders_and_files_that_are_there() -> None:
     paths = re.findall(r"`((?:domain|db|worker|dashboard|cli|tests|docs)/[\w./]*)`", text)
     assert len(paths) > 20
     assert [path for path in paths if not (ROOT / path).exists() and "NAME" not in path] == []
+
+
+def test_contributing_names_each_part_of_the_tests() -> None:
+    row = re.search(r"^\| `make test-long PART=.*$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    assert row and set(re.findall(r"`(\w+)`", row[0])) == set(PARTS)
