@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from db.alerts.alerts import AlertView
-from db.alerts.disks import disks
-from db.alerts.run_curves import curve
+from db.alerts.run_curves import curve, disks
 from db.engine import Store
 from domain.alerts.judgement import RunEvent, RunFacts, filling_disk, growth_bytes_per_s, spikes, standstill
 from domain.alerts.rules import Rule, Trigger

@@ -42,7 +42,7 @@ from db.checkpoints import checkpoint_requests
 from db.engine import Store
 from db.exceptions import NoSuchRun
 from db.lookups import latest_attempt
-from db.nodes import join_tokens, node_queries, node_reports
+from db.nodes import join_tokens, node_queries, node_reports, node_requests
 from db.nodes.node_reports import Claim, RegisteredNode
 from db.ranks import ranks
 from db.runs import run_queries, run_requests
@@ -202,11 +202,11 @@ class Service(Membership):
 
     def drain(self, node: str) -> NodeView:
         """Start nothing new on a node, by its name or id. Raises NoSuchNode."""
-        return self._drained(run_requests.drain(self.store, node, self.clock()), "is draining")
+        return self._drained(node_requests.drain(self.store, node, self.clock()), "is draining")
 
     def undrain(self, node: str) -> NodeView:
         """Let a node take new runs again. Raises NoSuchNode."""
-        return self._drained(run_requests.undrain(self.store, node), "takes new runs again")
+        return self._drained(node_requests.undrain(self.store, node), "takes new runs again")
 
     def check_answered(self, node_id: str, check_id: int, check_answer: CheckAnswer) -> None:
         """Take a node's answer to one stage of a preflight."""

@@ -1,4 +1,4 @@
-"""Read the curves that alert rules are about."""
+"""Read the curves that alert rules are about, and how the disks of a run's nodes filled."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from db.engine import Store
 from db.metrics import points
 from db.metrics.lives import counting_points
 from db.metrics.many_curves import StepRange, thinned_points
+from db.metrics.points import unpack
 from db.metrics.series_names import main_loss, public_name
-from db.models import Series
+from db.models import Chunk, Node, Series, Task
+from domain.alerts.judgement import FRESH_S
 from domain.messages import SCRIPT_KINDS, Point
 
 BEFORE_NAN = 1000
@@ -87,3 +89,41 @@ def _loss(rows: Sequence[Series]) -> Series | None:
 def _spacing(row: Series) -> int:
     """Steps between two of its points, rounded up."""
     return -((row.first_step - row.last_step) // max(1, row.count - 1))
+
+
+DISK_TAG = "disk_used_bytes"
+DISK_CHUNKS = 3
+"""The last ones: more than half an hour, at a sample every 5 s."""
+
+
+@dataclass(frozen=True)
+class NodeDisk:
+    """The disk of a node's data directory."""
+
+    node: str
+    node_rank: int
+    free_bytes: int
+    samples: list[tuple[float, float]]
+    """Wall time and bytes used, oldest first."""
+
+
+def disks(store: Store, fence: int, now: float) -> list[NodeDisk]:
+    """The disks of an attempt's nodes, without those that are silent or whose free space is not known."""
+    query = (
+        select(Series.id, Task.node_rank, Node.name, Node.load)
+        .join(Task, (Task.fence == Series.fence) & (Task.node_rank == Series.node_rank))
+        .join(Node, Node.id == Task.node_id)
+        .where(Series.fence == fence, Series.source == "hardware", Series.tag == DISK_TAG)
+        .where(Node.last_seen >= now - FRESH_S)
+        .order_by(Task.node_rank)
+    )
+    with store.read() as session:
+        found = []
+        for series_id, rank, name, load in session.execute(query).all():
+            if not (load or {}).get("disk_total_bytes"):
+                continue
+            last = select(Chunk.points).where(Chunk.series_id == series_id, Chunk.level == 0)
+            blobs = list(session.scalars(last.order_by(Chunk.seq.desc()).limit(DISK_CHUNKS)))
+            samples = [(wall, value) for _, value, wall in unpack(*reversed(blobs))]
+            found.append(NodeDisk(name, rank, int(load["disk_free_bytes"]), samples))
+        return found

@@ -31,8 +31,8 @@ from db.models import (
     RunTag,
     Series,
     Task,
+    new_id,
 )
-from db.runs.run_requests import new_id
 from domain.choices import ExportFormat
 from domain.errors import InvalidRequest
 from domain.messages import TERMINAL_STATES

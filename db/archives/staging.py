@@ -16,8 +16,7 @@ from sqlalchemy.sql import ColumnElement
 
 from db.engine import Store
 from db.metrics import points
-from db.models import Series
-from db.runs.run_requests import new_id
+from db.models import Series, new_id
 from domain.messages import Point
 
 log = logging.getLogger("rankzero")

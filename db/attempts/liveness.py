@@ -1,4 +1,4 @@
-"""Liveness of the nodes of live attempts: the silent ones, and those that the end of an attempt waits for."""
+"""What the end of an attempt waits for: nodes, silent or not, and the time that their processes have."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.models import Node, Task
+from db.models import Attempt, Node, Task
 from domain.liveness import is_silent
-from domain.messages import TERMINAL_STATES
+from domain.messages import TERMINAL_STATES, Reason
 from domain.preflight.version_match import names
+from domain.spec import RunSpec
 from domain.text.formats import agree
 
 _PENDING = (
@@ -68,3 +69,18 @@ def end_waits_for(nodes: Sequence[PendingNode]) -> str | None:
         silent_names = names([node.node for node in silent])
         clauses.append(f"for {silent_names}, which {verb} been silent for {silent_s:.0f} s")
     return f"waits {', and '.join(clauses)}" if clauses else None
+
+
+GIVEN_UP_S = 10.0
+"""The limit after a lost node: ranks that hang in a collective operation cannot save."""
+
+
+def end_grace_s(attempt: Attempt, spec: RunSpec) -> float:
+    """Seconds from the request to end an attempt to SIGKILL."""
+    is_given_up = attempt.end_reason == Reason.NODE_LOST and attempt.stop_requested_at is None
+    return min(GIVEN_UP_S, spec.stop_grace_s) if is_given_up else spec.stop_grace_s
+
+
+def part_grace_s(attempt: Attempt, part: Task, spec: RunSpec) -> float:
+    """Seconds from the request to end one task to SIGKILL; short for a task that was lost with its node."""
+    return min(GIVEN_UP_S, spec.stop_grace_s) if part.lost_at is not None else end_grace_s(attempt, spec)

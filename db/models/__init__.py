@@ -8,6 +8,7 @@ from db.models.attempts import Job as Job
 from db.models.attempts import ProfiledRank as ProfiledRank
 from db.models.attempts import Task as Task
 from db.models.base import Base as Base
+from db.models.base import new_id as new_id
 from db.models.files import Checkpoint as Checkpoint
 from db.models.files import Chunk as Chunk
 from db.models.files import Discarded as Discarded

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import string
 import struct
 from typing import Any
 
@@ -34,3 +36,8 @@ class Base(DeclarativeBase):
         list[Any]: JSON(none_as_null=True),
         float: Float(53),
     }
+
+
+def new_id() -> str:
+    """Return a random id for a row that people name by it: a run, a study, an alert."""
+    return "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(10))

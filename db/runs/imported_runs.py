@@ -13,8 +13,7 @@ from db.exceptions import NoSuchRun
 from db.history import add_history
 from db.lookups import latest_attempt
 from db.metrics.point_reports import store_series
-from db.models import Attempt, ImportedRun, Run, Series
-from db.runs.run_requests import new_id
+from db.models import Attempt, ImportedRun, Run, Series, new_id
 from db.tasks.task_reports import Arrival, file_of
 from domain.messages import State
 from domain.spec import RunSpec

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlalchemy import ColumnElement, bindparam, func, or_, select
 
-from db.attempts.attempt_changes import attempt_changes
+from db.attempts.attempt_queries import attempt_changes
 from db.engine import Store
 from db.exceptions import NoSuchRun
 from db.models import Attempt, HistoryEntry, Run

@@ -1,14 +1,12 @@
-"""Requests of people: the desired state of runs and nodes. Workers report the observed state."""
+"""What people want of runs: launched, stopped, resumed, edited, deleted."""
 
 from __future__ import annotations
 
-import secrets
-import string
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from sqlalchemy import delete as delete_rows
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from db.attempts.new_attempt import find_checkpoint, open_attempt, open_next_attempt
@@ -16,13 +14,25 @@ from db.checkpoints.discarded_objects import discard
 from db.engine import Store
 from db.exceptions import NoSuchRun, WrongState
 from db.history import add_history
-from db.lookups import latest_attempt, node_named
-from db.models import Attempt, Checkpoint, DeletedAttempt, File, ImportedRun, Run, ScalingRun, SweepTrial
+from db.lookups import latest_attempt
+from db.models import (
+    Attempt,
+    Checkpoint,
+    DeletedAttempt,
+    File,
+    ImportedRun,
+    Run,
+    RunTag,
+    ScalingRun,
+    SweepTrial,
+    new_id,
+)
 from db.scheduling.node_state import registered_nodes
 from domain.choices import RUN_ID, ExportFormat
 from domain.errors import InvalidRequest
 from domain.masking import has_mask, masked_text
 from domain.messages import TERMINAL_STATES, State
+from domain.run_edit import MOST_TAGS, RunEdit
 from domain.scheduling.fit import fit
 from domain.spec import RunSpec
 from domain.text.formats import plural
@@ -129,16 +139,6 @@ def reopen(
     return open_next_attempt(session, run_id, now, checkpoint, why=why)
 
 
-def drain(store: Store, node: str, now: float) -> str:
-    """Drain a node (name or id): nothing new starts there, its runs continue. Returns its id. Raises NoSuchNode."""
-    return _set_drain(store, node, now)
-
-
-def undrain(store: Store, node: str) -> str:
-    """Let a node get new runs again. Returns its id. Raises NoSuchNode."""
-    return _set_drain(store, node, None)
-
-
 def delete(store: Store, run_id: str, now: float) -> DeletedRun:
     """Delete an ended run and all its rows; return its files and checkpoints, which the caller removes.
 
@@ -167,14 +167,6 @@ def specification(store: Store, run_id: str) -> RunSpec | None:
     with store.read() as session:
         run = session.get(Run, run_id) if RUN_ID.fullmatch(run_id) else None
         return None if run is None else RunSpec.model_validate(run.spec)
-
-
-def _set_drain(store: Store, node: str, at: float | None) -> str:
-    with store.write() as session:
-        row = node_named(session, node)
-        if at is None or row.drain_requested_at is None:
-            row.drain_requested_at = at
-        return row.id
 
 
 def _run(session: Session, run_id: str) -> Run:
@@ -216,13 +208,67 @@ def _checkpoint_to_resume(session: Session, resume: str) -> int:
     return checkpoint.id
 
 
-def new_id() -> str:
-    """Return a random id of a run, a study or a sweep."""
-    return "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(10))
-
-
 def _summary(spec: RunSpec) -> str:
     nodes, ranks = plural(spec.nodes, "node"), plural(spec.world_size, "rank")
     if spec.elastic and spec.fewest_nodes < spec.nodes:
         nodes, ranks = f"{spec.fewest_nodes} to {nodes}", f"at most {ranks}"
     return f"{masked_text(spec.target)} on {nodes}, {ranks}"
+
+
+def edit(store: Store, run_id: str, change: RunEdit, now: float) -> None:
+    """Apply a change. Raises NoSuchRun, InvalidRequest where the run would have too many tags."""
+    with store.write() as session:
+        run = session.get(Run, run_id)
+        if run is None:
+            raise NoSuchRun(f"There is no run {run_id!r}.")
+        if change.baseline:
+            _leave_baseline(session, change.project or run.project, run_id)
+        for line in _apply_edit(run, change, now):
+            add_history(session, run_id, None, now, line)
+        _change_tags(session, run_id, change)
+
+
+def _apply_edit(run: Run, change: RunEdit, now: float) -> list[str]:
+    """Set the columns and return the lines for the run's history."""
+    lines = []
+    if change.name and change.name != run.name:
+        lines.append(f"renamed from {run.name} to {change.name}")
+        run.name = change.name
+    if change.project and change.project != run.project:
+        lines.append(f"moved from project {run.project} to {change.project}")
+        run.project, run.baseline_at = change.project, None
+    if change.note is not None:
+        run.note = change.note or None
+    if change.archived is not None and change.archived != (run.archived_at is not None):
+        lines.append("archived" if change.archived else "no longer archived")
+        run.archived_at = now if change.archived else None
+    if change.pinned is not None:
+        run.pinned_at = (run.pinned_at or now) if change.pinned else None
+    if change.baseline is not None and change.baseline != (run.baseline_at is not None):
+        lines.append(f"{'' if change.baseline else 'no longer '}the baseline of project {run.project}")
+        run.baseline_at = now if change.baseline else None
+    if change.printed_pattern is not None and change.printed_pattern != (_pattern_of(run) or ""):
+        lines.append(f"printed lines are read by {change.printed_pattern or 'the rules alone'}")
+        run.spec = {**run.spec, "printed_pattern": change.printed_pattern or None}
+    return lines
+
+
+def _pattern_of(run: Run) -> str | None:
+    pattern: str | None = run.spec.get("printed_pattern")
+    return pattern
+
+
+def _leave_baseline(session: Session, project: str, run_id: str) -> None:
+    """Let no other run be the baseline of the project: there is one at most."""
+    others = update(Run).where(Run.project == project, Run.id != run_id)
+    session.execute(others.values(baseline_at=None))
+
+
+def _change_tags(session: Session, run_id: str, change: RunEdit) -> None:
+    present = set(session.scalars(select(RunTag.tag).where(RunTag.run_id == run_id)))
+    removed, added = present & set(change.remove_tags), set(change.add_tags) - present
+    if len((present - removed) | added) > MOST_TAGS:
+        raise InvalidRequest("add_tags", f"add_tags: a run has at most {MOST_TAGS} tags; remove some first.")
+    if removed:
+        session.execute(delete_rows(RunTag).where(RunTag.run_id == run_id, RunTag.tag.in_(removed)))
+    session.add_all(RunTag(run_id=run_id, tag=tag) for tag in sorted(added))

@@ -2,18 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from sqlalchemy import Text, and_, bindparam, cast, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from db.attempts.liveness import pending_nodes
+from db.attempts.liveness import PendingNode, end_grace_s, end_waits_for, pending_nodes, silent_nodes
 from db.findings.findings import first_findings
-from db.metrics.series_names import PROBED_TAGS
+from db.metrics.series_names import PROBED_TAGS, THROUGHPUT_TAGS, TOTAL_STEPS_TAG, main_loss
 from db.models import Attempt, ImportedRun, Run, RunTag, Series
-from db.runs.run_summary import RunRow, SeriesFigures, run_view
-from domain.messages import SCRIPT_KINDS, State
+from domain.launch import plan
+from domain.liveness import is_silent
+from domain.masking import masked_spec
+from domain.messages import LIVE_STATES, SCRIPT_KINDS, State
+from domain.scheduling import resizing
+from domain.scheduling.throughput import logged_total, pace
+from domain.spec import RunSpec
 from domain.views import RunView, with_attention
+
+
+class RunRow(NamedTuple):
+    """The row of a run."""
+
+    id: str
+    name: str
+    project: str
+    spec: str
+    """As JSON text."""
+    created_at: float
+    note: str | None
+    archived_at: float | None
+    pinned_at: float | None
+    baseline_at: float | None
+    imported_from: str | None
+
+
+class SeriesFigures(NamedTuple):
+    """What a run's figures need of one of its series, without its points."""
+
+    source: str
+    tag: str
+    first_step: int
+    last_step: int
+    first_wall: float
+    last_wall: float
+    last_value: float
+    finite_sum: float
+    finite_count: int
+    not_finite_since: int | None
+
 
 # Built once, and without objects for the rows of runs and series: a window of a list reads a hundred of the one, and
 # six hundred of the other.
@@ -105,3 +146,184 @@ def _series(session: Session, fences: Sequence[int]) -> dict[int, list[SeriesFig
     for fence, *row in session.execute(_SERIES, {"fences": fences}) if fences else ():
         rows_by_fence.setdefault(fence, []).append(SeriesFigures._make(row))
     return rows_by_fence
+
+
+EPOCH_TAGS = ("train/epoch", "epoch")
+LEARNING_RATE_TAGS = ("train/lr", "lr", "train/learning_rate", "learning_rate")
+
+
+MOST_PARSED = 1024
+"""Specs that stay in memory, some 10 KB each."""
+
+
+def run_view(
+    run: RunRow,
+    attempt: Attempt,
+    series: Sequence[SeriesFigures],
+    nodes: Sequence[PendingNode],
+    finding: str | None,
+    tags: Sequence[str] = (),
+    has_logged: bool = True,
+) -> RunView:
+    """A run and its latest attempt, with that attempt's series, or those of an earlier one until it `has_logged`.
+
+    What the script says of itself comes before what the probe saw of it. `nodes`: those whose tasks have not ended."""
+    launched, shown = _parsed(run.spec)
+    spec = resizing.effective(launched, attempt.changes)
+    state, silent_s = State(attempt.state), max((node.silent_s for node in nodes), default=None)
+    return RunView(
+        id=run.id,
+        name=run.name,
+        project=run.project,
+        state=state,
+        reason=attempt.reason,
+        message=attempt.message or attempt.end_message,
+        next_step=attempt.next_step,
+        error=attempt.error,
+        world_size=spec.world_size,
+        nodes=spec.nodes,
+        attempt=attempt.number,
+        lost_contact=silent_s is not None and is_silent(silent_s),
+        silent_s=silent_s,
+        silent_nodes=[node.node for node in silent_nodes(nodes)],
+        created_at=run.created_at,
+        started_at=attempt.started_at,
+        ended_at=attempt.ended_at,
+        stop_requested_at=attempt.stop_requested_at,
+        kill_at=_kill_at(attempt, launched) if nodes else None,
+        waiting_for=_waiting_for(attempt, state, nodes),
+        expected_start_at=attempt.expected_start_at,
+        finding=finding,
+        base_lr=launched.lr,
+        lr=spec.scaled_lr,
+        global_batch_size=spec.global_batch_size,
+        spec=shown,
+        tags=list(tags),
+        note=run.note,
+        archived=run.archived_at is not None,
+        pinned=run.pinned_at is not None,
+        imported_from=run.imported_from,
+        baseline=run.baseline_at is not None,
+        **(_figures if has_logged else _figures_before)(series, state, spec),
+    )
+
+
+@lru_cache(maxsize=MOST_PARSED)
+def _parsed(spec: str) -> tuple[RunSpec, RunSpec]:
+    """A stored spec, and the same with secrets masked; parsed once for each text, since most lists repeat."""
+    launched = RunSpec.model_validate(json.loads(spec))
+    return launched, masked_spec(launched)
+
+
+def _figures(series: Sequence[SeriesFigures], state: State, spec: RunSpec) -> dict[str, Any]:
+    """The fields of `RunView` that come from series."""
+    rows, probed = (
+        [row for row in series if row.source != "probe"],
+        [row for row in series if row.source == "probe"],
+    )
+    leading = [row for row in rows if row.source == "events"] or rows
+    by_tag = {row.tag: row for row in leading}
+    loss, speed = _loss(rows), _speed(by_tag, probed) or _speed_by_steps(probed, spec)
+    epoch, rate = _logged_or_printed(rows, EPOCH_TAGS), _logged_or_printed(rows, LEARNING_RATE_TAGS)
+    step = max((row.last_step for row in leading or probed), default=None)
+    total_steps = _total_steps(rows, spec, step)
+    curve = max([loss] if loss else leading or probed, key=_span, default=None)
+    return {
+        "step": step,
+        "total_steps": total_steps,
+        "epoch": epoch.last_value if epoch else None,
+        "last_loss": loss.last_value if loss else None,
+        "loss_not_finite_since": loss.not_finite_since if loss else None,
+        "throughput": speed.last_value if speed else None,
+        "throughput_mean": speed.finite_sum / speed.finite_count if speed and speed.finite_count else None,
+        "progress": _progress(state, step, total_steps),
+        "eta_s": _eta_s(state, curve, total_steps),
+        "last_lr": rate.last_value if rate else None,
+        "inferred": _printed({"epoch": epoch, "last_loss": loss, "throughput": speed, "last_lr": rate}),
+    }
+
+
+def _figures_before(series: Sequence[SeriesFigures], state: State, spec: RunSpec) -> dict[str, Any]:
+    """The same of an earlier attempt, from whose checkpoint this one goes on: not its speed, nor a broken loss."""
+    figures = _figures(series, state, spec)
+    loss = figures["last_loss"]
+    nothing = dict.fromkeys(("throughput", "throughput_mean", "eta_s", "loss_not_finite_since"))
+    return figures | nothing | {"last_loss": loss if loss is not None and math.isfinite(loss) else None}
+
+
+def _loss(rows: Sequence[SeriesFigures]) -> SeriesFigures | None:
+    """The training loss that the script logs, else that it prints."""
+    for source in SCRIPT_KINDS:
+        by_tag = {row.tag: row for row in rows if row.source == source}
+        if tag := main_loss(by_tag):
+            return by_tag[tag]
+    return None
+
+
+def _span(row: SeriesFigures) -> int:
+    return row.last_step - row.first_step
+
+
+def _speed_by_steps(probed: Sequence[SeriesFigures], spec: RunSpec) -> SeriesFigures | None:
+    """Samples per second where only steps were seen: by the batch of the form, else of the script's arguments."""
+    of_one = plan.batch_size(spec.args)
+    batch = spec.global_batch_size or (of_one * spec.world_size if of_one else None)
+    steps = next((row for row in probed if row.tag == "steps_per_s"), None)
+    if steps is None or not batch:
+        return None
+    return steps._replace(last_value=steps.last_value * batch, finite_sum=steps.finite_sum * batch)
+
+
+def _speed(by_tag: Mapping[str, SeriesFigures], probed: Sequence[SeriesFigures]) -> SeriesFigures | None:
+    """The throughput that the script logs, else the probe's."""
+    speeds = {row.tag: row for row in probed} | dict(by_tag)
+    return next((speeds[tag] for tag in THROUGHPUT_TAGS if tag in speeds), None)
+
+
+def _logged_or_printed(rows: Sequence[SeriesFigures], tags: Sequence[str]) -> SeriesFigures | None:
+    """The first of the tags that the script logs, else the first that it prints.
+
+    Not used for steps, which may be counted differently in logged and printed series."""
+    candidates = [row for row in rows if row.tag in tags]
+    return min(candidates, key=lambda row: (row.source != "events", tags.index(row.tag)), default=None)
+
+
+def _printed(figures: Mapping[str, SeriesFigures | None]) -> list[str]:
+    """The names of those figures that were read from the script's output."""
+    return [name for name, row in figures.items() if row is not None and row.source == "printed"]
+
+
+def _waiting_for(attempt: Attempt, state: State, nodes: Sequence[PendingNode]) -> str | None:
+    if state not in LIVE_STATES or (attempt.ending_since is None and state != State.STOPPING):
+        return attempt.waiting_for
+    waits = end_waits_for(nodes)
+    if attempt.resize_requested_at is None or attempt.stop_requested_at is not None:
+        return waits
+    return "; ".join(filter(None, [f"ends {attempt.resize_message}", waits]))
+
+
+def _kill_at(attempt: Attempt, spec: RunSpec) -> float | None:
+    asked_at = attempt.ending_since
+    return None if asked_at is None else asked_at + end_grace_s(attempt, spec)
+
+
+def _total_steps(rows: Sequence[SeriesFigures], spec: RunSpec, step: int | None) -> int | None:
+    """The number of steps: as logged, as in the form, as printed if it can be, as in the script's arguments."""
+    found = {row.source: logged_total(row.last_value) for row in rows if row.tag == TOTAL_STEPS_TAG}
+    printed = found.get("printed") or 0
+    asked = spec.max_steps or (printed if printed >= (step or 0) else None)
+    return found.get("events") or asked or plan.total_steps(spec.args)
+
+
+def _progress(state: State, step: int | None, total_steps: int | None) -> float | None:
+    if state == State.SUCCEEDED:
+        return 1.0
+    if not total_steps:
+        return None
+    return min(1.0, (step or 0) / total_steps)
+
+
+def _eta_s(state: State, curve: SeriesFigures | None, total_steps: int | None) -> float | None:
+    """Steps left at the attempt's mean step time so far."""
+    estimate = pace(curve, total_steps) if state == State.RUNNING else None
+    return estimate.left_s(estimate.last_step) if estimate else None

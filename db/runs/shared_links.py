@@ -12,9 +12,8 @@ from sqlalchemy import delete, or_, select
 
 from db.engine import Store
 from db.exceptions import NoSuchRun
-from db.models import Run, SharedLink
+from db.models import Run, SharedLink, new_id
 from db.nodes.node_tokens import hash_token
-from db.runs.run_requests import new_id
 from domain.errors import InvalidRequest
 from domain.text.formats import clock_time
 

@@ -11,8 +11,7 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.exceptions import NoSuchStudy
-from db.models import Attempt, Run, ScalingRun, ScalingStudy, Series
-from db.runs.run_requests import new_id
+from db.models import Attempt, Run, ScalingRun, ScalingStudy, Series, new_id
 from domain.choices import RUN_ID
 from domain.messages import State
 from domain.spec import RunSpec

@@ -9,8 +9,7 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.exceptions import NoSuchSweep
-from db.models import Sweep
-from db.runs.run_requests import new_id
+from db.models import Sweep, new_id
 from db.sweeps.trials import TrialView, trials_of
 from domain.choices import RUN_ID
 from domain.spec import RunSpec

@@ -6,7 +6,7 @@ from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from db import identity
-from db.attempts.stop_grace import part_grace_s
+from db.attempts.liveness import part_grace_s
 from db.engine import Store
 from db.lookups import attempt_spec, part_is_live
 from db.models import Attempt, Checkpoint, Task

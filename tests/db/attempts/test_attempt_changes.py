@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from db.attempts.attempt_changes import marks
+from db.attempts.attempt_queries import marks
 from db.runs import run_queries
 from domain.spec import RunSpec
 from tests.db.attempts.test_restarts import fail

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from db.metrics.arithmetic import arithmetic_of
-from db.metrics.reduction import reduction_of
+from db.metrics.efficiency import arithmetic_of, reduction_of
 from domain.performance.efficiency import Arithmetic, Reduction
 
 FIGURES = {

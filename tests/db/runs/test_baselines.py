@@ -7,7 +7,7 @@ import pytest
 from db.engine import Store
 from db.runs import run_queries
 from db.runs.baselines import common_baseline
-from db.runs.run_edits import edit
+from db.runs.run_requests import edit
 from domain.goals import BaselineChange
 from domain.run_edit import RunEdit
 from domain.views import RunView

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from db.attempts import attempt_queries
 from db.attempts.lost_nodes import LostNodes
 from db.checkpoints import checkpoint_reports
-from db.nodes import node_queries, node_reports
+from db.nodes import node_queries, node_reports, node_requests
 from db.runs import run_queries, run_requests
 from db.scheduling import elastic, queue_placement
 from db.tasks import desired_state
@@ -217,7 +217,7 @@ def test_a_node_that_drains_is_left_at_the_next_checkpoint(rack):
     rack.join("c")
     run_id = rack.launch(**ELASTIC)
     rack.everywhere(run_id, State.RUNNING)
-    run_requests.drain(rack.store, "b", rack.now)
+    node_requests.drain(rack.store, "b", rack.now)
     assert rack.told(run_id) == {"run"}
     assert rack.save(run_id, 10) == run_id
     rack.everywhere(run_id, State.STOPPED)
@@ -232,7 +232,7 @@ def test_a_node_that_drains_is_left_at_the_next_checkpoint(rack):
 def test_it_stays_on_a_node_that_drains_where_too_few_would_be_left(rack):
     run_id = rack.launch(**ELASTIC)
     rack.everywhere(run_id, State.RUNNING)
-    run_requests.drain(rack.store, "b", rack.now)
+    node_requests.drain(rack.store, "b", rack.now)
     assert rack.save(run_id, 10) is None
 
 
@@ -241,7 +241,7 @@ def test_a_run_that_is_not_elastic_is_never_resized(rack):
     rack.everywhere(run_id, State.RUNNING)
     rack.pass_time(3600)
     rack.join("c")
-    run_requests.drain(rack.store, "b", rack.now)
+    node_requests.drain(rack.store, "b", rack.now)
     assert rack.save(run_id, 10) is None
     assert rack.told(run_id) == {"run"}
 

@@ -6,7 +6,7 @@ import pytest
 
 from db.attempts import attempt_queries
 from db.exceptions import NoSuchNode
-from db.nodes import node_queries, node_reports
+from db.nodes import node_queries, node_reports, node_requests
 from db.preflight import preflight_sessions
 from db.runs import run_queries, run_requests
 from db.scheduling import queue_placement
@@ -100,7 +100,7 @@ def test_labels_and_names_choose_the_node(two):
 def test_a_draining_node_gets_nothing_new_until_it_is_told_otherwise(two):
     first, second = two
     running = first.launch(gpus_per_node=1, on_nodes=["a"])
-    run_requests.drain(first.store, "a", 101.0)
+    node_requests.drain(first.store, "a", 101.0)
     by_name = {node.name: node for node in node_queries.nodes(first.store, 101.0)}
     assert (by_name["a"].draining, by_name["a"].free, by_name["b"].free) == (True, 0, 2)
     assert nodes_of(first, first.launch(gpus_per_node=2)) == ["b"]
@@ -109,11 +109,11 @@ def test_a_draining_node_gets_nothing_new_until_it_is_told_otherwise(two):
     assert view(first, running).state == State.STARTING
     node_reports.register_node(first.store, facts("a", labels={"rack": "a"}), first.node_id, 102.0)
     assert first.place() == []
-    assert run_requests.undrain(first.store, second.node_id) == second.node_id
-    assert run_requests.undrain(first.store, "a") == first.node_id
+    assert node_requests.undrain(first.store, second.node_id) == second.node_id
+    assert node_requests.undrain(first.store, "a") == first.node_id
     assert first.place() == [waiting]
     with pytest.raises(NoSuchNode, match="no node 'x'"):
-        run_requests.drain(first.store, "x", 1.0)
+        node_requests.drain(first.store, "x", 1.0)
 
 
 def test_what_others_compute_on_is_not_given_out(cluster):

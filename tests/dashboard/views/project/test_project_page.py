@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from db.runs import projects, run_edits
+from db.runs import projects, run_requests
 from domain.run_edit import RunEdit
 from tests.dashboard.pages import Pages, links, served_full, texts
 
@@ -40,7 +40,7 @@ def test_a_project_shows_its_runs_and_figures(full: Pages) -> None:
 
 def test_the_best_run_is_compared_with_the_baseline(full: Pages) -> None:
     baseline = full.seed.runs["digits baseline"]
-    run_edits.edit(full.service.store, baseline, RunEdit(baseline=True), full.service.clock())
+    run_requests.edit(full.service.store, baseline, RunEdit(baseline=True), full.service.clock())
     page = full.open("project", name="default")
     figures = {one["label"]: one for one in drawn(page, "project")["figures"]}
     assert figures["Baseline"]["address"] == f"run?id={baseline}"

@@ -1,4 +1,4 @@
-"""Read how a run averages its gradients, from the points that the probe records of DistributedDataParallel."""
+"""Read what a run's efficiency is judged by: its arithmetic, and how it averages its gradients."""
 
 from __future__ import annotations
 
@@ -7,9 +7,28 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.lookups import attempt_spec, latest_attempt
-from db.models import PairPass, Series, Task
-from domain.performance.efficiency import FIGURES, TAG, Reduction
+from db.models import Node, PairPass, Series, Task
+from domain.performance.efficiency import FIGURES, PARAMETERS, TAG, TOKENS, Arithmetic, Reduction
 from domain.scheduling import resizing
+
+
+def arithmetic_of(store: Store, run_id: str) -> Arithmetic | None:
+    """Return the size, the tokens per second and the device of the latest attempt; None without one of the first two.
+
+    Raises NoSuchRun."""
+    with store.read() as session:
+        attempt = latest_attempt(session, run_id)
+        query = select(Series.tag, Series.last_value).where(
+            Series.fence == attempt.fence, Series.source == "probe", Series.tag.in_((PARAMETERS, TOKENS))
+        )
+        values = {tag: value for tag, value in session.execute(query) if value}
+        if len(values) < 2:
+            return None
+        nodes = select(Node.devices).join(Task, Task.node_id == Node.id).where(Task.fence == attempt.fence)
+        devices = [device for of_node in session.scalars(nodes) for device in of_node]
+        names = {device["name"] if device["kind"] == "cuda" else "" for device in devices}
+        ranks = resizing.effective(attempt_spec(session, attempt), attempt.changes).world_size
+    return Arithmetic(values[PARAMETERS], values[TOKENS], ranks, names.pop() if len(names) == 1 else "")
 
 
 def reduction_of(store: Store, run_id: str) -> tuple[Reduction, int, float | None] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboard.alerts.series_rules import SeriesRules
 from db.alerts import alerts
-from db.alerts.disks import disks
+from db.alerts.run_curves import disks
 from db.alerts.run_facts import run_facts
 from domain.alerts.rules import parse_rule
 from domain.messages import NodeLoad
