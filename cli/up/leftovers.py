@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from worker.node import processes
-from worker.node.attempt_files import SUPERVISOR_MODULES
+from worker.node.attempt_files import SUPERVISOR_MODULE
 from worker.node.processes import Process
 
 
@@ -20,9 +20,7 @@ class RunProcesses:
     def supervisors(self) -> list[Process]:
         """Return the supervisors, one per attempt, whose command line names the data directory."""
         return processes.with_arguments(
-            lambda words: (
-                not {*SUPERVISOR_MODULES}.isdisjoint(words) and ("--data", self._data) in pairwise(words)
-            )
+            lambda words: SUPERVISOR_MODULE in words and ("--data", self._data) in pairwise(words)
         )
 
     def all_processes(self) -> list[Process]:

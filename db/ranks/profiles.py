@@ -42,7 +42,7 @@ def request(store: Store, run_id: str, steps: int, ranks: Sequence[int], now: fl
         _check_request(session, attempt, steps, now)
         series = _series_by_rank(session, attempt.fence)
         chosen = sorted(set(ranks)) or sorted(series)[:MAX_RANKS]
-        _check_ranks(session, attempt, chosen, series)
+        _check_ranks(attempt, chosen, series)
         positions = [(s.last_step, s.last_value, max(0.0, now - s.last_wall)) for s in series.values()]
         first_step = first_step_to_record(positions, BEGIN_S)
         step_s = max(s.last_value for s in series.values())
@@ -183,9 +183,7 @@ def _check_request(session: Session, attempt: Attempt, steps: int, now: float) -
         )
 
 
-def _check_ranks(
-    session: Session, attempt: Attempt, chosen: Sequence[int], series: dict[int, Series]
-) -> None:
+def _check_ranks(attempt: Attempt, chosen: Sequence[int], series: dict[int, Series]) -> None:
     """Raises WrongState where a chosen rank cannot be profiled."""
     if len(chosen) > MAX_RANKS:
         raise WrongState(f"A profile records at most {MAX_RANKS} ranks, not {len(chosen)}.")
@@ -194,11 +192,6 @@ def _check_ranks(
             f"Rank {missing[0]} of run {attempt.run_id} has not reported a step to the probe: wait for its steps, "
             "or choose another rank."
         )
-    nodes = {series[rank].node_rank for rank in chosen}
-    query = select(Node).join(Task, Task.node_id == Node.id)
-    for node in session.scalars(query.where(Task.fence == attempt.fence, Task.node_rank.in_(nodes))):
-        if not node.info.get("profiles"):
-            raise WrongState(f"The worker of node {node.name} is too old to record profiles: upgrade it.")
 
 
 def _series_by_rank(session: Session, fence: int) -> dict[int, Series]:

@@ -15,7 +15,7 @@ from domain.messages import Reason, TaskReport
 from worker.attempt import spawned_ranks
 from worker.attempt.orphans import Orphans
 from worker.node import processes
-from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, SUPERVISOR_MODULES
+from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, SUPERVISOR_MODULE
 from worker.node.locks import is_locked
 from worker.node.processes import Process
 from worker.node.state_files import read_object
@@ -90,7 +90,7 @@ def _supervisor(folder: Path, label: str) -> Process | None:
     """The process whose command line is that of this attempt's supervisor in this folder."""
 
     def is_supervisor(arguments: list[str]) -> bool:
-        is_its_own = not {*SUPERVISOR_MODULES}.isdisjoint(arguments) and arguments[-3:-1] == [
+        is_its_own = SUPERVISOR_MODULE in arguments and arguments[-3:-1] == [
             "--attempt",
             label,
         ]

@@ -23,5 +23,3 @@ POINTS_FILE = "worker/points"
 
 SUPERVISOR_MODULE = "worker.attempt.supervisor"
 """The module name in a supervisor's command line."""
-SUPERVISOR_MODULES = (SUPERVISOR_MODULE, "worker.supervisor")
-"""Includes the former name: supervisors outlive the upgrade of their worker."""

@@ -213,7 +213,6 @@ def node_info(gpus: GpuReader = GPUS) -> dict[str, Any]:
     """Facts that do not change while the worker runs; torch is looked up, not imported."""
     return {
         "rankzero_version": _installed_version("rankzero"),
-        "profiles": True,
         "python": sys.executable,
         "python_version": platform.python_version(),
         "torch_version": _installed_version("torch"),

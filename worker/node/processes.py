@@ -116,17 +116,10 @@ def merged_environment(own: Mapping[str, str], launch: Mapping[str, str]) -> dic
 def of_attempt(run_id: str, attempt: int, node_rank: int) -> list[Process]:
     """Every process whose environment names this node's part of the attempt, even if it was reparented.
 
-    Several workers of one machine may each have a part. A process that an older worker
-    started names none, and is included."""
-    markers = {f"{RUN_VARIABLE}={run_id}".encode(), f"{ATTEMPT_VARIABLE}={attempt}".encode()}
-    prefix = f"{NODE_RANK_VARIABLE}=".encode()
-    own = prefix + str(node_rank).encode()
-    return _with_environment(
-        lambda variables: (
-            markers.issubset(variables)
-            and all(variable == own for variable in variables if variable.startswith(prefix))
-        )
-    )
+    Several workers of one machine may each have a part."""
+    values = {RUN_VARIABLE: run_id, ATTEMPT_VARIABLE: attempt, NODE_RANK_VARIABLE: node_rank}
+    markers = {f"{name}={value}".encode() for name, value in values.items()}
+    return _with_environment(markers.issubset)
 
 
 def of_runs(run_ids: Iterable[str]) -> list[Process]:

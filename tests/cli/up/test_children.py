@@ -18,7 +18,7 @@ import pytest
 from cli.up import children
 from cli.up.children import ProgramCommand, SupervisedProgram, start_program
 from cli.up.leftovers import RunProcesses
-from worker.node.attempt_files import SUPERVISOR_MODULES
+from worker.node.attempt_files import SUPERVISOR_MODULE
 
 
 class FakeProcess:
@@ -164,15 +164,14 @@ time.sleep(600)
     wait_for(lambda: not psutil.pid_exists(child.pid) or child.status() == psutil.STATUS_ZOMBIE)
 
 
-@pytest.mark.parametrize("module", SUPERVISOR_MODULES)
-def test_processes_of_runs_are_found_by_their_data_directory_and_killed(tmp_path: Path, module: str) -> None:
+def test_processes_of_runs_are_found_by_their_data_directory_and_killed(tmp_path: Path) -> None:
     run_id = uuid.uuid4().hex[:10]
     (tmp_path / "runs" / run_id).mkdir(parents=True)
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
     environment = os.environ | {"RANKZERO_RUN_ID": run_id}
-    supervisor = subprocess.Popen([*sleep, "-m", module, "--data", str(tmp_path)])
+    supervisor = subprocess.Popen([*sleep, "-m", SUPERVISOR_MODULE, "--data", str(tmp_path)])
     rank = subprocess.Popen(sleep, env=environment)
-    other_data = subprocess.Popen([*sleep, "-m", module, "--data", str(tmp_path) + "2"])
+    other_data = subprocess.Popen([*sleep, "-m", SUPERVISOR_MODULE, "--data", str(tmp_path) + "2"])
     other_run = subprocess.Popen(sleep, env=environment | {"RANKZERO_RUN_ID": uuid.uuid4().hex[:10]})
     try:
         found = RunProcesses(tmp_path)

@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 from cli.main import run
-from db.models import Node
 from domain.messages import PointBatch
 from domain.profile_records import Overview, RankProfile
 
@@ -20,9 +19,7 @@ OVERVIEW: dict[str, Any] = {
 
 
 def training(dashboard, node) -> tuple[str, Any]:
-    """A run with two ranks that step, on a node whose worker records profiles."""
-    with dashboard.service.store.write() as session:
-        session.get_one(Node, node.identity.node_id).info = {"profiles": True}
+    """A run with two ranks that step, on one node."""
     run_id, part = dashboard.launch(gpus_per_node=2), node.part()
     node.report(part, "running")
     now = dashboard.service.clock()
