@@ -6,6 +6,7 @@ RANKZERO := .venv/bin/rankzero
 PIP_INSTALL := .venv/bin/python -m pip install -qq --disable-pip-version-check --no-compile -c constraints.txt
 # pip would compile every module, tests too, on one core: a third of its time.
 NODE := .venv/bin/node
+NODE_TEST = $(NODE) --test --test-reporter=dot 'tests/**/*.test.js'
 COMPILE := .venv/bin/python -m compileall -qq -j 0 -x '/tests/|/testing/_internal/' .venv/lib || :
 UP_OPTIONS := $(if $(DATA),--data $(DATA)) $(if $(PORT),--port $(PORT))
 
@@ -29,16 +30,18 @@ setup-test: .venv/installed-test node_modules/.package-lock.json  ## also instal
 check: setup-test  ## format, lint, types, import directions
 	@.venv/bin/ruff format --check --quiet .
 	@.venv/bin/ruff check --quiet .
-	@$(NODE) node_modules/.bin/biome check --error-on-warnings > /dev/null
+	@$(NODE) node_modules/.bin/biome check --error-on-warnings > .venv/biome.log 2>&1 || { cat .venv/biome.log; exit 1; }
 	@.venv/bin/mypy --no-error-summary
 	@.venv/bin/lint-imports > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
 
 quick: setup-test  ## the tests of the files changed since the last commit, and of domain/
 	@.venv/bin/ruff check --quiet .
-	@$(NODE) node_modules/.bin/biome lint --error-on-warnings > /dev/null
+	@$(NODE) node_modules/.bin/biome lint --error-on-warnings > .venv/biome.log 2>&1 || { cat .venv/biome.log; exit 1; }
+	@$(NODE_TEST)
 	@.venv/bin/pytest --numprocesses=2 -q -m "not training" tests/domain $$(.venv/bin/python tests/changed.py) $(PYTEST_OPTIONS)
 
 test: check  ## everything that this machine can test in minutes
+	@$(NODE_TEST)
 	@.venv/bin/pytest --numprocesses=3 $(PYTEST_OPTIONS)
 
 test-long: check .venv/installed-frameworks  ## also the long loops, matrices and frameworks (PART=hosts: some of them)

@@ -122,6 +122,22 @@ def hard_to_read(path: Path) -> Iterator[str]:
         yield "no docstring"
 
 
+def test_folders_of_javascript_import_in_one_direction() -> None:
+    folders = {folder: set(imported_folders(folder)) for folder in (ROOT / "dashboard/components").iterdir()}
+    assert folders[ROOT / "dashboard/components/live"], "the imports are found"
+    while free := {folder for folder, imported in folders.items() if not imported & set(folders)}:
+        folders = {folder: imported for folder, imported in folders.items() if folder not in free}
+    assert {
+        folder.name: sorted(other.name for other in imported) for folder, imported in folders.items()
+    } == {}
+
+
+def imported_folders(folder: Path) -> Iterator[Path]:
+    for script in folder.glob("*.js"):
+        for name in re.findall(r"""(?:from|import) '\.\./(\w+)/""", script.read_text()):
+            yield folder.parent / name
+
+
 def test_lines_of_javascript_fit_a_window() -> None:
     scripts = [path for folder in ("dashboard", "tests") for path in (ROOT / folder).rglob("*.js")]
     places = [

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from dashboard.errors import Rejection
 
 FROM_PACKAGES = {"uPlot.iife.js": "uplot.static", "uPlot.min.css": "uplot.static"}
-OUR_SUFFIXES = (".js", ".css", ".svg", ".png", ".woff2")
+OUR_SUFFIXES = (".js", ".json", ".css", ".svg", ".png", ".woff2")
 CACHED_FOR_S = 365 * 24 * 3600
 
 

@@ -7,14 +7,8 @@ import colorsys
 import hashlib
 from collections.abc import Sequence
 
-from dashboard.exports.run_colours import colour_numbers
+from dashboard.exports.run_colours import PALETTE, colour_numbers
 
-PALETTES = {
-    "light": ("#3b5bdb", "#d9480f", "#0b7f6b", "#a61e7d", "#8a6100", "#1478a6", "#5f6b7a", "#5c7a10"),
-    "dark": ("#86a3ff", "#ff9f5a", "#45cdae", "#f283c4", "#dfbd4a", "#5bc3ee", "#a7b0c0", "#b3d76b"),
-}
-"""The colours of runs on the pages (`theme.js`)."""
-HUE_STEP = 137.508
 _RULES = """
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 24px 16px 48px; max-width: 1240px; background: var(--back); color: var(--text);
@@ -67,11 +61,11 @@ def _colours(theme: str, run_ids: Sequence[str]) -> str:
 
 def _colour(number: int, theme: str) -> str:
     """Return the colour of a number, as the pages choose it."""
-    if number < len(PALETTES[theme]):
-        return PALETTES[theme][number]
+    if number < len(PALETTE[theme]):
+        return str(PALETTE[theme][number])
     is_dark, percent = theme == "dark", 60 if theme == "dark" else 45
     while True:
-        channels = colorsys.hls_to_rgb(number * HUE_STEP % 360 / 360, percent / 100, 0.62)
+        channels = colorsys.hls_to_rgb(number * PALETTE["hue_step"] % 360 / 360, percent / 100, 0.62)
         if _luminance(channels) >= 0.2 if is_dark else _luminance(channels) <= 0.28:
             return "#" + "".join(f"{round(255 * channel):02x}" for channel in channels)
         percent += 2 if is_dark else -2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import mimetypes
 import socket
 import threading
 import time
@@ -213,7 +214,7 @@ class FakeServer:
         name = request.path_params["name"]
         package = "uplot.static" if name.startswith("uPlot") else "dashboard.components"
         text = (files(package) / name).read_text(encoding="utf-8")
-        return Response(text, media_type="text/javascript" if name.endswith(".js") else "text/css")
+        return Response(text, media_type=mimetypes.guess_type(name)[0])
 
     async def _run(self, request: Request) -> Response:
         return JSONResponse(self.picture[0], 503 if self.is_down else 200)

@@ -3,6 +3,7 @@
 import { el, icon, setAttribute, setText } from '../elements/elements.js';
 import { count, exact, notFinite, number, timeSpan } from '../elements/numbers.js';
 import { Columns } from '../live/series_store.js';
+import { sentenceOf } from '../server/request.js';
 import { fetchDetail, inside } from './chart_detail.js';
 import { csvUrl, savePicture } from './chart_export.js';
 import { eventMarkers } from './chart_hardware.js';
@@ -12,10 +13,9 @@ import { createPlot } from './chart_plot.js';
 /** @typedef {import('./chart_groups.js').ChartSpec} ChartSpec */
 /**
  * What cards share.
- * @typedef {{connection: import('../live/live_connection.js').LiveConnection, uPlot: any,
- *   settings: {smoothing: number, xAxis: import('./chart_toolbar.js').XAxis, logY: boolean, older: boolean},
- *   theme: import('../elements/theme.js').Theme, origins: () => (line: any) =>
- *   import('./chart_lines.js').Origins,
+ * @typedef {{connection: import('../live/live_connection.js').LiveConnection, uPlot: any, settings:
+ *   {smoothing: number, xAxis: import('./chart_toolbar.js').XAxis, logY: boolean, older: boolean}, theme:
+ *   import('../elements/theme.js').Theme, origins: () => (line: any) => import('./chart_lines.js').Origins,
  *   pointAt: (x: number|null, from: ChartCard) => void, changed: (card: ChartCard) => void}} Shared
  */
 
@@ -108,6 +108,7 @@ export class ChartCard {
     this.shared.connection.kept.delete(`zoom ${this.spec.id}`);
     this._detail.clear();
     this._reset.style.visibility = 'hidden';
+    this.showTrouble('');
     this.shared.changed(this);
   }
 
@@ -154,6 +155,7 @@ export class ChartCard {
     this._value = el('output', { class: 'value' });
     this._legend = el('div', { class: 'legend' });
     this._note = el('span', { class: 'note' });
+    this._trouble = el('span', { class: 'trouble', role: 'status' });
     this._reset = button('reset', 'Reset zoom (double-click)', () => this.resetZoom());
     this._reset.style.visibility = this._zoom ? '' : 'hidden';
     this._csv = el(
@@ -179,7 +181,7 @@ export class ChartCard {
       'section',
       { class: 'card' },
       el('header', {}, this._title, actions, this._value),
-      el('div', { class: 'under' }, this._legend, this._note),
+      el('div', { class: 'under' }, this._legend, this._note, this._trouble),
       this._place,
     );
     this.setSpec(this.spec);
@@ -382,8 +384,14 @@ export class ChartCard {
     return this.spec.lines[line.position].name;
   }
 
+  /** Say below the title why something is missing; '' when nothing is. @param {string} sentence */
+  showTrouble(sentence) {
+    setText(this._trouble, sentence);
+  }
+
   async _zoomTo(from, to) {
     this._zoom = { from, to };
+    this.showTrouble('');
     this.shared.connection.kept.set(`zoom ${this.spec.id}`, this._zoom);
     this._reset.style.visibility = '';
     this.shared.changed(this);
@@ -400,7 +408,7 @@ export class ChartCard {
         this._detail.set(name, detail);
         this.shared.changed(this);
       } catch (error) {
-        console.warn(error);
+        if (this._zoom === zoom) this.showTrouble(`Finer points could not be read. ${sentenceOf(error)}`);
       }
     }
   }

@@ -1,8 +1,8 @@
 /** Load the finer points of a zoomed window from the server. */
 
 import { fromJson } from '../elements/numbers.js';
-import { apiUrl } from '../live/live_connection.js';
 import { Columns } from '../live/series_store.js';
+import { request } from '../server/request.js';
 import { placer } from './chart_lines.js';
 
 const WANTED_POINTS = 1500;
@@ -56,9 +56,7 @@ export async function fetchDetail(runId, series, steps) {
     until: String(Math.ceil(steps.last)),
     max_points: String(WANTED_POINTS),
   });
-  const response = await fetch(apiUrl(`api/runs/${encodeURIComponent(runId)}/metrics?${query}`));
-  if (!response.ok) throw new Error(`The finer points could not be read (${response.status}).`);
-  const points = (await response.json())[series.name] ?? [];
+  const points = (await request(`api/runs/${encodeURIComponent(runId)}/metrics?${query}`))[series.name] ?? [];
   const attempts = new Map();
   for (const [step, value, wall] of points) {
     const attempt = attemptAt(series, wall);
@@ -81,9 +79,8 @@ export async function fetchReplaced(runId, store) {
       max_points: '2000',
       replaced: 'true',
     });
-    const response = await fetch(apiUrl(`api/runs/${encodeURIComponent(runId)}/metrics?${query}`));
-    if (!response.ok) throw new Error(`Attempt ${attempt} could not be read (${response.status}).`);
-    const changes = Object.entries(await response.json()).map(([name, points]) => [
+    const series = await request(`api/runs/${encodeURIComponent(runId)}/metrics?${query}`);
+    const changes = Object.entries(series).map(([name, points]) => [
       name,
       { source: store.series.get(name)?.source, attempt, points, reset: true },
     ]);

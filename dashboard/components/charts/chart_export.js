@@ -1,7 +1,7 @@
 /** Taking a chart away: as a picture with its title, or as the link to its points. */
 
 import { faded } from '../elements/theme.js';
-import { apiUrl } from '../live/live_connection.js';
+import { apiUrl } from '../server/request.js';
 
 /**
  * @param {string} runId
@@ -17,8 +17,8 @@ export function csvUrl(runId, lines) {
 /**
  * Save what is drawn, on the theme's background, with title and legend.
  * @param {HTMLCanvasElement} plot
- * @param {{title: string, subtitle: string, legend: {label: string, value: string, colour: string}[],
- *          theme: import('../elements/theme.js').Theme, fileName: string}} what
+ * @param {{title: string, subtitle: string, legend: {label: string, value: string, colour: string}[], theme:
+ *   import('../elements/theme.js').Theme, fileName: string}} what
  */
 export async function savePicture(plot, what) {
   const { theme } = what;

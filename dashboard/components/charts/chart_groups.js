@@ -6,7 +6,7 @@ import { hardwarePart, isEvent } from './chart_hardware.js';
 /**
  * @typedef {{name: string, label: string, role: number, smooth: boolean}} LineSpec `role` chooses the colour
  * @typedef {{id: string, title: string, group: string, rank: number, isSpan: boolean, lines: LineSpec[],
- *            format: (value: number, digits?: number) => string}} ChartSpec
+ *   format: (value: number, digits?: number) => string}} ChartSpec
  */
 
 const BOOKKEEPING = new Set([

@@ -37,8 +37,7 @@ export function smoothed(values, count, weight) {
 
 /**
  * Which points to draw: per bucket the lowest, the highest and a gap. Buckets are as wide as a power of two,
- * so
- * that they stay where they are while points arrive, and the picture does not shimmer.
+ * so that they stay where they are while points arrive, and the picture does not shimmer.
  * @param {ArrayLike<number>} x ascending
  * @param {ArrayLike<number>} y
  * @param {number} from first index

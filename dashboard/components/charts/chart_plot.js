@@ -2,7 +2,7 @@
 
 import { number, timeSpan } from '../elements/numbers.js';
 import { faded } from '../elements/theme.js';
-import { apiUrl } from '../live/live_connection.js';
+import { apiUrl } from '../server/request.js';
 
 /** @typedef {import('../elements/theme.js').Theme} Theme */
 /**
@@ -50,11 +50,9 @@ export function loadPlotLibrary() {
  * @param {any} uPlot
  * @param {HTMLElement} place
  * @param {{width: number, height: number, xAxis: import('./chart_toolbar.js').XAxis, logY: boolean, theme:
- *   Theme,
- *          window: () => {from: number, to: number}|null, strokes: Stroke[], markers: () => Marker[], format:
- *          (value: number, digits?: number) => string,
- *          onCursor: (x: number|null) => void, onZoom: (from: number, to: number) => void,
- *          onReset: () => void}} options
+ *   Theme, window: () => {from: number, to: number}|null, strokes: Stroke[], markers: () => Marker[], format:
+ *   (value: number, digits?: number) => string, onCursor: (x: number|null) => void, onZoom: (from: number,
+ *   to: number) => void, onReset: () => void}} options
  * @returns {any} the uPlot instance
  */
 export function createPlot(uPlot, place, options) {

@@ -58,11 +58,13 @@ export function createToolbar(settings, listeners, axes = AXES) {
     listeners.onSmoothing();
   });
   const status = el('span', { class: 'status', role: 'status' });
+  const trouble = el('span', { class: 'status', role: 'status' });
   const element = el(
     'div',
     { class: 'toolbar' },
     filterBox(listeners.onFilter),
     status,
+    trouble,
     el('span', { class: 'space' }),
     smoothing,
     choice('Horizontal axis', axes, settings.xAxis, (value) => {
@@ -86,6 +88,10 @@ export function createToolbar(settings, listeners, axes = AXES) {
     },
     showStatus: (value) => {
       setText(status, STATUS_TEXT[value] ?? '');
+    },
+    /** What a choice in the bar could not bring; '' when nothing is missing. @param {string} sentence */
+    showTrouble: (sentence) => {
+      setText(trouble, sentence);
     },
   };
 }

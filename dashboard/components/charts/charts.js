@@ -5,6 +5,7 @@ import { mountOnce } from '../elements/mounting.js';
 import { readTheme, watchTheme } from '../elements/theme.js';
 import { connect } from '../live/live_connection.js';
 import { emptySentence } from '../live/waiting.js';
+import { sentenceOf } from '../server/request.js';
 import { ChartCard } from './chart_card.js';
 import { fetchReplaced } from './chart_detail.js';
 import { Folds } from './chart_folds.js';
@@ -271,9 +272,10 @@ export class Charts {
 
   async _showReplaced() {
     try {
+      this._toolbar.showTrouble('');
       if (this.settings.older) await fetchReplaced(this._connection.runId, this._connection.store);
     } catch (error) {
-      console.warn(error);
+      this._toolbar.showTrouble(`Earlier attempts could not be read. ${sentenceOf(error)}`);
     }
     this._redrawAll();
   }

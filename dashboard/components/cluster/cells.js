@@ -3,13 +3,13 @@
  * run.
  */
 
-import { askAtClick } from '../elements/ahead.js';
 import { el, setAttribute, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { plural } from '../elements/numbers.js';
-import { Polling } from '../elements/polling.js';
 import { readTheme, watchTheme } from '../elements/theme.js';
 import { go, pageUrl } from '../links/following.js';
+import { askAtClick } from '../server/ahead.js';
+import { Polling } from '../server/polling.js';
 import { CellsFilters } from './cells_filters.js';
 import { everything, grouped, lines, matching, RUN, STATE } from './cells_model.js';
 import { NodeCells } from './cells_node.js';

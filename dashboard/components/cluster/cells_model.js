@@ -14,12 +14,11 @@ export const USED = 4;
 
 /**
  * @typedef {{id: string, name: string, state: string, draining: boolean, upgrade: boolean, address: string,
- *   labels: Record<string, string>,
- *            kinds: string, noun: string, memory: number|null, load: number[]|null, more: number, cells:
- *            any[][]}} Node
- * @typedef {{summary: string, states: string[], nodes: Node[], runsKey: string,
- *            runs: {id: string, name: string, state: string, colour: number}[],
- *            notices: {node?: string, state?: string, name: string, text: string}[]}} Picture
+ *   labels: Record<string, string>, kinds: string, noun: string, memory: number|null, load: number[]|null,
+ *   more: number, cells: any[][]}} Node
+ * @typedef {{summary: string, states: string[], nodes: Node[], runsKey: string, runs: {id: string, name:
+ *   string, state: string, colour: number}[], notices: {node?: string, state?: string, name: string, text:
+ *   string}[]}} Picture
  * @typedef {{text: string, states: string[], run: string|null, group: string}} Filter
  */
 

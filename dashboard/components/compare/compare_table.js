@@ -6,9 +6,9 @@
 import { choose, chosen } from '../elements/address.js';
 import { el, redraw } from '../elements/elements.js';
 import { exact, timeSpan, UNKNOWN } from '../elements/numbers.js';
-import { Polling } from '../elements/polling.js';
 import { runColour } from '../elements/theme.js';
 import { follow, pageUrl } from '../links/following.js';
+import { Polling } from '../server/polling.js';
 import { changed, drawnCell, resultCell, settingCell } from './cells.js';
 import { copyButtons } from './compare_export.js';
 import { isLive } from './comparison.js';

@@ -8,6 +8,7 @@ import { Charts } from '../charts/charts.js';
 import { choose, chosen } from '../elements/address.js';
 import { el, setAttribute, setText, toggle } from '../elements/elements.js';
 import { change } from '../elements/numbers.js';
+import { sentenceOf } from '../server/request.js';
 import { settingsFrom, zoomFrom } from './compare_address.js';
 import { ComparedCard } from './compared_card.js';
 import { keyOf, nameOf, runOf } from './comparison.js';
@@ -297,7 +298,7 @@ export class ComparedCharts extends Charts {
       );
       if (this._zoom === zoom) card.refine(detail);
     } catch (error) {
-      console.warn(error);
+      if (this._zoom === zoom) card.showTrouble(`Finer points could not be read. ${sentenceOf(error)}`);
     }
   }
 

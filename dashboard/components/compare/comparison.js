@@ -1,12 +1,13 @@
 /**
  * Where the curves of several runs come from: those that train from their live connections, the others from
- * one request
- * for all of them. Charts use it as they use the connection of one run; a series is named `RUN:NAME`.
+ * one request for all of them. Charts use it as they use the connection of one run; a series is named
+ * `RUN:NAME`.
  */
 
 import { colourNumbers } from '../elements/theme.js';
-import { apiUrl, connect } from '../live/live_connection.js';
+import { connect } from '../live/live_connection.js';
 import { Columns, SeriesStore } from '../live/series_store.js';
+import { read, request } from '../server/request.js';
 
 const LIVE = new Set(['queued', 'starting', 'running', 'stopping']);
 /** Points of all runs of one chart together; a browser draws no more in a frame. */
@@ -145,9 +146,7 @@ export class Comparison {
   async _askBatches() {
     try {
       const query = new URLSearchParams({ runs: this.runs.map((run) => run.id).join(',') });
-      const answer = await fetch(apiUrl(`api/compare/batches?${query}`));
-      if (!answer.ok) throw new Error(String(answer.status));
-      this.batches = await answer.json();
+      this.batches = await request(`api/compare/batches?${query}`);
       this._setStatus('live');
       this._tell('batches', null);
     } catch {
@@ -181,9 +180,7 @@ export class Comparison {
     const ended = this.runs.filter((run) => !this._live.has(run.id)).map((run) => run.id);
     try {
       const query = new URLSearchParams({ runs: ended.join(',') });
-      const answer = ended.length ? await fetch(apiUrl(`api/compare/names?${query}`)) : null;
-      if (answer && !answer.ok) throw new Error(String(answer.status));
-      const names = answer ? await answer.json() : {};
+      const names = ended.length ? await request(`api/compare/names?${query}`) : {};
       for (const [runId, sources] of Object.entries(names)) this._take(runId, sources);
       await this._askJoined();
       this._setStatus('live');
@@ -198,10 +195,9 @@ export class Comparison {
   /** Which series of the runs are the same figure of different loggers. */
   async _askJoined() {
     const query = new URLSearchParams({ runs: this.runs.map((run) => run.id).join(',') });
-    const answer = await fetch(apiUrl(`api/compare/joined?${query}`));
-    if (!answer.ok) throw new Error(String(answer.status));
+    const joined = await request(`api/compare/joined?${query}`);
     this._joined = new Map(
-      Object.entries(await answer.json()).flatMap(([runId, names]) =>
+      Object.entries(joined).flatMap(([runId, names]) =>
         Object.entries(names).map(([own, shown]) => [keyOf(runId, own), shown]),
       ),
     );
@@ -272,10 +268,9 @@ export class Comparison {
   async _fetch(ids, names, more) {
     const query = new URLSearchParams({ runs: ids.join(','), max_points: String(this.mostPoints), ...more });
     for (const name of names) query.append('name', name);
-    const answer = await fetch(apiUrl(`api/compare/curves?${query}`));
-    if (!answer.ok) throw new Error(`The curves could not be read (${answer.status}).`);
+    const curves = await read(`api/compare/curves?${query}`, {}, (answer) => answer.arrayBuffer());
     this._setStatus('live');
-    return answer.arrayBuffer();
+    return curves;
   }
 
   _setStatus(status) {

@@ -109,8 +109,7 @@ export function toggle(text, title, pressed, onChange) {
 
 /**
  * Draw a place anew; the focus and the sideways scrolling go over to what takes the place of what had them: a
- * link to the
- * same address, a button of the same name.
+ * link to the same address, a button of the same name.
  */
 export function redraw(place, ...children) {
   const focused = place.getRootNode().activeElement;

@@ -1,11 +1,10 @@
 /**
  * Streamlit calls a component again on the same element when its data or the theme changes, and calls only
- * the
- * last cleanup it was given (or an early one, late, when the first call was still loading). Both are put
+ * the last cleanup it was given (or an early one, late, when the first call was still loading). Both are put
  * right here.
  *
- * @typedef {{data: any, parentElement: ShadowRoot|HTMLElement,
- *            setTriggerValue?: (name: string, value: unknown) => void}} Component
+ * @typedef {{data: any, parentElement: ShadowRoot|HTMLElement, setTriggerValue?: (name: string, value:
+ *   unknown) => void}} Component
  * @typedef {{refresh?: (component: Component) => void, destroy: () => void}} Part
  */
 

@@ -1,15 +1,10 @@
 /** Streamlit's colours for canvases, which do not use CSS, and one palette for all charts. */
 
-/** Distinct also to colour-blind eyes, at least 3:1 against its background; 0 is training, 1 validation. */
-const PALETTE = {
-  light: ['#3b5bdb', '#d9480f', '#0b7f6b', '#a61e7d', '#8a6100', '#1478a6', '#5f6b7a', '#5c7a10'],
-  dark: ['#86a3ff', '#ff9f5a', '#45cdae', '#f283c4', '#dfbd4a', '#5bc3ee', '#a7b0c0', '#b3d76b'],
-};
+import PALETTE from './palette.json' with { type: 'json' };
 
 /**
  * @typedef {{dark: boolean, text: string, muted: string, warning: string, grid: string, border: string,
- *   background: string,
- *            font: string, palette: string[]}} Theme
+ *   background: string, font: string, palette: string[]}} Theme
  */
 
 /**
@@ -74,8 +69,8 @@ export function faded(colour, alpha) {
 
 /**
  * The numbers of the colours of runs that stand together: each has its own wherever it is, which its id says,
- * or the next one
- * where a run before it has that; after the palette new ones. Reports choose the same (`run_colours.py`).
+ * or the next one where a run before it has that; after the palette new ones. Reports choose the same
+ * (`run_colours.py`).
  * @param {string[]} ids @returns {Map<string, number>}
  */
 export function colourNumbers(ids) {
@@ -93,9 +88,6 @@ export function colourNumbers(ids) {
   return numbers;
 }
 
-/** Degrees between the hues of neighbours: the golden angle never comes back to one that was there. */
-const HUE_STEP = 137.508;
-
 /**
  * The colour of a number of `colourNumbers`, or of a group's position. After the palette, hues as far apart
  * as can be.
@@ -104,7 +96,7 @@ const HUE_STEP = 137.508;
  */
 export function runColour(position, { dark, palette }) {
   if (position < palette.length) return palette[position];
-  const hue = (position * HUE_STEP) % 360;
+  const hue = (position * PALETTE.hue_step) % 360;
   let percent = dark ? 60 : 45;
   let colour = fromHsl(hue, 0.62, percent / 100);
   // At least 3:1 against the background, whatever the hue: yellow needs to be darker than blue.

@@ -35,9 +35,8 @@ function look() {
  * the next time.
  */
 function dismiss() {
-  if (isAway)
-    /** @type {HTMLElement} */ for (const button of document.querySelectorAll(
-      `${DIALOG} button[aria-label="Close"]`,
-    ))
-      button.click();
+  if (!isAway) return;
+  /** @type {NodeListOf<HTMLElement>} */
+  const buttons = document.querySelectorAll(`${DIALOG} button[aria-label="Close"]`);
+  for (const button of buttons) button.click();
 }

@@ -1,7 +1,6 @@
 /**
  * Runs before Streamlit: tells it where the server is and our colours, begins to show notifications where the
- * person
- * allowed them, and signs out, here, in other tabs and in pages that the browser has kept.
+ * person allowed them, and signs out, here, in other tabs and in pages that the browser has kept.
  */
 
 const themes = JSON.parse(document.getElementById('themes').textContent);
@@ -81,8 +80,10 @@ function leaveSignedOut() {
 async function signOut(button) {
   button.disabled = true;
   try {
-    const answer = await fetch('/logout', { method: 'POST' });
-    if (!answer.ok && answer.status !== 401) throw new Error(`answered ${answer.status}`);
+    const { read } = await import('../server/request.js');
+    await read('/logout', { method: 'POST' }, async () => {}).catch((error) => {
+      if (error.status !== 401) throw error;
+    });
     tabs.postMessage('signed out');
     leaveSignedOut();
   } catch {

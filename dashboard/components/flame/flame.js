@@ -6,7 +6,7 @@
 import { el, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { timeSpan } from '../elements/numbers.js';
-import { apiUrl } from '../live/live_connection.js';
+import { request, sentenceOf } from '../server/request.js';
 
 const ROW_REM = 1.25;
 const THINNEST = 0.002;
@@ -29,13 +29,12 @@ class Flame {
 
   async _load(path) {
     try {
-      const answer = await fetch(apiUrl(path));
-      if (!answer.ok) throw new Error(String(answer.status));
-      this._nodes = nodesOf(await answer.json());
-      this._widen(null);
-    } catch {
-      setText(this._named, 'The flame graph could not be loaded: reload the page.');
+      this._nodes = nodesOf(await request(path));
+    } catch (error) {
+      setText(this._named, `The flame graph could not be loaded. ${sentenceOf(error)}`);
+      return;
     }
+    this._widen(null);
   }
 
   /** Draw the frame over the whole width, its callers above it and what it calls below. */

@@ -1,7 +1,7 @@
 /** Links between our pages: plain `<a href>`s that a click follows without loading everything anew. */
 
-import { BASE } from '../live/live_connection.js';
 import { leave } from '../live/telling.js';
+import { BASE } from '../server/request.js';
 
 const ARRIVED_WITHIN_MS = 8000;
 /** Streamlit sends a moment later what a component has told it. */
@@ -14,9 +14,8 @@ export function pageUrl(address) {
 
 /**
  * Go to a page of ours as Back and Forward do: Streamlit then changes the page on the browser's side, where
- * no rerun of
- * a fragment can come in between and leave it blank. A page that is still the old one after a while is
- * loaded.
+ * no rerun of a fragment can come in between and leave it blank. A page that is still the old one after a
+ * while is loaded.
  * @param {string} url
  * @returns {() => void} to be called when the old page is left
  */

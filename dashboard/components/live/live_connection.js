@@ -1,14 +1,12 @@
 /**
  * One WebSocket a page, shared by every component that shows the same run: it reconnects by itself, goes on
- * after
- * what was seen last, and ends with the last component.
+ * after what was seen last, and ends with the last component.
  */
 
 import { fromJson } from '../elements/numbers.js';
+import { BASE, request } from '../server/request.js';
 import { SeriesStore } from './series_store.js';
 
-/** Pages and programs live below this address, wherever a proxy has put it. */
-export const BASE = new URL('../..', import.meta.url);
 const LONGEST_WAIT_MS = 5000;
 const SILENT_BEFORE_SHOWN_MS = 600;
 const UNKNOWN_RUN = 4404;
@@ -33,11 +31,6 @@ export function connect(runId) {
   if (!connection) shared.set(runId, (connection = new LiveConnection(runId, () => shared.delete(runId))));
   connection.users += 1;
   return connection;
-}
-
-/** The address of an API route. */
-export function apiUrl(path) {
-  return new URL(path, BASE).href;
 }
 
 export class LiveConnection {
@@ -201,14 +194,12 @@ export class LiveConnection {
   /** A WebSocket does not say why it was not let in; a request does. */
   async _askWhy() {
     try {
-      const { status } = await fetch(apiUrl(`api/runs/${encodeURIComponent(this.runId)}`), {
-        cache: 'no-store',
-      });
+      await request(`api/runs/${encodeURIComponent(this.runId)}`, { cache: 'no-store' });
+    } catch (error) {
+      const { status } = /** @type {import('../server/request.js').RequestError} */ (error);
       if (this._ended || ![401, 403, 404].includes(status)) return;
       // It is tried again all the same: people sign in again in another tab.
       this._setStatus(status === 404 ? 'gone' : 'refused');
-    } catch {
-      // The server is away: it is tried again anyway.
     }
   }
 

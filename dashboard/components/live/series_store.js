@@ -109,9 +109,7 @@ export class Columns {
   }
 }
 
-/**
- * @typedef {{name: string, source: string, attempts: Map<number, Columns>, version: number}} Series
- */
+/** @typedef {{name: string, source: string, attempts: Map<number, Columns>, version: number}} Series */
 
 export class SeriesStore {
   constructor() {
@@ -124,7 +122,7 @@ export class SeriesStore {
   /**
    * Take in one message of the live channel.
    * @param {Record<string, {source?: string, attempt?: number, points: [number, number|string, number][],
-   *         reset?: boolean, not_finite_since?: number|null}>} message
+   *   reset?: boolean, not_finite_since?: number|null}>} message
    * @returns {Set<string>} the names that changed
    */
   apply(message) {

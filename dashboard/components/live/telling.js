@@ -66,7 +66,7 @@ export class Teller {
     clearTimeout(this._timer);
     const mustWait = document.hidden || isLeaving;
     this._timer = mustWait ? setTimeout(() => this.tell(), WAIT_MS) : undefined;
-    if (!mustWait) turn = turn.then(() => this._tellNow()).catch(console.error);
+    if (!mustWait) turn = turn.then(() => this._tellNow()).catch(reportError);
   }
 
   destroy() {

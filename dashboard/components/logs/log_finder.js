@@ -8,8 +8,8 @@ import { el, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { count, plural } from '../elements/numbers.js';
 import { follow, pageUrl } from '../links/following.js';
-import { apiUrl } from '../live/live_connection.js';
 import { keepSelection } from '../runs/kept_selection.js';
+import { request, sentenceOf } from '../server/request.js';
 
 const MOST_SHOWN = 1000;
 
@@ -114,14 +114,17 @@ class LogFinder {
     setText(this._status, 'Searching…');
     try {
       for (let after = ''; after !== null; ) {
-        const answer = await ask({ q: text, filter, after }, abort.signal);
+        const answer = await request(
+          `api/logs/search?${new URLSearchParams({ q: text, filter, after })}`,
+          abort,
+        );
         this._add(answer, text);
         this._say(answer.after === null ? '' : 'Searching: ');
         after = answer.after;
       }
     } catch (error) {
       if (abort.signal.aborted) return;
-      setText(this._status, /** @type {Error} */ (error).message);
+      setText(this._status, sentenceOf(error));
     }
     if (this._abort === abort) this._end();
   }
@@ -159,14 +162,6 @@ class LogFinder {
       setText(this._last.count, plural(this._last.lines, 'line'));
     }
   }
-}
-
-/** One answer about the logs. @param {Record<string, string>} query @param {AbortSignal} signal */
-async function ask(query, signal) {
-  const answer = await fetch(apiUrl(`api/logs/search?${new URLSearchParams(query)}`), { signal });
-  if (answer.ok) return answer.json();
-  const { detail } = await answer.json().catch(() => ({}));
-  throw new Error(detail?.message ?? `The logs could not be searched (${answer.status}).`);
 }
 
 /** A run and its first matching line, which is a link to that line. */

@@ -3,6 +3,8 @@
  * arrived.
  */
 
+import { request } from '../server/request.js';
+
 const BEFORE_HIT_BYTES = 64 * 1024;
 const BEHIND_HIT_BYTES = 192 * 1024;
 const EARLIER_BYTES = 256 * 1024;
@@ -15,14 +17,14 @@ export const isMerged = (choice) => choice.rank === 'all' || choice.stream === '
  * @param {(more: object, below: string) => string} urlOf @param {string} position
  */
 export function linesBefore(urlOf, position, limit = EARLIER_BYTES) {
-  return ask(urlOf({ before: position, limit }, '/merged'));
+  return request(urlOf({ before: position, limit }, '/merged'));
 }
 
 /** The lines around a position; `chosen` is the number, from 1, of the one that begins there. */
 export async function linesAround(urlOf, position) {
   const [earlier, later] = await Promise.all([
     linesBefore(urlOf, position, BEFORE_HIT_BYTES),
-    ask(urlOf({ from: position, limit: BEHIND_HIT_BYTES }, '/merged')),
+    request(urlOf({ from: position, limit: BEHIND_HIT_BYTES }, '/merged')),
   ]);
   return {
     lines: [...earlier.lines, ...later.lines],
@@ -34,7 +36,7 @@ export async function linesAround(urlOf, position) {
 
 /** The lines behind the one at a position. */
 export async function linesBehind(urlOf, position) {
-  const { lines, has_later: hasLater } = await ask(
+  const { lines, has_later: hasLater } = await request(
     urlOf({ from: position, limit: EARLIER_BYTES }, '/merged'),
   );
   return { lines: lines.slice(1), hasLater };
@@ -48,10 +50,4 @@ export function orderSentence(isUntimed) {
   return isUntimed
     ? `${order} Lines stored without arrival times come first, one log after the other.`
     : order;
-}
-
-async function ask(url) {
-  const response = await fetch(url);
-  if (!response.ok) throw new Error(`Lines could not be read (${response.status}).`);
-  return response.json();
 }

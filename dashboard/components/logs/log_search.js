@@ -2,6 +2,7 @@
 
 import { el, setText } from '../elements/elements.js';
 import { count } from '../elements/numbers.js';
+import { request, sentenceOf } from '../server/request.js';
 
 const TYPING_MS = 250;
 const BEGINNING = { log: undefined, offset: 0, line: 1 };
@@ -82,7 +83,7 @@ export class LogSearch {
     this._clear();
     const query = (this._sought = this._input.value);
     this._log.onQuery(query);
-    this._pending = query ? this._told(() => this._searchAll(query)) : null;
+    this._pending = query ? this.told(() => this._searchAll(query)) : null;
     await this._pending;
   }
 
@@ -93,9 +94,7 @@ export class LogSearch {
    */
   async ask(more) {
     this._abort ??= new AbortController();
-    const response = await fetch(this._log.urlOf(more), { signal: this._abort.signal });
-    if (!response.ok) throw new Error(`The log could not be searched (${response.status}).`);
-    return response.json();
+    return request(this._log.urlOf(more), { signal: this._abort.signal });
   }
 
   async _searchAll(query) {
@@ -124,7 +123,7 @@ export class LogSearch {
     this._clear();
     this._input.value = '';
     this._log.onQuery('');
-    await this._told(async () => {
+    await this.told(async () => {
       const hits = [];
       for (let place = BEGINNING; ; ) {
         const found = await this.ask({ errors: true, ...placeOf(place) });
@@ -138,12 +137,12 @@ export class LogSearch {
     });
   }
 
-  async _told(work) {
+  /** Do what somebody asked for; where the server does not, say so. @param {() => Promise<unknown>} work */
+  async told(work) {
     try {
       await work();
     } catch (error) {
-      if (/** @type {Error} */ (error).name !== 'AbortError')
-        setText(this._said, /** @type {Error} */ (error).message);
+      if (/** @type {Error} */ (error).name !== 'AbortError') setText(this._said, sentenceOf(error));
     }
   }
 

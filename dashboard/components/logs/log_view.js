@@ -2,7 +2,8 @@
 
 import { el, setText, toggle } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
-import { apiUrl, connect } from '../live/live_connection.js';
+import { connect } from '../live/live_connection.js';
+import { apiUrl, Newest, read, sentenceOf } from '../server/request.js';
 import { isMerged, linesAround, linesBefore, linesBehind, orderSentence } from './log_merged.js';
 import { LogOffsets } from './log_offsets.js';
 import { LogPane } from './log_pane.js';
@@ -22,6 +23,7 @@ class LogView {
     this._connection = connect(component.data.run_id);
     /** @type {import('../live/live_connection.js').LogChoice} */
     this._choice = { rank: 0, stream: 'out', attempt: null };
+    this._newest = new Newest();
     this._build();
     component.parentElement.append(this._root);
     this._endings = [
@@ -30,9 +32,9 @@ class LogView {
       () => this._pane.destroy(),
       () => this._search.destroy(),
     ];
-    this._linked = linkedLine();
     if (this._connection.run) this._showRun(this._connection.run);
-    if (this._linked) void this._openLink(this._linked);
+    const linked = (this._linked = linkedLine());
+    if (linked) void this._search.told(() => this._openLink(linked));
     else this._choose({});
   }
 
@@ -58,7 +60,7 @@ class LogView {
     }
     this._search = new LogSearch({
       urlOf: (more) => this._url(more, isMerged(this._choice) ? '/merged/search' : '/search'),
-      onHit: (hit) => void this._showHit(hit),
+      onHit: (hit) => void this._search.told(() => this._showHit(hit)),
       onQuery: (query) => this._pane.mark(query),
     });
     this._follow = toggle('Follow', 'Stay at the end as lines arrive', true, (on) => this._setFollow(on));
@@ -85,7 +87,7 @@ class LogView {
     this._pane = new LogPane({
       // The end of a stretch around a match is not the log's end.
       onFollow: (on) => this._follow.setAttribute('aria-pressed', String(on && this._isLive)),
-      onChosen: (line) => void this._markChosen(line),
+      onChosen: (line) => void this._search.told(() => this._markChosen(line)),
       onEarlier: () => void this._loadEarlier(),
       onLater: () => void this._loadLater(),
     });
@@ -97,7 +99,7 @@ class LogView {
       type: 'button',
       text: 'Beginning',
       title: 'Go to the first line',
-      onclick: () => void this._toBeginning(),
+      onclick: () => void this._search.told(() => this._toBeginning()),
     });
     return el(
       'div',
@@ -168,7 +170,7 @@ class LogView {
     this._download.hidden = isMerged(this._choice);
     this._order.hidden = !isMerged(this._choice);
     setText(this._order, orderSentence(false));
-    this._download.href = this._url();
+    this._download.href = apiUrl(this._url());
     const { rank, stream } = this._choice;
     this._download.download = `${this._connection.runId}-${rank === 'launcher' ? rank : `rank${rank}`}.${stream}.log`;
     this._connection.followLog(this._choice);
@@ -185,9 +187,8 @@ class LogView {
     if (hit.position) return this._showMergedHit(hit);
     const choice = this._choice;
     const from = Math.max(0, hit.offset - BEFORE_HIT_BYTES);
-    const response = await fetch(this._url({ offset: from, limit: EARLIER_BYTES + hit.offset - from }));
-    if (!response.ok || choice !== this._choice) return;
-    let bytes = new Uint8Array(await response.arrayBuffer());
+    let bytes = await this._bytes(from, EARLIER_BYTES + hit.offset - from);
+    if (choice !== this._choice) return;
     let begin = from;
     if (from > 0) {
       // at the beginning of a line, so that numbers hold
@@ -244,10 +245,8 @@ class LogView {
     if (!source) return this._mark({ ...choice, line });
     this._mark(null);
     const { rank, stream, offset } = source;
-    const asked = (this._asked = fetch(this._url({ rank, stream, begins_at: offset }, '/search')));
-    const response = await asked;
-    const { hits } = response.ok ? await response.json() : { hits: [] };
-    if (asked === this._asked && hits.length) this._mark({ ...choice, rank, stream, line: hits[0].line });
+    const found = await this._newest.request(this._url({ rank, stream, begins_at: offset }, '/search'));
+    if (found?.hits.length) this._mark({ ...choice, rank, stream, line: found.hits[0].line });
   }
 
   /**
@@ -255,7 +254,7 @@ class LogView {
    *   leads to
    */
   _mark(marked) {
-    this._asked = null;
+    this._newest.end();
     this._marked = marked;
     this._link.disabled = marked === null;
   }
@@ -318,7 +317,7 @@ class LogView {
       this._pane.prependLines(lines);
       this._pane.offerEarlier(before !== null);
     } catch (error) {
-      this._pane.offerEarlier(true, /** @type {Error} */ (error).message);
+      this._pane.offerEarlier(true, sentenceOf(error));
     }
   }
 
@@ -336,7 +335,7 @@ class LogView {
       this._offsets.begin(this._pane.firstLine, from);
       this._pane.offerEarlier(from > 0);
     } catch (error) {
-      this._pane.offerEarlier(true, /** @type {Error} */ (error).message);
+      this._pane.offerEarlier(true, sentenceOf(error));
     }
   }
 
@@ -349,7 +348,7 @@ class LogView {
         : await this._appendLater(choice, later);
       this._pane.offerLater(hasMore);
     } catch (error) {
-      this._pane.offerLater(true, /** @type {Error} */ (error).message);
+      this._pane.offerLater(true, sentenceOf(error));
     }
   }
 
@@ -374,9 +373,7 @@ class LogView {
 
   /** @param {number} offset @param {number} limit */
   async _bytes(offset, limit) {
-    const response = await fetch(this._url({ offset, limit }));
-    if (!response.ok) throw new Error(`These lines could not be read (${response.status}).`);
-    return new Uint8Array(await response.arrayBuffer());
+    return new Uint8Array(await read(this._url({ offset, limit }), {}, (answer) => answer.arrayBuffer()));
   }
 
   _urlOf = (more, below) => this._url(more, below);
@@ -386,7 +383,7 @@ class LogView {
     const query = new URLSearchParams({ rank: String(rank), stream });
     if (attempt !== null) query.set('attempt', String(attempt));
     for (const [name, value] of Object.entries(more)) query.set(name, String(value));
-    return apiUrl(`api/runs/${encodeURIComponent(this._connection.runId)}/logs${below}?${query}`);
+    return `api/runs/${encodeURIComponent(this._connection.runId)}/logs${below}?${query}`;
   }
 }
 

@@ -1,12 +1,11 @@
 /**
  * Shows what alerts tell the browser as its own notifications. One of the open tabs does, whichever is first;
- * when it is
- * closed, another one goes on. Nothing comes while no tab is open: there is no push service.
+ * when it is closed, another one goes on. Nothing comes while no tab is open: there is no push service.
  */
 
 import { plural } from '../elements/numbers.js';
 import { pageUrl } from '../links/following.js';
-import { apiUrl } from '../live/live_connection.js';
+import { request } from '../server/request.js';
 
 const ASKED_EVERY_MS = 5000;
 /** Events of one alert within that time are one notification. */
@@ -15,9 +14,7 @@ const MOST_SENTENCES = 3;
 const NEWEST = 'rankzero newest notification';
 const LOCK = 'rankzero notifications';
 
-/**
- * @typedef {{id: number, alert: string, rule: string, run: string|null, sentence: string}} Notice
- */
+/** @typedef {{id: number, alert: string, rule: string, run: string|null, sentence: string}} Notice */
 
 /** @type {Map<string, {at: number, notices: Notice[]}>} what was shown last, by alert */
 const gathered = new Map();
@@ -45,9 +42,7 @@ export function start() {
 
 async function ask() {
   const newest = localStorage.getItem(NEWEST);
-  const answer = await fetch(apiUrl(`api/notifications${newest === null ? '' : `?after=${newest}`}`));
-  if (!answer.ok) return;
-  const told = await answer.json();
+  const told = await request(`api/notifications${newest === null ? '' : `?after=${newest}`}`);
   const fresh = told.notifications.filter(({ id }) => !shown.has(id));
   for (const alert of new Set(fresh.map((notice) => notice.alert))) {
     show(
@@ -58,13 +53,7 @@ async function ask() {
   for (const { id } of fresh) shown.add(id);
   localStorage.setItem(NEWEST, String(told.newest));
   const ids = told.notifications.map(({ id }) => id);
-  const headers = { 'Content-Type': 'application/json' };
-  if (ids.length)
-    await fetch(apiUrl('api/notifications/shown'), {
-      method: 'POST',
-      headers,
-      body: JSON.stringify({ ids }),
-    });
+  if (ids.length) await request('api/notifications/shown', { json: { ids } });
 }
 
 /** @param {string} alert @param {Notice[]} notices */

@@ -5,8 +5,8 @@
 import { el, keepChildren, setAttribute, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { count, timeSpan } from '../elements/numbers.js';
-import { Polling } from '../elements/polling.js';
 import { readTheme, watchTheme } from '../elements/theme.js';
+import { Polling } from '../server/polling.js';
 import { columnAt, drawHeat, drawStrip, rowHeight } from './phases_canvas.js';
 import { COLOURS, meanOf, spansOf } from './phases_model.js';
 

@@ -9,8 +9,7 @@ const [MOST_MARKS, LONGEST_MARK] = [12, 12];
  * @typedef {{name: string, kind: Kind, share: (value: any) => number|null, marks: [string, number][], ends:
  *   [string, number][]}} Axis
  * `share` is a value's place from 0 to 1, null where it has none; `marks` are a few values as text with their
- * places,
- * `ends` the lowest and the highest, of a list as many as can be read
+ * places, `ends` the lowest and the highest, of a list as many as can be read
  */
 
 /** @param {number[]} values @returns {[number, number]} */

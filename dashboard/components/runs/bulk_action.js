@@ -4,7 +4,7 @@
 
 import { el, setText } from '../elements/elements.js';
 import { count, size } from '../elements/numbers.js';
-import { apiUrl } from '../live/live_connection.js';
+import { request, sentenceOf } from '../server/request.js';
 
 const ASKED_EVERY_MS = 400;
 const AGAIN_MS = 2000;
@@ -22,8 +22,7 @@ const WORDS = {
 /**
  * @typedef {{run: string, name: string, message: string}} Refusal
  * @typedef {{id: string, action: keyof typeof WORDS, tag: string|null, state: 'running'|'done'|'cancelled',
- *   total: number,
- *            done: number, changed: string[], refused: Refusal[], freed_bytes: number}} Action
+ *   total: number, done: number, changed: string[], refused: Refusal[], freed_bytes: number}} Action
  */
 
 export class BulkAction {
@@ -99,29 +98,26 @@ export class BulkAction {
 
   /** @param {string} path @param {object} body @returns {Promise<Action|null>} */
   async _post(path, body) {
-    const options = {
-      method: 'POST',
-      keepalive: true,
-      headers: { 'Content-Type': 'application/json' },
-      body: JSON.stringify(body),
-    };
-    const answer = await fetch(apiUrl(`api/bulk-actions${path}`), options).catch(() => null);
-    const document = await answer?.json().catch(() => null);
-    if (answer?.ok) return document;
-    if (this._id !== undefined) return null; // it goes on; what follows it says so
-    this._work(false);
-    this.tell(document?.detail?.message ?? 'Rankzero does not answer.');
-    return null;
+    try {
+      return await request(`api/bulk-actions${path}`, { json: body, keepalive: true });
+    } catch (error) {
+      if (this._id !== undefined) return null; // it goes on; what follows it says so
+      this._work(false);
+      this.tell(sentenceOf(error));
+      return null;
+    }
   }
 
   async _ask() {
-    const answer = await fetch(apiUrl(`api/bulk-actions/${this._id}`)).catch(() => null);
-    const document = await answer?.json().catch(() => null);
-    if (this._hasLeft) return;
-    if (answer?.ok) this._took(document);
-    else if (answer?.status === 404)
-      this._end(null, [this._begun, document?.detail?.message].filter(Boolean).join(': '));
-    else this._later('Rankzero does not answer. Trying again…', AGAIN_MS);
+    try {
+      const action = await request(`api/bulk-actions/${this._id}`);
+      if (!this._hasLeft) this._took(action);
+    } catch (error) {
+      if (this._hasLeft) return;
+      const { status, message } = /** @type {import('../server/request.js').RequestError} */ (error);
+      if (status === 404) this._end(null, [this._begun, message].filter(Boolean).join(': '));
+      else this._later('Rankzero does not answer. Trying again…', AGAIN_MS);
+    }
   }
 
   /** @param {Action} action */

@@ -5,7 +5,7 @@
 
 import { el } from '../elements/elements.js';
 import { change, count, duration, exact, fromJson, number, UNKNOWN } from '../elements/numbers.js';
-import { apiUrl } from '../live/live_connection.js';
+import { Newest } from '../server/request.js';
 import { Panel } from './panel.js';
 
 /**
@@ -104,6 +104,7 @@ export class ColumnChoice extends Panel {
     super('Columns', () => this._content());
     this._keys = keys;
     this._onChosen = onChosen;
+    this._newest = new Newest();
     this._proposals = el('datalist', { id: 'column-proposals' });
   }
 
@@ -188,17 +189,19 @@ export class ColumnChoice extends Panel {
   }
 
   async _propose() {
-    const field = this._field;
-    const answer = await fetch(
-      apiUrl(`api/search/columns?${new URLSearchParams({ text: field.value })}`),
-    ).catch(() => null);
-    const names = answer?.ok ? await answer.json().catch(() => []) : [];
-    if (field !== this._field) return;
-    const own = OWN.filter(({ title }) => title.toLowerCase().includes(field.value.toLowerCase())).map(
-      ({ key }) => key,
-    );
-    this._proposals.replaceChildren(
-      ...[...new Set([...own, ...names])].map((name) => el('option', { value: name })),
-    );
+    const { value } = this._field;
+    const path = `api/search/columns?${new URLSearchParams({ text: value })}`;
+    // Without the server's names the usual ones are proposed all the same.
+    const names = await this._newest.request(path).catch(() => []);
+    if (names)
+      this._proposals.replaceChildren(...proposed(value, names).map((key) => el('option', { value: key })));
   }
+}
+
+/** Our own columns whose title has the text, then the server's. @param {string} text @param {string[]} names */
+export function proposed(text, names) {
+  const own = OWN.filter(({ title }) => title.toLowerCase().includes(text.toLowerCase())).map(
+    ({ key }) => key,
+  );
+  return [...new Set([...own, ...names])];
 }

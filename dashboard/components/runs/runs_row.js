@@ -7,12 +7,10 @@ import { ago, isNumeric, valueText } from './columns.js';
 
 /**
  * @typedef {{id: string, name: string, project: string, state: string, attention: string|null, note: string,
- *   progress: number|null,
- *            tags: string[], own_note: string|null, pinned: boolean, baseline: boolean, archived: boolean,
- *            imported_from: string|null, step: number|null, total_steps: number|null, loss:
- *            number|string|null, curve: number[]|null, throughput: number|string|null,
- *            created_at: number, started_at: number|null, ended_at: number|null, values: any[], changes:
- *            (number|null)[]}} Run
+ *   progress: number|null, tags: string[], own_note: string|null, pinned: boolean, baseline: boolean,
+ *   archived: boolean, imported_from: string|null, step: number|null, total_steps: number|null, loss:
+ *   number|string|null, curve: number[]|null, throughput: number|string|null, created_at: number, started_at:
+ *   number|null, ended_at: number|null, values: any[], changes: (number|null)[]}} Run
  */
 
 const LIVE = new Set(['starting', 'running', 'stopping']);

@@ -3,12 +3,12 @@
  * looked at.
  */
 
-import { askAtClick } from '../elements/ahead.js';
 import { el, icon, keepChildren, setAttribute, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
-import { Polling } from '../elements/polling.js';
 import { readTheme } from '../elements/theme.js';
 import { follow, pageUrl } from '../links/following.js';
+import { askAtClick } from '../server/ahead.js';
+import { Polling } from '../server/polling.js';
 import { ColumnChoice, columnsOf, DEFAULT_KEYS, isNumeric } from './columns.js';
 import { classOf, RunRow } from './runs_row.js';
 import { SavedViews } from './saved_views.js';
@@ -166,7 +166,7 @@ class RunsTable {
       this._root,
       this._trouble,
       () => this._path(),
-      (picture, answer) => this._answered(picture, answer),
+      (picture, headers) => this._answered(picture, headers),
     );
     this._listen();
     this._buildHead();
@@ -254,10 +254,10 @@ class RunsTable {
 
   // ---- what is there
 
-  _answered(picture, answer) {
-    const date = Date.parse(answer.headers.get('date') ?? '');
+  _answered(picture, headers) {
+    const date = Date.parse(headers.get('date') ?? '');
     if (Number.isFinite(date)) this._clockOffset = (date - Date.now()) / 1000;
-    this._selection.follow(answer.headers.get('rankzero-bulk-action'));
+    this._selection.follow(headers.get('rankzero-bulk-action'));
     if (picture) this._show(picture);
     this._showInAddress();
   }

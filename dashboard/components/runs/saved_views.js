@@ -1,7 +1,7 @@
 /** The panel with the saved views of the table of runs: a search, filters, columns and an order by name. */
 
 import { el, setText } from '../elements/elements.js';
-import { apiUrl } from '../live/live_connection.js';
+import { Newest, sentenceOf } from '../server/request.js';
 import { Panel } from './panel.js';
 
 /**
@@ -15,6 +15,7 @@ export class SavedViews extends Panel {
     super('Views', () => this._content());
     this._current = current;
     this._onChosen = onChosen;
+    this._newest = new Newest();
     /** @type {View[]|null} */
     this._views = null;
   }
@@ -87,21 +88,21 @@ export class SavedViews extends Panel {
 
   async _save() {
     const view = { name: this._name.value.trim(), ...this._current() };
-    await this._ask('PUT', 'api/views', {
-      headers: { 'Content-Type': 'application/json' },
-      body: JSON.stringify(view),
-    });
+    await this._ask('PUT', 'api/views', view);
   }
 
-  async _ask(method, path, options = {}) {
-    const answer = await fetch(apiUrl(path), { method, ...options }).catch(() => null);
-    const document = await answer?.json().catch(() => null);
-    if (answer?.ok && Array.isArray(document)) {
+  /** @param {'GET'|'PUT'|'DELETE'} method @param {string} path @param {object} [json] */
+  async _ask(method, path, json) {
+    try {
+      const views = await this._newest.request(path, { method, json });
+      if (!views) return;
       const typed = method === 'GET' ? this._name?.value : ''; // while the list was loading
-      this._views = document;
+      this._views = views;
       this.rebuild('Name of this view');
       if (typed && this._name) this._name.value = typed;
-    } else setText(this._trouble, document?.detail?.message ?? 'Rankzero does not answer.');
+    } catch (error) {
+      setText(this._trouble, sentenceOf(error));
+    }
   }
 }
 

@@ -4,7 +4,7 @@ import { el, icon, setAttribute, setText } from '../elements/elements.js';
 import { count } from '../elements/numbers.js';
 import { colourNumbers, runColour } from '../elements/theme.js';
 import { follow, pageUrl } from '../links/following.js';
-import { apiUrl } from '../live/live_connection.js';
+import { apiUrl, read, request, sentenceOf } from '../server/request.js';
 import { BulkAction } from './bulk_action.js';
 import { keepSelection, keptSelection } from './kept_selection.js';
 
@@ -138,9 +138,15 @@ export class Selection {
    * @param {number} total
    */
   async replaceByAll(query, total) {
-    const answer = await fetch(apiUrl(`api/overview/ids?${query}`)).catch(() => null);
-    const ids = answer?.ok ? await answer.json().catch(() => null) : null;
-    if (!ids) return this._selected('Rankzero does not answer.');
+    try {
+      this._replaceByMost(await request(`api/overview/ids?${query}`), total);
+    } catch (error) {
+      this._selected(sentenceOf(error));
+    }
+  }
+
+  /** @param {string[]} ids as many as the server selects at once @param {number} total */
+  _replaceByMost(ids, total) {
     this.replace(
       ids,
       ids.length < total
@@ -191,15 +197,15 @@ export class Selection {
 
   /** Have the browser save the runs as one file, unless the server refuses: a download could not say why. */
   async _download(format) {
-    const url = apiUrl(`api/export?runs=${[...this.ids].join(',')}&format=${format}`);
-    const isAllowed = (await fetch(url, { method: 'HEAD' }).catch(() => null))?.ok;
-    const refusal = isAllowed
-      ? null
-      : await fetch(url)
-          .then((answer) => answer.json())
-          .catch(() => null);
-    this._action.tell(isAllowed ? '' : (refusal?.detail?.message ?? 'Rankzero does not answer.'));
-    if (isAllowed) el('a', { href: url, download: '' }).click();
+    const path = `api/export?runs=${[...this.ids].join(',')}&format=${format}`;
+    this._action.tell('');
+    try {
+      await read(path, { method: 'HEAD' }, async () => {});
+      el('a', { href: apiUrl(path), download: '' }).click();
+    } catch {
+      // The answer to HEAD has no words.
+      await request(path).catch((error) => this._action.tell(sentenceOf(error)));
+    }
   }
 
   _tagAll(action) {

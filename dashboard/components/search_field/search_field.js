@@ -2,7 +2,7 @@
 
 import { el, icon, setAttribute } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
-import { apiUrl } from '../live/live_connection.js';
+import { Newest } from '../server/request.js';
 
 const TYPING_MS = 250;
 const PROPOSAL_MS = 100;
@@ -24,6 +24,7 @@ export const mount = (component) =>
 class SearchField {
   constructor(component) {
     const { hint, longest, text } = component.search ?? component.data;
+    this._newest = new Newest();
     this._list = el('ul', { id: 'proposals', role: 'listbox', 'aria-label': 'Proposals', hidden: true });
     this._input = el('input', {
       type: 'search',
@@ -93,12 +94,7 @@ class SearchField {
     const before = value.slice(0, selectionStart);
     // The server counts characters, JavaScript UTF-16 units.
     const asked = new URLSearchParams({ filter: before, cursor: String([...before].length) });
-    this._abort?.abort();
-    this._abort = new AbortController();
-    const answer = await fetch(apiUrl(`api/search/completions?${asked}`), {
-      signal: this._abort.signal,
-    }).catch(() => null);
-    const completion = answer?.ok ? await answer.json().catch(() => null) : null;
+    const completion = await this._newest.request(`api/search/completions?${asked}`).catch(() => null);
     if (value !== this._input.value || selectionStart !== this._input.selectionStart) return;
     if (completion) this._show([...before].slice(0, completion.start).join('').length, completion.proposals);
     else this._close();

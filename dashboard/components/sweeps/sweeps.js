@@ -5,11 +5,11 @@
 import { el, redraw, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { number } from '../elements/numbers.js';
-import { Polling } from '../elements/polling.js';
 import { follow, pageUrl } from '../links/following.js';
 import { axis, bounds, isWide, scale, ticks } from '../plots/axes.js';
 import { drawing, HEIGHT, itemLine, MARGIN, markItems, svg } from '../plots/drawing.js';
 import { parallel } from '../plots/parallel.js';
+import { Polling } from '../server/polling.js';
 
 const ENDED = ['succeeded', 'failed', 'stopped'];
 

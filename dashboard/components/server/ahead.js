@@ -3,7 +3,7 @@
  * builds the page.
  */
 
-import { apiUrl } from '../live/live_connection.js';
+import { begin } from './request.js';
 
 const FRESH_MS = 3000;
 /** What each page will ask first, by its address without the query. @type {Map<string, string>} */
@@ -37,7 +37,7 @@ function ask(page) {
   const path = firstOf.get(page);
   if (path === undefined) return;
   firstOf.delete(page);
-  asked = { path, at: performance.now(), answer: fetch(apiUrl(path), { cache: 'no-cache' }) };
+  asked = { path, at: performance.now(), answer: begin(path, { cache: 'no-cache' }) };
   asked.answer.catch(() => {}); // told by whoever takes it
 }
 
