@@ -115,7 +115,7 @@ class SearchField {
 
   _close() {
     clearTimeout(this._asking);
-    this._abort?.abort();
+    this._newest.end();
     this._open(false);
     this._mark(-1);
   }

@@ -34,23 +34,6 @@ def test_a_curve_is_drawn_and_grows(server: FakeServer, show: Show) -> None:
     assert drawn(chart) != before
 
 
-def test_related_series_share_a_chart_and_the_loss_comes_first(server: FakeServer, show: Show) -> None:
-    names = (
-        "zebra", "train/epoch", "train/total_steps", "train/step_time_s", "train/data_wait_s", "val/loss",
-        "train/lr", "train/samples_per_s", "train/grad_norm", "val/accuracy", "train/loss", "aardvark",
-        "probe/rank0/step_time_s", "probe/rank1/step_time_s", "printed/bits",
-    )  # fmt: skip
-    server.picture += [series(name, falling(5)) for name in names]
-    page = show()
-    expect(card(page, "train/loss")).to_be_visible()
-    titles = ["Loss", "Samples/s", "Learning rate", "Gradient norm", "Step time", "aardvark", "zebra", "Accuracy",
-              "bits", "Step time"]  # fmt: skip
-    expect(page.locator(".card .title")).to_have_text(titles)
-    expect(card(page, "train/loss").locator(".chip")).to_contain_text(["train", "val"])
-    groups = ["Training7", "Validation1", "Parsed from logs1", "Per-rank performance1"]
-    expect(page.locator("summary")).to_have_text(groups)
-
-
 def test_of_many_charts_only_the_first_group_is_open_until_a_person_opens_another(
     server: FakeServer, show: Show
 ) -> None:
@@ -310,33 +293,6 @@ def test_without_points_the_page_says_why(
 ) -> None:
     server.picture = [run_view(**changes)]
     expect(show().locator(".empty")).to_contain_text(sentence)
-
-
-def test_pure_functions_of_the_charts(show: Show) -> None:
-    page = show()
-    result = page.evaluate("""async () => {
-        const { smoothed, thinned, timeOrigins } = await import('/assets/charts/chart_lines.js');
-        const { replacedBySteps } = await import('/assets/charts/chart_lines.js');
-        const replaced = (step, wall) => [...replacedBySteps({ step, wall, count: step.length })];
-        const { number, duration } = await import('/assets/elements/numbers.js');
-        const x = Array.from({length: 10000}, (_, i) => i);
-        const y = x.map((i) => (i === 5003 ? 99 : i === 7001 ? NaN : Math.sin(i)));
-        const kept = thinned(x, y, 0, 10000, 500);
-        return {
-            constant: [...smoothed([3, 3, 3], 3, 0.9)], first: smoothed([2, 4], 2, 0.5)[1],
-            peak: kept.includes(5003), gap: kept.includes(7001), few: kept.length <= 1100,
-            origins: [...timeOrigins(new Map([[1, [100, 160]], [2, [1000, 1010]]]))],
-            lives: replaced([0, 1, 2, 3, 1, 2], [0, 1, 2, 3, 9, 10]), swapped: replaced([1, 3, 2, 4], [0, 0, 0, 0]),
-            words: [number(12400), number(0.00042), number(1.234e7), number(NaN), duration(751), duration(97200)],
-        };
-    }""")
-    assert result["constant"] == pytest.approx([3, 3, 3])
-    assert result["first"] == pytest.approx((0.5 * 4 + 0.25 * 2) / 0.75)
-    assert (result["peak"], result["gap"], result["few"]) == (True, True, True)
-    assert result["lives"] == [0, 1, 1, 1, 0, 0]
-    assert result["swapped"] == [0, 0, 0, 0]
-    assert result["origins"] == [[1, 100], [2, 940]]
-    assert result["words"] == ["12.4 k", "0.00042", "12.3 M", "NaN", "00:12:31", "1 d 03:00:00"]
 
 
 def record_words(page: Page) -> None:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 
 from domain.text import formats
+
+NUMBER_WORDS = json.loads(Path(__file__).with_name("number_words.json").read_text(encoding="utf-8"))
+"""Values with their texts by the name of the function; the pages' JavaScript is tested with the same."""
+
+
+@pytest.mark.parametrize("name", NUMBER_WORDS)
+def test_the_server_writes_numbers_as_the_pages_do(name):
+    values = [float(value) if isinstance(value, str) else value for value, _ in NUMBER_WORDS[name]]
+    assert [getattr(formats, name)(value) for value in values] == [text for _, text in NUMBER_WORDS[name]]
 
 
 @pytest.mark.parametrize(
