@@ -30,6 +30,23 @@ const FEW_POINTS = 40;
 const FEWEST_SMOOTHED = 100;
 
 export class ChartCard {
+  _title = el('h2', { class: 'title' });
+  _value = el('output', { class: 'value' });
+  _legend = el('div', { class: 'legend' });
+  _note = el('span', { class: 'note' });
+  _trouble = el('span', { class: 'trouble', role: 'status' });
+  _csv = el(
+    'a',
+    {
+      class: 'action',
+      download: '',
+      title: 'Download the points as CSV',
+      'aria-label': 'Download the points as CSV',
+    },
+    icon('table'),
+  );
+  _place = el('div', { class: 'plot' });
+
   /** @param {ChartSpec} spec @param {Shared} shared */
   constructor(spec, shared) {
     this.spec = spec;
@@ -151,23 +168,8 @@ export class ChartCard {
         { type: 'button', class: 'action', title: label, 'aria-label': label, onclick },
         icon(name),
       );
-    this._title = el('h2', { class: 'title' });
-    this._value = el('output', { class: 'value' });
-    this._legend = el('div', { class: 'legend' });
-    this._note = el('span', { class: 'note' });
-    this._trouble = el('span', { class: 'trouble', role: 'status' });
     this._reset = button('reset', 'Reset zoom (double-click)', () => this.resetZoom());
     this._reset.style.visibility = this._zoom ? '' : 'hidden';
-    this._csv = el(
-      'a',
-      {
-        class: 'action',
-        download: '',
-        title: 'Download the points as CSV',
-        'aria-label': 'Download the points as CSV',
-      },
-      icon('table'),
-    );
     const actions = el(
       'div',
       { class: 'actions' },
@@ -176,7 +178,6 @@ export class ChartCard {
       this._csv,
       button('wide', 'Larger or smaller', () => this._toggleWide()),
     );
-    this._place = el('div', { class: 'plot' });
     this.element = el(
       'section',
       { class: 'card' },

@@ -23,6 +23,9 @@ const LONGEST_PAUSE_MS = 100;
 export const mount = (component) => mountOnce(component, (first) => new Charts(first));
 
 export class Charts {
+  _sections = el('div', { class: 'sections' });
+  _empty = el('p', { class: 'empty', role: 'status' });
+
   /**
    * @param {import('../elements/mounting.js').Component} component
    * @param {any} connection where series come from
@@ -85,8 +88,6 @@ export class Charts {
       },
       this._axes(),
     );
-    this._sections = el('div', { class: 'sections' });
-    this._empty = el('p', { class: 'empty', role: 'status' });
     this._root = el('div', { class: 'charts' }, this._toolbar.element, this._empty, this._sections);
     parent.append(this._root);
   }

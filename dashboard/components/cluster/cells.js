@@ -34,6 +34,13 @@ export const mount = (component) =>
   );
 
 class Cells {
+  _summary = el('h2', { class: 'summary', text: 'Connecting…' });
+  _trouble = el('span', { class: 'trouble', role: 'status' });
+  _notices = el('ul', { class: 'notices', 'aria-label': 'Needs attention', hidden: true });
+  _grid = el('div', { class: 'grid', role: 'group', 'aria-label': 'Nodes' });
+  _empty = el('p', { class: 'empty', hidden: true });
+  _tip = el('div', { class: 'tip', role: 'tooltip', hidden: true });
+
   constructor(component) {
     this._nodes = new Map();
     this._groups = [];
@@ -64,13 +71,7 @@ class Cells {
   }
 
   _build() {
-    this._summary = el('h2', { class: 'summary', text: 'Connecting…' });
-    this._trouble = el('span', { class: 'trouble', role: 'status' });
-    this._notices = el('ul', { class: 'notices', 'aria-label': 'Needs attention', hidden: true });
     this._filters = new CellsFilters(this._filter, () => this._filtered());
-    this._grid = el('div', { class: 'grid', role: 'group', 'aria-label': 'Nodes' });
-    this._empty = el('p', { class: 'empty', hidden: true });
-    this._tip = el('div', { class: 'tip', role: 'tooltip', hidden: true });
     this._root = el(
       'section',
       { class: 'cells', 'aria-label': 'Cluster' },

@@ -14,18 +14,22 @@ const ICONS = {
 };
 
 /**
- * @param {string} tag
- * @param {Record<string, any>} [properties] `class`, `text`, `on…` listeners, attributes
- * @param {...(Node|null)} children
- * @returns {any} the element
+ * An element; what is null, undefined or false is left out.
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Partial<GlobalEventHandlers> & Record<string, unknown>} [properties] `class`, `text`, `on…` listeners,
+ *   attributes
+ * @param {...(Node|string|null)} children
+ * @returns {HTMLElementTagNameMap[Tag]}
  */
 export function el(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
     if (value === null || value === undefined || value === false) continue;
-    if (name === 'class') element.className = value;
-    else if (name === 'text') element.textContent = value;
-    else if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
+    if (name === 'class') element.className = String(value);
+    else if (name === 'text') element.textContent = String(value);
+    else if (name.startsWith('on'))
+      element.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
     else element.setAttribute(name, value === true ? '' : String(value));
   }
   element.append(...children.filter((child) => child !== null));

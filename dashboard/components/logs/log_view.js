@@ -18,6 +18,49 @@ const BEGINNING_OF_ALL = '0.0.0';
 export const mount = (component) => mountOnce(component, (first) => new LogView(first));
 
 class LogView {
+  _rank = el('select', { 'aria-label': 'Rank' }, el('option', { value: '0', text: 'rank 0' }));
+  _stream = el(
+    'select',
+    { 'aria-label': 'Stream' },
+    el('option', { value: 'out', text: 'stdout' }),
+    el('option', { value: 'err', text: 'stderr' }),
+    el('option', { value: 'both', text: 'both streams' }),
+  );
+  _attempt = el('select', { 'aria-label': 'Attempt', hidden: true });
+  _search = new LogSearch({
+    urlOf: (more) => this._url(more, isMerged(this._choice) ? '/merged/search' : '/search'),
+    onHit: (hit) => void this._search.told(() => this._showHit(hit)),
+    onQuery: (query) => this._pane.mark(query),
+  });
+  _follow = toggle('Follow', 'Stay at the end as lines arrive', true, (on) => this._setFollow(on));
+  _copy = el('button', {
+    type: 'button',
+    text: 'Copy',
+    title: 'Copy the selection, or the lines shown',
+    onclick: () => void this._copied(this._copy, this._pane.copied()),
+  });
+  _link = el('button', {
+    type: 'button',
+    text: 'Copy link',
+    title: 'Copy the address of the marked line',
+    disabled: true,
+    onclick: () => void this._copied(this._link, this._linkTo(this._marked)),
+  });
+  _download = el('a', {
+    class: 'download',
+    download: '',
+    text: 'Download log',
+    title: 'Download the whole log',
+  });
+  _order = el('p', { class: 'by-time', hidden: true });
+  _pane = new LogPane({
+    // The end of a stretch around a match is not the log's end.
+    onFollow: (on) => this._follow.setAttribute('aria-pressed', String(on && this._isLive)),
+    onChosen: (line) => void this._search.told(() => this._markChosen(line)),
+    onEarlier: () => void this._loadEarlier(),
+    onLater: () => void this._loadLater(),
+  });
+
   /** @param {import('../elements/mounting.js').Component} component */
   constructor(component) {
     this._connection = connect(component.data.run_id);
@@ -46,51 +89,9 @@ class LogView {
   }
 
   _build() {
-    this._rank = el('select', { 'aria-label': 'Rank' }, el('option', { value: '0', text: 'rank 0' }));
-    this._stream = el(
-      'select',
-      { 'aria-label': 'Stream' },
-      el('option', { value: 'out', text: 'stdout' }),
-      el('option', { value: 'err', text: 'stderr' }),
-      el('option', { value: 'both', text: 'both streams' }),
-    );
-    this._attempt = el('select', { 'aria-label': 'Attempt', hidden: true });
     for (const select of [this._rank, this._stream, this._attempt]) {
       select.addEventListener('change', () => this._chosen());
     }
-    this._search = new LogSearch({
-      urlOf: (more) => this._url(more, isMerged(this._choice) ? '/merged/search' : '/search'),
-      onHit: (hit) => void this._search.told(() => this._showHit(hit)),
-      onQuery: (query) => this._pane.mark(query),
-    });
-    this._follow = toggle('Follow', 'Stay at the end as lines arrive', true, (on) => this._setFollow(on));
-    this._copy = el('button', {
-      type: 'button',
-      text: 'Copy',
-      title: 'Copy the selection, or the lines shown',
-      onclick: () => void this._copied(this._copy, this._pane.copied()),
-    });
-    this._link = el('button', {
-      type: 'button',
-      text: 'Copy link',
-      title: 'Copy the address of the marked line',
-      disabled: true,
-      onclick: () => void this._copied(this._link, this._linkTo(this._marked)),
-    });
-    this._download = el('a', {
-      class: 'download',
-      download: '',
-      text: 'Download log',
-      title: 'Download the whole log',
-    });
-    this._order = el('p', { class: 'by-time', hidden: true });
-    this._pane = new LogPane({
-      // The end of a stretch around a match is not the log's end.
-      onFollow: (on) => this._follow.setAttribute('aria-pressed', String(on && this._isLive)),
-      onChosen: (line) => void this._search.told(() => this._markChosen(line)),
-      onEarlier: () => void this._loadEarlier(),
-      onLater: () => void this._loadLater(),
-    });
     this._root = el('div', { class: 'log-view' }, this._bar(), this._order, this._pane.element);
   }
 

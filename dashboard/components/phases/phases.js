@@ -14,6 +14,38 @@ import { COLOURS, meanOf, spansOf } from './phases_model.js';
 export const mount = (component) => mountOnce(component, (first) => new Phases(first));
 
 class Phases {
+  _title = el('h2', { text: 'Where a step goes' });
+  _all = el('button', {
+    type: 'button',
+    class: 'all',
+    text: 'All ranks',
+    hidden: true,
+    onclick: () => this._choose(null),
+  });
+  _trouble = el('span', { class: 'trouble', role: 'status' });
+  _strip = el('canvas', { class: 'strip', role: 'img' });
+  _legend = el('ul', { class: 'legend' });
+  _heatTitle = el('h2', { text: 'Own work of each rank' });
+  _heat = el('canvas', { class: 'heat', role: 'img' });
+  _about = el('p', { class: 'about' });
+  _body = el(
+    'div',
+    { class: 'body', hidden: true },
+    this._strip,
+    this._legend,
+    this._heatTitle,
+    this._heat,
+    this._about,
+  );
+  _empty = el('p', { class: 'about', text: 'Connecting…' });
+  _root = el(
+    'section',
+    { class: 'phases', 'aria-label': 'Where a step goes' },
+    el('div', { class: 'head' }, this._title, this._all, this._trouble),
+    this._empty,
+    this._body,
+  );
+
   constructor({ data, parentElement }) {
     /** @type {import('./phases_model.js').Spans|null} */
     this._spans = null;
@@ -41,37 +73,6 @@ class Phases {
   }
 
   _build(runId) {
-    this._title = el('h2', { text: 'Where a step goes' });
-    this._all = el('button', {
-      type: 'button',
-      class: 'all',
-      text: 'All ranks',
-      hidden: true,
-      onclick: () => this._choose(null),
-    });
-    this._trouble = el('span', { class: 'trouble', role: 'status' });
-    this._strip = el('canvas', { class: 'strip', role: 'img' });
-    this._legend = el('ul', { class: 'legend' });
-    this._heatTitle = el('h2', { text: 'Own work of each rank' });
-    this._heat = el('canvas', { class: 'heat', role: 'img' });
-    this._about = el('p', { class: 'about' });
-    this._body = el(
-      'div',
-      { class: 'body', hidden: true },
-      this._strip,
-      this._legend,
-      this._heatTitle,
-      this._heat,
-      this._about,
-    );
-    this._empty = el('p', { class: 'about', text: 'Connecting…' });
-    this._root = el(
-      'section',
-      { class: 'phases', 'aria-label': 'Where a step goes' },
-      el('div', { class: 'head' }, this._title, this._all, this._trouble),
-      this._empty,
-      this._body,
-    );
     const isSeen = () => this._root.getClientRects().length > 0;
     this._polling = new Polling(
       this._root,

@@ -37,6 +37,40 @@ const SHOWN_EVERY_MS = 100;
 export const mount = (component) => mountOnce(component, (first) => new RunHeader(first));
 
 class RunHeader {
+  _state = el('span', { class: 'pill' });
+  _contact = el('span', { class: 'pill contact', hidden: true });
+  _live = el('span', { class: 'live', role: 'status' });
+  _sentence = el('p', { class: 'sentence', role: 'status' });
+  _next = el('p', { class: 'next', hidden: true });
+  _tags = el('span', { class: 'tags', hidden: true });
+  _project = el('a', {
+    class: 'project',
+    onclick: (event) => {
+      this._leave = follow(event, this._project) ?? this._leave;
+    },
+  });
+  _note = el('p', { class: 'note', hidden: true });
+  _better = el('span', {});
+  _baseline = el('a', {
+    text: 'baseline',
+    onclick: (event) => {
+      this._leave = follow(event, this._baseline) ?? this._leave;
+    },
+  });
+  _against = el('p', { class: 'against', hidden: true }, this._better, this._baseline);
+  _bar = el('div', { class: 'bar' });
+  _track = el(
+    'div',
+    {
+      class: 'track',
+      role: 'progressbar',
+      'aria-label': 'Progress',
+      'aria-valuemin': 0,
+      'aria-valuemax': 100,
+    },
+    this._bar,
+  );
+
   /** @param {import('../elements/mounting.js').Component} component */
   constructor(component) {
     this._connection = connect(component.data.run_id);
@@ -71,39 +105,6 @@ class RunHeader {
   /** @param {string} name of the run, known before anything else is */
   _build(name) {
     this._name = el('h1', { class: 'name', text: name });
-    this._state = el('span', { class: 'pill' });
-    this._contact = el('span', { class: 'pill contact', hidden: true });
-    this._live = el('span', { class: 'live', role: 'status' });
-    this._sentence = el('p', { class: 'sentence', role: 'status' });
-    this._next = el('p', { class: 'next', hidden: true });
-    this._tags = el('span', { class: 'tags', hidden: true });
-    this._project = el('a', {
-      class: 'project',
-      onclick: (event) => {
-        this._leave = follow(event, this._project) ?? this._leave;
-      },
-    });
-    this._note = el('p', { class: 'note', hidden: true });
-    this._better = el('span', {});
-    this._baseline = el('a', {
-      text: 'baseline',
-      onclick: (event) => {
-        this._leave = follow(event, this._baseline) ?? this._leave;
-      },
-    });
-    this._against = el('p', { class: 'against', hidden: true }, this._better, this._baseline);
-    this._bar = el('div', { class: 'bar' });
-    this._track = el(
-      'div',
-      {
-        class: 'track',
-        role: 'progressbar',
-        'aria-label': 'Progress',
-        'aria-valuemin': 0,
-        'aria-valuemax': 100,
-      },
-      this._bar,
-    );
     this._figures = new Map();
     const figures = el('dl', { class: 'figures' });
     for (const label of FIGURES) {

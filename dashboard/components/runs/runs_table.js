@@ -40,6 +40,39 @@ export const mount = (component) =>
   );
 
 class RunsTable {
+  _summary = el('p', { class: 'summary', role: 'status', text: 'Connecting…' });
+  _trouble = el('span', { class: 'trouble', role: 'status' });
+  _number = el('b', {});
+  _attention = el(
+    'button',
+    { type: 'button', class: 'attention', onclick: () => this._toggleAttention() },
+    el('span', { text: 'Needs attention' }),
+    this._number,
+  );
+  _problem = el('p', { class: 'problem', role: 'alert', hidden: true });
+  _empty = el('div', { class: 'empty', hidden: true });
+  _body = el('tbody', {});
+  _all = el('input', {
+    type: 'checkbox',
+    class: 'check',
+    'aria-label': 'Select all runs of this list',
+    onchange: () => this._selectAll(),
+  });
+  _headRow = el('tr', {});
+  _table = el('table', { 'aria-label': 'Runs' }, el('thead', {}, this._headRow), this._body);
+  _more = el('button', {
+    type: 'button',
+    class: 'more',
+    onclick: () => {
+      this._allQueued = true;
+      this._askNow();
+    },
+  });
+  // No cell spans columns: some are hidden, and a span would bring them back as gaps.
+  _fold = el('tr', { class: 'fold' }, el('td', {}, this._more));
+  _above = el('tr', { class: 'space', 'aria-hidden': 'true' }, el('td', {}));
+  _below = el('tr', { class: 'space', 'aria-hidden': 'true' }, el('td', {}));
+
   constructor(component) {
     /** @type {Map<string, RunRow>} */
     this._rows = new Map();
@@ -120,15 +153,6 @@ class RunsTable {
 
   /** @param {boolean} isWholeList of all projects */
   _build(isWholeList) {
-    this._summary = el('p', { class: 'summary', role: 'status', text: 'Connecting…' });
-    this._trouble = el('span', { class: 'trouble', role: 'status' });
-    this._number = el('b', {});
-    this._attention = el(
-      'button',
-      { type: 'button', class: 'attention', onclick: () => this._toggleAttention() },
-      el('span', { text: 'Needs attention' }),
-      this._number,
-    );
     this._choice = new ColumnChoice(
       () => this._keys,
       (keys) => this._chooseColumns(keys),
@@ -137,14 +161,11 @@ class RunsTable {
       () => this._view(),
       (view) => this._showView(view),
     );
-    this._buildTable();
     this._selection = new Selection(
       () => this._showSelection(),
       () => this._askNow(),
       isWholeList,
     );
-    this._problem = el('p', { class: 'problem', role: 'alert', hidden: true });
-    this._empty = el('div', { class: 'empty', hidden: true });
     this._root = el(
       'section',
       { class: 'runs', 'aria-label': 'Runs' },
@@ -170,30 +191,6 @@ class RunsTable {
     );
     this._listen();
     this._buildHead();
-  }
-
-  _buildTable() {
-    this._body = el('tbody', {});
-    this._all = el('input', {
-      type: 'checkbox',
-      class: 'check',
-      'aria-label': 'Select all runs of this list',
-      onchange: () => this._selectAll(),
-    });
-    this._headRow = el('tr', {});
-    this._table = el('table', { 'aria-label': 'Runs' }, el('thead', {}, this._headRow), this._body);
-    this._more = el('button', {
-      type: 'button',
-      class: 'more',
-      onclick: () => {
-        this._allQueued = true;
-        this._askNow();
-      },
-    });
-    // No cell spans columns: some are hidden, and a span would bring them back as gaps.
-    this._fold = el('tr', { class: 'fold' }, el('td', {}, this._more));
-    this._above = el('tr', { class: 'space', 'aria-hidden': 'true' }, el('td', {}));
-    this._below = el('tr', { class: 'space', 'aria-hidden': 'true' }, el('td', {}));
   }
 
   _listen() {
