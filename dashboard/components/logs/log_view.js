@@ -75,8 +75,8 @@ class LogView {
       () => this._pane.destroy(),
       () => this._search.destroy(),
     ];
-    if (this._connection.run) this._showRun(this._connection.run);
     const linked = (this._linked = linkedLine());
+    if (this._connection.run) this._showRun(this._connection.run);
     if (linked) void this._search.told(() => this._openLink(linked));
     else this._choose({});
   }

@@ -9,9 +9,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from dashboard.api.workers import worker_attempts
-from dashboard.service import edits
+from dashboard.service import edits, stream_pieces
 from db.attempts import attempt_queries
+from db.tasks.task_reports import StreamKey
 from domain.messages import PointBatch
 from domain.run_edit import RunEdit
 from tests.dashboard.browsed import Browsed, browsed, opened
@@ -61,8 +61,10 @@ def log_point(dashboard: Browsed, seed: Seed, label: str, step: int, value: floa
     fence = attempt_queries.attempts(dashboard.service.store, seed.runs[label])[-1].fence
     series = {"train/loss": [(step, value, dashboard.service.clock())]}
     batch = PointBatch(path="events", generation=0, start=12_000, end=12_100, series=series)
-    body = batch.model_dump_json().encode()
-    worker_attempts._points(dashboard.service, seed._node_of(label), fence, 0, body)
+    piece = stream_pieces.Piece(StreamKey(fence, 0, batch.path, batch.generation), batch)
+    assert stream_pieces.take(dashboard.service, seed._node_of(label), [piece]) == [
+        stream_pieces.Taken(12_100)
+    ]
 
 
 def test_picked_runs_share_charts_and_all_that_is_chosen_is_in_the_address(page, dashboard, made):
