@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 
-class NoSuchRun(LookupError):
+class NoSuch(LookupError):
+    """The store has nothing of that name or id."""
+
+
+class NoSuchRun(NoSuch):
     """There is no run of that id."""
 
 
-class NoSuchProject(LookupError):
+class NoSuchProject(NoSuch):
     """No run is in a project of that name."""
 
 
-class NoSuchNode(LookupError):
+class NoSuchNode(NoSuch):
     """There is no node of that name or id."""
 
 
-class NoSuchStudy(LookupError):
+class NoSuchStudy(NoSuch):
     """There is no scaling study of that id."""
 
 
-class NoSuchSweep(LookupError):
+class NoSuchSweep(NoSuch):
     """There is no sweep of that id."""
 
 
-class NoSuchAlert(LookupError):
+class NoSuchAlert(NoSuch):
     """There is no alert of that id."""
 
 
-class NoSuchCheck(LookupError):
+class NoSuchCheck(NoSuch):
     """There is no preflight of that id."""
 
 
-class NoSuchCheckpoint(LookupError):
+class NoSuchCheckpoint(NoSuch):
     """There is no checkpoint of that id."""
 
 
-class NoSuchProfile(LookupError):
+class NoSuchProfile(NoSuch):
     """The run has no such profile, or no trace of the rank."""
 
 

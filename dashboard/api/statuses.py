@@ -8,39 +8,14 @@ from starlette.responses import JSONResponse, Response
 
 from dashboard.errors import error_body
 from db.engine import StoreGone
-from db.exceptions import (
-    NoSuchAlert,
-    NoSuchCheck,
-    NoSuchCheckpoint,
-    NoSuchNode,
-    NoSuchProfile,
-    NoSuchProject,
-    NoSuchRun,
-    NoSuchStudy,
-    NoSuchSweep,
-    NotOwner,
-    Superseded,
-    WrongState,
-)
+from db.exceptions import NoSuch, NotOwner, Superseded, WrongState
 from db.identity import UnknownAttempt
-from db.nodes.join_tokens import NoSuchToken
 from db.nodes.node_reports import IdentityEnded, NameTaken
-from db.runs.shared_links import NoSuchLink
 from domain.errors import InvalidRequest
 
 STATUS: dict[type[Exception], int] = {
     InvalidRequest: 422,
-    NoSuchRun: 404,
-    NoSuchProject: 404,
-    NoSuchNode: 404,
-    NoSuchToken: 404,
-    NoSuchLink: 404,
-    NoSuchAlert: 404,
-    NoSuchCheck: 404,
-    NoSuchStudy: 404,
-    NoSuchSweep: 404,
-    NoSuchCheckpoint: 404,
-    NoSuchProfile: 404,
+    NoSuch: 404,
     WrongState: 409,
     Superseded: 409,
     NameTaken: 409,

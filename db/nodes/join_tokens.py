@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from sqlalchemy import select, update
 
 from db.engine import Store
+from db.exceptions import NoSuch
 from db.models import JoinToken
 from db.nodes.node_tokens import TurnedAway, hash_token
 from domain.errors import InvalidRequest
@@ -25,7 +26,7 @@ LONGEST_NAME = 200
 _SECRET = re.compile(rf"{PREFIX}-([0-9a-f]{{8}})-[\w-]{{20,200}}", re.ASCII)
 
 
-class NoSuchToken(LookupError):
+class NoSuchToken(NoSuch):
     """There is no join token of that id."""
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import delete, or_, select
 
 from db.engine import Store
-from db.exceptions import NoSuchRun
+from db.exceptions import NoSuch, NoSuchRun
 from db.models import Run, SharedLink, new_id
 from db.nodes.node_tokens import hash_token
 from domain.errors import InvalidRequest
@@ -27,7 +27,7 @@ LISTED_FOR_S = 30 * DAY_S
 _TOKEN = re.compile(r"([a-z0-9]{10})-[\w-]{43}", re.ASCII)
 
 
-class NoSuchLink(LookupError):
+class NoSuchLink(NoSuch):
     """There is no link with this id or token."""
 
 
