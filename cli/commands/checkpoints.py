@@ -11,10 +11,10 @@ import typer
 
 from cli.commands.runs import figure
 from cli.server.options import Data, Json, RunId, run_path, server_at
-from cli.server.transfer import Transfer, in_form, sha256_of
+from cli.server.transfer import Transfer, converted, sha256_of
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_outcome, print_table, printable, say
-from dashboard.storage.checkpoint_form import CheckpointForm, is_folder
+from dashboard.storage.conversion import Conversion, is_folder
 from domain.text import formats
 
 LONGEST_NAME_BYTES = 200
@@ -106,9 +106,9 @@ def download(
     """Download a checkpoint. An interrupted download continues; the SHA-256 is verified."""
     server = server_at(data)
     checkpoint = choose(server.get(run_path(run, "checkpoints")), run, name)
-    form = CheckpointForm(strip=strip_prefix, safetensors=safetensors)
-    if not form.is_as_saved:
-        checkpoint = in_form(server, checkpoint, form)
+    conversion = Conversion(strip=strip_prefix, safetensors=safetensors)
+    if not conversion.is_as_saved:
+        checkpoint = converted(server, checkpoint, conversion)
     target = target_path(checkpoint["name"], output)
     if is_there(target, checkpoint, overwrite=output is not None):
         status = "already exists"
@@ -117,7 +117,7 @@ def download(
         status = f"downloaded, {formats.size(checkpoint['size_bytes'])}"
     if as_json:
         document = {"path": str(target), "sha256": checkpoint["sha256"]}
-        print_json(document if form.is_as_saved else document | {"note": checkpoint["note"]})
+        print_json(document if conversion.is_as_saved else document | {"note": checkpoint["note"]})
         return
     say(f"{target} {status}; SHA-256 {checkpoint['sha256']} agrees.")
     if note := checkpoint.get("note"):

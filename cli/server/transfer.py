@@ -13,7 +13,7 @@ from cli.server.client import NotYet, ServerClient, ServerUnreachable
 from cli.server.following import StatusLine
 from cli.terminal.errors import CommandFailed
 from dashboard.private_files import sync_folder
-from dashboard.storage.checkpoint_form import CheckpointForm
+from dashboard.storage.conversion import Conversion
 from domain.text import formats
 
 if TYPE_CHECKING:
@@ -127,14 +127,14 @@ class Transfer:
         self._line.show(f"{received_bytes / (self._size_bytes or 1):4.0%} of {total}")
 
 
-def in_form(server: ServerClient, checkpoint: dict[str, Any], form: CheckpointForm) -> dict[str, Any]:
+def converted(server: ServerClient, checkpoint: dict[str, Any], conversion: Conversion) -> dict[str, Any]:
     """Return the checkpoint with name, size, SHA-256 and note of the converted file, once it is ready."""
     line, url = StatusLine(), f"/api/checkpoints/{int(checkpoint['id'])}/file"
     try:
         while True:
             line.show("being converted")
             try:
-                params = form.params | {"via": "server"}
+                params = conversion.params | {"via": "server"}
                 with server.stream(url, {"Accept-Encoding": "identity"}, **params) as answer:
                     response_headers = answer.headers
                     break
@@ -143,7 +143,7 @@ def in_form(server: ServerClient, checkpoint: dict[str, Any], form: CheckpointFo
     finally:
         line.clear()
     sha256 = response_headers["X-Checksum-Sha256"]
-    name = checkpoint["name"] if sha256 == checkpoint["sha256"] else form.file_name(checkpoint["name"])
+    name = checkpoint["name"] if sha256 == checkpoint["sha256"] else conversion.file_name(checkpoint["name"])
     return checkpoint | {
         "name": name,
         "sha256": sha256,

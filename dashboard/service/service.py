@@ -34,7 +34,7 @@ from dashboard.snapshots.bringing import PackedCode
 from dashboard.snapshots.keeping import Snapshots
 from dashboard.storage.abandoned_imports import AbandonedImports
 from dashboard.storage.checkpoint_storages import CheckpointStorages
-from dashboard.storage.conversion import Rewrites
+from dashboard.storage.conversions import Conversions
 from dashboard.storage.files import Files
 from db.attempts import attempt_queries
 from db.attempts.lost_nodes import LostNodes
@@ -73,7 +73,7 @@ class Service(Membership):
         limit_bytes = int(settings.snapshot_limit_mb * MIB)
         self.snapshots = Snapshots(store, self.files.root / "snapshots", limit_bytes, self.clock, name)
         self.storages = CheckpointStorages(store, self.files, settings.checkpoints_url, self.clock)
-        self.rewrites = Rewrites(self.files, self.storages)
+        self.conversions = Conversions(self.files, self.storages)
         self._abandoned_imports = AbandonedImports(store, self.clock)
         self.credentials = Credentials.load_or_create(settings.data, settings.join_token_file)
         self.registry = NodeRegistry(store, self.clock)
@@ -111,7 +111,7 @@ class Service(Membership):
         self.hub.close()
         if self.peers is not None:
             self.peers.close()
-        self.rewrites.close()
+        self.conversions.close()
         self.storages.close()
         self.store.close()
 
@@ -323,7 +323,7 @@ class Service(Membership):
         return self.store.trouble or (None if self._has_disk_space else Trouble.FULL)
 
     def _decide(self) -> None:
-        self.rewrites.sweep()
+        self.conversions.sweep()
         if self.peers is None or self.peers.leads:
             self.storages.sweep()
             self._abandoned_imports.sweep()

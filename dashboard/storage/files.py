@@ -38,11 +38,11 @@ class Files:
         self.root = root
         self.checkpoints = root / "checkpoints"
         self.incoming = root / "incoming"
-        self.rewritten = root / "rewritten"
+        self.converted = root / "converted"
         self._reserve_bytes = reserve_bytes
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
         self._checkpoint_locks = [threading.Lock() for _ in range(_LOCKS)]
-        for directory in (root, self.checkpoints, self.incoming, self.rewritten):
+        for directory in (root, self.checkpoints, self.incoming, self.converted):
             make_private_directory(directory)
         self._proof = secrets.token_hex(16)
         self._proof_file = self.incoming / f"proof{name}"
@@ -121,15 +121,15 @@ class Files:
         return shutil.disk_usage(self.root).free - self._reserve_bytes
 
     def remove(self, file_ids: Iterable[int], checkpoint_ids: Iterable[int]) -> None:
-        """Delete these files, and these checkpoints with their rewritten forms."""
+        """Delete these files, and these checkpoints with their converted files."""
         for file_id in file_ids:
             self.mirrored(file_id).unlink(missing_ok=True)
             self.arrivals(file_id).unlink(missing_ok=True)
         for checkpoint_id in checkpoint_ids:
             self.checkpoint(checkpoint_id).unlink(missing_ok=True)
             self.arriving(checkpoint_id).unlink(missing_ok=True)
-            for other_form in self.rewritten.glob(f"{checkpoint_id}-*"):
-                discard(other_form)
+            for converted in self.converted.glob(f"{checkpoint_id}-*"):
+                discard(converted)
 
 
 def free_in_words(free_bytes: int) -> str:

@@ -51,13 +51,13 @@ def test_a_wrapped_model_comes_home_without_its_wrapper(product: Product, tmp_pa
 
 
 def fetch(product: Product, checkpoint: dict[str, Any], query: str) -> bytes:
-    """Ask again while it is being rewritten, as the answer says: a busy machine takes long to import torch."""
+    """Ask again while it is being converted, as the answer says: a busy machine takes long to import torch."""
 
     def answer() -> httpx2.Response | None:
         response = product.request("GET", f"/api/checkpoints/{checkpoint['id']}/file?{query}")
         return None if "Retry-After" in response.headers else response
 
-    response = wait_for(answer, "the checkpoint to be rewritten")
+    response = wait_for(answer, "the checkpoint to be converted")
     assert response.status_code == 200, response.text
     return response.content
 

@@ -1,1 +1,1 @@
-"""Checkpoints: found, copied, uploaded, rewritten."""
+"""Checkpoints: found, copied, uploaded, converted."""

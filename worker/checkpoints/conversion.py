@@ -7,9 +7,9 @@ import os
 from functools import partial
 from pathlib import Path
 
-from worker.checkpoints.converted_copy import CannotConvert, Conversion
 from worker.checkpoints.copies import copy_bytes
 from worker.checkpoints.names import is_archive, prefix_in
+from worker.checkpoints.planned_conversion import CannotConvert, Conversion
 from worker.checkpoints.safetensors_header import SafetensorsHeader, read_header
 
 NO_PREFIX = "No prefix was found: the names are as they were saved."

@@ -16,16 +16,16 @@ from dashboard.api.reading import JsonRoute
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer
 from dashboard.service.service import Service
-from dashboard.storage.checkpoint_form import CheckpointForm
 from dashboard.storage.checkpoint_storage import Via
-from dashboard.storage.conversion import Rewritten
+from dashboard.storage.conversion import Conversion
+from dashboard.storage.conversions import Converted
 from dashboard.storage.downloads import DigestResponse
 from db.checkpoints import checkpoint_queries
 from db.models import Checkpoint
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["checkpoints"])
 WAIT_S = 20.0
-"""Longest wait for a rewrite in seconds; the client then asks again, so that no proxy times out."""
+"""Longest wait for a conversion in seconds; the client then asks again, so that no proxy times out."""
 LONGEST_NOTE = 4000
 
 
@@ -66,20 +66,20 @@ async def download(
     if row is None:
         raise Rejection(404, f"There is no checkpoint {checkpoint_id}.")
     checkpoint, _ = row
-    form = CheckpointForm(strip=prefix == "strip", safetensors=format == "safetensors")
+    conversion = Conversion(strip=prefix == "strip", safetensors=format == "safetensors")
     route: Via = via or ("bucket" if service.settings.checkpoints_redirect else "server")
-    if form.is_as_saved:
+    if conversion.is_as_saved:
         return await run_in_threadpool(service.storages.response, request, checkpoint, route)
-    rewritten = await _rewritten(service, checkpoint, form)
-    return await run_in_threadpool(_response, service, request, checkpoint, form, rewritten)
+    converted = await _converted(service, checkpoint, conversion)
+    return await run_in_threadpool(_response, service, request, checkpoint, conversion, converted)
 
 
-async def _rewritten(service: Service, checkpoint: Checkpoint, form: CheckpointForm) -> Rewritten:
-    future: Future[Rewritten] = await run_in_threadpool(service.rewrites.request, checkpoint, form)
+async def _converted(service: Service, checkpoint: Checkpoint, conversion: Conversion) -> Converted:
+    future: Future[Converted] = await run_in_threadpool(service.conversions.request, checkpoint, conversion)
     deadline = asyncio.get_running_loop().time() + WAIT_S
     while not future.done():
         if asyncio.get_running_loop().time() > deadline:
-            rejection = Rejection(503, "The checkpoint is being rewritten; ask again in a few seconds.")
+            rejection = Rejection(503, "The checkpoint is being converted; ask again in a few seconds.")
             rejection.headers = {"Retry-After": "5"}
             raise rejection
         await asyncio.sleep(0.05)
@@ -87,11 +87,11 @@ async def _rewritten(service: Service, checkpoint: Checkpoint, form: CheckpointF
 
 
 def _response(
-    service: Service, request: Request, checkpoint: Checkpoint, form: CheckpointForm, rewritten: Rewritten
+    service: Service, request: Request, checkpoint: Checkpoint, conversion: Conversion, converted: Converted
 ) -> Response:
-    notes = "".join(c if c.isprintable() else "?" for c in " ".join(rewritten.notes))
+    notes = "".join(c if c.isprintable() else "?" for c in " ".join(converted.notes))
     headers = {"X-Rankzero-Note": notes.encode("ascii", "backslashreplace").decode()[:LONGEST_NOTE]}
-    if rewritten.path is None:
+    if converted.path is None:
         return service.storages.response(request, checkpoint, "server", headers)
-    name = form.file_name(checkpoint.path)
-    return DigestResponse.of_file(request, rewritten.path, rewritten.sha256, name, headers)
+    name = conversion.file_name(checkpoint.path)
+    return DigestResponse.of_file(request, converted.path, converted.sha256, name, headers)

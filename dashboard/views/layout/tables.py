@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from dashboard.storage.checkpoint_form import CheckpointForm
+from dashboard.storage.conversion import Conversion
 from domain.text.formats import as_text
 
 
@@ -29,9 +29,9 @@ def download_link(checkpoint_id: int, label: str = "Download") -> Markup:
     return Markup(f"[{as_text(label)}]({checkpoint_url(checkpoint_id)})")
 
 
-def checkpoint_url(checkpoint_id: int, form: CheckpointForm | None = None) -> str:
+def checkpoint_url(checkpoint_id: int, conversion: Conversion | None = None) -> str:
     """Return the URL path of a checkpoint's file."""
-    query = urlencode(form.params) if form else ""
+    query = urlencode(conversion.params) if conversion else ""
     return f"/api/checkpoints/{checkpoint_id}/file{'?' if query else ''}{query}"
 
 

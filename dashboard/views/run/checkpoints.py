@@ -11,8 +11,8 @@ import streamlit as st
 from dashboard.components.browser import run_changes
 from dashboard.errors import Rejection
 from dashboard.service import service
-from dashboard.storage.checkpoint_form import CheckpointForm, is_folder
-from dashboard.storage.conversion import Rewritten
+from dashboard.storage.conversion import Conversion, is_folder
+from dashboard.storage.conversions import Converted
 from dashboard.views.layout import refusals, style
 from dashboard.views.layout.tables import Markup, checkpoint_url, download_link, table
 from dashboard.views.run.dialogs import describe
@@ -29,7 +29,7 @@ WAITS = " The checkpoint waits on its node and is sent as soon as possible."
 PATIENCE_S = 1.5
 """Seconds to wait for a conversion; most take less, so the link appears at once."""
 MOVING_EVERY_S = 3
-"""While bytes of a checkpoint arrive, or another form of it is being prepared."""
+"""While bytes of a checkpoint arrive, or it is being converted."""
 ASKED, PREPARING = "checkpoint_asked_for", "checkpoint_preparing"
 
 
@@ -76,7 +76,7 @@ def _checkpoints(run_id: str, saved: Sequence[CheckpointView]) -> None:
             f"A folder is downloaded as one archive: `tar -xf` {archive} restores it for its framework."
         )
     if complete:
-        _other_forms(complete)
+        _conversions(complete)
         with st.expander("Full SHA-256 sums, for `sha256sum --check`", key="sums"):
             sums = [f"{c.sha256}  {PurePosixPath(c.name).name}" for c in complete if c in shown]
             st.code("\n".join(sums), language=None)
@@ -125,23 +125,23 @@ def _ended_attempts(run_id: str) -> set[int]:
     return {attempt.number for attempt in attempts if attempt.state.is_terminal}
 
 
-# -- in another form ---------------------------------------------------------------------------
+# -- converted ---------------------------------------------------------------------------------
 
 
-def _other_forms(complete: Sequence[CheckpointView]) -> None:
+def _conversions(complete: Sequence[CheckpointView]) -> None:
     with st.expander("Without its prefix, or as safetensors", key="other_forms"):
         chosen = st.selectbox("Checkpoint", complete, format_func=describe, key="form_of")
         if chosen is None:
             return
-        form = _form(chosen)
-        if st.button("Prepare the file", key="prepare", disabled=form.is_as_saved):
-            st.session_state[ASKED] = (chosen.id, form, None)
+        conversion = _chosen_conversion(chosen)
+        if st.button("Prepare the file", key="prepare", disabled=conversion.is_as_saved):
+            st.session_state[ASKED] = (chosen.id, conversion, None)
         request = st.session_state.get(ASKED)
-        if request and request[:2] == (chosen.id, form):
-            _prepared(chosen, form, request[2])
+        if request and request[:2] == (chosen.id, conversion):
+            _prepared(chosen, conversion, request[2])
 
 
-def _form(chosen: CheckpointView) -> CheckpointForm:
+def _chosen_conversion(chosen: CheckpointView) -> Conversion:
     with st.container(horizontal=True):
         strip = st.checkbox(
             f"Without {as_text(chosen.prefix)}" if chosen.prefix else "Without a prefix",
@@ -161,41 +161,41 @@ def _form(chosen: CheckpointView) -> CheckpointForm:
             else "Only the model's tensors, without optimizer and step.",
             key=f"safetensors_{chosen.id}",
         )
-    return CheckpointForm(
+    return Conversion(
         strip=strip and chosen.prefix is not None, safetensors=tensors and not is_folder(chosen.name)
     )
 
 
-def _prepared(chosen: CheckpointView, form: CheckpointForm, problem: str | None) -> None:
+def _prepared(chosen: CheckpointView, conversion: Conversion, problem: str | None) -> None:
     """Show the link to the converted file, or its progress, or why it failed."""
     if problem is None:
         try:
-            _link(chosen, form, _rewritten(chosen.id, form))
+            _link(chosen, conversion, _converted(chosen.id, conversion))
         except NotYet:
             st.session_state[PREPARING] = True
             st.caption(":material/hourglass: The file is being prepared; the link appears here.")
         except Rejection as rejection:
             problem = str(rejection.detail)
-            st.session_state[ASKED] = (chosen.id, form, problem)
+            st.session_state[ASKED] = (chosen.id, conversion, problem)
     if problem is not None:
         st.warning(as_text(problem), icon=":material/info:")
 
 
-def _rewritten(checkpoint_id: int, form: CheckpointForm) -> Rewritten:
+def _converted(checkpoint_id: int, conversion: Conversion) -> Converted:
     current = service.current()
     stored = checkpoint_queries.checkpoint_file(current.store, checkpoint_id)
     if stored is None:
         raise Rejection(404, "This checkpoint was deleted meanwhile.")
-    return current.rewrites.request(stored[0], form).result(PATIENCE_S)
+    return current.conversions.request(stored[0], conversion).result(PATIENCE_S)
 
 
-def _link(chosen: CheckpointView, form: CheckpointForm, rewritten: Rewritten) -> None:
-    is_another = rewritten.sha256 != chosen.sha256
-    name = PurePosixPath(form.file_name(chosen.name) if is_another else chosen.name).name
+def _link(chosen: CheckpointView, conversion: Conversion, converted: Converted) -> None:
+    is_another = converted.sha256 != chosen.sha256
+    name = PurePosixPath(conversion.file_name(chosen.name) if is_another else chosen.name).name
     with st.container(horizontal=True, vertical_alignment="center"):
         st.link_button(
-            f"Download {as_text(name)}", checkpoint_url(chosen.id, form),
+            f"Download {as_text(name)}", checkpoint_url(chosen.id, conversion),
             icon=":material/download:", key="download_other_form",
         )  # fmt: skip
-        st.caption(f"{size(rewritten.size_bytes)} · SHA-256 `{rewritten.sha256[:12]}`")
-    st.caption(as_text(" ".join(rewritten.notes)))
+        st.caption(f"{size(converted.size_bytes)} · SHA-256 `{converted.sha256[:12]}`")
+    st.caption(as_text(" ".join(converted.notes)))

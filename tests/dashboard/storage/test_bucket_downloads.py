@@ -132,7 +132,7 @@ def test_another_form_is_made_from_a_copy_that_does_not_stay(stage: Stage) -> No
     url = f"/api/checkpoints/{checkpoint_id}/file"
     answer = stage.dashboard.http.get(url, params={"prefix": "strip"})
     assert list(torch.load(io.BytesIO(answer.content), weights_only=True)) == ["w"]
-    left = [path.name for path in stage.dashboard.service.files.rewritten.iterdir()]
+    left = [path.name for path in stage.dashboard.service.files.converted.iterdir()]
     assert len(left) == 2 and not [name for name in left if "copy" in name]
     stage.bucket.server.stop()
     try:

@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import load_file
 
 from worker.checkpoints.conversion import conversion_of
-from worker.checkpoints.converted_copy import CannotConvert, Conversion
 from worker.checkpoints.names import prefix_of
+from worker.checkpoints.planned_conversion import CannotConvert, Conversion
 
 PREFIX = "module."
 
@@ -163,7 +163,7 @@ def test_only_names_of_tensors_count(tmp_path: Path, state: object, prefix: str 
     assert prefix_of(tmp_path / "a.pt") == prefix
 
 
-def test_the_old_format_is_rewritten_too(tmp_path: Path) -> None:
+def test_the_old_format_is_converted_too(tmp_path: Path) -> None:
     source, target = tmp_path / "old.pt", tmp_path / "plain.pt"
     saved = checkpoint(Wrapper(plain_model()))
     torch.save(saved, source, _use_new_zipfile_serialization=False)

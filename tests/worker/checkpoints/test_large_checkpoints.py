@@ -1,4 +1,4 @@
-"""Checkpoints of hundreds of megabytes, and of ten gigabytes: taken, told and rewritten with flat memory."""
+"""Checkpoints of hundreds of megabytes, and of ten gigabytes: taken, told and converted with flat memory."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ MOST_MEMORY_BYTES = 320 * MIB
 """Torch alone takes 190; what is mapped from the file does not count."""
 
 
-def rewrite(source: Path, target: Path, *options: str) -> dict[str, Any]:
+def convert(source: Path, target: Path, *options: str) -> dict[str, Any]:
     """The program's answer, within little memory."""
-    command = ["-P", "-m", "worker.checkpoints.rewrite", str(source), str(target), *options]
+    command = ["-P", "-m", "worker.checkpoints.convert", str(source), str(target), *options]
     limits = ["--room", str(40 * GIB), "--seconds", "500"]
     limited = [sys.executable, "-c", LIMITED, str(MOST_MEMORY_BYTES), *command, *limits]
     with subprocess.Popen(limited, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
@@ -57,7 +57,7 @@ def rewrite(source: Path, target: Path, *options: str) -> dict[str, Any]:
         return dict(json.loads(program.stdout.read()))
 
 
-def taken_and_rewritten(tmp_path: Path, size_bytes: int) -> dict[str, float]:
+def taken_and_converted(tmp_path: Path, size_bytes: int) -> dict[str, float]:
     """Seconds that each part took."""
     work = tmp_path / "work"
     work.mkdir()
@@ -71,7 +71,7 @@ def taken_and_rewritten(tmp_path: Path, size_bytes: int) -> dict[str, float]:
     (work / "last.pt").unlink()
     for name, options in {"stripped": ["--strip"], "safetensors": ["--strip", "--safetensors"]}.items():
         began = time.monotonic()
-        answer = rewrite(taken.path, tmp_path / name, *options)
+        answer = convert(taken.path, tmp_path / name, *options)
         took[name] = time.monotonic() - began
         assert answer.get("size_bytes") == (tmp_path / name).stat().st_size >= size_bytes, answer
         (check_zip if name == "stripped" else check_safetensors)(tmp_path / name)
@@ -105,10 +105,10 @@ def require_room(path: Path, size_bytes: int) -> None:
 
 def test_a_checkpoint_of_400_megabytes_passes_through_with_flat_memory(tmp_path: Path) -> None:
     require_room(tmp_path, 3 * GIB)
-    taken_and_rewritten(tmp_path, 400 * MIB)
+    taken_and_converted(tmp_path, 400 * MIB)
 
 
 @pytest.mark.long
 def test_a_checkpoint_of_ten_gigabytes_passes_through_with_flat_memory(tmp_path: Path) -> None:
     require_room(tmp_path, 35 * GIB)
-    print(taken_and_rewritten(tmp_path, 10 * GIB))
+    print(taken_and_converted(tmp_path, 10 * GIB))

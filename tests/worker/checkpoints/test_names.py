@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from worker.checkpoints.conversion import conversion_of
-from worker.checkpoints.converted_copy import CannotConvert, Conversion
 from worker.checkpoints.names import PickleNames, prefix_in, prefix_of
+from worker.checkpoints.planned_conversion import CannotConvert, Conversion
 
 torch = pytest.importorskip("torch")
 OPERATIONS = [operation.code.encode("latin-1") for operation in pickletools.opcodes]
@@ -91,7 +91,7 @@ def converted(content: bytes, *, safetensors: bool = False) -> bytes:
 
 
 @given(st.data(), st.booleans())
-def test_a_damaged_checkpoint_is_rewritten_within_bounds_or_refused(data: st.DataObject, old: bool) -> None:
+def test_a_damaged_checkpoint_is_converted_within_bounds_or_refused(data: st.DataObject, old: bool) -> None:
     buffer = io.BytesIO()
     state = {"module.a": torch.ones(3, 2).t(), "module.b": torch.ones(2)}
     torch.save(state, buffer, _use_new_zipfile_serialization=not old)

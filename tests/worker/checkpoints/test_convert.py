@@ -1,4 +1,4 @@
-"""The program that rewrites: within its limits, into a file of its own, and never longer than its starter."""
+"""The program that converts: within its limits, into a file of its own, and never longer than its starter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from safetensors import torch as safetensors_torch
 
 
 def started(source: Path, target: Path, *options: str, room: int = 10**9) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-P", "-m", "worker.checkpoints.rewrite", str(source), str(target), *options]
+    command = [sys.executable, "-P", "-m", "worker.checkpoints.convert", str(source), str(target), *options]
     limits = ["--room", str(room), "--seconds", "60"]
     return subprocess.Popen([*command, *limits], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from cli import main
-from dashboard.storage import conversion
-from dashboard.storage.checkpoint_form import CheckpointForm, is_folder
+from dashboard.storage import conversions
+from dashboard.storage.conversion import Conversion, is_folder
 from db.checkpoints import checkpoint_queries
 from tests.dashboard.running import FakeNode, Running, wait_for
 
@@ -52,7 +52,7 @@ class Stored:
 
     def get(self, query: str, **headers: str) -> Any:
         """The answer once the program has ended: to load torch takes it long on a busy machine."""
-        limit_s = 2 * conversion.LEAST_S + 60
+        limit_s = 2 * conversions.LEAST_S + 60
         return wait_for(
             lambda: (answer := self.get_once(query, **headers)).status_code != 503 and answer,
             "the program",
@@ -62,7 +62,7 @@ class Stored:
     @property
     def others(self) -> list[str]:
         """What lies there in other forms."""
-        return sorted(path.name for path in self.dashboard.service.files.rewritten.iterdir())
+        return sorted(path.name for path in self.dashboard.service.files.converted.iterdir())
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def wrapped(dashboard: Running, node: FakeNode) -> Stored:
 
 @pytest.fixture
 def tensors(dashboard: Running, node: FakeNode) -> Stored:
-    """A safetensors file: the program rewrites it without loading torch, which takes seconds."""
+    """A safetensors file: the program converts it without loading torch, which takes seconds."""
     description = {"module.w": {"dtype": "F32", "shape": [64], "data_offsets": [0, 256]}}
     header = json.dumps(description).encode()
     content = struct.pack("<Q", len(header)) + header + bytes(256)
@@ -106,7 +106,7 @@ def test_safetensors_say_what_is_in_them_and_what_is_not(wrapped: Stored) -> Non
 
 def test_it_is_written_once_and_served_in_parts(tensors: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = tensors.get("prefix=strip")
-    monkeypatch.setattr(tensors.dashboard.service.rewrites, "_rewrite", None)  # a second time would fail
+    monkeypatch.setattr(tensors.dashboard.service.conversions, "_convert", None)  # a second time would fail
     head = tensors.dashboard.http.head(f"/api/checkpoints/{tensors.id}/file?prefix=strip")
     assert (head.status_code, head.headers["content-length"]) == (200, str(len(whole.content)))
     part = tensors.get("prefix=strip", Range="bytes=100-199")
@@ -132,7 +132,7 @@ def test_without_a_prefix_the_original_is_served(dashboard: Running, node: FakeN
         (saved([1, 2]), "format=safetensors", "It does not contain a dictionary"),
     ],
 )
-def test_what_cannot_be_rewritten_is_told_in_a_sentence(
+def test_what_cannot_be_converted_is_told_in_a_sentence(
     dashboard: Running, node: FakeNode, content: bytes, query: str, words: str
 ) -> None:
     stored = Stored(dashboard, node, content)
@@ -161,9 +161,9 @@ def test_what_was_written_goes_with_the_checkpoint(
 
 def test_what_was_written_goes_when_nobody_asks_for_it(tensors: Stored) -> None:
     tensors.get("prefix=strip")
-    kept = tensors.dashboard.service.rewrites
+    kept = tensors.dashboard.service.conversions
     for path in kept._folder.iterdir():
-        long_ago = time.time() - conversion.KEEP_S - 1
+        long_ago = time.time() - conversions.KEEP_S - 1
         os.utime(path, (long_ago, long_ago))
     kept._swept_at = float("-inf")
     wait_for(lambda: kept.sweep() or tensors.others == [], "the sweep")
@@ -182,7 +182,7 @@ def test_a_full_disk_refuses_before_anything_is_written(
     assert tensors.get("prefix=strip").status_code == 200
 
 
-def test_a_long_rewrite_is_asked_for_again(tensors: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_conversion_is_asked_for_again(tensors: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dashboard.api.runs.checkpoints.WAIT_S", 0.0)
     answer = tensors.get_once("prefix=strip")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
@@ -190,10 +190,10 @@ def test_a_long_rewrite_is_asked_for_again(tensors: Stored, monkeypatch: pytest.
 
 
 def test_a_program_that_takes_too_long_is_ended(wrapped: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversion, "LEAST_S", 0)
+    monkeypatch.setattr(conversions, "LEAST_S", 0)
     answer = wrapped.get("prefix=strip")
     assert answer.status_code == 422
-    assert "could not be rewritten within 0 s" in answer.json()["detail"]["message"]
+    assert "could not be converted within 0 s" in answer.json()["detail"]["message"]
     assert wrapped.others == []
 
 
@@ -202,8 +202,8 @@ def test_the_dashboard_ends_while_a_program_writes(wrapped: Stored) -> None:
 
     found = checkpoint_queries.checkpoint_file(service.store, wrapped.id)
     assert found is not None
-    future = service.rewrites.request(found[0], CheckpointForm(strip=True))
-    service.rewrites.close()
+    future = service.conversions.request(found[0], Conversion(strip=True))
+    service.conversions.close()
     assert future.done()
 
 
@@ -289,8 +289,8 @@ def test_names_cannot_break_out_of_the_note(dashboard: Running, node: FakeNode) 
     ],
 )
 def test_the_form_is_seen_in_the_name(name: str, stripped: str, as_safetensors: str) -> None:
-    assert CheckpointForm(strip=True).file_name(name) == stripped
-    assert CheckpointForm(safetensors=True).file_name(name) == as_safetensors
+    assert Conversion(strip=True).file_name(name) == stripped
+    assert Conversion(safetensors=True).file_name(name) == as_safetensors
     assert is_folder(name) is (name == "out/checkpoint-5.tar")
 
 
@@ -325,7 +325,7 @@ def test_a_command_fetches_it_in_another_form(wrapped: Stored, rankzero: Any, tm
     assert list(torch.load(tmp_path / "step_10.no-prefix.pt", weights_only=True)["model"]) == ["w", "b"]
 
 
-def test_a_command_waits_for_a_long_rewrite(
+def test_a_command_waits_for_a_long_conversion(
     tensors: Stored, rankzero: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dashboard.api.runs.checkpoints.WAIT_S", 0.0)

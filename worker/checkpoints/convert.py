@@ -1,4 +1,4 @@
-"""The program that rewrites one checkpoint file: without its prefix, as safetensors, or both.
+"""The program that converts one checkpoint file: without its prefix, as safetensors, or both.
 
 The dashboard starts it with limits and a low priority; it prints one line of JSON.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.checkpoints.conversion import conversion_of
-from worker.checkpoints.converted_copy import CannotConvert, Conversion
+from worker.checkpoints.planned_conversion import CannotConvert, Conversion
 
 MEMORY_BYTES = 3 * 1024**3
 """Memory for torch and the names; tensors are mapped from the file, which does not count."""
@@ -28,7 +28,7 @@ NICENESS = 10
 
 
 def main() -> None:
-    """Rewrite the file; ends with the dashboard, because its standard input does."""
+    """Convert the file; ends with the dashboard, because its standard input does."""
     options = _options()
     threading.Thread(target=_end_with_starter, daemon=True).start()
     _stand_back(options.seconds)
@@ -40,16 +40,16 @@ def main() -> None:
 def answer(options: argparse.Namespace) -> dict[str, Any]:
     """Report what was written, or why nothing was."""
     try:
-        return _rewritten(options)
+        return _converted(options)
     except CannotConvert as refusal:
         return {"refused": str(refusal)}
     except (MemoryError, RecursionError):
-        return {"refused": "The checkpoint cannot be rewritten: reading it needs too much memory."}
+        return {"refused": "The checkpoint cannot be converted: reading it needs too much memory."}
     except OSError as error:
-        return {"failed": f"The checkpoint could not be rewritten: {error.strerror or error}."}
+        return {"failed": f"The checkpoint could not be converted: {error.strerror or error}."}
 
 
-def _rewritten(options: argparse.Namespace) -> dict[str, Any]:
+def _converted(options: argparse.Namespace) -> dict[str, Any]:
     conversion = conversion_of(options.source, strip=options.strip, safetensors=options.safetensors)
     if isinstance(conversion, str):
         return {"unchanged": True, "notes": [conversion]}
@@ -75,7 +75,7 @@ def _write(conversion: Conversion, target: Path) -> Sequence[str]:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Rewrites one checkpoint file.")
+    parser = argparse.ArgumentParser(description="Converts one checkpoint file.")
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--strip", action="store_true", help="take the wrapper's prefix off the names")

@@ -1,4 +1,4 @@
-"""A copy of a checkpoint in another form, and why there can be none."""
+"""A conversion of a checkpoint file that can be written, and why there can be none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class CannotConvert(Exception):
 
 @dataclass(frozen=True)
 class Conversion:
-    """A copy in another form that can be written."""
+    """A converted file that can be written."""
 
     size_bytes: int
     """Upper limit of the disk space that it needs."""
