@@ -31,6 +31,7 @@ check: setup-test  ## format, lint, types, import directions
 	@.venv/bin/ruff format --check --quiet .
 	@.venv/bin/ruff check --quiet .
 	@$(NODE) node_modules/.bin/biome check --error-on-warnings > .venv/biome.log 2>&1 || { cat .venv/biome.log; exit 1; }
+	@$(NODE) node_modules/.bin/tsc
 	@.venv/bin/mypy --no-error-summary
 	@.venv/bin/lint-imports > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
 

@@ -1,7 +1,7 @@
 /** One chart card: title and current value, legend, plot and buttons. */
 
 import { el, icon, setAttribute, setText } from '../elements/elements.js';
-import { count, exact, notFinite, number, timeSpan } from '../elements/numbers.js';
+import { count, exact, isNumber, notFinite, number, timeSpan } from '../elements/numbers.js';
 import { Columns } from '../live/series_store.js';
 import { sentenceOf } from '../server/request.js';
 import { fetchDetail, inside } from './chart_detail.js';
@@ -11,6 +11,15 @@ import { drawable, firstAtLeast, flattened, stretches } from './chart_lines.js';
 import { createPlot } from './chart_plot.js';
 
 /** @typedef {import('./chart_groups.js').ChartSpec} ChartSpec */
+/** @typedef {import('./chart_groups.js').LineSpec} LineSpec */
+/** @typedef {import('./chart_lines.js').Flat} Flat */
+/**
+ * A line that is drawn: `low` and `high` bound the band of a group.
+ * @typedef {import('./chart_lines.js').Line & {flat: Flat, position: number, colour: string, isOld: boolean,
+ *   low?: (number|null)[], high?: (number|null)[]}} Drawn
+ * @typedef {{name: string, value: number|null}} Value
+ * @typedef {(line: {run?: string}|null) => import('./chart_lines.js').Origins} OriginsOf
+ */
 /**
  * What cards share.
  * @typedef {{connection: import('../live/live_connection.js').LiveConnection, uPlot: any, settings:
@@ -30,6 +39,15 @@ const FEW_POINTS = 40;
 const FEWEST_SMOOTHED = 100;
 
 export class ChartCard {
+  /** @type {import('uplot')|null} */
+  _plot = null;
+  /** @type {Drawn[]} */
+  _drawn = [];
+  /** @type {import('./chart_plot.js').Marker[]} */
+  _markers = [];
+  /** @type {{chip: HTMLElement, value: HTMLElement}[]} */
+  _chips = [];
+  _isTold = false;
   _title = el('h2', { class: 'title' });
   _value = el('output', { class: 'value' });
   _legend = el('div', { class: 'legend' });
@@ -46,6 +64,27 @@ export class ChartCard {
     icon('table'),
   );
   _place = el('div', { class: 'plot' });
+  _reset = action('reset', 'Reset zoom (double-click)', () => this.resetZoom());
+  element = el(
+    'section',
+    { class: 'card' },
+    el(
+      'header',
+      {},
+      this._title,
+      el(
+        'div',
+        { class: 'actions' },
+        this._reset,
+        action('image', 'Download as PNG', () => this._savePicture()),
+        this._csv,
+        action('wide', 'Larger or smaller', () => this._toggleWide()),
+      ),
+      this._value,
+    ),
+    el('div', { class: 'under' }, this._legend, this._note, this._trouble),
+    this._place,
+  );
 
   /** @param {ChartSpec} spec @param {Shared} shared */
   constructor(spec, shared) {
@@ -56,14 +95,12 @@ export class ChartCard {
     this._zoom = shared.connection.kept.get(`zoom ${spec.id}`) ?? null;
     /** @type {Map<string, import('../live/series_store.js').Series>} */
     this._detail = new Map();
-    this._plot = null;
     this._structure = '';
     this._width = 0;
     /** @type {number|null} */
     this._pointedAt = null;
-    this._drawn = [];
-    this._markers = [];
-    this._build();
+    this._reset.style.visibility = this._zoom ? '' : 'hidden';
+    this.setSpec(this.spec);
   }
 
   /** The chart has other lines now. @param {ChartSpec} spec */
@@ -85,15 +122,14 @@ export class ChartCard {
     if (!this.shared.uPlot || this._width < 50) return;
     const origins = this.shared.origins();
     const lines = this._lines(origins);
-    this._createPlotFor(lines);
-    const zoom = this._zoom;
-    if (this._plot.width !== this._width || this._plot.height !== this._height) {
-      this._plot.setSize({ width: this._width, height: this._height });
+    const [plot, zoom] = [this._plotFor(lines), this._zoom];
+    if (plot.width !== this._width || plot.height !== this._height) {
+      plot.setSize({ width: this._width, height: this._height });
     }
     this._drawn = lines;
     this._markers = this._findMarkers(lines, origins);
-    this._plot.setData(joined(this.shared.uPlot, lines), !zoom);
-    if (zoom) this._plot.setScale('x', { min: zoom.from, max: zoom.to });
+    plot.setData(joined(this.shared.uPlot, lines), !zoom);
+    if (zoom) plot.setScale('x', { min: zoom.from, max: zoom.to });
     this._showValues();
   }
 
@@ -142,7 +178,7 @@ export class ChartCard {
     return this.shared.settings.logY;
   }
 
-  /** The curve as it is drawn. */
+  /** The curve as it is drawn. @param {Flat} flat */
   _related(flat) {
     return flat;
   }
@@ -151,6 +187,7 @@ export class ChartCard {
     return this._width / PIXELS_A_BUCKET;
   }
 
+  /** @returns {string|null} */
   _csvUrl() {
     return csvUrl(this.shared.connection.runId, this.spec.lines);
   }
@@ -159,33 +196,6 @@ export class ChartCard {
   _colour(line) {
     const { palette } = this.shared.theme;
     return palette[line.role % palette.length];
-  }
-
-  _build() {
-    const button = (name, label, onclick) =>
-      el(
-        'button',
-        { type: 'button', class: 'action', title: label, 'aria-label': label, onclick },
-        icon(name),
-      );
-    this._reset = button('reset', 'Reset zoom (double-click)', () => this.resetZoom());
-    this._reset.style.visibility = this._zoom ? '' : 'hidden';
-    const actions = el(
-      'div',
-      { class: 'actions' },
-      this._reset,
-      button('image', 'Download as PNG', () => this._savePicture()),
-      this._csv,
-      button('wide', 'Larger or smaller', () => this._toggleWide()),
-    );
-    this.element = el(
-      'section',
-      { class: 'card' },
-      el('header', {}, this._title, actions, this._value),
-      el('div', { class: 'under' }, this._legend, this._note, this._trouble),
-      this._place,
-    );
-    this.setSpec(this.spec);
   }
 
   _buildLegend() {
@@ -215,12 +225,17 @@ export class ChartCard {
     return this.spec.lines.some((line) => this._isSmoothed(line));
   }
 
+  /** @param {LineSpec} line */
   _isSmoothed(line) {
     const series = this.shared.connection.store.series.get(line.name);
     return Boolean(line.smooth && series && countOf(series) >= FEWEST_SMOOTHED);
   }
 
-  /** The lines to draw: one per series, and one per series for points that newer attempts replaced. */
+  /**
+   * The lines to draw: one per series, and one per series for points that newer attempts replaced.
+   * @param {OriginsOf} origins
+   * @returns {Drawn[]}
+   */
   _lines(origins) {
     const { settings, connection } = this.shared;
     const lines = [];
@@ -250,7 +265,8 @@ export class ChartCard {
     return lines;
   }
 
-  _createPlotFor(lines) {
+  /** The plot for such lines, which is kept where they look as before. @param {Drawn[]} lines */
+  _plotFor(lines) {
     const { settings, theme, uPlot } = this.shared;
     const structure = JSON.stringify([
       lines.map((line) => [line.colour, line.isOld, line.smooth !== null, Boolean(line.low)]),
@@ -258,10 +274,10 @@ export class ChartCard {
       this._isLog,
       theme,
     ]);
-    if (structure === this._structure && this._plot) return;
+    if (structure === this._structure && this._plot) return this._plot;
     this._structure = structure;
     this._plot?.destroy();
-    this._plot = createPlot(uPlot, this._place, {
+    return (this._plot = createPlot(uPlot, this._place, {
       width: this._width,
       height: this._height,
       xAxis: settings.xAxis,
@@ -276,9 +292,10 @@ export class ChartCard {
       },
       onZoom: (from, to) => this._zoomTo(from, to),
       onReset: () => this.resetZoom(),
-    });
+    }));
   }
 
+  /** @param {Drawn} line @param {number} index @returns {import('./chart_plot.js').Stroke[]} */
   _strokes(line, index) {
     const dots = () => this._drawn[index]?.x.length <= FEW_POINTS;
     const base = { colour: line.colour, dots };
@@ -297,11 +314,15 @@ export class ChartCard {
     ];
   }
 
+  /** @param {Drawn[]} lines @param {OriginsOf} origins @returns {import('./chart_plot.js').Marker[]} */
   _findMarkers(lines, origins) {
-    const attempts = new Map(lines.flatMap((line) => line.boundaries).map(([at, attempt]) => [attempt, at]));
-    const sentences = new Map(
-      (this.shared.connection.run?.attempt_changes ?? []).map(({ attempt, text }) => [attempt, text]),
-    );
+    const boundaries = lines.flatMap((line) => line.boundaries);
+    /** @type {Map<number, number>} */
+    const attempts = new Map(boundaries.map(([at, attempt]) => [attempt, at]));
+    /** @type {{attempt: number, text: string}[]} */
+    const changes = this.shared.connection.run?.attempt_changes ?? [];
+    const sentences = new Map(changes.map(({ attempt, text }) => [attempt, text]));
+    /** @type {import('./chart_plot.js').Marker[]} */
     const markers = [...attempts].map(([attempt, at]) => ({
       at,
       text: sentences.get(attempt) ?? `attempt ${attempt}`,
@@ -332,6 +353,7 @@ export class ChartCard {
     const main = this._drawn.filter((line) => !line.isOld);
     const { format } = this.spec;
     let [warning, position] = ['', ''];
+    /** @type {Value[]} */
     const values = [];
     for (const line of main) {
       const index = at === null ? line.flat.count - 1 : nearest(line.flat, at);
@@ -354,16 +376,21 @@ export class ChartCard {
     this._note.classList.toggle('warns', !position && warning !== '');
   }
 
-  /** The newest points of a line's series. */
+  /** The newest points of a line's series. @param {Drawn} line */
   _last(line) {
     const series = this.shared.connection.store.series.get(this.spec.lines[line.position].name);
     return series?.attempts.get(Math.max(...series.attempts.keys())) ?? new Columns();
   }
 
-  /** The first line's value; of many alike, ranks for instance, the span from the least to the most. */
+  /**
+   * The first line's value; of many alike, ranks for instance, the span from the least to the most.
+   * @param {Value[]} values
+   */
   _showMain(values) {
     const { format, isSpan } = this.spec;
-    const finite = values.filter(({ value }) => Number.isFinite(value)).sort((a, b) => a.value - b.value);
+    const finite = values.flatMap(({ name, value }) => (isNumber(value) ? [{ name, value }] : []));
+    finite.sort((a, b) => a.value - b.value);
+    /** @param {Value} value */
     const valueText = ({ name, value }) => `${name} = ${exact(value)}`;
     if (isSpan && finite.length > 1) {
       const [least, most] = [finite[0], finite[finite.length - 1]];
@@ -381,6 +408,7 @@ export class ChartCard {
     return connection.run?.name || connection.runId;
   }
 
+  /** @param {Drawn} line */
   _labelOf(line) {
     return this.spec.lines[line.position].name;
   }
@@ -390,14 +418,19 @@ export class ChartCard {
     setText(this._trouble, sentence);
   }
 
-  async _zoomTo(from, to) {
+  /** @param {number} from @param {number} to @returns {Promise<void>|void} */
+  _zoomTo(from, to) {
     this._zoom = { from, to };
     this.showTrouble('');
     this.shared.connection.kept.set(`zoom ${this.spec.id}`, this._zoom);
     this._reset.style.visibility = '';
     this.shared.changed(this);
+    void this._loadDetail(this._zoom);
+  }
+
+  /** Load finer points of the part that is shown. @param {{from: number, to: number}} zoom */
+  async _loadDetail(zoom) {
     const { connection } = this.shared;
-    const zoom = this._zoom;
     const origins = this.shared.origins()(null);
     for (const { name } of this.spec.lines) {
       const series = connection.store.series.get(name);
@@ -440,8 +473,14 @@ export class ChartCard {
   }
 }
 
-/** One x for all lines; where a line has no point of its own it has `undefined`. */
+/**
+ * One x for all lines; where a line has no point of its own it has `undefined`.
+ * @param {typeof import('uplot')} uPlot
+ * @param {Drawn[]} lines
+ * @returns {import('uplot').AlignedData}
+ */
 function joined(uPlot, lines) {
+  /** @type {any[]} columns with gaps, which uPlot takes but its types do not know */
   const tables = lines.map((line) => [
     line.x,
     line.raw,
@@ -452,13 +491,22 @@ function joined(uPlot, lines) {
   return tables.length === 1 ? tables[0] : uPlot.join(tables);
 }
 
+/**
+ * @param {Flat} flat
+ * @param {number} at
+ * @returns {number} the index of the nearest point; -1 where there is none
+ */
 export function nearest(flat, at) {
   if (!flat.count) return -1;
   const after = Math.min(flat.count - 1, firstAtLeast(flat.x, flat.count, at));
   return after > 0 && at - flat.x[after - 1] < flat.x[after] - at ? after - 1 : after;
 }
 
-/** The place of a point that was logged, in words. */
+/**
+ * The place of a point that was logged, in words.
+ * @param {number} x
+ * @param {import('./chart_toolbar.js').XAxis} xAxis
+ */
 export function placeOf(x, xAxis) {
   if (xAxis === 'wall') return new Date(x * 1000).toLocaleString();
   if (xAxis === 'samples') return `${count(Math.round(x))} samples`;
@@ -466,6 +514,16 @@ export function placeOf(x, xAxis) {
   return xAxis === 'time' ? timeSpan(x) : `step ${count(x)}`;
 }
 
+/** @param {import('../live/series_store.js').Series} series */
 function countOf(series) {
   return [...series.attempts.values()].reduce((sum, columns) => sum + columns.count, 0);
+}
+
+/** @param {Parameters<typeof icon>[0]} name @param {string} label @param {() => void} onclick */
+function action(name, label, onclick) {
+  return el(
+    'button',
+    { type: 'button', class: 'action', title: label, 'aria-label': label, onclick },
+    icon(name),
+  );
 }

@@ -88,7 +88,11 @@ export async function fetchReplaced(runId, store) {
   }
 }
 
-/** The answer does not say which attempt a point is of; attempts follow one another in time. */
+/**
+ * The answer does not say which attempt a point is of; attempts follow one another in time.
+ * @param {Series} series
+ * @param {number} wall
+ */
 function attemptAt(series, wall) {
   const numbers = [...series.attempts.keys()].sort((a, b) => b - a);
   const begun = numbers.find((number) => {

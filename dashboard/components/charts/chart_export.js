@@ -33,6 +33,14 @@ export async function savePicture(plot, what) {
   context.textBaseline = 'alphabetic';
   write(context, what.title, margin, 26 * ratio, `600 ${15 * ratio}px ${theme.font}`, theme.text);
   context.textAlign = 'right';
+  /**
+   * @param {CanvasRenderingContext2D} context
+   * @param {string} text
+   * @param {number} x
+   * @param {number} y
+   * @param {string} font
+   * @param {string} colour
+   */
   write(
     context,
     what.subtitle,
@@ -62,6 +70,14 @@ export async function savePicture(plot, what) {
   if (blob) save(blob, what.fileName);
 }
 
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {string} text
+ * @param {number} x
+ * @param {number} y
+ * @param {string} font
+ * @param {string} colour
+ */
 function write(context, text, x, y, font, colour) {
   context.font = font;
   context.fillStyle = colour;
@@ -69,6 +85,7 @@ function write(context, text, x, y, font, colour) {
   return context.measureText(text).width;
 }
 
+/** @param {Blob} blob @param {string} fileName */
 function save(blob, fileName) {
   const link = document.createElement('a');
   link.href = URL.createObjectURL(blob);

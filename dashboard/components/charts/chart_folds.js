@@ -18,7 +18,7 @@ export class Folds {
     this._chosen = kept.get('folds');
     /** @type {Map<string, boolean>} */
     this._decided = new Map();
-    /** @type {Map<string, {fold: any, grid: any, title: any}>} */
+    /** @type {Map<string, {fold: HTMLDetailsElement, grid: HTMLElement, title: HTMLElement}>} */
     this._folds = new Map();
     this._onToggle = onToggle;
   }
@@ -39,9 +39,8 @@ export class Folds {
   place(group, cards) {
     const shouldBeOpen = this._shouldBeOpen(group);
     // One that gives way to another is not moved down and closed: it goes, and a closed one is there instead.
-    if (!this._folds.has(group) || (this.isOpen(group) && !shouldBeOpen))
-      this._folds.set(group, this._build(group));
-    const { fold, grid, title } = this._folds.get(group);
+    const placed = this.isOpen(group) && !shouldBeOpen ? undefined : this._folds.get(group);
+    const { fold, grid, title } = placed ?? this._build(group);
     keepChildren(grid, cards);
     setText(title, count(cards.length));
     fold.open = shouldBeOpen;
@@ -49,6 +48,7 @@ export class Folds {
     return fold;
   }
 
+  /** @param {string} group */
   isOpen(group) {
     return this._folds.get(group)?.fold.open ?? false;
   }
@@ -56,6 +56,7 @@ export class Folds {
   /**
    * Whether a group is open: the user's choice, else the first group, and with few charts all that the script
    * logs.
+   * @param {string} group
    */
   _shouldBeOpen(group) {
     if (this._isSearched) return true;
@@ -63,10 +64,12 @@ export class Folds {
     if (chosen !== undefined) return chosen;
     if (this._isFirst) return true;
     if (isStandIn(group)) return false;
-    if (!this._decided.has(group)) this._decided.set(group, !this._isMany);
-    return this._decided.get(group);
+    const decided = this._decided.get(group) ?? !this._isMany;
+    this._decided.set(group, decided);
+    return decided;
   }
 
+  /** @param {string} group */
   _build(group) {
     const grid = el('div', { class: 'grid' });
     const title = el('span', { class: 'amount' });
@@ -74,6 +77,7 @@ export class Folds {
     const fold = el('details', { 'data-group': group }, summary, grid);
     summary.addEventListener('click', () => this._chosen.set(group, !fold.open));
     fold.addEventListener('toggle', () => this._onToggle());
+    this._folds.set(group, { fold, grid, title });
     return { fold, grid, title };
   }
 }

@@ -4,9 +4,14 @@ import { learningRate, number, size, timeSpan } from '../elements/numbers.js';
 import { hardwarePart, isEvent } from './chart_hardware.js';
 
 /**
- * @typedef {{name: string, label: string, role: number, smooth: boolean}} LineSpec `role` chooses the colour
- * @typedef {{id: string, title: string, group: string, rank: number, isSpan: boolean, lines: LineSpec[],
+ * @typedef {{name: string, label: string, role: number, smooth: boolean, run?: string}} LineSpec `role`
+ *   chooses the colour
+ * @typedef {{id: string, title: string, group: string, rank: number, isSpan: boolean, unit?: string, lines:
+ *   LineSpec[],
  *   format: (value: number, digits?: number) => string}} ChartSpec
+ * A series as part of a chart.
+ * @typedef {{base: string, label: string, role: number, smooth: boolean, id: string, chart: ChartSpec}} Part
+ * @typedef {{base: RegExp, title: string|null, format?: ChartSpec['format'], smooth?: boolean}} Known
  */
 
 const BOOKKEEPING = new Set([
@@ -19,10 +24,11 @@ const BOOKKEEPING = new Set([
 ]);
 /** Totals and facts that the Ranks tab shows. */
 const ON_RANKS_TAB = /^(node\d+\/)?probe\/(rank\d+\/phases|ddp|model)\//;
+/** @type {Record<string, number>} */
 const SPLITS = { train: 0, training: 0, val: 1, valid: 1, validation: 1, eval: 1, test: 2 };
 const SPLIT_NAMES = ['train', 'val', 'test'];
 
-/** Order, title and number format of common names. */
+/** Order, title and number format of common names. @type {Known[]} */
 const KNOWN = [
   { base: /^(total_?)?loss$/, title: 'Loss' },
   {
@@ -38,6 +44,7 @@ const KNOWN = [
   },
   { base: /(^|_)(memory|mem|rss)(_.*)?_bytes$/, title: null, format: size, smooth: false },
 ];
+/** @type {Record<string, string>} */
 const TITLES = {
   samples_per_s: 'Samples/s',
   steps_per_s: 'Steps/s',
@@ -51,6 +58,7 @@ const TITLES = {
   ppl: 'Perplexity',
   f1: 'F1',
 };
+/** @type {Record<string, string>} */
 const GROUP_TITLES = {
   train: 'Training',
   val: 'Validation',
@@ -60,12 +68,13 @@ const GROUP_TITLES = {
   hardware: 'Hardware',
 };
 /** Series that the script logs come before observed ones; other prefixes are between them, by name. */
+/** @type {(string|null)[]} */
 const GROUPS = ['train', 'val', 'test', null, 'printed', 'probe', 'hardware'];
 
-/** Title of a group of charts. */
+/** Title of a group of charts. @param {string} group */
 export const groupTitle = (group) => GROUP_TITLES[group] ?? `${group}/`;
 
-/** Whether a group is shown only until the script logs series of its own. */
+/** Whether a group is shown only until the script logs series of its own. @param {string} group */
 export const isStandIn = (group) => group === 'printed' || group === 'probe' || group === 'hardware';
 
 /**
@@ -89,13 +98,18 @@ export function chartsFor(series) {
   return [...charts.values()].sort(byOrder);
 }
 
-/** The series of a chart that contain what is looked for; without a query all of them. */
+/**
+ * The series of a chart that contain what is looked for; without a query all of them.
+ * @param {ChartSpec} chart
+ * @param {string} query
+ */
 export function matches(chart, query) {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   const text = `${chart.title} ${chart.lines.map((line) => line.name).join(' ')}`.toLowerCase();
   return words.every((word) => text.includes(word));
 }
 
+/** @param {{name: string, source: string}} series @returns {Part} */
 function taken({ name, source }) {
   const section = source === 'printed' || source === 'probe' ? source : '';
   let bare = section && name.startsWith(`${section}/`) ? name.slice(section.length + 1) : name;
@@ -127,20 +141,24 @@ function taken({ name, source }) {
       lines: [],
       format: isTime
         ? unit
-          ? (ms, digits) => timeSpan(ms / 1000, digits)
+          ? (/** @type {number} */ ms, /** @type {number|undefined} */ digits) => timeSpan(ms / 1000, digits)
           : timeSpan
         : (entry?.format ?? number),
     },
   };
 }
 
-/** The part before the first slash; names without one belong to the training. */
+/** The part before the first slash; names without one belong to the training. @param {string} bare */
 function prefixOf(bare) {
   const at = bare.indexOf('/');
   return at > 0 ? bare.slice(0, at) : 'train';
 }
 
-/** train/loss, loss/train, train_loss and loss_train are all the training part of `loss`. */
+/**
+ * train/loss, loss/train, train_loss and loss_train are all the training part of `loss`.
+ * @param {string} bare
+ * @returns {{base: string, split: number|null}}
+ */
 function splitOf(bare) {
   const lower = bare.toLowerCase();
   for (const separator of ['/', '_', '.', '-']) {
@@ -154,6 +172,10 @@ function splitOf(bare) {
   return { base: lower, split: lower === 'loss' ? 0 : null };
 }
 
+/**
+ * @param {{base: string, split: number|null, rank: RegExpExecArray|null, node: RegExpExecArray|null, isTime:
+ *   boolean, name: string}} part
+ */
 function labelOf({ base, split, rank, node, isTime, name }) {
   const where = node ? `node ${node[1]} ` : '';
   if (rank) return `${where}rank ${rank[1]}`;
@@ -161,17 +183,21 @@ function labelOf({ base, split, rank, node, isTime, name }) {
   return split === null ? name : `${where}${SPLIT_NAMES[split]}`;
 }
 
-/** data_wait_s is spoken: data wait. */
+/** data_wait_s is spoken: data wait. @param {string} base */
 function spoken(base) {
   return base.replace(/_m?s$/, '').replaceAll('_', ' ');
 }
 
+/** @param {string} base */
 function timeTitle(base) {
   const words = spoken(base);
   return words[0].toUpperCase() + words.slice(1);
 }
 
-/** A chart in which two lines would carry the same label names each by its series. */
+/**
+ * A chart in which two lines would carry the same label names each by its series.
+ * @param {ChartSpec} chart
+ */
 function arrangeLines(chart) {
   chart.lines.sort((a, b) => a.role - b.role || byName(a.name, b.name));
   if (chart.group === 'hardware')
@@ -187,6 +213,7 @@ function arrangeLines(chart) {
   }
 }
 
+/** @param {ChartSpec} a @param {ChartSpec} b */
 export function byOrder(a, b) {
   return (
     groupOrder(a.group) - groupOrder(b.group) ||
@@ -197,10 +224,12 @@ export function byOrder(a, b) {
   );
 }
 
+/** @param {string} group */
 function groupOrder(group) {
   return GROUPS.indexOf(GROUPS.includes(group) ? group : null);
 }
 
+/** @param {string} a @param {string} b */
 function byName(a, b) {
   return a.localeCompare(b, 'en', { numeric: true });
 }

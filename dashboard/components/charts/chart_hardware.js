@@ -7,7 +7,9 @@ import { number, size } from '../elements/numbers.js';
 import { flattened, stretches } from './chart_lines.js';
 
 const NAME = /^(?:node(\d+)\/)?hardware\/(event\/)?(?:(gpu|rank)(\d+)\/|([^/]+:\d+)\/)?(.+)$/;
+/** @type {Record<string, string>} */
 const KINDS = { gpu: 'GPU', rank: 'Rank', port: 'InfiniBand', host: 'Node' };
+/** @type {{suffix: RegExp, format: (value: number, digits?: number) => string}[]} */
 const UNITS = [
   { suffix: /_bytes_per_s$/, format: (value) => `${size(Math.round(value))}/s` },
   { suffix: /_bytes$/, format: (value) => size(Math.round(value)) },
@@ -29,10 +31,14 @@ const FIRST = [
 ];
 const MOST_MARKS = 20;
 
-/** Whether a series holds events: how often something happened, or its number. */
+/** Whether a series holds events: how often something happened, or its number. @param {string} name */
 export const isEvent = (name) => Boolean(NAME.exec(name)?.[2]);
 
-/** The line of a series and the chart it belongs to, as `chartsFor` takes it. */
+/**
+ * The line of a series and the chart it belongs to, as `chartsFor` takes it.
+ * @param {string} name
+ * @returns {import('./chart_groups.js').Part}
+ */
 export function hardwarePart(name) {
   const [, node, , device, index, port, measure] = NAME.exec(name) ?? [
     null,
@@ -82,7 +88,7 @@ export function eventMarkers(series, origins) {
   const markers = [];
   for (const { name, attempts } of series) {
     if (!isEvent(name)) continue;
-    const [, node, , , , , text] = NAME.exec(name);
+    const [, node, , , , , text] = NAME.exec(name) ?? [];
     const { x, count } = flattened(stretches(attempts, 'hardware'), origins);
     for (let i = Math.max(0, count - MOST_MARKS); i < count; i++) {
       markers.push({ at: x[i], text: node ? `${text} (node ${node})` : text, short: '!', warns: true });

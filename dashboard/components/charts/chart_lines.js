@@ -157,12 +157,18 @@ export function placer(origins, attempt) {
 }
 
 /**
+ * @typedef {{x: ArrayLike<number>, y: ArrayLike<number>, count: number, boundaries: [number, number][]}} Flat
+ */
+
+/**
  * One series as flat columns over the chosen axis; points whose place is not known are left out.
  * @param {{columns: Columns, attempt: number, until: number, replaced?: Uint8Array|null}[]} parts
  * @param {Origins} origins
  * @param {boolean} replaced only what newer attempts replaced, instead of what counts
+ * @returns {Flat}
  */
 export function flattened(parts, origins, replaced = false) {
+  /** @type {[number, number][]} */
   const boundaries = [];
   const single = parts.length === 1 && parts[0].columns.sorted && !parts[0].replaced && !replaced;
   if (single && !origins) {
@@ -170,7 +176,9 @@ export function flattened(parts, origins, replaced = false) {
     if (attempt > 1) boundaries.push([columns.step[0], attempt]);
     return { x: columns.step, y: columns.value, count: columns.count, boundaries };
   }
+  /** @type {number[]} */
   const x = [];
+  /** @type {number[]} */
   const y = [];
   let sorted = true;
   for (const { columns, attempt, until, replaced: byLife } of parts) {
@@ -194,9 +202,9 @@ export function flattened(parts, origins, replaced = false) {
 
 /**
  * What to draw of a flat series inside a window.
- * @param {{x: ArrayLike<number>, y: ArrayLike<number>, count: number, boundaries: [number, number][]}} flat
  * @param {{from: number, to: number}|null} window null for all
  * @param {{buckets: number, weight: number, onlyPositive: boolean}} how
+ * @param {Flat} flat
  * @returns {Line}
  */
 export function drawable(flat, window, how) {
@@ -206,12 +214,14 @@ export function drawable(flat, window, how) {
   const to = window ? Math.min(count, firstAtLeast(x, count, window.to) + 2) : count;
   const averages = how.weight > 0 ? smoothed(y, count, how.weight) : null;
   const picked = thinned(x, y, from, to, how.buckets);
+  /** @param {number} value */
   const shown = (value) => (Number.isFinite(value) && !(how.onlyPositive && value <= 0) ? value : null);
   return {
     x: picked.map((i) => x[i]),
     raw: picked.map((i) => shown(y[i])),
     smooth:
       averages &&
+      /** @param {(number|null)[]} values @param {boolean} isThinned */
       calm(
         picked.map((i) => shown(averages[i])),
         picked.length < to - from,
@@ -220,7 +230,11 @@ export function drawable(flat, window, how) {
   };
 }
 
-/** Points were picked for what was logged; the average between two of them is the calmer line. */
+/**
+ * Points were picked for what was logged; the average between two of them is the calmer line.
+ * @param {(number|null)[]} values
+ * @param {boolean} isThinned
+ */
 function calm(values, isThinned) {
   if (!isThinned) return values;
   return values.map((value, i) => {
@@ -231,7 +245,12 @@ function calm(values, isThinned) {
   });
 }
 
-/** First index whose x is not below the value. */
+/**
+ * First index whose x is not below the value.
+ * @param {ArrayLike<number>} x ascending
+ * @param {number} count
+ * @param {number} value
+ */
 export function firstAtLeast(x, count, value) {
   let low = 0;
   let high = count;
@@ -243,11 +262,13 @@ export function firstAtLeast(x, count, value) {
   return low;
 }
 
+/** @param {number[]} x @param {number[]} y */
 function pushGap(x, y) {
   x.push(x[x.length - 1]);
   y.push(NaN);
 }
 
+/** @param {number[]} x @param {number[]} y */
 function inOrder(x, y) {
   const order = x.map((_, i) => i).sort((a, b) => x[a] - x[b] || a - b);
   return { x: order.map((i) => x[i]), y: order.map((i) => y[i]), count: x.length };

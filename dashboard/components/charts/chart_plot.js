@@ -16,27 +16,35 @@ const AXIS_WIDTH_PX = 54;
 const MARKER_ROWS = 3;
 const ROW_PX = 13;
 const BAND_STRENGTH = 0.18;
+/** @type {number[]} */
 const STEP_INCREMENTS = [];
 for (let power = 1; power < 1e15; power *= 10) STEP_INCREMENTS.push(power, 2 * power, 5 * power);
 const TIME_INCREMENTS = [
   0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800,
   3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000, 864000, 1728000, 8640000,
 ];
+/** @type {Partial<Record<import('./chart_toolbar.js').XAxis, number[]>>} */
 const INCREMENTS = { step: STEP_INCREMENTS, samples: STEP_INCREMENTS, time: TIME_INCREMENTS };
 
-/** @type {Promise<any>|null} */
+/** @typedef {import('uplot')} Plot */
+/** @typedef {(value: number, digits?: number) => string} Format */
+/** @typedef {Plot['bbox']} Box in the canvas's pixels */
+/** @typedef {Marker & {x: number}} Placed with its place in the canvas's pixels */
+
+const page = /** @type {{uPlot?: typeof import('uplot')}} */ (/** @type {unknown} */ (window));
+/** @type {Promise<typeof import('uplot')>|null} */
 let library = null;
 
 /** uPlot itself, loaded once a page. */
 export function loadPlotLibrary() {
   library ??= new Promise((resolve, reject) => {
-    if (window.uPlot) {
-      resolve(window.uPlot);
+    if (page.uPlot) {
+      resolve(page.uPlot);
       return;
     }
     const script = document.createElement('script');
     script.src = apiUrl('assets/uPlot.iife.js');
-    script.onload = () => resolve(window.uPlot);
+    script.onload = () => resolve(/** @type {typeof import('uplot')} */ (page.uPlot));
     script.onerror = () => {
       library = null;
       reject(new Error('The chart library could not be loaded.'));
@@ -47,13 +55,13 @@ export function loadPlotLibrary() {
 }
 
 /**
- * @param {any} uPlot
  * @param {HTMLElement} place
  * @param {{width: number, height: number, xAxis: import('./chart_toolbar.js').XAxis, logY: boolean, theme:
  *   Theme, window: () => {from: number, to: number}|null, strokes: Stroke[], markers: () => Marker[], format:
  *   (value: number, digits?: number) => string, onCursor: (x: number|null) => void, onZoom: (from: number,
  *   to: number) => void, onReset: () => void}} options
- * @returns {any} the uPlot instance
+ * @param {typeof import('uplot')} uPlot
+ * @returns {Plot}
  */
 export function createPlot(uPlot, place, options) {
   const { theme, xAxis, logY } = options;
@@ -74,13 +82,14 @@ export function createPlot(uPlot, place, options) {
         y: false,
         points: { size: (u, index) => (options.strokes[index - 1]?.band ? 0 : 7), width: 0 },
         drag: { x: true, y: false, setScale: false, dist: 5 },
-        bind: { dblclick: () => () => options.onReset() },
+        bind: { dblclick: () => () => reset(options) },
         dataIdx: (u, series, nearest) => nearestWithValue(u.data[series], nearest),
       },
       scales: {
         x: { time: xAxis === 'wall', range: (u, min, max) => xRange(min, max) },
         y: {
           distr: logY ? 3 : 1,
+          /** @returns {[number, number]} */
           range: (u, min, max) =>
             logY ? logRange(...positive(u.data, options.window())) : yRange(uPlot, min, max),
         },
@@ -110,15 +119,8 @@ export function createPlot(uPlot, place, options) {
       series: [{}, ...options.strokes.map((stroke) => lineOf(stroke))],
       hooks: {
         draw: [(u) => drawMarkers(u, options.markers(), theme)],
-        setCursor: [(u) => options.onCursor(u.cursor.left >= 0 ? u.posToVal(u.cursor.left, 'x') : null)],
-        setSelect: [
-          (u) => {
-            const { left, width } = u.select;
-            if (width < 1) return;
-            options.onZoom(u.posToVal(left, 'x'), u.posToVal(left + width, 'x'));
-            u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-          },
-        ],
+        setCursor: [(u) => options.onCursor(cursorAt(u))],
+        setSelect: [(u) => selected(u, options.onZoom)],
       },
     },
     [[], ...options.strokes.map(() => [])],
@@ -126,6 +128,31 @@ export function createPlot(uPlot, place, options) {
   );
 }
 
+/** @param {{onReset: () => void}} options @returns {null} uPlot's own reset does not follow */
+function reset(options) {
+  options.onReset();
+  return null;
+}
+
+/** Where the pointer is on the axis; null outside of the plot. @param {Plot} u */
+function cursorAt(u) {
+  const { left = -1 } = u.cursor;
+  return left >= 0 ? u.posToVal(left, 'x') : null;
+}
+
+/**
+ * A part of the axis was chosen by dragging.
+ * @param {Plot} u
+ * @param {(from: number, to: number) => void} onZoom
+ */
+function selected(u, onZoom) {
+  const { left, width } = u.select;
+  if (width < 1) return;
+  onZoom(u.posToVal(left, 'x'), u.posToVal(left + width, 'x'));
+  u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+}
+
+/** @param {Stroke} stroke @returns {import('uplot').Series} */
 function lineOf({ colour, strength, width, dash, dots, band }) {
   if (band)
     return {
@@ -145,18 +172,29 @@ function lineOf({ colour, strength, width, dash, dots, band }) {
   };
 }
 
-/** The area between this series and the next one; places of other lines are passed over. */
+/**
+ * The area between this series and the next one; places of other lines are passed over.
+ * @param {Plot} u
+ * @param {number} seriesIndex
+ * @returns {import('uplot').Series.Paths}
+ */
 function traceBand(u, seriesIndex) {
   const [xs, lows, highs] = [u.data[0], u.data[seriesIndex], u.data[seriesIndex + 1]];
   const at = Array.from(xs.keys()).filter((i) => Number.isFinite(lows[i]) && Number.isFinite(highs[i]));
   const path = new Path2D();
+  /** @param {number} i @param {any} values */
   const to = (i, values) => path.lineTo(u.valToPos(xs[i], 'x', true), u.valToPos(values[i], 'y', true));
   for (const i of at) to(i, highs);
   for (const i of at.reverse()) to(i, lows);
-  return { stroke: null, fill: path, clip: null, band: null, gaps: null, flags: 0 };
+  return { stroke: null, fill: path, clip: null, band: null, gaps: undefined, flags: 0 };
 }
 
-/** `undefined` is another line's position and is passed over, `null` is a gap. */
+/**
+ * `undefined` is another line's position and is passed over, `null` is a gap.
+ * @param {Plot} u
+ * @param {number} seriesIndex
+ * @returns {import('uplot').Series.Paths}
+ */
 function tracePath(u, seriesIndex) {
   const path = new Path2D();
   const xs = u.data[0];
@@ -176,9 +214,10 @@ function tracePath(u, seriesIndex) {
     path.lineTo(x, y);
     isDown = true;
   }
-  return { stroke: path, fill: null, clip: null, band: null, gaps: null, flags: 0 };
+  return { stroke: path, fill: null, clip: null, band: null, gaps: undefined, flags: 0 };
 }
 
+/** @param {ArrayLike<number|null|undefined>} values @param {number} nearest */
 function nearestWithValue(values, nearest) {
   for (let away = 0; away < values.length; away++) {
     if (values[nearest - away] != null) return nearest - away;
@@ -187,20 +226,28 @@ function nearestWithValue(values, nearest) {
   return nearest;
 }
 
+/** @param {number|null} min @param {number|null} max @returns {[number, number]} */
 function xRange(min, max) {
   if (min === null || max === null) return [0, 1];
   return max > min ? [min, max] : [min - 0.5, max + 0.5];
 }
 
+/**
+ * @param {typeof import('uplot')} uPlot
+ * @param {number|null} min
+ * @param {number|null} max
+ * @returns {[number, number]}
+ */
 function yRange(uPlot, min, max) {
   if (min === null || max === null) return [0, 1];
   if (min === max) {
     const around = Math.abs(min) * 0.1 || 1;
     return [min - around, max + around];
   }
-  return uPlot.rangeNum(min, max, 0.08, false);
+  return /** @type {[number, number]} */ (uPlot.rangeNum(min, max, 0.08, false));
 }
 
+/** @param {number|null} min @param {number|null} max @returns {[number, number]} */
 function logRange(min, max) {
   if (min === null || max === null) return [0.1, 1];
   const margin = Math.max(max / min, 1.2) ** 0.06;
@@ -227,7 +274,11 @@ function positive([xs, ...lines], window) {
   return most > 0 ? [least, most] : [null, null];
 }
 
-/** The time of day, and below it the date where it is another than before. */
+/**
+ * The time of day, and below it the date where it is another than before.
+ * @param {number[]} splits
+ * @param {number} increment
+ */
 function clockLabels(splits, increment) {
   let before = '';
   return splits.map((at) => {
@@ -246,7 +297,7 @@ function clockLabels(splits, increment) {
   });
 }
 
-/** 1, 2 and 5 of every decade; within one decade evenly. */
+/** 1, 2 and 5 of every decade; within one decade evenly. @param {number} min @param {number} max */
 function logSplits(min, max) {
   const decades = Math.log10(max / min);
   const splits = [];
@@ -265,7 +316,13 @@ function logSplits(min, max) {
   return splits.filter((at) => at >= min && at <= max);
 }
 
-/** As many digits as tell neighbours apart. */
+/**
+ * As many digits as tell neighbours apart.
+ * @param {number[]} splits some are null, where uPlot leaves a label out
+ * @param {number} increment
+ * @param {Format} format
+ * @param {boolean} logY
+ */
 function tickLabels(splits, increment, format, logY) {
   const largest = splits.reduce((most, at) => Math.max(most, Math.abs(at ?? 0)), 0);
   const digits = logY ? 3 : Math.min(8, Math.max(2, Math.ceil(Math.log10(largest / increment + 1)) + 1));
@@ -274,6 +331,7 @@ function tickLabels(splits, increment, format, logY) {
   );
 }
 
+/** @param {Plot} u @param {Marker[]} markers @param {Theme} theme */
 function drawMarkers(u, markers, theme) {
   const { ctx, bbox } = u;
   const ratio = devicePixelRatio;
@@ -295,6 +353,7 @@ function drawMarkers(u, markers, theme) {
   ctx.restore();
 }
 
+/** @param {CanvasRenderingContext2D} ctx @param {Placed} marker @param {Box} bbox @param {Theme} theme */
 function drawMark(ctx, { x, warns }, bbox, theme) {
   const ratio = devicePixelRatio;
   ctx.strokeStyle = warns ? theme.warning : theme.muted;
@@ -308,7 +367,14 @@ function drawMark(ctx, { x, warns }, bbox, theme) {
   ctx.globalAlpha = 1;
 }
 
-/** A row in which the words of a mark fit beside its line without covering those before. */
+/**
+ * A row in which the words of a mark fit beside its line without covering those before.
+ * @param {number[]} rows
+ * @param {number} x
+ * @param {number} width
+ * @param {number} ratio
+ * @param {Box} bbox
+ */
 function placed(rows, x, width, ratio, bbox) {
   const gap = 4 * ratio;
   const isRight = x + width + 2 * gap > bbox.left + bbox.width;
@@ -321,7 +387,14 @@ function placed(rows, x, width, ratio, bbox) {
   return null;
 }
 
-/** Readable also where a curve runs behind it. */
+/**
+ * Readable also where a curve runs behind it.
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {string} text
+ * @param {{x: number, y: number, width: number}} place
+ * @param {string} colour
+ * @param {Theme} theme
+ */
 function fillWords(ctx, text, { x, y, width }, colour, theme) {
   ctx.textAlign = 'left';
   ctx.fillStyle = faded(theme.background, 0.8);

@@ -4,6 +4,7 @@ import { choice, el, icon, setText, toggle } from '../elements/elements.js';
 import { STATUS_TEXT } from '../live/waiting.js';
 
 const REMEMBERED = 'rankzero.charts';
+/** @type {[string, string, string][]} */
 const AXES = [
   ['step', 'Step', 'Optimizer steps'],
   ['time', 'Time', 'Time spent training; pauses between attempts do not count'],
@@ -79,13 +80,15 @@ export function createToolbar(settings, listeners, axes = AXES) {
   );
   return {
     element,
+    /** @param {boolean} shown */
     showOlder: (shown) => {
       older.hidden = !shown;
     },
     /** Its place is kept while no chart has enough points to be smoothed. */
-    showSmoothing: (isOffered) => {
+    showSmoothing: (/** @type {boolean} */ isOffered) => {
       smoothing.style.visibility = isOffered ? '' : 'hidden';
     },
+    /** @param {import('../live/live_connection.js').Status} value */
     showStatus: (value) => {
       setText(status, STATUS_TEXT[value] ?? '');
     },
@@ -96,6 +99,7 @@ export function createToolbar(settings, listeners, axes = AXES) {
   };
 }
 
+/** @param {(query: string) => void} onFilter */
 function filterBox(onFilter) {
   const input = el('input', {
     type: 'search',
@@ -106,6 +110,7 @@ function filterBox(onFilter) {
   return el('label', { class: 'filter' }, icon('search'), input);
 }
 
+/** @param {Settings} settings @param {() => void} onChange */
 function smoothingSlider(settings, onChange) {
   const value = el('output', { class: 'amount', text: settings.smoothing.toFixed(2) });
   const input = el('input', {
@@ -125,6 +130,7 @@ function smoothingSlider(settings, onChange) {
   return el('label', { class: 'smoothing', title }, el('span', { text: 'Smoothing' }), input, value);
 }
 
+/** @param {Settings} settings */
 function remember({ smoothing, xAxis, logY }) {
   try {
     localStorage.setItem(REMEMBERED, JSON.stringify({ smoothing, xAxis, logY }));

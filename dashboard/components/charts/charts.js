@@ -20,11 +20,38 @@ const PAUSE_PER_COST = 6;
 const LONGEST_PAUSE_MS = 100;
 
 /** @param {import('../elements/mounting.js').Component} component */
-export const mount = (component) => mountOnce(component, (first) => new Charts(first));
+export const mount = (component) => mountOnce(component, (first) => new Charts(first).begin());
+
+/** @typedef {import('./chart_groups.js').ChartSpec} ChartSpec */
 
 export class Charts {
+  settings = this._loadSettings();
+  _toolbar = createToolbar(
+    this.settings,
+    {
+      onFilter: (query) => this._filter(query),
+      onStructure: () => this._restructured(),
+      onOlder: () => void this._showReplaced(),
+      onSmoothing: () => this._smoothed(),
+    },
+    this._axes(),
+  );
   _sections = el('div', { class: 'sections' });
   _empty = el('p', { class: 'empty', role: 'status' });
+  _root = el('div', { class: 'charts' }, this._toolbar.element, this._empty, this._sections);
+  _visibility = new IntersectionObserver((entries) => this._seen(entries), { rootMargin: '120px' });
+  _sizes = new ResizeObserver((entries) => this._resized(entries));
+  /** @type {(() => void)[]} */
+  _endings = [];
+  /** @type {ReturnType<typeof setTimeout>|undefined} */
+  _timer;
+  _frame = 0;
+  _attempts = 0;
+  _marks = '';
+  /** @type {string|undefined} */
+  _libraryError;
+  /** @type {ChartSpec[]} */
+  _placed = [];
 
   /**
    * @param {import('../elements/mounting.js').Component} component
@@ -40,9 +67,8 @@ export class Charts {
     this._dirty = new Set();
     this._query = '';
     this._notBefore = 0;
-    this.settings = this._loadSettings();
     this._folds = new Folds(this._connection.kept, () => this._want());
-    this._buildPage(component.parentElement);
+    component.parentElement.append(this._root);
     /** @type {import('./chart_card.js').Shared} */
     this._shared = {
       connection: this._connection,
@@ -53,9 +79,14 @@ export class Charts {
       pointAt: (x) => this._pointAt(x),
       changed: (card) => this._mark([card]),
     };
+  }
+
+  /** Draw what there is and what follows. */
+  begin() {
     this._watch();
     this._arrange();
     void this._loadLibrary();
+    return this;
   }
 
   _loadSettings() {
@@ -77,22 +108,10 @@ export class Charts {
     this._connection.release();
   }
 
-  _buildPage(parent) {
-    this._toolbar = createToolbar(
-      this.settings,
-      {
-        onFilter: (query) => this._filter(query),
-        onStructure: () => this._restructured(),
-        onOlder: () => void this._showReplaced(),
-        onSmoothing: () => this._smoothed(),
-      },
-      this._axes(),
-    );
-    this._root = el('div', { class: 'charts' }, this._toolbar.element, this._empty, this._sections);
-    parent.append(this._root);
-  }
-
-  /** The choices of the horizontal axis; undefined for those of one run. */
+  /**
+   * The choices of the horizontal axis; undefined for those of one run.
+   * @returns {[string, string, string][]|undefined}
+   */
   _axes() {
     return undefined;
   }
@@ -106,6 +125,7 @@ export class Charts {
     this._redrawAll();
   }
 
+  /** @param {string} query */
   _filter(query) {
     this._query = query;
     this._arrange();
@@ -113,24 +133,21 @@ export class Charts {
 
   _watch() {
     const connection = this._connection;
-    const observer = new IntersectionObserver((entries) => this._seen(entries), { rootMargin: '120px' });
-    this._visibility = observer;
-    this._sizes = new ResizeObserver((entries) => this._resized(entries));
     const shown = () => {
       if (!document.hidden) this._schedule();
     };
     document.addEventListener('visibilitychange', shown);
-    this._endings = [
+    this._endings.push(
       connection.on('names', () => this._arrange()),
-      connection.on('series', (names) => this._seriesChanged(names)),
+      connection.on('series', (/** @type {Set<string>} */ names) => this._seriesChanged(names)),
       connection.on('run', () => this._runChanged()),
       connection.on('status', () => this._showStatus()),
       connection.on('deleted', () => this._showEmpty()),
       watchTheme(this._root, (theme) => this._setTheme(theme)),
       () => document.removeEventListener('visibilitychange', shown),
-      () => observer.disconnect(),
+      () => this._visibility.disconnect(),
       () => this._sizes.disconnect(),
-    ];
+    );
     this._showStatus();
   }
 
@@ -187,10 +204,12 @@ export class Charts {
     return chartsFor([...this._connection.sources].map(([name, source]) => ({ name, source })));
   }
 
+  /** @param {ChartSpec} spec @returns {ChartCard} */
   _newCard(spec) {
     return new ChartCard(spec, this._shared);
   }
 
+  /** @param {ChartSpec} spec */
   _cardFor(spec) {
     let card = this._cards.get(spec.id);
     if (!card) {
@@ -206,6 +225,7 @@ export class Charts {
     return card;
   }
 
+  /** @param {ChartSpec[]} specs */
   _place(specs) {
     this._folds.begin(specs.length, this._query !== '');
     const due = [];
@@ -225,11 +245,12 @@ export class Charts {
 
   /** Points are loaded only for charts that are not folded away. */
   _want() {
-    const open = (this._placed ?? []).filter((spec) => this._folds.isOpen(spec.group));
+    const open = this._placed.filter((spec) => this._folds.isOpen(spec.group));
     const events = [...this._connection.sources.keys()].filter(isEvent);
     this._connection.want(this, [...events, ...open.flatMap((spec) => spec.lines.map((line) => line.name))]);
   }
 
+  /** @param {string} id */
   _remove(id) {
     const card = /** @type {ChartCard} */ (this._cards.get(id));
     this._visibility.unobserve(card.element);
@@ -240,6 +261,7 @@ export class Charts {
     this._cards.delete(id);
   }
 
+  /** @param {IntersectionObserverEntry[]} entries */
   _seen(entries) {
     for (const entry of entries) {
       const card = this._cardAt(entry.target);
@@ -248,6 +270,7 @@ export class Charts {
     this._schedule();
   }
 
+  /** @param {ResizeObserverEntry[]} entries */
   _resized(entries) {
     for (const entry of entries) {
       const card = this._cardAt(entry.target);
@@ -257,11 +280,13 @@ export class Charts {
     }
   }
 
+  /** @param {Element} element */
   _cardAt(element) {
     for (const card of this._cards.values()) if (card.element === element) return card;
     return null;
   }
 
+  /** @param {Iterable<ChartCard>} cards */
   _mark(cards) {
     for (const card of cards) this._dirty.add(card);
     this._schedule();
@@ -281,6 +306,7 @@ export class Charts {
     this._redrawAll();
   }
 
+  /** @param {import('../elements/theme.js').Theme} theme */
   _setTheme(theme) {
     this._shared.theme = theme;
     for (const card of this._cards.values()) card.invalidate();
@@ -292,7 +318,7 @@ export class Charts {
     if (this._frame || this._timer || document.hidden || !this._shared?.uPlot) return;
     const wait = this._notBefore - performance.now();
     const frame = () => {
-      this._timer = 0;
+      this._timer = undefined;
       this._frame = requestAnimationFrame(() => this._drawDirty());
     };
     if (wait > 4) this._timer = setTimeout(frame, wait);
@@ -318,16 +344,21 @@ export class Charts {
     port2.postMessage(null);
   }
 
+  /** @param {number|null} x */
   _pointAt(x) {
     for (const card of this._cards.values()) if (card.isVisible || x === null) card.pointAt(x);
   }
 
-  /** What to subtract from wall times, by line and attempt; null where steps are the axis. */
+  /**
+   * What to subtract from wall times, by line and attempt; null where steps are the axis.
+   * @returns {import('./chart_card.js').OriginsOf}
+   */
   _originsNow() {
     const origins = this.settings.xAxis === 'time' ? this._origins() : null;
     return () => origins;
   }
 
+  /** @returns {Map<number, number>} */
   _origins() {
     const spans = new Map();
     for (const { attempts } of this._connection.store.series.values()) {

@@ -3,7 +3,7 @@
  * run.
  */
 
-import { el, setAttribute, setText } from '../elements/elements.js';
+import { closestTo, el, htmlIn, setAttribute, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { plural } from '../elements/numbers.js';
 import { readTheme, watchTheme } from '../elements/theme.js';
@@ -33,7 +33,24 @@ export const mount = (component) =>
     (first) => new Cells(first),
   );
 
+/** @typedef {import('../elements/mounting.js').Component} Component */
+/** @typedef {import('./cells_model.js').Picture} Picture */
+/** @typedef {import('./cells_model.js').Node} Node */
+
 class Cells {
+  /** @type {Map<string, NodeCells>} */
+  _nodes = new Map();
+  /** @type {Picture|null} */
+  _picture = null;
+  /** @type {string|null} */
+  _selected = null;
+  /** @type {number|null} the run that stands out, by its place */
+  _highlighted = null;
+  _allNotices = false;
+  _noticesKey = '';
+  _arranged = '';
+  /** @type {(() => void)|undefined} */
+  _leave;
   _summary = el('h2', { class: 'summary', text: 'Connecting…' });
   _trouble = el('span', { class: 'trouble', role: 'status' });
   _notices = el('ul', { class: 'notices', 'aria-label': 'Needs attention', hidden: true });
@@ -41,13 +58,20 @@ class Cells {
   _empty = el('p', { class: 'empty', hidden: true });
   _tip = el('div', { class: 'tip', role: 'tooltip', hidden: true });
 
+  /** @param {Component} component */
   constructor(component) {
-    this._nodes = new Map();
-    this._groups = [];
-    /** @type {import('./cells_model.js').Picture|null} */
-    this._picture = null;
+    this._component = component;
     this._filter = kept();
-    this._build();
+    this._filters = new CellsFilters(this._filter, () => this._filtered());
+    this._root = this._build();
+    this._polling = new Polling(
+      this._root,
+      this._trouble,
+      () => 'api/cluster',
+      (picture) => this._show(picture),
+      () => this._root.getClientRects().length > 0 || !this._picture,
+    );
+    this._listen();
     this.refresh(component);
     component.parentElement.append(this._root);
     this._colour(readTheme(this._root));
@@ -55,6 +79,7 @@ class Cells {
     this._polling.askSoon(0);
   }
 
+  /** @param {Component} component */
   refresh(component) {
     this._component = component;
     this._selected = component.selected ?? null;
@@ -71,8 +96,7 @@ class Cells {
   }
 
   _build() {
-    this._filters = new CellsFilters(this._filter, () => this._filtered());
-    this._root = el(
+    return el(
       'section',
       { class: 'cells', 'aria-label': 'Cluster' },
       el('div', { class: 'head' }, this._summary, this._trouble),
@@ -82,26 +106,22 @@ class Cells {
       this._empty,
       this._tip,
     );
-    const isSeen = () => this._root.getClientRects().length > 0 || !this._picture;
-    this._polling = new Polling(
-      this._root,
-      this._trouble,
-      () => 'api/cluster',
-      (picture) => this._show(picture),
-      isSeen,
-    );
+  }
+
+  _listen() {
     this._grid.addEventListener('click', (event) => this._clicked(event));
     this._grid.addEventListener('auxclick', (event) => {
       if (event.button === 1) this._clicked(event);
     });
     this._grid.addEventListener('keydown', (event) => this._moved(event));
-    this._grid.addEventListener('focusin', (event) => this._focused(event.target.closest('.name')));
+    this._grid.addEventListener('focusin', (event) => this._focused(closestTo(event, '.name')));
     this._grid.addEventListener('pointerover', (event) => this._pointed(event));
     this._grid.addEventListener('pointerleave', () => this._pointed(null));
   }
 
   // ---- what is there
 
+  /** @param {Picture|null} picture */
   _show(picture) {
     if (!picture) return;
     this._picture = picture;
@@ -118,6 +138,7 @@ class Cells {
     this._arrange();
   }
 
+  /** @param {Picture['notices']} notices */
   _showNotices(notices) {
     const key = JSON.stringify(notices);
     if (key === this._noticesKey) return;
@@ -126,14 +147,14 @@ class Cells {
     const isAll = this._allNotices || notices.length <= MOST_NOTICES + 1;
     const shown = isAll ? notices : notices.slice(0, MOST_NOTICES);
     const items = shown.map(({ node, state, name, text }) => {
-      const onclick = () => (node ? this._select(node) : this._filters.only(state));
+      const onclick = () => (node ? this._select(node) : this._filters.only(state ?? ''));
       return el('li', {}, el('button', { type: 'button', text: name, onclick }), el('span', { text }));
     });
     if (shown.length < notices.length) {
       const showAll = () => {
         this._allNotices = true;
         this._noticesKey = '';
-        this._showNotices(this._picture.notices);
+        this._showNotices(notices);
       };
       items.push(
         el(
@@ -163,6 +184,7 @@ class Cells {
    */
   _arrange() {
     const picture = this._picture;
+    if (!picture) return;
     const matches = matching(picture, this._filter);
     const groups = grouped(matches, this._filter.group);
     for (const node of matches) {
@@ -176,7 +198,8 @@ class Cells {
       this._grid.replaceChildren(...groups.flatMap(([title, nodes]) => this._group(title, nodes)));
       const ids = new Set(picture.nodes.map((node) => node.id));
       for (const id of this._nodes.keys()) if (!ids.has(id)) this._nodes.delete(id);
-      this._focused(this._grid.querySelector('.name[tabindex="0"]') ?? this._grid.querySelector('.name'));
+      const [first] = htmlIn(this._grid, '.name');
+      this._focused(htmlIn(this._grid, '.name[tabindex="0"]')[0] ?? first ?? null);
       this._markSelected();
     }
     this._filters.tell(matches.length, picture.nodes.length);
@@ -185,8 +208,13 @@ class Cells {
     this._highlight(this._filter.run);
   }
 
+  /** @param {string} title @param {Node[]} nodes */
   _group(title, nodes) {
-    const list = el('ul', { class: 'nodes' }, ...nodes.map((node) => this._nodes.get(node.id).root));
+    const list = el(
+      'ul',
+      { class: 'nodes' },
+      ...nodes.flatMap((node) => this._nodes.get(node.id)?.root ?? []),
+    );
     if (!title) return [list];
     const devices = nodes.flatMap((node) => node.cells);
     const free = devices.filter((cell) => cell[STATE] === 0).length;
@@ -205,8 +233,10 @@ class Cells {
     }
   }
 
+  /** @param {string|null} runId */
   _highlight(runId) {
-    const run = runId === null ? null : this._picture.runs.findIndex(({ id }) => id === runId);
+    const runs = this._picture?.runs ?? [];
+    const run = runId === null ? null : runs.findIndex(({ id }) => id === runId);
     if (run === this._highlighted && run === null) return;
     this._highlighted = run;
     for (const cells of this._nodes.values()) cells.highlight(run);
@@ -214,51 +244,58 @@ class Cells {
 
   // ---- what people do
 
+  /** @param {MouseEvent} event */
   _clicked(event) {
-    const at = this._cellAt(event.target);
-    const run = at && this._picture.runs[at.cell[RUN]];
+    const at = this._cellAt(event);
+    const run = at && this._picture?.runs[at.cell[RUN]];
     if (run) {
       const url = pageUrl(`run?id=${run.id}`);
       if (event.ctrlKey || event.metaKey || event.button === 1) window.open(url, '_blank', 'noopener');
       else this._leave = go(url);
       return;
     }
-    const node = event.target.closest('.node')?.dataset.node;
+    const node = closestTo(event, '.node')?.dataset.node;
     if (node && event.button === 0) this._select(node === this._selected ? null : node);
   }
 
+  /** @param {string|null} node */
   _select(node) {
     this._selected = node;
     this._markSelected();
-    this._component.setTriggerValue('picked', node ?? '');
+    this._component.setTriggerValue?.('picked', node ?? '');
   }
 
-  /** Arrow keys go from node to node as they stand on the page; Tab leaves the picture. */
+  /**
+   * Arrow keys go from node to node as they stand on the page; Tab leaves the picture.
+   * @param {KeyboardEvent} event
+   */
   _moved(event) {
     if (event.key === 'Escape' && this._selected) this._select(null);
-    const own = event.target.closest('.name');
+    const own = closestTo(event, '.name');
     if (!own || !['ArrowLeft', 'ArrowRight', 'ArrowUp', 'ArrowDown', 'Home', 'End'].includes(event.key))
       return;
     event.preventDefault();
-    const all = [...this._grid.querySelectorAll('.name')];
-    const next = neighbour(all, own, event.key);
+    const next = neighbour(htmlIn(this._grid, '.name'), own, event.key);
     next?.focus();
     next?.scrollIntoView({ block: 'nearest' });
   }
 
+  /** @param {HTMLElement|null} button */
   _focused(button) {
     if (!button) return;
-    for (const other of this._grid.querySelectorAll('.name[tabindex="0"]')) other.tabIndex = -1;
+    for (const other of htmlIn(this._grid, '.name[tabindex="0"]')) other.tabIndex = -1;
     button.tabIndex = 0;
   }
 
+  /** @param {PointerEvent|null} event */
   _pointed(event) {
-    const at = event && this._cellAt(event.target);
+    const at = event && this._cellAt(event);
+    const picture = this._picture;
     this._tip.hidden = !at;
-    const run = at && this._picture.runs[at.cell[RUN]];
+    const run = at && picture?.runs[at.cell[RUN]];
     this._highlight(run ? run.id : this._filter.run);
-    if (!at) return;
-    this._tip.replaceChildren(...lines(this._picture, at.node, at.place).map((text) => el('div', { text })));
+    if (!at || !picture) return;
+    this._tip.replaceChildren(...lines(picture, at.node, at.place).map((text) => el('div', { text })));
     const [cell, whole] = [at.element.getBoundingClientRect(), this._root.getBoundingClientRect()];
     const left = Math.min(cell.left - whole.left, whole.width - this._tip.offsetWidth - 4);
     const isLow = cell.bottom + this._tip.offsetHeight + 10 > window.innerHeight;
@@ -266,21 +303,29 @@ class Cells {
     this._tip.style.transform = `translate(${Math.max(0, left)}px, ${top}px)`;
   }
 
-  _cellAt(target) {
-    const element = target.closest?.('.cell');
-    const node = element && this._nodes.get(element.closest('.node').dataset.node)?.node;
-    if (!node) return null;
+  /** @param {Event} event */
+  _cellAt(event) {
+    const element = closestTo(event, '.cell');
+    const node = this._nodes.get(closestTo(event, '.node')?.dataset.node ?? '')?.node;
+    if (!node || !element?.parentElement) return null;
     const place = [...element.parentElement.children].indexOf(element);
     return { element, node, place, cell: node.cells[place] };
   }
 
+  /** @param {import('../elements/theme.js').Theme} theme */
   _colour(theme) {
     theme.palette.forEach((colour, at) => this._root.style.setProperty(`--run-${at}`, colour));
     this._root.classList.toggle('dark', theme.dark);
   }
 }
 
-/** The neighbouring button in the direction of the key. */
+/**
+ * The neighbouring button in the direction of the key.
+ * @param {HTMLElement[]} all
+ * @param {HTMLElement} own
+ * @param {string} key
+ * @returns {HTMLElement|undefined}
+ */
 function neighbour(all, own, key) {
   const at = all.indexOf(own);
   if (key === 'Home') return all[0];
@@ -291,6 +336,7 @@ function neighbour(all, own, key) {
   const beyond = all
     .map((button) => ({ button, box: button.getBoundingClientRect() }))
     .filter(({ box }) => (key === 'ArrowDown' ? box.top > here.top + 4 : box.top < here.top - 4));
+  /** @param {{box: DOMRect}} one */
   const distance = ({ box }) => Math.abs(box.top - here.top) * 10 + Math.abs(box.left - here.left);
   return beyond.sort((a, b) => distance(a) - distance(b))[0]?.button;
 }

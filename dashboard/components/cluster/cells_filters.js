@@ -10,7 +10,12 @@ import { COLOURS } from './cells_node.js';
 
 const MOST_RUNS = 12;
 
+/** @typedef {import('./cells_model.js').Picture} Picture */
+
 export class CellsFilters {
+  _runsKey = '';
+  _groupsKey = '';
+
   /** @param {import('./cells_model.js').Filter} filter changed in place @param {() => void} onChange */
   constructor(filter, onChange) {
     this._filter = filter;
@@ -70,12 +75,13 @@ export class CellsFilters {
     this._press();
   }
 
-  /** How many nodes are shown of how many. */
+  /** How many nodes are shown of how many. @param {number} shown @param {number} all */
   tell(shown, all) {
     setText(this._shown, shownOf(shown, all));
     this._clear.hidden = !(this._filter.text || this._filter.states.length || this._filter.run);
   }
 
+  /** @param {Picture} picture */
   _showStates(picture) {
     const totals = counts(picture);
     if (!this._states.childElementCount) {
@@ -107,6 +113,7 @@ export class CellsFilters {
     });
   }
 
+  /** @param {Picture} picture */
   _showRuns(picture) {
     const devices = picture.runs.map(() => 0);
     for (const node of picture.nodes)
@@ -115,6 +122,7 @@ export class CellsFilters {
     if (key === this._runsKey) return;
     this._runsKey = key;
     const shown = picture.runs.slice(0, MOST_RUNS);
+    /** @type {HTMLElement[]} */
     const chips = shown.map((run, at) =>
       el(
         'button',
@@ -145,6 +153,7 @@ export class CellsFilters {
     if (this._filter.run && !picture.runs.some((run) => run.id === this._filter.run)) this._filter.run = null;
   }
 
+  /** @param {string[]} names */
   _showGroupings(names) {
     const key = names.join('\n');
     if (key === this._groupsKey) return;
@@ -157,12 +166,13 @@ export class CellsFilters {
     this._group.value = this._filter.group;
   }
 
-  /** Show the nodes in that state alone. */
+  /** Show the nodes in that state alone. @param {string} state */
   only(state) {
     this._filter.states = [state];
     this._changed();
   }
 
+  /** @param {string} state */
   _toggleState(state) {
     const { states } = this._filter;
     this._filter.states = states.includes(state)
@@ -171,6 +181,7 @@ export class CellsFilters {
     this._changed();
   }
 
+  /** @param {string} run */
   _toggleRun(run) {
     this._filter.run = this._filter.run === run ? null : run;
     this._changed();
@@ -183,8 +194,8 @@ export class CellsFilters {
   }
 
   _press() {
-    for (const chip of this._states.children)
-      setAttribute(chip, 'aria-pressed', String(this._filter.states.includes(chip.dataset.state)));
+    for (const chip of this._states.querySelectorAll('button'))
+      setAttribute(chip, 'aria-pressed', String(this._filter.states.includes(chip.dataset.state ?? '')));
     for (const chip of this._runs.querySelectorAll('button'))
       setAttribute(chip, 'aria-pressed', String(this._filter.run === chip.dataset.run));
   }

@@ -42,6 +42,7 @@ export function matching(/** @type {Picture} */ picture, /** @type {Filter} */ f
   });
 }
 
+/** @param {Picture} picture @param {Node} node */
 function wordsOf(picture, node) {
   const labels = Object.entries(node.labels).map(([key, value]) => `${key}=${value}`);
   const runs = runsOn(picture, node).flatMap((run) => [run.name, run.id]);
@@ -54,7 +55,11 @@ function wordsOf(picture, node) {
   return [node.name, node.address, node.kinds, ...labels, ...states, ...runs].join('\n').toLowerCase();
 }
 
-/** The runs that have devices of a node, in the order of its devices. */
+/**
+ * The runs that have devices of a node, in the order of its devices.
+ * @param {Picture} picture
+ * @param {Node} node
+ */
 export function runsOn(picture, node) {
   const places = new Set(
     node.cells.map((cell) => cell[RUN]).filter((run) => run !== null && run !== undefined),
@@ -75,14 +80,15 @@ export function groupings(/** @type {Picture} */ picture) {
  */
 export function grouped(nodes, group) {
   if (!group) return [['', nodes]];
+  /** @type {Map<string, Node[]>} */
   const groups = new Map();
   for (const node of nodes) {
     const title = group === 'state' ? stateLabel(standing(node)) : node.labels[group];
     const heading = title === undefined ? `no ${group}` : group === 'state' ? title : `${group} ${title}`;
-    if (!groups.has(heading)) groups.set(heading, []);
-    groups.get(heading).push(node);
+    groups.set(heading, [...(groups.get(heading) ?? []), node]);
   }
   const byNumber = new Intl.Collator(undefined, { numeric: true });
+  /** @param {string} title */
   const isNone = (title) => title === `no ${group}`;
   return [...groups].sort(([a], [b]) => Number(isNone(a)) - Number(isNone(b)) || byNumber.compare(a, b));
 }
@@ -100,7 +106,11 @@ export function counts(/** @type {Picture} */ picture, nodes = picture.nodes) {
   return totals;
 }
 
-/** A node's description for screen readers: "gpu-7: online, 3 free, 5 in use; runs small GPT". */
+/**
+ * A node's description for screen readers: "gpu-7: online, 3 free, 5 in use; runs small GPT".
+ * @param {Picture} picture
+ * @param {Node} node
+ */
 export function spoken(picture, node) {
   const totals = counts(picture, [node]);
   const parts = picture.states
@@ -113,7 +123,12 @@ export function spoken(picture, node) {
   return `${node.name}: ${state}, ${parts.join(', ') || 'no devices'}${runs.length ? `; runs ${runs.join(', ')}` : ''}`;
 }
 
-/** The lines of a cell's tooltip; the first is its title. */
+/**
+ * The lines of a cell's tooltip; the first is its title.
+ * @param {Picture} picture
+ * @param {Node} node
+ * @param {number} place
+ */
 export function lines(picture, node, place) {
   const cell = node.cells[place];
   const run = picture.runs[cell[RUN]];
@@ -134,6 +149,7 @@ export function lines(picture, node, place) {
 /** The sign of each state, shown beside its colour. @type {Record<string, string>} */
 export const SIGNS = { lost: '✕', 'no contact': '?', draining: '↓', 'to upgrade': '↑' };
 
+/** @type {Record<string, string>} */
 const STATE_LABELS = { alive: 'online', foreign: 'used by others' };
 
 /** A state as shown on the page; the JSON keeps its own names. */
@@ -151,7 +167,7 @@ export const MEANING = {
   lost: 'its node is lost',
 };
 
-/** "12 of 212 nodes", where a filter is set. */
+/** "12 of 212 nodes", where a filter is set. @param {number} shown @param {number} all */
 export function shownOf(shown, all) {
   return shown === all ? '' : `${count(shown)} of ${count(all)} nodes`;
 }

@@ -2,7 +2,7 @@
  * One node of the cluster on the page: its name, a cell for each device, and its load where there is room.
  */
 
-import { el, setAttribute, setText } from '../elements/elements.js';
+import { el, htmlIn, setAttribute, setText } from '../elements/elements.js';
 import { PERCENT, RANK, RUN, SIGNS, STATE, spoken, standing } from './cells_model.js';
 
 /** Colours that runs take turns with; the same as the charts have. */
@@ -11,9 +11,15 @@ export const COLOURS = 8;
 const MANY = 16;
 const LOADS = ['CPU', 'memory', 'disk'];
 
+/** @typedef {import('./cells_model.js').Picture} Picture */
+/** @typedef {import('./cells_model.js').Node} Node */
+
 export class NodeCells {
+  _key = '';
+
   /** @param {import('./cells_model.js').Picture} picture @param {import('./cells_model.js').Node} node */
   constructor(picture, node) {
+    this.node = node;
     this._name = el('span', { class: 'text' });
     this._mark = el('span', { class: 'mark', 'aria-hidden': 'true' });
     this.button = el('button', { type: 'button', class: 'name', tabindex: '-1' }, this._name, this._mark);
@@ -44,7 +50,11 @@ export class NodeCells {
     this.show(picture, node);
   }
 
-  /** Put right what differs from what is shown: of a large cluster most nodes are as they were. */
+  /**
+   * Put right what differs from what is shown: of a large cluster most nodes are as they were.
+   * @param {Picture} picture
+   * @param {Node} node
+   */
   show(picture, node) {
     this.node = node;
     const key = JSON.stringify(node) + picture.runsKey;
@@ -55,17 +65,17 @@ export class NodeCells {
     setAttribute(this._mark, 'class', `mark ${standing(node).replace(' ', '-')}`);
     setAttribute(this.button, 'aria-label', spoken(picture, node));
     setText(this._about, [node.kinds, node.address].filter(Boolean).join(' · '));
-    while (this._strip.childElementCount > node.cells.length) this._strip.lastChild.remove();
+    while (this._strip.childElementCount > node.cells.length) this._strip.lastChild?.remove();
     while (this._strip.childElementCount < node.cells.length) this._strip.append(el('span', {}));
     this._strip.classList.toggle('many', node.cells.length > MANY);
-    node.cells.forEach((cell, at) => showCell(this._strip.children[at], picture, cell));
+    htmlIn(this._strip, 'span').forEach((element, at) => showCell(element, picture, node.cells[at]));
     this._more.hidden = !node.more;
     setText(this._more, node.more ? `+${node.more}` : '');
     this._meters.classList.toggle('unknown', !node.load);
     this._loads.forEach((bar, at) => showLoad(bar, LOADS[at], node.load?.[at] ?? 0));
   }
 
-  /** Let the cells of one run stand out; null for none. */
+  /** Let the cells of one run stand out; null for none. @param {number|null} run */
   highlight(run) {
     this.node.cells.forEach((cell, at) =>
       this._strip.children[at].classList.toggle('other', run !== null && cell[RUN] !== run),
@@ -73,6 +83,7 @@ export class NodeCells {
   }
 }
 
+/** @param {HTMLElement} element @param {Picture} picture @param {any[]} cell */
 function showCell(element, picture, cell) {
   const state = picture.states[cell[STATE]];
   const run = picture.runs[cell[RUN]];
@@ -86,8 +97,10 @@ function showCell(element, picture, cell) {
   element.textContent = state === 'in use' ? (cell[RANK] ?? '') : (SIGNS[state] ?? '');
 }
 
+/** @param {HTMLElement} bar @param {string} what @param {number} percent */
 function showLoad(bar, what, percent) {
   bar.style.width = `${Math.min(100, percent)}%`;
   bar.classList.toggle('high', percent >= 90 && what !== 'CPU');
-  setAttribute(bar.parentElement.parentElement, 'title', `${what} ${percent} %`);
+  const meter = bar.closest('.meter');
+  if (meter) setAttribute(meter, 'title', `${what} ${percent} %`);
 }

@@ -5,6 +5,7 @@
 
 import { el, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
+import { apiUrl } from '../server/request.js';
 
 const ACCEPT = '.py,.zip,.tar,.gz,.tgz';
 
@@ -12,6 +13,9 @@ const ACCEPT = '.py,.zip,.tar,.gz,.tgz';
 export const mount = (component) => mountOnce(component, (first) => new Upload(first));
 
 class Upload {
+  /** @type {XMLHttpRequest|undefined} */
+  _request;
+
   /** @param {import('../elements/mounting.js').Component} component */
   constructor(component) {
     this._component = component;
@@ -21,7 +25,7 @@ class Upload {
       hidden: true,
       'aria-label': 'File with the code',
     });
-    this._input.addEventListener('change', () => this._take(this._input.files[0]));
+    this._input.addEventListener('change', () => this._take(this._input.files?.[0]));
     this._button = el('button', { type: 'button', text: 'Choose a file' });
     this._button.addEventListener('click', () => this._input.click());
     this._said = el('span', { class: 'said', role: 'status' });
@@ -43,6 +47,7 @@ class Upload {
     this._showName();
   }
 
+  /** @param {import('../elements/mounting.js').Component} component */
   refresh(component) {
     this._component = component;
   }
@@ -58,6 +63,7 @@ class Upload {
     if (name) setText(this._button, 'Choose another');
   }
 
+  /** @param {DragEvent} event @param {boolean} isOver */
   _over(event, isOver) {
     event.preventDefault();
     this._box.classList.toggle('over', isOver);
@@ -73,7 +79,7 @@ class Upload {
     this._request?.abort();
     const request = new XMLHttpRequest();
     this._request = request;
-    request.open('POST', apiAddress(`uploads?name=${encodeURIComponent(file.name)}`));
+    request.open('POST', apiUrl(`api/uploads?name=${encodeURIComponent(file.name)}`));
     request.setRequestHeader('Content-Type', 'application/octet-stream');
     request.upload.onprogress = (event) => {
       this._bar.value = event.loaded / (event.total || 1);
@@ -86,6 +92,7 @@ class Upload {
     request.send(file);
   }
 
+  /** @param {string} name @param {XMLHttpRequest} request */
   _ended(name, request) {
     this._bar.hidden = true;
     const answer = parsed(request.responseText);
@@ -93,29 +100,27 @@ class Upload {
       this._failed(answer?.detail?.message ?? 'The dashboard rejected the file; try again.');
       return;
     }
-    this._component.setTriggerValue('uploaded', { name, ...answer });
+    this._component.setTriggerValue?.('uploaded', { name, ...answer });
   }
 
+  /** @param {string} sentence */
   _failed(sentence) {
     this._bar.hidden = true;
     this._say(sentence, true);
   }
 
+  /** @param {string} sentence @param {boolean} isWrong */
   _say(sentence, isWrong) {
     setText(this._said, sentence);
     this._said.classList.toggle('wrong', isWrong);
   }
 }
 
+/** @param {string} text */
 function parsed(text) {
   try {
     return JSON.parse(text);
   } catch {
     return null;
   }
-}
-
-/** Beside this file's own address, wherever a proxy has put both. */
-function apiAddress(path) {
-  return new URL(`../../api/${path}`, import.meta.url).href;
 }

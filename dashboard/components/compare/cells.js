@@ -12,7 +12,7 @@ import { change, count, exact, fromJson, number, plural, UNKNOWN } from '../elem
  * `change`: that to the baseline
  */
 
-/** A setting as text, with its exact value. @returns {Cell} */
+/** A setting as text, with its exact value. @param {unknown} value @returns {Cell} */
 export function settingCell(value) {
   if (value === null || value === undefined) return { text: UNKNOWN };
   if (typeof value === 'boolean') return { text: value ? 'on' : 'off' };

@@ -15,7 +15,15 @@ import { Pivot } from './pivot.js';
 /** @param {import('../elements/mounting.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new Compare(first));
 
+/**
+ * @typedef {{key: string, runs: string[], item: HTMLElement, swatch: HTMLElement, state: HTMLElement}} Item
+ */
+
 class Compare {
+  /** @type {Item[]} */
+  _items = [];
+
+  /** @param {import('../elements/mounting.js').Component} component */
   constructor(component) {
     /** @type {import('./comparison.js').ComparedRun[]} */
     this._runs = component.data.runs;
@@ -28,8 +36,9 @@ class Compare {
     this._bar = el('div', { class: 'runs-bar' }, this._legend);
     this._root = el('div', { class: 'compare' }, el('div', {}, this._bar, this._charts));
     component.parentElement.append(this._root);
+    this._theme = readTheme(this._root);
     this._showLegend();
-    this._live = new ComparedCharts({ data: {}, parentElement: this._charts }, this._comparison);
+    this._live = new ComparedCharts({ data: {}, parentElement: this._charts }, this._comparison).begin();
     this._comparison.highlighted = (run) => this._showHighlighted(run);
     this._plots = new FieldPlots(this._root, {
       runs: this._runs,
@@ -40,7 +49,7 @@ class Compare {
     });
     this._table = new CompareTable(this._root, this._runs, {
       theme: () => this._theme,
-      colourOf: (run) => this._comparison.colours.get(run),
+      colourOf: (run) => this._comparison.colours.get(run) ?? 0,
       onPoint: (run) => this._live.highlight(run),
       onMissing: (run) => this._showState(run, 'deleted'),
       onGroups: (groups) => this._regroup(groups),
@@ -48,6 +57,7 @@ class Compare {
     });
     this._pivot = new Pivot(this._root);
     this._bar.append(this._table.grouping);
+    /** @param {MouseEvent} event */
     const choosing = (event) => this._choosing(event);
     document.addEventListener('click', choosing, { capture: true });
     this._endings = [
@@ -72,19 +82,23 @@ class Compare {
     this._root.remove();
   }
 
-  /** *Choose runs* opens the Runs page with these selected. */
+  /** Choose runs* opens the Runs page with these selected. @param {MouseEvent} event */
   _choosing(event) {
     const link = event.composedPath().find((part) => part instanceof HTMLAnchorElement);
     if (link && new URL(link.href).searchParams.has('choose')) keepSelection(this._runs.map((run) => run.id));
   }
 
+  /** @param {any} document */
   _showFields(document) {
     this._live.setBaseline(document.baseline, document.baseline_name);
     this._plots.show(document);
     this._pivot.show(document);
   }
 
-  /** The mean of each group is drawn, or every run by itself. */
+  /**
+   * The mean of each group is drawn, or every run by itself.
+   * @param {import('./grouping.js').Group[]|null} groups
+   */
   _regroup(groups) {
     if (JSON.stringify(groups) === JSON.stringify(this._comparison.groups)) return;
     this._comparison.groups = groups;
@@ -106,6 +120,8 @@ class Compare {
 
   /**
    * A run or a group in the legend: pointing at it highlights it in all charts, a click hides or shows it.
+   * @param {{key: string, label: string, runs: string[]}} member
+   * @returns {Item}
    */
   _item({ key, label, runs }) {
     const swatch = el('i', {});
@@ -133,17 +149,19 @@ class Compare {
     return { key, runs, item, swatch, state };
   }
 
+  /** @param {string} id */
   _nameOf(id) {
     return this._runs.find((run) => run.id === id)?.name ?? '';
   }
 
-  /** A run's state while it may still change, or how many runs a group has. */
+  /** A run's state while it may still change, or how many runs a group has. @param {string[]} ids */
   _stateOf(ids) {
     if (this._comparison.groups) return plural(ids.length, 'run');
-    const { state } = this._runs.find((run) => run.id === ids[0]);
+    const state = this._runs.find((run) => run.id === ids[0])?.state ?? '';
     return isLive(state) || state === 'deleted' ? state : '';
   }
 
+  /** @param {string[]} ids */
   _toggle(ids) {
     const { hidden } = this._comparison;
     const isShown = ids.some((id) => !hidden.has(id));
@@ -157,11 +175,13 @@ class Compare {
     this._plots.draw();
   }
 
+  /** @param {string|null} shown */
   _showHighlighted(shown) {
     for (const { key, item } of this._items) item.classList.toggle('highlighted', key === shown);
     this._plots.highlight(shown);
   }
 
+  /** @param {string} id @param {string} state */
   _showState(id, state) {
     const changed = this._runs.find((run) => run.id === id);
     if (!changed) return;

@@ -2,12 +2,19 @@
 
 import { chosen } from '../elements/address.js';
 
-/** The settings of the charts, from the address; what it leaves out is as the browser remembers it. */
+/** @type {import('../charts/chart_toolbar.js').XAxis[]} */
+const AXES = ['step', 'samples', 'epoch', 'time', 'wall'];
+
+/**
+ * The settings of the charts, from the address; what it leaves out is as the browser remembers it.
+ * @param {import('../charts/chart_toolbar.js').Settings} remembered
+ * @returns {import('../charts/chart_toolbar.js').Settings}
+ */
 export function settingsFrom(remembered) {
   const [axis, smoothing] = [chosen('x'), Number(chosen('smoothing') ?? NaN)];
   return {
     ...remembered,
-    xAxis: ['step', 'samples', 'epoch', 'time', 'wall'].includes(axis ?? '') ? axis : remembered.xAxis,
+    xAxis: AXES.find((name) => name === axis) ?? remembered.xAxis,
     smoothing: Number.isFinite(smoothing) ? Math.min(0.99, Math.max(0, smoothing)) : remembered.smoothing,
     logY: chosen('log') === null ? remembered.logY : chosen('log') === '1',
   };

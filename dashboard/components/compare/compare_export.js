@@ -6,6 +6,7 @@ import { number } from '../elements/numbers.js';
 /** First characters of a cell that a spreadsheet would evaluate (OWASP, CSV injection). */
 const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
 
+/** @type {Record<string, string>} */
 const LATEX = {
   '\\': '\\textbackslash{}',
   '~': '\\textasciitilde{}',
@@ -27,11 +28,14 @@ const LATEX = {
 
 /** Each writes a head and rows of cells, all text. */
 export const FORMATS = {
+  /** @param {string[][]} lines */
   CSV: (lines) => lines.map((cells) => cells.map(csvCell).join(',')).join('\r\n'),
+  /** @param {string[][]} lines */
   Markdown: ([head, ...rows]) =>
     [head, head.map((_, at) => (at ? '---:' : ':---')), ...rows]
       .map((cells, at) => `| ${cells.map((cell) => (at === 1 ? cell : markdownCell(cell))).join(' | ')} |`)
       .join('\n'),
+  /** @param {string[][]} lines */
   LaTeX: ([head, ...rows]) =>
     [
       `\\begin{tabular}{l${'r'.repeat(head.length - 1)}}`,
@@ -51,6 +55,7 @@ export const FORMATS = {
  */
 export function written(format, runs, rows) {
   const exactly = format === 'CSV';
+  /** @param {import('./cells.js').Cell} cell */
   const text = (cell) =>
     exactly && cell.raw !== undefined
       ? String(cell.raw)
@@ -67,10 +72,11 @@ export function written(format, runs, rows) {
 
 /**
  * Buttons that copy a table, and the note that it was.
- * @param {() => {titles: string[], lines: any[]}|undefined} tableOf
+ * @param {() => {titles: string[], lines: import('./grouping.js').Row[]}|undefined} tableOf
  */
 export function copyButtons(tableOf) {
   const copied = el('span', { class: 'copied', role: 'status' });
+  /** @param {keyof typeof FORMATS} format */
   const copy = async (format) => {
     const table = tableOf();
     if (!table) return;
@@ -82,7 +88,8 @@ export function copyButtons(tableOf) {
     }
     setTimeout(() => setText(copied, ''), 3000);
   };
-  const buttons = Object.keys(FORMATS).map((format) =>
+  const formats = /** @type {(keyof typeof FORMATS)[]} */ (Object.keys(FORMATS));
+  const buttons = formats.map((format) =>
     el('button', {
       type: 'button',
       text: format,
@@ -93,15 +100,18 @@ export function copyButtons(tableOf) {
   return { copied, bar: [el('span', { class: 'word', text: 'Copy as' }), ...buttons] };
 }
 
+/** @param {string} text */
 function csvCell(text) {
   const safe = FORMULA.test(text) && !Number.isFinite(Number(text)) ? `'${text}` : text;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
+/** @param {string} text */
 function markdownCell(text) {
   return text.replace(/[\\`*_{}[\]<>|$~]/g, '\\$&').replace(/\s*\n\s*/g, ' ');
 }
 
+/** @param {string[]} cells */
 function latexLine(cells) {
   const escaped = cells.map((text) => text.replace(/[\\~^&%$#_{}±<>|−∞]/g, (character) => LATEX[character]));
   return `${escaped.join(' & ')} \\\\`;

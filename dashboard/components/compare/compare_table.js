@@ -4,7 +4,7 @@
  */
 
 import { choose, chosen } from '../elements/address.js';
-import { el, redraw } from '../elements/elements.js';
+import { el, htmlIn, redraw } from '../elements/elements.js';
 import { exact, timeSpan, UNKNOWN } from '../elements/numbers.js';
 import { runColour } from '../elements/theme.js';
 import { follow, pageUrl } from '../links/following.js';
@@ -19,7 +19,23 @@ const MOST_COLUMNS = 6;
 const NO_BASELINE = 'none';
 const [DRAWN_MS, LATEST_MS] = [300, 1500];
 
+/** @typedef {import('./grouping.js').Row} Row */
+/** @typedef {import('./comparison.js').ComparedRun} ComparedRun */
+
 export class CompareTable {
+  /** @type {Row[]|undefined} */
+  _shown;
+  /** @type {{label: string}[]} */
+  _columns = [];
+  /** @type {ComparedRun[]} */
+  _present = [];
+  /** @type {any} */
+  _document = null;
+  _isStale = false;
+  _started = false;
+  /** @type {(() => void)|undefined} */
+  _leave;
+
   /**
    * @param {HTMLElement} parent
    * @param {import('./comparison.js').ComparedRun[]} runs
@@ -100,7 +116,7 @@ export class CompareTable {
   /** The theme may be another. */
   paint() {
     const theme = this._theme();
-    for (const swatch of this._root.querySelectorAll('i[data-colour]'))
+    for (const swatch of htmlIn(this._root, 'i[data-colour]'))
       swatch.style.background = runColour(Number(swatch.dataset.colour), theme);
   }
 
@@ -126,15 +142,13 @@ export class CompareTable {
     this._polling.askSoon(0);
   }
 
+  /** @param {any} document */
   _show(document) {
     this._isStale = false;
     if (!document) return;
     this._document = document;
-    const [present, missing] = this._runs.reduce(
-      ([some, others], run) =>
-        document.runs.includes(run.id) ? [[...some, run], others] : [some, [...others, run]],
-      [[], []],
-    );
+    const present = this._runs.filter((run) => document.runs.includes(run.id));
+    const missing = this._runs.filter((run) => !document.runs.includes(run.id));
     this._present = present;
     for (const run of missing) if (run.state !== 'deleted') this._onMissing(run.id);
     this._grouping.offer(document.differences);
@@ -142,15 +156,17 @@ export class CompareTable {
     this._onGroups(groups);
     this._onDocument(document);
     this._showBaseline(document);
-    const settings = document.differences.map((row) => ({
+    /** @type {Row[]} */
+    const settings = document.differences.map((/** @type {any} */ row) => ({
       title: row.label,
       cells: present.map(({ id }) => settingCell(row.values[id])),
     }));
-    const results = groups
-      ? groupRows(document, groups)
-      : document.series.flatMap((row) => this._resultRows(row)).filter(({ cells }) => differ(cells));
+    /** @type {Row[]} */
+    const rows = document.series.flatMap((/** @type {any} */ row) => this._resultRows(row));
+    const results = groups ? groupRows(document, groups) : rows.filter(({ cells }) => differ(cells));
     this._columns = groups ?? present.map((run) => ({ label: run.name || run.id }));
-    const phases = groups ? [] : document.phases.map((row) => this._phaseRow(row));
+    /** @type {Row[]} */
+    const phases = groups ? [] : document.phases.map((/** @type {any} */ row) => this._phaseRow(row));
     this._shown = groups ? results : [...settings, ...results, ...phases];
     const parts = [
       missing.length
@@ -183,6 +199,7 @@ export class CompareTable {
 
   /**
    * Choose the baseline that the server took: without a choice that of the project, which may be another run.
+   * @param {any} document
    */
   _showBaseline({ baseline, baseline_name: name }) {
     if (baseline && ![...this._choice.options].some((option) => option.value === baseline)) {
@@ -191,9 +208,11 @@ export class CompareTable {
     this._choice.value = baseline ?? NO_BASELINE;
   }
 
+  /** @param {any} row @returns {Row[]} */
   _resultRows({ name, goal, runs, own_names: own }) {
     const others = [...new Set(Object.values(own))];
     const joined = others.length ? `, joined with ${others.join(', ')}` : '';
+    /** @param {'best'|'last'} figure @param {string} title */
     const row = (figure, title) => ({
       title: `${title}${joined}`,
       cells: this._present.map(({ id }) => resultCell(runs[id], figure)),
@@ -203,7 +222,9 @@ export class CompareTable {
       : [row('last', name)];
   }
 
+  /** @param {any} row @returns {Row} */
   _phaseRow({ title, runs }) {
+    /** @param {any} figure @returns {import('./cells.js').Cell} */
     const cell = (figure) =>
       figure
         ? {
@@ -218,8 +239,8 @@ export class CompareTable {
 
   /**
    * Runs are columns, or rows where there are many; groups are rows.
-   * @param {[string, any[]][]} parts
    * @param {import('./grouping.js').Group[]|null} groups
+   * @param {[string, Row[]][]} parts
    */
   _drawn(parts, groups) {
     const heads = groups
@@ -238,6 +259,7 @@ export class CompareTable {
             : [],
         )
       : heads.map((head, at) =>
+          /** @param {HTMLElement} head @param {import('./cells.js').Cell[]} cells */
           line(
             head,
             rows.map(({ cells }) => cells[at]),
@@ -253,6 +275,7 @@ export class CompareTable {
     return el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'What differs' }, table);
   }
 
+  /** @param {ComparedRun} run */
   _head(run) {
     const link = el('a', { href: pageUrl(`run?id=${run.id}`), title: run.id, text: run.name || run.id });
     link.addEventListener('click', (event) => {
@@ -271,6 +294,7 @@ export class CompareTable {
   }
 }
 
+/** @param {{label: string}} group @param {number} colour */
 function groupHead({ label }, colour) {
   return el(
     'span',
@@ -280,15 +304,20 @@ function groupHead({ label }, colour) {
   );
 }
 
-/** Whether a row tells the runs apart; a single run has nobody to differ from. */
+/**
+ * Whether a row tells the runs apart; a single run has nobody to differ from.
+ * @param {import('./cells.js').Cell[]} cells
+ */
 function differ(cells) {
   return cells.length === 1 || cells.some(({ raw }) => !Object.is(raw, cells[0].raw));
 }
 
+/** @param {string} name @param {number} columns */
 function groupLine(name, columns) {
   return el('tr', {}, el('th', { scope: 'colgroup', colspan: columns, class: 'group', text: name }));
 }
 
+/** @param {HTMLElement} head @param {import('./cells.js').Cell[]} cells */
 function line(head, cells) {
   return el('tr', {}, el('th', { scope: 'row' }, head), ...cells.map((cell) => drawnCell(cell)));
 }

@@ -14,7 +14,33 @@ import { finitePoints, groupLine, valueAt } from './group_lines.js';
 const MOST_WITH_LOGGED = 4;
 const PIXELS_A_BUCKET = 2;
 
+/** @typedef {import('../charts/chart_card.js').Drawn} Drawn */
+/** @typedef {import('../charts/chart_card.js').OriginsOf} OriginsOf */
+/** @typedef {import('../charts/chart_lines.js').Flat} Flat */
+/** @typedef {{from: number, to: number}} Zoom */
+/**
+ * @typedef {import('../charts/chart_card.js').Shared & {zoomAll: (zoom: Zoom|null) => void, highlight: (key:
+ *   string|null) => void}} Shared
+ */
+
 export class ComparedCard extends ChartCard {
+  /** @type {string|null} */
+  _highlighted = null;
+  /** @type {{x: number[], y: number[], count: number}|null} */
+  _base = null;
+  _isPointed = false;
+
+  get _comparison() {
+    return /** @type {import('./comparison.js').Comparison} */ (
+      /** @type {unknown} */ (this.shared.connection)
+    );
+  }
+
+  get _page() {
+    return /** @type {Shared} */ (this.shared);
+  }
+
+  /** @param {import('../charts/chart_groups.js').ChartSpec} spec */
   setSpec(spec) {
     super.setSpec(spec);
     this._csv.hidden = true;
@@ -40,37 +66,47 @@ export class ComparedCard extends ChartCard {
     this.shared.changed(this);
   }
 
-  /** Finer points for the part that is shown. */
-  refine(series) {
-    for (const line of this.spec.lines)
-      if (series.has(line.name)) this._detail.set(line.name, series.get(line.name));
+  /**
+   * Finer points for the part that is shown.
+   * @param {Map<string, import('../live/series_store.js').Series>} found
+   */
+  refine(found) {
+    for (const { name } of this.spec.lines) {
+      const series = found.get(name);
+      if (series) this._detail.set(name, series);
+    }
     this.shared.changed(this);
   }
 
   resetZoom() {
-    this.shared.zoomAll(null);
+    this._page.zoomAll(null);
   }
 
+  /** @param {number} from @param {number} to */
   _zoomTo(from, to) {
-    this.shared.zoomAll({ from, to });
+    this._page.zoomAll({ from, to });
   }
 
+  /** @returns {string|null} */
   _csvUrl() {
     return null;
   }
 
+  /** @param {import('../charts/chart_groups.js').LineSpec} line */
   _colour(line) {
     return runColour(this._itemOf(line).colour, this.shared.theme);
   }
 
+  /** @param {import('../charts/chart_groups.js').LineSpec} line */
   _itemOf(line) {
-    return this.shared.connection.itemOf(line.run);
+    return this._comparison.itemOf(line.run ?? '');
   }
 
   get _subject() {
     return plural(this.spec.lines.length, 'run');
   }
 
+  /** @param {Drawn} line */
   _labelOf(line) {
     return this._itemOf(this.spec.lines[line.position]).label;
   }
@@ -97,41 +133,51 @@ export class ComparedCard extends ChartCard {
 
   /** Differences may be negative. */
   get _isLog() {
-    return super._isLog && !this.shared.connection.isRelative;
+    return super._isLog && !this._comparison.isRelative;
   }
 
-  /** The baseline's curve of this series; null where it has none. */
+  /** The baseline's curve of this series; null where it has none. @param {OriginsOf} origins */
   _baselineCurve(origins) {
-    const { baseline, store } = this.shared.connection;
-    const key = this.shared.connection.keyOfShown(baseline ?? '', this.spec.id);
+    const { baseline, store } = this._comparison;
+    const key = this._comparison.keyOfShown(baseline ?? '', this.spec.id);
     const series = this._detail.get(key) ?? store.series.get(key);
     return series
-      ? finitePoints(flattened(stretches(series.attempts, series.source), origins({ run: baseline })))
+      ? finitePoints(flattened(stretches(series.attempts, series.source), origins({ run: baseline ?? '' })))
       : null;
   }
 
-  /** The difference to the baseline in per cent, where that is shown instead of the values. */
+  /**
+   * The difference to the baseline in per cent, where that is shown instead of the values.
+   * @param {Flat} flat
+   */
   _related(flat) {
-    if (!this.shared.connection.isRelative) return flat;
+    if (!this._comparison.isRelative) return flat;
     const y = Array.from({ length: flat.count }, (_, i) => this._changeAt(flat.x[i], flat.y[i]) ?? NaN);
     return { ...flat, y };
   }
 
-  /** The change of a value to the baseline's at the same place, in per cent; null where that says nothing. */
+  /**
+   * The change of a value to the baseline's at the same place, in per cent; null where that says nothing.
+   * @param {number} x
+   * @param {number} value
+   */
   _changeAt(x, value) {
     return this._base?.count ? changePercent(value, valueAt(this._base, x)) : null;
   }
 
+  /** @param {OriginsOf} origins @returns {Drawn[]} */
   _lines(origins) {
     this._base = this._baselineCurve(origins);
     const lines = super._lines(origins);
-    if (this.shared.connection.groups) return this._groupLines(lines);
+    if (this._comparison.groups) return this._groupLines(lines);
     if (lines.length <= MOST_WITH_LOGGED) return lines;
     return lines.map((line) => (line.smooth ? { ...line, raw: line.smooth, smooth: null } : line));
   }
 
+  /** @param {Drawn[]} lines @returns {Drawn[]} */
   _groupLines(lines) {
     const { smoothing } = this.shared.settings;
+    /** @type {Map<string, Drawn[]>} */
     const byKey = new Map();
     for (const line of lines) {
       const { key } = this._itemOf(this.spec.lines[line.position]);
@@ -151,7 +197,7 @@ export class ComparedCard extends ChartCard {
         ...line,
         smooth: null,
         boundaries: [],
-        flat: { x: line.x, y: line.raw, count: line.x.length, boundaries: [] },
+        flat: { x: line.x, y: line.raw.map((value) => value ?? NaN), count: line.x.length, boundaries: [] },
       };
     });
   }
@@ -161,27 +207,33 @@ export class ComparedCard extends ChartCard {
     return runs > MOST_WITH_LOGGED ? Math.min(this._width / PIXELS_A_BUCKET, 12_000 / runs) : super._buckets;
   }
 
+  /** @returns {import('../charts/chart_plot.js').Marker[]} */
   _findMarkers() {
     return [];
   }
 
+  /** @param {number|null} x */
   _pointed(x) {
     // uPlot says so at each drawing, also where the pointer never was: then somebody else chose the run.
     if (x === null && !this._isPointed) return;
     this._isPointed = x !== null;
     super._pointed(x);
-    this.shared.highlight(x === null ? null : this._nearestRun());
+    this._page.highlight(x === null ? null : this._nearestRun());
   }
 
   /** The run whose line passes nearest to the pointer. */
   _nearestRun() {
-    const { cursor, data } = this._plot;
-    let [least, run] = [Infinity, null];
+    const plot = this._plot;
+    if (!plot) return null;
+    const { cursor, data } = plot;
+    let least = Infinity;
+    /** @type {string|null} */
+    let run = null;
     this._drawn.forEach((line, index) => {
       const at = this._plotted(index);
-      const value = data[at]?.[cursor.idxs?.[at]];
+      const value = data[at]?.[cursor.idxs?.[at] ?? -1];
       if (value === null || value === undefined) return;
-      const away = Math.abs(this._plot.valToPos(value, 'y') - cursor.top);
+      const away = Math.abs(plot.valToPos(value, 'y') - (cursor.top ?? 0));
       if (away < least) [least, run] = [away, this._itemOf(this.spec.lines[line.position]).key];
     });
     return run;
@@ -190,6 +242,7 @@ export class ComparedCard extends ChartCard {
   /**
    * The number of a line among uPlot's series: the first is the axis, a smoothed line has two, one with a
    * band three.
+   * @param {number} index
    */
   _plotted(index) {
     const before = this._drawn
@@ -218,10 +271,12 @@ export class ComparedCard extends ChartCard {
     this._note.classList.toggle('warns', warning !== '');
   }
 
+  /** @param {Drawn} line */
   _indexOf({ flat }) {
     return this._pointedAt === null ? flat.count - 1 : nearest(flat, this._pointedAt);
   }
 
+  /** @param {Drawn} line */
   _showRun(line) {
     const { flat } = line;
     const label = this._labelOf(line);
@@ -234,14 +289,19 @@ export class ComparedCard extends ChartCard {
     );
   }
 
-  /** By how much a value differs from the baseline's at the same place, in words. */
+  /**
+   * By how much a value differs from the baseline's at the same place, in words.
+   * @param {Drawn} line
+   * @param {number} at
+   */
   _beside({ position, flat }, at) {
-    const { baseline, groups, isRelative } = this.shared.connection;
+    const { baseline, groups, isRelative } = this._comparison;
     const isBaseline = !groups && this.spec.lines[position].run === baseline;
     const percent = isRelative || isBaseline ? null : this._changeAt(flat.x[at], flat.y[at]);
     return percent === null ? '' : `, ${change(percent)} to baseline`;
   }
 
+  /** @param {Drawn[]} lines */
   _showSpan(lines) {
     const { format } = this.spec;
     const values = lines.map((line) => line.flat.y[this._indexOf(line)]).filter(Number.isFinite);
@@ -256,9 +316,10 @@ export class ComparedCard extends ChartCard {
   /**
    * The first run whose values ended as something that is no number; or that there is nothing to compare
    * with.
+   * @param {Drawn[]} lines
    */
   _notFinite(lines) {
-    if (this.shared.connection.isRelative) return this._base?.count ? '' : 'The baseline has no values here';
+    if (this._comparison.isRelative) return this._base?.count ? '' : 'The baseline has no values here';
     for (const line of lines) {
       const { lastValue, notFiniteSince } = this._last(line);
       const text = notFinite(lastValue, notFiniteSince);

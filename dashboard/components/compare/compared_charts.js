@@ -14,6 +14,10 @@ import { ComparedCard } from './compared_card.js';
 import { keyOf, nameOf, runOf } from './comparison.js';
 import { EPOCH_NAMES, epochAxis, samplesAxis } from './run_axes.js';
 
+/** @typedef {import('./compared_card.js').Zoom} Zoom */
+/** @typedef {import('./comparison.js').ComparedRun} ComparedRun */
+
+/** @type {[string, string, string][]} */
 const AXES = [
   ['step', 'Step', 'Optimizer steps'],
   ['samples', 'Samples', 'Samples seen: each step counts the global batch of its attempt'],
@@ -26,24 +30,39 @@ const NOWHERE = () => NaN;
 const MOST_NAMES = 5;
 
 export class ComparedCharts extends Charts {
+  /** @type {string|null} */
+  _highlighted = null;
+  _zoom = zoomFrom();
+  _isRelative = chosen('relative') === '1';
+  _relative = toggle('% of baseline', '', this._isRelative, (on) => {
+    this._isRelative = on;
+    this._relate();
+  });
+  _unknown = el('p', { class: 'unknown-axis', role: 'status', hidden: true });
+  _firstAxis = this.settings.xAxis;
+
   /**
    * @param {import('../elements/mounting.js').Component} component
    * @param {import('./comparison.js').Comparison} comparison
    */
   constructor(component, comparison) {
     super(component, comparison);
-    this._zoom = zoomFrom();
-    this._endings.push(this._connection.on('batches', () => this._redrawAll()));
-    this._firstAxis = this.settings.xAxis;
+    this._comparison = comparison;
+    this._endings.push(comparison.on('batches', () => this._redrawAll()));
+    this._relative.hidden = true;
+    this._toolbar.element.append(this._relative);
+    this._empty.before(this._unknown);
     Object.assign(this._shared, {
-      highlight: (run) => this.highlight(run),
-      zoomAll: (zoom) => this._zoomAll(zoom),
+      highlight: (/** @type {string|null} */ run) => this.highlight(run),
+      zoomAll: (/** @type {Zoom|null} */ zoom) => this._zoomAll(zoom),
     });
-    if (this._zoom) for (const card of this._cards.values()) card.zoomTo(this._zoom);
     this._query = chosen('q') ?? '';
-    const input = this._toolbar.element.querySelector('input[type=search]');
+    const input = this._toolbar.element.querySelector('input');
     if (input) input.value = this._query;
-    this._arrange();
+  }
+
+  get _compared() {
+    return /** @type {ComparedCard[]} */ ([...this._cards.values()]);
   }
 
   /**
@@ -53,8 +72,8 @@ export class ComparedCharts extends Charts {
   highlight(run) {
     if (run === this._highlighted) return;
     this._highlighted = run;
-    for (const card of this._cards.values()) card.highlight(run);
-    this._connection.highlighted?.(run);
+    for (const card of this._compared) card.highlight(run);
+    this._comparison.highlighted?.(run);
   }
 
   /** The runs are grouped, or by themselves again. */
@@ -72,15 +91,15 @@ export class ComparedCharts extends Charts {
       'title',
       `Show the difference to ${name ?? run} in per cent instead of values`,
     );
-    if (run === this._connection.baseline) return;
-    this._connection.baseline = run;
+    if (run === this._comparison.baseline) return;
+    this._comparison.baseline = run;
     this._relate();
   }
 
   /** Show values, or differences in per cent. */
   _relate() {
-    const { baseline } = this._connection;
-    this._connection.isRelative = this._isRelative && baseline !== null;
+    const { baseline } = this._comparison;
+    this._comparison.isRelative = this._isRelative && baseline !== null;
     choose({ relative: this._isRelative ? '1' : null });
     for (const card of this._cards.values()) card.invalidate();
     this._arrange();
@@ -101,35 +120,23 @@ export class ComparedCharts extends Charts {
     return AXES;
   }
 
-  _buildPage(parent) {
-    super._buildPage(parent);
-    this._isRelative = chosen('relative') === '1';
-    this._relative = toggle('% of baseline', '', this._isRelative, (on) => {
-      this._isRelative = on;
-      this._relate();
-    });
-    this._relative.hidden = true;
-    this._toolbar.element.append(this._relative);
-    this._unknown = el('p', { class: 'unknown-axis', role: 'status', hidden: true });
-    this._empty.before(this._unknown);
-  }
-
   /** The axis may need more than the charts show. */
   _want() {
     super._want();
     const { xAxis } = this.settings;
-    if (xAxis === 'samples') this._connection.wantBatches();
-    this._connection.want(
+    if (xAxis === 'samples') this._comparison.wantBatches();
+    this._comparison.want(
       'axis',
       xAxis === 'epoch'
-        ? this._connection.runs.map(({ id }) => this._epochKey(id)).filter((key) => key !== undefined)
+        ? this._comparison.runs.map(({ id }) => this._epochKey(id)).filter((key) => key !== undefined)
         : [],
     );
     this._showUnknown();
   }
 
+  /** @param {Set<string>} names */
   _seriesChanged(names) {
-    if (this.settings.xAxis === 'samples') this._connection.wantBatches();
+    if (this.settings.xAxis === 'samples') this._comparison.wantBatches();
     super._seriesChanged(names);
     if (this.settings.xAxis === 'epoch' && [...names].some((key) => EPOCH_NAMES.includes(nameOf(key))))
       this._redrawAll();
@@ -140,21 +147,22 @@ export class ComparedCharts extends Charts {
     super._redrawAll();
   }
 
-  /** The series with the epochs of a run; undefined where its script logs none. */
+  /** The series with the epochs of a run; undefined where its script logs none. @param {string} run */
   _epochKey(run) {
-    return EPOCH_NAMES.map((name) => keyOf(run, name)).find((key) => this._connection.sources.has(key));
+    return EPOCH_NAMES.map((name) => keyOf(run, name)).find((key) => this._comparison.sources.has(key));
   }
 
   /** Name the runs that have no place on the axis. */
   _showUnknown() {
-    const { batches, hidden, runs } = this._connection;
+    const { batches, hidden, runs } = this._comparison;
     const { xAxis } = this.settings;
     const shown = runs.filter((run) => !hidden.has(run.id));
-    const isUnknown = {
-      samples: ({ id }) => batches && samplesAxis(batches[id] ?? []) === null,
-      epoch: ({ id }) => this._connection.status === 'live' && !this._epochKey(id),
-    }[xAxis];
-    const names = isUnknown ? shown.filter(isUnknown).map(({ id, name }) => name || id) : [];
+    /** @param {ComparedRun} run */
+    const isUnknown = ({ id }) => {
+      if (xAxis === 'samples') return batches !== null && samplesAxis(batches[id] ?? []) === null;
+      return xAxis === 'epoch' && this._comparison.status === 'live' && !this._epochKey(id);
+    };
+    const names = shown.filter(isUnknown).map(({ id, name }) => name || id);
     const listed =
       names.length > MOST_NAMES
         ? `${names.slice(0, MOST_NAMES).join(', ')} and ${names.length - MOST_NAMES} more`
@@ -167,6 +175,7 @@ export class ComparedCharts extends Charts {
     this._unknown.hidden = names.length === 0;
   }
 
+  /** @param {string} query */
   _filter(query) {
     choose({ q: query });
     super._filter(query);
@@ -190,6 +199,7 @@ export class ComparedCharts extends Charts {
     choose({ x: xAxis, log: logY ? '1' : '0', smoothing: smoothing.toFixed(2) });
   }
 
+  /** @param {import('../charts/chart_groups.js').ChartSpec} spec */
   _newCard(spec) {
     const card = new ComparedCard(spec, this._shared);
     if (this._zoom) card.zoomTo(this._zoom);
@@ -197,13 +207,14 @@ export class ComparedCharts extends Charts {
   }
 
   _specs() {
-    const { hidden, isRelative, runs, position, sources } = this._connection;
-    const own = (run, name) => this._connection.keyOfShown(run.id, name);
+    const { hidden, isRelative, runs, position, sources } = this._comparison;
+    /** @param {ComparedRun} run @param {string} name */
+    const own = (run, name) => this._comparison.keyOfShown(run.id, name);
     const unit = isRelative ? { format: change, unit: '%' } : {};
     /** @type {Map<string, string>} */
     const names = new Map();
     for (const [key, source] of sources)
-      if (!names.has(this._connection.shownName(key))) names.set(this._connection.shownName(key), source);
+      if (!names.has(this._comparison.shownName(key))) names.set(this._comparison.shownName(key), source);
     const shown = runs.filter((run) => !hidden.has(run.id));
     const specs = [...names].flatMap(([name, source]) =>
       chartsFor([{ name, source }]).map((spec) => ({
@@ -217,7 +228,7 @@ export class ComparedCharts extends Charts {
           .map((run) => ({
             name: own(run, name),
             label: run.name,
-            role: position.get(run.id),
+            role: position.get(run.id) ?? 0,
             smooth: spec.lines[0].smooth,
             run: run.id,
           })),
@@ -226,15 +237,17 @@ export class ComparedCharts extends Charts {
     return specs.sort(byOrder);
   }
 
+  /** @returns {import('../charts/chart_card.js').OriginsOf} */
   _originsNow() {
     if (this.settings.xAxis === 'step') return () => null;
     if (this.settings.xAxis === 'wall') return () => WALL;
     if (this.settings.xAxis !== 'time') return this._placesNow();
+    /** @type {Map<string, Map<number, [number, number]>>} */
     const byRun = new Map();
-    for (const [key, { attempts }] of this._connection.store.series) {
+    for (const [key, { attempts }] of this._comparison.store.series) {
       const run = runOf(key);
-      if (!byRun.has(run)) byRun.set(run, new Map());
-      const spans = byRun.get(run);
+      const spans = byRun.get(run) ?? new Map();
+      byRun.set(run, spans);
       for (const [attempt, columns] of attempts) {
         if (!columns.count) continue;
         const [first, last] = spans.get(attempt) ?? [Infinity, -Infinity];
@@ -245,17 +258,21 @@ export class ComparedCharts extends Charts {
       }
     }
     const origins = new Map([...byRun].map(([run, spans]) => [run, timeOrigins(spans)]));
-    return (line) => (line ? (origins.get(line.run) ?? WALL) : WALL);
+    return (line) => origins.get(line?.run ?? '') ?? WALL;
   }
 
-  /** Where the steps of each run stand on an axis of samples or epochs. */
+  /**
+   * Where the steps of each run stand on an axis of samples or epochs.
+   * @returns {import('../charts/chart_card.js').OriginsOf}
+   */
   _placesNow() {
-    const { batches, runs, store } = this._connection;
+    const { batches, runs, store } = this._comparison;
     const isEpoch = this.settings.xAxis === 'epoch';
+    /** @param {string} run */
     const axisOf = (run) =>
       isEpoch ? epochAxis(store.series.get(this._epochKey(run) ?? '')) : samplesAxis(batches?.[run] ?? []);
     const places = new Map(runs.map(({ id }) => [id, axisOf(id) ?? NOWHERE]));
-    return (line) => (line ? (places.get(line.run) ?? NOWHERE) : NOWHERE);
+    return (line) => places.get(line?.run ?? '') ?? NOWHERE;
   }
 
   /** Replaced points are those of one run. */
@@ -263,24 +280,26 @@ export class ComparedCharts extends Charts {
     return 0;
   }
 
+  /** @param {Zoom|null} zoom */
   _zoomAll(zoom) {
     this._zoom = zoom;
     choose({ zoom: zoom ? `${zoom.from},${zoom.to}` : null });
-    for (const card of this._cards.values()) card.zoomTo(zoom);
-    if (zoom) for (const card of this._cards.values()) if (card.isVisible) void this._refine(card, zoom);
+    for (const card of this._compared) card.zoomTo(zoom);
+    if (zoom) for (const card of this._compared) if (card.isVisible) void this._refine(card, zoom);
   }
 
+  /** @param {IntersectionObserverEntry[]} entries */
   _seen(entries) {
     super._seen(entries);
     for (const { target, isIntersecting } of entries) {
-      const card = isIntersecting && this._zoom ? this._cardAt(target) : null;
-      if (card) void this._refine(card, this._zoom);
+      const card = isIntersecting ? this._compared.find(({ element }) => element === target) : null;
+      if (card && this._zoom) void this._refine(card, this._zoom);
     }
   }
 
-  /** Load finer points of the part that a chart shows. */
+  /** Load finer points of the part that a chart shows. @param {ComparedCard} card @param {Zoom} zoom */
   async _refine(card, zoom) {
-    const { store } = this._connection;
+    const { store } = this._comparison;
     const origins = this._originsNow();
     const steps = { first: Infinity, last: -Infinity };
     for (const line of card.spec.lines) {
@@ -292,7 +311,7 @@ export class ComparedCharts extends Charts {
     }
     if (steps.last <= steps.first) return;
     try {
-      const detail = await this._connection.detail(
+      const detail = await this._comparison.detail(
         [...new Set(card.spec.lines.map((line) => nameOf(line.name)))],
         steps,
       );
@@ -303,8 +322,8 @@ export class ComparedCharts extends Charts {
   }
 
   _emptySentence() {
-    if (this._connection.status === 'reconnecting') return 'Rankzero does not answer. Trying again…';
-    if (this._connection.status === 'connecting') return 'Connecting…';
+    if (this._comparison.status === 'reconnecting') return 'Rankzero does not answer. Trying again…';
+    if (this._comparison.status === 'connecting') return 'Connecting…';
     return 'None of these runs has logged a point yet.';
   }
 }

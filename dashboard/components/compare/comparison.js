@@ -16,12 +16,34 @@ const [LEAST_POINTS, MOST_POINTS] = [250, 1500];
 
 /** @typedef {{id: string, name: string, state: string}} ComparedRun */
 
+/** @param {string} runId @param {string} name */
 export const keyOf = (runId, name) => `${runId}:${name}`;
+/** @param {string} key */
 export const runOf = (key) => key.slice(0, key.indexOf(':'));
+/** @param {string} key */
 export const nameOf = (key) => key.slice(key.indexOf(':') + 1);
+/** @param {string} state */
 export const isLive = (state) => LIVE.has(state);
 
+/** @typedef {import('../live/live_connection.js').LiveConnection} LiveConnection */
+/** @typedef {import('../live/live_connection.js').Status} Status */
+
 export class Comparison {
+  /** @type {Map<string, Set<(message: any) => void>>} */
+  _listeners = new Map();
+  /** @type {Map<object|string, string[]>} the series that each part of the page shows */
+  _wants = new Map();
+  /** @type {(() => void)[]} */
+  _endings = [];
+  /** @type {Promise<void>|undefined} */
+  _soon;
+  /** @type {Status} */
+  status = 'connecting';
+  /** @type {((run: string|null) => void)|undefined} is told which line the pointer is at */
+  highlighted;
+  _ended = false;
+  _asksBatches = false;
+
   /** @param {ComparedRun[]} runs */
   constructor(runs) {
     this.runs = runs;
@@ -38,7 +60,6 @@ export class Comparison {
     this._joined = new Map();
     this.kept = new Map();
     this.run = null;
-    this.status = 'connecting';
     /**
      * @type {{key: string, label: string, runs: string[]}[]|null} of which the mean and the spread are drawn;
      *   null for every run by itself
@@ -57,8 +78,6 @@ export class Comparison {
     this.baseline = null;
     /** Whether charts show the difference to the baseline instead of values. */
     this.isRelative = false;
-    this._listeners = new Map();
-    this._wants = new Map();
     /** @type {Map<string, import('../live/live_connection.js').LiveConnection>} */
     this._live = new Map();
     /**
@@ -78,13 +97,19 @@ export class Comparison {
 
   /**
    * The run, or the group it is in, as one item of the legend; a group has the colour of its first run.
+   * @param {string} runId
    * @returns {{key: string, label: string, colour: number}}
    */
   itemOf(runId) {
-    const at = this.groups?.findIndex((group) => group.runs.includes(runId)) ?? -1;
-    if (at >= 0) return { ...this.groups[at], colour: this.colours.get(this.groups[at].runs[0]) };
-    const { name } = this.runs[this.position.get(runId)];
-    return { key: runId, label: name || runId, colour: this.colours.get(runId) };
+    const group = this.groups?.find(({ runs }) => runs.includes(runId));
+    if (group) return { ...group, colour: this._colourOf(group.runs[0]) };
+    const { name } = this.runs[this.position.get(runId) ?? 0];
+    return { key: runId, label: name || runId, colour: this._colourOf(runId) };
+  }
+
+  /** @param {string} runId */
+  _colourOf(runId) {
+    return this.colours.get(runId) ?? 0;
   }
 
   /** What a series is called among all runs. @param {string} key */
@@ -98,18 +123,28 @@ export class Comparison {
     return keyOf(runId, shown);
   }
 
+  /**
+   * @param {'state'|'names'|'series'|'batches'|'status'|'run'|'deleted'} kind
+   * @param {(message: any) => void} listener
+   * @returns {() => void} ends it
+   */
   on(kind, listener) {
-    if (!this._listeners.has(kind)) this._listeners.set(kind, new Set());
-    this._listeners.get(kind).add(listener);
-    return () => this._listeners.get(kind).delete(listener);
+    const listeners = this._listeners.get(kind) ?? new Set();
+    this._listeners.set(kind, listeners.add(listener));
+    return () => void listeners.delete(listener);
   }
 
-  /** Choose the series, as `RUN:NAME`, that a part of the page shows. */
+  /**
+   * Choose the series, as `RUN:NAME`, that a part of the page shows.
+   * @param {object|string} part
+   * @param {Iterable<string>} keys
+   */
   want(part, keys) {
     this._wants.set(part, [...keys]);
     this._soon ??= Promise.resolve().then(() => this._wantNow());
   }
 
+  /** @param {object|string} part */
   forget(part) {
     this._wants.delete(part);
   }
@@ -120,7 +155,7 @@ export class Comparison {
       connection.forget(this);
       connection.release();
     }
-    for (const end of this._endings ?? []) end();
+    for (const end of this._endings) end();
   }
 
   /**
@@ -135,6 +170,7 @@ export class Comparison {
 
   /** Ask for the batch of each attempt, once and for each attempt that begins later. */
   wantBatches() {
+    /** @param {ComparedRun} run */
     const isNew = (run) =>
       Math.max(0, ...(this._live.get(run.id)?.store.attempts() ?? [])) >
       (this.batches?.[run.id]?.length ?? 0);
@@ -159,10 +195,11 @@ export class Comparison {
     }, 2000);
   }
 
+  /** @param {ComparedRun} run */
   _follow(run) {
     const connection = connect(run.id);
     this._live.set(run.id, connection);
-    (this._endings ??= []).push(
+    this._endings.push(
       connection.on('names', () => this._named(run.id, Object.fromEntries(connection.sources))),
       connection.on('series', (names) => this._changed(run.id, connection, names)),
       connection.on('run', (view) => this._tell('state', { id: run.id, state: view.state })),
@@ -171,8 +208,12 @@ export class Comparison {
     if (connection.sources.size) this._named(run.id, Object.fromEntries(connection.sources));
   }
 
+  /** @param {string} runId @param {LiveConnection} connection @param {Set<string>} names */
   _changed(runId, connection, names) {
-    for (const name of names) this.store.series.set(keyOf(runId, name), connection.store.series.get(name));
+    for (const name of names) {
+      const series = connection.store.series.get(name);
+      if (series) this.store.series.set(keyOf(runId, name), series);
+    }
     this._tell('series', new Set([...names].map((name) => keyOf(runId, name))));
   }
 
@@ -180,6 +221,7 @@ export class Comparison {
     const ended = this.runs.filter((run) => !this._live.has(run.id)).map((run) => run.id);
     try {
       const query = new URLSearchParams({ runs: ended.join(',') });
+      /** @type {Record<string, Record<string, string>>} */
       const names = ended.length ? await request(`api/compare/names?${query}`) : {};
       for (const [runId, sources] of Object.entries(names)) this._take(runId, sources);
       await this._askJoined();
@@ -195,6 +237,7 @@ export class Comparison {
   /** Which series of the runs are the same figure of different loggers. */
   async _askJoined() {
     const query = new URLSearchParams({ runs: this.runs.map((run) => run.id).join(',') });
+    /** @type {Record<string, Record<string, string>>} */
     const joined = await request(`api/compare/joined?${query}`);
     this._joined = new Map(
       Object.entries(joined).flatMap(([runId, names]) =>
@@ -203,7 +246,7 @@ export class Comparison {
     );
   }
 
-  /** A run that trains has a series more. */
+  /** A run that trains has a series more. @param {string} runId @param {Record<string, string>} sources */
   async _named(runId, sources) {
     this._take(runId, sources);
     try {
@@ -214,6 +257,7 @@ export class Comparison {
     this._tell('names', null);
   }
 
+  /** @param {string} runId @param {Record<string, string>} sources */
   _take(runId, sources) {
     for (const [name, source] of Object.entries(sources)) this.sources.set(keyOf(runId, name), source);
   }
@@ -250,6 +294,7 @@ export class Comparison {
     }
   }
 
+  /** @param {string} name @param {string[]} ids */
   async _load(name, ids, asked = name) {
     try {
       const series = seriesOf(await this._fetch(ids, [name], {}));
@@ -265,6 +310,7 @@ export class Comparison {
     }
   }
 
+  /** @param {string[]} ids @param {string[]} names @param {Record<string, string>} more */
   async _fetch(ids, names, more) {
     const query = new URLSearchParams({ runs: ids.join(','), max_points: String(this.mostPoints), ...more });
     for (const name of names) query.append('name', name);
@@ -273,12 +319,14 @@ export class Comparison {
     return curves;
   }
 
+  /** @param {Status} status */
   _setStatus(status) {
     if (this.status === status || this._ended) return;
     this.status = status;
     this._tell('status', status);
   }
 
+  /** @param {string} kind @param {any} message */
   _tell(kind, message) {
     if (this._ended) return;
     for (const listener of this._listeners.get(kind) ?? []) listener(message);
@@ -289,17 +337,19 @@ export class Comparison {
 export function seriesOf(buffer) {
   const length = Number(new DataView(buffer).getBigUint64(0, true));
   const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
+  /** @type {Map<string, import('../live/series_store.js').Series>} */
   const series = new Map();
   let at = 8 + length;
   for (const curve of head) {
+    /** @param {number} number */
     const column = (number) => new Float64Array(buffer, at + 8 * number * curve.count, curve.count);
     const columns = Columns.of(column(0), column(1), column(2), curve.not_finite_since);
     at += 24 * curve.count;
     if (!curve.count) continue;
     const key = keyOf(curve.run, curve.name);
-    if (!series.has(key))
-      series.set(key, { name: key, source: curve.source, attempts: new Map(), version: 0 });
-    series.get(key).attempts.set(curve.attempt, columns);
+    const { attempts } = series.get(key) ?? { attempts: new Map() };
+    attempts.set(curve.attempt, columns);
+    series.set(key, { name: key, source: curve.source, attempts, version: 0 });
   }
   return series;
 }

@@ -1,10 +1,10 @@
 /** Plots over the fields of compared runs: a scatter of two and parallel coordinates of several. */
 
 import { choose, chooseList, chosen, chosenList } from '../elements/address.js';
-import { el, redraw, setText, toggle } from '../elements/elements.js';
+import { closestTo, el, redraw, setText, toggle } from '../elements/elements.js';
 import { number, plural } from '../elements/numbers.js';
 import { runColour } from '../elements/theme.js';
-import { follow } from '../links/following.js';
+import { follow, linkOf } from '../links/following.js';
 import { axis, bounds, isWide } from '../plots/axes.js';
 import { markItems } from '../plots/drawing.js';
 import { parallel } from '../plots/parallel.js';
@@ -15,7 +15,20 @@ const FIRST_AXES = 4;
 const LEAST_WIDTH = 260;
 const MOST_COLOURS = 12;
 
+/** @typedef {import('./fields.js').Field} Field */
+/** @typedef {{of: (run: string) => string, legend: [string, string][]}} Colours */
+
 export class FieldPlots {
+  /** @type {Map<string, Field>} */
+  _fields = new Map();
+  /** @type {string[]} */
+  _present = [];
+  /** @type {string|null} */
+  _highlighted = null;
+  _drawnWidth = 0;
+  /** @type {(() => void)|undefined} */
+  _leave;
+
   /**
    * @param {HTMLElement} parent
    * @param {{runs: import('./comparison.js').ComparedRun[], theme: () => any, itemOf: (run: string) => {key:
@@ -23,6 +36,7 @@ export class FieldPlots {
    */
   constructor(parent, page) {
     this._page = page;
+    /** @param {string} name @param {string} label @param {string|null} [none] */
     const select = (name, label, none) => fieldSelect(label, (id) => this._choose({ [name]: id }), none);
     this._selects = {
       across: select('across', 'Horizontal field'),
@@ -62,7 +76,7 @@ export class FieldPlots {
     for (const kind of ['pointerout', 'focusout'])
       this._root.addEventListener(kind, (event) => this._point(event, false));
     this._root.addEventListener('click', (event) => {
-      const link = event.target.closest?.('a');
+      const link = linkOf(event);
       if (link) this._leave = follow(event, link) ?? this._leave;
     });
     this._sizes = new ResizeObserver(() => this._widthChanged());
@@ -84,38 +98,44 @@ export class FieldPlots {
   /** Draw anew: other runs are hidden, they are grouped, or the theme is another. */
   draw() {
     const fields = this._fields;
-    const hasFields = fields !== undefined && fields.size > 1 && this._present.length > 1;
+    const hasFields = fields.size > 1 && this._present.length > 1;
     this._root.hidden = !hasFields;
     if (!hasFields) return;
-    const [across, up, colour] = ['across', 'up', 'colour'].map((name) => this._field(name));
-    for (const [name, field] of Object.entries({ across, up, colour }))
-      this._selects[name].offer(fields, field?.id ?? '');
-    for (const [name, field] of Object.entries({ across, up }))
-      this._logs[name].setAttribute('aria-pressed', String(this._isLog(field)));
+    const [across, up] = [this._field('across'), this._field('up')];
+    const colour = fields.get(chosen('colour') ?? '');
+    this._selects.across.offer(fields, across.id);
+    this._selects.up.offer(fields, up.id);
+    this._selects.colour.offer(fields, colour?.id ?? '');
+    this._logs.across.setAttribute('aria-pressed', String(this._isLog(across)));
+    this._logs.up.setAttribute('aria-pressed', String(this._isLog(up)));
     const runs = this._present.filter((run) => !this._page.isHidden(run));
     const colours = this._coloursOf(colour, runs);
     this._drawScatter(across, up, runs, colours);
     this._drawParallel(runs, colours, up);
     this._showColours(colour, colours);
-    this.highlight(this._highlighted ?? null);
+    this.highlight(this._highlighted);
   }
 
   /** Mark a run or a group; null for none. @param {string|null} key */
   highlight(key) {
     this._highlighted = key;
-    const runs = (this._present ?? []).filter((run) => this._page.itemOf(run).key === key);
+    const runs = this._present.filter((run) => this._page.itemOf(run).key === key);
     markItems(this._root, new Set(runs));
   }
 
+  /**
+   * The field of an axis: the one that was chosen, or a telling one.
+   * @param {'across'|'up'} name
+   * @returns {Field}
+   */
   _field(name) {
     const fields = this._fields;
-    const first = {
-      across: () => firstSetting(fields) ?? [...fields.values()][0],
-      up: () => firstResult(fields) ?? [...fields.values()][1],
-    };
-    return fields.get(chosen(name) ?? '') ?? first[name]?.();
+    const [first, second] = fields.values();
+    const telling = name === 'across' ? (firstSetting(fields) ?? first) : (firstResult(fields) ?? second);
+    return fields.get(chosen(name) ?? '') ?? telling;
   }
 
+  /** @param {Field} up @returns {Field[]} */
   _axes(up) {
     const named = chosenList('axes')
       .map((id) => this._fields.get(id))
@@ -127,11 +147,13 @@ export class FieldPlots {
     return [...settings, ...(settings.includes(up) ? [] : [up])];
   }
 
+  /** @param {Record<string, string>} choices */
   _choose(choices) {
     choose(choices);
     this.draw();
   }
 
+  /** @param {string} id */
   _toggleAxis(id) {
     if (!id) return;
     const ids = this._axes(this._field('up')).map((field) => field.id);
@@ -139,20 +161,19 @@ export class FieldPlots {
     this.draw();
   }
 
+  /** @param {'across'|'up'} name @param {string} word */
   _logToggle(name, word) {
     return toggle('Log', `Logarithmic ${word} axis`, false, (on) => {
       const { id } = this._field(name);
-      for (const [list, isIn] of [
-        ['logs', on],
-        ['linear', !on],
-      ]) {
+      for (const list of ['logs', 'linear']) {
         const others = chosenList(list).filter((other) => other !== id);
-        chooseList(list, isIn ? [...others, id] : others);
+        chooseList(list, on === (list === 'logs') ? [...others, id] : others);
       }
       this.draw();
     });
   }
 
+  /** @param {Field} field */
   _isLog(field) {
     const values = this._valuesOf(field).filter(Number.isFinite);
     if (!field.isNumber || values.some((value) => value <= 0)) return false;
@@ -161,6 +182,7 @@ export class FieldPlots {
     );
   }
 
+  /** @param {Field} field */
   _axisOf(field) {
     return axis(
       field.label,
@@ -169,12 +191,20 @@ export class FieldPlots {
     );
   }
 
+  /** @param {Field} field */
   _valuesOf(field) {
     return this._present.map((run) => field.of.get(run));
   }
 
-  /** The runs without a value on one of the axes are named. */
+  /**
+   * The runs without a value on one of the axes are named.
+   * @param {Field} across
+   * @param {Field} up
+   * @param {string[]} runs
+   * @param {Colours} colours
+   */
   _drawScatter(across, up, runs, colours) {
+    /** @param {string} run */
     const isWithout = (run) =>
       [across, up].some((field) => {
         const value = field.of.get(run);
@@ -195,6 +225,7 @@ export class FieldPlots {
     );
   }
 
+  /** @param {string[]} runs @param {Colours} colours @param {Field} up */
   _drawParallel(runs, colours, up) {
     const fields = this._axes(up);
     this._axis.offer(this._fields, '');
@@ -211,6 +242,7 @@ export class FieldPlots {
     for (const link of this._parallel.querySelectorAll('a')) link.setAttribute('tabindex', '-1');
   }
 
+  /** @param {string} run @param {Field[]} fields @param {Colours} colours */
   _item(run, fields, colours) {
     const title = [this._nameOf(run), ...new Set(fields)]
       .map((part) => (typeof part === 'string' ? part : `${part.label}: ${textOf(part, run)}`))
@@ -224,9 +256,15 @@ export class FieldPlots {
     };
   }
 
-  /** By run or group, along a scale, or one for each of a few values. */
+  /**
+   * By run or group, along a scale, or one for each of a few values.
+   * @param {Field|undefined} field
+   * @param {string[]} runs
+   * @returns {Colours}
+   */
   _coloursOf(field, runs) {
     const theme = this._page.theme();
+    /** @param {string} run */
     const ofRun = (run) => runColour(this._page.itemOf(run).colour, theme);
     if (!field) return { of: ofRun, legend: [] };
     const values = runs
@@ -235,8 +273,10 @@ export class FieldPlots {
     if (field.isNumber) {
       const ends = bounds(values.filter(Number.isFinite));
       const { share } = this._axisOf(field);
+      /** @param {number} part */
       const mixed = (part) =>
         `color-mix(in oklab, ${theme.palette[1]} ${Math.round(100 * part)}%, ${theme.palette[0]})`;
+      /** @param {string} run */
       const of = (run) => {
         const part = share(field.of.get(run));
         return part === null ? theme.muted : mixed(part);
@@ -252,10 +292,14 @@ export class FieldPlots {
       };
     }
     const distinct = [...new Set(values)];
-    const legend = distinct.map((value, position) => [String(value), runColour(position, theme)]);
-    return { of: (run) => legend[distinct.indexOf(field.of.get(run))]?.[1] ?? theme.muted, legend };
+    const colours = distinct.map((_, position) => runColour(position, theme));
+    return {
+      of: (run) => colours[distinct.indexOf(field.of.get(run))] ?? theme.muted,
+      legend: distinct.map((value, position) => [String(value), colours[position]]),
+    };
   }
 
+  /** @param {Field|undefined} field @param {Colours} colours */
   _showColours(field, { legend }) {
     const parts = legend.slice(0, MOST_COLOURS).map(([text, colour]) => {
       const swatch = el('i', {});
@@ -270,6 +314,7 @@ export class FieldPlots {
     this._colours.replaceChildren(...(field ? [el('b', { text: field.label })] : []), ...parts, ...more);
   }
 
+  /** @param {string} run */
   _nameOf(run) {
     return this._page.runs.find(({ id }) => id === run)?.name || run;
   }
@@ -284,8 +329,9 @@ export class FieldPlots {
     this._drawnWidth = width;
   }
 
+  /** @param {Event} event @param {boolean} isOver */
   _point(event, isOver) {
-    const run = event.target.closest?.('[data-item]')?.getAttribute('data-item');
+    const run = closestTo(event, '[data-item]')?.getAttribute('data-item');
     if (run) this._page.onPoint(isOver ? this._page.itemOf(run).key : null);
   }
 }

@@ -19,23 +19,36 @@ const SECONDARY =
  *   base?: any}} Field `of`: by run id; `base`: the baseline's result
  */
 
-/** All fields of a comparison's document in the order of its tables. @returns {Map<string, Field>} */
+/**
+ * All fields of a comparison's document in the order of its tables.
+ * @param {any} document of a comparison
+ * @returns {Map<string, Field>}
+ */
 export function fieldsOf({ runs, differences, series }) {
-  const settings = differences.map(({ field, label, values }) =>
+  /** @type {string[]} */
+  const ids = runs;
+  const settings = differences.map((/** @type {any} */ { field, label, values }) =>
+    /**
+     * @param {string} id
+     * @param {string} label
+     * @param {Field['group']} group
+     * @param {[string, any][]} pairs
+     * @returns {Field}
+     */
     fieldOf(
       field,
       label,
       'Settings',
-      runs.map((run) => [run, plain(values[run])]),
+      ids.map((run) => [run, plain(values[run])]),
     ),
   );
-  const results = series.flatMap(({ name, goal, baseline, runs: of }) =>
+  const results = series.flatMap((/** @type {any} */ { name, goal, baseline, runs: of }) =>
     FIGURES.filter(([figure]) => figure !== 'best' || goal).map(([figure, word]) => ({
       ...fieldOf(
         `${name}:${word}`,
         `${name} (${word})`,
         'Results',
-        runs.map((run) => [run, fromJson(of[run]?.[figure])]),
+        ids.map((run) => [run, fromJson(of[run]?.[figure])]),
       ),
       base: fromJson(baseline?.[figure]),
     })),
@@ -69,6 +82,7 @@ export function varies({ isNumber, of }) {
  * @param {Map<string, Field>} fields
  */
 export function firstResult(fields) {
+  /** @param {Field} field */
   const count = ({ of }) => [...of.values()].filter(Number.isFinite).length;
   const all = [...fields.values()].filter(({ group }) => group === 'Results');
   const most = Math.max(0, ...all.map(count));
@@ -90,6 +104,7 @@ export function textOf(field, run) {
  */
 export function fieldSelect(label, onChoice, none = null) {
   const select = el('select', { 'aria-label': label, onchange: () => onChoice(select.value) });
+  let offered = '';
   return {
     element: select,
     /** @param {Map<string, Field>} fields @param {string} id */
@@ -105,17 +120,24 @@ export function fieldSelect(label, onChoice, none = null) {
           : null;
       });
       const key = JSON.stringify([...fields.keys()]);
-      if (key !== this.key)
+      if (key !== offered)
         select.replaceChildren(
           ...(none === null ? [] : [el('option', { value: '', text: none })]),
           ...groups.filter((group) => group !== null),
         );
-      this.key = key;
+      offered = key;
       select.value = id;
     },
   };
 }
 
+/**
+ * @param {string} id
+ * @param {string} label
+ * @param {Field['group']} group
+ * @param {[string, any][]} pairs
+ * @returns {Field}
+ */
 function fieldOf(id, label, group, pairs) {
   const present = pairs.map(([, value]) => value).filter((value) => value !== null && value !== undefined);
   return {
@@ -127,7 +149,10 @@ function fieldOf(id, label, group, pairs) {
   };
 }
 
-/** A value as a number where it is one, so that an argument's text stands on a scale. */
+/**
+ * A value as a number where it is one, so that an argument's text stands on a scale.
+ * @param {unknown} value
+ */
 function plain(value) {
   const one = Array.isArray(value) && value.length === 1 ? value[0] : value;
   if (typeof one === 'string' && one.trim() !== '' && Number.isFinite(Number(one))) return Number(one);

@@ -15,11 +15,13 @@ const MOST_PLACES = 500;
 export function groupLine(curves, window, { weight, onlyPositive }) {
   const finite = curves.map((curve) => calmed(finitePoints(curve), weight)).filter(({ count }) => count);
   const x = places(finite, window);
+  /** @type {{x: number[], raw: (number|null)[], low: (number|null)[], high: (number|null)[]}} */
   const line = { x, raw: [], low: [], high: [] };
   for (const at of x) {
     const values = finite
       .map((curve) => valueAt(curve, at))
-      .filter((value) => value !== null && !(onlyPositive && value <= 0));
+      .filter((value) => value !== null)
+      .filter((value) => !(onlyPositive && value <= 0));
     const { mean, spread } = summary(values);
     line.raw.push(mean);
     line.high.push(mean === null ? null : mean + spread);
@@ -42,14 +44,19 @@ export function finitePoints({ x, y, count }) {
   return { x: kept.map((i) => x[i]), y: kept.map((i) => y[i]), count: kept.length };
 }
 
+/** @param {Curve} curve @param {number} weight */
 function calmed(curve, weight) {
   return weight > 0 ? { ...curve, y: smoothed(curve.y, curve.count, weight) } : curve;
 }
 
-/** The places of all curves inside the window, or evenly spaced ones where these are too many. */
+/**
+ * The places of all curves inside the window, or evenly spaced ones where these are too many.
+ * @param {Curve[]} curves
+ * @param {{from: number, to: number}|null} window
+ */
 function places(curves, window) {
   const { from, to } = window ?? { from: -Infinity, to: Infinity };
-  const all = [...new Set(curves.flatMap(({ x }) => x))]
+  const all = [...new Set(curves.flatMap(({ x }) => Array.from(x)))]
     .filter((at) => at >= from && at <= to)
     .sort((a, b) => a - b);
   if (all.length <= MOST_PLACES) return all;
@@ -57,7 +64,12 @@ function places(curves, window) {
   return Array.from({ length: MOST_PLACES }, (_, i) => first + ((last - first) * i) / (MOST_PLACES - 1));
 }
 
-/** The value between the two nearest points; null before the first and after the last. */
+/**
+ * The value between the two nearest points; null before the first and after the last.
+ * @param {Curve} curve
+ * @param {number} at
+ * @returns {number|null}
+ */
 export function valueAt({ x, y, count }, at) {
   const after = firstAtLeast(x, count, at);
   if (after === count || (after === 0 && x[0] > at)) return null;
@@ -66,6 +78,7 @@ export function valueAt({ x, y, count }, at) {
   return y[after - 1] + share * (y[after] - y[after - 1]);
 }
 
+/** @param {number[]} values */
 function summary(values) {
   if (!values.length) return { mean: null, spread: 0 };
   const mean = values.reduce((sum, value) => sum + value, 0) / values.length;

@@ -9,12 +9,18 @@ import { fromJson, UNKNOWN } from '../elements/numbers.js';
 import { meanCell, settingCell } from './cells.js';
 
 /** @typedef {{key: string, label: string, runs: string[]}} Group */
+/** @typedef {{title: string, cells: import('./cells.js').Cell[]}} Row */
+/** @typedef {{field: string, label: string}} Difference a field in which runs differ */
 /** What is asked for where all runs are one group: the name of no field, so that nothing divides them. */
 const ALL = 'all';
 /** What chance or the machine decides: runs that differ in these alone are repetitions. */
 const REPEATED = /^(seed|state|reason|nodes_used|args\..*seed)$/;
 
 export class Grouping {
+  /** @type {Difference[]} */
+  _differences = [];
+  _offered = '';
+
   /** @param {() => void} onChange */
   constructor(onChange) {
     /** @type {string[]} */
@@ -35,7 +41,7 @@ export class Grouping {
 
   /**
    * Offer the fields in which runs differ, and all of them but seeds together.
-   * @param {{field: string, label: string}[]} differences
+   * @param {Difference[]} differences
    */
   offer(differences) {
     this._differences = differences;
@@ -56,11 +62,15 @@ export class Grouping {
     setAttribute(this._all, 'aria-pressed', String(current === ALL));
   }
 
-  /** The groups of an answer, named after their values; null without any. @returns {Group[]|null} */
+  /**
+   * The groups of an answer, named after their values; null without any.
+   * @param {any} document of the comparison
+   * @returns {Group[]|null}
+   */
   groups({ groups, differences }) {
     if (!groups || !this.fields.length) return null;
-    const labels = new Map(differences.map(({ field, label }) => [field, label]));
-    return groups.map(({ values, runs }) => {
+    const labels = new Map(differences.map((/** @type {Difference} */ { field, label }) => [field, label]));
+    return groups.map((/** @type {{values: object, runs: string[]}} */ { values, runs }) => {
       const parts = Object.entries(values).map(
         ([field, value]) => `${labels.get(field) ?? field} ${settingCell(value).text}`,
       );
@@ -68,6 +78,7 @@ export class Grouping {
     });
   }
 
+  /** @param {string} fields @param {() => void} onChange */
   _choose(fields, onChange) {
     this.fields = fields.split(',').filter(Boolean);
     this.offer(this._differences);
@@ -80,10 +91,15 @@ export class Grouping {
  * How many runs each group has, then the mean and the spread of each result.
  * @param {any} document
  * @param {Group[]} groups
+ * @returns {Row[]}
  */
 export function groupRows({ series }, groups) {
-  const results = series.flatMap(({ name, goal, groups: of }) => {
-    const row = (figure, title) => ({ title, cells: of.map((group) => summaryCell(group[figure])) });
+  const results = series.flatMap((/** @type {any} */ { name, goal, groups: of }) => {
+    /** @param {'best'|'last'} figure @param {string} title */
+    const row = (figure, title) => ({
+      title,
+      cells: of.map((/** @type {any} */ group) => summaryCell(group[figure])),
+    });
     return goal
       ? [row('best', `${name} (${goal === 'min' ? 'lowest' : 'highest'})`), row('last', `${name} (last)`)]
       : [row('last', name)];
@@ -94,8 +110,9 @@ export function groupRows({ series }, groups) {
   ];
 }
 
+/** @param {any} summary @returns {import('./cells.js').Cell} */
 function summaryCell(summary) {
   if (!summary) return { text: UNKNOWN };
-  const [mean, spread, percent] = [summary.mean, summary.spread, summary.change_percent].map(fromJson);
-  return meanCell(mean, spread, summary.count, percent);
+  const { mean, spread, change_percent: percent } = summary;
+  return meanCell(Number(fromJson(mean)), fromJson(spread) ?? null, summary.count, fromJson(percent));
 }

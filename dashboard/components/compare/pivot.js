@@ -7,9 +7,19 @@ import { drawnCell, meanCell } from './cells.js';
 import { copyButtons } from './compare_export.js';
 import { fieldSelect, fieldsOf, firstResult, textOf } from './fields.js';
 
+/** @typedef {import('./fields.js').Field} Field */
+
 export class Pivot {
+  /** @type {Map<string, Field>} */
+  _fields = new Map();
+  /** @type {string[]} */
+  _runs = [];
+  /** @type {{titles: string[], lines: import('./grouping.js').Row[]}|undefined} */
+  _shown;
+
   /** @param {HTMLElement} parent */
   constructor(parent) {
+    /** @param {string} name @param {string} label @param {string|null} [none] */
     const select = (name, label, none) =>
       fieldSelect(
         label,
@@ -63,16 +73,16 @@ export class Pivot {
     const settings = new Map([...fields].filter(([, { group }]) => group === 'Settings'));
     const result = fields.get(chosen('result') ?? '') ?? firstResult(fields);
     this._root.hidden = settings.size < 1 || !result || this._runs.length < 2;
-    if (this._root.hidden) return;
+    if (this._root.hidden || !result) return;
     const [rows, columns] = ['rows', 'columns'].map((name) => settings.get(chosen(name) ?? ''));
     this._selects.rows.offer(settings, rows?.id ?? '');
     this._selects.columns.offer(settings, columns?.id ?? '');
     this._selects.result.offer(fields, result.id);
-    const isShown = rows !== undefined && columns !== undefined;
-    this._table.hidden = this._copies.hidden = !isShown;
-    if (isShown) this._show(rows, columns, result);
+    this._table.hidden = this._copies.hidden = !(rows && columns);
+    if (rows && columns) this._show(rows, columns, result);
   }
 
+  /** @param {Field} rows @param {Field} columns @param {Field} result */
   _show(rows, columns, result) {
     const heads = valuesOf(columns, this._runs);
     const lines = valuesOf(rows, this._runs).map((row) => ({
@@ -108,7 +118,11 @@ export class Pivot {
   }
 }
 
-/** The distinct values of a field as text, numbers in their order. */
+/**
+ * The distinct values of a field as text, numbers in their order.
+ * @param {Field} field
+ * @param {string[]} runs
+ */
 function valuesOf(field, runs) {
   const ordered = [...runs].sort((one, other) =>
     field.isNumber ? (field.of.get(one) ?? Infinity) - (field.of.get(other) ?? Infinity) : 0,

@@ -4,6 +4,11 @@
 
 import { flattened, stretches } from '../charts/chart_lines.js';
 
+/**
+ * An attempt's steps: how many samples were seen at `start`.
+ * @typedef {{attempt: number, batch: number, start: number, seen: number}} Part
+ */
+
 export const EPOCH_NAMES = ['train/epoch', 'epoch', 'printed/train/epoch', 'printed/epoch'];
 
 /**
@@ -13,18 +18,20 @@ export const EPOCH_NAMES = ['train/epoch', 'epoch', 'printed/train/epoch', 'prin
  */
 export function samplesAxis(batches) {
   if (!batches.length || batches.some(({ global_batch }) => global_batch === null)) return null;
+  /** @type {Part[]} */
   const parts = [];
   for (const { attempt, global_batch: batch, first_step } of [...batches].sort(
     (one, other) => one.attempt - other.attempt,
   )) {
-    const before = parts[parts.length - 1];
+    const before = parts.at(-1);
     const start = before && first_step !== null ? first_step - 1 : 0;
-    parts.push({ attempt, batch, start, seen: before ? samplesAt(before, start) : 0 });
+    parts.push({ attempt, batch: Number(batch), start, seen: before ? samplesAt(before, start) : 0 });
   }
   const byAttempt = new Map(parts.map((part) => [part.attempt, part]));
   return (attempt, step) => samplesAt(byAttempt.get(attempt) ?? parts[parts.length - 1], step);
 }
 
+/** @param {Part} part @param {number} step */
 function samplesAt({ batch, start, seen }, step) {
   return seen + (step - start) * batch;
 }
@@ -38,6 +45,7 @@ function samplesAt({ batch, start, seen }, step) {
 export function epochAxis(series) {
   if (!series) return null;
   const { x, y, count } = flattened(stretches(series.attempts, series.source), null);
+  /** @type {[number, number][]} */
   const knots = [];
   for (let i = 0; i < count; i++) {
     if (Number.isFinite(y[i]) && (!knots.length || y[i] > knots[knots.length - 1][1]))
@@ -47,7 +55,11 @@ export function epochAxis(series) {
   return knots.length < 2 ? null : (_, step) => between(knots, step);
 }
 
-/** On the line through the knots around the step; through the first or the last two outside of them. */
+/**
+ * On the line through the knots around the step; through the first or the last two outside of them.
+ * @param {[number, number][]} knots
+ * @param {number} step
+ */
 function between(knots, step) {
   let [low, high] = [0, knots.length - 1];
   while (high - low > 1) {

@@ -17,7 +17,8 @@ const ICONS = {
  * An element; what is null, undefined or false is left out.
  * @template {keyof HTMLElementTagNameMap} Tag
  * @param {Tag} tag
- * @param {Partial<GlobalEventHandlers> & Record<string, unknown>} [properties] `class`, `text`, `on…` listeners,
+ * @param {Partial<GlobalEventHandlers> & Record<string, unknown>} [properties] `class`, `text`, `on…`
+ *   listeners,
  *   attributes
  * @param {...(Node|string|null)} children
  * @returns {HTMLElementTagNameMap[Tag]}
@@ -51,14 +52,23 @@ export function icon(name) {
   return svg;
 }
 
-/** Change an element's text only when it differs: an unchanged page costs nothing. */
+/**
+ * Change an element's text only when it differs: an unchanged page costs nothing.
+ * @param {Node|null} element
+ * @param {string} text
+ */
 export function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+  if (element && element.textContent !== text) element.textContent = text;
 }
 
-/** Set an attribute if it differs; null removes it. */
+/**
+ * Set an attribute if it differs; null removes it.
+ * @param {Element} element
+ * @param {string} name
+ * @param {string|null|undefined} value
+ */
 export function setAttribute(element, name, value) {
-  if (value === null) element.removeAttribute(name);
+  if (value === null || value === undefined) element.removeAttribute(name);
   else if (element.getAttribute(name) !== value) element.setAttribute(name, value);
 }
 
@@ -71,18 +81,20 @@ export function setAttribute(element, name, value) {
  */
 export function choice(label, choices, chosen, onChoice) {
   const group = el('div', { class: 'choice', role: 'group', 'aria-label': label });
+  /** @type {Map<string, HTMLButtonElement>} */
+  const buttons = new Map();
+  /** @param {string} value */
   const select = (value) => {
-    for (const button of group.children) {
-      button.setAttribute('aria-pressed', String(button.dataset.value === value));
-    }
+    for (const [own, button] of buttons) button.setAttribute('aria-pressed', String(own === value));
   };
   for (const [value, text, title] of choices) {
     const press = () => {
       select(value);
       onChoice(value);
     };
-    group.append(el('button', { type: 'button', 'data-value': value, text, title, onclick: press }));
+    buttons.set(value, el('button', { type: 'button', text, title, onclick: press }));
   }
+  group.append(...buttons.values());
   select(chosen);
   return group;
 }
@@ -114,9 +126,11 @@ export function toggle(text, title, pressed, onChange) {
 /**
  * Draw a place anew; the focus and the sideways scrolling go over to what takes the place of what had them: a
  * link to the same address, a button of the same name.
+ * @param {HTMLElement} place
+ * @param {...(Node|string)} children
  */
 export function redraw(place, ...children) {
-  const focused = place.getRootNode().activeElement;
+  const focused = focusedIn(place);
   const name =
     focused && focused !== place && place.contains(focused)
       ? (focused.getAttribute('href') ?? focused.getAttribute('aria-label'))
@@ -128,7 +142,7 @@ export function redraw(place, ...children) {
   const next =
     name === null
       ? null
-      : [...place.querySelectorAll('a, button, .scroll')].find((part) =>
+      : htmlIn(place, 'a, button, .scroll').find((part) =>
           [part.getAttribute('href'), part.getAttribute('aria-label')].includes(name),
         );
   next?.focus({ preventScroll: true });
@@ -136,6 +150,8 @@ export function redraw(place, ...children) {
 
 /**
  * Make the children exactly these without taking out those that stay: what is inside would lose the pointer.
+ * @param {Element} parent
+ * @param {Element[]} wanted
  */
 export function keepChildren(parent, wanted) {
   const keep = new Set(wanted);
@@ -143,4 +159,24 @@ export function keepChildren(parent, wanted) {
   wanted.forEach((child, position) => {
     if (parent.children[position] !== child) parent.insertBefore(child, parent.children[position] ?? null);
   });
+}
+
+/** What has the focus in the component around a place. @param {Node} place @returns {HTMLElement|null} */
+export function focusedIn(place) {
+  return /** @type {HTMLElement|null} */ (/** @type {ShadowRoot} */ (place.getRootNode()).activeElement);
+}
+
+/** @param {ParentNode} place @param {string} selector @returns {HTMLElement[]} */
+export function htmlIn(place, selector) {
+  return [...place.querySelectorAll(/** @type {'p'} */ (selector))];
+}
+
+/**
+ * The element of that kind which an event is in.
+ * @param {Event} event
+ * @param {string} selector
+ * @returns {HTMLElement|null}
+ */
+export function closestTo({ target }, selector) {
+  return target instanceof Element ? target.closest(/** @type {'p'} */ (selector)) : null;
 }

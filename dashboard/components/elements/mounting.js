@@ -3,7 +3,8 @@
  * the last cleanup it was given (or an early one, late, when the first call was still loading). Both are put
  * right here.
  *
- * @typedef {{data: any, parentElement: ShadowRoot|HTMLElement, setTriggerValue?: (name: string, value:
+ * @typedef {{data: any, parentElement: ShadowRoot|HTMLElement, [more: string]: any, setTriggerValue?: (name:
+ *   string, value:
  *   unknown) => void}} Component
  * @typedef {{refresh?: (component: Component) => void, destroy: () => void}} Part
  */

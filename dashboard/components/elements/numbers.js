@@ -1,6 +1,7 @@
 /** Numbers and times as people read them; the same rules as domain/text/formats.py. */
 
 export const UNKNOWN = '–';
+/** @type {[number, string][]} */
 const UNITS = [
   [1e12, ' T'],
   [1e9, ' G'],
@@ -38,12 +39,12 @@ export function notFinite(value, since, lastNumber = null, format = number) {
   return lastNumber === null ? text : `${text}, last number ${format(lastNumber)}`;
 }
 
-/** Every digit, for hovering. */
+/** Every digit, for hovering. @param {unknown} value */
 export function exact(value) {
   return value === null || value === undefined ? UNKNOWN : String(value);
 }
 
-/** 12 345, with thin spaces between thousands. */
+/** 12 345, with thin spaces between thousands. @param {number|null|undefined} value */
 export function count(value) {
   if (value === null || value === undefined) return UNKNOWN;
   return String(value).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
@@ -55,26 +56,33 @@ export function change(percent, digits = 3) {
   return `${percent > 0 ? '+' : percent < 0 ? '−' : '±'}${number(Math.abs(percent), digits)} %`;
 }
 
-/** The change of a value from a base in per cent of the base's size; null where that says nothing. */
+/**
+ * The change of a value from a base in per cent of the base's size; null where that says nothing.
+ * @param {number|null|undefined} value
+ * @param {number|null|undefined} base
+ * @returns {number|null}
+ */
 export function changePercent(value, base) {
-  return Number.isFinite(value) && Number.isFinite(base) && base !== 0
-    ? (100 * (value - base)) / Math.abs(base)
-    : null;
+  return isNumber(value) && isNumber(base) && base !== 0 ? (100 * (value - base)) / Math.abs(base) : null;
 }
 
-/** 1 rank, 8 ranks. */
+/** Whether it is known, and a number. @param {unknown} value @returns {value is number} */
+export const isNumber = (value) => Number.isFinite(value);
+
+/** 1 rank, 8 ranks. @param {number} amount @param {string} noun */
 export const plural = (amount, noun) => `${count(amount)} ${noun}${amount === 1 ? '' : 's'}`;
 
-/** 0.0008, 3e-05: as one writes it on a command line. */
+/** 0.0008, 3e-05: as one writes it on a command line. @param {number|null|undefined} value */
 export function learningRate(value, digits = 4) {
-  return Number.isFinite(value) ? significant(value, digits) : number(value);
+  return isNumber(value) ? significant(value, digits) : number(value);
 }
 
-/** 00:12:31, and 2 d 03:10:00 from a day on. */
+/** 00:12:31, and 2 d 03:10:00 from a day on. @param {number|null|undefined} seconds */
 export function duration(seconds) {
-  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return UNKNOWN;
+  if (!isNumber(seconds)) return UNKNOWN;
   const whole = Math.max(0, Math.trunc(seconds));
   const days = Math.trunc(whole / 86400);
+  /** @param {number} part */
   const two = (part) => String(part).padStart(2, '0');
   const clock = [Math.trunc((whole % 86400) / 3600), Math.trunc((whole % 3600) / 60), whole % 60]
     .map(two)
@@ -82,9 +90,9 @@ export function duration(seconds) {
   return days ? `${days} d ${clock}` : clock;
 }
 
-/** 850 ms, 12.4 s, 3 min, 2.5 h: a time span on an axis. */
+/** 850 ms, 12.4 s, 3 min, 2.5 h: a time span on an axis. @param {number|null|undefined} seconds */
 export function timeSpan(seconds, digits = 3) {
-  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return number(seconds);
+  if (!isNumber(seconds)) return number(seconds);
   const size = Math.abs(seconds);
   if (size === 0) return '0';
   if (size < 1e-3) return `${significant(seconds * 1e6, digits)} µs`;
@@ -95,7 +103,7 @@ export function timeSpan(seconds, digits = 3) {
   return `${significant(seconds / 86400, digits)} d`;
 }
 
-/** 1.2 GiB, 340 KiB, 12 B. */
+/** 1.2 GiB, 340 KiB, 12 B. @param {number} bytes */
 export function size(bytes) {
   let value = bytes;
   for (const unit of ['B', 'KiB', 'MiB', 'GiB']) {
@@ -114,6 +122,7 @@ export function fromJson(value) {
   return value === '-Infinity' ? -Infinity : NaN;
 }
 
+/** @param {number} value @param {number} digits */
 function significant(value, digits) {
   if (value === 0) return '0';
   const size = Math.abs(value);

@@ -13,6 +13,7 @@ import PALETTE from './palette.json' with { type: 'json' };
  */
 export function readTheme(element) {
   const style = getComputedStyle(element);
+  /** @param {string} name @param {string} otherwise */
   const value = (name, otherwise) => style.getPropertyValue(name).trim() || otherwise;
   const systemDark = matchMedia('(prefers-color-scheme: dark)').matches;
   const background = value('--st-background-color', systemDark ? '#12141c' : '#ffffff');
@@ -61,7 +62,7 @@ export function watchTheme(element, onChange) {
   };
 }
 
-/** A colour with the opacity `alpha`. */
+/** A colour with the opacity `alpha`. @param {string} colour @param {number} alpha */
 export function faded(colour, alpha) {
   const [red, green, blue] = channels(colour);
   return `rgba(${red}, ${green}, ${blue}, ${alpha})`;
@@ -107,7 +108,9 @@ export function runColour(position, { dark, palette }) {
   return colour;
 }
 
+/** @param {number} hue in degrees @param {number} saturation @param {number} light */
 function fromHsl(hue, saturation, light) {
+  /** @param {number} n */
   const channel = (n) => {
     const k = (n + hue / 30) % 12;
     const value = light - saturation * Math.min(light, 1 - light) * Math.max(-1, Math.min(k - 3, 9 - k, 1));
@@ -118,7 +121,7 @@ function fromHsl(hue, saturation, light) {
   return `#${channel(0)}${channel(8)}${channel(4)}`;
 }
 
-/** Relative luminance, as WCAG defines it. */
+/** Relative luminance, as WCAG defines it. @param {string} colour */
 function luminance(colour) {
   const [red, green, blue] = channels(colour).map((value) => {
     const share = value / 255;
@@ -127,11 +130,13 @@ function luminance(colour) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
+/** @param {string} colour */
 function lightness(colour) {
   const [red, green, blue] = channels(colour);
   return (0.299 * red + 0.587 * green + 0.114 * blue) / 255;
 }
 
+/** @param {string} colour @returns {number[]} */
 function channels(colour) {
   const hex = /^#([0-9a-f]{6}|[0-9a-f]{3})/i.exec(colour);
   if (hex) {

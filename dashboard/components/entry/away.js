@@ -7,8 +7,9 @@ const STATE = 'data-test-connection-state';
 const SILENT_BEFORE_SHOWN_MS = 1000;
 /** Streamlit's own; a dialog of ours holds a block of elements. */
 const DIALOG = '[data-testid="stDialog"]:not(:has([data-testid="stVerticalBlock"]))';
-const banner = document.getElementById('away');
+const banner = /** @type {HTMLElement} */ (document.getElementById('away'));
 let isAway = false;
+/** @type {ReturnType<typeof setTimeout>|undefined} */
 let timer;
 
 new MutationObserver(look).observe(document.body, { subtree: true, attributeFilter: [STATE] });

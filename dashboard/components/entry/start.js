@@ -3,8 +3,8 @@
  * person allowed them, and signs out, here, in other tabs and in pages that the browser has kept.
  */
 
-const themes = JSON.parse(document.getElementById('themes').textContent);
-window.__streamlit = {
+const themes = JSON.parse(document.getElementById('themes')?.textContent ?? '{}');
+/** @type {any} */ (window).__streamlit = {
   BACKEND_BASE_URL: `${location.origin}/`,
   // With this Streamlit connects at once, not after two questions.
   HOST_CONFIG: { allowedOrigins: [location.origin], useExternalAuthToken: false },
@@ -16,6 +16,7 @@ window.__streamlit = {
 // read.
 const LONGEST_BUILD_MS = 4000;
 const BUILT = '.stApp[data-test-script-state="notRunning"] .st-key-bar';
+/** @type {ReturnType<typeof setTimeout>|undefined} */
 let deadline;
 const building = new MutationObserver(() => {
   if (document.querySelector(BUILT) && !document.querySelector('[data-testid="stSkeleton"]')) settle();
@@ -47,7 +48,7 @@ addEventListener('pageshow', (event) => {
 
 document.addEventListener('click', (event) => {
   const button = event.target instanceof Element ? event.target.closest('button.sign-out') : null;
-  if (button) signOut(button);
+  if (button instanceof HTMLButtonElement) void signOut(button);
 });
 
 // Streamlit leaves the address of its first page empty, which elsewhere is the page one is on; and takes
@@ -76,7 +77,10 @@ function leaveSignedOut() {
   location.assign('/login?signed-out');
 }
 
-/** End the session on the server; says on the button when nobody answered. */
+/**
+ * End the session on the server; says on the button when nobody answered.
+ * @param {HTMLButtonElement} button
+ */
 async function signOut(button) {
   button.disabled = true;
   try {

@@ -14,7 +14,13 @@ const THINNEST = 0.002;
 /** @param {import('../elements/mounting.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new Flame(first));
 
+/** @typedef {{depth: number, name: string, seconds: number, begin: number}} Frame */
+
 class Flame {
+  /** @type {Frame[]} */
+  _nodes = [];
+
+  /** @param {import('../elements/mounting.js').Component} component */
   constructor({ data, parentElement }) {
     this._frames = el('div', { class: 'frames', role: 'group', 'aria-label': 'Flame graph' });
     this._named = el('p', { class: 'named', role: 'status', text: 'Loading …' });
@@ -27,6 +33,7 @@ class Flame {
     this._root.remove();
   }
 
+  /** @param {string} path */
   async _load(path) {
     try {
       this._nodes = nodesOf(await request(path));
@@ -37,7 +44,10 @@ class Flame {
     this._widen(null);
   }
 
-  /** Draw the frame over the whole width, its callers above it and what it calls below. */
+  /**
+   * Draw the frame over the whole width, its callers above it and what it calls below.
+   * @param {Frame|null} chosen
+   */
   _widen(chosen) {
     const [begin, seconds] = chosen ? [chosen.begin, chosen.seconds] : [0, whole(this._nodes)];
     if (!(seconds > 0)) return setText(this._named, 'No function was recorded.');
@@ -52,6 +62,7 @@ class Flame {
     this._name(chosen);
   }
 
+  /** @param {Frame} node @param {number} begin @param {number} seconds */
   _button(node, begin, seconds) {
     const left = Math.max(0, (node.begin - begin) / seconds);
     const right = Math.min(1, (node.begin + node.seconds - begin) / seconds);
@@ -69,6 +80,7 @@ class Flame {
     });
   }
 
+  /** @param {Frame|null} node */
   _name(node) {
     const all = whole(this._nodes);
     const share = node ? Math.round((100 * node.seconds) / all) : 100;
@@ -79,12 +91,13 @@ class Flame {
   }
 }
 
+/** The seconds of all that was recorded. @param {Frame[]} nodes */
 const whole = (nodes) =>
   nodes.filter(({ depth }) => depth === 0).reduce((sum, { seconds }) => sum + seconds, 0);
 
 /**
  * @param {[number, string, number][]} frames in order, callers first
- * @returns their places on the axis of time
+ * @returns {Frame[]} their places on the axis of time
  */
 function nodesOf(frames) {
   const next = [0];

@@ -7,7 +7,12 @@ const ARRIVED_WITHIN_MS = 8000;
 /** Streamlit sends a moment later what a component has told it. */
 const SENT_WITHIN_MS = 80;
 
-/** The address of a page of ours, as `run?id=…`. */
+/** The link that an event is in. @param {Event} event @returns {HTMLAnchorElement|SVGAElement|null} */
+export function linkOf({ target }) {
+  return target instanceof Element ? target.closest('a') : null;
+}
+
+/** The address of a page of ours, as `run?id=…`. @param {string} address */
 export function pageUrl(address) {
   return new URL(address, BASE).href;
 }

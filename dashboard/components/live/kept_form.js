@@ -19,11 +19,18 @@ export const mount = (component) =>
   );
 
 class KeptForm {
+  /** @type {string|undefined} */
+  _answered;
+
+  /** @param {import('../elements/mounting.js').Component} component */
   constructor(component) {
     this.refresh(component);
   }
 
-  /** A session that has not filled the form in asks for what was kept, and must not overwrite it before. */
+  /**
+   * A session that has not filled the form in asks for what was kept, and must not overwrite it before.
+   * @param {import('../elements/mounting.js').Component} component
+   */
   refresh(component) {
     const { values, asked_by: askedBy } = component.form;
     if (askedBy) this._handBack(component, askedBy);
@@ -31,6 +38,7 @@ class KeptForm {
     else sessionStorage.removeItem(KEPT);
   }
 
+  /** @param {import('../elements/mounting.js').Component} component @param {string} askedBy */
   _handBack(component, askedBy) {
     if (askedBy === this._answered) return;
     this._answered = askedBy;

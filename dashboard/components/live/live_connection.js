@@ -26,7 +26,8 @@ const SHARED = Symbol.for('rankzero.live');
  * @returns {LiveConnection}
  */
 export function connect(runId) {
-  const shared = (window[SHARED] ??= new Map());
+  const page = /** @type {Record<symbol, Map<string, LiveConnection>>} */ (/** @type {unknown} */ (window));
+  const shared = (page[SHARED] ??= new Map());
   let connection = shared.get(runId);
   if (!connection) shared.set(runId, (connection = new LiveConnection(runId, () => shared.delete(runId))));
   connection.users += 1;
@@ -34,6 +35,13 @@ export function connect(runId) {
 }
 
 export class LiveConnection {
+  /** @type {Promise<void>|undefined} */
+  _wantSoon;
+  /** @type {string[]|undefined} the series that were asked for last */
+  _asked;
+  /** @type {Map<string, Set<(message: any) => void>>} */
+  _listeners = new Map();
+
   /** @param {string} runId @param {() => void} onEnd */
   constructor(runId, onEnd) {
     this.runId = runId;
@@ -54,7 +62,6 @@ export class LiveConnection {
     this._onEnd = onEnd;
     /** @type {LogChoice|null} */
     this._logs = null;
-    this._listeners = new Map();
     this._failures = 0;
     this._wake = () => this._retryNow();
     window.addEventListener('online', this._wake);
@@ -73,9 +80,9 @@ export class LiveConnection {
    * @returns {() => void} ends it
    */
   on(kind, listener) {
-    if (!this._listeners.has(kind)) this._listeners.set(kind, new Set());
-    this._listeners.get(kind).add(listener);
-    return () => this._listeners.get(kind).delete(listener);
+    const listeners = this._listeners.get(kind) ?? new Set();
+    this._listeners.set(kind, listeners.add(listener));
+    return () => void listeners.delete(listener);
   }
 
   /** Choose the log that is followed; null for none. @param {LogChoice|null} choice */
@@ -136,17 +143,19 @@ export class LiveConnection {
   /** Request series; for those requested before, only newer points. */
   _wantNow() {
     this._wantSoon = undefined;
-    const requests = this._wanted();
-    if (!this._asked || JSON.stringify(requests) === JSON.stringify(this._asked)) return;
-    const fresh = requests.filter((name) => !this._asked.includes(name));
+    const [requests, before] = [this._wanted(), this._asked];
+    if (!before || JSON.stringify(requests) === JSON.stringify(before)) return;
+    const fresh = requests.filter((name) => !before.includes(name));
     this._asked = requests;
     this._send({ type: 'want', since: this.store.seen(fresh), series: requests });
   }
 
+  /** @param {object} message */
   _send(message) {
     if (this._socket?.readyState === WebSocket.OPEN) this._socket.send(JSON.stringify(message));
   }
 
+  /** @param {any} message */
   _received(message) {
     this._failures = 0;
     this._setStatus('live');
@@ -158,7 +167,7 @@ export class LiveConnection {
     } else if (message.type === 'names') {
       this._name(Object.entries(message.series));
     } else if (message.type === 'series') {
-      this._name(Object.entries(message.series).map(([name, { source }]) => [name, source ?? 'events']));
+      this._name(Object.keys(message.series).map((name) => [name, message.series[name].source ?? 'events']));
       this._tell('series', this.store.apply(message.series));
     } else if (message.type === 'resync') {
       // The server dropped messages for us: our points may have gaps, so everything is loaded again.
@@ -168,12 +177,14 @@ export class LiveConnection {
     }
   }
 
+  /** @param {[string, string][]} sources */
   _name(sources) {
     const before = this.sources.size;
     for (const [name, source] of sources) this.sources.set(name, source);
     if (this.sources.size > before) this._tell('names', null);
   }
 
+  /** @param {number} code */
   _closed(code) {
     if (this._ended) return;
     if (code === UNKNOWN_RUN) {
@@ -209,6 +220,7 @@ export class LiveConnection {
     this._open();
   }
 
+  /** @param {Status} status */
   _setStatus(status) {
     clearTimeout(this._shown);
     if (this.status === status) return;
@@ -216,6 +228,7 @@ export class LiveConnection {
     this._tell('status', status);
   }
 
+  /** @param {string} kind @param {any} message */
   _tell(kind, message) {
     for (const listener of this._listeners.get(kind) ?? []) listener(message);
   }

@@ -8,12 +8,12 @@ const GATHERED_MS = 200;
 /** Not all viewers' pages ask in the same moment. */
 const SPREAD_MS = 500;
 /** What a part of the page may show of a run, by the names that `run_changes` in browser.py gives. */
-const SHOWN = {
+const SHOWN = /** @type {Record<string, (run: any) => unknown>} */ ({
   state: (run) => run.state,
   step: (run) => run.step ?? null,
   has_step: (run) => Boolean(run.step),
   is_broken: (run) => run.loss_not_finite_since != null,
-};
+});
 
 /** @param {import('../elements/mounting.js').Component} component */
 export const mount = (component) =>
@@ -33,7 +33,7 @@ class RunChanges {
     const connection = (this._connection = connect(component.data));
     this._teller = new Teller(component);
     this._endings = [
-      ...component.shown.heard.map((kind) => connection.on(kind, () => this._soon())),
+      ...component.shown.heard.map((/** @type {any} */ kind) => connection.on(kind, () => this._soon())),
       connection.on('run', () => this._compare()),
       connection.on('status', (status) => {
         if (status !== 'live') this._soon();

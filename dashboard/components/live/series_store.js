@@ -100,7 +100,7 @@ export class Columns {
 
   _grow() {
     if (this.count >= MOST_POINTS) return this.halveOlder();
-    for (const name of ['step', 'value', 'wall']) {
+    for (const name of /** @type {const} */ (['step', 'value', 'wall'])) {
       const larger = new Float64Array(this[name].length * 2);
       larger.set(this[name]);
       this[name] = larger;
@@ -110,6 +110,7 @@ export class Columns {
 }
 
 /** @typedef {{name: string, source: string, attempts: Map<number, Columns>, version: number}} Series */
+/** @typedef {[step: number, value: number|string, wall: number][]} Points */
 
 export class SeriesStore {
   constructor() {
@@ -133,7 +134,7 @@ export class SeriesStore {
       const columns = /** @type {Columns} */ (series.attempts.get(attempt));
       const known = this._resumed.delete(`${attempt}:${name}`) && !change.reset ? columns : null;
       for (const [step, value, wall] of afterKnown(change.points, known))
-        columns.push(step, fromJson(value), wall);
+        columns.push(step, Number(fromJson(value)), wall);
       if (change.reset) columns.firstCount = columns.count;
       // A first picture is a selection of the points; the server knows them all.
       if (columns.notFiniteSince !== null)
@@ -180,6 +181,7 @@ export class SeriesStore {
     return false;
   }
 
+  /** @param {string} name @param {string} source @returns {Series} */
   _named(name, source) {
     let series = this.series.get(name);
     if (!series) this.series.set(name, (series = { name, source, attempts: new Map(), version: 0 }));
@@ -192,12 +194,14 @@ export function hasOneValueAStep(source) {
   return source === 'events' || source === 'printed';
 }
 
+/** @param {string} name @param {string} source */
 function tagOf(name, source) {
   return source !== 'events' && name.startsWith(`${source}/`) ? name.slice(source.length + 1) : name;
 }
 
+/** @param {Points} points @param {Columns|null} known */
 function afterKnown(points, known) {
   if (!known?.count) return points;
-  const { lastWall, lastStep } = known;
+  const [lastWall, lastStep] = [Number(known.lastWall), Number(known.lastStep)];
   return points.filter(([step, , wall]) => wall > lastWall || (wall === lastWall && step > lastStep));
 }

@@ -1,11 +1,11 @@
 /** Sentences for charts without points. */
 
 /** A few words about the connection, where it is not as it should be. */
-export const STATUS_TEXT = {
+export const STATUS_TEXT = /** @type {Record<string, string>} */ ({
   reconnecting: 'Reconnecting…',
   refused: 'Signed out: reload the page',
   gone: 'Deleted',
-};
+});
 
 /**
  * @param {import('./live_connection.js').LiveConnection} connection

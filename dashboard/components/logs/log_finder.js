@@ -7,7 +7,7 @@ import { choose, chosen } from '../elements/address.js';
 import { el, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { count, plural } from '../elements/numbers.js';
-import { follow, pageUrl } from '../links/following.js';
+import { follow, linkOf, pageUrl } from '../links/following.js';
 import { keepSelection } from '../runs/kept_selection.js';
 import { request, sentenceOf } from '../server/request.js';
 
@@ -17,6 +17,22 @@ const MOST_SHOWN = 1000;
 export const mount = (component) => mountOnce(component, (first) => new LogFinder(first));
 
 class LogFinder {
+  /** @type {string[]} the runs that were found, as many as are shown */
+  _ids = [];
+  _runs = 0;
+  _lines = 0;
+  _searched = 0;
+  _total = 0;
+  /** @type {{id: string, lines: number, count: HTMLElement}|null} */
+  _last = null;
+  /** @type {AbortController|null} */
+  _abort = null;
+  /** @type {string|null} */
+  _searching = null;
+  /** @type {(() => void)|undefined} */
+  _leave;
+
+  /** @param {import('../elements/mounting.js').Component} component */
   constructor({ parentElement }) {
     this._text = el('input', {
       type: 'search',
@@ -65,7 +81,7 @@ class LogFinder {
       this._list,
     );
     this._root.addEventListener('click', (event) => {
-      const link = event.target.closest?.('a');
+      const link = linkOf(event);
       if (link) this._leave = follow(event, link) ?? this._leave;
     });
     parentElement.append(this._root);
@@ -113,7 +129,7 @@ class LogFinder {
     setText(this._button, 'Cancel');
     setText(this._status, 'Searching…');
     try {
-      for (let after = ''; after !== null; ) {
+      for (let after = /** @type {string|null} */ (''); after !== null; ) {
         const answer = await request(
           `api/logs/search?${new URLSearchParams({ q: text, filter, after })}`,
           abort,
@@ -136,6 +152,7 @@ class LogFinder {
     setText(this._button, 'Search');
   }
 
+  /** @param {string} begin */
   _say(begin) {
     const runs = `${count(this._searched)} of ${plural(this._total, 'run')} searched`;
     const matches = this._runs
@@ -145,26 +162,38 @@ class LogFinder {
     setText(this._status, `${begin}${runs}, ${matches}.${more}`);
   }
 
-  /** A run that the answer before left in the middle comes again with the lines that follow. */
+  /**
+   * A run that the answer before left in the middle comes again with the lines that follow.
+   * @param {any} answer
+   * @param {string} text
+   */
   _add({ runs, searched, total }, text) {
     this._searched += searched;
     this._total = total;
     for (const run of runs) {
       this._lines += run.lines;
-      if (this._last?.id === run.id) {
-        this._last.lines += run.lines;
-      } else {
-        this._runs += 1;
-        this._last = { id: run.id, lines: run.lines, count: el('span', { class: 'count' }) };
-        if (this._runs <= MOST_SHOWN) this._ids.push(run.id);
-        if (this._runs <= MOST_SHOWN) this._list.append(item(run, this._last.count, text));
-      }
-      setText(this._last.count, plural(this._last.lines, 'line'));
+      const isSame = this._last?.id === run.id;
+      /** @type {{id: string, lines: number, count: HTMLElement}} */
+      const last =
+        isSame && this._last ? this._last : { id: run.id, lines: 0, count: el('span', { class: 'count' }) };
+      last.lines += run.lines;
+      setText(last.count, plural(last.lines, 'line'));
+      this._last = last;
+      if (isSame) continue;
+      this._runs += 1;
+      if (this._runs > MOST_SHOWN) continue;
+      this._ids.push(run.id);
+      this._list.append(item(run, last.count, text));
     }
   }
 }
 
-/** A run and its first matching line, which is a link to that line. */
+/**
+ * A run and its first matching line, which is a link to that line.
+ * @param {any} run
+ * @param {HTMLElement} lines
+ * @param {string} text
+ */
 function item({ id, name, first }, lines, text) {
   const { attempt, rank, stream, line } = first;
   const who = rank === 'launcher' ? rank : `rank ${rank}`;

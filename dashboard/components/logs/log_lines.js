@@ -92,6 +92,7 @@ export class LogText {
     return this.lines[number - this.first];
   }
 
+  /** @param {string} piece */
   _extend(piece) {
     const line = this.lines[this.lines.length - 1];
     line.text += piece;
@@ -99,13 +100,12 @@ export class LogText {
   }
 }
 
-/** Which rank and stream wrote the line. @param {Line} line */
-export function origin(line) {
-  const { rank, stream } = line.source;
+/** Which rank and stream wrote a line. @param {Source} source */
+export function origin({ rank, stream }) {
   return `${rank === 'launcher' ? rank : `rank ${rank}`} ${stream === 'err' ? 'stderr' : 'stdout'}`;
 }
 
-/** What a terminal would show of the line, without its colours. */
+/** What a terminal would show of the line, without its colours. @param {Line} line */
 export function plainText(line) {
   return line.text.replace(/\r+$/, '').replace(ESCAPES, '').replace(CONTROLS, '');
 }
@@ -118,9 +118,11 @@ export function plainText(line) {
 export function coloured(line) {
   const text = line.text.replace(/\r+$/, '');
   if (!text.includes('\x1b')) return [{ text: text.replace(CONTROLS, ''), style: '' }];
+  /** @type {{text: string, style: string}[]} */
   const pieces = [];
   let style = new Style();
   let from = 0;
+  /** @param {number} to */
   const take = (to) => {
     const part = text.slice(from, to).replace(CONTROLS, '');
     if (part) pieces.push({ text: part, style: style.classes() });
@@ -167,12 +169,14 @@ class Style {
   }
 }
 
+/** @param {Source & {text: string}} line @returns {Line} */
 function sourced({ text, ...source }) {
   const line = { text, cut: 0, source };
   shorten(line);
   return line;
 }
 
+/** @param {Line} line */
 function shorten(line) {
   // After a carriage return a progress bar is written anew; one at the very end is only the start of that.
   const restart = line.text.replace(/\r+$/, '').lastIndexOf('\r');

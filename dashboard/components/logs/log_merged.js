@@ -20,7 +20,11 @@ export function linesBefore(urlOf, position, limit = EARLIER_BYTES) {
   return request(urlOf({ before: position, limit }, '/merged'));
 }
 
-/** The lines around a position; `chosen` is the number, from 1, of the one that begins there. */
+/**
+ * The lines around a position; `chosen` is the number, from 1, of the one that begins there.
+ * @param {(more: object, below: string) => string} urlOf
+ * @param {string} position
+ */
 export async function linesAround(urlOf, position) {
   const [earlier, later] = await Promise.all([
     linesBefore(urlOf, position, BEFORE_HIT_BYTES),
@@ -34,7 +38,11 @@ export async function linesAround(urlOf, position) {
   };
 }
 
-/** The lines behind the one at a position. */
+/**
+ * The lines behind the one at a position.
+ * @param {(more: object, below: string) => string} urlOf
+ * @param {string} position
+ */
 export async function linesBehind(urlOf, position) {
   const { lines, has_later: hasLater } = await request(
     urlOf({ from: position, limit: EARLIER_BYTES }, '/merged'),

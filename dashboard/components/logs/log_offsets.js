@@ -7,9 +7,13 @@ const AT_ONCE_BYTES = 256 * 1024;
 const LINE_BREAK = 10;
 
 export class LogOffsets {
-  constructor() {
-    this.begin(0, 0);
-  }
+  _line = 0;
+  _offset = 0;
+  /**
+   * @type {{line: number, offset: number}[]} pieces of text: in which line of the page, and at which byte,
+   *   each began
+   */
+  _pieces = [{ line: 0, offset: 0 }];
 
   /** The page's first line begins at a byte of the log. @param {number} line @param {number} offset */
   begin(line, offset) {

@@ -16,6 +16,15 @@ const HIGHLIGHT = 'log-match';
 const MOST_MARKS = 2000;
 
 export class LogPane {
+  _text = new LogText();
+  /** Lines before this one are no longer drawn, from `_drawnTo` on not yet. */
+  _drawnFrom = 0;
+  _drawnTo = 0;
+  /** How many lines more than usual are kept: those that were loaded before the others. */
+  _extra = 0;
+  _frame = 0;
+  _lastTop = 0;
+
   /**
    * @param {{onFollow: (on: boolean) => void, onEarlier: () => void, onLater: () => void, onChosen: (line:
    *   number) => void}} listeners
@@ -140,6 +149,7 @@ export class LogPane {
     return this._text.line(line - 1)?.source;
   }
 
+  /** @param {() => void} add */
   _prepend(add) {
     const before = this._text.lines.length;
     add();
@@ -182,6 +192,7 @@ export class LogPane {
     this._show(chosen);
   }
 
+  /** @param {number} chosen */
   _show(chosen) {
     this._follows = false;
     this._redraw();
@@ -234,7 +245,9 @@ export class LogPane {
     const selected = String(root.getSelection?.() ?? document.getSelection() ?? '');
     return (
       selected ||
-      this._text.lines.map((line) => (line.source ? `${origin(line)}: ` : '') + plainText(line)).join('\n')
+      this._text.lines
+        .map((line) => (line.source ? `${origin(line.source)}: ` : '') + plainText(line))
+        .join('\n')
     );
   }
 
@@ -283,14 +296,15 @@ export class LogPane {
     const end = text.line(text.end - 1)?.text === '' ? text.end - 1 : text.end;
     for (let number = this._drawnTo; number < end; number++) this._block().append(this._lineElement(number));
     this._drawnTo = Math.max(this._drawnTo, end);
-    for (const block of [this._lines.firstElementChild, this._lines.lastElementChild]) reserveHeight(block);
+    reserveHeight(this._lines.firstElementChild);
+    reserveHeight(this._lines.lastElementChild);
     if (this._follows) this._toEnd();
     if (this._marked) this._markMatches();
   }
 
-  /** The last block, or a new one when it is full. */
+  /** The last block, or a new one when it is full. @returns {HTMLElement} */
   _block() {
-    let block = this._lines.lastElementChild;
+    let block = /** @type {HTMLElement|null} */ (this._lines.lastElementChild);
     if (!block || block.childElementCount >= LINES_A_BLOCK) {
       reserveHeight(block);
       block = el('div', { class: 'block' });
@@ -299,6 +313,7 @@ export class LogPane {
     return block;
   }
 
+  /** @param {number} number */
   _dropBefore(number) {
     for (; this._drawnFrom < Math.min(number, this._drawnTo); this._drawnFrom++) {
       const block = this._lines.firstElementChild;
@@ -308,15 +323,19 @@ export class LogPane {
     this._drawnFrom = Math.max(this._drawnFrom, number);
   }
 
+  /** @param {number} number */
   _dropFrom(number) {
     for (let block = this._lines.lastElementChild; block; block = this._lines.lastElementChild) {
-      while (block.lastElementChild && Number(block.lastElementChild.dataset.number) >= number)
-        block.lastElementChild.remove();
+      for (let last = block.lastElementChild; last; last = block.lastElementChild) {
+        if (Number(last.getAttribute('data-number')) < number) break;
+        last.remove();
+      }
       if (block.childElementCount) return;
       block.remove();
     }
   }
 
+  /** @param {number} number */
   _lineElement(number) {
     const line = this._text.line(number);
     const element = el('div', {
@@ -324,7 +343,7 @@ export class LogPane {
       'data-number': number,
       'data-line': number + 1,
     });
-    if (line.source) element.append(originElement(element, line));
+    if (line.source) element.append(originElement(element, line.source));
     for (const { text, style } of coloured(line)) {
       element.append(style ? el('span', { class: style, text }) : text);
     }
@@ -333,6 +352,7 @@ export class LogPane {
     return element;
   }
 
+  /** @param {HTMLElement} target */
   _clicked(target) {
     const line = Number(/** @type {HTMLElement|null} */ (target.closest('.text'))?.dataset.line);
     if (!line || !(this.element.classList.contains('numbered') || this.sourceOf(line))) return;
@@ -344,7 +364,7 @@ export class LogPane {
     const { scrollTop, scrollHeight, clientHeight } = this.element;
     if (!clientHeight) return;
     const isAtEnd = this._later.hidden && scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
-    const wentUp = scrollTop < (this._lastTop ?? 0) - 1;
+    const wentUp = scrollTop < this._lastTop - 1;
     this._lastTop = scrollTop;
     if (isAtEnd === this._follows || (!isAtEnd && !wentUp)) return;
     this._follows = isAtEnd;
@@ -360,26 +380,31 @@ export class LogPane {
 /**
  * Blocks out of sight are not laid out; they take the height of their lines all the same, so that the end
  * stays where it is.
+ * @param {Element|null} block
  */
 function reserveHeight(block) {
-  if (block) block.style.containIntrinsicHeight = `${block.childElementCount * LINE_HEIGHT_PX}px`;
+  if (block instanceof HTMLElement)
+    block.style.containIntrinsicHeight = `${block.childElementCount * LINE_HEIGHT_PX}px`;
 }
 
 /**
  * Marks a line of several logs with its rank and stream, before its text, and with the time at which it
  * arrived.
+ * @param {HTMLElement} element
+ * @param {import('./log_lines.js').Source} source
  */
-function originElement(element, line) {
-  const { at, stream } = line.source;
+function originElement(element, source) {
+  const { at, stream } = source;
   element.classList.add('sourced', stream);
   element.dataset.time = at === null ? '' : clock(new Date(at * 1000));
   const title =
     at === null
       ? 'The arrival time of this line is unknown'
       : `Arrived at ${new Date(at * 1000).toLocaleString()}`;
-  return el('span', { class: 'origin', title, text: `${origin(line)}: ` });
+  return el('span', { class: 'origin', title, text: `${origin(source)}: ` });
 }
 
+/** @param {Date} date */
 function clock(date) {
   const two = (/** @type {number} */ number) => String(number).padStart(2, '0');
   const tenths = Math.floor(date.getMilliseconds() / 100);

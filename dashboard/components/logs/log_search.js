@@ -5,7 +5,11 @@ import { count } from '../elements/numbers.js';
 import { request, sentenceOf } from '../server/request.js';
 
 const TYPING_MS = 250;
-const BEGINNING = { log: undefined, offset: 0, line: 1 };
+/** @typedef {{log?: number, offset: number, line: number}} Place where to go on */
+/** @typedef {Place & {hits: Hit[], lines: number, is_complete: boolean}} Found */
+
+/** @type {Place} */
+const BEGINNING = { offset: 0, line: 1 };
 
 /**
  * @typedef {{line: number, offset: number, text: string, rank?: number|'launcher', stream?: 'out'|'err',
@@ -13,6 +17,19 @@ const BEGINNING = { log: undefined, offset: 0, line: 1 };
  */
 
 export class LogSearch {
+  /** @type {Hit[]} */
+  _hits = [];
+  _lines = 0;
+  _current = -1;
+  _isComplete = true;
+  _sought = '';
+  /** @type {AbortController|null} */
+  _abort = null;
+  /** @type {Promise<void>|null} */
+  _pending = null;
+  /** @type {ReturnType<typeof setTimeout>|undefined} */
+  _typing;
+
   /**
    * @param {{urlOf: (more: object) => string, onHit: (hit: Hit, query: string) => void, onQuery: (query:
    *   string) => void}} log
@@ -87,31 +104,31 @@ export class LogSearch {
     await this._pending;
   }
 
-  /**
-   * @param {object} more
-   * @returns {Promise<{hits: Hit[], lines: number, log?: number, offset: number, line: number, is_complete:
-   *   boolean}>}
-   */
+  /** @param {object} more @returns {Promise<Found>} */
   async ask(more) {
     this._abort ??= new AbortController();
     return request(this._log.urlOf(more), { signal: this._abort.signal });
   }
 
+  /** @param {string} query */
   async _searchAll(query) {
-    let last; // of the log that the next answer goes on in
-    for (let place = { ...BEGINNING, is_complete: false }; !place.is_complete; ) {
+    /** @type {Hit|undefined} of the log that the next answer goes on in */
+    let last;
+    /** @type {Place} */
+    let place = BEGINNING;
+    for (this._isComplete = false; !this._isComplete; ) {
       const found = await this.ask({ q: query, ...placeOf(place) });
       const isSame = found.hits.length > 0 && isSameLine(last, found.hits[0]);
       last = found.hits.at(-1) ?? last;
       this._add(found.hits.slice(isSame ? 1 : 0));
       this._lines += found.lines - (isSame ? 1 : 0);
       this._isComplete = found.is_complete || isStuck(place, found);
-      place = { ...found, is_complete: this._isComplete };
+      place = found;
       this._say();
     }
   }
 
-  /** Add what was found; of several logs by time. */
+  /** Add what was found; of several logs by time. @param {Hit[]} hits */
   _add(hits) {
     const current = this._hits[this._current];
     this._hits = this._hits.concat(hits);
@@ -124,6 +141,7 @@ export class LogSearch {
     this._input.value = '';
     this._log.onQuery('');
     await this.told(async () => {
+      /** @type {Hit[]} */
       const hits = [];
       for (let place = BEGINNING; ; ) {
         const found = await this.ask({ errors: true, ...placeOf(place) });
@@ -149,7 +167,6 @@ export class LogSearch {
   _clear() {
     this._abort?.abort();
     this._abort = null;
-    /** @type {Hit[]} */
     this._hits = [];
     this._lines = 0;
     this._current = -1;
@@ -157,7 +174,10 @@ export class LogSearch {
     this._say();
   }
 
-  /** Go to the next match; of a text that was just typed, to the first one once the log is searched. */
+  /**
+   * Go to the next match; of a text that was just typed, to the first one once the log is searched.
+   * @param {number} step
+   */
   async _entered(step) {
     clearTimeout(this._typing);
     if (this._input.value !== this._sought) void this.again();
@@ -165,6 +185,7 @@ export class LogSearch {
     this._go(step);
   }
 
+  /** @param {number} step */
   _go(step) {
     if (!this._hits.length) return;
     const start = this._current < 0 && step < 0 ? 0 : this._current;
@@ -181,23 +202,25 @@ export class LogSearch {
   }
 }
 
-/** Where to go on: `log` only where several are searched. */
+/** Where to go on: `log` only where several are searched. @param {Place} place */
 function placeOf({ log, offset, line }) {
   return log === undefined ? { offset, line } : { log, offset, line };
 }
 
+/** @param {Place} place @param {Place} found */
 function isStuck(place, found) {
   return found.offset === place.offset && found.log === place.log;
 }
 
+/** @param {Hit|undefined} one @param {Hit} other */
 function isSameLine(one, other) {
   return (
     one !== undefined && one.line === other.line && one.rank === other.rank && one.stream === other.stream
   );
 }
 
-/** Time, then rank and stream, then place in the log. */
+/** Time, then rank and stream, then place in the log. @param {Hit} one @param {Hit} other */
 function byPosition(one, other) {
-  const [a, b] = [one, other].map((hit) => hit.position.split('.').map(Number));
+  const [a, b] = [one, other].map((hit) => (hit.position ?? '').split('.').map(Number));
   return a[0] - b[0] || a[1] - b[1] || a[2] - b[2];
 }

@@ -17,7 +17,25 @@ const BEGINNING_OF_ALL = '0.0.0';
 /** @param {import('../elements/mounting.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new LogView(first));
 
+/** @typedef {import('../live/live_connection.js').LogChoice} LogChoice */
+/** @typedef {LogChoice & {line: number}} Marked the line that a link leads to */
+/** @typedef {{at: number, decoder: TextDecoder}} Later where the lines go on that are not here */
+
 class LogView {
+  /** @type {LogChoice} */
+  _choice = { rank: 0, stream: 'out', attempt: null };
+  /** @type {Marked|null} */
+  _marked = null;
+  /** @type {Marked|null} */
+  _linked = null;
+  /** @type {number|undefined} */
+  _attemptSeen;
+  /** @type {Later|undefined} */
+  _later;
+  _isLive = true;
+  _offsets = new LogOffsets();
+  _newest = new Newest();
+
   _rank = el('select', { 'aria-label': 'Rank' }, el('option', { value: '0', text: 'rank 0' }));
   _stream = el(
     'select',
@@ -44,7 +62,7 @@ class LogView {
     text: 'Copy link',
     title: 'Copy the address of the marked line',
     disabled: true,
-    onclick: () => void this._copied(this._link, this._linkTo(this._marked)),
+    onclick: () => this._marked && void this._copied(this._link, this._linkTo(this._marked)),
   });
   _download = el('a', {
     class: 'download',
@@ -64,10 +82,9 @@ class LogView {
   /** @param {import('../elements/mounting.js').Component} component */
   constructor(component) {
     this._connection = connect(component.data.run_id);
-    /** @type {import('../live/live_connection.js').LogChoice} */
-    this._choice = { rank: 0, stream: 'out', attempt: null };
-    this._newest = new Newest();
-    this._build();
+    for (const select of [this._rank, this._stream, this._attempt])
+      select.addEventListener('change', () => this._chosen());
+    this._root = el('div', { class: 'log-view' }, this._bar(), this._order, this._pane.element);
     component.parentElement.append(this._root);
     this._endings = [
       this._connection.on('run', (run) => this._showRun(run)),
@@ -86,13 +103,6 @@ class LogView {
     this._connection.followLog(null);
     this._root.remove();
     this._connection.release();
-  }
-
-  _build() {
-    for (const select of [this._rank, this._stream, this._attempt]) {
-      select.addEventListener('change', () => this._chosen());
-    }
-    this._root = el('div', { class: 'log-view' }, this._bar(), this._order, this._pane.element);
   }
 
   _bar() {
@@ -119,20 +129,24 @@ class LogView {
     );
   }
 
+  /** @param {any} run */
   _showRun(run) {
     const ranks = ['launcher', ...Array.from({ length: run.world_size }, (_, rank) => String(rank))];
-    fill(
-      this._rank,
-      ['all', ...ranks.slice(1), ranks[0]],
-      (rank) => ({ all: 'all ranks', launcher: 'launcher' })[rank] ?? `rank ${rank}`,
+    /**
+     * @param {HTMLSelectElement} select
+     * @param {string[]} values
+     * @param {(value: string) => string} textOf
+     */
+    fill(this._rank, ['all', ...ranks.slice(1), ranks[0]], (rank) =>
+      rank === 'all' ? 'all ranks' : rank === 'launcher' ? rank : `rank ${rank}`,
     );
     const attempts = Array.from({ length: run.attempt }, (_, i) => String(run.attempt - i));
     fill(this._attempt, attempts, (attempt) => `attempt ${attempt}`);
     this._attempt.hidden = run.attempt < 2;
-    const isFirst = this._attemptSeen === undefined;
-    if (isFirst && run.state === 'failed' && !this._linked) this._showFailure(run);
+    const seen = this._attemptSeen;
+    if (seen === undefined && run.state === 'failed' && !this._linked) this._showFailure(run);
     // A new attempt writes new files: whoever looked at the latest one goes on with it.
-    else if (!isFirst && run.attempt > this._attemptSeen && this._choice.attempt === null) {
+    else if (seen !== undefined && run.attempt > seen && this._choice.attempt === null) {
       this._attempt.value = String(run.attempt);
       this._choose({});
     }
@@ -140,7 +154,7 @@ class LogView {
     this._pane.setEmptySentence(emptyLog(run, this._choice.stream));
   }
 
-  /** A failed run opens at the words of the rank that failed first. */
+  /** A failed run opens at the words of the rank that failed first. @param {any} run */
   _showFailure(run) {
     const rank = run.error?.rank ?? null;
     this._rank.value = rank === null ? 'launcher' : String(rank);
@@ -159,6 +173,7 @@ class LogView {
     });
   }
 
+  /** @param {Partial<LogChoice>} change */
   _choose(change) {
     this._choice = { ...this._choice, ...change };
     this._isLive = true;
@@ -177,15 +192,15 @@ class LogView {
     this._connection.followLog(this._choice);
   }
 
-  /** Go on at the end; from a stretch around a match the live log comes back. */
+  /** Go on at the end; from a stretch around a match the live log comes back. @param {boolean} on */
   _setFollow(on) {
     if (on && !this._isLive) this._choose({});
     this._pane.follow(on);
   }
 
-  /** Show a line with what stands around it. @param {import('./log_search.js').Hit} hit */
+  /** Show a line with what stands around it. @param {import('./log_search.js').Hit|typeof BEGINNING} hit */
   async _showHit(hit) {
-    if (hit.position) return this._showMergedHit(hit);
+    if ('position' in hit && hit.position) return this._showMergedHit(hit);
     const choice = this._choice;
     const from = Math.max(0, hit.offset - BEFORE_HIT_BYTES);
     let bytes = await this._bytes(from, EARLIER_BYTES + hit.offset - from);
@@ -203,19 +218,24 @@ class LogView {
     this._stay();
     const decoder = new TextDecoder();
     this._pane.showAround(decoder.decode(bytes, { stream: true }), hit.line - before, hit.line);
-    this._later = { at: begin + bytes.length, decoder };
-    this._pane.offerLater(this._later.at === hit.offset + EARLIER_BYTES);
+    const at = begin + bytes.length;
+    this._later = { at, decoder };
+    this._pane.offerLater(at === hit.offset + EARLIER_BYTES);
     this._offsets.begin(this._pane.firstLine, begin);
     this._pane.offerEarlier(begin > 0);
     this._mark({ ...choice, line: hit.line });
   }
 
+  /** @param {import('./log_search.js').Hit} hit */
   async _showMergedHit(hit) {
     const choice = this._choice;
-    if (await this._showAllAround(hit.position)) this._mark({ ...choice, ...hit });
+    if (await this._showAllAround(hit.position ?? '')) this._mark({ ...choice, ...hit });
   }
 
-  /** Show the lines of several logs around a position; false where another log was chosen meanwhile. */
+  /**
+   * Show the lines of several logs around a position; false where another log was chosen meanwhile.
+   * @param {string} position
+   */
   async _showAllAround(position) {
     const choice = this._choice;
     const { lines, before, hasLater, chosen } = await linesAround(this._urlOf, position);
@@ -239,7 +259,10 @@ class LogView {
     this._follow.setAttribute('aria-pressed', 'false');
   }
 
-  /** Somebody chose a line: in lines of several logs its number is known to the server alone. */
+  /**
+   * Somebody chose a line: in lines of several logs its number is known to the server alone.
+   * @param {number} line
+   */
   async _markChosen(line) {
     const source = this._pane.sourceOf(line);
     const choice = this._choice;
@@ -250,17 +273,14 @@ class LogView {
     if (found?.hits.length) this._mark({ ...choice, rank, stream, line: found.hits[0].line });
   }
 
-  /**
-   * @param {{rank: any, stream: string, attempt: number|null, line: number}|null} marked the line that a link
-   *   leads to
-   */
+  /** @param {Marked|null} marked */
   _mark(marked) {
     this._newest.end();
     this._marked = marked;
     this._link.disabled = marked === null;
   }
 
-  /** A line's address leads to it in the log of its own rank. */
+  /** A line's address leads to it in the log of its own rank. @param {Marked} marked */
   _linkTo({ rank, stream, attempt, line }) {
     const address = new URL(location.href);
     address.searchParams.set('log', [rank, stream, ...(attempt === null ? [] : [attempt])].join('.'));
@@ -269,6 +289,7 @@ class LogView {
     return String(address);
   }
 
+  /** @param {Marked} linked */
   async _openLink({ line, ...choice }) {
     this._choose(choice);
     this._rank.value = String(choice.rank);
@@ -279,13 +300,15 @@ class LogView {
     if (text) await this._search.begin(text.slice(0, 500), line);
   }
 
+  /** @param {HTMLElement} button @param {string} text */
   async _copied(button, text) {
-    const before = button.textContent;
+    const before = button.textContent ?? '';
     await navigator.clipboard.writeText(text);
     setText(button, 'Copied');
     setTimeout(() => setText(button, before), 1500);
   }
 
+  /** @param {any} message */
   _received(message) {
     if (!this._isLive) return;
     if (String(message.rank) !== String(this._choice.rank) || message.stream !== this._choice.stream) return;
@@ -300,6 +323,7 @@ class LogView {
     if (this._offsets.hasDropped(this._pane.firstLine)) this._pane.offerEarlier(true);
   }
 
+  /** @param {any} message */
   _receivedLines({ lines, before, reset, is_untimed }) {
     if (reset) {
       this._pane.clear();
@@ -312,6 +336,7 @@ class LogView {
   async _loadEarlierLines() {
     const choice = this._choice;
     const first = this._pane.firstSource;
+    if (!first) return;
     try {
       const { lines, before } = await linesBefore(this._urlOf, first.position);
       if (choice !== this._choice || first !== this._pane.firstSource) return;
@@ -346,14 +371,14 @@ class LogView {
     try {
       const hasMore = isMerged(choice)
         ? await this._appendLaterLines(choice)
-        : await this._appendLater(choice, later);
+        : later !== undefined && (await this._appendLater(choice, later));
       this._pane.offerLater(hasMore);
     } catch (error) {
       this._pane.offerLater(true, sentenceOf(error));
     }
   }
 
-  /** @returns {Promise<boolean>} whether more may follow */
+  /** @param {LogChoice} choice @param {Later} later @returns {Promise<boolean>} whether more may follow */
   async _appendLater(choice, later) {
     const bytes = await this._bytes(later.at, EARLIER_BYTES);
     if (choice !== this._choice || later !== this._later) return !this._isLive;
@@ -364,8 +389,10 @@ class LogView {
     return bytes.length === EARLIER_BYTES;
   }
 
+  /** @param {LogChoice} choice */
   async _appendLaterLines(choice) {
     const last = this._pane.lastSource;
+    if (!last) return false;
     const { lines, hasLater } = await linesBehind(this._urlOf, last.position);
     if (choice !== this._choice || last !== this._pane.lastSource) return !this._isLive;
     this._pane.appendLines(lines);
@@ -377,8 +404,10 @@ class LogView {
     return new Uint8Array(await read(this._url({ offset, limit }), {}, (answer) => answer.arrayBuffer()));
   }
 
+  /** @param {object} more @param {string} below */
   _urlOf = (more, below) => this._url(more, below);
 
+  /** @param {object} more */
   _url(more = {}, below = '') {
     const { rank, stream, attempt } = this._choice;
     const query = new URLSearchParams({ rank: String(rank), stream });
@@ -388,7 +417,7 @@ class LogView {
   }
 }
 
-/** The line that the address names, such as `log=0.err&line=12`. */
+/** The line that the address names, such as `log=0.err&line=12`. @returns {Marked|null} */
 function linkedLine() {
   const query = new URLSearchParams(location.search);
   const found = /^(launcher|\d{1,6})\.(out|err)(?:\.(\d{1,6}))?$/.exec(query.get('log') ?? '');
@@ -404,6 +433,7 @@ function linkedLine() {
 }
 
 /** Make the options these, keeping what is chosen. */
+/** @param {HTMLSelectElement} select @param {string[]} values @param {(value: string) => string} textOf */
 function fill(select, values, textOf) {
   if (select.options.length === values.length && [...select.options].every((o, i) => o.value === values[i]))
     return;
@@ -412,6 +442,7 @@ function fill(select, values, textOf) {
   if (values.includes(chosen)) select.value = chosen;
 }
 
+/** @param {any} run @param {LogChoice['stream']} stream */
 function emptyLog(run, stream) {
   const where = { err: 'stderr', out: 'stdout', both: 'stdout or stderr' }[stream];
   if (run.state === 'queued') return 'The run has not started yet.';

@@ -42,6 +42,7 @@ export function start() {
 
 async function ask() {
   const newest = localStorage.getItem(NEWEST);
+  /** @type {{newest: number, notifications: Notice[]}} */
   const told = await request(`api/notifications${newest === null ? '' : `?after=${newest}`}`);
   const fresh = told.notifications.filter(({ id }) => !shown.has(id));
   for (const alert of new Set(fresh.map((notice) => notice.alert))) {

@@ -21,6 +21,7 @@ const WORDS = {
 export const mount = (component) => mountOnce(component, (first) => new Permission(first));
 
 class Permission {
+  /** @param {import('../elements/mounting.js').Component} component */
   constructor({ parentElement }) {
     this._words = el('span', { role: 'status' });
     this._button = el('button', {

@@ -2,7 +2,7 @@
  * What the ranks of a run spend their steps on: a stacked strip over time, and a heat map of ranks x time.
  */
 
-import { el, keepChildren, setAttribute, setText } from '../elements/elements.js';
+import { el, htmlIn, keepChildren, setAttribute, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { count, timeSpan } from '../elements/numbers.js';
 import { readTheme, watchTheme } from '../elements/theme.js';
@@ -46,6 +46,7 @@ class Phases {
     this._body,
   );
 
+  /** @param {import('../elements/mounting.js').Component} component */
   constructor({ data, parentElement }) {
     /** @type {import('./phases_model.js').Spans|null} */
     this._spans = null;
@@ -53,7 +54,14 @@ class Phases {
     this._rank = null;
     /** @type {number|null} */
     this._column = null;
-    this._build(data.run_id);
+    this._polling = new Polling(
+      this._root,
+      this._trouble,
+      () => `api/runs/${data.run_id}/phases/spans`,
+      (picture) => this._show(picture),
+      () => this._root.getClientRects().length > 0,
+    );
+    this._listen();
     parentElement.append(this._root);
     this._theme = readTheme(this._root);
     this._unwatch = watchTheme(this._root, (theme) => {
@@ -72,15 +80,7 @@ class Phases {
     this._root.remove();
   }
 
-  _build(runId) {
-    const isSeen = () => this._root.getClientRects().length > 0;
-    this._polling = new Polling(
-      this._root,
-      this._trouble,
-      () => `api/runs/${runId}/phases/spans`,
-      (picture) => this._show(picture),
-      isSeen,
-    );
+  _listen() {
     for (const canvas of [this._strip, this._heat]) {
       canvas.addEventListener('pointermove', (event) => this._pointed(event, canvas));
       canvas.addEventListener('pointerleave', () => this._point(null));
@@ -88,6 +88,7 @@ class Phases {
     this._heat.addEventListener('click', (event) => this._choose(this._rankAt(event)));
   }
 
+  /** @param {any} picture */
   _show(picture) {
     if (!picture) return;
     this._spans = spansOf(picture);
@@ -101,11 +102,13 @@ class Phases {
     if (!isEmpty) this._draw();
   }
 
+  /** @param {number|null} rank */
   _choose(rank) {
     this._rank = rank === this._rank ? null : rank;
     this._draw();
   }
 
+  /** @param {PointerEvent} event @param {HTMLCanvasElement} canvas */
   _pointed(event, canvas) {
     const spans = this._spans;
     if (!spans) return;
@@ -114,11 +117,13 @@ class Phases {
     this._point(column, rank);
   }
 
+  /** @param {number|null} column */
   _point(column, rank = this._rank) {
     this._column = column;
     this._write(rank);
   }
 
+  /** @param {MouseEvent} event */
   _rankAt(event) {
     const spans = this._spans;
     const row = Math.floor(event.offsetY / rowHeight(spans?.ranks.length ?? 1));
@@ -137,7 +142,7 @@ class Phases {
     this._write(this._rank);
   }
 
-  /** The figures of the span under the pointer, else of all spans. */
+  /** The figures of the span under the pointer, else of all spans. @param {number|null} rank */
   _write(rank) {
     const spans = this._spans;
     if (!spans) return;
@@ -176,12 +181,14 @@ class Phases {
     );
   }
 
+  /** @param {string} title @param {number} at @param {number} seconds @param {number} step */
   _entry(title, at, seconds, step) {
     const item =
       this._legend.children[at] ?? el('li', {}, el('i'), el('span', { text: title }), el('b'), el('em'));
-    item.children[0].style.background = this._theme.palette[COLOURS[at]];
-    setText(item.children[2], timeSpan(seconds));
-    setText(item.children[3], step ? `${Math.round((100 * seconds) / step)} %` : '');
+    const [swatch, , figure, share] = htmlIn(item, 'i, span, b, em');
+    swatch.style.background = this._theme.palette[COLOURS[at]];
+    setText(figure, timeSpan(seconds));
+    setText(share, step ? `${Math.round((100 * seconds) / step)} %` : '');
     return item;
   }
 }

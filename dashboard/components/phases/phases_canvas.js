@@ -4,20 +4,35 @@ import { timeSpan } from '../elements/numbers.js';
 import { faded } from '../elements/theme.js';
 import { COLOURS, ownWork } from './phases_model.js';
 
+/** @typedef {import('./phases_model.js').Spans} Spans */
+/** @typedef {import('../elements/theme.js').Theme} Theme */
+
 export const LEFT = 58;
 const STRIP_PX = 170;
 const AXIS_PX = 18;
 const HEAT_PX = 320;
 
-/** Height of a rank's row. */
+/** Height of a rank's row. @param {number} ranks */
 export const rowHeight = (ranks) => Math.max(4, Math.min(22, Math.floor(HEAT_PX / ranks)));
 
-/** The span under a pointer; null outside of all. */
+/**
+ * The span under a pointer; null outside of all.
+ * @param {number} x
+ * @param {number} width
+ * @param {number} spans
+ * @returns {number|null}
+ */
 export function columnAt(x, width, spans) {
   const column = Math.floor(((x - LEFT) / (width - LEFT)) * spans);
   return column >= 0 && column < spans ? column : null;
 }
 
+/**
+ * @param {HTMLCanvasElement} canvas
+ * @param {Theme} theme
+ * @param {Spans} spans
+ * @param {{over: Record<string, (number|null)[]>}} means
+ */
 export function drawStrip(canvas, theme, spans, { over }) {
   const { context, width } = prepare(canvas, theme, STRIP_PX + AXIS_PX);
   const steps = Array.from({ length: spans.length }, (_, at) =>
@@ -41,6 +56,12 @@ export function drawStrip(canvas, theme, spans, { over }) {
   writeTimes(context, theme, spans, width, STRIP_PX + 13);
 }
 
+/**
+ * @param {HTMLCanvasElement} canvas
+ * @param {Theme} theme
+ * @param {Spans} spans
+ * @param {number|null} chosen the rank whose strip is drawn
+ */
 export function drawHeat(canvas, theme, spans, chosen) {
   const height = rowHeight(spans.ranks.length);
   const { context, width } = prepare(canvas, theme, height * spans.ranks.length + AXIS_PX);
@@ -61,9 +82,23 @@ export function drawHeat(canvas, theme, spans, chosen) {
   writeTimes(context, theme, spans, width, height * spans.ranks.length + 13);
 }
 
-/** Where the spans begin, in whole pixels: neighbours neither overlap nor leave a gap. */
+/**
+ * Where the spans begin, in whole pixels: neighbours neither overlap nor leave a gap.
+ * @param {number} width
+ * @param {Spans} spans
+ * @returns {(at: number) => number}
+ */
 const edges = (width, spans) => (at) => Math.round(LEFT + (at * (width - LEFT)) / spans.length);
 
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {Theme} theme
+ * @param {import('./phases_model.js').RankSpans} one
+ * @param {number} row
+ * @param {number} height
+ * @param {number} ranks
+ * @param {number|null} chosen
+ */
 function writeRank(context, theme, { rank }, row, height, ranks, chosen) {
   const every = Math.ceil(12 / height);
   if (row % every && rank !== chosen && row !== ranks - 1) return;
@@ -72,7 +107,15 @@ function writeRank(context, theme, { rank }, row, height, ranks, chosen) {
   context.fillText(`rank ${rank}`, LEFT - 6, Math.max(9, row * height + height / 2 + 4));
 }
 
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {Theme} theme
+ * @param {Spans} spans
+ * @param {number} width
+ * @param {number} y
+ */
 function writeTimes(context, theme, spans, width, y) {
+  /** @param {number} wall */
   const time = (wall) => new Date(wall * 1000).toLocaleTimeString([], { hour12: false });
   context.fillStyle = theme.muted;
   context.textAlign = 'left';
@@ -81,13 +124,14 @@ function writeTimes(context, theme, spans, width, y) {
   context.fillText(time(spans.walls[spans.length]), width, y);
 }
 
+/** @param {HTMLCanvasElement} canvas @param {Theme} theme @param {number} height */
 function prepare(canvas, theme, height) {
-  const width = canvas.parentElement.clientWidth;
+  const width = canvas.parentElement?.clientWidth ?? 0;
   const ratio = devicePixelRatio || 1;
   canvas.style.height = `${height}px`;
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * ratio);
-  const context = canvas.getContext('2d');
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d'));
   context.scale(ratio, ratio);
   context.clearRect(0, 0, width, height);
   context.font = `11px ${theme.font}`;

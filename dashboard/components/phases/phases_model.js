@@ -9,7 +9,7 @@
 /** Places in the palette, in the order of the phases from the bottom of the strip to its top. */
 export const COLOURS = [1, 5, 0, 7, 3, 2, 4, 6];
 
-/** @returns {Spans|null} null where nothing can be drawn yet */
+/** @param {any} picture @returns {Spans|null} null where nothing can be drawn yet */
 export function spansOf(picture) {
   const length = picture.steps.length - 1;
   return length > 0 && picture.ranks.length ? { ...picture, length } : null;
@@ -39,6 +39,7 @@ export function meanOf(spans, rank, column = null) {
  * Seconds outside of communication of a rank in a span; null where it is not known.
  * @param {Spans} spans
  * @param {RankSpans} one
+ * @param {number} column
  */
 export function ownWork(spans, one, column) {
   if (one.seconds.other_s[column] === null) return null;
@@ -48,8 +49,10 @@ export function ownWork(spans, one, column) {
   );
 }
 
+/** @template T @param {Spans} spans @param {(at: number) => T} value */
 const columns = (spans, value) => Array.from({ length: spans.length }, (_, at) => value(at));
 
+/** @param {(number|null)[]} values @returns {number|null} */
 function mean(values) {
   const numbers = values.filter((value) => value !== null);
   return numbers.length ? numbers.reduce((sum, value) => sum + value, 0) / numbers.length : null;

@@ -19,13 +19,22 @@ export function bounds(values) {
   return low === high ? [low - Math.abs(low || 1) / 2, high + Math.abs(high || 1) / 2] : [low, high];
 }
 
-/** @returns {(value: number) => number} */
+/**
+ * @param {[number, number]} ends
+ * @param {[number, number]} room
+ * @param {boolean} [isLog]
+ * @returns {(value: number) => number}
+ */
 export function scale([low, high], [from, to], isLog) {
-  const by = isLog ? Math.log10 : (value) => value;
+  const by = isLog ? Math.log10 : (/** @type {number} */ value) => value;
   return (value) => from + ((to - from) * (by(value) - by(low))) / (by(high) - by(low));
 }
 
-/** A few round values between the bounds; powers of ten on a logarithmic scale. */
+/**
+ * A few round values between the bounds; powers of ten on a logarithmic scale.
+ * @param {[number, number]} ends
+ * @param {boolean} [isLog]
+ */
 export function ticks([low, high], isLog) {
   if (isLog) {
     const first = Math.ceil(Math.log10(low));
@@ -60,11 +69,15 @@ export function axis(name, kind, values) {
   return kind === 'list' ? listed(name, present) : continuous(name, kind, present.filter(Number.isFinite));
 }
 
+/** @param {string} name @param {any[]} present @returns {Axis} */
 function listed(name, present) {
+  /** @param {any} one @param {any} other */
   const both = (one, other) => typeof one === 'number' && typeof other === 'number';
   const values = [...new Set(present)].sort((one, other) => (both(one, other) ? one - other : 0));
+  /** @param {any} value */
   const at = (value) => (values.length > 1 ? values.indexOf(value) / (values.length - 1) : 0.5);
   const marked = values.length > MOST_MARKS ? [values[0], values[values.length - 1]] : values;
+  /** @type {[string, number][]} */
   const marks = marked.map((value) => [short(value), at(value)]);
   return {
     name,
@@ -75,10 +88,12 @@ function listed(name, present) {
   };
 }
 
+/** @param {string} name @param {Kind} kind @param {number[]} values @returns {Axis} */
 function continuous(name, kind, values) {
   const ends = bounds(values.length ? values : [0]);
   const isLog = kind === 'log' && ends[0] > 0;
   const place = scale(ends, [0, 1], isLog);
+  /** @param {number[]} values @returns {[string, number][]} */
   const marked = (values) => values.map((value) => [number(value, 3), place(value)]);
   const round = ticks(ends, isLog);
   const isOne = values.length > 0 && values.every((value) => value === values[0]);
@@ -91,6 +106,7 @@ function continuous(name, kind, values) {
   };
 }
 
+/** @param {any} value */
 function short(value) {
   const text = typeof value === 'number' ? number(value, 3) : String(value);
   return text.length > LONGEST_MARK ? `${text.slice(0, LONGEST_MARK - 1)}…` : text;

@@ -11,7 +11,13 @@ export const MARGIN = { top: 26, right: 16, bottom: 30, left: 56 };
  * a run or a trial: `key` marks all that is drawn of it, `kind` is a class, `values` are those of the axes
  */
 
-/** @param {string} tag @param {Record<string, any>} attributes @param {...(Node|string)} children */
+/**
+ * @template {keyof SVGElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Record<string, any>} attributes
+ * @param {...(Node|string)} children
+ * @returns {SVGElementTagNameMap[Tag]}
+ */
 export function svg(tag, attributes, ...children) {
   const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
@@ -56,5 +62,5 @@ export function linked(item, ...parts) {
 /** Mark all that is drawn of an item, or of none. @param {ParentNode} root @param {Set<string>} keys */
 export function markItems(root, keys) {
   for (const part of root.querySelectorAll('[data-item]'))
-    part.classList.toggle('hovered', keys.has(part.getAttribute('data-item')));
+    part.classList.toggle('hovered', keys.has(part.getAttribute('data-item') ?? ''));
 }

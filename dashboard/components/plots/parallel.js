@@ -9,7 +9,9 @@ import { drawing, HEIGHT, itemLine, MARGIN, svg } from './drawing.js';
  */
 export function parallel(axes, items, width, name) {
   const root = drawing(width, name);
+  /** @param {number} index */
   const at = (index) => MARGIN.left + ((width - 2 * MARGIN.left) * index) / Math.max(1, axes.length - 1);
+  /** @param {number} share */
   const y = (share) => HEIGHT - MARGIN.bottom - (HEIGHT - MARGIN.bottom - MARGIN.top) * share;
   axes.forEach((axis, index) => {
     root.append(
@@ -18,11 +20,14 @@ export function parallel(axes, items, width, name) {
     );
   });
   for (const item of items) {
-    const places = axes.map((axis, index) => [at(index), axis.share(item.values[index])]);
-    const points = places.filter(([, share]) => share !== null).map(([x, share]) => [x, y(share)]);
+    const points = axes.flatMap((axis, index) => {
+      const share = axis.share(item.values[index]);
+      return share === null ? [] : [[at(index), y(share)]];
+    });
     if (points.length > 1) root.append(itemLine(item, points));
   }
   axes.forEach((axis, index) => {
+    /** @param {string} text @param {number} share */
     const mark = (text, share) =>
       svg('text', { class: 'mark', x: at(index) - 6, y: y(share) + 4, 'text-anchor': 'end' }, text);
     root.append(...axis.ends.map(([text, share]) => mark(text, share)));
@@ -30,7 +35,12 @@ export function parallel(axes, items, width, name) {
   return root;
 }
 
-/** An axis' name, cut to the room that it has. */
+/**
+ * An axis' name, cut to the room that it has.
+ * @param {import('./axes.js').Axis} axis
+ * @param {number} x
+ * @param {number} room
+ */
 function title({ name, kind }, x, room) {
   const most = Math.max(4, Math.floor(room / 7));
   const whole = kind === 'log' ? `${name} (log)` : name;

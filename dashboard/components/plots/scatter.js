@@ -9,7 +9,9 @@ import { drawing, HEIGHT, linked, MARGIN, svg } from './drawing.js';
  */
 export function scatter(across, up, items, width, name) {
   const root = drawing(width, name);
+  /** @param {number} share */
   const x = (share) => MARGIN.left + 10 + (width - MARGIN.left - MARGIN.right - 20) * share;
+  /** @param {number} share */
   const y = (share) => HEIGHT - MARGIN.bottom - 10 - (HEIGHT - MARGIN.bottom - MARGIN.top - 10) * share;
   for (const [text, share] of up.marks) {
     root.append(

@@ -6,6 +6,7 @@
 import { el, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 
+/** @type {Record<string, string>} */
 const SIGNS = { ok: '✓', failed: '✕', warning: '!', waiting: '…', skipped: '–' };
 const WORDS_UP_TO = 24;
 const ALL_UP_TO = 40;
@@ -21,7 +22,21 @@ export const mount = (component) =>
     (first) => new Preflight(first),
   );
 
+/** @typedef {{state: string, where: string, row: string, value: string, fix: string|null}} Trouble */
+/** @typedef {{name: string, cells: [state: string, words: string][]}} Node */
+/** @typedef {{text: string, share: number, problem?: string|null}} Link */
+/** @typedef {Link & {name: string}} NamedLink */
+/** @typedef {{summary: string, nodes: string[], matrix: (Link|null)[][]|null, slowest: NamedLink[]}} Links */
+
 class Preflight {
+  /** @type {Map<string, string>} what each part shows */
+  _drawn = new Map();
+  _allTroubles = false;
+  _allNodes = false;
+  /** @type {any} */
+  _check = null;
+
+  /** @param {import('../elements/mounting.js').Component} component */
   constructor(component) {
     this._title = el('p', { class: 'title', role: 'status' });
     this._troubles = el('ul', { class: 'troubles' });
@@ -39,8 +54,13 @@ class Preflight {
     this.refresh(component);
   }
 
+  /** @param {import('../elements/mounting.js').Component} component */
   refresh({ check }) {
-    if (!check) return;
+    if (check) this._show(check);
+  }
+
+  /** @param {any} check */
+  _show(check) {
     this._check = check;
     setText(this._title, check.title);
     this._title.className = `title ${check.verdict}`;
@@ -53,14 +73,20 @@ class Preflight {
     this._root.remove();
   }
 
-  /** Drawn again only when it differs: what is selected or scrolled stays. */
+  /**
+   * Drawn again only when it differs: what is selected or scrolled stays.
+   * @param {string} name
+   * @param {unknown} what
+   * @param {() => void} draw
+   */
   _once(name, what, draw) {
     const key = JSON.stringify(what);
-    if (this[`_${name}Key`] === key) return;
-    this[`_${name}Key`] = key;
+    if (this._drawn.get(name) === key) return;
+    this._drawn.set(name, key);
     draw();
   }
 
+  /** @param {Trouble[]} troubles */
   _showTroubles(troubles) {
     const shown = this._allTroubles ? troubles : troubles.slice(0, MOST_TROUBLES);
     const items = shown.map(({ state, where, row, value, fix }) =>
@@ -90,7 +116,9 @@ class Preflight {
     this._troubles.replaceChildren(...items);
   }
 
+  /** @param {{rows: string[], nodes: Node[]}} check */
   _showMatrix({ rows, nodes }) {
+    /** @param {Node} node */
     const isRed = (node) => node.cells.some(([state]) => state === 'failed' || state === 'warning');
     const hides = nodes.length > ALL_UP_TO && !this._allNodes;
     const shown = hides ? nodes.filter(isRed) : nodes;
@@ -128,17 +156,21 @@ class Preflight {
           }),
         )
       : null;
-    this._matrix.replaceChildren(...[shown.length ? table : null, hiddenNodes].filter(Boolean));
+    this._matrix.replaceChildren(
+      ...[shown.length ? table : null, hiddenNodes].filter((part) => part !== null),
+    );
   }
 
+  /** @param {string} text @param {() => void} change */
   _more(text, change) {
     const show = () => {
       change();
-      this.refresh({ check: this._check });
+      this._show(this._check);
     };
     return el('button', { type: 'button', class: 'more', text, onclick: show });
   }
 
+  /** @param {Links|null} links */
   _showLinks(links) {
     if (!links) {
       this._links.replaceChildren();
@@ -146,10 +178,15 @@ class Preflight {
     }
     const title = el('p', { class: 'title', text: 'Bandwidth' });
     const about = el('p', { class: 'rest', text: links.summary });
-    this._links.replaceChildren(title, about, links.matrix ? this._heat(links) : slowest(links.slowest));
+    this._links.replaceChildren(
+      title,
+      about,
+      links.matrix ? this._heat(links.nodes, links.matrix) : slowest(links.slowest),
+    );
   }
 
-  _heat({ nodes, matrix }) {
+  /** @param {string[]} nodes @param {(Link|null)[][]} matrix */
+  _heat(nodes, matrix) {
     const head = el('tr', {}, el('td', {}), ...nodes.map((name) => el('th', { scope: 'col', text: name })));
     const lines = matrix.map((row, at) =>
       el(
@@ -176,6 +213,7 @@ class Preflight {
   }
 }
 
+/** @param {Node[]} nodes */
 function restOf(nodes) {
   const waiting = nodes.filter((node) => node.cells.some(([state]) => state === 'waiting')).length;
   const counts = [
@@ -188,13 +226,14 @@ function restOf(nodes) {
     .join(', ')}. `;
 }
 
-/** Commands stand between backticks. */
+/** Commands stand between backticks. @param {string} text */
 function withCode(text) {
   return text
     .split('`')
     .map((part, at) => (at % 2 ? el('code', { text: part }) : document.createTextNode(part)));
 }
 
+/** @param {NamedLink[]} links */
 function slowest(links) {
   const items = links.map(({ name, text, share }) =>
     el(

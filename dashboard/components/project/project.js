@@ -5,7 +5,7 @@
 import { el } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { count, number, plural } from '../elements/numbers.js';
-import { follow, pageUrl } from '../links/following.js';
+import { follow, linkOf, pageUrl } from '../links/following.js';
 
 /** The parts of a column from the bottom up, and the states of each. */
 const PARTS = {
@@ -25,22 +25,29 @@ export const mount = (component) => mountOnce(component, (first) => new Project(
  */
 
 class Project {
+  _text = '';
+  /** @type {(() => void)|undefined} */
+  _leave;
+
+  /** @param {import('../elements/mounting.js').Component} component */
   constructor(component) {
     this._root = el('section', { class: 'project', 'aria-label': 'Project' });
     this._root.addEventListener('click', (event) => {
-      const link = event.target.closest('a');
+      const link = linkOf(event);
       if (link) this._leave = follow(event, link) ?? this._leave;
     });
     component.parentElement.append(this._root);
     this.refresh(component);
   }
 
-  /** @param {{data: {figures: Figure[], weeks: Week[]}}} component */
+  /** @param {import('../elements/mounting.js').Component} component */
   refresh({ data }) {
+    /** @type {{figures: Figure[], weeks: Week[]}} */
+    const { figures, weeks } = data;
     const text = JSON.stringify(data);
     if (text === this._text) return; // a link keeps the focus while nothing changes
     this._text = text;
-    this._root.replaceChildren(el('dl', {}, ...data.figures.map(figure)), activity(data.weeks));
+    this._root.replaceChildren(el('dl', {}, ...figures.map(figure)), activity(weeks));
   }
 
   destroy() {
@@ -61,8 +68,11 @@ function figure({ label, value, more, address, name }) {
   );
 }
 
+/** @param {number[]} numbers */
 const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
+/** @param {Week} week @param {string[]} states */
 const runsIn = (week, states) => sum(states.map((state) => week.runs[state] ?? 0));
+/** @param {Week} week */
 const all = (week) => sum(Object.values(week.runs));
 
 /** @param {Week[]} weeks */

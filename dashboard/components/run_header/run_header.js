@@ -36,7 +36,19 @@ const SHOWN_EVERY_MS = 100;
 /** @param {import('../elements/mounting.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new RunHeader(first));
 
+/** @typedef {import('../elements/mounting.js').Component} Component */
+
 class RunHeader {
+  _name = el('h1', { class: 'name' });
+  /** @type {Map<string, {figure: HTMLElement, value: HTMLElement, more: HTMLElement}>} */
+  _figures = new Map();
+  /** @type {ReturnType<typeof setTimeout>|undefined} */
+  _timer;
+  _shownAt = 0;
+  _deleted = false;
+  _shownTags = '';
+  /** @type {(() => void)|undefined} */
+  _leave;
   _state = el('span', { class: 'pill' });
   _contact = el('span', { class: 'pill contact', hidden: true });
   _live = el('span', { class: 'live', role: 'status' });
@@ -75,7 +87,8 @@ class RunHeader {
   constructor(component) {
     this._connection = connect(component.data.run_id);
     this._connection.want(this, SHOWN);
-    this._build(component.data.name ?? '');
+    setText(this._name, component.data.name ?? ''); // known before anything else is
+    this._root = this._build();
     component.parentElement.append(this._root);
     this._endings = [
       this._connection.on('run', () => this._show()),
@@ -102,18 +115,16 @@ class RunHeader {
     this._connection.release();
   }
 
-  /** @param {string} name of the run, known before anything else is */
-  _build(name) {
-    this._name = el('h1', { class: 'name', text: name });
-    this._figures = new Map();
+  _build() {
     const figures = el('dl', { class: 'figures' });
     for (const label of FIGURES) {
       const value = el('dd');
       const more = el('dd', { class: 'more' });
-      this._figures.set(label, { value, more });
-      figures.append(el('div', { class: 'figure absent' }, el('dt', { text: label }), value, more));
+      const figure = el('div', { class: 'figure absent' }, el('dt', { text: label }), value, more);
+      this._figures.set(label, { figure, value, more });
+      figures.append(figure);
     }
-    this._root = el(
+    return el(
       'div',
       { class: 'run-header' },
       el(
@@ -137,7 +148,7 @@ class RunHeader {
 
   /** Points arrive often, but figures that change more often cannot be read. */
   _showSoon() {
-    const wait = (this._shownAt ?? 0) + SHOWN_EVERY_MS - performance.now();
+    const wait = this._shownAt + SHOWN_EVERY_MS - performance.now();
     if (wait <= 0) this._show();
     else {
       this._timer ??= setTimeout(() => {
@@ -179,11 +190,15 @@ class RunHeader {
    * down.
    */
   _uncoverPage() {
-    const root = this._root.getRootNode();
-    (root.host ?? this._root).closest('.st-key-run_head')?.setAttribute('data-complete', '');
+    const { host = this._root } = /** @type {Partial<ShadowRoot>} */ (this._root.getRootNode());
+    host.closest('.st-key-run_head')?.setAttribute('data-complete', '');
   }
 
-  /** Show the state; for a run that needs attention also why, in the tone of the table of runs. */
+  /**
+   * Show the state; for a run that needs attention also why, in the tone of the table of runs.
+   * @param {any} run
+   * @param {string} state
+   */
   _showState(run, state) {
     const why = state === 'deleted' || run.attention === state ? null : run.attention;
     const reason = why === NO_CONTACT ? noContact(run) : why;
@@ -192,7 +207,7 @@ class RunHeader {
     setAttribute(this._state, 'title', why === NO_CONTACT ? NO_CONTACT_TITLE : why && run.finding);
   }
 
-  /** What people wrote about it; only ever text. */
+  /** What people wrote about it; only ever text. @param {any} run */
   _showEdited(run) {
     const tags = [
       ...(run.baseline ? ['◆ baseline'] : []),
@@ -209,7 +224,7 @@ class RunHeader {
     setText(this._note, run.note ?? '');
   }
 
-  /** The result beside that of the project's baseline, with a link to the comparison. */
+  /** The result beside that of the project's baseline, with a link to the comparison. @param {any} run */
   _showAgainstBaseline({ id, against_baseline: against }) {
     this._against.hidden = !against;
     if (!against) return;
@@ -226,6 +241,7 @@ class RunHeader {
       against.better_percent > 0 ? 'better' : against.better_percent < 0 ? 'worse' : '';
   }
 
+  /** @param {any} run */
   _showContact(run) {
     const shown = run.lost_contact && LIVE.has(run.state) && run.attention !== NO_CONTACT;
     this._contact.hidden = !shown;
@@ -234,6 +250,7 @@ class RunHeader {
     setAttribute(this._contact, 'title', NO_CONTACT_TITLE);
   }
 
+  /** @param {any} run */
   _showProgress(run) {
     const share = run.state === 'succeeded' ? 1 : this._progress(run);
     const isKnown = share !== null;
@@ -249,23 +266,30 @@ class RunHeader {
     );
   }
 
-  /** The run's own figure, moved on by steps that were pushed since. */
+  /**
+   * The run's own figure, moved on by steps that were pushed since.
+   * @param {any} run
+   * @returns {number|null}
+   */
   _progress(run) {
     const step = this._step(run);
     if (run.total_steps && step !== null) return step / run.total_steps;
     return run.progress ?? null;
   }
 
+  /** @param {any} run @returns {number|null} */
   _step(run) {
     const pushed = LIVE.has(run.state) ? (this._pushed('train/loss')?.lastStep ?? null) : null;
     return pushed === null ? (run.step ?? null) : Math.max(pushed, run.step ?? 0);
   }
 
+  /** @param {string} name */
   _pushed(name) {
     const attempts = this._connection.store.series.get(name)?.attempts;
     return attempts?.get(this._connection.run.attempt);
   }
 
+  /** @param {any} run @param {number} now by the server's clock, in seconds */
   _showFigures(run, now) {
     const step = this._step(run);
     const losses = this._pushed('train/loss');
@@ -273,6 +297,7 @@ class RunHeader {
     const since = losses?.count ? losses.notFiniteSince : run.loss_not_finite_since;
     const pushedRate = this._pushed('train/lr')?.lastValue;
     const rate = pushedRate ?? run.last_lr ?? run.lr;
+    /** @param {string} name @returns {boolean} */
     const printed = (name) => run.inferred?.includes(name);
     const isPrinted = {
       epoch: printed('epoch'),
@@ -329,17 +354,26 @@ class RunHeader {
   /**
    * Show a figure, or nothing in its place while it is unknown, so that no other moves when it appears.
    * @param {boolean} [isPrinted] read from the output: the script does not log it
+   * @param {string} label
+   * @param {string} value
+   * @param {string} more
+   * @param {string|null} title
    */
   _figure(label, value, more, title, isPrinted = false) {
-    const figure = this._figures.get(label);
-    figure.value.parentElement.classList.toggle('absent', value === UNKNOWN);
-    setText(figure.value, value);
-    setText(figure.more, more || (isPrinted ? PRINTED : ''));
-    setAttribute(figure.value.parentElement, 'title', isPrinted ? `${title}: ${PRINTED_TITLE}` : title);
+    const shown = this._figures.get(label);
+    if (!shown) return;
+    shown.figure.classList.toggle('absent', value === UNKNOWN);
+    setText(shown.value, value);
+    setText(shown.more, more || (isPrinted ? PRINTED : ''));
+    setAttribute(shown.figure, 'title', isPrinted ? `${title}: ${PRINTED_TITLE}` : title);
   }
 }
 
-/** @returns {[string, string]} the sentence that matters now, and its tone */
+/**
+ * @param {any} run
+ * @param {number} now
+ * @returns {[string, string]} the sentence that matters now, and its tone
+ */
 function sentenceOf(run, now) {
   if (run.state === 'failed') return [run.message || run.reason || 'It failed; see the log.', 'bad'];
   if (run.state === 'stopping' || (run.kill_at && LIVE.has(run.state))) return [stopping(run, now), 'warn'];
@@ -361,7 +395,10 @@ function sentenceOf(run, now) {
   return [`${plural(run.world_size, 'rank')}${nodes}${batch}`, ''];
 }
 
-/** @returns {[string, string]} `val/loss 0.182, 4 % better than `, and both figures exactly */
+/**
+ * @param {any} against
+ * @returns {[string, string]} `val/loss 0.182, 4 % better than `, and both figures exactly
+ */
 function againstBaseline({ metric, value, baseline_value: base, better_percent: better, name }) {
   if (!metric)
     return ['No result to compare with the ', `${name} has logged no loss or accuracy that this run has too`];
@@ -372,11 +409,16 @@ function againstBaseline({ metric, value, baseline_value: base, better_percent: 
   return [`${figure}, ${number(Math.abs(better), 2)} % ${better > 0 ? 'better' : 'worse'} than `, title];
 }
 
+/** @param {any} run */
 function noContact(run) {
   return run.silent_s ? `${NO_CONTACT} for ${Math.round(run.silent_s)} s` : NO_CONTACT;
 }
 
-/** Why it waits, and when it is expected to start, by the browser's clock. */
+/**
+ * Why it waits, and when it is expected to start, by the browser's clock.
+ * @param {any} run
+ * @param {number} now
+ */
 function waiting(run, now) {
   if (!run.waiting_for) return 'Waiting for a node.';
   const sentence = `Waiting: ${run.waiting_for}.`;
@@ -389,10 +431,12 @@ function waiting(run, now) {
   return `${sentence} Expected to start about ${when}.`;
 }
 
+/** @param {string} text */
 function sentenceCase(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
+/** @param {any} run */
 function silence(run) {
   if (!(run.nodes > 1)) {
     return (
@@ -410,7 +454,7 @@ function silence(run) {
   );
 }
 
-/** For how long it may still save, and which nodes are awaited. */
+/** For how long it may still save, and which nodes are awaited. @param {any} run @param {number} now */
 function stopping(run, now) {
   const why = !run.stop_requested_at && run.message ? `${run.message} Ending it` : 'Stopping';
   const waits = run.waiting_for ? `; it ${run.waiting_for}` : '';
@@ -421,6 +465,7 @@ function stopping(run, now) {
     : `${why}: the grace period is over, its ranks are being killed${waits}.`;
 }
 
+/** @param {any} run @param {number} now */
 function etaTitle(run, now) {
   if (run.eta_s === null || run.eta_s === undefined || !LIVE.has(run.state)) return null;
   return `about ${new Date((now + run.eta_s) * 1000).toLocaleString()}`;

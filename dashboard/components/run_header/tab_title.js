@@ -3,6 +3,7 @@
 import { el } from '../elements/elements.js';
 
 const LIVE = new Set(['starting', 'running', 'stopping']);
+/** @type {Record<string, string>} */
 const MARKS = {
   queued: '○',
   starting: '◌',
@@ -12,6 +13,7 @@ const MARKS = {
   failed: '✕',
   stopped: '■',
 };
+/** @type {Record<string, string>} */
 const COLOURS = {
   queued: '#7a8194',
   starting: '#2f6fd0',
@@ -21,6 +23,8 @@ const COLOURS = {
   failed: '#b3262b',
   stopped: '#6b7283',
 };
+/** @type {Record<string, string>} */
+const IN_DISC = { succeeded: '✓', failed: '✕', stopped: '■', queued: '…' };
 const GRAVE = new Set(['hung', 'NaN loss', 'failed']);
 const GRAVE_COLOUR = '#b3262b';
 const WARNING_COLOUR = '#b35900';
@@ -49,11 +53,12 @@ export function showInTab(connection) {
   };
 }
 
-/** `● 42 % name`, `! hung name`, `✕ failed name`. */
+/** `● 42 % name`, `! hung name`, `✕ failed name`. @param {any} run */
 export function titleOf(run) {
   return `${markOf(run)} ${run.name || run.id} – Rankzero`;
 }
 
+/** @param {any} run */
 function markOf(run) {
   if (needsAttention(run)) return `! ${run.attention}`;
   if (run.state === 'running') {
@@ -63,15 +68,16 @@ function markOf(run) {
   return run.state === 'succeeded' ? '✓' : `${MARKS[run.state] ?? ''} ${run.state}`;
 }
 
+/** @param {any} run */
 function needsAttention(run) {
   return Boolean(run.attention) && LIVE.has(run.state);
 }
 
-/** A disc in the state's colour with a white mark on it. */
+/** A disc in the state's colour with a white mark on it. @param {any} run */
 function iconOf(run) {
   const isWrong = needsAttention(run);
   const colour = isWrong ? (GRAVE.has(run.attention) ? GRAVE_COLOUR : WARNING_COLOUR) : COLOURS[run.state];
-  const mark = isWrong ? '!' : ({ succeeded: '✓', failed: '✕', stopped: '■', queued: '…' }[run.state] ?? '');
+  const mark = isWrong ? '!' : (IN_DISC[run.state] ?? '');
   const inner = run.state === 'running' && !isWrong ? '<circle cx="16" cy="16" r="6" fill="#fff"/>' : '';
   const text =
     mark &&
@@ -86,8 +92,9 @@ function iconLink() {
   return document.querySelector('link[rel~="icon"]');
 }
 
+/** @param {string} href */
 function setIcon(href) {
-  let link = iconLink();
-  if (!link) document.head.append((link = el('link', { rel: 'icon' })));
+  const link = iconLink() ?? el('link', { rel: 'icon' });
+  if (!link.isConnected) document.head.append(link);
   if (link.getAttribute('href') !== href) link.setAttribute('href', href);
 }

@@ -26,6 +26,14 @@ const WORDS = {
  */
 
 export class BulkAction {
+  /** @type {string|undefined} */
+  _id;
+  /** @type {string|undefined} the last action whose end was told */
+  _told;
+  /** @type {string|undefined} */
+  _begun;
+  _hasLeft = false;
+
   /**
    * @param {() => void} onShown follows when something else is shown
    * @param {(action: Action|null) => void} onEnded with null where nothing is known of it
@@ -87,7 +95,7 @@ export class BulkAction {
     void this._ask();
   }
 
-  /** Say something that is no action's, instead of an ended one's result. */
+  /** Say something that is no action's, instead of an ended one's result. @param {string} sentence */
   tell(sentence) {
     if (this.isBusy) return;
     sessionStorage.removeItem(KEPT);
@@ -130,6 +138,7 @@ export class BulkAction {
     else this._end(action, result(action));
   }
 
+  /** @param {string} sentence @param {number} wait */
   _later(sentence, wait) {
     setText(this._status, sentence);
     this._timer = setTimeout(() => void this._ask(), wait);
@@ -157,6 +166,7 @@ export class BulkAction {
     );
   }
 
+  /** @param {boolean} isBusy */
   _work(isBusy) {
     if (!isBusy) this._id = undefined;
     if (isBusy && !this.isBusy) this._bar.removeAttribute('value');

@@ -3,7 +3,7 @@
  * field or series.
  */
 
-import { el } from '../elements/elements.js';
+import { el, focusedIn } from '../elements/elements.js';
 import { change, count, duration, exact, fromJson, number, UNKNOWN } from '../elements/numbers.js';
 import { Newest } from '../server/request.js';
 import { Panel } from './panel.js';
@@ -32,6 +32,12 @@ const OWN = [
   { key: 'note', title: 'Note', rem: 14 },
 ];
 const MOST = 40;
+/** Up to so many seconds, the length of the unit, and its name. @type {[number, number, string][]} */
+const UNITS = [
+  [90, 1, 's'],
+  [5400, 60, 'min'],
+  [172_800, 3600, 'h'],
+];
 export const DEFAULT_KEYS = OWN.map(({ key }) => key);
 
 /**
@@ -44,7 +50,11 @@ export function columnsOf(keys) {
   return [PICK, ...(chosen.includes(NAME) ? [] : [NAME]), ...chosen];
 }
 
-/** Until its first value is there, a column is taken for one of numbers. */
+/**
+ * Until its first value is there, a column is taken for one of numbers.
+ * @param {string} key
+ * @returns {Column}
+ */
 function added(key) {
   return {
     key,
@@ -57,13 +67,16 @@ function added(key) {
   };
 }
 
-/** Whether values of this kind stand on the right. */
+/** Whether values of this kind stand on the right. @param {string} kind */
 export function isNumeric(kind) {
   return !['name', 'text', 'yes or no'].includes(kind);
 }
 
 /**
  * @param {number|null} percent its change to the baseline
+ * @param {any} value
+ * @param {string} kind
+ * @param {number} now by the server's clock, in seconds
  * @returns {[string, string|null]} the value as text, and exactly
  */
 export function valueText(value, kind, now, percent = null) {
@@ -81,14 +94,10 @@ export function valueText(value, kind, now, percent = null) {
   return [String(value), String(value)];
 }
 
-/** 40 s ago, 12 min ago, 3 h ago, 5 d ago. */
+/** 40 s ago, 12 min ago, 3 h ago, 5 d ago. @param {number} seconds */
 export function ago(seconds) {
   if (seconds < 5) return 'just now';
-  for (const [limit, length, unit] of [
-    [90, 1, 's'],
-    [5400, 60, 'min'],
-    [172_800, 3600, 'h'],
-  ]) {
+  for (const [limit, length, unit] of UNITS) {
     if (seconds < limit) return `${Math.trunc(seconds / length)} ${unit} ago`;
   }
   return `${Math.trunc(seconds / 86_400)} d ago`;
@@ -96,6 +105,8 @@ export function ago(seconds) {
 
 /** The panel in which columns are added, removed and ordered. */
 export class ColumnChoice extends Panel {
+  _field = el('input', {});
+
   /**
    * @param {() => string[]|null} keys the chosen ones, or null
    * @param {(keys: string[]|null) => void} onChosen
@@ -141,13 +152,16 @@ export class ColumnChoice extends Panel {
     ];
   }
 
+  /** @param {string} key @param {number} at @param {string[]} keys */
   _line(key, at, keys) {
     const title = OWN.find((own) => own.key === key)?.title ?? key;
+    /** @param {number} by */
     const moved = (by) => {
       const order = keys.filter((other) => other !== key);
       order.splice(at + by, 0, key);
       return order;
     };
+    /** @param {string} text @param {string} label @param {boolean} isOff @param {string[]} order */
     const button = (text, label, isOff, order) =>
       el('button', {
         type: 'button',
@@ -172,12 +186,14 @@ export class ColumnChoice extends Panel {
     );
   }
 
+  /** @param {string[]} keys */
   _add(keys) {
     const key = this._field.value.trim();
     if (key && keys.length < MOST)
       this._choose([...keys.filter((other) => other !== key), key], 'Field or series');
   }
 
+  /** @param {string[]|null} keys @param {string} focused */
   _choose(keys, focused) {
     this._onChosen(keys);
     this.rebuild(focused);
@@ -185,7 +201,7 @@ export class ColumnChoice extends Panel {
   }
 
   _isFocused() {
-    return this.root.contains(/** @type {ShadowRoot} */ (this.root.getRootNode()).activeElement);
+    return this.root.contains(focusedIn(this.root));
   }
 
   async _propose() {
@@ -198,7 +214,11 @@ export class ColumnChoice extends Panel {
   }
 }
 
-/** Our own columns whose title has the text, then the server's. @param {string} text @param {string[]} names */
+/**
+ * Our own columns whose title has the text, then the server's.
+ * @param {string} text
+ * @param {string[]} names
+ */
 export function proposed(text, names) {
   const own = OWN.filter(({ title }) => title.toLowerCase().includes(text.toLowerCase())).map(
     ({ key }) => key,

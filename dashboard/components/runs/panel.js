@@ -1,6 +1,6 @@
 /** A button that opens a panel over the page; Escape and a click beside it close it. */
 
-import { el, setAttribute } from '../elements/elements.js';
+import { el, htmlIn, setAttribute } from '../elements/elements.js';
 
 export class Panel {
   /**
@@ -14,7 +14,7 @@ export class Panel {
       class: 'opens',
       text: name,
       'aria-haspopup': 'dialog',
-      onclick: () => this.open(this._panel.hidden),
+      onclick: () => this.open(this._panel.hidden === true),
     });
     this._panel = el('div', { class: 'panel', role: 'dialog', 'aria-label': name, hidden: true });
     this.root = el(
@@ -23,7 +23,7 @@ export class Panel {
       this._button,
       this._panel,
     );
-    this._beside = (event) => {
+    this._beside = (/** @type {Event} */ event) => {
       if (!event.composedPath().includes(this.root)) this.open(false);
     };
     this.open(false);
@@ -33,6 +33,7 @@ export class Panel {
     document.removeEventListener('pointerdown', this._beside);
   }
 
+  /** @param {boolean} isOpen */
   open(isOpen) {
     this._panel.hidden = !isOpen;
     setAttribute(this._button, 'aria-expanded', String(isOpen));
@@ -49,9 +50,10 @@ export class Panel {
    */
   rebuild(focused = null) {
     this._panel.replaceChildren(...this._build());
-    if (focused) this._panel.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus();
+    if (focused) htmlIn(this._panel, `[aria-label="${CSS.escape(focused)}"]`)[0]?.focus();
   }
 
+  /** @param {KeyboardEvent} event */
   _pressed(event) {
     if (event.key !== 'Escape' || this._panel.hidden) return;
     event.stopPropagation();

@@ -15,6 +15,7 @@ import { ago, isNumeric, valueText } from './columns.js';
 
 const LIVE = new Set(['starting', 'running', 'stopping']);
 const GRAVE = new Set(['hung', 'NaN loss', 'failed']);
+/** @type {Record<string, string>} */
 const MARKS = {
   queued: '○',
   starting: '◌',
@@ -27,8 +28,13 @@ const MARKS = {
 const CURVE = { width: 104, height: 22 };
 
 export class RunRow {
+  /** @type {{key: string, kind: string}[]} */
+  _columns = [];
+  _shownTags = '';
+
   /** @param {Run} run @param {import('./columns.js').Column[]} columns */
   constructor(run, columns) {
+    this.run = run;
     this.check = el('input', { type: 'checkbox', class: 'check', 'data-run': run.id });
     this._mark = el('i', { 'aria-hidden': 'true' });
     this._word = el('span', {});
@@ -56,6 +62,7 @@ export class RunRow {
     ])
       svg.setAttribute(name, value);
     svg.append(this._line);
+    /** @type {Record<string, Element[]>} */
     const inside = {
       pick: [el('label', {}, this.check)],
       state: [this._pill],
@@ -63,13 +70,14 @@ export class RunRow {
       progress: [this._track, this._share],
       curve: [svg],
     };
+    /** @type {Map<string, HTMLElement>} */
     this._values = new Map(
       columns
         .filter(({ key }) => !(key in inside))
         .map(({ key }) => [key, el(key === 'project' ? 'a' : 'span', { class: 'value' })]),
     );
     const cells = columns.map((column) =>
-      el('td', { class: classOf(column) }, ...(inside[column.key] ?? [this._values.get(column.key)])),
+      el('td', { class: classOf(column) }, ...(inside[column.key] ?? [this._values.get(column.key) ?? ''])),
     );
     this.root = el('tr', {}, ...cells);
   }
@@ -83,7 +91,7 @@ export class RunRow {
     this.run = run;
     this._columns = columns;
     for (const { key, kind } of columns)
-      this._values.get(key)?.parentElement.classList.toggle('number', isNumeric(kind));
+      this._values.get(key)?.parentElement?.classList.toggle('number', isNumeric(kind));
     this._showState(run);
     setText(this.link, run.name || run.id);
     setAttribute(this.check, 'aria-label', `Select ${run.name || run.id}`);
@@ -130,7 +138,7 @@ export class RunRow {
     this.check.style.accentColor = colour ?? '';
   }
 
-  /** Update the cells that change with time. */
+  /** Update the cells that change with time. @param {number} now */
   tick(now) {
     const { run } = this;
     const began = run.started_at ?? run.created_at;
@@ -142,6 +150,7 @@ export class RunRow {
     );
   }
 
+  /** @param {Run} run */
   _showState(run) {
     const state = run.attention ?? run.state;
     const tone =
@@ -158,6 +167,7 @@ export class RunRow {
     this.root.classList.toggle('ended', !LIVE.has(run.state) && run.state !== 'queued');
   }
 
+  /** @param {string} name */
   _showProject(name) {
     const link = this._values.get('project');
     if (!link || link.textContent === name) return;
@@ -166,6 +176,7 @@ export class RunRow {
     setAttribute(link, 'href', pageUrl(`project?${new URLSearchParams({ name })}`));
   }
 
+  /** @param {string[]} tags */
   _showTags(tags) {
     if (this._shownTags === tags.join(' ')) return;
     this._shownTags = tags.join(' ');
@@ -173,6 +184,7 @@ export class RunRow {
     setAttribute(this._tags, 'title', this._shownTags || null);
   }
 
+  /** @param {string} key @param {string} text @param {string|null|undefined} title */
   _put(key, text, title) {
     const element = this._values.get(key);
     if (!element) return;
@@ -180,6 +192,7 @@ export class RunRow {
     setAttribute(element, 'title', title && title !== UNKNOWN ? title : null);
   }
 
+  /** @param {number[]|null} curve */
   _showCurve(curve) {
     setAttribute(this._line, 'points', curve ? pointsOf(curve) : '');
   }
@@ -193,13 +206,17 @@ export function classOf({ key, isNumber, isAdded }) {
   return `${isAdded ? 'added' : key}${isNumber ? ' number' : ''}`;
 }
 
+/** @param {Run} run @param {number} now */
 function elapsed(run, now) {
   return run.started_at === null ? null : Math.max(0, (run.ended_at ?? now) - run.started_at);
 }
 
+/** @param {number[]} curve */
 function pointsOf(curve) {
   const [low, high] = [Math.min(...curve), Math.max(...curve)];
+  /** @param {number} at */
   const x = (at) => ((at * CURVE.width) / (curve.length - 1)).toFixed(1);
+  /** @param {number} value */
   const y = (value) =>
     (high === low ? CURVE.height / 2 : 1 + ((high - value) * (CURVE.height - 2)) / (high - low)).toFixed(1);
   return curve.map((value, at) => `${x(at)},${y(value)}`).join(' ');

@@ -3,10 +3,10 @@
  * looked at.
  */
 
-import { el, icon, keepChildren, setAttribute, setText } from '../elements/elements.js';
+import { closestTo, el, focusedIn, icon, keepChildren, setAttribute, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { readTheme } from '../elements/theme.js';
-import { follow, pageUrl } from '../links/following.js';
+import { follow, linkOf, pageUrl } from '../links/following.js';
 import { askAtClick } from '../server/ahead.js';
 import { Polling } from '../server/polling.js';
 import { ColumnChoice, columnsOf, DEFAULT_KEYS, isNumeric } from './columns.js';
@@ -39,7 +39,36 @@ export const mount = (component) =>
     (first) => new RunsTable(first),
   );
 
+/** @typedef {import('./runs_row.js').Run} Run */
+/** @typedef {import('./columns.js').Column} Column */
+/** @typedef {import('../elements/mounting.js').Component} Component */
+/**
+ * @typedef {{runs: Run[], offset: number, total: number, fold: number|null, folded: number, live: number,
+ *   queued: number, ended: number, attention: number, columns: {key: string, kind: string}[]}} Picture
+ */
+
 class RunsTable {
+  /** A field, with - before it the other way round. */
+  _sort = '';
+  /** @type {string[]|null} the keys of the columns; null for the usual ones */
+  _keys = null;
+  _onlyAttention = false;
+  _allQueued = false;
+  _isHeld = false;
+  _isRange = false;
+  _askedAt = -Infinity;
+  /** @type {string|undefined} */
+  _query;
+  /** @type {Picture|null} */
+  _picture = null;
+  /** @type {number|undefined} */
+  _rowPx;
+  /** @type {Column[]} */
+  _columns = [];
+  /** @type {Map<string, HTMLElement>} */
+  _heads = new Map();
+  /** @type {(() => void)|undefined} */
+  _leave;
   _summary = el('p', { class: 'summary', role: 'status', text: 'Connecting…' });
   _trouble = el('span', { class: 'trouble', role: 'status' });
   _number = el('b', {});
@@ -72,17 +101,39 @@ class RunsTable {
   _fold = el('tr', { class: 'fold' }, el('td', {}, this._more));
   _above = el('tr', { class: 'space', 'aria-hidden': 'true' }, el('td', {}));
   _below = el('tr', { class: 'space', 'aria-hidden': 'true' }, el('td', {}));
+  _choice = new ColumnChoice(
+    () => this._keys,
+    (keys) => this._chooseColumns(keys),
+  );
+  _views = new SavedViews(
+    () => this._view(),
+    (view) => this._showView(view),
+  );
 
+  /** @param {Component} component */
   constructor(component) {
     /** @type {Map<string, RunRow>} */
     this._rows = new Map();
-    // `sort`: a field, with - before it the other way round; `columns`: keys, or null for the usual ones.
+    this._component = component;
     ({ sort: this._sort, columns: this._keys, attention: this._onlyAttention } = chosenAtFirst());
     this._offset = 0;
     this._clockOffset = 0;
     this._pointedAt = -Infinity;
     // On the page of a project only its own runs can be selected, and no search be saved.
-    this._build(component.filters.has_views !== false);
+    this._selection = new Selection(
+      () => this._showSelection(),
+      () => this._askNow(),
+      component.filters.has_views !== false,
+    );
+    this._root = this._build();
+    this._polling = new Polling(
+      this._root,
+      this._trouble,
+      () => this._path(),
+      (picture, headers) => this._answered(picture, headers),
+    );
+    this._listen();
+    this._buildHead();
     component.parentElement.append(this._root);
     this._ticking = setInterval(() => this._tick(), 1000);
     this._scrolled = () => requestAnimationFrame(() => this._follow());
@@ -91,6 +142,7 @@ class RunsTable {
     this.refresh(component);
   }
 
+  /** @param {Component} component */
   refresh(component) {
     this._component = component;
     this._views.root.hidden = component.filters.has_views === false;
@@ -151,22 +203,8 @@ class RunsTable {
     askAtClick(pageUrl('./'), this._path());
   }
 
-  /** @param {boolean} isWholeList of all projects */
-  _build(isWholeList) {
-    this._choice = new ColumnChoice(
-      () => this._keys,
-      (keys) => this._chooseColumns(keys),
-    );
-    this._views = new SavedViews(
-      () => this._view(),
-      (view) => this._showView(view),
-    );
-    this._selection = new Selection(
-      () => this._showSelection(),
-      () => this._askNow(),
-      isWholeList,
-    );
-    this._root = el(
+  _build() {
+    return el(
       'section',
       { class: 'runs', 'aria-label': 'Runs' },
       this._problem,
@@ -183,29 +221,22 @@ class RunsTable {
       this._empty,
       this._selection.root,
     );
-    this._polling = new Polling(
-      this._root,
-      this._trouble,
-      () => this._path(),
-      (picture, headers) => this._answered(picture, headers),
-    );
-    this._listen();
-    this._buildHead();
   }
 
   _listen() {
     this._root.addEventListener('click', (event) => this._clicked(event));
+    /** @param {MouseEvent|KeyboardEvent} event */
     const pressed = (event) => {
       if (event.isTrusted) this._isRange = event.shiftKey;
     };
-    for (const kind of ['click', 'keydown']) this._body.addEventListener(kind, pressed, { capture: true });
-    this._body.addEventListener('change', ({ target }) =>
-      this._selection.toggle(
-        target.dataset.run,
-        target.checked,
-        this._isRange ? this._picture.runs.map((run) => run.id) : null,
-      ),
-    );
+    this._body.addEventListener('click', pressed, { capture: true });
+    this._body.addEventListener('keydown', pressed, { capture: true });
+    this._body.addEventListener('change', ({ target }) => {
+      if (!(target instanceof HTMLInputElement)) return;
+      const shown = this._isRange ? (this._picture?.runs ?? []).map((run) => run.id) : null;
+      this._selection.toggle(target.dataset.run ?? '', target.checked, shown);
+    });
+    /** @param {PointerEvent} event */
     const pointed = ({ pointerType }) => {
       if (pointerType === 'mouse') this._pointedAt = performance.now();
     };
@@ -228,6 +259,7 @@ class RunsTable {
     this._showSort();
   }
 
+  /** @param {Column} column */
   _head(column) {
     const classes = classOf(column);
     if (column.key === 'pick')
@@ -251,6 +283,7 @@ class RunsTable {
 
   // ---- what is there
 
+  /** @param {Picture|null} picture @param {Headers} headers */
   _answered(picture, headers) {
     const date = Date.parse(headers.get('date') ?? '');
     if (Number.isFinite(date)) this._clockOffset = (date - Date.now()) / 1000;
@@ -264,6 +297,7 @@ class RunsTable {
     return Math.abs(this._clockOffset) > 2 ? now + this._clockOffset : now;
   }
 
+  /** @param {Picture} picture */
   _show(picture) {
     if (this._picture?.total === 0 && picture.total && !this._query)
       this._component.setTriggerValue?.('arrived', true);
@@ -272,8 +306,9 @@ class RunsTable {
     for (const { key, kind } of picture.columns)
       this._heads.get(key)?.classList.toggle('number', isNumeric(kind));
     for (const run of picture.runs) {
-      if (!this._rows.has(run.id)) this._rows.set(run.id, new RunRow(run, this._columns));
-      this._rows.get(run.id).show(run, now, picture.columns);
+      const row = this._rows.get(run.id) ?? new RunRow(run, this._columns);
+      this._rows.set(run.id, row);
+      row.show(run, now, picture.columns);
     }
     const ids = new Set(picture.runs.map((run) => run.id));
     for (const id of this._rows.keys()) if (!ids.has(id)) this._rows.delete(id);
@@ -283,7 +318,7 @@ class RunsTable {
 
   /** All runs of the list, also those that are not scrolled to; no run where some are selected. */
   _selectAll() {
-    const { total, folded } = this._picture;
+    const { total, folded } = this._picture ?? { total: 0, folded: 0 };
     const list = new URLSearchParams(this._query);
     if (this._onlyAttention) list.set('attention', 'true');
     if (this._sort) list.set('sort', this._sort);
@@ -316,8 +351,9 @@ class RunsTable {
    * run.
    */
   _arrange() {
+    if (!this._picture) return;
     const { runs, offset, total, fold, folded } = this._picture;
-    const rows = runs.map((run) => this._rows.get(run.id).root);
+    const rows = runs.flatMap((run) => this._rows.get(run.id)?.root ?? []);
     if (fold !== null && fold >= offset && fold <= offset + rows.length)
       rows.splice(fold - offset, 0, this._fold);
     setText(this._more, `and ${folded} more queued`);
@@ -325,17 +361,17 @@ class RunsTable {
     const isOther =
       order.length !== this._body.childElementCount ||
       order.some((root, at) => this._body.children[at] !== root);
-    this._tell();
+    this._tell(this._picture);
     this._isHeld = isOther && this._isPointed();
     if (this._isHeld) return;
     if (isOther) {
-      const focused = /** @type {ShadowRoot} */ (this._body.getRootNode()).activeElement;
+      const focused = focusedIn(this._body);
       keepChildren(this._body, order);
       if (focused?.isConnected && this._body.contains(focused)) focused.focus({ preventScroll: true });
     }
     setAttribute(this._table, 'aria-rowcount', String(total + 1));
     this._showEmpty(total);
-    this._reserve();
+    this._reserve(this._picture);
     this._follow();
   }
 
@@ -345,10 +381,12 @@ class RunsTable {
     return Math.min(200, Math.ceil((innerHeight / (this._rowPx ?? ROW_PX) + spare) / STEP) * STEP);
   }
 
-  /** The height of the rows that are not here, so that the page is as long as the whole list. */
-  _reserve() {
-    const { runs, offset, total, fold } = this._picture;
-    const row = runs.length ? this._rows.get(runs[0].id).root : null;
+  /**
+   * The height of the rows that are not here, so that the page is as long as the whole list.
+   * @param {Picture} picture
+   */
+  _reserve({ runs, offset, total, fold }) {
+    const row = runs.length ? this._rows.get(runs[0].id)?.root : null;
     this._rowPx = row?.getBoundingClientRect().height || this._rowPx || 40;
     const isFoldAbove = fold !== null && fold < offset;
     const below = total - offset - runs.length + (fold !== null && fold > offset + runs.length ? 1 : 0);
@@ -371,8 +409,8 @@ class RunsTable {
     this._askNow();
   }
 
-  _tell() {
-    const { live, queued, ended, attention } = this._picture;
+  /** @param {Picture} picture */
+  _tell({ live, queued, ended, attention }) {
     setText(
       this._summary,
       [`${live} live`, queued ? `${queued} queued` : null, `${ended} ended`].filter(Boolean).join(' · '),
@@ -387,17 +425,22 @@ class RunsTable {
     );
   }
 
-  /** The search with the word that is wrong marked, and the rule. */
+  /**
+   * The search with the word that is wrong marked, and the rule.
+   * @param {{text: string, start: number, end: number, message: string}|null|undefined} problem
+   */
   _showProblem(problem) {
     this._problem.hidden = !problem;
     if (!problem) return;
     const { text, start, end, message } = problem;
     const letters = [...text]; // the server counts whole characters
+    /** @param {number} from @param {number} [to] */
     const part = (from, to) => letters.slice(from, to).join('');
     const query = el('code', {}, part(0, start), el('mark', { text: part(start, end) }), part(end));
     this._problem.replaceChildren(query, el('span', { text: message }));
   }
 
+  /** @param {number} shown */
   _showEmpty(shown) {
     const isEmpty = shown === 0;
     this._table.hidden = isEmpty;
@@ -410,6 +453,7 @@ class RunsTable {
     this._empty.replaceChildren(...this._advice(kind));
   }
 
+  /** @param {'calm'|'unmatched'|'first'} kind */
   _advice(kind) {
     if (kind === 'first') {
       const sentence =
@@ -435,8 +479,11 @@ class RunsTable {
 
   // ---- what people do
 
-  /** The first click sorts, the second the other way round, the third leaves it to the server. */
-  _sortBy({ sort, first }) {
+  /**
+   * The first click sorts, the second the other way round, the third leaves it to the server.
+   * @param {Column} column
+   */
+  _sortBy({ sort = '', first = 1 }) {
     const [once, again] = first > 0 ? [sort, `-${sort}`] : [`-${sort}`, sort];
     this._sort = this._sort === once ? again : this._sort === again ? '' : once;
     this._chosen();
@@ -488,7 +535,7 @@ class RunsTable {
   _showSort() {
     for (const { key, sort } of this._columns) {
       const head = this._heads.get(key);
-      if (!sort) continue;
+      if (!sort || !head) continue;
       const direction = this._sort === sort ? 1 : this._sort === `-${sort}` ? -1 : 0;
       setAttribute(head, 'aria-sort', direction ? (direction > 0 ? 'ascending' : 'descending') : 'none');
       setText(head.querySelector('i'), direction ? (direction > 0 ? '▲' : '▼') : '');
@@ -513,22 +560,33 @@ class RunsTable {
     showInAddress({ attention: this._onlyAttention, sort: this._sort, columns: this._keys });
   }
 
-  /** A link covers its row but for figures with a title of their own: a click on these follows it too. */
+  /**
+   * A link covers its row but for figures with a title of their own: a click on these follows it too.
+   * @param {MouseEvent} event
+   */
   _clicked(event) {
-    if (event.target.closest('label, .bulk, .panelled')) return;
-    const link = event.target.closest('a') ?? event.target.closest('tbody tr')?.querySelector('a[data-run]');
+    if (closestTo(event, 'label, .bulk, .panelled')) return;
+    const [own, row] = [linkOf(event), linkOfRow(event)];
+    const link = own ?? row;
     if (!link || String(getSelection() ?? '')) return;
-    if (!event.target.closest('a') && (event.ctrlKey || event.metaKey || event.shiftKey))
-      window.open(link.href, '_blank', 'noopener');
+    if (!own && row && (event.ctrlKey || event.metaKey || event.shiftKey))
+      window.open(row.href, '_blank', 'noopener');
     else this._leave = follow(event, link) ?? this._leave;
   }
 
+  /** @param {MouseEvent} event */
   _clickedAside(event) {
-    const link = event.target.closest('a') ? null : event.target.closest('tr')?.querySelector('a[data-run]');
+    const link = linkOf(event) ? null : linkOfRow(event);
     if (link && event.button === 1) window.open(link.href, '_blank', 'noopener');
   }
 }
 
+/** The run's link in the row that an event is in. @param {Event} event @returns {HTMLAnchorElement|null} */
+function linkOfRow(event) {
+  return closestTo(event, 'tbody tr')?.querySelector('a[data-run]') ?? null;
+}
+
+/** @param {{search?: string, states?: string[], project?: string|null}} filters */
 function queryOf({ search, states, project }) {
   return String(
     new URLSearchParams([

@@ -10,6 +10,9 @@ import { Panel } from './panel.js';
  */
 
 export class SavedViews extends Panel {
+  _name = el('input', {});
+  _trouble = el('p', { class: 'wrong', role: 'status' });
+
   /** @param {() => Omit<View, 'name'>} current what the page shows @param {(view: View) => void} onChosen */
   constructor(current, onChosen) {
     super('Views', () => this._content());
@@ -20,6 +23,7 @@ export class SavedViews extends Panel {
     this._views = null;
   }
 
+  /** @param {boolean} isOpen */
   open(isOpen) {
     super.open(isOpen);
     if (isOpen) void this._ask('GET', 'api/views');
@@ -33,7 +37,7 @@ export class SavedViews extends Panel {
       maxlength: 200,
       required: true,
     });
-    this._trouble = el('p', { class: 'wrong', role: 'status' });
+    setText(this._trouble, '');
     const lines = (this._views ?? []).map((view) =>
       el(
         'li',
@@ -70,7 +74,7 @@ export class SavedViews extends Panel {
     ];
   }
 
-  /** Deleting asks for a second click. */
+  /** Deleting asks for a second click. @param {string} name */
   _remove(name) {
     const button = el('button', {
       type: 'button',
@@ -96,16 +100,17 @@ export class SavedViews extends Panel {
     try {
       const views = await this._newest.request(path, { method, json });
       if (!views) return;
-      const typed = method === 'GET' ? this._name?.value : ''; // while the list was loading
+      const typed = method === 'GET' ? this._name.value : ''; // while the list was loading
       this._views = views;
       this.rebuild('Name of this view');
-      if (typed && this._name) this._name.value = typed;
+      if (typed) this._name.value = typed;
     } catch (error) {
       setText(this._trouble, sentenceOf(error));
     }
   }
 }
 
+/** @param {Omit<View, 'name'>} view */
 function wordsOf({ filter, states, project, columns, sort }) {
   const parts = [
     filter,

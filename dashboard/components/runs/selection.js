@@ -16,7 +16,18 @@ const EXPORTS = {
   archive: 'Archive (zip)',
 };
 
+/** @typedef {import('./bulk_action.js').Action['action']} ActionName */
+
 export class Selection {
+  /** @type {(() => void)[]} undo the first click of buttons that ask for a second */
+  _disarming = [];
+  /** @type {Map<string, number>} */
+  _colours = new Map();
+  /** @type {string|undefined} the run that was selected last */
+  _last;
+  /** @type {(() => void)|undefined} */
+  _leave;
+
   /**
    * @param {() => void} onSelected follows when other runs are selected
    * @param {() => void} onChanged when a run of them is another
@@ -99,7 +110,11 @@ export class Selection {
     this._leave?.();
   }
 
-  /** The colour of a run in the comparison of the selected ones; null where it is not selected. */
+  /**
+   * The colour of a run in the comparison of the selected ones; null where it is not selected.
+   * @param {string} id
+   * @param {import('../elements/theme.js').Theme} theme
+   */
   colour(id, theme) {
     const number = this._colours.get(id);
     return number === undefined ? null : runColour(number, theme);
@@ -117,8 +132,9 @@ export class Selection {
    * @param {string[]|null} shown with the runs in their order: all from the one that was selected last
    */
   toggle(id, isSelected, shown = null) {
-    const ends = [this._last, id].map((one) => shown?.indexOf(one) ?? -1);
-    const ids = Math.min(...ends) < 0 ? [id] : shown.slice(Math.min(...ends), Math.max(...ends) + 1);
+    const ends = [this._last ?? '', id].map((one) => shown?.indexOf(one) ?? -1);
+    const range = shown?.slice(Math.min(...ends), Math.max(...ends) + 1);
+    const ids = range && Math.min(...ends) >= 0 ? range : [id];
     for (const one of ids)
       if (isSelected) this.ids.add(one);
       else this.ids.delete(one);
@@ -173,10 +189,15 @@ export class Selection {
       this.ids.size > 1 ? pageUrl(`compare?runs=${[...this.ids].join(',')}`) : null,
     );
     setAttribute(this._compare, 'title', this.ids.size > 1 ? null : 'Select another run to compare');
-    for (const disarm of this._disarming ?? []) disarm();
+    for (const disarm of this._disarming) disarm();
   }
 
-  /** A button; one that ends or deletes something asks for a second click. */
+  /**
+   * A button; one that ends or deletes something asks for a second click.
+   * @param {string} text
+   * @param {boolean} isGrave
+   * @param {ActionName} action
+   */
   _button(text, isGrave, action) {
     const button = el('button', {
       type: 'button',
@@ -191,11 +212,14 @@ export class Selection {
       delete button.dataset.armed;
       setText(button, text);
     };
-    (this._disarming ??= []).push(disarm);
+    this._disarming.push(disarm);
     return button;
   }
 
-  /** Have the browser save the runs as one file, unless the server refuses: a download could not say why. */
+  /**
+   * Have the browser save the runs as one file, unless the server refuses: a download could not say why.
+   * @param {string} format
+   */
   async _download(format) {
     const path = `api/export?runs=${[...this.ids].join(',')}&format=${format}`;
     this._action.tell('');
@@ -208,6 +232,7 @@ export class Selection {
     }
   }
 
+  /** @param {ActionName} action */
   _tagAll(action) {
     const tag = this._tag.value.trim();
     if (tag) this._begin({ action, tag });
@@ -215,6 +240,7 @@ export class Selection {
 
   /**
    * The server does it, here or with the page closed; runs that refuse, or were not reached, stay selected.
+   * @param {{action: ActionName, tag?: string}} request
    */
   _begin(request) {
     void this._action.begin({ ...request, runs: [...this.ids] });

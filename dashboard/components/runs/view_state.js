@@ -38,6 +38,7 @@ export function showInAddress({ attention, sort, columns }) {
     history.replaceState(history.state, '', url);
 }
 
+/** @param {unknown} columns @returns {string[]|null} */
 function listOf(columns) {
   return Array.isArray(columns) && columns.length && columns.every((key) => typeof key === 'string')
     ? [...new Set(columns)]

@@ -19,7 +19,27 @@ export const mount = (component) =>
     (first) => new Scaling(first),
   );
 
+/**
+ * @typedef {{devices: number, curve: string, speedup: number|null, low: number, high: number, label: string}}
+ *   Point
+ */
+/** @typedef {{id: string, name: string, shade?: number}} Curve */
+/**
+ * @typedef {{points: Point[], curves: Curve[], base: number, rule: [number, number, number][], unit: string,
+ *   source: string}} Chart
+ */
+/** @typedef {{columns: string[], rows: {cells: string[], at: number, address: string|null}[]}} Table */
+/**
+ * @typedef {{columns: string[], best: number|null, rows: {title: string, cells: {text: string, title?:
+ *   string, mark?: string}[]}[]}} Batches
+ */
+
 class Scaling {
+  /** @type {Chart|null} */
+  _shownChart = null;
+  /** @type {(() => void)|undefined} */
+  _left;
+  /** @param {import('../elements/mounting.js').Component} component */
   constructor(component) {
     this._chart = el('figure', { class: 'chart' });
     this._batches = el('div', { class: 'scroll batches', hidden: true });
@@ -37,15 +57,17 @@ class Scaling {
     this.refresh(component);
   }
 
+  /** @param {import('../elements/mounting.js').Component} component */
   refresh({ picture }) {
     if (!picture) return;
-    this._picture = picture;
+    this._shownChart = picture.chart;
     this._left?.();
     this._batches.hidden = !picture.batches;
     if (picture.batches)
       this._batches.replaceChildren(batchesTable(picture.batches), el('p', { text: picture.batches.note }));
     this._table.replaceChildren(
-      table(picture, (left) => {
+      /** @param {Table} table @param {(left: () => void) => void} onLeft */
+      table(picture, (/** @type {() => void} */ left) => {
         this._left = left;
       }),
     );
@@ -53,7 +75,7 @@ class Scaling {
   }
 
   _draw() {
-    const { chart } = this._picture;
+    const chart = this._shownChart;
     this._chart.hidden = !chart;
     const width = Math.min(MOST_WIDTH, this._chart.clientWidth);
     if (chart && width) this._chart.replaceChildren(drawing(chart, width), legend(chart));
@@ -66,6 +88,13 @@ class Scaling {
   }
 }
 
+/**
+ * @template {keyof SVGElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Record<string, unknown>} attributes
+ * @param {string} [text]
+ * @returns {SVGElementTagNameMap[Tag]}
+ */
 function svg(tag, attributes, text = '') {
   const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
@@ -73,11 +102,14 @@ function svg(tag, attributes, text = '') {
   return element;
 }
 
+/** @param {Chart} chart @param {number} width */
 function drawing({ points, curves, base, rule, unit }, width) {
   const sizes = [...new Set(points.map((point) => point.devices))].sort((one, other) => one - other);
   const most = Math.max(...sizes);
   const highest = Math.max(most / base, ...points.map((point) => point.high ?? 0)) * 1.05;
+  /** @param {number} devices */
   const x = (devices) => MARGIN.left + ((width - MARGIN.left - MARGIN.right) * devices) / most;
+  /** @param {number} speedup */
   const y = (speedup) => HEIGHT - MARGIN.bottom - ((HEIGHT - MARGIN.top - MARGIN.bottom) * speedup) / highest;
   const root = svg('svg', { width, height: HEIGHT, role: 'img', 'aria-label': `Speed-up over ${unit}` });
   for (const speedup of ticks(highest)) {
@@ -98,7 +130,7 @@ function drawing({ points, curves, base, rule, unit }, width) {
   }
   for (const devices of sizes) {
     root.append(
-      svg('text', { class: 'tick', x: x(devices), y: HEIGHT - 24, 'text-anchor': 'middle' }, devices),
+      svg('text', { class: 'tick', x: x(devices), y: HEIGHT - 24, 'text-anchor': 'middle' }, String(devices)),
     );
   }
   root.append(
@@ -112,7 +144,7 @@ function drawing({ points, curves, base, rule, unit }, width) {
   for (const [devices, low, high] of rule) root.append(thumb(x(devices), y(low), y(high)));
   for (const curve of curves) {
     const line = points
-      .filter((point) => point.curve === curve.id && point.speedup !== null)
+      .flatMap((point) => (point.curve === curve.id && isMeasured(point) ? [point] : []))
       .sort((one, other) => one.devices - other.devices);
     const path = line.map((point) => `${x(point.devices)},${y(point.speedup)}`).join(' ');
     root.append(svg('polyline', { ...hue(curve, 'line'), points: path }));
@@ -121,12 +153,19 @@ function drawing({ points, curves, base, rule, unit }, width) {
   return root;
 }
 
+/** @typedef {Point & {speedup: number}} Measured */
+
+/** @param {Point} point @returns {point is Measured} */
+const isMeasured = (point) => point.speedup !== null;
+
+/** @param {number} highest */
 function ticks(highest) {
   const steps = [0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, 10000];
   const step = steps.find((size) => highest / size <= TICKS) ?? 50000;
   return Array.from({ length: Math.floor(highest / step) + 1 }, (_, number) => number * step);
 }
 
+/** @param {number} x @param {number} low @param {number} high */
 function thumb(x, low, high) {
   return svg('rect', {
     class: 'thumb',
@@ -137,13 +176,18 @@ function thumb(x, low, high) {
   });
 }
 
-/** The colour of a curve: by its strategy, or between two hues by its global batch. */
+/**
+ * The colour of a curve: by its strategy, or between two hues by its global batch.
+ * @param {Curve} curve
+ * @param {string} kind
+ */
 function hue({ id, shade }, kind) {
   return shade === undefined
     ? { class: `${kind} ${id}` }
     : { class: `${kind} shaded`, style: `--shade: ${Math.round(100 * shade)}%` };
 }
 
+/** @param {Measured} point @param {Curve} curve @param {number} x @param {(speedup: number) => number} y */
 function mark(point, curve, x, y) {
   const group = svg('g', hue(curve, 'point'));
   // The ideal line lies above the points: figures above them would be crossed by it.
@@ -162,6 +206,7 @@ function mark(point, curve, x, y) {
   return group;
 }
 
+/** @param {Chart} chart */
 function legend({ curves, rule, source }) {
   return el(
     'figcaption',
@@ -174,8 +219,12 @@ function legend({ curves, rule, source }) {
   );
 }
 
-/** A column for each global batch; the one to choose stands out, and so do cells with a mark. */
+/**
+ * A column for each global batch; the one to choose stands out, and so do cells with a mark.
+ * @param {Batches} batches
+ */
 function batchesTable({ columns, best, rows }) {
+  /** @param {number} number */
   const chosen = (number) => (number && number === best ? 'best' : '');
   const head = columns.map((text, number) => el('th', { scope: 'col', class: chosen(number), text }));
   const lines = rows.map(({ title, cells }) =>
@@ -196,6 +245,7 @@ function batchesTable({ columns, best, rows }) {
   return el('table', {}, el('thead', {}, el('tr', {}, ...head)), el('tbody', {}, ...lines));
 }
 
+/** @param {Table} table @param {(left: () => void) => void} onLeft */
 function table({ columns, rows }, onLeft) {
   const head = el('tr', {}, ...columns.map((text) => el('th', { scope: 'col', text })));
   const lines = rows.map(({ cells, at, address }) =>
@@ -210,6 +260,7 @@ function table({ columns, rows }, onLeft) {
   return el('table', {}, el('thead', {}, head), el('tbody', {}, ...lines));
 }
 
+/** @param {string} text @param {string} address @param {(left: () => void) => void} onLeft */
 function link(text, address, onLeft) {
   const anchor = el('a', { text, href: pageUrl(address) });
   anchor.addEventListener('click', (event) => {

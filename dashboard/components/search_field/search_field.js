@@ -1,6 +1,6 @@
 /** The search field of the Runs page: it proposes fields, values and series for the word at the cursor. */
 
-import { el, icon, setAttribute } from '../elements/elements.js';
+import { closestTo, el, htmlIn, icon, setAttribute } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { Newest } from '../server/request.js';
 
@@ -22,7 +22,21 @@ export const mount = (component) =>
   );
 
 class SearchField {
+  /** @type {Proposal[]} */
+  _proposals = [];
+  /** Where what a proposal replaces begins. */
+  _start = 0;
+  _at = -1;
+  /** @type {ReturnType<typeof setTimeout>|undefined} */
+  _typing;
+  /** @type {ReturnType<typeof setTimeout>|undefined} */
+  _asking;
+  /** @type {number|undefined} */
+  _revision;
+
+  /** @param {import('../elements/mounting.js').Component} component */
   constructor(component) {
+    this._component = component;
     const { hint, longest, text } = component.search ?? component.data;
     this._newest = new Newest();
     this._list = el('ul', { id: 'proposals', role: 'listbox', 'aria-label': 'Proposals', hidden: true });
@@ -47,9 +61,10 @@ class SearchField {
     this._root = el('div', { class: 'search' }, icon('search'), this._input, this._list);
     // The field keeps the focus: a list that took it would close itself.
     this._list.addEventListener('pointerdown', (event) => event.preventDefault());
-    this._list.addEventListener('click', ({ target }) =>
-      this._take(this._options().indexOf(target.closest('li'))),
-    );
+    this._list.addEventListener('click', (event) => {
+      const option = closestTo(event, 'li');
+      if (option) this._take(this._options().indexOf(option));
+    });
     this._close();
     component.parentElement.append(this._root);
     this.refresh(component);
@@ -57,6 +72,7 @@ class SearchField {
 
   /**
    * What is being typed is newer than what the server has: its text counts only after it changed it itself.
+   * @param {import('../elements/mounting.js').Component} component
    */
   refresh(component) {
     this._component = component;
@@ -91,11 +107,12 @@ class SearchField {
 
   async _ask() {
     const { value, selectionStart } = this._input;
-    const before = value.slice(0, selectionStart);
+    const before = value.slice(0, selectionStart ?? value.length);
     // The server counts characters, JavaScript UTF-16 units.
     const asked = new URLSearchParams({ filter: before, cursor: String([...before].length) });
-    const completion = await this._newest.request(`api/search/completions?${asked}`).catch(() => null);
-    if (value !== this._input.value || selectionStart !== this._input.selectionStart) return;
+    const completion = await this._newest.request(`api/search/completions?${asked}`).catch(() => undefined);
+    if (completion === null || value !== this._input.value || selectionStart !== this._input.selectionStart)
+      return;
     if (completion) this._show([...before].slice(0, completion.start).join('').length, completion.proposals);
     else this._close();
   }
@@ -120,15 +137,17 @@ class SearchField {
     this._mark(-1);
   }
 
+  /** @param {boolean} isOpen */
   _open(isOpen) {
     this._list.hidden = !isOpen;
     setAttribute(this._input, 'aria-expanded', String(isOpen));
   }
 
   _options() {
-    return [...this._list.children];
+    return htmlIn(this._list, 'li');
   }
 
+  /** @param {number} at */
   _mark(at) {
     this._at = at;
     for (const [place, option] of this._options().entries())
@@ -137,6 +156,7 @@ class SearchField {
     if (at >= 0) this._options()[at].scrollIntoView({ block: 'nearest' });
   }
 
+  /** @param {KeyboardEvent} event */
   _pressed(event) {
     const count = this._list.hidden ? 0 : this._options().length;
     if (event.key === 'ArrowDown' && this._list.hidden) this._askSoon();
@@ -152,14 +172,15 @@ class SearchField {
     event.preventDefault();
   }
 
+  /** @param {number} at */
   _take(at) {
-    const proposal = this._proposals?.[at];
+    const proposal = this._proposals[at];
     if (!proposal) return;
     const isWhole = !/[:<>=]$/.test(proposal.text);
     this._input.setRangeText(
       proposal.text + (isWhole ? ' ' : ''),
       this._start,
-      this._input.selectionStart,
+      this._input.selectionStart ?? this._input.value.length,
       'end',
     );
     this._input.focus();

@@ -1,4 +1,6 @@
-/** Asks the server for a picture every two seconds while the page is seen, and says so where no answer comes. */
+/**
+ * Asks the server for a picture every two seconds while the page is seen, and says so where no answer comes.
+ */
 
 import { setText } from '../elements/elements.js';
 import { takeAnswer } from './ahead.js';
@@ -25,7 +27,7 @@ export class Polling {
     this._newest = new Newest();
     /** @type {string|undefined} */
     this._text = undefined;
-    /** @type {number|undefined} */
+    /** @type {ReturnType<typeof setTimeout>|undefined} */
     this._timer = undefined;
     this._ended = false;
     this._wake = () => {

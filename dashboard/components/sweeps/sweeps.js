@@ -2,10 +2,10 @@
  * A sweep: the metric of every trial as a curve, its parameters side by side, their importance, and a table.
  */
 
-import { el, redraw, setText } from '../elements/elements.js';
+import { closestTo, el, redraw, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { number } from '../elements/numbers.js';
-import { follow, pageUrl } from '../links/following.js';
+import { follow, linkOf, pageUrl } from '../links/following.js';
 import { axis, bounds, isWide, scale, ticks } from '../plots/axes.js';
 import { drawing, HEIGHT, itemLine, MARGIN, markItems, svg } from '../plots/drawing.js';
 import { parallel } from '../plots/parallel.js';
@@ -16,7 +16,26 @@ const ENDED = ['succeeded', 'failed', 'stopped'];
 /** @param {import('../elements/mounting.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new Sweep(first));
 
+/**
+ * @typedef {{number: number, run: string|null, value: number|null, rung: number, state: string, message:
+ *   string|null, params: Record<string, any>}} Trial
+ */
+/**
+ * @typedef {{metric: string, state: string, early_stop: string, best: Trial|null, trials: Trial[], curves:
+ *   [number, number|string|null][][], scales: Record<string, import('../plots/axes.js').Kind>, importance:
+ *   Record<string, number>|null}} Picture
+ * @typedef {{column: number, isDown: boolean}} Order
+ */
+
 class Sweep {
+  /** @type {Picture|null} */
+  _sweep = null;
+  /** @type {Order|null} */
+  _order = null;
+  /** @type {(() => void)|undefined} */
+  _left;
+
+  /** @param {import('../elements/mounting.js').Component} component */
   constructor({ data, parentElement }) {
     this._trouble = el('p', { class: 'trouble', role: 'status', text: 'Connecting…' });
     this._curves = el('figure');
@@ -45,18 +64,12 @@ class Sweep {
       (sweep) => this._show(sweep),
       () => !(this._sweep && ENDED.includes(this._sweep.state)),
     );
-    /** @type {{column: number, isDown: boolean}|null} */
-    this._order = null;
     this._observer = new ResizeObserver(() => this._draw());
     this._observer.observe(this._root);
-    for (const [kind, isOver] of [
-      ['pointerover', true],
-      ['pointerout', false],
-    ]) {
-      this._root.addEventListener(kind, (event) => this._hover(event, isOver));
-    }
+    this._root.addEventListener('pointerover', (event) => this._hover(event, true));
+    this._root.addEventListener('pointerout', (event) => this._hover(event, false));
     this._root.addEventListener('click', (event) => {
-      const link = event.target.closest?.('a');
+      const link = linkOf(event);
       if (link) this._left = follow(event, link) ?? this._left;
     });
     this._polling.askSoon(0);
@@ -69,10 +82,11 @@ class Sweep {
     this._root.remove();
   }
 
+  /** @param {Picture|null} sweep */
   _show(sweep) {
     if (!sweep) return;
     this._sweep = sweep;
-    this._showTable();
+    this._showTable(sweep);
     this._draw();
   }
 
@@ -90,37 +104,49 @@ class Sweep {
     if (sweep.importance) {
       this._importance.replaceChildren(
         el('figcaption', { text: 'Importance of the parameters' }),
-        importance(sweep),
+        importance(sweep.importance),
       );
     }
   }
 
-  _showTable() {
+  /** @param {Picture} sweep */
+  _showTable(sweep) {
     redraw(
       this._table,
-      table(this._sweep, this._order, (at) => this._sortBy(at)),
+      table(sweep, this._order, (at) => this._sortBy(at)),
     );
   }
 
-  /** The first click on a head sorts upwards, the second downwards, the third by number again. */
+  /**
+   * The first click on a head sorts upwards, the second downwards, the third by number again.
+   * @param {number} at
+   */
   _sortBy(at) {
-    const { column, isDown } = this._order ?? {};
+    const { column, isDown } = this._order ?? { column: -1, isDown: false };
     this._order =
       column !== at ? { column: at, isDown: false } : isDown ? null : { column: at, isDown: true };
-    this._showTable();
+    if (this._sweep) this._showTable(this._sweep);
   }
 
+  /** @param {Event} event @param {boolean} isOver */
   _hover(event, isOver) {
-    const key = event.target.closest?.('[data-item]')?.getAttribute('data-item');
+    const key = closestTo(event, '[data-item]')?.getAttribute('data-item');
     if (key) markItems(this._root, new Set(isOver ? [key] : []));
   }
 }
 
+/** @param {Trial} trial */
 const label = (trial) =>
   Object.entries(trial.params)
     .map(([name, value]) => `${name}=${value}`)
     .join(' ');
 
+/**
+ * @param {Picture} sweep
+ * @param {Trial} trial
+ * @param {any[]} values
+ * @returns {import('../plots/drawing.js').Item}
+ */
 function item(sweep, trial, values = []) {
   const isBest = sweep.best?.number === trial.number;
   const kind = isBest ? 'best' : trial.value === null || trial.state === 'failed' ? 'without' : '';
@@ -133,14 +159,18 @@ function item(sweep, trial, values = []) {
   };
 }
 
-/** The trials with the best drawn last, above the others. */
+/** The trials with the best drawn last, above the others. @param {Picture} sweep */
 const bestLast = (sweep) =>
   [...sweep.trials].sort(
-    (one, other) => (one.number === sweep.best?.number) - (other.number === sweep.best?.number),
+    (one, other) => Number(one.number === sweep.best?.number) - Number(other.number === sweep.best?.number),
   );
 
+/** @param {Picture} sweep @param {number} width */
 function curves(sweep, width) {
-  const finite = sweep.curves.map((points) => points.filter(([, value]) => typeof value === 'number'));
+  /** @type {[number, number][][]} */
+  const finite = sweep.curves.map((points) =>
+    points.flatMap(([step, value]) => (typeof value === 'number' ? [[step, value]] : [])),
+  );
   const all = finite.flat();
   const values = bounds(all.map(([, value]) => value));
   const isLog = values[0] > 0 && values[1] / values[0] > 100;
@@ -154,10 +184,8 @@ function curves(sweep, width) {
     );
   }
   const steps = bounds(all.map(([step]) => step));
-  for (const [step, anchor] of [
-    [steps[0], 'start'],
-    [steps[1], 'end'],
-  ]) {
+  for (const [at, step] of steps.entries()) {
+    const anchor = at === 0 ? 'start' : 'end';
     root.append(svg('text', { x: x(step), y: HEIGHT - 10, 'text-anchor': anchor }, number(step)));
   }
   for (const trial of bestLast(sweep)) {
@@ -171,7 +199,7 @@ function curves(sweep, width) {
   return root;
 }
 
-/** One axis per parameter and one for the metric. */
+/** One axis per parameter and one for the metric. @param {Picture} sweep @param {number} width */
 function parameters(sweep, width) {
   const { scales, trials, metric } = sweep;
   const names = Object.keys(scales);
@@ -190,7 +218,8 @@ function parameters(sweep, width) {
   return parallel(axes, items, width, 'Parameters and metric of each trial');
 }
 
-function importance({ importance: shares }) {
+/** @param {Record<string, number>} shares */
+function importance(shares) {
   const rows = Object.entries(shares)
     .sort((one, other) => other[1] - one[1])
     .flatMap(([name, share]) => {
@@ -205,13 +234,20 @@ function importance({ importance: shares }) {
   return el('dl', { class: 'importance' }, ...rows);
 }
 
-/** @param {{column: number, isDown: boolean}|null} order @param {(at: number) => void} onSort */
+/** @param {(at: number) => void} onSort @param {Picture} sweep @param {Order|null} order */
 function table(sweep, order, onSort) {
   const names = Object.keys(sweep.scales);
   const hasRungs = sweep.early_stop !== 'none';
   const columns = ['Trial', 'Run', ...names, sweep.metric, ...(hasRungs ? ['Rung'] : []), 'State'];
+  /** @param {number} at */
   const isNumber = (at) => at === 0 || (at > 1 && at < columns.length - 1);
   const heads = columns.map((text, at) =>
+    /**
+     * @param {string} text
+     * @param {boolean} isNumber
+     * @param {'ascending'|'descending'|'none'} sort
+     * @param {() => void} onclick
+     */
     head(
       text,
       isNumber(at),
@@ -225,6 +261,12 @@ function table(sweep, order, onSort) {
   return el('table', {}, el('thead', {}, el('tr', {}, ...heads)), el('tbody', {}, ...rows));
 }
 
+/**
+ * @param {string} text
+ * @param {boolean} isNumber
+ * @param {'ascending'|'descending'|'none'} sort
+ * @param {() => void} onclick
+ */
 function head(text, isNumber, sort, onclick) {
   const mark = { ascending: ' ▲', descending: ' ▼', none: '' }[sort];
   const button = el(
@@ -236,24 +278,36 @@ function head(text, isNumber, sort, onclick) {
   return el('th', { scope: 'col', class: isNumber && 'number', 'aria-sort': sort }, button);
 }
 
-/** What each column sorts by. */
+/**
+ * What each column sorts by.
+ * @param {string[]} names
+ * @param {boolean} hasRungs
+ * @returns {((trial: Trial) => any)[]}
+ */
 function valuesOf(names, hasRungs) {
-  const params = names.map((name) => (trial) => trial.params[name]);
+  const params = names.map((name) => (/** @type {Trial} */ trial) => trial.params[name]);
   return [
     (trial) => trial.number,
     (trial) => trial.run,
     ...params,
     (trial) => trial.value,
-    ...(hasRungs ? [(trial) => trial.rung] : []),
+    ...(hasRungs ? [(/** @type {Trial} */ trial) => trial.rung] : []),
     (trial) => trial.state,
   ];
 }
 
-/** Trials without a value come last, either way. */
+/**
+ * Trials without a value come last, either way.
+ * @param {Trial[]} trials
+ * @param {Order|null} order
+ * @param {((trial: Trial) => any)[]} values
+ */
 function sorted(trials, order, values) {
   if (!order) return trials;
   const value = values[order.column];
+  /** @param {Trial} trial */
   const isMissing = (trial) => value(trial) === null || value(trial) === undefined;
+  /** @param {Trial} one @param {Trial} other */
   const upwards = (one, other) => (value(one) < value(other) ? -1 : Number(value(one) > value(other)));
   const present = trials
     .filter((trial) => !isMissing(trial))
@@ -261,6 +315,7 @@ function sorted(trials, order, values) {
   return [...present, ...trials.filter(isMissing)];
 }
 
+/** @param {Picture} sweep @param {Trial} trial @param {string[]} names @param {boolean} hasRungs */
 function row(sweep, trial, names, hasRungs) {
   return el(
     'tr',
@@ -276,14 +331,16 @@ function row(sweep, trial, names, hasRungs) {
   );
 }
 
-/** A pruned trial's message says so itself. */
+/** A pruned trial's message says so itself. @param {Trial} trial */
 function outcome({ state, message }) {
   if (!message) return state;
   return message.startsWith(state) ? message : `${state}: ${message}`;
 }
 
+/** @param {unknown} value */
 const shown = (value) => (typeof value === 'number' ? number(value, 4) : String(value));
 
+/** @param {string} run */
 function link(run) {
   return el('a', { text: run, href: pageUrl(`run?id=${encodeURIComponent(run)}`) });
 }

@@ -16,7 +16,18 @@ export const mount = (component) =>
     (first) => new Timeline(first),
   );
 
+/**
+ * @typedef {{name: string, at: number, seconds: number, colour: number, inner: boolean, in_progress:
+ *   boolean}} Phase
+ */
+/** @typedef {{name: string, phases: Phase[]}} Node */
+/**
+ * @typedef {{columns: string[], rows: {name: string, colour: number, cells: string[], slow: number|null}[]}}
+ *   Table
+ */
+
 class Timeline {
+  /** @param {import('../elements/mounting.js').Component} component */
   constructor(component) {
     this._title = el('p', { class: 'title', role: 'status' });
     this._bars = el('div', { class: 'bars' });
@@ -32,14 +43,16 @@ class Timeline {
     this.refresh(component);
   }
 
+  /** @param {import('../elements/mounting.js').Component} component */
   refresh({ start }) {
     if (!start) return;
+    const nodes = /** @type {Node[]} */ (start.nodes);
     setText(this._title, start.title);
     const whole = Math.max(
       0.001,
-      ...start.nodes.flatMap(({ phases }) => phases.map((phase) => phase.at + phase.seconds)),
+      ...nodes.flatMap(({ phases }) => phases.map((phase) => phase.at + phase.seconds)),
     );
-    this._bars.replaceChildren(...start.nodes.map((node) => bar(node, whole)));
+    this._bars.replaceChildren(...nodes.map((node) => bar(node, whole)));
     this._table.replaceChildren(table(start));
   }
 
@@ -48,6 +61,7 @@ class Timeline {
   }
 }
 
+/** @param {Node} node @param {number} whole seconds */
 function bar({ name, phases }, whole) {
   const parts = phases.map((phase) => {
     const share = phase.seconds / whole;
@@ -62,6 +76,7 @@ function bar({ name, phases }, whole) {
   return el('div', { class: 'node' }, el('b', { text: name }), el('span', { class: 'track' }, ...parts));
 }
 
+/** @param {Table} start */
 function table({ columns, rows }) {
   const head = el('tr', {}, ...columns.map((text) => el('th', { scope: 'col', text })));
   const lines = rows.map(({ name, colour, cells, slow }) =>

@@ -73,10 +73,13 @@ test('a newer attempt replaces what follows its first step', () => {
     [2, columns([3, 4, 5], [30, 40, 50])],
   ]);
   const { x, y, count, boundaries } = flattened(stretches(attempts), null);
-  assert.deepEqual([[...x], [...y], count, boundaries], [[1, 2, 3, 4, 5], [1, 2, 30, 40, 50], 5, [[3, 2]]]);
+  assert.deepEqual(
+    [Array.from(x), Array.from(y), count, boundaries],
+    [[1, 2, 3, 4, 5], [1, 2, 30, 40, 50], 5, [[3, 2]]],
+  );
   const old = flattened(stretches(attempts), null, true);
   assert.deepEqual(
-    [[...old.x], [...old.y]],
+    [Array.from(old.x), Array.from(old.y)],
     [
       [3, 4],
       [3, 4],
@@ -95,7 +98,7 @@ test('points stand at their time of training, in order', () => {
       [2, [200, 210]],
     ]),
   );
-  assert.deepEqual([...flattened(stretches(attempts), origins).x], [1, 10, 15]);
+  assert.deepEqual(Array.from(flattened(stretches(attempts), origins).x), [1, 10, 15]);
 });
 
 test('a window is drawn with a neighbour on each side', () => {

@@ -11,11 +11,12 @@ import {
 
 /** @type {import('node:http').ServerResponse[]} answers that the server has not given */
 const waiting = [];
+/** @type {Record<string, [number, unknown]>} */
 const ANSWERS = {
-  '/names': () => [200, ['loss']],
-  '/taken': () => [409, { detail: { message: 'The name is taken.' } }],
-  '/broken': () => [500, null],
-  '/signed-out': () => [401, { detail: { message: 'Sign in.' } }],
+  '/names': [200, ['loss']],
+  '/taken': [409, { detail: { message: 'The name is taken.' } }],
+  '/broken': [500, null],
+  '/signed-out': [401, { detail: { message: 'Sign in.' } }],
 };
 const server = createServer(async (incoming, answer) => {
   const path = incoming.url ?? '';
@@ -25,7 +26,7 @@ const server = createServer(async (incoming, answer) => {
     return void answer.end(
       JSON.stringify([incoming.method, incoming.headers['content-type'], await textOf(incoming)]),
     );
-  const [status, document] = ANSWERS[path]();
+  const [status, document] = ANSWERS[path];
   answer.writeHead(status).end(document && JSON.stringify(document));
 });
 /** @type {(path: string) => string} */
