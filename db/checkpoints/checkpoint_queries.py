@@ -26,7 +26,11 @@ def checkpoints(store: Store, run_id: str) -> list[CheckpointView]:
         .order_by(Checkpoint.fence.desc(), Checkpoint.written_at.desc(), Checkpoint.id.desc())
     )
     with store.read() as session:
-        views = [_checkpoint_view(session, row, number) for row, number in session.execute(query)]
+        losses = _losses(session, run_id)
+        views = []
+        for row, number in session.execute(query):
+            loss_name, loss = _loss_at(session, losses.get(row.fence, []), row.step)
+            views.append(_checkpoint_view(row, number, loss_name, loss))
     return _marked(views)
 
 
@@ -39,8 +43,9 @@ def checkpoint_file(store: Store, checkpoint_id: int) -> tuple[Checkpoint, str] 
         return checkpoint, session.get_one(Attempt, checkpoint.fence).run_id
 
 
-def _checkpoint_view(session: Session, row: Checkpoint, attempt: int) -> CheckpointView:
-    loss_name, loss = _loss_at(session, row.fence, row.step)
+def _checkpoint_view(
+    row: Checkpoint, attempt: int, loss_name: str | None, loss: float | None
+) -> CheckpointView:
     return CheckpointView(
         id=row.id,
         name=row.path,
@@ -61,21 +66,33 @@ def _checkpoint_view(session: Session, row: Checkpoint, attempt: int) -> Checkpo
     )
 
 
-def _loss_at(session: Session, fence: int, step: int | None) -> tuple[str | None, float | None]:
-    """The validation loss logged at a step where there is one, else the training loss, and its name."""
+def _losses(session: Session, run_id: str) -> dict[int, list[tuple[str, int]]]:
+    """The losses of each attempt, by fence: name and id of the series, in the order in which one is looked for."""
+    query = (
+        select(Series.fence, Series.source, Series.tag, Series.id)
+        .join(Attempt, Attempt.fence == Series.fence)
+        .where(Attempt.run_id == run_id, Series.source.in_(SCRIPT_KINDS), Series.node_rank == 0)
+        .where(Series.tag.icontains("loss"))
+    )
+    by_source: dict[tuple[int, str], dict[str, int]] = {}
+    for fence, source, tag, series_id in session.execute(query):
+        by_source.setdefault((fence, source), {})[tag] = series_id
+    losses: dict[int, list[tuple[str, int]]] = {}
+    for (fence, _), by_tag in sorted(by_source.items(), key=lambda item: SCRIPT_KINDS.index(item[0][1])):
+        tags = (*VALIDATION_LOSS, main_loss(by_tag))
+        losses.setdefault(fence, []).extend((tag, by_tag[tag]) for tag in tags if tag in by_tag)
+    return losses
+
+
+def _loss_at(
+    session: Session, losses: list[tuple[str, int]], step: int | None
+) -> tuple[str | None, float | None]:
+    """The first loss that was logged at a step, the validation loss before the training loss, and its name."""
     if step is None:
         return None, None
-    query = select(Series).where(
-        Series.fence == fence, Series.source.in_(SCRIPT_KINDS), Series.node_rank == 0
-    )
-    by_source: dict[str, dict[str, int]] = {}
-    for row in session.scalars(query):
-        by_source.setdefault(row.source, {})[row.tag] = row.id
-    for by_tag in (by_source.get(source, {}) for source in SCRIPT_KINDS):
-        for tag in (*VALIDATION_LOSS, main_loss(by_tag) or ""):
-            value = points.value_at(session, by_tag[tag], step) if tag in by_tag else None
-            if value is not None:
-                return tag, value
+    for tag, series_id in losses:
+        if (value := points.value_at(session, series_id, step)) is not None:
+            return tag, value
     return None, None
 
 

@@ -8,6 +8,7 @@ from db.checkpoints import checkpoint_queries, checkpoint_reports
 from db.runs import run_queries, run_requests
 from domain.errors import InvalidRequest
 from tests.db.attempts.offers import offer, store_checkpoint
+from tests.db.statements import statements
 
 
 def test_resume_takes_the_latest_complete_checkpoint(cluster):
@@ -57,6 +58,17 @@ def test_without_a_validation_loss_no_checkpoint_is_the_best(cluster):
         (0.7, False),
         (0.5, False),
     ]
+
+
+def test_series_of_a_run_are_read_once_for_all_its_checkpoints(cluster):
+    run_id = cluster.launch()
+    fence = cluster.wished()[0].fence
+    cluster.points(fence, 0, 5, {f"layer{n}/norm": [(10, 0.5, 0.0)] for n in range(5)})
+    for step in range(4):
+        store_checkpoint(cluster, fence, path=f"{step}.pt", step=step, sha=f"{step}" * 64)
+    with statements(cluster.store) as made:
+        assert len(checkpoint_queries.checkpoints(cluster.store, run_id)) == 4
+    assert len([statement for statement, _ in made if "FROM series" in statement]) == 1
 
 
 def test_a_checkpoint_is_offered_once_and_completed_once(cluster):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from db.engine import Store
@@ -16,6 +14,7 @@ from db.runs.run_list import RunList, RunSelection
 from domain.messages import State
 from domain.search.parser import parse
 from tests.db.search.searched_runs import NOW, fill
+from tests.db.statements import statements
 
 pytestmark = pytest.mark.both_stores
 
@@ -86,21 +85,3 @@ def plan(store: Store, read: Callable[[RunList], object]) -> list[str]:
 def explained(session: Session, statement: str, values: tuple[object, ...]) -> list[str]:
     rows = session.connection().exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
     return [row.detail for row in rows]
-
-
-@contextmanager
-def statements(store: Store) -> Iterator[list[tuple[str, tuple[object, ...]]]]:
-    """The queries with their values that readers make meanwhile."""
-    made: list[tuple[str, tuple[object, ...]]] = []
-
-    def note(
-        _connection: object, _cursor: object, statement: str, values: tuple[object, ...], *_: object
-    ) -> None:
-        if statement.startswith("SELECT"):
-            made.append((statement, values))
-
-    event.listen(store._readers, "before_cursor_execute", note)
-    try:
-        yield made
-    finally:
-        event.remove(store._readers, "before_cursor_execute", note)

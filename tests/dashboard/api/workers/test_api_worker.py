@@ -12,12 +12,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from dashboard.api.workers import worker_attempts
-from db.metrics.points import pack
-from db.models import Chunk
 from db.tasks import task_reports
 from domain.messages import NodeLoad, PointBatch
 from domain.spec import RunSpec
@@ -160,19 +157,6 @@ def test_a_point_that_cannot_be_stored_is_refused_and_the_next_is_taken(
     assert answer["status"] == 422 and "series" in answer["body"]["detail"]["message"]
     node.log_points(part, 0, loss=[(0, 1.0, 1.0)])
     assert dashboard.http.get(f"/api/runs/{run_id}/metrics").json() == {"loss": [[0, 1.0, 1.0]]}
-
-
-def test_wall_times_that_an_older_version_stored_break_no_reader(dashboard: Running, node: FakeNode) -> None:
-    run_id, part = dashboard.launch(), node.part()
-    node.log_points(part, 0, loss=[(step, 1.0, 5.0 + step) for step in range(4)])
-    odd = [(0, 1.0, math.nan), (1, 1.0, 6.0), (2, 1.0, math.inf), (3, 1.0, math.nan)]
-    with dashboard.service.store.write() as session:
-        session.execute(update(Chunk).values(points=pack(odd)))
-    expected = [[0, 1.0, 6.0], [1, 1.0, 6.0], [2, 1.0, 6.0], [3, 1.0, 6.0]]
-    assert dashboard.http.get(f"/api/runs/{run_id}/metrics").json() == {"loss": expected}
-    with dashboard.watching(run_id) as page:
-        page.subscribe()
-        assert page.next_of("series")["series"]["loss"]["points"] == expected
 
 
 def test_flipped_bits_and_odd_wall_times_cost_no_point_that_was_whole(
