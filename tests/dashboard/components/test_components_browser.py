@@ -93,6 +93,14 @@ def test_zooming_in_fetches_what_the_first_picture_left_out(server: FakeServer, 
     wait_for(lambda: len(server.asked) == 1, "the finer points to be asked for")
     since, until = (int(number) for number in re.findall(r"(?:since|until)=(\d+)", server.asked[0]))
     assert 9_500 < since < 10_500 < 11_500 < until < 12_500
+    trouble = card(page, "train/loss").locator(".trouble")
+    expect(trouble).to_be_empty()
+    page.route(
+        "**/metrics?*", lambda route: route.fulfill(status=500, json={"detail": {"message": "It broke."}})
+    )
+    over.dblclick()
+    drag(page, over, 0.5, 0.6)
+    expect(trouble).to_have_text("Finer points could not be read. It broke.")
 
 
 def test_a_lost_connection_is_shown_and_goes_on_after_the_last_point(server: FakeServer, show: Show) -> None:
