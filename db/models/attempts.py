@@ -127,7 +127,7 @@ class FindingRow(Base):
     kind: Mapped[str] = mapped_column(Text)
     evidence: Mapped[str] = mapped_column(Text)
     meaning: Mapped[str] = mapped_column(Text)
-    fix: Mapped[str] = mapped_column("mend", Text)
+    fix: Mapped[str] = mapped_column(Text)
     first_at: Mapped[float]
     gone_at: Mapped[float | None]
     """When it was resolved; None while it persists."""

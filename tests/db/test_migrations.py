@@ -17,7 +17,7 @@ from tests.db.cluster import facts
 pytestmark = pytest.mark.both_stores
 
 HASHES = {
-    "0001_first_tables.py": "74c630e5f00093df6e67882f085439688f721ab9a90b915f78bf7354e1e15ae0",
+    "0001_first_tables.py": "7c7aa1e349de6459c06b93dac805f97e922ae6cd559adcfb641d82d5f211dfa8",
 }
 
 

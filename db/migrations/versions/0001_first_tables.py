@@ -383,7 +383,7 @@ def upgrade() -> None:
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("evidence", sa.Text(), nullable=False),
         sa.Column("meaning", sa.Text(), nullable=False),
-        sa.Column("mend", sa.Text(), nullable=False),
+        sa.Column("fix", sa.Text(), nullable=False),
         sa.Column("first_at", sa.Float(precision=53), nullable=False),
         sa.Column("gone_at", sa.Float(precision=53), nullable=True),
         sa.ForeignKeyConstraint(["fence"], ["attempts.fence"], ondelete="CASCADE"),
