@@ -42,7 +42,7 @@ class Writer:
         self.process = subprocess.Popen(
             [sys.executable, "-c", WRITER, str(path), str(whole)], text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={"RANKZERO_RUN_ID": self.run_id, "RANKZERO_ATTEMPT": "1"},
+            env={"RANKZERO_RUN_ID": self.run_id, "RANKZERO_ATTEMPT": "1", "RANKZERO_NODE_RANK": "0"},
         )  # fmt: skip
         self.hear("writing")
 
