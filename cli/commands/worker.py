@@ -19,7 +19,7 @@ from cli.server.interpreter import named
 from cli.server.options import Data
 from cli.terminal.errors import CommandFailed
 from domain.launch.systemd_unit import unit
-from domain.text.log_lines import log_to_stderr, one_line
+from domain.log_lines import log_to_stderr, one_line
 from worker.session.options import CannotRun, GatewayOptions, WorkerOptions
 
 Server = Annotated[str | None, typer.Option(help="The dashboard's URL.", show_default=False)]

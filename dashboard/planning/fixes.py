@@ -15,10 +15,10 @@ from dashboard.planning.resuming import last_good, reference
 from dashboard.planning.wiring import Wiring
 from dashboard.script_reader import targets
 from dashboard.script_reader.reading import Script
-from domain import not_finite
 from domain.device_memory import DeviceMemory, fitting_share
 from domain.messages import Reason, State
 from domain.spec import RunSpec
+from domain.text import not_finite
 from domain.views import CheckpointView, RunView
 
 LOWER_LR = 0.1

@@ -18,8 +18,8 @@ from db.metrics.lives import goes_back, steps_back
 from db.metrics.many_curves import read_columns
 from db.models import Attempt, HistoryEntry, Series
 from db.postgres import NUL, NUL_SHOWN
-from domain import not_finite
 from domain.messages import MAX_SERIES, Point, PointKind
+from domain.text import not_finite
 
 EXTREMES_OF = 16_384
 """Points of which a series' extremes are taken anew when its script goes back; of more, those of buckets."""

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
 
-from domain.not_finite import in_words
+from domain.text.not_finite import in_words
 
 UNKNOWN = "–"
 JOULES_PER_KWH = 3.6e6

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from domain import not_finite
 from domain.messages import Finding, Point
+from domain.text import not_finite
 
 ENDS_KEPT = 50
 """Points remembered from the beginning and from the end, for a comparison in runs of any length."""
