@@ -196,7 +196,6 @@ def test_a_run_is_edited_and_a_wrong_tag_is_explained(full):
         ({}, ["Charts"]),
         ({"tab": "history"}, ["History"]),
         ({"tab": "Spec"}, ["Spec", "Commands"]),
-        ({"tab": "commands"}, ["Spec", "Commands"]),
         ({"tab": "x"}, ["Charts"]),
     ],
 )
@@ -229,7 +228,7 @@ def test_a_name_that_is_markup_is_shown_as_text_everywhere(full, tab):
 
 
 def test_what_trains_is_shown_with_each_command(full):
-    page = full.open("run", id=full.seed.runs["nan at once"], tab="commands")
+    page = full.open("run", id=full.seed.runs["nan at once"], tab="spec")
     words = ["Python 3.11.9", "torch 2.13.0+cu126", "CUDA 12.6", "NCCL 2.27.5", "/opt/env/bin/python"]
     captions = [caption.value.replace("\\", "") for caption in page.caption]
     assert any(" · ".join(words) in caption for caption in captions), captions
