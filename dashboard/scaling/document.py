@@ -100,7 +100,7 @@ def _problem(
 
 
 def _too_soon(run: RunOfStudy, steps: int) -> str:
-    """What the run lacked, what to do, and that the study ended with it."""
+    """Say how the run was too short, how to make it longer, and that the study ended with it."""
     if run.last_step < WARMUP_STEPS + steps:
         needed = f"and {WARMUP_STEPS} steps of warm-up and {steps} more are measured"
         advice = "let the script train longer (more epochs, more data), or measure fewer steps with --steps"

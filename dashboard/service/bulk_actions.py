@@ -62,7 +62,7 @@ class BulkRequest(BaseModel):
         }.get(self.action)
 
 
-class Refusal(NamedTuple):
+class RefusedRun(NamedTuple):
     """A run that was not changed, and why."""
 
     run: str
@@ -78,7 +78,7 @@ class BulkAction:
     runs: Sequence[str]
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     changed: list[str] = field(default_factory=list)
-    refused: list[Refusal] = field(default_factory=list)
+    refused: list[RefusedRun] = field(default_factory=list)
     freed_bytes: int = 0
     """What deleted runs held in checkpoints, logs and event files."""
     is_cancelled: bool = False
@@ -176,9 +176,9 @@ class BulkActions:
             action.freed_bytes += self._act(action.request, run_id)
             action.changed.append(run_id)
         except (NoSuchRun, WrongState, InvalidRequest) as refusal:
-            action.refused.append(Refusal(run_id, name, str(refusal)))
+            action.refused.append(RefusedRun(run_id, name, str(refusal)))
         except Exception as error:  # one run's trouble holds up no other
-            action.refused.append(Refusal(run_id, name, self._trouble(error, run_id)))
+            action.refused.append(RefusedRun(run_id, name, self._trouble(error, run_id)))
 
     def _act(self, request: BulkRequest, run_id: str) -> int:
         """Change one run; returns the bytes that became free."""

@@ -113,14 +113,14 @@ def _members(file: Path, name: str, limit_bytes: int) -> Iterator[Members]:
 
 
 class _Limited:
-    """What an archive unpacks to, names and skipped entries too. Raises CodeRefused where it is more than the limit."""
+    """The unpacked bytes of an archive, names and skipped entries too, up to a limit."""
 
     def __init__(self, plain: IO[bytes] | gzip.GzipFile, name: str, limit_bytes: int) -> None:
         self._plain, self._name = plain, name
         self._limit_bytes = self._bytes_left = limit_bytes
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes."""
+        """Return the next bytes. Raises CodeRefused where there are more than the limit."""
         content = self._plain.read(min(size, self._bytes_left + 1))
         self._bytes_left -= len(content)
         if self._bytes_left < 0:

@@ -97,7 +97,7 @@ def _loss_at(
 
 
 def _of_rank_0(newest: CheckpointView, views: list[CheckpointView]) -> CheckpointView:
-    """What rank 0 wrote at the same moment, where each rank writes its own: a resume begins with it."""
+    """Return rank 0's checkpoint of the same moment, where each rank writes its own: a resume begins with it."""
     files = {
         SavedFile(view.name, view.step, view.created_at): view
         for view in views

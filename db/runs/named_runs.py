@@ -34,7 +34,7 @@ def named_runs(store: Store, word: str) -> list[NamedRun]:
 
 
 def _readings(word: str) -> list[ColumnElement[bool]]:
-    """What a word may be, the most exact reading first."""
+    """The conditions under which a run is meant by a word, the most exact first."""
     listed = Run.archived_at.is_(None)
     readings = [Run.id == word, (Run.name == word) & listed]
     is_beginning = word != "" and word.isascii() and word.isalnum() and word == word.lower()

@@ -244,7 +244,7 @@ def _figures(series: Sequence[SeriesFigures], state: State, spec: RunSpec) -> di
 
 
 def _figures_before(series: Sequence[SeriesFigures], state: State, spec: RunSpec) -> dict[str, Any]:
-    """The same of an earlier attempt, from whose checkpoint this one goes on: not its speed, nor a broken loss."""
+    """Figures of an earlier attempt, from whose checkpoint this one goes on: not its speed, nor a broken loss."""
     figures = _figures(series, state, spec)
     loss = figures["last_loss"]
     nothing = dict.fromkeys(("throughput", "throughput_mean", "eta_s", "loss_not_finite_since"))

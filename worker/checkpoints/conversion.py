@@ -9,13 +9,13 @@ from pathlib import Path
 
 from worker.checkpoints.copies import copy_bytes
 from worker.checkpoints.names import is_archive, prefix_in
-from worker.checkpoints.planned_conversion import CannotConvert, Conversion
+from worker.checkpoints.planned_conversion import CannotConvert, PlannedConversion
 from worker.checkpoints.safetensors_header import SafetensorsHeader, read_header
 
 NO_PREFIX = "No prefix was found: the names are as they were saved."
 
 
-def conversion_of(source: Path, *, strip: bool, safetensors: bool) -> Conversion | str:
+def conversion_of(source: Path, *, strip: bool, safetensors: bool) -> PlannedConversion | str:
     """The file to write; one sentence if the checkpoint already has that form. Raises CannotConvert, OSError."""
     with source.open("rb") as file:
         is_folder, header = is_archive(file), read_header(file)
@@ -33,7 +33,7 @@ def conversion_of(source: Path, *, strip: bool, safetensors: bool) -> Conversion
     return _with_shorter_header(source, header) or NO_PREFIX
 
 
-def _with_shorter_header(source: Path, header: SafetensorsHeader) -> Conversion | None:
+def _with_shorter_header(source: Path, header: SafetensorsHeader) -> PlannedConversion | None:
     """A copy with a new header alone: the tensors' bytes stay, whatever library knows their types.
 
     Raises CannotConvert."""
@@ -48,7 +48,7 @@ def _with_shorter_header(source: Path, header: SafetensorsHeader) -> Conversion 
         header.size_bytes
     )  # so the tensors stay aligned
     note = f"Names lost their prefix {prefix}"
-    return Conversion(source.stat().st_size, partial(_write_behind, begin, source, note))
+    return PlannedConversion(source.stat().st_size, partial(_write_behind, begin, source, note))
 
 
 def _write_behind(begin: bytes, source: Path, note: str, target: Path) -> list[str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.checkpoints.conversion import conversion_of
-from worker.checkpoints.planned_conversion import CannotConvert, Conversion
+from worker.checkpoints.planned_conversion import CannotConvert, PlannedConversion
 
 MEMORY_BYTES = 3 * 1024**3
 """Memory for torch and the names; tensors are mapped from the file, which does not count."""
@@ -64,7 +64,7 @@ def _converted(options: argparse.Namespace) -> dict[str, Any]:
         return {"sha256": sha256, "size_bytes": os.fstat(file.fileno()).st_size, "notes": list(notes)}
 
 
-def _write(conversion: Conversion, target: Path) -> Sequence[str]:
+def _write(conversion: PlannedConversion, target: Path) -> Sequence[str]:
     """Write the copy. Raises OSError for every exception by which the libraries report a failed write."""
     try:
         return conversion.write(target)

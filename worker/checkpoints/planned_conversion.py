@@ -12,7 +12,7 @@ class CannotConvert(Exception):
 
 
 @dataclass(frozen=True)
-class Conversion:
+class PlannedConversion:
     """A converted file that can be written."""
 
     size_bytes: int

@@ -43,7 +43,7 @@ def stale_shards(folder: Path, names: Iterable[str]) -> set[str]:
 
 
 def missing_shards(folder: Path, names: Iterable[str]) -> str | None:
-    """What is missing of the shards among these names of a folder, as the rest of a sentence; None for nothing."""
+    """Name the shards that are missing among these names of a folder, as the end of a sentence; None for none."""
     names = set(names)
     for index in sorted(filter(is_index, names)):
         listed = _listed(folder / index)

@@ -20,7 +20,7 @@ import torch
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from worker.checkpoints.names import prefix_in
-from worker.checkpoints.planned_conversion import CannotConvert, Conversion
+from worker.checkpoints.planned_conversion import CannotConvert, PlannedConversion
 
 STATE_DICT_NAMES = ("model", "state_dict", "model_state_dict", "model_state", "module", "net", "network")
 """Names that scripts give the model's state dict in a checkpoint, the most usual first."""
@@ -31,7 +31,7 @@ _HEADER_BYTES = 256
 """Upper limit of one tensor's entry in a safetensors header, without its name."""
 
 
-def without_prefix(source: Path, strip: bool = True) -> Conversion | None:
+def without_prefix(source: Path, strip: bool = True) -> PlannedConversion | None:
     """The checkpoint as it was saved, with shorter names; None where no name has a prefix.
 
     Raises CannotConvert, OSError.
@@ -41,10 +41,10 @@ def without_prefix(source: Path, strip: bool = True) -> Conversion | None:
     if not prefixes:
         return None
     note = f"Names lost their prefix {prefixes[0]}"
-    return Conversion(source.stat().st_size, partial(_save, checkpoint, note))
+    return PlannedConversion(source.stat().st_size, partial(_save, checkpoint, note))
 
 
-def as_safetensors(source: Path, strip: bool) -> Conversion:
+def as_safetensors(source: Path, strip: bool) -> PlannedConversion:
     """The model's state dict alone; the notes name what is in it and what is not.
 
     Raises CannotConvert, OSError.
@@ -59,7 +59,7 @@ def as_safetensors(source: Path, strip: bool) -> Conversion:
         raise CannotConvert(f"{prefix}__metadata__ is a name that safetensors reserves.")
     notes = [*_contents(place, len(model), prefix, strip), *_omissions(omitted), *_shared(model)]
     size_bytes = _require_modest(model, source) + sum(len(name) + _HEADER_BYTES for name in model)
-    return Conversion(size_bytes, partial(_write_safetensors, model, notes))
+    return PlannedConversion(size_bytes, partial(_write_safetensors, model, notes))
 
 
 def _save(checkpoint: Any, note: str, target: Path) -> list[str]:

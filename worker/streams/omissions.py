@@ -19,7 +19,7 @@ SET_ASIDE_FILE = "worker/points-set-aside.jsonl"
 MOST_NAMED = 10
 
 
-class LeftOut(BaseModel):
+class Omission(BaseModel):
     """Damaged and unfinished bytes in one generation of one event file."""
 
     stretches: int = 0
@@ -54,7 +54,7 @@ class SetAside(BaseModel):
 
 
 class _Notes(BaseModel):
-    files: dict[str, LeftOut] = {}
+    files: dict[str, Omission] = {}
     set_aside: dict[str, SetAside] = {}
 
 
@@ -70,7 +70,7 @@ class Omissions:
         """Record the unreadable bytes of an event file. Call it before the points around them are sent."""
         if not gaps:
             return
-        record = self._notes.files.setdefault(_name(path, generation), LeftOut())
+        record = self._notes.files.setdefault(_name(path, generation), Omission())
         changes = [record.add(gap) for gap in gaps]
         if any(changes):
             log.warning("%s: %s", path, _describe(record))
@@ -145,7 +145,7 @@ def _name(path: str, generation: int) -> str:
     return f"{path} ({generation})" if generation else path
 
 
-def _describe(record: LeftOut) -> str:
+def _describe(record: Omission) -> str:
     clauses = []
     if record.stretches:
         stretches = f"{record.stretches:,} places are" if record.stretches > 1 else "one place is"

@@ -135,7 +135,7 @@ class Writers:
         return self._separate[path]
 
     def prefix(self, tag: str, path: str, *, has_own_folder: bool) -> str:
-        """What tells the file's series of this tag from others that would have its name."""
+        """Return the prefix that tells the file's series of this tag from others that would have its name."""
         rank = "" if has_own_folder or self.is_rank_0s(path) else f"rank{self._ranks[path]}:"
         return f"{rank}{self._apart_from_siblings(tag, path)}"
 
@@ -198,7 +198,7 @@ def _folder(path: str) -> str:
 
 
 def _suffix(path: str, files: Iterable[str]) -> str:
-    """What the script put behind the file's name, else its number among those of the folder."""
+    """Return the suffix that the script gave the file's name, else its number among those of the folder."""
     match = _NAME.fullmatch(PurePosixPath(path).name)
     if match and match["suffix"]:
         return f"{match['suffix'].lstrip('.')}:"

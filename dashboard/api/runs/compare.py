@@ -84,7 +84,7 @@ def names(service: TheService, runs: RunIds) -> Response:
 
 @router.get("/joined")
 def joined(service: TheService, runs: RunIds) -> Response:
-    """What a series is called where other runs log the same figure: {run id: {"printed/loss": "loss"}}."""
+    """The name of a series in charts with other runs that log the same figure: {run id: {"printed/loss": "loss"}}."""
     by_run = many_curves.sources(service.store, runs)
     logged = {
         run_id: {name: source for name, source in of_run.items() if source in SCRIPT_KINDS}

@@ -112,8 +112,10 @@ def pattern(
         ),
     ],
 ) -> Response:
-    """What a pattern of printed lines reads at the end of the latest attempt's logs: the newest lines that fit, with
-    their step, epoch and values, and how many fit. `PATCH /api/runs/RUN` with `printed_pattern` uses it."""
+    """Preview a pattern of printed lines at the end of the latest attempt's logs: the newest lines that fit, with
+    their step, epoch and values, and how many fit. `PATCH /api/runs/RUN` with `printed_pattern` uses it.
+
+    Raises Rejection (422) where it is no pattern."""
     try:
         return answer(pattern_preview.preview(service, run_id, pattern))
     except ValueError as error:

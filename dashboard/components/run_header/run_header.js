@@ -15,6 +15,7 @@ import {
   plural,
   UNKNOWN,
 } from '../elements/numbers.js';
+import { GRAVE, LIVE } from '../elements/run_states.js';
 import { follow, pageUrl } from '../links/following.js';
 import { connect } from '../live/live_connection.js';
 import { STATUS_TEXT } from '../live/waiting.js';
@@ -22,8 +23,6 @@ import { showInTab } from './tab_title.js';
 
 /** Series whose newest values the figures show. */
 const SHOWN = ['train/loss', 'train/lr', 'train/samples_per_s', 'probe/samples_per_s'];
-const LIVE = new Set(['starting', 'running', 'stopping']);
-const GRAVE = new Set(['hung', 'NaN loss']);
 const NO_CONTACT = 'no contact';
 const NO_CONTACT_TITLE = 'No contact with its node. Training may continue; silence alone ends no run.';
 const PRINTED = 'from the output';

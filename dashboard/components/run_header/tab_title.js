@@ -1,18 +1,8 @@
 /** The browser's tab of a run: its state in the title and in the icon, also while another tab is in front. */
 
 import { el } from '../elements/elements.js';
+import { GRAVE, LIVE, MARKS } from '../elements/run_states.js';
 
-const LIVE = new Set(['starting', 'running', 'stopping']);
-/** @type {Record<string, string>} */
-const MARKS = {
-  queued: '○',
-  starting: '◌',
-  running: '●',
-  stopping: '◐',
-  succeeded: '✓',
-  failed: '✕',
-  stopped: '■',
-};
 /** @type {Record<string, string>} */
 const COLOURS = {
   queued: '#7a8194',
@@ -25,7 +15,6 @@ const COLOURS = {
 };
 /** @type {Record<string, string>} */
 const IN_DISC = { succeeded: '✓', failed: '✕', stopped: '■', queued: '…' };
-const GRAVE = new Set(['hung', 'NaN loss', 'failed']);
 const GRAVE_COLOUR = '#b3262b';
 const WARNING_COLOUR = '#b35900';
 

@@ -2,6 +2,7 @@
 
 import { el, setAttribute, setText } from '../elements/elements.js';
 import { count, duration, exact, fromJson, number, UNKNOWN } from '../elements/numbers.js';
+import { GRAVE, LIVE, MARKS } from '../elements/run_states.js';
 import { pageUrl } from '../links/following.js';
 import { ago, isNumeric, valueText } from './columns.js';
 
@@ -13,18 +14,6 @@ import { ago, isNumeric, valueText } from './columns.js';
  *   number|null, ended_at: number|null, values: any[], changes: (number|null)[]}} Run
  */
 
-const LIVE = new Set(['starting', 'running', 'stopping']);
-const GRAVE = new Set(['hung', 'NaN loss', 'failed']);
-/** @type {Record<string, string>} */
-const MARKS = {
-  queued: '○',
-  starting: '◌',
-  running: '●',
-  stopping: '◐',
-  succeeded: '✓',
-  failed: '✕',
-  stopped: '■',
-};
 const CURVE = { width: 104, height: 22 };
 
 export class RunRow {

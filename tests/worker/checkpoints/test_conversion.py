@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from worker.checkpoints.conversion import conversion_of
 from worker.checkpoints.names import prefix_of
-from worker.checkpoints.planned_conversion import CannotConvert, Conversion
+from worker.checkpoints.planned_conversion import CannotConvert, PlannedConversion
 
 PREFIX = "module."
 
@@ -26,7 +26,7 @@ PREFIX = "module."
 def strip_module_prefix(source: Path, target: Path, format: str = "pt", *, strip: bool = True) -> list[str]:
     """Notes of a conversion in this process; an unchanged file is copied."""
     conversion = conversion_of(source, strip=strip, safetensors=format == "safetensors")
-    if not isinstance(conversion, Conversion):
+    if not isinstance(conversion, PlannedConversion):
         target.write_bytes(source.read_bytes())
         return [conversion]
     notes = conversion.write(target)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from worker.checkpoints.conversion import conversion_of
 from worker.checkpoints.names import PickleNames, prefix_in, prefix_of
-from worker.checkpoints.planned_conversion import CannotConvert, Conversion
+from worker.checkpoints.planned_conversion import CannotConvert, PlannedConversion
 
 torch = pytest.importorskip("torch")
 OPERATIONS = [operation.code.encode("latin-1") for operation in pickletools.opcodes]
@@ -79,7 +79,7 @@ def converted(content: bytes, *, safetensors: bool = False) -> bytes:
         source, target = Path(folder, "source"), Path(folder, "target")
         source.write_bytes(content)
         conversion = conversion_of(source, strip=True, safetensors=safetensors)
-        if not isinstance(conversion, Conversion):
+        if not isinstance(conversion, PlannedConversion):
             return content
         try:
             conversion.write(target)

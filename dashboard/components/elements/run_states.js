@@ -1,0 +1,17 @@
+/** A run's states as marks, which of them are live, and what needs attention at once. */
+
+export const LIVE = new Set(['starting', 'running', 'stopping']);
+
+/** What a run may need attention for, and in the tone of an error. */
+export const GRAVE = new Set(['hung', 'NaN loss', 'failed']);
+
+/** @type {Record<string, string>} */
+export const MARKS = {
+  queued: '○',
+  starting: '◌',
+  running: '●',
+  stopping: '◐',
+  succeeded: '✓',
+  failed: '✕',
+  stopped: '■',
+};
