@@ -46,9 +46,8 @@ class _Parsers:
 
     def _remember(self, target: ast.expr, expression: ast.expr) -> None:
         name = as_written(target)
-        if (
-            isinstance(expression, ast.Attribute) and expression.attr == "add_argument"
-        ):  # add = parser.add_argument
+        # add = parser.add_argument
+        if isinstance(expression, ast.Attribute) and expression.attr == "add_argument":
             self._adders[name] = as_written(expression.value)
         if isinstance(expression, ast.Call) and isinstance(expression.func, ast.Attribute):
             owner = as_written(expression.func.value)

@@ -41,9 +41,8 @@ def of_class(name: str, program: ScriptProgram, style: str, prefix: str = "", de
             options += of_class(nested, program, style, f"{prefix}{field.name.replace('_', '-')}.", depth + 1)
         else:
             options.append(plain_option(field, source, program, style, prefix))
-    return list(
-        {option.name: option for option in options}.values()
-    )  # an overridden field replaces its base's
+    # An overridden field replaces its base's.
+    return list({option.name: option for option in options}.values())
 
 
 def fields(definition: ast.ClassDef, source: SourceFile) -> Iterator[Parameter]:

@@ -79,9 +79,8 @@ class SweepConductor:
         self._service.schedule()
 
     def _launch(self, sweep: SweepView) -> None:
-        from dashboard.sweeps.engine import (
-            next_params,
-        )  # Optuna takes a second to import, and few have sweeps
+        # Optuna takes a second to import, and few have sweeps.
+        from dashboard.sweeps.engine import next_params
 
         number, params = len(sweep.trials), dict(next_params(sweep))
         try:

@@ -37,9 +37,8 @@ def run_facts(store: Store, ended_since: float) -> list[RunFacts]:
 
 
 def _is_current(ended_since: float) -> ColumnElement[bool]:
-    return or_(
-        Attempt.state.in_([State.QUEUED, *LIVE_STATES]), Attempt.ended_at >= ended_since
-    )  # both have an index
+    # Both have an index.
+    return or_(Attempt.state.in_([State.QUEUED, *LIVE_STATES]), Attempt.ended_at >= ended_since)
 
 
 def _findings(session: Session, fences: Sequence[int]) -> dict[int, list[OpenFinding]]:

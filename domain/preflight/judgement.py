@@ -171,11 +171,8 @@ def _component_version(answer: NodeAnswer, component: str) -> str | None:
 def _interface(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
     facts = _facts(answer)
     if facts.interface is None and not _is_address(facts.address):
-        return (
-            "ok",
-            facts.address,
-            "",
-        )  # a host name: the other nodes find out whether it resolves to this node
+        # A host name: the other nodes find out whether it resolves to this node.
+        return "ok", facts.address, ""
     if facts.interface is None:
         fix = "Restart its worker with --address set to one of its own addresses (`ip address` lists them)."
         return "failed", f"no network card has the address {facts.address}", fix

@@ -252,9 +252,8 @@ class LocalAttempt:
         log.info("attempt %s is asked to stop within %s s", self.label, text)
         try:
             write_whole(path, text)
-        except (
-            OSError
-        ):  # a full disk; a second signal would kill at once, so only one is sent unless that is wanted
+        except OSError:
+            # A full disk; a second signal would kill at once, so only one is sent unless that is wanted.
             if not self._signalled or self._stop_grace_s == 0:
                 self._signalled = True
                 supervisor = Process(self._state["pid"], self._state["start_ticks"])

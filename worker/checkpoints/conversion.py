@@ -44,9 +44,8 @@ def _with_shorter_header(source: Path, header: SafetensorsHeader) -> PlannedConv
     text = json.dumps(shorter, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass")
     if len(text) > header.size_bytes:
         raise CannotConvert("Its header would become longer, which no header of safetensors' own does.")
-    begin = header.size_bytes.to_bytes(8, "little") + text.ljust(
-        header.size_bytes
-    )  # so the tensors stay aligned
+    # Of the old length, so that the tensors stay aligned.
+    begin = header.size_bytes.to_bytes(8, "little") + text.ljust(header.size_bytes)
     note = f"Names lost their prefix {prefix}"
     return PlannedConversion(source.stat().st_size, partial(_write_behind, begin, source, note))
 

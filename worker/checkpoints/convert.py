@@ -87,9 +87,8 @@ def _options() -> argparse.Namespace:
 
 def _stand_back(seconds: int) -> None:
     os.nice(NICENESS)
-    os.environ["OMP_NUM_THREADS"] = (
-        "1"  # torch starts as many as there are cores, each with memory of its own
-    )
+    # torch starts as many as there are cores, each with memory of its own.
+    os.environ["OMP_NUM_THREADS"] = "1"
     _limit(resource.RLIMIT_CPU, seconds)
     _limit(resource.RLIMIT_DATA, MEMORY_BYTES)
     _limit(resource.RLIMIT_CORE, 0)

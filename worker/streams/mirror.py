@@ -110,9 +110,8 @@ class FileMirror:
         self._scan(now)
         waiting = (self._files[path] for path in self._order if self._unsent(self._files[path]))
         turn = deque(islice(waiting, STEP_FILES))
-        self._order.rotate(
-            -len(turn) if len(turn) == STEP_FILES else -1
-        )  # a file whose sending fails must not be the first one every time
+        # A file whose sending fails must not be the first one every time.
+        self._order.rotate(-len(turn) if len(turn) == STEP_FILES else -1)
         self.has_more_files = len(turn) == STEP_FILES
         sent_bytes = 0
         while turn and sent_bytes < self._step_bytes:

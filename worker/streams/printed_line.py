@@ -259,9 +259,8 @@ def _find_in_epoch(text: str) -> _Match | None:
         return None
     named = match.groupdict()
     of, epochs = named.get("of"), named.get("epochs")
-    in_brackets = (
-        re.match(r"(?i:epoch):\s*\[", match[0]) is not None
-    )  # torch's; mmcv's has no colon and begins at 1
+    # torch's `Epoch: [0]`; mmcv's has no colon and begins at 1.
+    in_brackets = re.match(r"(?i:epoch):\s*\[", match[0]) is not None
     position = TrainingPosition(
         int(match["step"]),
         int(of) if of else None,
