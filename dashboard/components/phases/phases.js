@@ -97,7 +97,7 @@ class Phases {
     this._empty.hidden = !isEmpty;
     setText(
       this._empty,
-      'No rank has made two optimizer steps yet. Where their time goes appears here then.',
+      'No rank was seen making two optimizer steps yet. Where their time goes appears here then.',
     );
     if (!isEmpty) this._draw();
   }

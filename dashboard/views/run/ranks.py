@@ -40,7 +40,7 @@ def ranks(run_id: str) -> None:
         return
     rank_views = db_ranks.ranks(current.store, run_id)
     if not rank_views:
-        ended = "No rank of this run made an optimizer step, so there are no figures of its ranks."
+        ended = "No optimizer step of any rank was seen, so there are no figures of this run's ranks."
         waiting = "No rank has made an optimizer step yet. Each rank appears here with its first step."
         st.caption(ended if run.state.is_terminal else waiting)
     else:

@@ -203,7 +203,7 @@ def test_the_tab_of_an_ended_run_looks_again_only_when_there_is_news(visit, dash
     monkeypatch.setattr(ranks, "ranks", lambda store, run_id: looks.append(run_id) or read(store, run_id))
     page = shown(visit.new_page(), dashboard, "digits baseline")
     page.get_by_role("tab", name="Ranks").click()
-    expect(page.get_by_text("No rank of this run made an optimizer step")).to_be_visible()
+    expect(page.get_by_text("No optimizer step of any rank was seen")).to_be_visible()
     page.wait_for_timeout(2000)
     before = len(looks)
     assert before >= 1
