@@ -27,13 +27,13 @@ def part_of(test: str) -> str:
 
 
 def place_of(test: str) -> int:
-    """Of the test's part in the order."""
+    """Return the place of the test's part in the order."""
     return list(PARTS).index(part_of(test))
 
 
 def together(test: str, with_long: bool) -> str:
-    """What one process runs one after another: a file, or whole products, which wait for each other on small
-    machines; with the long tests there are so many that two processes share them, hosts in one of them."""
+    """Name the group of tests that one process runs one after another: a file, or all whole products, which would
+    wait for each other on a small machine. With the long tests two processes share the products, but for hosts."""
     part = part_of(test)
     is_whole = part == "hosts" or (part == "product" and not with_long)
     return part if is_whole else test.partition("::")[0]

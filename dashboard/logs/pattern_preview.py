@@ -1,4 +1,4 @@
-"""What a pattern of printed lines reads in the last lines of a run's stored logs, before anybody uses it."""
+"""Preview a pattern of printed lines in the last lines of a run's stored logs, before anybody uses it."""
 
 from __future__ import annotations
 
