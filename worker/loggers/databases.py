@@ -14,12 +14,17 @@ SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
 @contextmanager
 def reading(file: Path, timeout_s: float = 5.0) -> Iterator[sqlite3.Connection]:
-    """Open a database, whose columns are read by name; `timeout_s` is how long to wait while somebody writes."""
+    """Open a database, whose columns are read by name; `timeout_s` is how long to wait while somebody writes.
+
+    Raises sqlite3.Error, also where SQLite quotes a damaged schema in an error that Python cannot decode."""
     address = f"{file.absolute().as_uri()}?mode=ro"
     with closing(sqlite3.connect(address, uri=True, timeout=timeout_s)) as connection:
         connection.row_factory = sqlite3.Row
         connection.text_factory = lambda data: data.decode(errors="replace")
-        yield connection
+        try:
+            yield connection
+        except UnicodeDecodeError as error:
+            raise sqlite3.DatabaseError("its schema is damaged") from error
 
 
 def digest_of_rows(rows: Iterable[sqlite3.Row]) -> str:

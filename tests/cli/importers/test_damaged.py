@@ -60,6 +60,15 @@ def read(root: Path) -> tuple[dict[Path, int], LeftOut]:
     return found, left_out
 
 
+def test_a_schema_that_is_no_text_leaves_out_its_own_store_alone(tmp_path: Path) -> None:
+    STORES["trackio"](tmp_path / "healthy")
+    file = STORES["trackio"](tmp_path / "damaged")
+    file.write_bytes(file.read_bytes().replace(b"CREATE TABLE configs", b"CREATE T\xc1BLE configs"))
+    found, left_out = read(tmp_path)
+    assert [*found.values()] == [POINTS]
+    assert left_out.lines() == [f"{file}: It cannot be read (its schema is damaged)."]
+
+
 @pytest.mark.parametrize("store", STORES)
 def test_any_damage_is_survived_and_told(store: str, tmp_path: Path) -> None:
     if store == "wandb":
