@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from worker.streams.events import Gap
+from worker.streams.protobuf_schema import message_class
 
 BLOCK_BYTES = 32 * 1024
 IDENT_BYTES = 7
@@ -34,7 +34,7 @@ FIELDS = {
     "Time": "seconds:1:int64 nanos:2:int32",
     "Exit": "exit_code:1:int32",
 }
-"""What is read of `wandb_internal.proto`, as NAME:NUMBER:TYPE; by default a text, with * repeated."""
+"""What is read of `wandb_internal.proto`."""
 
 
 def records(
@@ -120,28 +120,4 @@ def _next_chunk(block: bytes, begin: int) -> _Chunk | None:
     return None
 
 
-def _messages() -> Any:
-    """The class of `Record`, with the messages in it."""
-    schema = descriptor_pb2.FileDescriptorProto(name="rankzero_wandb.proto", package="rankzero_wandb")
-    for name, fields in FIELDS.items():
-        message = schema.message_type.add(name=name)
-        for text in fields.split():
-            field, number, kind = [*text.split(":"), ""][:3]
-            _add_field(message, field, int(number), kind)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(schema)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("rankzero_wandb.Record"))
-
-
-def _add_field(message: Any, name: str, number: int, kind: str) -> None:
-    types = descriptor_pb2.FieldDescriptorProto
-    field = message.field.add(name=name, number=number, label=types.LABEL_OPTIONAL)
-    if kind.endswith("*"):
-        field.label, kind = types.LABEL_REPEATED, kind[:-1]
-    if kind in FIELDS:
-        field.type, field.type_name = types.TYPE_MESSAGE, f".rankzero_wandb.{kind}"
-    else:
-        field.type = types.Type.Value(f"TYPE_{(kind or 'string').upper()}")
-
-
-_Record = _messages()
+_Record = message_class(FIELDS, "Record")

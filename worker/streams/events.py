@@ -14,10 +14,10 @@ from typing import Any, Literal, NamedTuple
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from google_crc32c import value as crc32c
-from tensorboard.compat.proto.event_pb2 import Event
 
 from domain.messages import Point
 from worker.node.run_files import is_event_file, walk_files
+from worker.streams.event_messages import Event
 from worker.streams.holes import data_after
 from worker.streams.tensor_scalars import tensor_scalar
 
@@ -347,9 +347,10 @@ def _remember_tag(event: Any, data: bytes) -> None:
     begin = _step(data)[1] if data[:1] == b"\x09" and data[9:10] == b"\x10" else len(data)
     if len(values) != 1 or not values[0].HasField("simple_value") or begin > len(data) - 4:
         return
+    other = 1.5 if values[0].simple_value != 1.5 else 2.5
     same = Event.FromString(data)
-    same.summary.value[0].simple_value = 1.5
-    if Event.FromString(data[:-4] + FLOAT.pack(1.5)) == same:
+    same.summary.value[0].simple_value = other
+    if Event.FromString(data[:-4] + FLOAT.pack(other)) == same:
         if len(_TAGS) >= MAX_TAGS:
             _TAGS.clear()
         _TAGS[data[begin:-4]] = values[0].tag

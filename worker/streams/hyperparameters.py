@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from tensorboard.compat.proto.event_pb2 import Event
 
+from worker.streams.event_messages import Event, Hyperparameters
 from worker.streams.events import HEADER, has_header
 
 READ_BYTES = 1024 * 1024
@@ -59,19 +59,16 @@ def _events(data: bytes) -> Iterator[Any]:
 
 
 def _of_event(event: Any) -> Iterator[tuple[str, Any]]:
-    # Few runs have any, and what it imports takes its time.
-    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
-
     for value in event.summary.value:
         if value.metadata.plugin_data.plugin_name == "hparams":
             try:
-                plugin = HParamsPluginData.FromString(value.metadata.plugin_data.content)
+                plugin = Hyperparameters.FromString(value.metadata.plugin_data.content)
             except DecodeError:
                 continue
-            for name, hparam in plugin.session_start_info.hparams.items():
-                kind = hparam.WhichOneof("kind")
-                if kind in ("number_value", "string_value", "bool_value"):
-                    yield name, _as_json(getattr(hparam, kind))
+            for hparam in plugin.session_start_info.hparams:
+                for kind in ("number_value", "string_value", "bool_value"):
+                    if hparam.value.HasField(kind):
+                        yield hparam.key, _as_json(getattr(hparam.value, kind))
 
 
 def _as_json(value: Any) -> Any:

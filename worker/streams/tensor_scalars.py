@@ -6,22 +6,22 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from tensorboard.compat.proto import types_pb2
+from worker.streams import event_messages as types
 
 _CONTENT = {
-    types_pb2.DT_FLOAT: "<f",
-    types_pb2.DT_DOUBLE: "<d",
-    types_pb2.DT_HALF: "<e",
-    types_pb2.DT_INT32: "<i",
-    types_pb2.DT_INT64: "<q",
+    types.DT_FLOAT: "<f",
+    types.DT_DOUBLE: "<d",
+    types.DT_HALF: "<e",
+    types.DT_INT32: "<i",
+    types.DT_INT64: "<q",
 }
 _VALUES = {
-    types_pb2.DT_FLOAT: "float_val",
-    types_pb2.DT_DOUBLE: "double_val",
-    types_pb2.DT_HALF: "half_val",
-    types_pb2.DT_BFLOAT16: "half_val",
-    types_pb2.DT_INT32: "int_val",
-    types_pb2.DT_INT64: "int64_val",
+    types.DT_FLOAT: "float_val",
+    types.DT_DOUBLE: "double_val",
+    types.DT_HALF: "half_val",
+    types.DT_BFLOAT16: "half_val",
+    types.DT_INT32: "int_val",
+    types.DT_INT64: "int64_val",
 }
 
 
@@ -35,14 +35,14 @@ def tensor_scalar(tensor: Any) -> float | None:
     values: Sequence[float] = getattr(tensor, _VALUES.get(tensor.dtype, ""), ())
     if len(values) != 1:
         return None
-    if tensor.dtype in (types_pb2.DT_HALF, types_pb2.DT_BFLOAT16):
+    if tensor.dtype in (types.DT_HALF, types.DT_BFLOAT16):
         return _from_content(tensor.dtype, struct.pack("<H", int(values[0]) & 0xFFFF))
     return float(values[0])
 
 
 def _from_content(dtype: int, content: bytes) -> float | None:
-    if dtype == types_pb2.DT_BFLOAT16 and len(content) == 2:
-        dtype, content = types_pb2.DT_FLOAT, b"\0\0" + content
+    if dtype == types.DT_BFLOAT16 and len(content) == 2:
+        dtype, content = types.DT_FLOAT, b"\0\0" + content
     layout = _CONTENT.get(dtype)
     if layout is None or len(content) != struct.calcsize(layout):
         return None
