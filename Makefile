@@ -1,7 +1,9 @@
-# `make help` lists the targets. Variables: PYTHON (makes .venv), DATA (data directory), PORT, ONLY (of bench), PART (of test-long).
+# `make help` lists the targets. Variables: PYTHON (makes .venv), EXTRAS (what of it; a node needs `worker` alone),
+# DATA (data directory), PORT, ONLY (of bench), PART (of test-long).
 # Without a GPU, put the CPU build of PyTorch into .venv first: it saves gigabytes of downloads, and is kept.
 
 PYTHON ?= python3
+EXTRAS ?= server,worker,torch
 RANKZERO := .venv/bin/rankzero
 PIP_INSTALL := .venv/bin/python -m pip install -qq --disable-pip-version-check --no-compile -c constraints.txt
 # pip would compile every module, tests too, on one core: a third of its time.
@@ -64,7 +66,7 @@ constraints: setup-test .venv/installed-frameworks  ## write constraints.txt fro
 	@$(PYTHON) -c 'import sys; sys.exit("Rankzero needs Python 3.11 or newer, this is %d.%d: make setup PYTHON=python3.x" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	@test -x .venv/bin/python || echo "Installing into .venv; the first time takes minutes, PyTorch is large."
 	@$(PYTHON) -m venv .venv || { echo "On Debian and Ubuntu: apt-get install python3-venv" >&2; rm -rf .venv; exit 1; }
-	@$(PIP_INSTALL) -e .
+	@$(PIP_INSTALL) -e '.[$(EXTRAS)]'
 	@$(COMPILE)
 	@touch $@
 

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("cli", "dashboard", "worker", "db", "domain")
 PRODUCT = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 BY_HAND = [path for path in PRODUCT if "versions" not in path.parts]  # migrations are written by Alembic
+EXTRAS = ("server", "worker", "torch", "postgres", "s3", "wandb")
 PIN = re.compile(r"[A-Za-z0-9][\w.-]*==[\w.!]+")
 
 
@@ -49,7 +50,7 @@ def installed_below(name: str, extra: str = "") -> Iterator[str]:
 
 def test_constraints_pin_every_package_an_installation_brings() -> None:
     assert pins()["torch"] == "2.13.0"
-    assert unpinned("test") == set()
+    assert unpinned(*EXTRAS, "test") == set()
 
 
 @pytest.mark.long
@@ -57,18 +58,21 @@ def test_constraints_pin_every_package_the_frameworks_bring() -> None:
     assert unpinned("frameworks") == set()
 
 
-def unpinned(extra: str) -> set[str]:
-    """What an installation with `extra` brings and constraints.txt leaves open."""
+def unpinned(*extras: str) -> set[str]:
+    """What an installation with these extras brings and constraints.txt leaves open."""
     gpu_only = re.compile(r"(nvidia|cuda|triton)")  # which of them torch brings depends on the machine
     try:
-        brought = {name for name in installed_below("rankzero", extra) if not gpu_only.match(name)}
+        brought = {name for extra in extras for name in installed_below("rankzero", extra)}
     except metadata.PackageNotFoundError as error:
-        pytest.skip(f"needs what `pip install -e '.[{extra}]'` brings ({error.name} is not installed)")
-    return brought - set(pins())
+        pytest.skip(
+            f"needs what `pip install -e '.[{','.join(extras)}]'` brings ({error.name} is not installed)"
+        )
+    return {name for name in brought if not gpu_only.match(name)} - set(pins())
 
 
 def test_what_is_installed_is_what_is_pinned() -> None:
-    installed = {name: metadata.version(name).partition("+")[0] for name in set(installed_below("rankzero"))}
+    names = {name for extra in ("server", "worker", "torch") for name in installed_below("rankzero", extra)}
+    installed = {name: metadata.version(name).partition("+")[0] for name in names}
     pinned = pins()
     other = {name: version for name, version in installed.items() if pinned.get(name, version) != version}
     assert other == {}, "`make setup-test` installs what constraints.txt pins"
@@ -77,7 +81,7 @@ def test_what_is_installed_is_what_is_pinned() -> None:
 def test_every_import_is_a_declared_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    texts = [*project["dependencies"], *extras["postgres"], *extras["s3"], *extras["wandb"]]
+    texts = [*project["dependencies"], *(text for extra in EXTRAS for text in extras[extra])]
     declared = {canonicalize_name(Requirement(text).name) for text in texts}
     providers = metadata.packages_distributions()
     undeclared = {}
@@ -89,10 +93,18 @@ def test_every_import_is_a_declared_dependency() -> None:
     assert undeclared == {}
 
 
+def test_every_dependency_says_what_it_is_for() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = text[text.index("dependencies = [") : text.index("[project.scripts]")]
+    lines = [line for line in listed.splitlines() if line.startswith("    ")]
+    assert len(lines) > 50
+    assert [line for line in lines if not re.fullmatch(r' {4}"[^"]+", # \S.{3,}', line)] == []
+
+
 def comes_with(declared: set[str]) -> set[str]:
     """Packages that are part of a declared one's own interface."""
-    parts = {"fastapi": {"starlette", "anyio"}, "typer": {"click", "rich"}, "torch": {"numpy"}}
-    parts |= {"streamlit": {"pandas", "numpy"}, "tensorboard": {"protobuf", "werkzeug"}}
+    parts = {"fastapi": {"starlette", "anyio"}, "typer": {"click", "rich"}, "streamlit": {"pandas"}}
+    parts |= {"tensorboard": {"werkzeug"}}
     return {name for each in declared for name in parts.get(each, ())}
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.extras import require
 from cli.server.client import data_directory
 from cli.server.interpreter import named
 from cli.server.options import Data
@@ -73,15 +74,15 @@ def up(
     """Start dashboard and worker on this machine; Ctrl-C ends the runs and stops everything.
 
     Raises CommandFailed for options that exclude each other, typer.Exit with the exit code."""
+    require("up", "server", *([] if no_worker else ["worker"]))
     from cli.up import parent as parent
-    from worker.node.hardware import cores
 
     if no_worker and demo:
         raise CommandFailed("--demo trains on this machine's worker; remove --no-worker.", 2)
     plan = parent.Plan(
         data=data_directory(data),
         **_named(host=host, port=port),
-        slots=max(2, slots or cores()) if demo else slots,
+        slots=max(2, slots or _cores()) if demo else slots,
         has_worker=not no_worker,
         demo=demo,
         new_store=new_store,
@@ -94,6 +95,7 @@ def dashboard(host: Host = None, port: Port = None, data: Data = None, new_store
     """Start only the dashboard.
 
     Raises CommandFailed for unusable settings, typer.Exit with the exit code."""
+    require("dashboard", "server")
     from pydantic import ValidationError
     from pydantic_settings import SettingsError
 
@@ -109,6 +111,12 @@ def dashboard(host: Host = None, port: Port = None, data: Data = None, new_store
     except SettingsError as error:
         raise CommandFailed(f"A variable RANKZERO_… cannot be read: {error}", 2) from None
     raise typer.Exit(serve(settings, new_store=new_store))
+
+
+def _cores() -> int:
+    from worker.node.hardware import cores  # imports what only a worker needs
+
+    return cores()
 
 
 def _named(**options: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cli.extras import require
 from cli.server.client import data_directory
 from cli.server.options import Data, Json
 from cli.terminal.errors import CommandFailed
@@ -30,6 +31,7 @@ def migrate_store(
     """Copy an SQLite store to PostgreSQL; the SQLite file is left unchanged.
 
     Raises CommandFailed for a store or database that cannot be used."""
+    require("migrate-store", "server")
     from dashboard.app.data_lock import AlreadyRunning, lock_data_directory
     from db.copy_store import NotMoved, copy_store, sqlite_file
 

@@ -14,6 +14,7 @@ import typer
 
 from cli.commands.launch import pairs
 from cli.commands.programs import Python, Slots, WarmStart
+from cli.extras import require
 from cli.server.client import data_directory
 from cli.server.interpreter import named
 from cli.server.options import Data
@@ -73,6 +74,7 @@ def worker(
     if print_unit:
         print(unit(_command(options), getpass.getuser()), end="")
         return
+    require("worker", "worker")
     from worker.agent.program import Worker
 
     _run("worker", lambda: Worker(options).run())
@@ -110,6 +112,7 @@ def gateway(
         job_data=job_data,
         poll_s=poll,
     )
+    require("gateway", "worker")
     from worker.slurm.program import GatewayProgram
 
     _run("gateway", lambda: GatewayProgram(options).run())

@@ -15,13 +15,11 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from cli import extras
 from cli.server.client import ServerClient, find_server
 from cli.terminal.errors import CommandFailed
 from dashboard.object_name import ObjectName
 from dashboard.security.token_files import join_token_path
-from dashboard.storage.bucket import refuses_wrong_bytes, try_out
-from dashboard.storage.s3 import S3, BucketTrouble
-from db import postgres
 from domain.text import formats
 
 GIB = 1024**3
@@ -83,7 +81,7 @@ def _torch() -> tuple[bool, str]:
     except metadata.PackageNotFoundError:
         return (
             False,
-            "is not installed here: give --python with an environment that has it, or run `make setup`.",
+            "is not installed here: give --python with an environment that has it, or `pip install 'rankzero[torch]'`.",
         )
     numbers = _numbers(version)[:2]
     if numbers < OLDEST_TORCH:
@@ -115,6 +113,8 @@ def _store(data: Path) -> tuple[bool, str]:
     url = os.environ.get("RANKZERO_DATABASE_URL")
     if not url:
         return True, f"the SQLite file {data / 'rankzero.db'}."
+    from db import postgres
+
     files = os.environ.get("RANKZERO_FILES") or str(data / "files")
     try:
         address, version = postgres.look_at(url)
@@ -128,6 +128,9 @@ def _checkpoints() -> tuple[bool, str]:
     url = os.environ.get("RANKZERO_CHECKPOINTS_URL")
     if not url:
         return True, "in the directory of files."
+    from dashboard.storage.bucket import refuses_wrong_bytes, try_out
+    from dashboard.storage.s3 import S3, BucketTrouble
+
     s3 = S3()
     try:
         folder = ObjectName.parse(url)
@@ -193,6 +196,8 @@ def _host_name() -> tuple[bool, str]:
 
 
 def _gpus() -> tuple[bool, str]:
+    if not extras.is_installed("nvidia-ml-py"):
+        return True, "not looked for: `rankzero worker` is not installed here."
     import pynvml
 
     try:

@@ -15,6 +15,8 @@ def test_digits_come_without_a_download():
     assert (len(train_set), len(val_set)) == (1437, 360)
     picture, label = train_set[0]
     assert picture.shape == (1, 8, 8) and picture.min() >= -1 and picture.max() <= 1 and 0 <= label < 10
+    pictures, labels = zip(*train_set, *val_set, strict=True)
+    assert (round(float((torch.stack(pictures) + 1).sum() * 8)), int(sum(labels))) == (561_718, 8070)
 
 
 def test_reads_cifar10_in_its_binary_version(tmp_path: Path):

@@ -1,6 +1,10 @@
-"""The messages in TensorBoard's event files, as far as they are read."""
+"""The messages in TensorBoard's event files as far as they are read, and the scalars in their tensors."""
 
 from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
 
 from worker.streams.protobuf_schema import message_class
 
@@ -31,3 +35,42 @@ Hyperparameters = message_class(
 """What the plugin `hparams` keeps in an event (`plugin_data.proto`)."""
 DT_FLOAT, DT_DOUBLE, DT_INT32, DT_INT64, DT_BFLOAT16, DT_HALF = 1, 2, 3, 9, 14, 19
 """Types of a tensor (`types.proto`)."""
+_CONTENT = {
+    DT_FLOAT: "<f",
+    DT_DOUBLE: "<d",
+    DT_HALF: "<e",
+    DT_INT32: "<i",
+    DT_INT64: "<q",
+}
+_VALUES = {
+    DT_FLOAT: "float_val",
+    DT_DOUBLE: "double_val",
+    DT_HALF: "half_val",
+    DT_BFLOAT16: "half_val",
+    DT_INT32: "int_val",
+    DT_INT64: "int64_val",
+}
+
+
+def tensor_scalar(tensor: Any) -> float | None:
+    """Return the tensor's number if it has exactly one, else None."""
+    dimensions = tensor.tensor_shape.dim
+    if len(dimensions) > 1 or any(dimension.size != 1 for dimension in dimensions):
+        return None
+    if content := tensor.tensor_content:
+        return _from_content(tensor.dtype, content)
+    values: Sequence[float] = getattr(tensor, _VALUES.get(tensor.dtype, ""), ())
+    if len(values) != 1:
+        return None
+    if tensor.dtype in (DT_HALF, DT_BFLOAT16):
+        return _from_content(tensor.dtype, struct.pack("<H", int(values[0]) & 0xFFFF))
+    return float(values[0])
+
+
+def _from_content(dtype: int, content: bytes) -> float | None:
+    if dtype == DT_BFLOAT16 and len(content) == 2:
+        dtype, content = DT_FLOAT, b"\0\0" + content
+    layout = _CONTENT.get(dtype)
+    if layout is None or len(content) != struct.calcsize(layout):
+        return None
+    return float(struct.unpack(layout, content)[0])

@@ -16,10 +16,9 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from google_crc32c import value as crc32c
 
 from domain.messages import Point
+from worker.node.holes import data_after
 from worker.node.run_files import is_event_file, walk_files
-from worker.streams.event_messages import Event
-from worker.streams.holes import data_after
-from worker.streams.tensor_scalars import tensor_scalar
+from worker.streams.event_messages import Event, tensor_scalar
 
 MAX_ZEROS_BYTES = 4 * 1024 * 1024
 MAX_REMEMBERED_LENGTH = 4096

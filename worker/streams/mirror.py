@@ -15,13 +15,13 @@ from itertools import islice
 from pathlib import Path
 
 from domain.text.json_values import parse_json
+from worker.node.holes import first_hole
 from worker.node.run_files import LOGGERS, PROFILES, Listing, data_directory, is_event_file, name_on_server
 from worker.node.state_files import write_whole
 from worker.session.body_limit import LEAST_BYTES
 from worker.session.failures import OffsetMismatch, RequestFailed, RequestRefused, TooLarge
 from worker.session.pieces import Sending, together
 from worker.streams.events import find_event_files
-from worker.streams.holes import first_hole
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,57 @@
+"""Wheels of the packages installed here, made again from their files: an index for tests that must not ask one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PARTS = ("cli", "dashboard", "db", "domain", "worker")
+
+
+def write_own_wheel(folder: Path) -> None:
+    """Build the wheel of this checkout, from a copy: a build leaves files beside the source."""
+    source = folder / "source"
+    for part in PARTS:
+        shutil.copytree(ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source)
+    build = "from setuptools import build_meta; build_meta.build_wheel('..')"
+    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True)
+    shutil.rmtree(source)
+
+
+def needed(requirements: list[str]) -> dict[str, metadata.Distribution]:
+    """Return the installed distributions that the requirements lead to, by their names."""
+    found: dict[str, metadata.Distribution] = {}
+    waiting = [(Requirement(text), "") for text in requirements]
+    while waiting:
+        requirement, extra = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if name in found or (requirement.marker and not requirement.marker.evaluate({"extra": extra})):
+            continue
+        found[name] = metadata.distribution(name)
+        further = [Requirement(text) for text in found[name].requires or ()]
+        waiting += [(one, extra) for one in further for extra in ("", *requirement.extras)]
+    return found
+
+
+def write_wheel(distribution: metadata.Distribution, folder: Path) -> Path:
+    """Pack an installed distribution as the wheel that it came from, less its scripts and compiled files."""
+    about = distribution.read_text("WHEEL") or ""
+    tags = [line.removeprefix("Tag: ").split("-") for line in about.splitlines() if line.startswith("Tag: ")]
+    tag = "-".join(".".join(dict.fromkeys(part)) for part in zip(*tags, strict=True))
+    name = canonicalize_name(distribution.name).replace("-", "_")
+    wheel = folder / f"{name}-{distribution.version}-{tag}.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for file in distribution.files or ():
+            if ".." not in file.parts and file.suffix != ".pyc":
+                archive.write(str(file.locate()), str(file))
+    return wheel
