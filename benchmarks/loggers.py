@@ -58,9 +58,7 @@ def main() -> None:
         without = (blocks[number - 1] + blocks[number + 1]) / 2
         ratios.append(without / blocks[number])
     low, middle, high = statistics.quantiles(ratios, n=4)
-    print(
-        f"step {statistics.median(blocks) * 1e3:.1f} ms: ratio {middle:.3f} (quartiles {low:.3f} to {high:.3f})"
-    )
+    print(f"step {statistics.median(blocks) * 1e3:.1f} ms: ratio {middle:.3f} (quartiles {low:.3f} to {high:.3f})")
 
 
 if __name__ == "__main__":

@@ -50,9 +50,7 @@ def main() -> None:
             page = launch(playwright).new_page(viewport={"width": 1440, "height": 900})
             page.goto(dashboard.entrance)
             session = page.context.new_cdp_session(page)
-            session.send(
-                "Performance.enable", {"timeDomain": "threadTicks"}
-            )  # not what a busy machine makes it wait
+            session.send("Performance.enable", {"timeDomain": "threadTicks"})  # not what a busy machine makes it wait
             visits(page, session, dashboard, options.nodes, options.visits)
             redraws(page, session, service, 4)
 
@@ -64,9 +62,7 @@ def server(service: Service, times: int) -> None:
         began = time.thread_time()
         text, _ = Pictures(service).latest()
         spent.append(time.thread_time() - began)
-    print(
-        f"picture on the server    {statistics.median(spent) * 1e3:.0f} ms, {len(text) / 1024:.1f} KiB gzipped"
-    )
+    print(f"picture on the server    {statistics.median(spent) * 1e3:.0f} ms, {len(text) / 1024:.1f} KiB gzipped")
 
 
 def visits(page: Page, session: CDPSession, dashboard: Browsed, nodes: int, times: int) -> None:
@@ -88,9 +84,7 @@ def visits(page: Page, session: CDPSession, dashboard: Browsed, nodes: int, time
         by_click.append(painted(lambda: page.get_by_role("link", name="Nodes").click()))
         work.append(spent_s(session) - before)
     print(f"painted, by its address  {figures(by_address)}")
-    print(
-        f"painted, by a click      {figures(by_click)}; the browser works {statistics.median(work):.2f} s for it"
-    )
+    print(f"painted, by a click      {figures(by_click)}; the browser works {statistics.median(work):.2f} s for it")
     began = time.perf_counter()
     page.locator(".node .name").nth(100).click()
     page.locator(".st-key-node_details").wait_for()
@@ -109,9 +103,7 @@ def redraws(page: Page, session: CDPSession, service: Service, times: int) -> No
         page.wait_for_timeout(2500)
     busy = (spent_s(session) - before) / (time.perf_counter() - began)
     longest = page.evaluate("window.longest")
-    print(
-        f"the open page            {busy:.1%} of a core in the browser; longest task {longest:.0f} ms (0: under 50)"
-    )
+    print(f"the open page            {busy:.1%} of a core in the browser; longest task {longest:.0f} ms (0: under 50)")
 
 
 def spent_s(session: CDPSession) -> float:

@@ -28,9 +28,7 @@ SIZES = {"about 5 ms": (64, 6400, 10), "about 100 ms": (1536, 240, 4)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=0)
     parser.add_argument("--ranks", type=int, default=1)
     options = parser.parse_args()
@@ -40,9 +38,7 @@ def main() -> None:
             # Which of the two comes first changes, so that a drift of the machine favours neither.
             order = (False, True) if pair % 2 else (True, False)
             step_s = {
-                watched: statistics.median(
-                    measure(watched, options.ranks, batch=batch, steps=steps // 4)["times"]
-                )
+                watched: statistics.median(measure(watched, options.ranks, batch=batch, steps=steps // 4)["times"])
                 for watched in order
             }
             print(f"{name}, whole processes: ratio {step_s[True] / step_s[False]:.3f}", flush=True)

@@ -57,9 +57,7 @@ def document(results: Iterable[Path]) -> str:
         "Why a target is missed": why,
         "How costs grow": growth,
     }
-    return "\n".join(
-        [INTRODUCTION, *(f"## {title}\n\n{_text(of_it)}\n" for title, of_it in tables.items() if of_it)]
-    )
+    return "\n".join([INTRODUCTION, *(f"## {title}\n\n{_text(of_it)}\n" for title, of_it in tables.items() if of_it)])
 
 
 def _section(name: str, measured: dict[str, Any], says_machine: bool) -> list[str]:

@@ -54,9 +54,7 @@ def fill(data: Path, nodes: int) -> tuple[list[str], int]:
     tokens = []
     for number in range(nodes):
         device = Device(id="cpu:0", kind="cpu", name="CPU slot")
-        facts = NodeFacts(
-            name=f"n{number:04}", instance_id="i", hostname="h", address="10.0.0.1", devices=[device]
-        )
+        facts = NodeFacts(name=f"n{number:04}", instance_id="i", hostname="h", address="10.0.0.1", devices=[device])
         tokens.append(register_node(service.store, facts, None, now).token)
         if number == 0:
             service.launch(RunSpec(target="image_classifier", gpus_per_node=1))
@@ -83,10 +81,7 @@ async def measure(process: psutil.Process, port: int, tokens: list[str], fence: 
         state = "starting" if number < reports // 2 else "running"
         asked_at = time.monotonic()
         path = f"/api/worker/attempts/{fence}/parts/0/report"
-        assert (
-            await asked(reader, writer, "POST", path, tokens[0], json.dumps({"state": state, "pid": number}))
-            == 200
-        )
+        assert await asked(reader, writer, "POST", path, tokens[0], json.dumps({"state": state, "pid": number})) == 200
         answers_s.append(time.monotonic() - asked_at)
         await asyncio.sleep(PAUSE_S)
     each_s = (cpu_s(process) - spent_s - quiet * (time.monotonic() - began)) / reports

@@ -154,9 +154,7 @@ def report_undecodable(arguments: Sequence[str]) -> int:
             argument.encode()
         except UnicodeEncodeError:
             shown = os.fsencode(argument)[:60]
-            warn(
-                f"The argument {shown!r} is not valid UTF-8, which the dashboard requires: encode it as UTF-8."
-            )
+            warn(f"The argument {shown!r} is not valid UTF-8, which the dashboard requires: encode it as UTF-8.")
             return 2
     raise
 

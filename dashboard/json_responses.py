@@ -44,9 +44,7 @@ def text_of(value: Any) -> str:
     Several times as fast, because it makes no plain values first; it has to where a number is not finite, or a key
     neither text nor a number."""
     try:
-        text = json.dumps(
-            value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_one_level
-        )
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_one_level)
     except (ValueError, TypeError):
         return json_text(document(value))
     return text.encode(errors="replace").decode()

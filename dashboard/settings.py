@@ -71,9 +71,7 @@ class Settings(BaseSettings):
     @field_validator("allowed_hosts", mode="before")
     @classmethod
     def _split_at_commas(cls, value: object) -> object:
-        return (
-            [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
-        )
+        return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
     @field_validator("database_url")
     @classmethod

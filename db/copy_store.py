@@ -176,10 +176,5 @@ def _require_current(source: Engine, file: Path) -> None:
 
 def _require_empty(new: Connection, name: str) -> None:
     for table in Base.metadata.sorted_tables:
-        if (
-            table.name != StoreIdentity.__tablename__
-            and new.execute(select(table).limit(1)).first() is not None
-        ):
-            raise NotMoved(
-                f"The store {name} is not empty: its table {table.name} has rows. Choose an empty database."
-            )
+        if table.name != StoreIdentity.__tablename__ and new.execute(select(table).limit(1)).first() is not None:
+            raise NotMoved(f"The store {name} is not empty: its table {table.name} has rows. Choose an empty database.")

@@ -73,9 +73,7 @@ class Store:
             self.url = parsed.render_as_string(hide_password=False)
             self.name = postgres.without_password(parsed)
             self._writer = postgres.open_engine(parsed)
-            self._readers = self._writer.execution_options(
-                isolation_level="REPEATABLE READ", postgresql_readonly=True
-            )
+            self._readers = self._writer.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             self.locks = postgres.open_engine(parsed, pool_size=1)
 
     @classmethod
@@ -389,9 +387,7 @@ def _rename_copy(copy: Path) -> None:
         with connection:
             if connection.execute("select 1 from sqlite_master where name = 'store_identities'").fetchone():
                 row = (secrets.token_hex(8), "copied", time.time())
-                connection.execute(
-                    "insert into store_identities (identity, origin, began_at) values (?, ?, ?)", row
-                )
+                connection.execute("insert into store_identities (identity, origin, began_at) values (?, ?, ?)", row)
     finally:
         connection.close()
 
@@ -399,9 +395,7 @@ def _rename_copy(copy: Path) -> None:
 def _damaged(file: Path, verdict: str, backups: Path | None) -> str:
     copy = newest_copy(backups)
     advice = f"The last good copy is {copy}" if copy else "There is no copy of it"
-    return (
-        f"The store {file} is damaged or not an SQLite database ({verdict}). {advice}; nothing was changed."
-    )
+    return f"The store {file} is damaged or not an SQLite database ({verdict}). {advice}; nothing was changed."
 
 
 def _for_pg_dump(name: str) -> str:

@@ -42,9 +42,7 @@ def renew(session: Session, origin: str, now: float) -> StoreIdentity:
 def knows(session: Session, key: Key) -> bool:
     """Whether the attempt was created here, even if it was deleted since."""
     run_id, number, uid = [*key.label.split("/"), "", ""][:3]
-    row = session.execute(
-        select(Attempt.run_id, Attempt.number, Attempt.uid).where(Attempt.fence == key.fence)
-    ).first()
+    row = session.execute(select(Attempt.run_id, Attempt.number, Attempt.uid).where(Attempt.fence == key.fence)).first()
     if row is not None:
         return (row.run_id, str(row.number)) == (run_id, number) and (not uid or uid == (row.uid or uid))
     deleted = session.get(DeletedAttempt, key.fence)

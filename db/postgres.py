@@ -125,9 +125,7 @@ def in_words(error: DBAPIError, url: URL) -> str:
     if "role" in driver_message and "does not exist" in driver_message:
         return f"PostgreSQL does not know the user of {where} ({cause}). Create it with: createuser {url.username}"
     if "permission denied" in driver_message:
-        return (
-            f"The user of {where} may not create tables there ({cause}). Make it the owner of the database."
-        )
+        return f"The user of {where} may not create tables there ({cause}). Make it the owner of the database."
     return f"PostgreSQL cannot be reached at {where}: {cause}. Check that it is running there and accepts connections."
 
 

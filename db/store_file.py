@@ -45,9 +45,7 @@ class StoreFile:
 
     def _lose(self, save: Callable[[Path], None]) -> str:
         event = "replaced by another one" if self.path.exists() else "deleted or moved away"
-        message = (
-            f"The store {self.path} was {event} while the dashboard had it open; nothing is stored any more."
-        )
+        message = f"The store {self.path} was {event} while the dashboard had it open; nothing is stored any more."
         copy = self._saved(save)
         if copy is not None:
             message += (

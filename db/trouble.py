@@ -83,9 +83,7 @@ def _is_away(error: BaseException, cause: BaseException | None) -> bool:
     """Whether the error is that of a connection to PostgreSQL: only these have no code of the server's."""
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return True
-    is_operational = type(cause).__name__ == "OperationalError" and type(cause).__module__.startswith(
-        "psycopg"
-    )
+    is_operational = type(cause).__name__ == "OperationalError" and type(cause).__module__.startswith("psycopg")
     code = _sqlstate(cause)
     return code.startswith(_CONNECTION_ENDED) or (is_operational and not code)
 

@@ -50,9 +50,7 @@ BROKEN, HANGING = SCRIPTS / "broken.py", SCRIPTS / "mistaken.py"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=400, help="how far the run on the pictures has come")
-    parser.add_argument(
-        "--only", nargs="+", choices=[*CLUSTER, *DRAWN], help="make the pictures of these alone"
-    )
+    parser.add_argument("--only", nargs="+", choices=[*CLUSTER, *DRAWN], help="make the pictures of these alone")
     options = parser.parse_args()
     PICTURES.mkdir(exist_ok=True)
     names = options.only or [*CLUSTER, *DRAWN]

@@ -10,9 +10,7 @@ from typing import Literal, TypeAlias
 
 Goal: TypeAlias = Literal["min", "max"]
 
-LOWER = frozenset(
-    {"loss", "losses", "error", "err", "perplexity", "ppl", "nll", "mse", "rmse", "mae", "wer", "cer"}
-)
+LOWER = frozenset({"loss", "losses", "error", "err", "perplexity", "ppl", "nll", "mse", "rmse", "mae", "wer", "cer"})
 HIGHER = frozenset(
     {"accuracy", "acc", "top1", "top5", "f1", "auc", "auroc", "map", "miou", "iou", "bleu", "precision", "recall",
      "psnr", "ssim", "reward", "rouge", "rouge1", "rouge2", "rougel"}

@@ -14,9 +14,7 @@ MASK = "********"
 """Shown in place of a secret. In a submitted specification it means: the value of the run it was copied from."""
 
 _SECRET_PART = re.compile(r"TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|(API|ACCESS|PRIVATE)KEY")
-_SECRET_WORDS = frozenset(
-    "KEY KEYS PASS PWD CREDS AUTH AUTHORIZATION BEARER JWT PAT SAS DSN SIGNATURE".split()
-)
+_SECRET_WORDS = frozenset("KEY KEYS PASS PWD CREDS AUTH AUTHORIZATION BEARER JWT PAT SAS DSN SIGNATURE".split())
 _COUNTED = frozenset("MAX MIN NUM N PER BATCH TOTAL NEW TRAIN EVAL CONTEXT SEQ EOS BOS PAD UNK MASK".split())
 """Beside these words a token is a piece of text: MAX_TOKENS, PAD_TOKEN_ID."""
 _MEASURED = frozenset("DIM DIMS SIZE LEN LENGTH BITS COUNT HEADS TYPE".split())
@@ -41,13 +39,9 @@ _NOT_SECRET_TOKENS = frozenset(
 _SWITCHES = frozenset("use no with require requires disable enable skip".split())
 _ON_OFF = frozenset("0 1 true false yes no on off none null".split())
 # Repetitions are bounded: searching a value of 128 KiB would take minutes otherwise.
-_URL_USER = re.compile(
-    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,19})://(?P<user>[^\s/:]*)(?P<password>:[^\s/]*)?@"
-)
+_URL_USER = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,19})://(?P<user>[^\s/:]*)(?P<password>:[^\s/]*)?@")
 _URL_QUERY = re.compile(r"(?P<name>[?&][\w.-]+)=(?P<value>[^&\s#]+)")
-_HEADER = re.compile(
-    r"(?i)\b(?P<name>authorization|x-[a-z-]{0,40}(?:key|token)|cookie)(?P<colon>\s*:\s*)\S.*"
-)
+_HEADER = re.compile(r"(?i)\b(?P<name>authorization|x-[a-z-]{0,40}(?:key|token)|cookie)(?P<colon>\s*:\s*)\S.*")
 _BEARER = re.compile(r"(?i)\b(?P<word>bearer)\s+[^\s,;'\"]+")
 _ASSIGNED = re.compile(r"(?P<name>[-+~]{0,2}[A-Za-z_][\w./-]*)=(?P<value>.*)", re.DOTALL)
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
@@ -146,9 +140,7 @@ def unmasked_spec(spec: RunSpec, like: RunSpec | None) -> RunSpec:
         "target": _unmasked_target(spec.target, like.target if like else ""),
         "env": _unmasked_env(spec.env, like.env if like else {}),
         "args": _unmasked_args("args", spec.args, like.args if like else []),
-        "slurm": spec.slurm.model_copy(
-            update={"options": _unmasked_args("slurm", spec.slurm.options, options)}
-        ),
+        "slurm": spec.slurm.model_copy(update={"options": _unmasked_args("slurm", spec.slurm.options, options)}),
     }
     return spec.model_copy(update=changed)
 

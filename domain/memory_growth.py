@@ -105,8 +105,7 @@ def _is_steady(lowest: Sequence[MemorySample], grown: float) -> bool:
     deviation = max(abs(sample.used_bytes - rate * sample.step - offset) for sample in lowest)
     slowest, fastest = STEADY_RATES
     return (
-        deviation <= LARGEST_DEVIATION * grown
-        and slowest <= _rate(lowest[-third:]) / _rate(lowest[:third]) <= fastest
+        deviation <= LARGEST_DEVIATION * grown and slowest <= _rate(lowest[-third:]) / _rate(lowest[:third]) <= fastest
     )
 
 

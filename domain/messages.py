@@ -244,9 +244,7 @@ class Stacks(BaseModel):
     """Innermost frame first; empty for a rank whose stack could not be read."""
 
 
-Point = tuple[
-    Integer, Annotated[float, Field(allow_inf_nan=True)], Annotated[float, Field(allow_inf_nan=False)]
-]
+Point = tuple[Integer, Annotated[float, Field(allow_inf_nan=True)], Annotated[float, Field(allow_inf_nan=False)]]
 """(step, value, wall time in seconds since the epoch): only the value may be NaN or infinite."""
 
 

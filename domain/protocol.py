@@ -40,9 +40,7 @@ def warning(server_protocol: int) -> str | None:
     """The worker's log message about a dashboard with another protocol version; None when the versions match."""
     if server_protocol == PROTOCOL:
         return None
-    outdated, relation = (
-        ("the dashboard", "older") if server_protocol < PROTOCOL else ("this worker", "newer")
-    )
+    outdated, relation = ("the dashboard", "older") if server_protocol < PROTOCOL else ("this worker", "newer")
     return (
         f"upgrade {outdated}: the dashboard is {relation} than this worker (protocol {server_protocol}, here "
         f"{PROTOCOL}). Nothing new is started on this node until then; running jobs continue."

@@ -18,9 +18,7 @@ def check_tag(value: str) -> str:
     """Return a tag, which is one word of a search and of the command line. Raises ValueError."""
     has_space = any(c.isspace() or not c.isprintable() for c in value)
     if not 0 < len(value) <= 64 or has_space or _NOT_IN_TAGS & set(value) or value[0] in "+-":
-        raise ValueError(
-            f"a tag has 1 to 64 characters without spaces, quotes, commas and |, got {value[:64]!r}"
-        )
+        raise ValueError(f"a tag has 1 to 64 characters without spaces, quotes, commas and |, got {value[:64]!r}")
     return value
 
 

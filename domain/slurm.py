@@ -30,9 +30,7 @@ _WAITS = {
     "launch failed requeued held": "Slurm could not start it and holds it",
 }
 _AGAIN = "Resume it: it continues from its last complete checkpoint, in a new job."
-_LONGER = (
-    "Resume it, with a longer time limit if the cluster allows one: it continues from its last checkpoint."
-)
+_LONGER = "Resume it, with a longer time limit if the cluster allows one: it continues from its last checkpoint."
 
 
 class End(NamedTuple):
@@ -69,9 +67,7 @@ def end(report: JobReport) -> End:
     if report.state == "PREEMPTED":
         return End(Reason.KILLED, f"{job} was preempted: another job took its nodes.", _AGAIN)
     if report.state in ("NODE_FAIL", "BOOT_FAIL"):
-        return End(
-            Reason.NODE_LOST, f"{job} was ended by Slurm: a node of {report.nodes or 'it'} failed.", _AGAIN
-        )
+        return End(Reason.NODE_LOST, f"{job} was ended by Slurm: a node of {report.nodes or 'it'} failed.", _AGAIN)
     if report.state == "OUT_OF_MEMORY":
         step = "Ask for more memory (--sbatch-option=--mem=…), or lower the batch size."
         return End(Reason.OUT_OF_MEMORY, f"{job} used more memory than was allocated to it.", step)

@@ -45,9 +45,7 @@ def _one_line(value: str) -> str:
 
 Argument = Annotated[str, AfterValidator(_plain_text)]
 Label = Annotated[str, Field(max_length=200), AfterValidator(_plain_text), AfterValidator(_one_line)]
-NodeText = Annotated[
-    str, Field(min_length=1, max_length=200), AfterValidator(_plain_text), AfterValidator(_one_line)
-]
+NodeText = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_plain_text), AfterValidator(_one_line)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 SLURM_OPTION = re.compile(r"--([a-z][a-z0-9-]*)(=.*)?")
 SLURM_SETS = frozenset(
@@ -102,9 +100,7 @@ class RunSpec(BaseModel):
     """The script to start, relative to the folder or the snapshot."""
     snapshot: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """SHA-256 of the code that is unpacked into the working directory of every node."""
-    ref: (
-        Annotated[str, Field(max_length=250), AfterValidator(_plain_text), AfterValidator(_one_line)] | None
-    ) = None
+    ref: Annotated[str, Field(max_length=250), AfterValidator(_plain_text), AfterValidator(_one_line)] | None = None
     """Branch, tag or commit of a git URL; the resolved commit is stored with the snapshot."""
     module: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*$")] | None = None
     name: Label = ""
@@ -169,9 +165,7 @@ class RunSpec(BaseModel):
             return fields
         fewest, _, most = (text.strip() for text in nodes.partition(":"))
         if not (_is_count(fewest) and _is_count(most)) or int(fewest) > int(most):
-            raise ValueError(
-                f"nodes must be a number, or MIN:MAX for a run that grows and shrinks, got {nodes[:40]!r}"
-            )
+            raise ValueError(f"nodes must be a number, or MIN:MAX for a run that grows and shrinks, got {nodes[:40]!r}")
         if str(fields.get("min_nodes") or fewest) != fewest:
             raise ValueError(f"min_nodes is given twice: nodes {nodes} sets it to {fewest}")
         return fields | {"nodes": int(most), "min_nodes": int(fewest), "elastic": True}
@@ -207,9 +201,7 @@ class RunSpec(BaseModel):
         if self.min_nodes is not None and self.min_nodes > self.nodes:
             raise ValueError(f"min_nodes must be at most nodes: {self.min_nodes} is more than {self.nodes}")
         if self.elastic and self.min_nodes is None:
-            raise ValueError(
-                "min_nodes must be set for an elastic run: write nodes as MIN:MAX, for example 2:4"
-            )
+            raise ValueError("min_nodes must be set for an elastic run: write nodes as MIN:MAX, for example 2:4")
         if self.torchrun_restarts and self.effective_launcher == "python":
             raise ValueError("torchrun_restarts needs a launcher: python starts the script without one")
         if self.on_nodes and len(set(self.on_nodes)) < self.nodes:
@@ -217,9 +209,7 @@ class RunSpec(BaseModel):
                 f"on_nodes names {len(set(self.on_nodes))} of the {self.nodes} nodes that the run needs: name more"
             )
         if self.pool == "slurm" and self.elastic:
-            raise ValueError(
-                "nodes must be one number with pool slurm: a job has the nodes it was submitted with"
-            )
+            raise ValueError("nodes must be one number with pool slurm: a job has the nodes it was submitted with")
         if self.pool == "slurm" and self.on_nodes:
             raise ValueError("on_nodes is for your own nodes; for Slurm use the option --nodelist=NAMES")
         if self.strategy in ("dp", "single") and self.launcher in ("torchrun", "launch"):

@@ -37,9 +37,7 @@ def main():
         "steps_per_print": 10,
     }
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
-    engine, _, loader, _ = deepspeed.initialize(
-        model=model, optimizer=optimizer, training_data=data, config=config
-    )
+    engine, _, loader, _ = deepspeed.initialize(model=model, optimizer=optimizer, training_data=data, config=config)
 
     for step, (batch, targets) in zip(range(1, args.steps + 1), loader, strict=False):
         logits = engine(batch.to(engine.device))

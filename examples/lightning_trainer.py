@@ -73,9 +73,7 @@ def three_clouds(count):
     centres, targets = torch.randn(3, 16), torch.randint(3, (count,))
     points = centres[targets] + torch.randn(count, 16)
     held_out = count // 8
-    return TensorDataset(points[held_out:], targets[held_out:]), TensorDataset(
-        points[:held_out], targets[:held_out]
-    )
+    return TensorDataset(points[held_out:], targets[held_out:]), TensorDataset(points[:held_out], targets[:held_out])
 
 
 if __name__ == "__main__":

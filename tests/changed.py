@@ -34,9 +34,7 @@ def _changed() -> list[str]:
     """Changed, added and untracked files since the last commit."""
     tracked = ["git", "diff", "--name-only", "--diff-filter=d", "HEAD"]
     untracked = ["git", "ls-files", "--others", "--exclude-standard"]
-    outputs = [
-        subprocess.run(c, capture_output=True, text=True, cwd=ROOT, check=True) for c in (tracked, untracked)
-    ]
+    outputs = [subprocess.run(c, capture_output=True, text=True, cwd=ROOT, check=True) for c in (tracked, untracked)]
     return [name for output in outputs for name in output.stdout.splitlines()]
 
 

@@ -142,9 +142,7 @@ class Bucket:
     def parts(self, key: str) -> list[int]:
         """The numbers of the parts that have come."""
         uploads = self.client.list_multipart_uploads(Bucket=self.name, Prefix=key).get("Uploads", ())
-        found = [
-            self.client.list_parts(Bucket=self.name, Key=key, UploadId=each["UploadId"]) for each in uploads
-        ]
+        found = [self.client.list_parts(Bucket=self.name, Key=key, UploadId=each["UploadId"]) for each in uploads]
         return [part["PartNumber"] for listing in found for part in listing.get("Parts", ())]
 
 

@@ -142,11 +142,7 @@ def test_the_glossary_has_every_table_of_the_life_of_a_run() -> None:
 
 def test_every_enumeration_of_the_domain_is_in_the_glossary() -> None:
     files = (ROOT / "domain").rglob("*.py")
-    names = {
-        name
-        for path in files
-        for name in re.findall(r"^class (\w+)\(StrEnum\)", path.read_text(), re.MULTILINE)
-    }
+    names = {name for path in files for name in re.findall(r"^class (\w+)\(StrEnum\)", path.read_text(), re.MULTILINE)}
     assert names and {name for name in names if f".{name}`" not in GLOSSARY} == set()
 
 

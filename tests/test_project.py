@@ -64,9 +64,7 @@ def unpinned(*extras: str) -> set[str]:
     try:
         brought = {name for extra in extras for name in installed_below("rankzero", extra)}
     except metadata.PackageNotFoundError as error:
-        pytest.skip(
-            f"needs what `pip install -e '.[{','.join(extras)}]'` brings ({error.name} is not installed)"
-        )
+        pytest.skip(f"needs what `pip install -e '.[{','.join(extras)}]'` brings ({error.name} is not installed)")
     return {name for name in brought if not gpu_only.match(name)} - set(pins())
 
 
@@ -139,9 +137,7 @@ def test_folders_of_javascript_import_in_one_direction() -> None:
     assert folders[ROOT / "dashboard/components/live"], "the imports are found"
     while free := {folder for folder, imported in folders.items() if not imported & set(folders)}:
         folders = {folder: imported for folder, imported in folders.items() if folder not in free}
-    assert {
-        folder.name: sorted(other.name for other in imported) for folder, imported in folders.items()
-    } == {}
+    assert {folder.name: sorted(other.name for other in imported) for folder, imported in folders.items()} == {}
 
 
 def imported_folders(folder: Path) -> Iterator[Path]:
@@ -152,9 +148,7 @@ def imported_folders(folder: Path) -> Iterator[Path]:
 
 def test_lines_of_javascript_fit_a_window() -> None:
     scripts = [path for folder in ("dashboard", "tests") for path in (ROOT / folder).rglob("*.js")]
-    places = [
-        (path, at, line) for path in scripts for at, line in enumerate(path.read_text().splitlines(), 1)
-    ]
+    places = [(path, at, line) for path in scripts for at, line in enumerate(path.read_text().splitlines(), 1)]
     assert places
     assert [f"{from_root(path)}:{at}" for path, at, line in places if len(line) > 120] == []
 
@@ -199,11 +193,7 @@ UNSAFE = re.compile(
 
 
 def test_nothing_unpickles_or_starts_a_shell() -> None:
-    found = [
-        f"{path.relative_to(ROOT)}: {match[0]}"
-        for path in PRODUCT
-        if (match := UNSAFE.search(path.read_text()))
-    ]
+    found = [f"{path.relative_to(ROOT)}: {match[0]}" for path in PRODUCT if (match := UNSAFE.search(path.read_text()))]
     assert found == []
 
 
@@ -244,18 +234,14 @@ def test_composed_workers_are_told_apart_and_everything_has_a_health_check() -> 
 
 def test_make_help_names_every_target() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    result = subprocess.run(
-        ["make", "--no-print-directory", "help"], capture_output=True, text=True, cwd=ROOT
-    )
+    result = subprocess.run(["make", "--no-print-directory", "help"], capture_output=True, text=True, cwd=ROOT)
     assert set(re.findall(r"make (\S+)", result.stdout)) == targets
 
 
 def test_quick_runs_the_tests_that_mirror_what_changed() -> None:
     changed = ["db/metrics/points.py", "tests/db/test_store.py", "README.md", "domain/spec.py"]
     documents = "tests/test_documents.py"
-    of_metrics = sorted(
-        f"tests/db/metrics/{path.name}" for path in (ROOT / "tests/db/metrics").glob("test_*.py")
-    )
+    of_metrics = sorted(f"tests/db/metrics/{path.name}" for path in (ROOT / "tests/db/metrics").glob("test_*.py"))
     assert mirrored(changed) == [*of_metrics, "tests/db/test_store.py", documents]
     assert not [path for path in mirrored(["dashboard/views/runs_page.py"]) if "browser" in path]
     assert "tests/recipes/test_training.py" in mirrored(["worker/recipes/training.py"])
@@ -266,8 +252,6 @@ def test_no_test_module_imports_another() -> None:
         f"{from_root(path)}: {match[0]}"
         for path in (ROOT / "tests").rglob("*.py")
         if not from_root(path).startswith("tests/db/")
-        for match in re.finditer(
-            r"^(from|import) tests[\w.]*( import.*)?\btest_\w+", path.read_text(), re.MULTILINE
-        )
+        for match in re.finditer(r"^(from|import) tests[\w.]*( import.*)?\btest_\w+", path.read_text(), re.MULTILINE)
     ]
     assert imported == [], "move what both need to a module that says what it is"

@@ -31,9 +31,7 @@ class Mlflow:
         self._runs = [run.info.run_id for run in made]
 
     def fill(self, points: int) -> None:
-        insert = (
-            "INSERT INTO metrics (key, value, timestamp, run_uuid, step, is_nan) VALUES (?, ?, ?, ?, ?, 0)"
-        )
+        insert = "INSERT INTO metrics (key, value, timestamp, run_uuid, step, is_nan) VALUES (?, ?, ?, ?, ?, 0)"
         with sqlite3.connect(self._path) as connection:
             for run in self._runs:
                 rows = ((TAG, 1 / (step + 1), 1_700_000_000_000 + step, run, step) for step in range(points))

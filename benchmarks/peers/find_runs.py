@@ -38,9 +38,7 @@ class Mlflow:
     def fill(self, runs: int) -> None:
         luck = random.Random(1)
         names = [f"{number:032x}" for number in range(runs)]
-        rows = [
-            (name, f"run {n}", "FINISHED", BEGAN_MS + n, BEGAN_MS + n + 1) for n, name in enumerate(names)
-        ]
+        rows = [(name, f"run {n}", "FINISHED", BEGAN_MS + n, BEGAN_MS + n + 1) for n, name in enumerate(names)]
         last = [(tag, luck.uniform(0.1, 2), BEGAN_MS, STEPS, name) for name in names for tag in TAGS]
         params = [("lr", luck.choice(["0.0001", "0.001"]), name) for name in names]
         with sqlite3.connect(self._path) as connection:

@@ -87,9 +87,7 @@ def wandb(folder: Path) -> Callable[[int], None]:
 
 if __name__ == "__main__":
     name, folder = sys.argv[1:]
-    log = {"mlflow": mlflow, "tensorboard": tensorboard, "trackio": trackio, "wandb": wandb}[name](
-        Path(folder)
-    )
+    log = {"mlflow": mlflow, "tensorboard": tensorboard, "trackio": trackio, "wandb": wandb}[name](Path(folder))
 
     def measured(points: int) -> float:
         began = time.perf_counter()

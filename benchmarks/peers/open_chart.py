@@ -60,11 +60,7 @@ class Trackio:
         self._run = f"long {points}"
 
     def read(self, first: float, last: float) -> None:
-        window = (
-            {"around_step": self._last // 2, "window": self._last * (last - first) / 2}
-            if last - first < 1
-            else {}
-        )
+        window = {"around_step": self._last // 2, "window": self._last * (last - first) / 2} if last - first < 1 else {}
         read = self._store.get_metric_values("benchmark", self._run, TAG, max_points=MOST_POINTS, **window)
         assert json.dumps(read)
 

@@ -205,9 +205,7 @@ class Dashboard:
             devices=[Device(id="cpu:0", kind="cpu", name="c")],
         )
         self.client.register(facts, None, (data / "join-token").read_text().strip())
-        self.http.post(
-            "/api/runs", json={"target": "image_classifier", "gpus_per_node": 1}
-        ).raise_for_status()
+        self.http.post("/api/runs", json={"target": "image_classifier", "gpus_per_node": 1}).raise_for_status()
         (assignment,) = self.client.desired_state(None, 5).assignments
         self.part = TaskRef(assignment.fence, 0)
         self.checkpoint_id = 0

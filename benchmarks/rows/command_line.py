@@ -30,10 +30,7 @@ def measure(quick: bool) -> Iterator[Figure]:
                 "rankzero --help": [sys.executable, "-P", "-m", "cli.main", "--help"],
                 "rankzero runs": [sys.executable, "-P", "-m", "cli.main", "runs"],
             }
-            acts = {
-                name: lambda command=command: spent(command, environment)
-                for name, command in commands.items()
-            }
+            acts = {name: lambda command=command: spent(command, environment) for name, command in commands.items()}
             seconds = in_turns(acts, 2 if quick else 9)
     bare = seconds.pop("python")
     for name, values in seconds.items():

@@ -63,17 +63,13 @@ def measure(quick: bool) -> Iterator[Figure]:
     what = f"comparison of {runs} runs of {points:,} points"
     for name, taken, most in (("read", reads_ms, MOST_READ_MS), ("painted", paints_ms, MOST_PAINT_MS)):
         spread = Spread.of(each / most for each in taken)
-        yield Figure(
-            f"{what}, {name}", f"{np.median(taken):.0f} ms", "a limit", f"{most} ms", spread, 1, "less"
-        )
+        yield Figure(f"{what}, {name}", f"{np.median(taken):.0f} ms", "a limit", f"{most} ms", spread, 1, "less")
 
 
 def against_peers(store: Store, ids: list[str], folder: Path, points: int, rounds: int) -> Iterator[Figure]:
     """One series of all runs, in turns, in processor seconds."""
     with ExitStack() as open_until_end:
-        acts: dict[str, Callable[[], float]] = {
-            "ours": lambda: processor_s(lambda: read(store, ids, NAMES[:1]))
-        }
+        acts: dict[str, Callable[[], float]] = {"ours": lambda: processor_s(lambda: read(store, ids, NAMES[:1]))}
         for name, title in PEERS.items():
             process = open_until_end.enter_context(peer("compare_runs.py", name, str(folder), str(len(ids))))
             process.round(max(1000, points))
@@ -119,9 +115,7 @@ def write(store: Store, fence: int, name: str, columns: Columns) -> None:
         session.flush()
         level = 0
         while columns.shape[1]:
-            session.execute(
-                insert(Chunk), [chunk | {"series_id": row.id, "level": level} for chunk in chunks(columns)]
-            )
+            session.execute(insert(Chunk), [chunk | {"series_id": row.id, "level": level} for chunk in chunks(columns)])
             whole = columns[:, : columns.shape[1] // CHUNK_POINTS * CHUNK_POINTS]
             columns = whole[:, extremes(whole[1], BUCKET_POINTS)] if whole.shape[1] else whole
             level += 1
@@ -134,9 +128,7 @@ def chunks(columns: Columns) -> list[dict[str, object]]:
         part = columns[:, start : start + CHUNK_POINTS]
         packed = part[0].astype("<i8").tobytes() + part[1:].astype("<f8").tobytes()
         first, last = int(part[0].min()), int(part[0].max())
-        rows.append(
-            {"seq": seq, "count": part.shape[1], "step_min": first, "step_max": last, "points": packed}
-        )
+        rows.append({"seq": seq, "count": part.shape[1], "step_min": first, "step_max": last, "points": packed})
     return rows
 
 

@@ -55,9 +55,7 @@ def measure(quick: bool) -> Iterator[Figure]:
     what, middle = "add_scalar to the drawn point, p95", f"{Spread.of(ours).median:.0f} ms"
     yield Figure(what, middle, "a limit", f"{MOST_MS} ms", Spread.of(o / MOST_MS for o in ours), 1, "less")
     against = f"{Spread.of(theirs).median:,.0f} ms"
-    yield Figure(
-        what, middle, "TensorBoard's server, asked for it", against, ratios(theirs, ours), LEAST_TIMES
-    )
+    yield Figure(what, middle, "TensorBoard's server, asked for it", against, ratios(theirs, ours), LEAST_TIMES)
 
 
 def _launched(product: Product, folder: Path, numbers: Iterator[int], seconds: int) -> tuple[str, Path]:

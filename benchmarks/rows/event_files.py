@@ -27,9 +27,7 @@ def measure(quick: bool) -> Iterator[Figure]:
         rates = in_turns(acts, 2 if quick else 7)
     ratio = ratios(rates["ours"], rates["theirs"])
     medians = {name: f"{sorted(values)[len(values) // 2]:,.0f}/s" for name, values in rates.items()}
-    yield Figure(
-        "reading event files", medians["ours"], "tensorboard's EventAccumulator", medians["theirs"], ratio, 10
-    )
+    yield Figure("reading event files", medians["ours"], "tensorboard's EventAccumulator", medians["theirs"], ratio, 10)
 
 
 def write(path: Path, events: int) -> None:

@@ -63,9 +63,7 @@ def measure(quick: bool) -> Iterator[Figure | Cost]:
     yield Figure(what, text, "a limit", "one core", Spread.of(whole.shares), 1, "less")
     text, other = (f"{Spread.of(each).median:.3g} ms a second" for each in (many, few))
     ratio = Spread.of(each / Spread.of(few).median for each in many)
-    yield Figure(
-        f"cost of one of {sizes[-1]} live runs", text, f"one of {sizes[0]}", other, ratio, MOST_GROWTH, "less"
-    )
+    yield Figure(f"cost of one of {sizes[-1]} live runs", text, f"one of {sizes[0]}", other, ratio, MOST_GROWTH, "less")
     cost = Cost("a second of a live run", "runs")
     cost.seconds |= {runs: Spread.of(load.run_ms(runs)).median / 1000 for runs, load in loads.items()}
     yield cost
@@ -91,9 +89,7 @@ def fill(data: Path, nodes: int, runs: int) -> list[str]:
     now, device = service.clock(), Device(id="cpu:0", kind="cpu", name="CPU slot")
     tokens = []
     for number in range(nodes):
-        facts = NodeFacts(
-            name=f"n{number:04}", instance_id="i", hostname="h", address="10.0.0.1", devices=[device]
-        )
+        facts = NodeFacts(name=f"n{number:04}", instance_id="i", hostname="h", address="10.0.0.1", devices=[device])
         tokens.append(register_node(service.store, facts, None, now).token)
     for number in range(runs):
         run_requests.submit(service.store, SPEC.model_copy(update={"seed": number}), service.clock())
@@ -129,9 +125,7 @@ async def busy(
             await worker.start()
 
     try:
-        await asyncio.gather(
-            *map(start, reversed(workers))
-        )  # those with runs last: placement begins at the first
+        await asyncio.gather(*map(start, reversed(workers)))  # those with runs last: placement begins at the first
         await asyncio.sleep(max(SETTLING_S, HEARTBEAT_S))
         for worker in workers:
             worker.slow_s.clear()

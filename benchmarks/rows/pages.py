@@ -69,9 +69,7 @@ def measure(quick: bool) -> Iterator[Figure]:
     limit = Spread.of([shift / MOST_SHIFT])
     yield Figure("layout shift of it", f"{shift:.3f}", "a limit", f"{MOST_SHIFT}", limit, 1, "less")
     limit = Spread.of([megabytes / MOST_MB])
-    yield Figure(
-        "bytes of a first visit", f"{megabytes:.1f} MB", "a limit", f"{MOST_MB} MB", limit, 1, "less"
-    )
+    yield Figure("bytes of a first visit", f"{megabytes:.1f} MB", "a limit", f"{MOST_MB} MB", limit, 1, "less")
 
 
 def _first_visit(visit: Visit, dashboard: Browsed, runs: int) -> float:

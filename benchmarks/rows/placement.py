@@ -143,9 +143,7 @@ def token(node_id: str) -> str:
 
 def add_run(session: object, fence: int, state: State, spec: RunSpec) -> None:
     run_id = f"r{fence:09}"
-    session.add(
-        Run(id=run_id, name=run_id, project="default", spec=spec.model_dump(mode="json"), created_at=NOW)
-    )
+    session.add(Run(id=run_id, name=run_id, project="default", spec=spec.model_dump(mode="json"), created_at=NOW))
     session.flush()
     session.add(Attempt(fence=fence, run_id=run_id, number=1, created_at=NOW, state=state))
     session.flush()

@@ -49,8 +49,7 @@ def _shares(processes: dict[str, psutil.Process], interval_s: float) -> dict[str
     before = {name: sum(process.cpu_times()[:2]) for name, process in processes.items()}
     time.sleep(interval_s)
     return {
-        name: 100 * (sum(process.cpu_times()[:2]) - before[name]) / interval_s
-        for name, process in processes.items()
+        name: 100 * (sum(process.cpu_times()[:2]) - before[name]) / interval_s for name, process in processes.items()
     }
 
 
@@ -68,6 +67,4 @@ def _while_logging(
 
 def _limit(what: str, values: list[float], unit: str, most: float) -> Figure:
     spread = Spread.of(value / most for value in values)
-    return Figure(
-        what, f"{Spread.of(values).median:.3g} {unit}", "a limit", f"{most:g} {unit}", spread, 1, "less"
-    )
+    return Figure(what, f"{Spread.of(values).median:.3g} {unit}", "a limit", f"{most:g} {unit}", spread, 1, "less")

@@ -52,9 +52,7 @@ def measure(quick: bool) -> Iterator[Figure]:
         seconds = in_turns(acts, 1 if quick else 3)
     for what, (act, peer, of_peer, most) in PAIRS.items():
         ours, theirs = seconds[act], seconds[of_peer]
-        yield Figure(
-            what, f"{Spread.of(ours)} s", peer, f"{Spread.of(theirs)} s", ratios(ours, theirs), most, "less"
-        )
+        yield Figure(what, f"{Spread.of(ours)} s", peer, f"{Spread.of(theirs)} s", ratios(ours, theirs), most, "less")
 
 
 class Newcomer:
@@ -152,7 +150,5 @@ def _has_point(product: Product) -> bool:
 
 def _has_logged(folder: Path) -> bool:
     """Whether an event file below the folder has a scalar."""
-    events: list[Any] = [
-        event for path in folder.rglob("*.tfevents.*") for event in EventFileLoader(str(path)).Load()
-    ]
+    events: list[Any] = [event for path in folder.rglob("*.tfevents.*") for event in EventFileLoader(str(path)).Load()]
     return any(event.summary.value for event in events)

@@ -137,7 +137,5 @@ def sbatch(slurm: Slurm) -> None:
 def asked(slurm: Slurm, *argv: str) -> None:
     """Ask until there is an answer: where two hundred ask at once, its server drops some connections."""
     env = slurm.env | {"PATH": "/usr/bin:/bin"}
-    while subprocess.run(
-        argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
-    ).returncode:
+    while subprocess.run(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode:
         time.sleep(0.05)

@@ -37,9 +37,7 @@ def checkpoints(run: RunId, send_again: SendAgain = None, data: Data = None, as_
     if send_again is not None:
         chosen = _partial(entries, run, send_again)
         asked = server.post(f"/api/checkpoints/{chosen['id']}/send-again")
-        return print_outcome(
-            asked, as_json, f"The node of checkpoint {send_again} is asked to send it again."
-        )
+        return print_outcome(asked, as_json, f"The node of checkpoint {send_again} is asked to send it again.")
     if as_json:
         print_json(entries)
     elif not entries:
@@ -84,9 +82,7 @@ def row(checkpoint: dict[str, Any], now: float) -> tuple[object, ...]:
 
 def download(
     run: RunId,
-    name: Annotated[
-        str | None, typer.Argument(help="Its name.", show_default="the latest complete one")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Its name.", show_default="the latest complete one")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="PATH", help="File or folder to write to.")
     ] = None,
@@ -129,9 +125,7 @@ def download(
 def choose(entries: list[dict[str, Any]], run: str, name: str | None) -> dict[str, Any]:
     """Return the newest complete checkpoint of that name (None: of any). Raises CommandFailed where there is none."""
     matching = [
-        entry
-        for entry in entries
-        if name is None or name in (entry["name"], PurePosixPath(entry["name"]).name)
+        entry for entry in entries if name is None or name in (entry["name"], PurePosixPath(entry["name"]).name)
     ]
     complete = [entry for entry in matching if entry["complete"]]
     if complete:

@@ -38,14 +38,10 @@ Filter = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-def chosen(
-    context: typer.Context, server: ServerClient, words: list[str] | None, search: str | None
-) -> list[str]:
+def chosen(context: typer.Context, server: ServerClient, words: list[str] | None, search: str | None) -> list[str]:
     """Return the ids of the named runs and of those that match, each once. Raises CommandFailed without any."""
     if not words and not search:
-        raise CommandFailed(
-            f"Name a run, or choose some with --filter. `{context.command_path} --help` shows how.", 2
-        )
+        raise CommandFailed(f"Name a run, or choose some with --filter. `{context.command_path} --help` shows how.", 2)
     ids = ids_of_runs(context, words or [])
     if search:
         ids += matching(server, search)
@@ -71,9 +67,7 @@ def confirm(server: ServerClient, ids: list[str], what: str, yes: bool) -> None:
     if not sys.stdin.isatty():
         subject = f"run {ids[0]}" if len(ids) == 1 else plural(len(ids), "run")
         raise CommandFailed(f"Nothing was done: to {what} {subject} cannot be undone; add --yes to do it.", 2)
-    names = [
-        f"{run_id} ({printable(server.get(run_path(run_id))['name'])})" for run_id in ids[:NAMED_IN_QUESTION]
-    ]
+    names = [f"{run_id} ({printable(server.get(run_path(run_id))['name'])})" for run_id in ids[:NAMED_IN_QUESTION]]
     more = f" and {len(ids) - len(names)} more" if len(ids) > len(names) else ""
     question = f"{what.capitalize()} {', '.join(names)}{more}, with logs, points and checkpoints?"
     typer.confirm(question, abort=True, err=True)

@@ -200,9 +200,7 @@ def _group_lines(comparison: dict[str, Any], exact: bool = False) -> list[list[s
     return [heads, *map(list, zip(*columns, strict=True))]
 
 
-def _crossed(
-    comparison: dict[str, Any], rows: str, columns: str, result: str | None, exact: bool
-) -> list[list[str]]:
+def _crossed(comparison: dict[str, Any], rows: str, columns: str, result: str | None, exact: bool) -> list[list[str]]:
     """Return the head and a line for each value of the rows' field: the result's mean and spread in each column.
 
     Raises CommandFailed for a series that none of the runs logged."""
@@ -211,9 +209,7 @@ def _crossed(
     if name not in by_name:
         raise CommandFailed(f"--result must be a series of the runs: {', '.join(by_name)}; got {name!r}.", 2)
     series, figure = by_name[name], "best" if by_name[name]["goal"] else "last"
-    words = [
-        all_in_words([group["values"][field] for group in comparison["groups"]]) for field in (rows, columns)
-    ]
+    words = [all_in_words([group["values"][field] for group in comparison["groups"]]) for field in (rows, columns)]
     summaries = [group[figure] for group in series["groups"]]
     cells = dict(zip(zip(*words, strict=True), summaries, strict=True))
     heads = list(dict.fromkeys(words[1]))

@@ -96,9 +96,7 @@ def resumed(context: typer.Context, start: str | None) -> str | None:
     return f"{id_of_run(context, run)}{colon}{checkpoint}" if run else start
 
 
-def carry_out(
-    server: ServerClient, spec: dict[str, Any], seeds: list[int], parameters: dict[str, Any]
-) -> None:
+def carry_out(server: ServerClient, spec: dict[str, Any], seeds: list[int], parameters: dict[str, Any]) -> None:
     """Launch the spec, with each of the seeds if there are any, or show what a launch would start."""
     wait, as_json = parameters["wait"], parameters["as_json"]
     if parameters["dry_run"]:
@@ -132,11 +130,7 @@ def spec_of(parameters: dict[str, Any], is_local: bool) -> dict[str, Any]:
 
 def slurm_fields(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return the spec's `pool` and `slurm` fields; any Slurm option selects the pool slurm."""
-    slurm = {
-        name: parameters[name]
-        for name in ("partition", "account", "time_limit")
-        if parameters[name] is not None
-    }
+    slurm = {name: parameters[name] for name in ("partition", "account", "time_limit") if parameters[name] is not None}
     slurm |= {"options": parameters["sbatch_option"]} if parameters["sbatch_option"] else {}
     return {"pool": parameters["pool"] or ("slurm" if slurm else None), "slurm": slurm or None}
 
@@ -154,13 +148,9 @@ def resolve_target(target: str, has_start: bool, is_local: bool) -> str:
         if os.path.isabs(target) and not is_local:  # noqa: PTH117
             return target  # a path on the dashboard's machine, or in place on the nodes
         recipes = ", ".join(RECIPES)
-        raise CommandFailed(
-            f"target: {path} does not exist, and no recipe has that name (known: {recipes}).", 2
-        )
+        raise CommandFailed(f"target: {path} does not exist, and no recipe has that name (known: {recipes}).", 2)
     if Path(path).is_dir() and not has_start:
-        raise CommandFailed(
-            f"entry: {path} is a folder; name what to start in it with --entry or --module.", 2
-        )
+        raise CommandFailed(f"entry: {path} is a folder; name what to start in it with --entry or --module.", 2)
     return path
 
 
@@ -198,9 +188,7 @@ def seed_numbers(text: str | None, seed: int | None) -> list[int]:
         raise CommandFailed(f"seeds: {rule}.", 2) from None
 
 
-def submit_seeds(
-    server: ServerClient, spec: dict[str, Any], seeds: list[int], wait: bool, as_json: bool
-) -> None:
+def submit_seeds(server: ServerClient, spec: dict[str, Any], seeds: list[int], wait: bool, as_json: bool) -> None:
     """Launch a run for each seed and print the address that compares them; with `wait`, also their ends.
 
     Raises CommandFailed where `wait` is set and a run does not succeed."""
@@ -234,9 +222,7 @@ def submit(server: ServerClient, spec: dict[str, Any], wait: bool, as_json: bool
         if final["state"] != "succeeded":
             explanation = f": {final['message']}" if final.get("message") else "."
             if final.get("next_step"):
-                explanation += (
-                    f" {final['next_step']}" if explanation.endswith(".") else f". {final['next_step']}"
-                )
+                explanation += f" {final['next_step']}" if explanation.endswith(".") else f". {final['next_step']}"
             raise CommandFailed(f"Run {run['id']} {final['state']}{explanation}")
         if not as_json:
             say(f"Run {run['id']} succeeded.")

@@ -65,9 +65,7 @@ Numbers = Annotated[
     Precision | None,
     typer.Option("--precision", help="Number format of the computation.", show_default="fp32"),
 ]
-Accumulate = Annotated[
-    int | None, typer.Option(help="Micro-steps whose gradients are accumulated.", show_default="1")
-]
+Accumulate = Annotated[int | None, typer.Option(help="Micro-steps whose gradients are accumulated.", show_default="1")]
 Parallelism = Annotated[
     Strategy | None, typer.Option("--strategy", help="How ranks share the work.", show_default="ddp")
 ]
@@ -84,16 +82,12 @@ Env = Annotated[list[str] | None, typer.Option(metavar="K=V", help="Variable for
 Entry = Annotated[str | None, typer.Option(metavar="FILE", help="File to start in a folder or repository.")]
 Module = Annotated[str | None, typer.Option(help="Module to start in a folder or repository.")]
 Ref = Annotated[str | None, typer.Option(help="Branch, tag or commit of a git URL.", show_default="its HEAD")]
-Workdir = Annotated[
-    str | None, typer.Option(metavar="PATH", help="Run in place; the code is not stored then.")
-]
+Workdir = Annotated[str | None, typer.Option(metavar="PATH", help="Run in place; the code is not stored then.")]
 Link = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=PATH", help="Data folder to link into the working directory; repeatable."),
 ]
-Resume = Annotated[
-    str | None, typer.Option(metavar="RUN[:CHECKPOINT]", help="Start from another run's checkpoint.")
-]
+Resume = Annotated[str | None, typer.Option(metavar="RUN[:CHECKPOINT]", help="Start from another run's checkpoint.")]
 Probe = Annotated[
     bool | None, typer.Option("--probe/--no-probe", help="Load the probe into every rank.", show_default="on")
 ]
@@ -108,9 +102,7 @@ PrintedPattern = Annotated[
 ]
 HangAfter = Annotated[
     float | None,
-    typer.Option(
-        "--hang-after", metavar="S", help="Hang timeout: seconds without a step.", show_default="60"
-    ),
+    typer.Option("--hang-after", metavar="S", help="Hang timeout: seconds without a step.", show_default="60"),
 ]
 OnHanging = Annotated[
     OnHang | None,
@@ -157,9 +149,7 @@ OnNodes = Annotated[
     list[str] | None, typer.Option("--on", metavar="NODE", help="Only the node of this name; repeatable.")
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit code 0 only if it succeeds.")]
-WaitForNodes = Annotated[
-    bool, typer.Option("--wait-for-nodes", help="Queue it even if too few nodes are registered.")
-]
+WaitForNodes = Annotated[bool, typer.Option("--wait-for-nodes", help="Queue it even if too few nodes are registered.")]
 PoolOf = Annotated[
     Pool | None,
     typer.Option("--pool", help="Source of the devices: your own nodes, or slurm.", show_default="nodes"),

@@ -46,9 +46,7 @@ def drain(node: NodeName, data: Data = None, as_json: Json = False) -> None:
     runs = running(drained)
     verb = formats.agree(len(runs), "continues to its end", "continue to their ends")
     continuing = f"; {formats.plural(len(runs), 'run')} there {verb}: {' '.join(runs)}" if runs else ""
-    print_outcome(
-        drained, as_json, f"Node {drained['name']} is draining: nothing new starts there{continuing}."
-    )
+    print_outcome(drained, as_json, f"Node {drained['name']} is draining: nothing new starts there{continuing}.")
 
 
 def undrain(node: NodeName, data: Data = None, as_json: Json = False) -> None:

@@ -97,9 +97,7 @@ def logs(
     ] = None,
     search_filter: Annotated[
         str | None,
-        typer.Option(
-            "--filter", metavar="QUERY", help="Search only the logs of runs that match, as in `runs`."
-        ),
+        typer.Option("--filter", metavar="QUERY", help="Search only the logs of runs that match, as in `runs`."),
     ] = None,
     data: Data = None,
     as_json: Json = False,
@@ -125,9 +123,7 @@ def logs(
         write(b"")
 
 
-def print_matching_lines(
-    server: ServerClient, run: str, text: str, attempt: int | None, as_json: bool
-) -> None:
+def print_matching_lines(server: ServerClient, run: str, text: str, attempt: int | None, as_json: bool) -> None:
     """Print the lines of a run that contain a text, each after its rank, stream and number."""
     hits = matching_lines(server, run, text, attempt)
     if as_json:
@@ -155,9 +151,7 @@ def print_matching_runs(server: ServerClient, text: str, search: str | None, as_
     if sys.stderr.isatty():
         print(file=sys.stderr)
     if runs:
-        print_table(
-            ("run", "name", "lines", "first", "text"), [match_row(run) for run in runs], right=frozenset({2})
-        )
+        print_table(("run", "name", "lines", "first", "text"), [match_row(run) for run in runs], right=frozenset({2}))
     say(f"{plural(len(runs), 'run')} of {searched} searched printed it.")
 
 

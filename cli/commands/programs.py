@@ -55,9 +55,7 @@ WarmStart = Annotated[
 
 NewStore = Annotated[
     bool,
-    typer.Option(
-        "--new-store", help="Start with an empty store even though the one in this directory is missing."
-    ),
+    typer.Option("--new-store", help="Start with an empty store even though the one in this directory is missing."),
 ]
 
 

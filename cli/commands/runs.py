@@ -28,9 +28,7 @@ def runs(
     ] = None,
     sort: Annotated[
         str | None,
-        typer.Option(
-            help="A field or series; -FIELD sorts the other way round.", show_default="newest first"
-        ),
+        typer.Option(help="A field or series; -FIELD sorts the other way round.", show_default="newest first"),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of runs.")] = 200,
     data: Data = None,
@@ -41,9 +39,7 @@ def runs(
     server, listed, options = server_at(data), list[dict[str, Any]](), {"filter": search, "sort": sort}
     while len(listed) < limit:
         page = min(limit - len(listed), PAGE)
-        answer = server.get(
-            "/api/runs", state=state, project=project, limit=page, offset=len(listed), **options
-        )
+        answer = server.get("/api/runs", state=state, project=project, limit=page, offset=len(listed), **options)
         listed += answer
         if len(answer) < page:
             break
@@ -51,11 +47,7 @@ def runs(
         print_json(listed)
     elif not listed:
         is_all = not (search or state or project)
-        say(
-            "No runs. Launch one with `rankzero launch TARGET` or in the browser."
-            if is_all
-            else "No run matches."
-        )
+        say("No runs. Launch one with `rankzero launch TARGET` or in the browser." if is_all else "No run matches.")
     else:
         titles = ("id", "name", "project", "state", "ranks", "step", "loss", "samples/s", "time", "started")
         print_table(titles, [row(run, time.time()) for run in listed], right=frozenset({4, 5, 6, 7, 8}))
@@ -195,9 +187,7 @@ def _stop_sentence(run: dict[str, Any]) -> str:
 
 def resume(
     run: RunId,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="Its name.", show_default="the latest complete one")
-    ] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="Its name.", show_default="the latest complete one")] = None,
     data: Data = None,
     as_json: Json = False,
 ) -> None:

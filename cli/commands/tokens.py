@@ -31,9 +31,7 @@ def token(
         ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the new token.", show_default=False)] = None,
-    list_them: Annotated[
-        bool, typer.Option("--list", help="With --join: list the tokens that were made.")
-    ] = False,
+    list_them: Annotated[bool, typer.Option("--list", help="With --join: list the tokens that were made.")] = False,
     revoke: Annotated[
         str | None, typer.Option(metavar="ID", help="With --join: revoke a token.", show_default=False)
     ] = None,
@@ -64,9 +62,7 @@ def read(path: Path, as_json: bool) -> None:
     try:
         secret = path.read_text().strip()
     except FileNotFoundError:
-        raise CommandFailed(
-            f"{path} does not exist: no dashboard has been started on this directory yet."
-        ) from None
+        raise CommandFailed(f"{path} does not exist: no dashboard has been started on this directory yet.") from None
     except OSError as error:
         raise CommandFailed(f"{path} cannot be read: {error.strerror}.") from None
     if as_json:

@@ -37,14 +37,10 @@ def worker(
     python: Python = None,
     data: Data = None,
     token_file: TokenFile = None,
-    label: Annotated[
-        list[str] | None, typer.Option(metavar="K=V", help="Label of this node; repeatable.")
-    ] = None,
+    label: Annotated[list[str] | None, typer.Option(metavar="K=V", help="Label of this node; repeatable.")] = None,
     address: Annotated[
         str | None,
-        typer.Option(
-            help="Address at which other nodes reach this one.", show_default="as the dashboard does"
-        ),
+        typer.Option(help="Address at which other nodes reach this one.", show_default="as the dashboard does"),
     ] = None,
     stop_runs: Annotated[
         bool,
@@ -82,9 +78,7 @@ def worker(
 
 def gateway(
     server: Server = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of this gateway.", show_default="its host name")
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of this gateway.", show_default="its host name")] = None,
     python: Python = None,
     data: Data = None,
     job_data: Annotated[
@@ -94,12 +88,8 @@ def gateway(
         ),
     ] = None,
     token_file: TokenFile = None,
-    label: Annotated[
-        list[str] | None, typer.Option(metavar="K=V", help="Label of this cluster; repeatable.")
-    ] = None,
-    poll: Annotated[
-        float, typer.Option(min=0.1, metavar="S", help="Seconds between two queries of squeue.")
-    ] = 5,
+    label: Annotated[list[str] | None, typer.Option(metavar="K=V", help="Label of this cluster; repeatable.")] = None,
+    poll: Annotated[float, typer.Option(min=0.1, metavar="S", help="Seconds between two queries of squeue.")] = 5,
 ) -> None:
     """Submit runs of pool slurm as Slurm jobs. Start it on a login node; its jobs outlive it."""
     options = GatewayOptions(

@@ -39,9 +39,7 @@ def _described(meta: Path, left_out: LeftOut) -> Mapping[str, Any]:
     data = meta.read_bytes() if meta.is_file() else b""
     text = data.decode(errors="replace")
     if text.encode() != data:
-        left_out.add(
-            meta, "It is not UTF-8: what could not be read in it is shown as \N{REPLACEMENT CHARACTER}."
-        )
+        left_out.add(meta, "It is not UTF-8: what could not be read in it is shown as \N{REPLACEMENT CHARACTER}.")
     if text and not text.endswith("\n"):  # MLflow ends each line that it has written
         left_out.add(meta, "It is cut off: its last line does not count.")
         text = text[: text.rfind("\n") + 1]

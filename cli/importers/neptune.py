@@ -44,9 +44,7 @@ def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
 
 def _is_readable(file: Path, left_out: LeftOut) -> bool:
     """Whether all of a part can be read: it counts as a whole, or it is left out."""
-    return any(
-        True for _ in left_out.attempt(file, lambda: [*_values(file), *_rows(file, POINT, ["float_series"])])
-    )
+    return any(True for _ in left_out.attempt(file, lambda: [*_values(file), *_rows(file, POINT, ["float_series"])]))
 
 
 def _values(file: Path) -> list[dict[str, Any]]:

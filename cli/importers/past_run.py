@@ -62,9 +62,7 @@ class PastRun:
             described
             | {
                 "format": format_name,
-                "source": storable(
-                    f"{host}:{self.source.absolute()}" + (f"#{self.part}" if self.part else "")
-                ),
+                "source": storable(f"{host}:{self.source.absolute()}" + (f"#{self.part}" if self.part else "")),
                 "project": project,
                 "digest": hashlib.sha256(content.encode(errors="replace")).hexdigest(),
             }

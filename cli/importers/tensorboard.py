@@ -56,9 +56,7 @@ def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
         outer = _outer(path, folders)
         runs.setdefault(outer if outer in runs else path, []).append(path)
     for path, own in runs.items():
-        run = partial(
-            _past_run, root if root.is_dir() else path, path, [folders[each] for each in own], left_out
-        )
+        run = partial(_past_run, root if root.is_dir() else path, path, [folders[each] for each in own], left_out)
         yield from left_out.attempt(path, run)
 
 
@@ -128,9 +126,7 @@ def _points_of_file(file: Path, named: Callable[[str], str], left_out: LeftOut) 
         if records.notice:
             left_out.add(file, f"{records.notice}.")
     if lost_bytes:
-        left_out.add(
-            file, f"{plural(lost_bytes, 'byte')} of it are damaged, or cut off: their values are missing."
-        )
+        left_out.add(file, f"{plural(lost_bytes, 'byte')} of it are damaged, or cut off: their values are missing.")
 
 
 def _name(tag: str, directory: str, folder: str, directories: Collection[str]) -> str:

@@ -33,16 +33,12 @@ def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
                 found = connection.execute(f"SELECT {key}, run_name FROM metrics ORDER BY id")
                 runs = {run[key]: run for run in rows_of(found, file, left_out)}
                 for run in runs.values():
-                    yield from left_out.attempt(
-                        file, partial(_past_run, connection, file, key, run, left_out)
-                    )
+                    yield from left_out.attempt(file, partial(_past_run, connection, file, key, run, left_out))
         except sqlite3.Error as error:
             left_out.add(file, sentence(error))
 
 
-def _past_run(
-    connection: sqlite3.Connection, file: Path, key: str, run: sqlite3.Row, left_out: LeftOut
-) -> PastRun:
+def _past_run(connection: sqlite3.Connection, file: Path, key: str, run: sqlite3.Row, left_out: LeftOut) -> PastRun:
     rows = connection.execute(f"SELECT timestamp, step, metrics FROM metrics WHERE {key} = ?", (run[key],))
     walls = list[float]()
     content = digest_of_rows(_noting_times(rows_of(rows, file, left_out), walls))
@@ -74,9 +70,7 @@ def _config(
         row = connection.execute(f"SELECT config FROM configs WHERE {key} = ?", (run[key],)).fetchone()
         config = parse_json(row["config"]) if row else {}
     except (sqlite3.Error, ValueError, TypeError) as error:
-        left_out.add(
-            file, f"The configuration of the run {run['run_name']} cannot be read ({reason_of(error)})."
-        )
+        left_out.add(file, f"The configuration of the run {run['run_name']} cannot be read ({reason_of(error)}).")
         return {}
     return config if isinstance(config, dict) else {}
 

@@ -32,9 +32,7 @@ class Mirrored:
 
 def hyperparameters(server: ServerClient, run: Mapping[str, Any]) -> dict[str, Any]:
     """Return those that the script told its loggers and those of the launch, by their dotted names."""
-    params = {
-        name: run[name] for name in ("lr", "global_batch_size", "world_size") if run.get(name) is not None
-    }
+    params = {name: run[name] for name in ("lr", "global_batch_size", "world_size") if run.get(name) is not None}
     for logger in server.get(run_path(run["id"], "loggers")).values():
         params |= dict(_flat(logger.get("config", {})))
     return params

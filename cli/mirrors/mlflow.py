@@ -94,17 +94,13 @@ class Mlflow:
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise ReceiverAway(
-                f"{self.url} is not MLflow: its answer {answer.status_code} is no JSON object."
-            )
+            raise ReceiverAway(f"{self.url} is not MLflow: its answer {answer.status_code} is no JSON object.")
         if answer.status_code == 200:
             return document
         if document.get("error_code") == MISSING:
             raise _Missing(path)
         message = f"{self.url} answered {answer.status_code} to {path}: {str(document.get('message'))[:300]}"
-        raise (ReceiverAway if answer.status_code >= 500 or answer.status_code == 429 else CommandFailed)(
-            message
-        )
+        raise (ReceiverAway if answer.status_code >= 500 or answer.status_code == 429 else CommandFailed)(message)
 
 
 class _Missing(CommandFailed):

@@ -28,9 +28,7 @@ def mirror(target: Mlflow, server: ServerClient, run_id: str, experiment: str | 
     run = server.get(run_path(run_id))
     experiment_id = target.experiment(experiment or run["project"])
     copy = target.find_run(experiment_id, RUN_TAG, run_id) or _create(server, target, run, experiment_id)
-    sent = sum(
-        _send_attempt(server, target, run_id, number, copy) for number in range(1, (run["attempt"] or 0) + 1)
-    )
+    sent = sum(_send_attempt(server, target, run_id, number, copy) for number in range(1, (run["attempt"] or 0) + 1))
     is_ended = run["state"] in TERMINAL_STATES
     if is_ended:
         target.end(copy, STATUS[run["state"]], run["ended_at"] or time.time())

@@ -31,9 +31,7 @@ class Wandb:
         Raises CommandFailed."""
         parts = urlsplit(url)
         if parts.scheme != SCHEME or not parts.netloc or "@" in parts.netloc or parts.path.count("/") > 1:
-            raise CommandFailed(
-                "--to must be wandb://ENTITY/PROJECT, without a key: W&B takes WANDB_API_KEY.", 2
-            )
+            raise CommandFailed("--to must be wandb://ENTITY/PROJECT, without a key: W&B takes WANDB_API_KEY.", 2)
         self._entity, self._project, self._follows = parts.netloc, parts.path.strip("/") or None, follows
         self._followed: dict[str, _Followed] = {}
 
@@ -70,9 +68,7 @@ class Wandb:
 class _Followed:
     """A run whose copy stays open while it trains."""
 
-    def __init__(
-        self, server: ServerClient, run: Mapping[str, Any], entity: str, project: str, path: Path
-    ) -> None:
+    def __init__(self, server: ServerClient, run: Mapping[str, Any], entity: str, project: str, path: Path) -> None:
         """Open the copy, and log what an earlier command was stopped in. Raises CommandFailed."""
         self._journal = Journal(path)
         try:

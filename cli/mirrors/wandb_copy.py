@@ -81,7 +81,5 @@ def _package() -> Any:
     try:
         import wandb
     except ImportError:
-        raise CommandFailed(
-            "wandb is not installed beside the command: pip install 'rankzero[wandb]'."
-        ) from None
+        raise CommandFailed("wandb is not installed beside the command: pip install 'rankzero[wandb]'.") from None
     return wandb

@@ -54,9 +54,7 @@ def find_server(data: Path | None) -> Address:
         about = json.loads((folder / "server.json").read_text())
         return Address(str(about["url"]).rstrip("/"), (folder / "token").read_text().strip())
     except PermissionError as error:
-        raise CommandFailed(
-            f"{error.filename} may only be read by its owner; run this as that user."
-        ) from None
+        raise CommandFailed(f"{error.filename} may only be read by its owner; run this as that user.") from None
     except (OSError, ValueError, KeyError, TypeError):
         raise CommandFailed(
             f"No dashboard runs on {folder}. Start one with `rankzero up`, "
@@ -79,9 +77,7 @@ def _address_from_environment(url: str) -> Address:
     if not token:
         raise CommandFailed("RANKZERO_URL needs RANKZERO_TOKEN: `rankzero token` prints it on the server.", 2)
     if not (token.isascii() and token.isprintable()):
-        raise CommandFailed(
-            "RANKZERO_TOKEN is not a valid token: it contains characters that tokens never have.", 2
-        )
+        raise CommandFailed("RANKZERO_TOKEN is not a valid token: it contains characters that tokens never have.", 2)
     return Address(url, token)
 
 
@@ -179,9 +175,7 @@ class ServerClient:
                     raise ServerUnreachable(f"The bucket answered {response.status_code}.")
                 yield response
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise ServerUnreachable(
-                f"The bucket cannot be reached from here ({type(error).__name__})."
-            ) from None
+            raise ServerUnreachable(f"The bucket cannot be reached from here ({type(error).__name__}).") from None
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:
         with self._plain_errors():
@@ -216,9 +210,7 @@ class ServerClient:
         except httpx2.TimeoutException:
             raise ServerUnreachable(f"The dashboard at {url} did not answer in time; try again.") from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise ServerUnreachable(
-                f"The connection to {url} broke ({type(error).__name__}); try again."
-            ) from None
+            raise ServerUnreachable(f"The connection to {url} broke ({type(error).__name__}); try again.") from None
 
     def _error_of(self, response: httpx2.Response) -> CommandFailed:
         status = response.status_code
@@ -244,6 +236,4 @@ class ServerClient:
                 "or name the dashboard's own address in RANKZERO_URL."
             )
         kind = ServerUnreachable if response.status_code in (502, 503, 504) else CommandFailed
-        return kind(
-            f"The server at {self.address.url} is not a Rankzero dashboard (HTTP {response.status_code})."
-        )
+        return kind(f"The server at {self.address.url} is not a Rankzero dashboard (HTTP {response.status_code}).")

@@ -35,11 +35,7 @@ def with_code(server: ServerClient, spec: Spec) -> Spec:
             raise CommandFailed(str(error)) from None
         _print_notes(packed_code.origin.notes)
         _send(server, packed_code)
-    return (
-        spec
-        | {"snapshot": packed_code.packed.sha256}
-        | ({"entry": packed_code.entry} if packed_code.entry else {})
-    )
+    return spec | {"snapshot": packed_code.packed.sha256} | ({"entry": packed_code.entry} if packed_code.entry else {})
 
 
 def preview(server: ServerClient, spec: Spec) -> Any:
@@ -56,9 +52,7 @@ def preview(server: ServerClient, spec: Spec) -> Any:
     except CodeRefused as error:
         raise CommandFailed(str(error)) from None
     answer = server.post("/api/preview?code_is_sent=true", spec)
-    notes = (
-        choice.origin.notes if choice else ["The repository is cloned at launch, and its commit is stored."]
-    )
+    notes = choice.origin.notes if choice else ["The repository is cloned at launch, and its commit is stored."]
     return answer | {"warnings": [*answer["warnings"], *notes]}
 
 

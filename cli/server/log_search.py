@@ -28,9 +28,7 @@ def merged_runs(runs: list[dict[str, Any]], more: list[dict[str, Any]]) -> list[
     return [*runs, *more]
 
 
-def matching_lines(
-    server: ServerClient, run: str, text: str, attempt: int | None
-) -> Iterator[dict[str, Any]]:
+def matching_lines(server: ServerClient, run: str, text: str, attempt: int | None) -> Iterator[dict[str, Any]]:
     """Yield the matching lines of every rank and stream of an attempt, by default the latest. Raises CommandFailed."""
     place: dict[str, Any] = {"log": 0, "offset": 0, "line": 1}
     last: tuple[Any, ...] = ()

@@ -61,9 +61,7 @@ def ids_of_runs(context: typer.Context, words: list[str]) -> list[str]:
 RUN_HELP = "A run's id or its beginning, its name, or `latest`."
 RunId = Annotated[
     str,
-    typer.Argument(
-        metavar="RUN", help=RUN_HELP, autocompletion=complete_run, show_default=False, callback=id_of_run
-    ),
+    typer.Argument(metavar="RUN", help=RUN_HELP, autocompletion=complete_run, show_default=False, callback=id_of_run),
 ]
 RunIds = Annotated[
     list[str],

@@ -98,9 +98,7 @@ class Transfer:
             with self._server.stream_from_bucket(bucket_url, headers) as answer:
                 self._write_answer(answer, offset)
         except ServerUnreachable:
-            self._params = self._params | {
-                "via": "server"
-            }  # which may reach the bucket where this machine cannot
+            self._params = self._params | {"via": "server"}  # which may reach the bucket where this machine cannot
 
     def _write_answer(self, answer: httpx2.Response, offset: int) -> None:
         start = _first_byte(answer)

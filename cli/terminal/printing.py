@@ -61,9 +61,7 @@ def print_outcome(document: dict[str, Any], as_json: bool, sentence: str) -> Non
         say(sentence)
 
 
-def print_table(
-    titles: Sequence[str], rows: Iterable[Sequence[object]], right: frozenset[int] = frozenset()
-) -> None:
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], right: frozenset[int] = frozenset()) -> None:
     """Print a table; the columns whose index is in `right` are right-aligned."""
     cells = [[printable(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():

@@ -139,9 +139,7 @@ def _checkpoints() -> tuple[bool, str]:
     except (BucketTrouble, ValueError) as error:
         return False, str(error)
     verification = (
-        "it verifies each part"
-        if refuses
-        else "it verifies no checksums, so each checkpoint is read back once"
+        "it verifies each part" if refuses else "it verifies no checksums, so each checkpoint is read back once"
     )
     return True, f"{url} at {s3.endpoint}: read and written; {verification}."
 

@@ -120,15 +120,11 @@ class Parent:
         self.is_ending = self.is_hurried = False
         self._ending_since = 0.0
         self.processes = RunProcesses(plan.data)
-        new_store = [
-            "--new-store"
-        ] * plan.new_store  # after a restart the store exists, so the option has no effect
+        new_store = ["--new-store"] * plan.new_store  # after a restart the store exists, so the option has no effect
         self.dashboard = SupervisedProgram(
             self._program("dashboard", ["--host", plan.host, "--port", str(port), *new_store])
         )
-        self.worker = (
-            SupervisedProgram(self._program("worker", self._worker_options())) if plan.has_worker else None
-        )
+        self.worker = SupervisedProgram(self._program("worker", self._worker_options())) if plan.has_worker else None
         self._trim_at = 0.0
 
     @property
@@ -162,9 +158,7 @@ class Parent:
     def _serve(self) -> None:
         if not self._wait_for(self._dashboard_answers, READY_WITHIN_S, [self.dashboard], must_live=True):
             if not self.is_ending:
-                raise CommandFailed(
-                    f"The dashboard does not answer; its log is {self.dashboard.program.log}."
-                )
+                raise CommandFailed(f"The dashboard does not answer; its log is {self.dashboard.program.log}.")
             return
         server = ServerClient(find_server(self.plan.data))
         path = "/"
@@ -187,9 +181,7 @@ class Parent:
             return slots > 0
 
         if not self._wait_for(has_joined, NODE_WITHIN_S, self._children()) and not self.is_ending:
-            print_line(
-                f"No worker has joined within {NODE_WITHIN_S:g} s; its log is {self.plan.data / 'worker.log'}."
-            )
+            print_line(f"No worker has joined within {NODE_WITHIN_S:g} s; its log is {self.plan.data / 'worker.log'}.")
         return slots
 
     def _print_address(self, address: Address, path: str) -> None:
@@ -272,9 +264,7 @@ class Parent:
         if not worker.is_running:
             self.processes.terminate()
         worker.send(signal.SIGTERM)  # it ends the runs, and stores what they wrote last
-        self._wait_until(
-            lambda: not worker.is_running and not self.processes.supervisors(), GRACE_S + MARGIN_S
-        )
+        self._wait_until(lambda: not worker.is_running and not self.processes.supervisors(), GRACE_S + MARGIN_S)
         worker.send(signal.SIGKILL)
         self.processes.kill()
 

@@ -54,11 +54,7 @@ def rate_change(spec: RunSpec, factor: float) -> RateChange:
 
 def check_rate(spec: RunSpec, action: AlertAction) -> None:
     """Raise InvalidRequest where the learning rate of the one run that an alert is about cannot be changed."""
-    if (
-        action.act == Act.ROLLBACK
-        and action.lr_factor != 1.0
-        and not rate_change(spec, action.lr_factor).changes
-    ):
+    if action.act == Act.ROLLBACK and action.lr_factor != 1.0 and not rate_change(spec, action.lr_factor).changes:
         raise InvalidRequest(
             "lr_factor",
             f"lr_factor: nothing is known that passes a learning rate to {program_name(spec)}. Launch it with {{lr}} "

@@ -86,9 +86,7 @@ class Sender:
 class Outbox:
     """Claims what is due and sends it in threads of its own."""
 
-    def __init__(
-        self, store: Store, clock: Callable[[], float], sender: Sender, url: Callable[[], str]
-    ) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float], sender: Sender, url: Callable[[], str]) -> None:
         self._store, self._clock, self._sender, self._url = store, clock, sender, url
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="alerts")
         self._busy_targets: set[str] = set()
@@ -113,13 +111,9 @@ class Outbox:
         try:
             outcome, problem = self._attempt(delivery)
             events.settle(self._store, delivery, outcome, problem, self._clock())
-            log.info(
-                "alert %s to %s: %s%s", delivery.alert_id, shown, outcome, f", {problem}" if problem else ""
-            )
+            log.info("alert %s to %s: %s%s", delivery.alert_id, shown, outcome, f", {problem}" if problem else "")
         except SenderClosed:
-            events.settle(
-                self._store, delivery, SendOutcome.UNAVAILABLE, "The dashboard ended.", self._clock()
-            )
+            events.settle(self._store, delivery, SendOutcome.UNAVAILABLE, "The dashboard ended.", self._clock())
         except Exception:  # the store may be away: what is claimed is settled later
             if self._store.trouble is None:
                 log.exception("alert %s to %s was not settled", delivery.alert_id, shown)

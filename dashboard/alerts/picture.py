@@ -74,9 +74,7 @@ def _draw_frame(draw: ImageDraw.ImageDraw, plane: _Plane, title: str) -> None:
         draw.line([(SCALE * LEFT, y), (SCALE * (WIDTH - RIGHT), y)], fill=GRID, width=SCALE)
         draw.text((SCALE * (LEFT - 8), y), number(value), TEXT, font, anchor="rm")
     for step, anchor in zip(plane.steps, ("la", "ra"), strict=True):
-        draw.text(
-            (plane.x(step), SCALE * (HEIGHT - BOTTOM + 8)), f"step {step:.0f}", TEXT, font, anchor=anchor
-        )
+        draw.text((plane.x(step), SCALE * (HEIGHT - BOTTOM + 8)), f"step {step:.0f}", TEXT, font, anchor=anchor)
 
 
 def _parts(points: Sequence[Point]) -> Iterator[list[tuple[int, float]]]:

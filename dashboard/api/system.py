@@ -37,9 +37,7 @@ def info(service: TheService) -> Response:
 
 
 @router.post("/backup")
-def backup(
-    service: TheService, path: Annotated[str | None, Body(embed=True, max_length=4096)] = None
-) -> Response:
+def backup(service: TheService, path: Annotated[str | None, Body(embed=True, max_length=4096)] = None) -> Response:
     """Write a consistent copy of the store to a new file below the server's data folder, by default in `backups/`.
 
     Raises Rejection for any other place, and when the file exists or its folder does not."""

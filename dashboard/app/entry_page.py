@@ -107,20 +107,14 @@ class _Tags(HTMLParser):
         """Collect a module script, a preload or a style."""
         attributes = dict(attrs)
         if tag == "script" and attributes.get("type") == "module" and attributes.get("src"):
-            self.scripts.append(
-                f'<script type="module" crossorigin src="{_address(attributes["src"])}"></script>'
-            )
+            self.scripts.append(f'<script type="module" crossorigin src="{_address(attributes["src"])}"></script>')
         elif tag == "link" and attributes.get("rel") in ("modulepreload", "preload"):
             preload = " ".join(
-                f'{name}="{escape(attributes[name] or "")}"'
-                for name in ("rel", "as", "type")
-                if name in attributes
+                f'{name}="{escape(attributes[name] or "")}"' for name in ("rel", "as", "type") if name in attributes
             )
             self.scripts.append(f'<link {preload} crossorigin href="{_address(attributes.get("href"))}">')
         elif tag == "link" and attributes.get("rel") == "stylesheet":
-            self.styles.append(
-                f'<link rel="stylesheet" crossorigin href="{_address(attributes.get("href"))}">'
-            )
+            self.styles.append(f'<link rel="stylesheet" crossorigin href="{_address(attributes.get("href"))}">')
 
 
 def _address(relative: str | None) -> str:

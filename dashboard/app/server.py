@@ -163,9 +163,7 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     return app
 
 
-def serve(
-    settings: Settings, on_ready: Callable[[str], None] | None = None, *, new_store: bool = False
-) -> int:
+def serve(settings: Settings, on_ready: Callable[[str], None] | None = None, *, new_store: bool = False) -> int:
     """Run the dashboard until it is told to end; returns the exit code.
 
     `new_store`: start with an empty store when the previous one is missing."""
@@ -199,9 +197,7 @@ def serve(
 class Server(uvicorn.Server):
     """A uvicorn server that publishes its address in the data directory and ends all waiting requests at shutdown."""
 
-    def __init__(
-        self, config: uvicorn.Config, shared: Service, on_ready: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, shared: Service, on_ready: Callable[[str], None] | None = None) -> None:
         super().__init__(config)
         self._service = shared
         self._on_ready = on_ready
@@ -242,9 +238,7 @@ class Server(uvicorn.Server):
         try:
             write_private(self._address_file, address, spare_path(self._service.settings.data))
         except OSError as error:
-            log.warning(
-                "%s cannot be written (%s): name this dashboard with RANKZERO_URL", self._address_file, error
-            )
+            log.warning("%s cannot be written (%s): name this dashboard with RANKZERO_URL", self._address_file, error)
 
     @property
     def _address_file(self) -> Path:
@@ -358,11 +352,7 @@ def most_connections() -> int:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, hard))
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return (
-        MOST_CONNECTIONS
-        if soft == resource.RLIM_INFINITY
-        else max(100, min(MOST_CONNECTIONS, soft - OTHER_FILES))
-    )
+    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(100, min(MOST_CONNECTIONS, soft - OTHER_FILES))
 
 
 def _log_to_stderr() -> None:

@@ -39,9 +39,7 @@ def import_archive(service: Service, path: Path, folder: Path, source: str) -> l
     return imported
 
 
-def _import_valid(
-    service: Service, archive: UnpackedArchive, document: RunDocument, origin: ArchiveSource
-) -> None:
+def _import_valid(service: Service, archive: UnpackedArchive, document: RunDocument, origin: ArchiveSource) -> None:
     try:
         _import_run(service, archive, document, origin)
     except ValidationError as error:
@@ -57,9 +55,7 @@ def _summary(document: RunDocument) -> dict[str, Any]:
     return {"id": document.run["id"], "name": document.run["name"], "series": len(series), "points": points}
 
 
-def _import_run(
-    service: Service, archive: UnpackedArchive, document: RunDocument, origin: ArchiveSource
-) -> None:
+def _import_run(service: Service, archive: UnpackedArchive, document: RunDocument, origin: ArchiveSource) -> None:
     run_id = str(document.run["id"])
     _keep_code(service, archive, document)
     content = _RunBytes(service, archive, run_id)
@@ -96,9 +92,7 @@ class _RunBytes:
         with self._path("series", series_id).open("rb") as file:
             while chunk := file.read(CHUNK_BYTES):
                 if len(chunk) % 24:
-                    raise InvalidRequest(
-                        "archive", "The archive was not imported: a series in it is cut off."
-                    )
+                    raise InvalidRequest("archive", "The archive was not imported: a series in it is cut off.")
                 yield chunk
 
     def move_file(self, archived_id: int, file_id: int, size_bytes: int) -> None:
@@ -116,9 +110,7 @@ class _RunBytes:
         self._require_size(path, size_bytes)
         name = run_file(self._run_id, "checkpoints", archived_id)
         if self._archive.manifest.files[name].sha256 != sha256:
-            raise InvalidRequest(
-                "archive", "The archive was not imported: a checkpoint in it is another one."
-            )
+            raise InvalidRequest("archive", "The archive was not imported: a checkpoint in it is another one.")
         self._checkpoint_ids.append(checkpoint_id)
         path.replace(self._service.files.checkpoint(checkpoint_id))
 
@@ -129,9 +121,7 @@ class _RunBytes:
     def _path(self, *names: object) -> Path:
         path = self._archive.paths.get(run_file(self._run_id, *names))
         if path is None or not path.exists():
-            raise InvalidRequest(
-                "archive", f"The archive was not imported: {'/'.join(map(str, names))} is not in it."
-            )
+            raise InvalidRequest("archive", f"The archive was not imported: {'/'.join(map(str, names))} is not in it.")
         return path
 
     def _require_size(self, path: Path, size_bytes: int) -> None:

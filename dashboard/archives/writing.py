@@ -94,9 +94,7 @@ class _Writer:
         if self._manifest.files[name].sha256 != checkpoint.sha256:
             raise Rejection(410, f"Checkpoint {checkpoint.path} is damaged: its SHA-256 has changed.")
 
-    def _add(
-        self, name: str, content: Iterable[bytes], compression: int = zipfile.ZIP_DEFLATED
-    ) -> Iterator[bytes]:
+    def _add(self, name: str, content: Iterable[bytes], compression: int = zipfile.ZIP_DEFLATED) -> Iterator[bytes]:
         info = zipfile.ZipInfo(name)  # with the same date in every archive
         info.compress_type, info.external_attr = compression, 0o600 << 16
         hashing, size_bytes = hashlib.sha256(), 0

@@ -111,8 +111,7 @@ def _service(url: str, secret: str) -> tuple[str, ...]:
     folder = ENV_FILE.rpartition("/")[0]
     return (
         f"sudo install -d -m 700 {folder}",
-        f"printf '%s\\n' 'RANKZERO_URL={url}' 'RANKZERO_TOKEN={secret}'"
-        f" | sudo install -m 600 /dev/stdin {ENV_FILE}",
+        f"printf '%s\\n' 'RANKZERO_URL={url}' 'RANKZERO_TOKEN={secret}' | sudo install -m 600 /dev/stdin {ENV_FILE}",
         f"rankzero worker --print-unit | sudo tee {UNIT_FOLDER}/{NAME}",
         f"sudo systemctl daemon-reload && sudo systemctl enable --now {NAME}",
     )

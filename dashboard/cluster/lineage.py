@@ -26,9 +26,7 @@ class Lineage:
             row = identity.current(session)
             self.identity = row.identity
         if row.origin == "copied":
-            log.warning(
-                "this store was restored from a copy: it knows nothing that happened after the copy was made"
-            )
+            log.warning("this store was restored from a copy: it knows nothing that happened after the copy was made")
 
     def refresh(self) -> None:
         """Read the store's identity again: another dashboard may have changed it."""

@@ -57,9 +57,7 @@ def picture(nodes: Iterable[NodeView], occupants: Sequence[Occupant]) -> dict[st
     return {
         "summary": summary(ordered),
         "states": [state.value for state in DeviceUse],
-        "runs": [
-            {"id": run.id, "name": run.name, "state": run.state, "colour": run.ordinal} for run in occupants
-        ],
+        "runs": [{"id": run.id, "name": run.name, "state": run.state, "colour": run.ordinal} for run in occupants],
         "nodes": [_node(node, run_positions) for node in ordered],
         "notices": attention(ordered),
     }
@@ -134,9 +132,7 @@ def clock_off_s(node: NodeView) -> float | None:
 
 def natural_key(name: str) -> list[tuple[int, int | str]]:
     """A sorting key that puts gpu-2 before gpu-10."""
-    return [
-        (0, int(part)) if part.isdigit() else (1, part) for part in _DIGITS.split(name.casefold()) if part
-    ]
+    return [(0, int(part)) if part.isdigit() else (1, part) for part in _DIGITS.split(name.casefold()) if part]
 
 
 def kinds(node: NodeView) -> str:
@@ -145,8 +141,7 @@ def kinds(node: NodeView) -> str:
         return "gateway to Slurm"
     counts = Counter((device.kind, device.name) for device in node.devices)
     return ", ".join(
-        f"{n} × {name}" if kind == "cuda" else f"{plural(n, 'slot')} of {name}"
-        for (kind, name), n in counts.items()
+        f"{n} × {name}" if kind == "cuda" else f"{plural(n, 'slot')} of {name}" for (kind, name), n in counts.items()
     )
 
 
@@ -172,10 +167,7 @@ def _together(state: str, silent: Sequence[NodeView], nodes: Sequence[NodeView])
     sentence = f"{'Lost' if state == 'lost' else 'No contact'}; the last was heard {last_s} ago."
     if any(node.state == "alive" for node in nodes):
         return sentence
-    return (
-        sentence
-        + " No node is in contact: check this machine's own network first. Running jobs continue to train."
-    )
+    return sentence + " No node is in contact: check this machine's own network first. Running jobs continue to train."
 
 
 def _node(node: NodeView, run_positions: dict[str, int]) -> dict[str, Any]:
@@ -198,9 +190,7 @@ def _node(node: NodeView, run_positions: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _cell(
-    node: NodeView, device: DeviceView, sample: dict[str, Any], run_positions: dict[str, int]
-) -> list[Any]:
+def _cell(node: NodeView, device: DeviceView, sample: dict[str, Any], run_positions: dict[str, int]) -> list[Any]:
     """State, run, rank, utilisation in percent, bytes used: by position, because there are so many of them."""
     state = list(DeviceUse).index(cell(node, device))
     run = run_positions.get(device.run_id) if device.run_id else None

@@ -27,8 +27,7 @@ def picture(check: CheckView) -> dict[str, Any]:
         "title": title(check),
         "rows": rows,
         "nodes": [
-            {"name": node, "cells": [worst(cells_at.get((node, row), ())) for row in rows]}
-            for node in check.nodes
+            {"name": node, "cells": [worst(cells_at.get((node, row), ())) for row in rows]} for node in check.nodes
         ],
         "troubles": [_trouble(cell) for cell in check.cells if cell.state in ("failed", "warning")],
         "links": links(check),

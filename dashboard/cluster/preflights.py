@@ -61,9 +61,7 @@ class Preflights:
 
     def answered(self, node_id: str, check_id: int, check_answer: CheckAnswer) -> list[str]:
         """Take a node's answer; returns the ids of the runs that it moved on."""
-        moved, run_ids = preflight_results.check_answered(
-            self._store, node_id, check_id, check_answer, self._clock()
-        )
+        moved, run_ids = preflight_results.check_answered(self._store, node_id, check_id, check_answer, self._clock())
         if moved:
             self._desired_state_changed(preflight_sessions.node_ids(self._store, check_id))
         return run_ids

@@ -69,9 +69,7 @@ class SlurmJobs:
         run_id = slurm_jobs.reported(self._store, gateway_id, fence, job_report, self._clock())
         if run_id is None:
             return
-        log.info(
-            "run %s: Slurm job %s is %s %s", run_id, job_report.job_id, job_report.state, job_report.reason
-        )
+        log.info("run %s: Slurm job %s is %s %s", run_id, job_report.job_id, job_report.state, job_report.reason)
         self._task_changed(fence)
 
     def _pool(self, node_id: str) -> str:

@@ -50,11 +50,7 @@ def comparison(
         "differences": [_document(difference, ids) for difference in differing],
         "series": [
             _series(name, by_run, base.get(name), grouped)
-            | {
-                "own_names": {
-                    run_id: own_names[run_id, name] for run_id in ids if (run_id, name) in own_names
-                }
-            }
+            | {"own_names": {run_id: own_names[run_id, name] for run_id in ids if (run_id, name) in own_names}}
             for name in names
         ],
         "phases": step_phases(store, ids, baseline.id if baseline else None),

@@ -12,9 +12,7 @@ from db.metrics.run_results import SeriesResult
 from domain.goals import change_percent
 
 
-def groups(
-    runs: Sequence[str], differences: Iterable[Difference], fields: Sequence[str]
-) -> list[dict[str, Any]]:
+def groups(runs: Sequence[str], differences: Iterable[Difference], fields: Sequence[str]) -> list[dict[str, Any]]:
     """Return groups of runs with the same values of the fields, in the order of their first runs.
 
     A field in which the runs do not differ divides nothing."""

@@ -109,8 +109,6 @@ def _of_snapshots(snapshots: Snapshots, old: str, new: str) -> CodeComparison:
 
 def _of_recipes(old: str, new: str) -> CodeComparison:
     if old == new:
-        return CodeComparison(
-            CodeDifference(), True, f"Both train the recipe {old} that ships with Rankzero."
-        )
+        return CodeComparison(CodeDifference(), True, f"Both train the recipe {old} that ships with Rankzero.")
     note = f"They train two recipes that ship with Rankzero: {old} and {new}."
     return CodeComparison(CodeDifference(), False, note)

@@ -33,9 +33,7 @@ def report(service: Service, run_ids: Sequence[str], shared_until: float | None 
 
     Raises NoSuchRun, Rejection for too many runs."""
     if len(run_ids) > MOST_RUNS:
-        raise Rejection(
-            422, f"A report shows at most {MOST_RUNS} runs, got {len(run_ids)}: choose some.", "runs"
-        )
+        raise Rejection(422, f"A report shows at most {MOST_RUNS} runs, got {len(run_ids)}: choose some.", "runs")
     runs = [service.run(run_id) for run_id in run_ids]
     style = style_sheet(run_ids)
     title = runs[0].name if len(runs) == 1 else f"Comparison of {len(runs)} runs"
@@ -108,9 +106,7 @@ def _section(title: str, *content: Element | None) -> Iterator[Element]:
 def _remarks(service: Service, runs: Sequence[RunView]) -> Iterator[Element]:
     """Yield the message, the note and the findings of each run that has some."""
     for place, run in enumerate(runs):
-        message = (
-            element("p", run.message, class_="failed") if run.message and run.state == "failed" else None
-        )
+        message = element("p", run.message, class_="failed") if run.message and run.state == "failed" else None
         note = element("p", run.note, class_="note") if run.note else None
         remarks = [part for part in (message, note, *tables.findings_list(service, run)) if part is not None]
         if remarks:

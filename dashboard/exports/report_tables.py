@@ -78,12 +78,8 @@ def results_table(service: Service, runs: Sequence[RunView]) -> Element | None:
     for name in names:
         of_name = [by_run[run.id].get(name) for run in runs]
         if any(result and result.best is not None for result in of_name):
-            rows.append(
-                [f"{name} (best)", *(number(result.best, 4) if result else UNKNOWN for result in of_name)]
-            )
-        rows.append(
-            [f"{name} (last)", *(number(result.last, 4) if result else UNKNOWN for result in of_name)]
-        )
+            rows.append([f"{name} (best)", *(number(result.best, 4) if result else UNKNOWN for result in of_name)])
+        rows.append([f"{name} (last)", *(number(result.last, 4) if result else UNKNOWN for result in of_name)])
     titles = [name_of(run, place) for place, run in enumerate(runs)] if len(runs) > 1 else ["Value"]
     return table(["Series", *titles], rows) if rows else None
 
@@ -109,9 +105,7 @@ def settings_table(run: RunView) -> Element:
 
 def checkpoints_table(service: Service, run: RunView) -> Element | None:
     """Return a run's complete checkpoints with their digests; None without any."""
-    complete = [one for one in checkpoint_queries.checkpoints(service.store, run.id) if one.complete][
-        :MOST_ROWS
-    ]
+    complete = [one for one in checkpoint_queries.checkpoints(service.store, run.id) if one.complete][:MOST_ROWS]
     rows = [(one.name, count(one.step), size(one.size_bytes), one.sha256) for one in complete]
     return table(("Checkpoint", "Step", "Size", "SHA-256"), rows) if rows else None
 

@@ -50,9 +50,7 @@ class SharedPages:
         except LinkEnded as error:
             return _refusal(410, str(error), ASK)
         except (SQLAlchemyError, OSError, StoreGone):
-            return _refusal(
-                503, "The runs cannot be read at the moment.", "Nothing is lost; reload this page later."
-            )
+            return _refusal(503, "The runs cannot be read at the moment.", "Nothing is lost; reload this page later.")
 
     def _written(self, link: LinkView) -> SharedPage:
         """Write the report of the runs that were not deleted. Raises LinkEnded where all were."""

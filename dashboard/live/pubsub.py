@@ -103,9 +103,7 @@ class DashboardPeers:
         """Note that somebody here started or stopped to look at a run."""
         watched = set(self._hub.watched_runs())
         with self._condition:
-            self._point_counts = {
-                run_id: counts for run_id, counts in self._point_counts.items() if run_id in watched
-            }
+            self._point_counts = {run_id: counts for run_id, counts in self._point_counts.items() if run_id in watched}
             self._announced = {run_id: at for run_id, at in self._announced.items() if run_id in watched}
             self._condition.notify_all()
 
@@ -216,11 +214,7 @@ class DashboardPeers:
 
     def _is_due(self) -> bool:
         waiting = (
-            self._changed_runs
-            or self._runs_to_read
-            or self._registered_nodes
-            or self._nodes_to_wake
-            or self._wakes_all
+            self._changed_runs or self._runs_to_read or self._registered_nodes or self._nodes_to_wake or self._wakes_all
         )
         return bool(waiting) or self._is_closed or bool(self._unannounced())
 

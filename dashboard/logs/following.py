@@ -21,9 +21,7 @@ MOST_BEHIND_BYTES = 4 * 1024 * 1024
 class FollowedLogs:
     """The merged lines that were written since the last call."""
 
-    def __init__(
-        self, service: Service, run_id: str, rank: str, stream: SomeStream, attempt: int | None
-    ) -> None:
+    def __init__(self, service: Service, run_id: str, rank: str, stream: SomeStream, attempt: int | None) -> None:
         self._service, self._run_id = service, run_id
         self._rank, self._stream, self._requested_attempt = rank, stream, attempt
         self._attempt: int | None = None
@@ -61,8 +59,6 @@ class FollowedLogs:
         self._files = {source.order: source.file_id for source in sources}
         self._offsets = {source.order: at for source, at in zip(sources, offsets, strict=True)}
 
-    def _message(
-        self, sources: Sequence[LogSource], lines: Sequence[Line], reset: bool = False
-    ) -> dict[str, Any]:
+    def _message(self, sources: Sequence[LogSource], lines: Sequence[Line], reset: bool = False) -> dict[str, Any]:
         choice = {"rank": self._rank, "stream": self._stream, "attempt": self._attempt}
         return {"type": "log", **choice, "reset": reset, **page(sources, lines)}

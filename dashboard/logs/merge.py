@@ -145,11 +145,7 @@ def lines_from(
 ) -> list[Line]:
     """The first lines from the offsets on, in order. Moves the offsets behind the last of these lines."""
     deadline, selected = time.monotonic() + MOST_SECONDS, list[Line]()
-    heap = [
-        _oldest(s, number, offsets[number])
-        for number, s in enumerate(sources)
-        if offsets[number] < s.whole_bytes
-    ]
+    heap = [_oldest(s, number, offsets[number]) for number, s in enumerate(sources) if offsets[number] < s.whole_bytes]
     heapq.heapify(heap)
     while heap and most_bytes > 0 and len(selected) < most_lines and time.monotonic() < deadline:
         _, _, number, index = heapq.heappop(heap)
@@ -176,9 +172,7 @@ def _oldest(source: LogSource, number: int, offset: int) -> tuple[int, int, int,
     return source.times.at_ms(index), source.order, number, index
 
 
-def _last_lines(
-    source: LogSource, low: int, end: int, most_bytes: int, has_more: bool
-) -> tuple[int, list[bytes]]:
+def _last_lines(source: LogSource, low: int, end: int, most_bytes: int, has_more: bool) -> tuple[int, list[bytes]]:
     """Whole lines that end at an offset, and where they begin; part of one that is too long by itself."""
     start = max(low, end - most_bytes)
     content = source.read(start, end - start)

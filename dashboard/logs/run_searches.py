@@ -143,18 +143,12 @@ class RunsSearcher:
 def _within(previous: SearchPlace | None, log: _Log, found: SearchResult) -> SearchPlace:
     """The place in a log of the run after the previous one; before the first run, time has no end."""
     before = previous or SearchPlace(float("inf"), "")
-    return replace(
-        before, file_id=log.file.file_id, offset=found.offset, line=found.line, last_hit=found.last_hit
-    )
+    return replace(before, file_id=log.file.file_id, offset=found.offset, line=found.line, last_hit=found.last_hit)
 
 
 def _ordered(run: RunLogs) -> list[_Log]:
     """The run's logs by attempt and rank, the launcher's last; standard output before errors."""
-    return [
-        log
-        for attempt, files in groupby(run.files, lambda file: file.attempt)
-        for log in _logs(attempt, files)
-    ]
+    return [log for attempt, files in groupby(run.files, lambda file: file.attempt) for log in _logs(attempt, files)]
 
 
 def _logs(attempt: int, files: Iterable[FileView]) -> list[_Log]:

@@ -105,9 +105,7 @@ def line_at(read: Read, size: int, line: int) -> Hit | None:
         if not piece:
             return None
         if breaks >= remaining:
-            at += [
-                match.end() for match, _ in zip(re.finditer(b"\n", piece), range(remaining), strict=False)
-            ][-1]
+            at += [match.end() for match, _ in zip(re.finditer(b"\n", piece), range(remaining), strict=False)][-1]
             remaining = 0
         else:
             remaining, at = remaining - breaks, at + len(piece)

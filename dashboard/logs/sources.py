@@ -49,9 +49,7 @@ def is_merged(rank: str, stream: SomeStream) -> bool:
     return rank == ALL or stream == "both"
 
 
-def merged_sources(
-    service: Service, run_id: str, attempt: int, rank: str, stream: SomeStream
-) -> list[LogSource]:
+def merged_sources(service: Service, run_id: str, attempt: int, rank: str, stream: SomeStream) -> list[LogSource]:
     """The selected logs in order: of one rank or of all and the launcher, of one stream or both."""
     # Read whether it ended before the sizes, so that no byte is missed in between.
     has_ended = service.has_ended(run_id, attempt)

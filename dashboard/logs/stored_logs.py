@@ -33,9 +33,7 @@ def check_rank(run: RunView, rank: str) -> None:
     ranks = run.spec.world_size
     if rank != LAUNCHER and not (rank.isascii() and rank.isdigit() and int(rank[:9]) < ranks):
         valid_ranks = "rank 0" if ranks == 1 else f"ranks 0 to {ranks - 1}"
-        raise Rejection(
-            404, f"rank: run {run.id} has {valid_ranks} and `{LAUNCHER}`, not {rank[:40]!r}.", "rank"
-        )
+        raise Rejection(404, f"rank: run {run.id} has {valid_ranks} and `{LAUNCHER}`, not {rank[:40]!r}.", "rank")
 
 
 def find_log(store: Store, run_id: str, attempt: int, rank: str, stream: Stream) -> LogFile | None:

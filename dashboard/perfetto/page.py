@@ -95,9 +95,7 @@ def sandboxed(host_name: str) -> HTMLResponse:
     page = file("index.html").read_text(encoding="utf-8")
     own_scripts = re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL)
     page = page.replace("<head>", f"<head><script>{_STAND_INS}</script>", 1)
-    return HTMLResponse(
-        page, headers=_headers(host_name, [source_hash(text) for text in (_STAND_INS, *own_scripts)])
-    )
+    return HTMLResponse(page, headers=_headers(host_name, [source_hash(text) for text in (_STAND_INS, *own_scripts)]))
 
 
 def part_headers(host_name: str) -> dict[str, str]:

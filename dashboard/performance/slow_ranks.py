@@ -17,9 +17,7 @@ EVERY_S = 10.0
 class SlowRanks:
     """The slow ranks of one dashboard's live runs."""
 
-    def __init__(
-        self, store: Store, run_changed: Callable[[str], None], may_note: Callable[[], bool]
-    ) -> None:
+    def __init__(self, store: Store, run_changed: Callable[[str], None], may_note: Callable[[], bool]) -> None:
         """`run_changed` notifies a run's viewers; `may_note`: only one of several dashboards judges."""
         self._store, self._run_changed, self._may_note = store, run_changed, may_note
         self._judged_at = float("-inf")

@@ -101,25 +101,17 @@ def _own_values_kept(spec: RunSpec, script: Script, named: set[str]) -> Iterator
     is_wired = spec.hands_over("resume") or "resume" in script.variables
     if option is not None and not is_wired and option.name not in named and spec.resume is None:
         yield (
-            f"The arguments do not contain {{resume}}: when resumed, the run starts over. Add "
-            f"{option.flag}={{resume}}."
+            f"The arguments do not contain {{resume}}: when resumed, the run starts over. Add {option.flag}={{resume}}."
         )
     option = option_for("accumulate", script.options)
-    if (
-        option is not None
-        and spec.accumulate == 1
-        and option.name not in named
-        and _is_above_one(option.default)
-    ):
+    if option is not None and spec.accumulate == 1 and option.name not in named and _is_above_one(option.default):
         yield f"The script's own {option.flag} is {option.default}; an accumulation of 1 does not change it."
     yield from _precision(spec, script, named)
 
 
 def _precision(spec: RunSpec, script: Script, named: set[str]) -> Iterator[str]:
     words = {spelling for names in PRECISIONS.values() for spelling in names}
-    option = next(
-        (o for o in script.options if o.name in ("dtype", "precision") and o.default in words), None
-    )
+    option = next((o for o in script.options if o.name in ("dtype", "precision") and o.default in words), None)
     if spec.precision == "fp32":
         if option is not None and option.name not in named:
             yield f"The script's own {option.flag} is {option.default}; fp32 does not change it."

@@ -117,9 +117,7 @@ def _code(spec: RunSpec, situation: Situation) -> Changes:
     if spec.entry or spec.module or spec.workdir or spec.target in RECIPES:
         return {}
     return {
-        "entry": "<entry>"
-        if is_folder(spec.target) or is_git_address(spec.target)
-        else PurePosixPath(spec.target).name
+        "entry": "<entry>" if is_folder(spec.target) or is_git_address(spec.target) else PurePosixPath(spec.target).name
     }
 
 

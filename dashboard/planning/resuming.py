@@ -18,10 +18,7 @@ def last_good(run: RunView, checkpoints: Sequence[CheckpointView]) -> Checkpoint
     usable = [
         checkpoint
         for checkpoint in checkpoints
-        if checkpoint.complete
-        and checkpoint.step is not None
-        and since is not None
-        and checkpoint.step < since
+        if checkpoint.complete and checkpoint.step is not None and since is not None and checkpoint.step < since
     ]
     return max(usable, key=lambda checkpoint: (checkpoint.step or 0, checkpoint.created_at), default=None)
 

@@ -27,9 +27,7 @@ def strong_batches(requested: Sequence[int] | None, resolved: Resolved, sizes: S
     of_smallest = (spec.batch_size or 1) * spec.accumulate * sizes[0].devices
     batches = sorted(set(requested or [of_smallest]))
     for size in sizes:
-        _check_divided(
-            batches, size.devices, spec.accumulate, "global_batches" if requested else "batch_size"
-        )
+        _check_divided(batches, size.devices, spec.accumulate, "global_batches" if requested else "batch_size")
     return batches
 
 

@@ -83,9 +83,7 @@ def _measured(study: StudyView, number: int, figures: Figures) -> MeasuredPoint:
     )
 
 
-def _problem(
-    study: StudyView, steps: int, runs: list[RunOfStudy], by_run: dict[str, RunFigures | None]
-) -> str | None:
+def _problem(study: StudyView, steps: int, runs: list[RunOfStudy], by_run: dict[str, RunFigures | None]) -> str | None:
     """Why the last run of a point counts for nothing; None where it is measured or still to come."""
     if not runs or not runs[-1].state.is_terminal or by_run[runs[-1].run_id]:
         return None

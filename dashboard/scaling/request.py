@@ -30,13 +30,10 @@ class StudyRequest(BaseModel):
 
     spec: RunSpec
     """`gpus_per_node` is the most devices of a node that it uses."""
-    gpus: (
-        Annotated[list[Annotated[int, Field(ge=1, le=65536)]], Field(min_length=1, max_length=32)] | None
-    ) = None
+    gpus: Annotated[list[Annotated[int, Field(ge=1, le=65536)]], Field(min_length=1, max_length=32)] | None = None
     """Numbers of devices; None: 1, 2, 4 and 8, as far as the nodes have them."""
     global_batches: (
-        Annotated[list[Annotated[int, Field(ge=1, le=1_000_000_000)]], Field(min_length=1, max_length=16)]
-        | None
+        Annotated[list[Annotated[int, Field(ge=1, le=1_000_000_000)]], Field(min_length=1, max_length=16)] | None
     ) = None
     """Global batches that are each measured on every number of devices."""
     mode: Mode | None = None
@@ -174,6 +171,4 @@ def _length(resolved: Resolved, steps: int) -> dict[str, int]:
     """Return the lengths that a run takes from its spec, so long that it is stopped when enough is measured."""
     most = TIMES_AS_LONG * (WARMUP_STEPS + steps)
     epochs = max(most, resolved.spec.epochs or 0)  # an epoch has at least a step
-    return {
-        name: length for name, length in (("max_steps", most), ("epochs", epochs)) if takes(resolved, name)
-    }
+    return {name: length for name, length in (("max_steps", most), ("epochs", epochs)) if takes(resolved, name)}

@@ -100,11 +100,7 @@ def _option(call: ast.Call, constants: dict[str, Any]) -> Option | None:
         return None
     arguments = keywords(call)
     action, default = _action(arguments.get("action"), constants), value(arguments.get("default"), constants)
-    if (
-        action in SILENT
-        or value(arguments.get("nargs"), {}) == "..."
-        or _is_remainder(arguments.get("nargs"))
-    ):
+    if action in SILENT or value(arguments.get("nargs"), {}) == "..." or _is_remainder(arguments.get("nargs")):
         return None
     if action in ("store_true", "store_false") and "default" not in arguments:
         default = action == "store_false"

@@ -32,9 +32,7 @@ def read(program: ScriptProgram) -> list[Option]:
 def _commands(source: SourceFile) -> Iterator[tuple[ast.FunctionDef, str | None]]:
     """Yield functions with options, each with its command's name if it belongs to a group."""
     functions = [node for node in source.nodes if isinstance(node, ast.FunctionDef)]
-    groups = {
-        f.name for f in functions if any(source.dotted(called(d)) == "click.group" for d in f.decorator_list)
-    }
+    groups = {f.name for f in functions if any(source.dotted(called(d)) == "click.group" for d in f.decorator_list)}
     for function in functions:
         owners = [command_name(decorator, groups) for decorator in function.decorator_list]
         below = next((owner for owner in owners if owner is not None), None)
@@ -62,9 +60,7 @@ def _option(call: ast.Call, constants: dict[str, Any], command: str | None) -> O
         return None
     arguments = keywords(call)
     is_switch = (
-        bool(offs)
-        or value(arguments.get("is_flag"), constants) is True
-        or value(arguments.get("count"), {}) is True
+        bool(offs) or value(arguments.get("is_flag"), constants) is True or value(arguments.get("count"), {}) is True
     )
     default = value(arguments.get("default"), constants)
     if is_switch and default is None:

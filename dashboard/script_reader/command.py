@@ -33,9 +33,7 @@ def key_of(proposal: Proposal) -> str:
     return f"{proposal.field} {proposal.only_when}" if proposal.only_when else proposal.field
 
 
-def compose(
-    options: Sequence[Option], proposals: Sequence[Proposal], filled: Filled, free: Sequence[str]
-) -> list[str]:
+def compose(options: Sequence[Option], proposals: Sequence[Proposal], filled: Filled, free: Sequence[str]) -> list[str]:
     """Return the arguments that the fields make; options named in the free arguments are left to those."""
     overridden = named(options, free)
     proposed = {p.option: p.argument for p in applicable(proposals, filled) if key_of(p) in filled.ticked}

@@ -14,9 +14,7 @@ SCHEDULERS = "torch.optim.lr_scheduler."
 
 def constants_in(program: ScriptProgram) -> dict[str, int | float]:
     """Return `batch_size` and `lr`, each only if all data loaders or all optimizers have the same value."""
-    batch_sizes = [
-        _number(source, call, "batch_size") for source, call in program.calls() if _loads(source, call)
-    ]
+    batch_sizes = [_number(source, call, "batch_size") for source, call in program.calls() if _loads(source, call)]
     rates = [_number(source, call, "lr") for source, call in program.calls() if _optimizes(source, call)]
     constants = {"batch_size": _agreed(batch_sizes), "lr": _agreed(rates)}
     return {name: number for name, number in constants.items() if number is not None}
@@ -44,11 +42,7 @@ def _is_bound_again(source: SourceFile, node: ast.AST) -> bool:
     """Whether a name is assigned more than once, or is also a function's parameter."""
     if not isinstance(node, ast.Name):
         return False
-    stored = [
-        n
-        for n in source.nodes
-        if isinstance(n, ast.Name) and n.id == node.id and isinstance(n.ctx, ast.Store)
-    ]
+    stored = [n for n in source.nodes if isinstance(n, ast.Name) and n.id == node.id and isinstance(n.ctx, ast.Store)]
     return len(stored) != 1 or any(isinstance(n, ast.arg) and n.arg == node.id for n in source.nodes)
 
 

@@ -66,15 +66,11 @@ def _default_and_help(node: ast.expr | None, source: SourceFile) -> tuple[ast.ex
     metadata = arguments.get("metadata")
     helps = [arguments["help"]] if "help" in arguments else []
     if isinstance(metadata, ast.Dict):
-        helps += [
-            v for k, v in zip(metadata.keys, metadata.values, strict=True) if k and value(k, {}) == "help"
-        ]
+        helps += [v for k, v in zip(metadata.keys, metadata.values, strict=True) if k and value(k, {}) == "help"]
     last = as_written(node.func).rpartition(".")[2]
     if last not in ("field", "HfArg", "arg"):
         return node, None
-    default = (
-        arguments.get("default") or arguments.get("default_factory") or (node.args[0] if node.args else None)
-    )
+    default = arguments.get("default") or arguments.get("default_factory") or (node.args[0] if node.args else None)
     return default, text(helps[0], source.constants) if helps else None
 
 

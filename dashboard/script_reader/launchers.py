@@ -84,9 +84,7 @@ class _Evidence:
         for source, call in self._program.calls():
             name = source.dotted(call.func)
             if name in SPAWNERS or (name.startswith("torch.multiprocessing.") and name.endswith(".spawn")):
-                reason = (
-                    f"It starts its processes itself: {ast.unparse(call.func)} on {_location(source, call)}."
-                )
+                reason = f"It starts its processes itself: {ast.unparse(call.func)} on {_location(source, call)}."
                 started, warnings = _started(source, call), self._only_with(source, call)
                 return Guess("python", reason, line=call.lineno, devices=started, warnings=warnings)
             if _is_trainer(source, call) and _strategy(call) in ("ddp_spawn", "ddp_notebook", "ddp_fork"):
@@ -109,9 +107,7 @@ class _Evidence:
         """Return a guess where the script joins ranks that torchrun starts."""
         for source, call in self._program.calls():
             if _is_trainer(source, call):
-                reason = (
-                    f"Lightning's Trainer ({_location(source, call)}) joins the ranks that torchrun starts."
-                )
+                reason = f"Lightning's Trainer ({_location(source, call)}) joins the ranks that torchrun starts."
                 return Guess("torchrun", reason, line=call.lineno, devices=_fixed_devices(source, call))
         for variable in RANK_VARIABLES:
             if variable in self._reads:
@@ -154,9 +150,7 @@ class _Evidence:
             name = source.dotted(call.func)
             is_process = name in ("torch.multiprocessing.Process", "multiprocessing.Process")
             if is_process and "target" in keywords(call):
-                return Guess(
-                    "python", f"It starts its processes itself, {_location(source, call)}.", line=call.lineno
-                )
+                return Guess("python", f"It starts its processes itself, {_location(source, call)}.", line=call.lineno)
         return None
 
     def _framework_joins(self) -> bool:
@@ -222,9 +216,7 @@ def _logs_nothing(program: ScriptProgram) -> Iterator[str]:
             _is_part(m, f) for m in source.modules for f in OTHER_FRAMEWORKS[:-1]
         ):
             return
-        if any(
-            marker in source.text for marker in ("SummaryWriter", "print", "tqdm", "log", "sys.std", "rich")
-        ):
+        if any(marker in source.text for marker in ("SummaryWriter", "print", "tqdm", "log", "sys.std", "rich")):
             return
     yield "It neither prints nor logs anything: only the probe's metrics will be charted."
 
@@ -257,9 +249,7 @@ def _own_address(source: SourceFile, call: ast.Call) -> list[str]:
     if method is None or value(method, source.constants) == "env://":
         return []
     shown = ast.unparse(method)[:60]
-    return [
-        f"Its rendezvous is init_method={shown} ({_location(source, call)}): under torchrun that is env://."
-    ]
+    return [f"Its rendezvous is init_method={shown} ({_location(source, call)}): under torchrun that is env://."]
 
 
 def _is_part(name: str, package: str) -> bool:

@@ -63,9 +63,7 @@ def _comment(source: SourceFile, node: ast.stmt) -> str | None:
     lines = source.text.splitlines()
     if node.end_lineno is None or node.end_lineno > len(lines):
         return None
-    remainder = (
-        lines[node.end_lineno - 1].encode()[node.end_col_offset or 0 :].decode(errors="replace").strip()
-    )
+    remainder = lines[node.end_lineno - 1].encode()[node.end_col_offset or 0 :].decode(errors="replace").strip()
     return remainder.lstrip("# ")[:500] or None if remainder.startswith("#") else None
 
 
@@ -73,9 +71,7 @@ def _overrides(folder: Path, name: str) -> Iterator[Option]:
     settings = _yaml(folder / f"{name}.yaml")
     for group, chosen in _defaults(settings):
         others = sorted(path.stem for path in (folder / group).glob("*.yaml"))
-        yield Option(
-            (group,), group, "str", chosen, tuple(others) or None, f"The file in {group}/", False, "override"
-        )
+        yield Option((group,), group, "str", chosen, tuple(others) or None, f"The file in {group}/", False, "override")
         yield from _flat(_yaml(folder / group / f"{chosen}.yaml"), f"{group}.")
     yield from _flat({key: item for key, item in settings.items() if key not in ("defaults", "hydra")}, "")
 

@@ -108,17 +108,13 @@ def _typer_commands(source: SourceFile) -> Iterator[tuple[FunctionDef, str]]:
                 yield node, name_in_decorator or node.name.replace("_", "-")
 
 
-def _typer(
-    parameter: Parameter, source: SourceFile, program: ScriptProgram, command: str | None
-) -> Option | None:
+def _typer(parameter: Parameter, source: SourceFile, program: ScriptProgram, command: str | None) -> Option | None:
     type_ = annotation(parameter.annotation, None, program)
     if type_.type == "Context":
         return None
     maker, is_old_style = _typer_maker(parameter, type_, source)
     declarations = [*maker.args] if maker else []
-    default_node = (
-        declarations.pop(0) if is_old_style and declarations else None if is_old_style else parameter.default
-    )
+    default_node = declarations.pop(0) if is_old_style and declarations else None if is_old_style else parameter.default
     if isinstance(default_node, ast.Constant) and default_node.value is ...:
         default_node = None
     written_default = value(default_node, source.constants)
@@ -127,9 +123,7 @@ def _typer(
     arguments = keywords(maker) if maker else {}
     is_argument = maker is not None and source.dotted(maker.func) == "typer.Argument"
     is_argument = is_argument or (maker is None and default_node is None)
-    flags = [
-        flag for declaration in declarations if isinstance(flag := value(declaration, source.constants), str)
-    ]
+    flags = [flag for declaration in declarations if isinstance(flag := value(declaration, source.constants), str)]
     return _typer_option(
         parameter.name, flags, type_, default, is_argument, default_node is None,
         text(arguments.get("help"), source.constants), command,
@@ -150,9 +144,7 @@ def _typer_option(
 ) -> Option:  # fmt: skip
     if is_argument:
         kind: Kind = "positionals" if type_.is_list else "positional"
-        return Option(
-            (name,), name, type_.type, default, type_.choices, help_, required, kind, command=command
-        )
+        return Option((name,), name, type_.type, default, type_.choices, help_, required, kind, command=command)
     dashed = f"--{name.replace('_', '-')}"
     is_switch = type_.type == "bool" and not type_.is_list
     decls = decls or ([f"{dashed}/{dashed.replace('--', '--no-', 1)}"] if is_switch else [dashed])

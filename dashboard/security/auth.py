@@ -25,9 +25,7 @@ from dashboard.security.token_files import Credentials
 from db.nodes.join_tokens import Admitted
 from db.nodes.node_tokens import TurnedAway
 
-PUBLIC = frozenset(
-    {(m, "/login") for m in ("GET", "HEAD", "POST")} | {(m, "/api/health") for m in ("GET", "HEAD")}
-)
+PUBLIC = frozenset({(m, "/login") for m in ("GET", "HEAD", "POST")} | {(m, "/api/health") for m in ("GET", "HEAD")})
 """The routes that need no credential; a test compares this list with all routes."""
 SHARED = re.compile(r"/shared/[^/]{1,200}")
 """Read-only links to runs: the route compares the token, which opens nothing else."""
@@ -196,9 +194,7 @@ def is_host_allowed(hosts: list[str], allowed: Collection[str]) -> bool:
     """Whether the Host header is an IP address, localhost or a configured name.
 
     An attacker can point a name of theirs at this server (DNS rebinding), but not an address."""
-    match = (
-        re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:/@\s]+)(:\d{1,5})?", hosts[0]) if len(hosts) == 1 else None
-    )
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:/@\s]+)(:\d{1,5})?", hosts[0]) if len(hosts) == 1 else None
     if match is None:
         return False
     name = match[1].lower().rstrip(".")
@@ -275,9 +271,7 @@ def _cookie(headers: Headers, name: str) -> str | None:
     return None
 
 
-async def _answer(
-    verdict: Refusal | Response, scope: Scope, headers: Headers, receive: Receive, send: Send
-) -> None:
+async def _answer(verdict: Refusal | Response, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
     if isinstance(verdict, Response):
         response = verdict
     elif scope["type"] == "http" and verdict.status == 401 and _wants_page(scope, headers):

@@ -60,9 +60,7 @@ class _Tries:
 class SignIns:
     """All tries to sign in to one dashboard, by the form or by an address with a token; used inside the event loop."""
 
-    def __init__(
-        self, credentials: Credentials, now: Callable[[], float], sleep: Sleep = asyncio.sleep
-    ) -> None:
+    def __init__(self, credentials: Credentials, now: Callable[[], float], sleep: Sleep = asyncio.sleep) -> None:
         self._credentials, self._now, self._sleep = credentials, now, sleep
         self._failures = Failures()
         self._by_address: OrderedDict[str, _Tries] = OrderedDict()

@@ -113,9 +113,7 @@ class BulkActions:
         action = BulkAction(request, list(dict.fromkeys(runs)))
         with self._lock:
             if sum(not other.has_ended for other in self._actions.values()) >= MOST_WAITING:
-                raise Rejection(
-                    409, f"{MOST_WAITING} actions are waiting already; cancel one, or try again later."
-                )
+                raise Rejection(409, f"{MOST_WAITING} actions are waiting already; cancel one, or try again later.")
             self._actions[action.id] = action
             self._forget_oldest()
             self._thread.submit(self._carry_out, action)
@@ -126,9 +124,7 @@ class BulkActions:
         with self._lock:
             action = self._actions.get(action_id)
         if action is None:
-            raise Rejection(
-                404, "The server was restarted meanwhile; runs that it had not reached are as they were."
-            )
+            raise Rejection(404, "The server was restarted meanwhile; runs that it had not reached are as they were.")
         return action
 
     def cancel(self, action_id: str) -> BulkAction:

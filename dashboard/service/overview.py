@@ -51,9 +51,7 @@ EVERYTHING = Filter()
 FIRST = RowRange()
 
 
-def overview(
-    store: Store, now: float, run_filter: Filter = EVERYTHING, window: RowRange = FIRST
-) -> dict[str, Any]:
+def overview(store: Store, now: float, run_filter: Filter = EVERYTHING, window: RowRange = FIRST) -> dict[str, Any]:
     """The rows of a window with their place in the whole list, and the numbers of runs. Raises QueryError.
 
     `total` counts the rows of the whole list; `fold` is the row before which `folded` queued runs are left out."""
@@ -76,8 +74,7 @@ def overview(
     curves = CURVES.of(store, page.views)
     return {
         "runs": [
-            row(run, curves[run.id]) | {"values": values[run.id], "changes": changes[run.id]}
-            for run in page.views
+            row(run, curves[run.id]) | {"values": values[run.id], "changes": changes[run.id]} for run in page.views
         ],
         "columns": [{"key": key, "kind": of.kind} for key, of in zip(window.columns, columns, strict=True)],
         "offset": window.offset,

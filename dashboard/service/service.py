@@ -115,9 +115,7 @@ class Service(Membership):
         self.storages.close()
         self.store.close()
 
-    def launch(
-        self, spec: RunSpec, like: str | None = None, part_of: StudyPoint | NewTrial | None = None
-    ) -> str:
+    def launch(self, spec: RunSpec, like: str | None = None, part_of: StudyPoint | NewTrial | None = None) -> str:
         """Queue a run and return its id; masked values are taken from the run `like`. Raises InvalidRequest."""
         cluster = self.cluster()
         spec = self.launchable(spec, cluster, like)
@@ -263,9 +261,7 @@ class Service(Membership):
         self.hub.publish(run_id, {"type": "checkpoints"})
         self.hub.publish(run_id, {"type": "history"})
         now, settings = self.clock(), self.settings
-        if elastic.resize_at_checkpoint(
-            self.store, checkpoint_id, now, settings.grow_after_s, settings.lost_after_s
-        ):
+        if elastic.resize_at_checkpoint(self.store, checkpoint_id, now, settings.grow_after_s, settings.lost_after_s):
             self.hub.desired_state_of_runs_changed([run_id])
             self.run_changed(run_id)
 

@@ -56,9 +56,7 @@ def too_many_files(folder: Path, most: int) -> CodeRefused:
 def pack(selection: Selection, target: Path, limit_bytes: int) -> Packed:
     """Write the archive to `target`. Raises CodeRefused where it is too large or cannot be read."""
     check_size(selection, limit_bytes)
-    with tarfile.open(
-        target, "x", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape"
-    ) as archive:
+    with tarfile.open(target, "x", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape") as archive:
         for item in selection.items:
             _add(archive, item)
     with target.open("rb") as file:

@@ -68,9 +68,7 @@ class PackedCode:
     origin: Origin
 
 
-def pack_code(
-    request: CodeRequest, archive: Path, limit_bytes: int, limits: GitLimits | None = None
-) -> PackedCode:
+def pack_code(request: CodeRequest, archive: Path, limit_bytes: int, limits: GitLimits | None = None) -> PackedCode:
     """Select the code and pack it into the file `archive`. Raises CodeRefused."""
     with chosen(request, limits or GitLimits()) as choice:
         packed = pack(choice.selection, archive, limit_bytes)
@@ -214,9 +212,7 @@ def _choice(
     if origin.kind != "git":
         notes += _notes_on(selection.folder, missing)
     left_out = list(selection.left_out)
-    return CodeChoice(
-        selection, entry, origin.model_copy(update={**facts, "left_out": left_out, "notes": notes})
-    )
+    return CodeChoice(selection, entry, origin.model_copy(update={**facts, "left_out": left_out, "notes": notes}))
 
 
 def _git_facts(folder: Path, entry: str | None) -> tuple[dict[str, object], str | None]:
@@ -242,11 +238,7 @@ def _git_facts(folder: Path, entry: str | None) -> tuple[dict[str, object], str 
 def _notes_on(folder: Path, missing: list[LeftBehind]) -> list[str]:
     notes = [_note_on(folder, entry) for entry in missing[:MOST_NOTES]]
     remaining = len(missing) - len(notes)
-    return (
-        [*notes, f"{plural(remaining, 'more name is', 'more names are')} left out."]
-        if remaining > 0
-        else notes
-    )
+    return [*notes, f"{plural(remaining, 'more name is', 'more names are')} left out."] if remaining > 0 else notes
 
 
 def _note_on(folder: Path, entry: LeftBehind) -> str:

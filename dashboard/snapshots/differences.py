@@ -133,8 +133,7 @@ class _Comparison:
         changed = {name for name in self._old.names & self._new.names if self._differs(name)}
         shown = (added | removed | changed) - set(renamed.values())
         files = [
-            self._renaming(renamed[name], name) if name in renamed else self._change(name)
-            for name in sorted(shown)
+            self._renaming(renamed[name], name) if name in renamed else self._change(name) for name in sorted(shown)
         ]
         return CodeDifference(tuple(files), self._truncated)
 

@@ -25,9 +25,7 @@ def is_git_address(target: str) -> bool:
 def check_address(url: str) -> str:
     """Return a valid address. Raises CodeRefused, whose message never repeats a possible secret."""
     if len(url) > LONGEST or any(c.isspace() or not c.isprintable() for c in url):
-        raise CodeRefused(
-            "target", "a git address must be one short line without blanks or control characters."
-        )
+        raise CodeRefused("target", "a git address must be one short line without blanks or control characters.")
     if _SCP_LIKE.fullmatch(url):
         return url
     try:
@@ -40,9 +38,7 @@ def check_address(url: str) -> str:
         raise CodeRefused("target", f"a git address with{shown or ' no scheme'} is not accepted: {RULE}.")
     _check_parts(parts.scheme, parts.username, parts.password, parts.hostname, port)
     if parts.query or parts.fragment or not _PATH.fullmatch(parts.path):
-        raise CodeRefused(
-            "target", "a git address ends with the repository's path, without ?, # or a leading dash."
-        )
+        raise CodeRefused("target", "a git address ends with the repository's path, without ?, # or a leading dash.")
     return url
 
 
@@ -60,9 +56,7 @@ def repository_name(url: str) -> str:
     return re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git") or "code"
 
 
-def _check_parts(
-    scheme: str, user: str | None, password: str | None, host: str | None, _port: int | None
-) -> None:
+def _check_parts(scheme: str, user: str | None, password: str | None, host: str | None, _port: int | None) -> None:
     if password is not None or (scheme == "https" and user is not None):
         raise CodeRefused(
             "target",

@@ -65,9 +65,7 @@ class _CloneCommands:
             full_fetch = self._remote(
                 "--no-tags", "--", self._url, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"
             )
-            resolved = self._run(
-                lambda: git(self._folder, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
-            )
+            resolved = self._run(lambda: git(self._folder, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}"))
             if full_fetch.code == 0 and resolved.code == 0:
                 return resolved.out.decode().strip()
             outcome = full_fetch if full_fetch.code else outcome

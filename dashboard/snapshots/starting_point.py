@@ -17,9 +17,7 @@ _SHELLS = ("sh", "bash", "zsh", "dash", "ksh", "perl", "node", "ruby")
 def entry_in(folder: Path, entry: str) -> str:
     """Return the entry relative to the folder. Raises CodeRefused where it is not a file inside it."""
     path = Path(entry)
-    name = os.path.normpath(
-        path.relative_to(folder) if path.is_absolute() and path.is_relative_to(folder) else path
-    )
+    name = os.path.normpath(path.relative_to(folder) if path.is_absolute() and path.is_relative_to(folder) else path)
     if name.startswith("..") or os.path.isabs(name):  # noqa: PTH117
         raise CodeRefused("entry", f"{entry!r} lies outside of {folder}; it must be a file inside it.")
     file = folder / name
@@ -37,13 +35,9 @@ def check_module(folder: Path, module: str) -> None:
     if any(is_file(folder / name) for name in candidates):
         return
     subfolders = [
-        subfolder
-        for subfolder in ("src", "lib")
-        if any(is_file(folder / subfolder / name) for name in candidates)
+        subfolder for subfolder in ("src", "lib") if any(is_file(folder / subfolder / name) for name in candidates)
     ]
-    hint = (
-        f" It is below {subfolders[0]}/: name {folder / subfolders[0]} as the folder." if subfolders else ""
-    )
+    hint = f" It is below {subfolders[0]}/: name {folder / subfolders[0]} as the folder." if subfolders else ""
     raise CodeRefused("module", f"there is neither {candidates[0]} nor {candidates[1]} in {folder}.{hint}")
 
 
@@ -62,9 +56,7 @@ def python_problem(name: str, content: bytes, field: str) -> str | None:
     if b"\0" in content:
         raise CodeRefused(field, f"{name} is not a Python script: it is a binary file.")
     if name.endswith(".ipynb"):
-        raise CodeRefused(
-            field, f"{name} is a notebook; `jupyter nbconvert --to script` makes a script of it."
-        )
+        raise CodeRefused(field, f"{name} is a notebook; `jupyter nbconvert --to script` makes a script of it.")
     shell = _other_interpreter(content)
     if shell:
         raise CodeRefused(field, f"{name} is not a Python script: its first line names {shell}.")

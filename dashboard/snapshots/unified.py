@@ -21,9 +21,7 @@ class _Matcher(SequenceMatcher[str]):
 
     until: float = 0.0
 
-    def find_longest_match(
-        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
-    ) -> Match:
+    def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
         """Do one step of the search. Raises TooLong."""
         if time.monotonic() > self.until:
             raise TooLong

@@ -46,9 +46,7 @@ def unpack(file: Path, name: str, folder: Path, limit_bytes: int) -> tuple[str |
         return file_name, select(folder, ask_git=False)
     if not file_name.endswith(ARCHIVES):
         allowed = ", ".join((".py", *ARCHIVES))
-        raise CodeRefused(
-            "target", f"{file_name[:60]!r} is neither a script nor an archive; upload one of {allowed}."
-        )
+        raise CodeRefused("target", f"{file_name[:60]!r} is neither a script nor an archive; upload one of {allowed}.")
     _unpack_archive(file, file_name, folder, limit_bytes)
     try:
         selection = select(_only_folder(folder), ask_git=False)
@@ -82,13 +80,9 @@ def _unpack_archive(file: Path, name: str, folder: Path, bytes_left: int) -> Non
                     raise too_many_files(Path(name), MOST_FILES)
                 bytes_left -= _write(folder, member, content, bytes_left)
                 if bytes_left < 0:
-                    raise CodeRefused(
-                        "target", f"{name} contains more than {formats.size(limit_bytes)}, the limit."
-                    )
+                    raise CodeRefused("target", f"{name} contains more than {formats.size(limit_bytes)}, the limit.")
         except _BROKEN as error:
-            raise CodeRefused(
-                "target", f"{name} cannot be unpacked ({error or type(error).__name__})."
-            ) from error
+            raise CodeRefused("target", f"{name} cannot be unpacked ({error or type(error).__name__}).") from error
 
 
 @contextmanager
@@ -101,9 +95,7 @@ def _members(file: Path, name: str, limit_bytes: int) -> Iterator[Members]:
                 _check_directory(raw, name)
                 members = _of_zip(open_until_end.enter_context(zipfile.ZipFile(raw)))
             else:
-                plain = (
-                    raw if name.endswith(".tar") else open_until_end.enter_context(gzip.GzipFile(fileobj=raw))
-                )
+                plain = raw if name.endswith(".tar") else open_until_end.enter_context(gzip.GzipFile(fileobj=raw))
                 limited = _Limited(plain, name, limit_bytes + MOST_ENTRIES * _HEADER_BYTES)
                 members = _of_tar(open_until_end.enter_context(tarfile.open(fileobj=limited, mode="r|")))  # type: ignore[call-overload]
         except _BROKEN as error:
@@ -160,9 +152,7 @@ def _write(folder: Path, name: str, content: IO[bytes], bytes_left: int) -> int:
     """Write one file, at most one chunk beyond the limit, and return its size. Raises CodeRefused for unsafe names."""
     parts = PurePosixPath(name.replace("\\", "/")).parts
     if not parts or parts[0] == "/" or ".." in parts or "\0" in name or len(parts) > MOST_DEPTH:
-        raise CodeRefused(
-            "target", f"the archive contains {name[:100]!r}, which is not a name inside a folder."
-        )
+        raise CodeRefused("target", f"the archive contains {name[:100]!r}, which is not a name inside a folder.")
     path = folder.joinpath(*parts)
     path.parent.mkdir(parents=True, exist_ok=True)
     written = 0

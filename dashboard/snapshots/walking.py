@@ -103,9 +103,7 @@ def _is_ignored(name: str, rules: tuple[Rules, ...]) -> bool:
     return next((verdict for verdict in verdicts if verdict is not None), False)
 
 
-def _with_rules_here(
-    folder: Path, inside: str, names: Iterable[str], rules: tuple[Rules, ...]
-) -> tuple[Rules, ...]:
+def _with_rules_here(folder: Path, inside: str, names: Iterable[str], rules: tuple[Rules, ...]) -> tuple[Rules, ...]:
     spec = _spec(folder / inside / ".gitignore") if ".gitignore" in names else None
     return rules if spec is None else (*rules, Rules(spec, inside=inside))
 

@@ -118,8 +118,7 @@ class Bucket:
         if sum(part.size_bytes for part in self._in_order(checkpoint, parts)) != checkpoint.size_bytes:
             return self._restart(checkpoint)
         if part_sha256s and any(
-            stored not in (None, announced)
-            for stored, announced in zip(stored_sha256s, part_sha256s, strict=False)
+            stored not in (None, announced) for stored, announced in zip(stored_sha256s, part_sha256s, strict=False)
         ):
             return self._restart(checkpoint)
         assert checkpoint.upload_id is not None

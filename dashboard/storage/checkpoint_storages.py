@@ -43,9 +43,7 @@ class CheckpointStorages:
     def __init__(self, store: Store, files: Files, url: str | None, clock: Callable[[], float]) -> None:
         """`url`: s3://BUCKET/PREFIX for new checkpoints; None for the directory of files. Raises StorageUnusable."""
         if url and importlib.util.find_spec("botocore") is None:
-            raise StorageUnusable(
-                f"Checkpoints in {url} need the package botocore: pip install 'rankzero[s3]'."
-            )
+            raise StorageUnusable(f"Checkpoints in {url} need the package botocore: pip install 'rankzero[s3]'.")
         self._store, self._url, self._clock = store, url, clock
         self.s3 = S3()
         self.disk, self.bucket = Disk(files), Bucket(store, files, self.s3, clock)

@@ -80,9 +80,7 @@ class Disk:
 
     def links(self, checkpoint: Checkpoint, first: int, sha256s: Sequence[str]) -> list[PartLink]:
         """See `CheckpointStorage`. Raises Rejection: the disk has no signed addresses."""
-        raise Rejection(
-            409, f"Checkpoint {checkpoint.id} goes to the dashboard itself; send its bytes there."
-        )
+        raise Rejection(409, f"Checkpoint {checkpoint.id} goes to the dashboard itself; send its bytes there.")
 
     def finish(self, checkpoint: Checkpoint, adopted: str | None, part_sha256s: Sequence[str]) -> bool:
         """See `CheckpointStorage`: the file is only read if not all of it arrived in this process."""

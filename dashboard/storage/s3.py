@@ -137,9 +137,7 @@ class S3:
     def put(self, at: ObjectName, content: bytes, sha256: str) -> None:
         """Store a small object. Raises S3Refused when the bytes do not match the SHA-256."""
         with self._errors_as_trouble(at):
-            self._client.put_object(
-                Bucket=at.bucket, Key=at.key, Body=content, ChecksumSHA256=_base64(sha256)
-            )
+            self._client.put_object(Bucket=at.bucket, Key=at.key, Body=content, ChecksumSHA256=_base64(sha256))
 
     def stat(self, at: ObjectName) -> Stat:
         """Size and time of an object. Raises Gone."""
@@ -180,9 +178,7 @@ class S3:
             for upload in listing.get("Uploads", ()):
                 if upload["Key"] == at.key:
                     with suppress(self._client.exceptions.NoSuchUpload):
-                        self._client.abort_multipart_upload(
-                            Bucket=at.bucket, Key=at.key, UploadId=upload["UploadId"]
-                        )
+                        self._client.abort_multipart_upload(Bucket=at.bucket, Key=at.key, UploadId=upload["UploadId"])
             self._client.delete_object(Bucket=at.bucket, Key=at.key)
 
     # -- the connection ------------------------------------------------------------------------
@@ -256,9 +252,7 @@ def _refusal(at: ObjectName, error: Any) -> BucketTrouble:
     code, text = str(details.get("Code", "")), str(details.get("Message", "")).rstrip(".")
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     if code == "NoSuchBucket":
-        return BucketTrouble(
-            f"The bucket {at.bucket} does not exist; create it, or change RANKZERO_CHECKPOINTS_URL."
-        )
+        return BucketTrouble(f"The bucket {at.bucket} does not exist; create it, or change RANKZERO_CHECKPOINTS_URL.")
     if code in ("NoSuchUpload", "NoSuchKey", "404", "InvalidPart"):
         return Gone(f"s3://{at.bucket}/{at.key} is not in the bucket ({code}).")
     if code in ("BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"):
@@ -285,9 +279,7 @@ def _connection_failure(at: ObjectName, error: Exception) -> BucketTrouble:
         )
     if kind in ("ParamValidationError", "InvalidBucketName"):
         return BucketTrouble(f"The bucket {at.bucket} cannot be used: {error}")
-    return BucketAway(
-        f"The bucket {at.bucket} cannot be reached ({kind}); check AWS_ENDPOINT_URL and the network."
-    )
+    return BucketAway(f"The bucket {at.bucket} cannot be reached ({kind}); check AWS_ENDPOINT_URL and the network.")
 
 
 def _stored(part: dict[str, Any]) -> StoredPart:

@@ -107,22 +107,14 @@ class SweepConductor:
     def _without_value(self, metric: str, run_id: str, value: float | None) -> str:
         if value is not None:
             return f"{metric} was {value} in the end."
-        names = [
-            name
-            for source in SCRIPT_KINDS
-            for name in curves.series_names(self._service.store, run_id, source)
-        ]
+        names = [name for source in SCRIPT_KINDS for name in curves.series_names(self._service.store, run_id, source)]
         return f"It logged no {metric}; it has {as_list(names, 8) or 'no series'}."
 
     def _used_hours(self, sweep: SweepView) -> float:
         """Return the device-hours of all trials so far; 0 where nothing limits them."""
         if sweep.plan.max_device_hours is None:
             return 0.0
-        live = [
-            self._device_hours(trial.run_id)
-            for trial in sweep.trials
-            if not trial.is_settled and trial.run_id
-        ]
+        live = [self._device_hours(trial.run_id) for trial in sweep.trials if not trial.is_settled and trial.run_id]
         return sum(hours or 0.0 for hours in [*live, *(trial.device_hours for trial in sweep.trials)])
 
     def _device_hours(self, run_id: str) -> float | None:

@@ -44,9 +44,7 @@ def launch_with_seeds(
     return [service.launch(spec, like) for spec in seed_specs(base, seeds, params)]
 
 
-def seed_specs(
-    base: RunSpec, seeds: Sequence[int], params: Mapping[str, Value] | None = None
-) -> list[RunSpec]:
+def seed_specs(base: RunSpec, seeds: Sequence[int], params: Mapping[str, Value] | None = None) -> list[RunSpec]:
     """Return the spec with each seed, and with a trial's parameters. Raises InvalidRequest, ValidationError."""
     if len(set(seeds)) < len(seeds):
         raise InvalidRequest("seed", "seed: names a seed twice; each run needs another one.")

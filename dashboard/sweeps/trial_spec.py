@@ -72,9 +72,7 @@ def _arguments(base: RunSpec, script: Script | None, name: str, value: Value) ->
             f"the value in the arguments yourself: -- --option={{{name}}}.",
         )
     if command.named([option], base.args):
-        raise InvalidRequest(
-            "parameters", f"parameters: {name} is also set in the arguments; leave it out there."
-        )
+        raise InvalidRequest("parameters", f"parameters: {name} is also set in the arguments; leave it out there.")
     return _written(option, text)
 
 

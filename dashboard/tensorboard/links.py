@@ -25,9 +25,7 @@ def event_links(files: Iterable[FileView], nodes: int) -> dict[str, int]:
 
     Each attempt has a folder, and each node when there are several. A truncated file keeps its earlier generations."""
     links: dict[str, int] = {}
-    for file in sorted(
-        filter(is_event_file, files), key=lambda f: (f.attempt, f.node_rank, f.path, f.generation)
-    ):
+    for file in sorted(filter(is_event_file, files), key=lambda f: (f.attempt, f.node_rank, f.path, f.generation)):
         folders = [f"attempt {file.attempt}", *([f"node {file.node_rank}"] if nodes > 1 else [])]
         name = "/".join([*folders, *_parts(file.path)])
         if file.generation:

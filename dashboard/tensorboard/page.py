@@ -101,9 +101,7 @@ def nothing(run_id: str, name: str, has_ended: bool) -> HTMLResponse:
 
 def starting(run_id: str, name: str) -> HTMLResponse:
     """The page shown while TensorBoard starts."""
-    return _note(
-        run_id, "Starting TensorBoard…", f"It is reading the event files of “{name}”.", 200, again_s=1
-    )
+    return _note(run_id, "Starting TensorBoard…", f"It is reading the event files of “{name}”.", 200, again_s=1)
 
 
 def not_started(run_id: str, reason: str) -> HTMLResponse:
@@ -128,6 +126,4 @@ def _note(run_id: str, title: str, text: str, status: int, again_s: int | None =
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">{refresh}
 <title>{escape(title)} · Rankzero</title><style>{_STYLE}</style></head>
 <body><main><h1>{escape(title)}</h1><p>{escape(text)}</p><p>{back}</p></main></body></html>"""
-    return HTMLResponse(
-        page, status, headers={"Content-Security-Policy": NOTE_POLICY, "Cache-Control": "no-store"}
-    )
+    return HTMLResponse(page, status, headers={"Content-Security-Policy": NOTE_POLICY, "Cache-Control": "no-store"})

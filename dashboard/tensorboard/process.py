@@ -122,9 +122,7 @@ class TensorBoards:
     async def refresh(self) -> None:
         """Link new event files; end processes that are idle or whose run was deleted."""
         for board in list(self._boards.values()):
-            if self._now() - board.used_at > self._idle_s or not await self._update_links(
-                board.run_id, board.folder
-            ):
+            if self._now() - board.used_at > self._idle_s or not await self._update_links(board.run_id, board.folder):
                 await self._end(board)
 
     async def _refresh_regularly(self) -> None:

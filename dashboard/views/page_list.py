@@ -28,14 +28,10 @@ def pages() -> dict[str, st.Page]:
     table, a sweep or a scaling study from Studies, Log search from the list of runs."""
     return {
         "runs": st.Page(runs_page.page, title="Runs", icon=":material/list:", default=True),
-        "studies": st.Page(
-            studies_page.page, title="Studies", icon=":material/trending_up:", url_path="studies"
-        ),
+        "studies": st.Page(studies_page.page, title="Studies", icon=":material/trending_up:", url_path="studies"),
         "launch": st.Page(launch_page.page, title="Launch", icon=":material/play_arrow:", url_path="launch"),
         "nodes": st.Page(nodes_page.page, title="Nodes", icon=":material/dns:", url_path="nodes"),
-        "alerts": st.Page(
-            alerts_page.page, title="Alerts", icon=":material/notifications:", url_path="alerts"
-        ),
+        "alerts": st.Page(alerts_page.page, title="Alerts", icon=":material/notifications:", url_path="alerts"),
         "compare": st.Page(
             compare_page.page,
             title="Compare",
@@ -71,9 +67,7 @@ def pages() -> dict[str, st.Page]:
             url_path="project",
             visibility="hidden",
         ),
-        "run": st.Page(
-            run_page.page, title="Run", icon=":material/show_chart:", url_path="run", visibility="hidden"
-        ),
+        "run": st.Page(run_page.page, title="Run", icon=":material/show_chart:", url_path="run", visibility="hidden"),
     }
 
 

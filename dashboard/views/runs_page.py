@@ -33,9 +33,7 @@ def page() -> None:
     """Show the filters and the table of matching runs, which updates itself."""
     projects = run_list.projects(service.current().store)
     filters: dict[str, Any] = _filters(projects) if projects else {}
-    runs_table(
-        filters, on_cleared=_clear_filters, on_arrived=_run_again, on_viewed=_take_view, key="runs_table"
-    )
+    runs_table(filters, on_cleared=_clear_filters, on_arrived=_run_again, on_viewed=_take_view, key="runs_table")
 
 
 def _filters(projects: Sequence[str]) -> dict[str, Any]:

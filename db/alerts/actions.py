@@ -93,9 +93,7 @@ def _roll_back(
         rollback = origin_limit(session, attempt, why, changes)
         where = "to before it began"
     else:
-        rollback = Rollback(
-            good_step=good[0], good_at=good[2], bad_at=max(event.at, good[2]), why=why, changes=changes
-        )
+        rollback = Rollback(good_step=good[0], good_at=good[2], bad_at=max(event.at, good[2]), why=why, changes=changes)
         where = f"to its last checkpoint up to step {good[0]}"
     request_rollback(session, attempt, rollback, f"to go back {where} (alert {alert.rule})", now)
     return f"The run goes back {where}, {rate.words}."

@@ -120,10 +120,7 @@ def _unknown(session: Session, events: dict[tuple[str, str], RunEvent]) -> dict[
     keys = sorted({key for _, key in events})
     for start in range(0, len(keys), KEYS_AT_ONCE):
         some = AlertEvent.key.in_(keys[start : start + KEYS_AT_ONCE])
-        stored |= {
-            (row[0], row[1])
-            for row in session.execute(select(AlertEvent.alert_id, AlertEvent.key).where(some))
-        }
+        stored |= {(row[0], row[1]) for row in session.execute(select(AlertEvent.alert_id, AlertEvent.key).where(some))}
     return {name: event for name, event in events.items() if name not in stored}
 
 
@@ -131,9 +128,7 @@ def _due(session: Session, now: float) -> list[tuple[Alert, AlertEvent]]:
     query = (
         select(Alert, AlertEvent)
         .join(AlertEvent, AlertEvent.alert_id == Alert.id)
-        .where(
-            AlertEvent.state == DeliveryState.WAITING, AlertEvent.next_try_at <= now, Alert.target != BROWSER
-        )
+        .where(AlertEvent.state == DeliveryState.WAITING, AlertEvent.next_try_at <= now, Alert.target != BROWSER)
         .order_by(AlertEvent.next_try_at, AlertEvent.id)
     )
     return [
@@ -143,9 +138,7 @@ def _due(session: Session, now: float) -> list[tuple[Alert, AlertEvent]]:
     ]
 
 
-def _batches(
-    due: Iterable[tuple[Alert, AlertEvent]], now: float
-) -> Iterable[tuple[Alert, Sequence[AlertEvent]]]:
+def _batches(due: Iterable[tuple[Alert, AlertEvent]], now: float) -> Iterable[tuple[Alert, Sequence[AlertEvent]]]:
     """Gather the events of an alert; those of a message that may have arrived stay together, and so do tests."""
     batches: dict[tuple[str, str | None], tuple[Alert, list[AlertEvent]]] = {}
     for alert, row in due:
@@ -169,9 +162,7 @@ def _claimed(alert: Alert, rows: Sequence[AlertEvent], now: float) -> Delivery:
     return Delivery(alert.id, message_id, rule, alert.target, alert.secret, ids, items)
 
 
-def _settle(
-    row: AlertEvent, outcome: SendOutcome, problem: str | None, now: float, *, is_repeatable: bool
-) -> None:
+def _settle(row: AlertEvent, outcome: SendOutcome, problem: str | None, now: float, *, is_repeatable: bool) -> None:
     row.state = state_after(outcome, row.at, now, is_repeatable=is_repeatable)
     row.problem = problem[:LONGEST_PROBLEM] if problem else None
     row.next_try_at = now + pause_s(row.tries)

@@ -40,9 +40,7 @@ def notices(store: Store, after: int | None) -> tuple[int, list[Notice]]:
     is_new = AlertEvent.state == DeliveryState.WAITING
     if after is not None:
         is_new = or_(is_new, AlertEvent.id > after)
-    query = (
-        select(Alert, AlertEvent).join(AlertEvent, AlertEvent.alert_id == Alert.id).where(of_browser, is_new)
-    )
+    query = select(Alert, AlertEvent).join(AlertEvent, AlertEvent.alert_id == Alert.id).where(of_browser, is_new)
     with store.read() as session:
         newest = session.scalar(select(func.max(AlertEvent.id)).where(of_browser)) or 0
         found = session.execute(query.order_by(AlertEvent.id.desc()).limit(MOST)).all()

@@ -72,9 +72,7 @@ def last_good(store: Store, fence: int) -> Point | None:
 
 
 def _row(session: Session, fence: int, name: str | None) -> Series | None:
-    query = select(Series).where(
-        Series.fence == fence, Series.node_rank == 0, Series.source.in_(SCRIPT_KINDS)
-    )
+    query = select(Series).where(Series.fence == fence, Series.node_rank == 0, Series.source.in_(SCRIPT_KINDS))
     rows = session.scalars(query.order_by(Series.id)).all()
     if name is not None:
         return next((row for row in rows if public_name(row) == name), None)

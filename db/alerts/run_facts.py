@@ -17,9 +17,7 @@ from domain.messages import LIVE_STATES, State
 def run_facts(store: Store, ended_since: float) -> list[RunFacts]:
     """The latest attempts of all runs that are queued or live, or ended at or after a time; not those imported."""
     later = aliased(Attempt)
-    has_later = (
-        select(later.fence).where(later.run_id == Attempt.run_id, later.number > Attempt.number).exists()
-    )
+    has_later = select(later.fence).where(later.run_id == Attempt.run_id, later.number > Attempt.number).exists()
     query = (
         select(Run.name, Run.project, Attempt)
         .join(Run, Run.id == Attempt.run_id)
@@ -28,12 +26,8 @@ def run_facts(store: Store, ended_since: float) -> list[RunFacts]:
     )
     with store.read() as session:
         rows = [(name, project, attempt) for name, project, attempt in session.execute(query)]
-        open_findings = _findings(
-            session, [attempt.fence for _, _, attempt in rows if attempt.state in LIVE_STATES]
-        )
-        return [
-            _facts(name, project, attempt, open_findings[attempt.fence]) for name, project, attempt in rows
-        ]
+        open_findings = _findings(session, [attempt.fence for _, _, attempt in rows if attempt.state in LIVE_STATES])
+        return [_facts(name, project, attempt, open_findings[attempt.fence]) for name, project, attempt in rows]
 
 
 def _is_current(ended_since: float) -> ColumnElement[bool]:

@@ -78,9 +78,7 @@ def run_document(store: Store, run_id: str, with_checkpoints: bool = True) -> Ru
         snapshot = session.get(Snapshot, spec.snapshot) if spec.snapshot else None
         return RunDocument(
             run=document_of(run) | {"spec": masked_spec(spec).model_dump(mode="json")},
-            tags=list(
-                session.scalars(select(RunTag.tag).where(RunTag.run_id == run_id).order_by(RunTag.tag))
-            ),
+            tags=list(session.scalars(select(RunTag.tag).where(RunTag.run_id == run_id).order_by(RunTag.tag))),
             imported_from=None if (mark := session.get(ImportedRun, run_id)) is None else mark.format,
             snapshot=None if snapshot is None else document_of(snapshot),
             nodes=_nodes(session, documents),
@@ -93,9 +91,7 @@ def _attempt(session: Session, attempt: Attempt, with_checkpoints: bool) -> Atte
     of_attempt = {"fence": attempt.fence}
     checkpoints = select(Checkpoint).filter_by(**of_attempt, complete=True).order_by(Checkpoint.id)
     tasks = _rows(session, select(Task).filter_by(**of_attempt).order_by(Task.node_rank))
-    ranks = (
-        select(ProfiledRank).filter_by(**of_attempt).order_by(ProfiledRank.requested_at, ProfiledRank.rank)
-    )
+    ranks = select(ProfiledRank).filter_by(**of_attempt).order_by(ProfiledRank.requested_at, ProfiledRank.rank)
     return AttemptDocument(
         attempt=_masked_attempt(document_of(attempt)),
         tasks=[_masked(task) for task in tasks],

@@ -86,9 +86,7 @@ def restore(
             with store.write() as session:
                 _Restoration(session, content, staged, clock()).run(document, origin)
     except IntegrityError:
-        raise InvalidRequest(
-            "archive", "The archive was not imported: its rows contradict each other."
-        ) from None
+        raise InvalidRequest("archive", "The archive was not imported: its rows contradict each other.") from None
 
 
 def _stage(staging: Staging, document: RunDocument, content: ArchivedBytes) -> dict[int, StagedSeries]:
@@ -107,9 +105,7 @@ def _stage(staging: Staging, document: RunDocument, content: ArchivedBytes) -> d
 
 def _require_new(session: Session, run_id: str) -> None:
     if session.get(Run, run_id) is not None:
-        raise WrongState(
-            f"Run {run_id} is here already. A run is imported where it is not: delete this one first."
-        )
+        raise WrongState(f"Run {run_id} is here already. A run is imported where it is not: delete this one first.")
 
 
 class _Restoration:
@@ -147,9 +143,7 @@ class _Restoration:
     def _add_nodes(self, nodes: list[dict[str, Any]]) -> None:
         """Add the nodes as removed ones, which only the history of their runs shows."""
         for values in nodes:
-            node = row_of(
-                Node, values, token_hash="", removed_at=self._now, instance_id=f"archived {values.get('id')}"
-            )
+            node = row_of(Node, values, token_hash="", removed_at=self._now, instance_id=f"archived {values.get('id')}")
             if self._session.get(Node, node.id) is None:
                 self._session.add(node)
         self._session.flush()
@@ -209,6 +203,4 @@ def _id(values: Mapping[str, Any]) -> int:
 
 def _require_ended(state: str) -> None:
     if state not in TERMINAL_STATES:
-        raise InvalidRequest(
-            "archive", f"The archive has an attempt that is {state[:20]!r}; it must have ended."
-        )
+        raise InvalidRequest("archive", f"The archive has an attempt that is {state[:20]!r}; it must have ended.")

@@ -49,9 +49,7 @@ def last_heartbeat(session: Session, node_id: str, last_seen: float) -> float:
 def names_of_silent_nodes(store: Store, fence: int, now: float) -> str:
     """The names of an attempt's silent nodes, as a list in a sentence."""
     with store.read() as session:
-        return names(
-            [node.node for node in silent_nodes(pending_nodes(session, [fence], now).get(fence, []))]
-        )
+        return names([node.node for node in silent_nodes(pending_nodes(session, [fence], now).get(fence, []))])
 
 
 def silent_nodes(nodes: Sequence[PendingNode]) -> list[PendingNode]:

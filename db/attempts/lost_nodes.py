@@ -107,9 +107,7 @@ class LostNodes:
         for attempt, ends_at_once in attempts:
             silent_attempt = replace(observed[attempt.fence], ends_at_once=ends_at_once)
             decision = verdict(silent_attempt, lost_after_s, silent_after_s)
-            if decision != "wait" and _carry_out(
-                store, attempt.fence, decision, silent_attempt, now, lost_after_s
-            ):
+            if decision != "wait" and _carry_out(store, attempt.fence, decision, silent_attempt, now, lost_after_s):
                 changed.append(attempt.run_id)
         return changed
 

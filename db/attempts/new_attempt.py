@@ -46,9 +46,7 @@ def open_next_attempt(
     return number
 
 
-def open_attempt(
-    session: Session, run_id: str, number: int, checkpoint_id: int | None, now: float
-) -> Attempt:
+def open_attempt(session: Session, run_id: str, number: int, checkpoint_id: int | None, now: float) -> Attempt:
     attempt = Attempt(
         run_id=run_id,
         number=number,
@@ -64,11 +62,7 @@ def open_attempt(
 def _origin(checkpoint: Checkpoint | None) -> str:
     if checkpoint is None:
         return "from the beginning: it has no complete checkpoint"
-    return (
-        f"from {checkpoint.path}"
-        if checkpoint.step is None
-        else f"from step {checkpoint.step} of {checkpoint.path}"
-    )
+    return f"from {checkpoint.path}" if checkpoint.step is None else f"from step {checkpoint.step} of {checkpoint.path}"
 
 
 def find_checkpoint(session: Session, run_id: str, name: str | None) -> Checkpoint | None:
@@ -97,9 +91,5 @@ def find_checkpoint(session: Session, run_id: str, name: str | None) -> Checkpoi
 def _first_of_rank_0(checkpoints: Sequence[Checkpoint]) -> Checkpoint:
     """The first, or what rank 0 wrote at the same moment, where each rank writes its own."""
     fence = checkpoints[0].fence
-    files = {
-        SavedFile(c.path, c.step, c.written_at, c.node_rank): c
-        for c in reversed(checkpoints)
-        if c.fence == fence
-    }
+    files = {SavedFile(c.path, c.step, c.written_at, c.node_rank): c for c in reversed(checkpoints) if c.fence == fence}
     return files[rank_0s(next(reversed(files)), [*files])]

@@ -46,9 +46,7 @@ def origin_limit(session: Session, attempt: Attempt, why: str, changes: dict[str
     return Rollback(good_step=step, good_at=at, bad_at=at, why=why, changes=changes)
 
 
-def request_rollback(
-    session: Session, attempt: Attempt, rollback: Rollback, message: str, now: float
-) -> None:
+def request_rollback(session: Session, attempt: Attempt, rollback: Rollback, message: str, now: float) -> None:
     """End an attempt so that the run goes on from before; `message`: to go back to before step 70."""
     attempt.rollback = rollback.model_dump(mode="json")
     attempt.resize_requested_at, attempt.resize_message = now, message

@@ -43,9 +43,7 @@ def checkpoint_file(store: Store, checkpoint_id: int) -> tuple[Checkpoint, str] 
         return checkpoint, session.get_one(Attempt, checkpoint.fence).run_id
 
 
-def _checkpoint_view(
-    row: Checkpoint, attempt: int, loss_name: str | None, loss: float | None
-) -> CheckpointView:
+def _checkpoint_view(row: Checkpoint, attempt: int, loss_name: str | None, loss: float | None) -> CheckpointView:
     return CheckpointView(
         id=row.id,
         name=row.path,
@@ -84,9 +82,7 @@ def _losses(session: Session, run_id: str) -> dict[int, list[tuple[str, int]]]:
     return losses
 
 
-def _loss_at(
-    session: Session, losses: list[tuple[str, int]], step: int | None
-) -> tuple[str | None, float | None]:
+def _loss_at(session: Session, losses: list[tuple[str, int]], step: int | None) -> tuple[str | None, float | None]:
     """The first loss that was logged at a step, the validation loss before the training loss, and its name."""
     if step is None:
         return None, None
@@ -98,11 +94,7 @@ def _loss_at(
 
 def _of_rank_0(newest: CheckpointView, views: list[CheckpointView]) -> CheckpointView:
     """Return rank 0's checkpoint of the same moment, where each rank writes its own: a resume begins with it."""
-    files = {
-        SavedFile(view.name, view.step, view.created_at): view
-        for view in views
-        if view.attempt == newest.attempt
-    }
+    files = {SavedFile(view.name, view.step, view.created_at): view for view in views if view.attempt == newest.attempt}
     return files[rank_0s(SavedFile(newest.name, newest.step, newest.created_at), [*files])]
 
 

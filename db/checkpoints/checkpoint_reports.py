@@ -34,9 +34,7 @@ def offered(
     Raises NotOwner, Superseded."""
     with store.write(attempt_scope(fence)) as session:
         _, attempt = part_of_node(session, node_id, fence, node_rank)
-        same = select(Checkpoint).filter_by(
-            fence=fence, node_rank=node_rank, path=offer.path, sha256=offer.sha256
-        )
+        same = select(Checkpoint).filter_by(fence=fence, node_rank=node_rank, path=offer.path, sha256=offer.sha256)
         checkpoint = session.scalars(same).first()
         if checkpoint is None:
             checkpoint = Checkpoint(
@@ -89,9 +87,7 @@ def troubled(store: Store, checkpoint_id: int, sentence: str, now: float) -> boo
             return False
         checkpoint.trouble = sentence
         attempt = session.get_one(Attempt, checkpoint.fence)
-        add_history(
-            session, attempt.run_id, attempt.number, now, f"checkpoint {checkpoint.path} waits: {sentence}"
-        )
+        add_history(session, attempt.run_id, attempt.number, now, f"checkpoint {checkpoint.path} waits: {sentence}")
         return True
 
 
@@ -145,9 +141,7 @@ def _overwritten(session: Session, newer: Checkpoint) -> list[Checkpoint]:
     return list(session.scalars(older.where(or_(Checkpoint.complete, Checkpoint.location.is_not(None)))))
 
 
-def record_fetch_progress(
-    session: Session, attempt: Attempt, part: Task, fetch: CheckpointFetch, now: float
-) -> None:
+def record_fetch_progress(session: Session, attempt: Attempt, part: Task, fetch: CheckpointFetch, now: float) -> None:
     """Store how far a node has fetched the checkpoint that its attempt starts from; once complete, in the history."""
     node = session.get_one(Node, part.node_id).name
     doing = f"{node} fetches the checkpoint {fetch.name}"

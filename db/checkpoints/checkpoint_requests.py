@@ -30,9 +30,7 @@ def request_resend(store: Store, checkpoint_id: int, now: float) -> tuple[str, s
         if node is None:
             raise WrongState(f"The node of checkpoint {checkpoint.path} was removed: nobody can send it.")
         checkpoint.resend_requested_at, checkpoint.trouble = now, None
-        add_history(
-            session, attempt.run_id, attempt.number, now, f"checkpoint {checkpoint.path} is asked for again"
-        )
+        add_history(session, attempt.run_id, attempt.number, now, f"checkpoint {checkpoint.path} is asked for again")
         return attempt.run_id, node.id
 
 

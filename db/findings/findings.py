@@ -35,8 +35,7 @@ def findings_reported(
         _, attempt = part_of_node(session, node_id, fence, node_rank)
         stored = {row.kind: row for row in session.scalars(_of_part(fence, node_rank))}
         changed = [
-            _store_finding(session, attempt, node_rank, finding, stored.get(finding.kind), now)
-            for finding in findings
+            _store_finding(session, attempt, node_rank, finding, stored.get(finding.kind), now) for finding in findings
         ]
         resolved = stored.keys() - {finding.kind for finding in findings} - JUDGED_BY_SERVER
         changed += [_resolve(session, attempt, stored[kind], now) for kind in resolved]

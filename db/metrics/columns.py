@@ -57,9 +57,7 @@ def picked_each(series: Sequence[NDArray[np.float64]], most: int) -> list[NDArra
     """Return what `picked` returns for each of the series; numpy is called for all of them at once."""
     places = [np.arange(len(values)) for values in series]
     bucket = _first_bucket(min((len(values) for values in series if len(values) > most), default=0), most)
-    while long := [
-        at for at, values in enumerate(series) if len(places[at]) > most and bucket < 4 * len(values)
-    ]:
+    while long := [at for at, values in enumerate(series) if len(places[at]) > most and bucket < 4 * len(values)]:
         chosen = _extremes_each([series[at] for at in long], bucket)
         for at, own in zip(long, chosen, strict=True):
             places[at] = own

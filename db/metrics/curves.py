@@ -90,9 +90,7 @@ def _read_all(session: Session, row: Series, window: StepRange, whole: bool) -> 
     return counting_points(points.read(session, row.id, window.first, bounded))
 
 
-def _curve(
-    name: str, rows: Sequence[tuple[Series, int]], read: Mapping[int, list[Point]], whole: bool
-) -> SeriesView:
+def _curve(name: str, rows: Sequence[tuple[Series, int]], read: Mapping[int, list[Point]], whole: bool) -> SeriesView:
     segments: list[Segment] = []
     until = math.inf
     for row, number in reversed(rows):

@@ -218,9 +218,7 @@ def _chunks(session: Session, levels: Mapping[int, int], window: StepRange) -> d
         by_level[level].append(series)
     blobs: dict[int, list[bytes]] = defaultdict(list)
     for level, series_ids in by_level.items():
-        query = select(Chunk.series_id, Chunk.points).where(
-            Chunk.series_id.in_(series_ids), Chunk.level == level
-        )
+        query = select(Chunk.series_id, Chunk.points).where(Chunk.series_id.in_(series_ids), Chunk.level == level)
         if window.first is not None:
             query = query.where(Chunk.step_max >= window.first)
         if window.last is not None:

@@ -29,9 +29,7 @@ def counts(store: Store, run_id: str) -> dict[int, int]:
         return {series.id: series.count for series, _ in _series(session, run_id)}
 
 
-def points_since(
-    store: Store, run_id: str, known_counts: Mapping[int, int]
-) -> tuple[list[Fresh], dict[int, int]]:
+def points_since(store: Store, run_id: str, known_counts: Mapping[int, int]) -> tuple[list[Fresh], dict[int, int]]:
     """The points beyond the known counts, and the new count of every series, by series id."""
     with store.read() as session:
         series_of_run = _series(session, run_id)

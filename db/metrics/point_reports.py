@@ -97,9 +97,7 @@ def _begin_lives(
     if not backs:
         return
     ids = [arrived[key][0].id for key in backs]
-    for series in session.scalars(
-        select(Series).where(Series.id.in_(ids)).execution_options(populate_existing=True)
-    ):
+    for series in session.scalars(select(Series).where(Series.id.in_(ids)).execution_options(populate_existing=True)):
         _take_extremes(session, series)
     for fence in dict.fromkeys(key.fence for key in backs):
         key = max((key for key in backs if key.fence == fence), key=lambda key: arrived[key][0][_COUNT])
@@ -114,14 +112,10 @@ def _take_extremes(session: Session, series: Series) -> None:
         series.lowest, series.highest = float(finite.min()), float(finite.max())
 
 
-def _note_life(
-    session: Session, attempt: Attempt | AttemptKey, tag: str, back: tuple[int, int], wall: float
-) -> None:
+def _note_life(session: Session, attempt: Attempt | AttemptKey, tag: str, back: tuple[int, int], wall: float) -> None:
     """Add a history line; further series of the same life add none, nor does a script that counts anew every epoch."""
     of_attempt = (HistoryEntry.run_id == attempt.run_id, HistoryEntry.attempt == attempt.number)
-    query = select(HistoryEntry.text).where(
-        *of_attempt, HistoryEntry.text.startswith(WENT_BACK, autoescape=True)
-    )
+    query = select(HistoryEntry.text).where(*of_attempt, HistoryEntry.text.startswith(WENT_BACK, autoescape=True))
     lines = session.scalars(query.order_by(HistoryEntry.id)).all()
     if len(lines) < MAX_LIVES_NOTED and (not lines or lines[0].startswith(f"{WENT_BACK}{tag} ")):
         moved = f"{tag} went back from step {back[0]} to step {back[1]}"

@@ -63,9 +63,7 @@ def append(session: Session, new_points: Mapping[int, tuple[int, Sequence[Point]
     _append_at_level(session, 0, new_points)
 
 
-def read(
-    session: Session, series_id: int, since_step: int | None = None, until_step: int | None = None
-) -> list[Point]:
+def read(session: Session, series_id: int, since_step: int | None = None, until_step: int | None = None) -> list[Point]:
     """All points of a series from `since_step` to `until_step`, both included, in the order they came."""
     query = select(Chunk.points).where(Chunk.series_id == series_id, Chunk.level == 0).order_by(Chunk.seq)
     if since_step is not None:
@@ -95,12 +93,8 @@ def value_at(session: Session, series_id: int, step: int) -> float | None:
     return None
 
 
-def _append_at_level(
-    session: Session, level: int, new_points: Mapping[int, tuple[int, Sequence[Point]]]
-) -> None:
-    tails = _tails(
-        session, level, {s: n // CHUNK_POINTS for s, (n, _) in new_points.items() if n % CHUNK_POINTS}
-    )
+def _append_at_level(session: Session, level: int, new_points: Mapping[int, tuple[int, Sequence[Point]]]) -> None:
+    tails = _tails(session, level, {s: n // CHUNK_POINTS for s, (n, _) in new_points.items() if n % CHUNK_POINTS})
     inserts: list[dict[str, Any]] = []
     updates: list[dict[str, Any]] = []
     full: dict[int, list[Point]] = {}

@@ -24,9 +24,7 @@ class Occupant:
 
 def occupants(store: Store) -> list[Occupant]:
     """The runs that have devices allocated, oldest first."""
-    first = (
-        select(Attempt.run_id, func.min(Attempt.fence).label("ordinal")).group_by(Attempt.run_id).subquery()
-    )
+    first = select(Attempt.run_id, func.min(Attempt.fence).label("ordinal")).group_by(Attempt.run_id).subquery()
     held = select(Task.fence).where(has_devices())
     query = (
         select(Run.id, Run.name, Attempt.state, first.c.ordinal)

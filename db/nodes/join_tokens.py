@@ -43,9 +43,7 @@ def make(store: Store, ttl_s: float | None, name: str, now: float) -> tuple[Join
     Raises InvalidRequest."""
     ttl_s = DEFAULT_TTL_S if ttl_s is None else ttl_s
     if not (math.isfinite(ttl_s) and SHORTEST_TTL_S <= ttl_s <= LONGEST_TTL_S):
-        raise InvalidRequest(
-            "ttl_s", "ttl_s: a join token must be valid for at least a minute and at most 366 days."
-        )
+        raise InvalidRequest("ttl_s", "ttl_s: a join token must be valid for at least a minute and at most 366 days.")
     if len(name) > LONGEST_NAME or not name.isprintable():
         raise InvalidRequest("name", f"name must be one line of at most {LONGEST_NAME} characters.")
     token_id = secrets.token_hex(4)
@@ -108,10 +106,7 @@ def judge(store: Store, secret: bytes, now: float) -> Admitted | TurnedAway | No
 
 
 def _ended(how: str) -> str:
-    return (
-        f"This join token {how}. Make a new one on the Nodes page, "
-        "or with `rankzero token --join --expires 24h`."
-    )
+    return f"This join token {how}. Make a new one on the Nodes page, or with `rankzero token --join --expires 24h`."
 
 
 def _when(at: float) -> str:

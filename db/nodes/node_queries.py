@@ -75,9 +75,7 @@ def _node_view(
         hostname=node.hostname,
         address=load.get("address") or node.address,
         slots=len(devices),
-        free=0
-        if draining or upgrade
-        else sum(device.run_id is None and not device.foreign for device in devices),
+        free=0 if draining or upgrade else sum(device.run_id is None and not device.foreign for device in devices),
         devices=devices,
         labels=dict(node.labels),
         info=node.info | {name: load[name] for name in SLOW_FACTS if name in load},

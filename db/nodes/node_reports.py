@@ -184,9 +184,7 @@ def _foreign(load: NodeLoad) -> list[str] | None:
     return [gpu["id"] for gpu in load.gpus if gpu.get("foreign") and "id" in gpu] or None
 
 
-def _known_node(
-    session: Session, facts: NodeFacts, claim: Claim, now: float, lost_after_s: float
-) -> Node | None:
+def _known_node(session: Session, facts: NodeFacts, claim: Claim, now: float, lost_after_s: float) -> Node | None:
     node = session.get(Node, claim.node_id) if claim.node_id is not None else None
     if node is not None and node.pool != facts.pool:
         node = None  # the secret of a job is valid only for nodes of that job

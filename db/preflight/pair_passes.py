@@ -19,16 +19,12 @@ def not_passed(session: Session, facts: Sequence[tuple[str, NodeCheck]], pairs: 
     return [(a, b) for a, b in pairs if passed_before(session, facts[a], facts[b]) is None]
 
 
-def passed_before(
-    session: Session, first: tuple[str, NodeCheck], second: tuple[str, NodeCheck]
-) -> PairPass | None:
+def passed_before(session: Session, first: tuple[str, NodeCheck], second: tuple[str, NodeCheck]) -> PairPass | None:
     (node_a, a), (node_b, b) = sorted((first, second), key=lambda item: item[0])
     stored = session.get(PairPass, (node_a, node_b))
     return stored if stored is not None and stored.fingerprint == fingerprint(a, b) else None
 
 
 def fingerprint(*facts: NodeCheck) -> str:
-    identities = [
-        [node_facts.address, node_facts.interface, versions(node_facts.interpreter)] for node_facts in facts
-    ]
+    identities = [[node_facts.address, node_facts.interface, versions(node_facts.interpreter)] for node_facts in facts]
     return hashlib.sha256(json.dumps(identities).encode()).hexdigest()

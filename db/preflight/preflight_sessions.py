@@ -183,9 +183,7 @@ def _open(
     session.add(check)
     session.flush()
     for rank, (node, devices) in enumerate(nodes):
-        part = CheckPart(
-            check_id=check.id, node_rank=rank, node_id=node.id, node=node.name, answered_stage=-1
-        )
+        part = CheckPart(check_id=check.id, node_rank=rank, node_id=node.id, node=node.name, answered_stage=-1)
         part.devices = list(devices)
         session.add(part)
     session.flush()
@@ -223,9 +221,7 @@ def _advance(session: Session, check: Check, parts: Sequence[CheckPart], now: fl
         _give_up(session, check, missing, now)
         check.stage, check.stage_at = check.stage + 1, now
         if check.stage == FIRST_ROUND and check.bandwidth:
-            check.rounds = [
-                list(map(list, round_pairs)) for round_pairs in rounds(_to_measure(session, check, parts))
-            ]
+            check.rounds = [list(map(list, round_pairs)) for round_pairs in rounds(_to_measure(session, check, parts))]
         if check.stage >= FIRST_ROUND + len(check.rounds):
             check.ended_at = now
             _remember_passes(session, check, parts, now)
@@ -263,9 +259,7 @@ def _give_up(session: Session, check: Check, missing: Sequence[CheckPart], now: 
         elif check.stage == 1:
             part.silent_s = now - check.stage_at
         elif (pair := _pair_of(check, part.node_rank)) is not None:
-            _store_measurement(
-                check, pair, None, f"{part.node} gave no result within {MEASURE_LIMIT_S:.0f} s"
-            )
+            _store_measurement(check, pair, None, f"{part.node} gave no result within {MEASURE_LIMIT_S:.0f} s")
 
 
 def _pair_of(check: Check, node_rank: int) -> Pair | None:
@@ -282,21 +276,15 @@ def _to_measure(session: Session, check: Check, parts: Sequence[CheckPart]) -> l
     candidates = pairs(len(parts), ALL_PAIRS_UP_TO if check.fence is None else PAIRS_BEFORE_A_RUN)
     if check.fence is not None:
         known_facts = [
-            (part.node_id, node_facts)
-            for part, node_facts in zip(parts, facts, strict=True)
-            if node_facts is not None
+            (part.node_id, node_facts) for part, node_facts in zip(parts, facts, strict=True) if node_facts is not None
         ]
         candidates = not_passed(session, known_facts, candidates) if len(known_facts) == len(parts) else []
     busy = _busy(session, check, parts)
-    return [
-        (a, b) for a, b in candidates if _reach(facts[a], b) and _reach(facts[b], a) and not {a, b} & busy
-    ]
+    return [(a, b) for a, b in candidates if _reach(facts[a], b) and _reach(facts[b], a) and not {a, b} & busy]
 
 
 def _reach(facts: NodeCheck | None, peer: int) -> bool:
-    return facts is not None and any(
-        reached.node_rank == peer and reached.problem is None for reached in facts.reached
-    )
+    return facts is not None and any(reached.node_rank == peer and reached.problem is None for reached in facts.reached)
 
 
 def _busy(session: Session, check: Check, parts: Sequence[CheckPart]) -> set[int]:

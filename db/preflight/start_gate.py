@@ -82,18 +82,13 @@ def measured_cells(session: Session, check: Check | None) -> list[PreflightCell]
     """The cells of an attempt's bandwidth measurement, and the failed cells that prevented it."""
     if check is None:
         return []
-    return preflight_sessions.red_cells(session, check) + judge_links(
-        preflight_sessions.links(session, check)
-    )
+    return preflight_sessions.red_cells(session, check) + judge_links(preflight_sessions.links(session, check))
 
 
 def parts_and_nodes(session: Session, fence: int) -> Sequence[tuple[Task, str]]:
     """An attempt's parts by node rank, with the nodes' names."""
     query = (
-        select(Task, Node.name)
-        .join(Node, Node.id == Task.node_id)
-        .where(Task.fence == fence)
-        .order_by(Task.node_rank)
+        select(Task, Node.name).join(Node, Node.id == Task.node_id).where(Task.fence == fence).order_by(Task.node_rank)
     )
     return [(part, name) for part, name in session.execute(query)]
 
@@ -144,26 +139,16 @@ def _has_new_pairs(session: Session, attempt: Attempt, parts: Sequence[tuple[Tas
     if session.get_one(Run, attempt.run_id).spec.get("pool", "nodes") != "nodes":
         return False
     facts = [(part.node_id, NodeCheck.model_validate(part.preflight)) for part, _ in parts]
-    return bool(
-        pair_passes.not_passed(session, facts, pairs(len(facts), preflight_sessions.PAIRS_BEFORE_A_RUN))
-    )
+    return bool(pair_passes.not_passed(session, facts, pairs(len(facts), preflight_sessions.PAIRS_BEFORE_A_RUN)))
 
 
-def _tell(
-    session: Session, attempt: Attempt, answers: Sequence[NodeAnswer], check: Check | None, now: float
-) -> None:
-    if text := remark(
-        [NodeInterpreter(answer.node, answer.facts.interpreter) for answer in answers if answer.facts]
-    ):
+def _tell(session: Session, attempt: Attempt, answers: Sequence[NodeAnswer], check: Check | None, now: float) -> None:
+    if text := remark([NodeInterpreter(answer.node, answer.facts.interpreter) for answer in answers if answer.facts]):
         add_history(session, attempt.run_id, attempt.number, now, text)
     links = [] if check is None else preflight_sessions.links(session, check)
     measured = [f"{rate(link.bytes_per_s)} {link.node} – {link.peer}" for link in links if link.bytes_per_s]
     if measured:
-        add_history(
-            session, attempt.run_id, attempt.number, now, f"bandwidth measured: {', '.join(measured)}"
-        )
-    slow = [
-        f"{cell.node} – {cell.peer}: {cell.value}" for cell in judge_links(links) if cell.state == "warning"
-    ]
+        add_history(session, attempt.run_id, attempt.number, now, f"bandwidth measured: {', '.join(measured)}")
+    slow = [f"{cell.node} – {cell.peer}: {cell.value}" for cell in judge_links(links) if cell.state == "warning"]
     if slow:
         add_history(session, attempt.run_id, attempt.number, now, f"slow links: {'; '.join(slow)}")

@@ -15,9 +15,7 @@ from domain.collectives.alignment import judge
 from domain.views import CollectivesView, PositionView
 
 
-def collectives_reported(
-    store: Store, node_id: str, fence: int, node_rank: int, collectives: NodeCollectives
-) -> None:
+def collectives_reported(store: Store, node_id: str, fence: int, node_rank: int, collectives: NodeCollectives) -> None:
     """Store the latest collectives of a node's ranks. Raises NotOwner, Superseded."""
     with store.write(attempt_scope(fence)) as session:
         part, _ = part_of_node(session, node_id, fence, node_rank)
@@ -53,10 +51,7 @@ def _of_nodes(session: Session, fence: int) -> list[NodeCollectives]:
 
 
 def _by_rank(nodes: Sequence[NodeCollectives]) -> dict[int, RankCollectives]:
-    return {
-        record.rank: record
-        for record in sorted((r for node in nodes for r in node.ranks), key=lambda r: r.rank)
-    }
+    return {record.rank: record for record in sorted((r for node in nodes for r in node.ranks), key=lambda r: r.rank)}
 
 
 def verdict(nodes: Sequence[NodeCollectives]) -> CollectivesVerdict | None:

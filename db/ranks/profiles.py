@@ -66,9 +66,7 @@ def request_of(session: Session, part: Task) -> ProfileRequest | None:
     if not waiting:
         return None
     row, ranks = waiting[0], [row.rank for row in waiting]
-    return ProfileRequest(
-        id=row.profile_id, first_step=row.first_step, steps=row.steps, ranks=ranks, until=row.until
-    )
+    return ProfileRequest(id=row.profile_id, first_step=row.first_step, steps=row.steps, ranks=ranks, until=row.until)
 
 
 def profile_reported(store: Store, node_id: str, fence: int, node_rank: int, outcome: RankProfile) -> None:
@@ -178,9 +176,7 @@ def _check_request(session: Session, attempt: Attempt, steps: int, now: float) -
     )
     if row := session.scalars(pending).first():
         last = row.first_step + row.steps - 1
-        raise WrongState(
-            f"Profile {row.profile_id} still records steps {row.first_step} to {last}: wait for it."
-        )
+        raise WrongState(f"Profile {row.profile_id} still records steps {row.first_step} to {last}: wait for it.")
 
 
 def _check_ranks(attempt: Attempt, chosen: Sequence[int], series: dict[int, Series]) -> None:

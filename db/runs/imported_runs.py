@@ -119,6 +119,4 @@ def _progress(session: Session, row: ImportedRun, is_new: bool) -> Import:
     series = session.scalar(select(func.count()).where(Series.fence == fence)) or 0
     file = file_of(session, fence, 0, SETTINGS_FILE, 0)
     session.flush()
-    return Import(
-        row.run_id, is_new, row.points, series, row.completed_at is not None, (file.id, file.size_bytes)
-    )
+    return Import(row.run_id, is_new, row.points, series, row.completed_at is not None, (file.id, file.size_bytes))

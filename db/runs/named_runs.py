@@ -41,9 +41,7 @@ def _readings(word: str) -> list[ColumnElement[bool]]:
     return [*readings, Run.id.startswith(word) & listed] if is_beginning else readings
 
 
-def _newest(
-    session: Session, condition: ColumnElement[bool] | None = None, limit: int = MOST
-) -> list[NamedRun]:
+def _newest(session: Session, condition: ColumnElement[bool] | None = None, limit: int = MOST) -> list[NamedRun]:
     query = select(Run.id, Run.name).where(Run.archived_at.is_(None) if condition is None else condition)
     newest = query.order_by(Run.created_at.desc(), Run.id).limit(limit)
     return [NamedRun(*row) for row in session.execute(newest)]

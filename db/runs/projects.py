@@ -115,9 +115,7 @@ def _logged(session: Session, name: str, run_id: str | None = None) -> Counter[s
     tag = case((Series.source == "events", Series.tag), else_=Series.source + "/" + Series.tag)
     query = select(tag, func.count(Attempt.run_id.distinct())).group_by(tag)
     query = query.join(Attempt, Attempt.fence == Series.fence).join(Run, Run.id == Attempt.run_id)
-    query = query.where(
-        Run.project == name, Run.archived_at.is_(None) if run_id is None else Run.id == run_id
-    )
+    query = query.where(Run.project == name, Run.archived_at.is_(None) if run_id is None else Run.id == run_id)
     query = query.where(Series.node_rank == 0, Series.source.in_(SCRIPT_KINDS))
     return Counter({row[0]: row[1] for row in session.execute(query)})
 

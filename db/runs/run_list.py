@@ -86,9 +86,7 @@ class RunList:
         urgent = self._listed(Attempt.fence).where(Run.id.in_(few), is_urgent)
         return self.views(self._window(urgent, None, 0, limit))
 
-    def page(
-        self, sort: Sort | None, offset: int, limit: int, only: Collection[str] | None = None
-    ) -> list[RunView]:
+    def page(self, sort: Sort | None, offset: int, limit: int, only: Collection[str] | None = None) -> list[RunView]:
         """Runs from the offset on, newest first or sorted; `only` some by their ids."""
         return self.views(self.fences(sort, offset, limit, only=only))
 

@@ -125,9 +125,7 @@ def resume(store: Store, run_id: str, now: float, checkpoint: str | None = None)
         return reopen(session, run_id, now, checkpoint)
 
 
-def reopen(
-    session: Session, run_id: str, now: float, checkpoint: str | None = None, why: str | None = None
-) -> int:
+def reopen(session: Session, run_id: str, now: float, checkpoint: str | None = None, why: str | None = None) -> int:
     """Resume an ended run within a transaction, for the reason `why` if no person requested it.
 
     Raises NoSuchRun, WrongState, InvalidRequest."""

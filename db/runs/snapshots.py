@@ -24,9 +24,7 @@ class SnapshotView:
     created_at: float
 
 
-def keep(
-    store: Store, sha256: str, size_bytes: int, files: int, origin: dict[str, Any] | None, now: float
-) -> None:
+def keep(store: Store, sha256: str, size_bytes: int, files: int, origin: dict[str, Any] | None, now: float) -> None:
     """Register a snapshot whose bytes are stored; for known content only the origin is updated."""
     with store.write() as session:
         row = session.get(Snapshot, sha256)

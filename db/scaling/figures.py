@@ -81,9 +81,7 @@ def run_figures(store: Store, run_id: str, steps: int) -> RunFigures | None:
 
 def _losses(session: Session, attempt: Attempt, until: int) -> dict[str, float]:
     """The validation losses and the training loss that a run had reached at a step, by name."""
-    query = select(Series).where(
-        Series.fence == attempt.fence, Series.node_rank == 0, Series.source.in_(SCRIPT_KINDS)
-    )
+    query = select(Series).where(Series.fence == attempt.fence, Series.node_rank == 0, Series.source.in_(SCRIPT_KINDS))
     by_tag: dict[str, Series] = {}
     for series in session.scalars(query.order_by(Series.source)):  # events before printed
         by_tag.setdefault(series.tag, series)
@@ -130,10 +128,7 @@ def _mean(session: Session, fence: int, tag: str, since: float) -> float | None:
     """The mean of hardware samples of all nodes after the warm-up."""
     query = select(Series.id).where(Series.fence == fence, Series.source == SOURCE, Series.tag.like(tag))
     values = [
-        value
-        for series in session.scalars(query)
-        for _, value, wall in points.read(session, series)
-        if wall >= since
+        value for series in session.scalars(query) for _, value, wall in points.read(session, series) if wall >= since
     ]
     return fmean(values) if values else None
 

@@ -57,9 +57,7 @@ class StudyView:
         return steps
 
 
-def create(
-    store: Store, spec: RunSpec, mode: str, steps: int, points: Sequence[dict[str, Any]], now: float
-) -> str:
+def create(store: Store, spec: RunSpec, mode: str, steps: int, points: Sequence[dict[str, Any]], now: float) -> str:
     """Store a study whose runs are launched one after another; return its id."""
     with store.write() as session:
         study = ScalingStudy(

@@ -23,9 +23,7 @@ def expected_ends(session: Session, now: float) -> dict[int, float]:
         .where(Attempt.state.in_(LIVE_STATES))
     )
     live = session.execute(query).all()
-    stopping = {
-        fence: requested_at + (grace_s or 0.0) for fence, _, requested_at, grace_s, _ in live if requested_at
-    }
+    stopping = {fence: requested_at + (grace_s or 0.0) for fence, _, requested_at, grace_s, _ in live if requested_at}
     most_steps = {fence: steps for fence, state, _, _, steps in live if state == State.RUNNING}
     paces = _paces(session, most_steps, select(Attempt.fence).where(Attempt.state == State.RUNNING))
     return {fence: now + pace.left_s(pace.last_step) for fence, pace in paces.items()} | stopping

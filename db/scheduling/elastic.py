@@ -92,11 +92,7 @@ def other_nodes(
     nodes = [placement.node_id for placement in placed]
     if is_leaving:
         return nodes or None
-    return (
-        nodes
-        if len(nodes) > len(current_nodes) and extra.issuperset(set(nodes) - set(current_nodes))
-        else None
-    )
+    return nodes if len(nodes) > len(current_nodes) and extra.issuperset(set(nodes) - set(current_nodes)) else None
 
 
 def _extra(
@@ -125,9 +121,7 @@ def _without(node: NodeState, run_id: str) -> NodeState:
 
 def _words(nodes: Sequence[str], current_nodes: Collection[str], all_nodes: Sequence[NodeState]) -> str:
     """to continue on 3 nodes: gpu-3 is free; to continue on 2 nodes: gpu-1 drains"""
-    new = sorted(
-        node.name for node in all_nodes if node.node_id in nodes and node.node_id not in current_nodes
-    )
+    new = sorted(node.name for node in all_nodes if node.node_id in nodes and node.node_id not in current_nodes)
     left = sorted(node.name for node in all_nodes if node.node_id in current_nodes and node.draining)
     clauses = [f"{as_list(left, MOST_NAMED)} {agree(len(left), 'drains', 'drain')}"] if left else []
     clauses += [f"{as_list(new, MOST_NAMED)} {agree(len(new), 'is', 'are')} free"] if new else []

@@ -27,9 +27,7 @@ def has_devices() -> ColumnElement[bool]:
 
     The devices of a lost node become free once it has reported that no process is left; those of an attempt that is
     being resized, once all of its tasks have ended, so that no other run comes between."""
-    ending = select(Attempt.fence).where(
-        Attempt.resize_requested_at.is_not(None), Attempt.state.in_(LIVE_STATES)
-    )
+    ending = select(Attempt.fence).where(Attempt.resize_requested_at.is_not(None), Attempt.state.in_(LIVE_STATES))
     return or_(Task.state.in_(LIVE_STATES), Task.lost_at.is_not(None), Task.fence.in_(ending))
 
 

@@ -88,9 +88,7 @@ def is_named(name: str) -> ColumnElement[bool]:
     places = [(int(node or 0), "events", own_name), (0, "events", name)]
     source, slash, tag = own_name.partition("/")
     places += [(int(node or 0), source, tag)] if slash and len(source) <= 8 else []
-    is_any = or_(
-        *(and_(Series.node_rank == n, Series.source == s, Series.tag == t) for n, s, t in set(places))
-    )
+    is_any = or_(*(and_(Series.node_rank == n, Series.source == s, Series.tag == t) for n, s, t in set(places)))
     return and_(Series.fence == Attempt.fence, is_any)
 
 

@@ -40,9 +40,7 @@ def assign_gateways(store: Store, now: float) -> bool:
             return False
     with store.write() as session:
         gateways = session.scalars(
-            select(Node)
-            .where(Node.pool == GATEWAY, Node.removed_at.is_(None))
-            .order_by(Node.last_seen.desc())
+            select(Node).where(Node.pool == GATEWAY, Node.removed_at.is_(None)).order_by(Node.last_seen.desc())
         )
         usable = [
             node
@@ -117,9 +115,7 @@ def waits(
             continue
         job, gateway = jobs[fence]
         has_no_contact = is_silent(now - gateway.last_seen, silent_after_s)
-        prefix = (
-            f"no contact with the gateway {gateway.name}; when it was last heard, " if has_no_contact else ""
-        )
+        prefix = f"no contact with the gateway {gateway.name}; when it was last heard, " if has_no_contact else ""
         report = _last_report(job)
         waits_by_fence[fence] = Waits(prefix + slurm.waits(report), report.starts_at if report else None)
     return waits_by_fence
@@ -170,9 +166,7 @@ def _history_line(previous: JobReport | None, report: JobReport) -> str | None:
         return f"submitted to Slurm as job {report.job_id}"
     if report.state == "RUNNING":
         return f"Slurm job {report.job_id} runs on {report.nodes}"
-    return (
-        f"Slurm job {report.job_id} has ended: {report.state}" if report.has_ended and report.job_id else None
-    )
+    return f"Slurm job {report.job_id} has ended: {report.state}" if report.has_ended and report.job_id else None
 
 
 def _end(session: Session, attempt: Attempt, report: JobReport, now: float) -> None:

@@ -127,9 +127,7 @@ def streams_arrived(
     points the file is registered where it is new, to take bytes. What one may not write holds up no other."""
     with store.write(*{attempt_scope(key.fence) for key, _ in offers}) as session:
         attempts = attempts_of_node(session, node_id, {key.part for key, _ in offers})
-        files = _file_states(
-            session, {key for key, _ in offers if isinstance(attempts[key.part], AttemptKey)}
-        )
+        files = _file_states(session, {key for key, _ in offers if isinstance(attempts[key.part], AttemptKey)})
         outcomes: list[Arrival | FileState | NotOwner | Superseded] = []
         arrived: list[SeriesOf] = []
         moved = dict[int, int]()
@@ -147,9 +145,7 @@ def streams_arrived(
                 moved[files[key].id] = batch.end
                 arrived.append((attempt, key.node_rank, batch.source, batch.series))
         if arrived:
-            session.execute(
-                _CHANGE_FILE, [{"of": file, "points_offset": offset} for file, offset in moved.items()]
-            )
+            session.execute(_CHANGE_FILE, [{"of": file, "points_offset": offset} for file, offset in moved.items()])
             store_batches(session, arrived)
         return outcomes
 
@@ -164,9 +160,7 @@ def points_arrived(store: Store, node_id: str, fence: int, node_rank: int, batch
     return outcome
 
 
-def file_offsets(
-    store: Store, node_id: str, fence: int, node_rank: int, path: str, generation: int
-) -> tuple[int, int]:
+def file_offsets(store: Store, node_id: str, fence: int, node_rank: int, path: str, generation: int) -> tuple[int, int]:
     """(bytes mirrored, bytes whose points are stored) of a file; (0, 0) for a new one. Raises NotOwner, Superseded."""
     with store.read() as session:
         part_of_node(session, node_id, fence, node_rank)

@@ -55,9 +55,7 @@ def action(rule: Rule, act: Act | None, lr_factor: float | None) -> AlertAction 
     if act is None:
         return None
     if rule.condition in AFTER_THE_END:
-        raise InvalidRequest(
-            "act", f"act: a run that has {rule.condition} has ended; there is nothing to do."
-        )
+        raise InvalidRequest("act", f"act: a run that has {rule.condition} has ended; there is nothing to do.")
     if act == Act.END:
         return AlertAction(act)
     if rule.condition not in HAVE_A_STEP:

@@ -100,9 +100,7 @@ def spikes(
             yield replace(_event(run, f"{series}/{step}", wall, sentence), good=good)
 
 
-def standstill(
-    run: RunFacts, series: str, points: Sequence[Point], limit: float, now: float
-) -> Iterator[RunEvent]:
+def standstill(run: RunFacts, series: str, points: Sequence[Point], limit: float, now: float) -> Iterator[RunEvent]:
     """Yield the event of a curve that has not improved for `limit` steps."""
     step = best_step(points, int(limit))
     if step is not None:

@@ -102,9 +102,7 @@ class SendOutcome(StrEnum):
     """It may have arrived: there was no answer in time, or the dashboard was killed."""
 
 
-def state_after(
-    outcome: SendOutcome, happened_at: float, now: float, *, is_repeatable: bool
-) -> DeliveryState:
+def state_after(outcome: SendOutcome, happened_at: float, now: float, *, is_repeatable: bool) -> DeliveryState:
     """The state that follows from an outcome.
 
     `is_repeatable`: the receiver recognises a message that it already has, so an unclear one is sent again."""

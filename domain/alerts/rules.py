@@ -62,9 +62,7 @@ def parse_rule(text: str) -> Rule:
         raise InvalidRequest("rule", f"rule must be one of {', '.join(Trigger)}, got {name[:40]!r}.")
     condition = Trigger(name)
     if series is not None and condition not in ON_SERIES:
-        raise InvalidRequest(
-            "rule", f"rule: {name} is about the run, not about a series; write no `:` after it."
-        )
+        raise InvalidRequest("rule", f"rule: {name} is about the run, not about a series; write no `:` after it.")
     if condition in (Trigger.WAITS, Trigger.DISK_FULL):
         return Rule(condition, _seconds(condition, limit), series)
     if condition == Trigger.NO_IMPROVEMENT:

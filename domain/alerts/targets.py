@@ -16,9 +16,7 @@ BROWSER = "browser"
 def check_target(target: str) -> None:
     """Check that the text can be a target. Raises InvalidRequest, without repeating it: it may be a secret."""
     if not 0 < len(target) <= LONGEST or not target.isprintable() or " " in target:
-        raise InvalidRequest(
-            "target", f"target must be an address without spaces of at most {LONGEST} characters."
-        )
+        raise InvalidRequest("target", f"target must be an address without spaces of at most {LONGEST} characters.")
     if "://" not in target and target != BROWSER:
         raise InvalidRequest(
             "target", f"target must be an address such as https://…, slack://… or mailto://…, or {BROWSER}."

@@ -37,9 +37,7 @@ class Stall:
 
 def judge(records: Records, *, is_stalled: bool) -> CollectivesVerdict | None:
     """Return where the ranks left their common path; None while they may well go on, or where nothing says."""
-    stalls = [
-        stall for group, ranks in _groups(records).items() if (stall := _first_stall(group, ranks, records))
-    ]
+    stalls = [stall for group, ranks in _groups(records).items() if (stall := _first_stall(group, ranks, records))]
     for stall in sorted(stalls, key=lambda stall: min(call.called_at for call in stall.calls.values())):
         if len({_signature(call) for call in stall.calls.values()}) > 1:
             return _mismatch(stall, records) if is_stalled or _has_waited(stall, records) else None
@@ -84,8 +82,7 @@ def _signature(call: Collective) -> Signature:
 
 def _has_waited(stall: Stall, records: Records) -> bool:
     return all(
-        records[rank].at - call.called_at > CERTAIN_AFTER_S and not call.retired
-        for rank, call in stall.calls.items()
+        records[rank].at - call.called_at > CERTAIN_AFTER_S and not call.retired for rank, call in stall.calls.items()
     )
 
 
@@ -158,11 +155,7 @@ def _absence(stalls: Sequence[Stall], records: Records) -> CollectivesVerdict | 
 
 def _absent(stall: Stall, absent: Sequence[int], records: Records) -> CollectivesVerdict:
     ranks, kind = _most_telling(absent, records)
-    if (
-        kind == "left"
-        and len(ranks) > len(stall.waiting)
-        and not any(records[rank].failure for rank in ranks)
-    ):
+    if kind == "left" and len(ranks) > len(stall.waiting) and not any(records[rank].failure for rank in ranks):
         kind = "extra"
     sentence = absence(stall.waiting, ranks, kind, stall.calls, records)
     return CollectivesVerdict(kind=kind, ranks=stall.waiting if kind == "extra" else ranks, sentence=sentence)
@@ -208,10 +201,7 @@ NOTES = {
 def rank_list(ranks: Iterable[int]) -> str:
     """`rank 3`, `ranks 0-2 and 5`."""
     ordered = sorted(ranks)
-    runs = [
-        [rank for _, rank in pairs]
-        for _, pairs in groupby(enumerate(ordered), lambda pair: pair[1] - pair[0])
-    ]
+    runs = [[rank for _, rank in pairs] for _, pairs in groupby(enumerate(ordered), lambda pair: pair[1] - pair[0])]
     spans = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
     return f"{agree(len(ordered), 'rank', 'ranks')} {as_list(spans)}"
 

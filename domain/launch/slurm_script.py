@@ -45,9 +45,7 @@ def job_name(run_id: str, attempt: int) -> str:
     return f"rankzero-{run_id}-{attempt}"
 
 
-def submission(
-    spec: RunSpec, run_id: str, attempt: int, fence: int, paths: GatewayPaths, has_gpus: bool
-) -> Submission:
+def submission(spec: RunSpec, run_id: str, attempt: int, fence: int, paths: GatewayPaths, has_gpus: bool) -> Submission:
     """The job of one attempt. The run's own options come first, so that ours override them."""
     name = job_name(run_id, attempt)
     chosen = {

@@ -96,9 +96,7 @@ def slowest(phases: Iterable[Phase]) -> SlowNode | None:
 
 def slow_sentence(slow: SlowNode) -> str:
     """gpu-2 took 31 s for torch imported, the others 6.1 s."""
-    return (
-        f"{slow.node} took {time_span(slow.seconds)} for {slow.phase}, the others {time_span(slow.others_s)}."
-    )
+    return f"{slow.node} took {time_span(slow.seconds)} for {slow.phase}, the others {time_span(slow.others_s)}."
 
 
 def longest_by_phase(phases: Iterable[Phase]) -> dict[str, float]:

@@ -84,9 +84,7 @@ def _bandwidth(reduction: Reduction, world_size: int, link_bytes_per_s: float | 
     reached = reduction.bus_bytes_per_s(world_size)
     if reached is None:
         return ""
-    measured = (
-        f"; preflight measured {rate(link_bytes_per_s)} on the slowest link" if link_bytes_per_s else ""
-    )
+    measured = f"; preflight measured {rate(link_bytes_per_s)} on the slowest link" if link_bytes_per_s else ""
     return f"The all-reduce reached at least {rate(reached)} on each link{measured}."
 
 
@@ -131,9 +129,7 @@ class Arithmetic:
     def peak_tflop_per_s(self) -> float | None:
         """The device's peak in bfloat16; None where it is unknown."""
         words = self.device.replace("-", " ").split()
-        return next(
-            (peak for name, peak in PEAK_TFLOP_PER_S.items() if set(name.split()) <= set(words)), None
-        )
+        return next((peak for name, peak in PEAK_TFLOP_PER_S.items() if set(name.split()) <= set(words)), None)
 
 
 def arithmetic_sentence(arithmetic: Arithmetic) -> str:

@@ -50,8 +50,7 @@ class PhaseTotals:
     def mean(self, first: float, last: float) -> dict[str, float]:
         """Return the seconds of each phase in a step, as the mean over the steps after `first` up to `last`."""
         return {
-            name: (self.total(name, last) - self.total(name, first)) / (last - first)
-            for name in (*PHASES, *BESIDES)
+            name: (self.total(name, last) - self.total(name, first)) / (last - first) for name in (*PHASES, *BESIDES)
         }
 
 

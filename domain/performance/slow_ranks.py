@@ -108,9 +108,7 @@ def _is_slow_in(bucket: Mapping[int, Means], rank: int) -> bool:
     return excess >= least and waited >= least / 2
 
 
-def _verdict(
-    totals: PhaseTotals, slow: Collection[int], buckets: Sequence[Mapping[int, Means]]
-) -> SlowRank | None:
+def _verdict(totals: PhaseTotals, slow: Collection[int], buckets: Sequence[Mapping[int, Means]]) -> SlowRank | None:
     mine = _typical([bucket[totals.rank] for bucket in buckets])
     others = [_typical([bucket[rank] for bucket in buckets]) for rank in buckets[0] if rank not in slow]
     step_s = median(_step(bucket[totals.rank]) for bucket in buckets)

@@ -62,9 +62,7 @@ def judge(answers: Sequence[NodeAnswer], *, for_run: bool) -> list[PreflightCell
     rows = _OF_ALL | (_OF_RUNS if for_run else {})
     cells: list[PreflightCell] = []
     for row, check in rows.items():
-        row_cells = [
-            PreflightCell(row, answer.node, None, *_outcome(answer, answers, check)) for answer in answers
-        ]
+        row_cells = [PreflightCell(row, answer.node, None, *_outcome(answer, answers, check)) for answer in answers]
         if row == "alive" or any(cell.state not in ("skipped", "waiting") for cell in row_cells):
             cells += row_cells
     return cells + [cell for answer in answers for cell in _reach(answer, answers)]
@@ -86,15 +84,11 @@ def sentence(answers: Sequence[NodeAnswer], cells: Sequence[PreflightCell]) -> t
     """The message of the failed cells and the fix, both as sentences."""
     failures = red(cells)
     first = failures[0]
-    interpreters = [
-        NodeInterpreter(answer.node, answer.facts.interpreter) for answer in answers if answer.facts
-    ]
+    interpreters = [NodeInterpreter(answer.node, answer.facts.interpreter) for answer in answers if answer.facts]
     if first.row in versions({}) and (text := disagreement(interpreters)):
         return text, first.fix
     location = first.node + (f" → {first.peer}" if first.peer else "")
-    remainder = {1: "", 2: " One more cell is red."}.get(
-        len(failures), f" {len(failures) - 1} more cells are red."
-    )
+    remainder = {1: "", 2: " One more cell is red."}.get(len(failures), f" {len(failures) - 1} more cells are red.")
     return f"Preflight: {first.row}, {location}: {first.value}.{remainder}", first.fix
 
 
@@ -146,9 +140,7 @@ def _version(component: str) -> Callable[[NodeAnswer, Sequence[NodeAnswer]], Out
 
     def check(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
         versions = [
-            other_version
-            for other in answers
-            if (other_version := _component_version(other, component)) is not None
+            other_version for other in answers if (other_version := _component_version(other, component)) is not None
         ]
         version = _component_version(answer, component)
         if version is None or set(versions) <= {"none"}:
@@ -156,9 +148,7 @@ def _version(component: str) -> Callable[[NodeAnswer, Sequence[NodeAnswer]], Out
         most_common = Counter(versions).most_common(1)[0][0]
         if version == most_common:
             return "ok", version, ""
-        fix = (
-            f"Install the same {component} everywhere, or choose one interpreter for all nodes with --python."
-        )
+        fix = f"Install the same {component} everywhere, or choose one interpreter for all nodes with --python."
         return "failed", f"{version}, others have {most_common}", fix
 
     return check
@@ -199,9 +189,7 @@ def _devices(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
         count = len(facts.foreign_devices)
         value = f"{', '.join(facts.foreign_devices[:2])}{' and more' * (count > 2)} in use by another program"
         return "failed", value, "End that program (`nvidia-smi` lists it), or wait until it ends."
-    return (
-        ("ok", f"{len(facts.devices)} free of other programs", "") if facts.devices else ("skipped", "", "")
-    )
+    return ("ok", f"{len(facts.devices)} free of other programs", "") if facts.devices else ("skipped", "", "")
 
 
 def _disk(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
@@ -259,9 +247,7 @@ def _reach(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Iterator[Prefli
         return
     attempts = {attempt.node_rank: attempt for attempt in answer.facts.reached} if answer.facts else {}
     missing = [peer for peer in answer.needs_reach if peer not in attempts]
-    reached = [
-        attempts[peer] for peer in answer.needs_reach if peer in attempts and attempts[peer].problem is None
-    ]
+    reached = [attempts[peer] for peer in answer.needs_reach if peer in attempts and attempts[peer].problem is None]
     for peer in answer.needs_reach:
         if (attempt := attempts.get(peer)) is not None and attempt.problem is not None:
             value = f"{attempt.problem} at {_endpoint(attempt)}"
@@ -279,12 +265,8 @@ def _reach(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Iterator[Prefli
         yield PreflightCell("reach", answer.node, single_peer, state, "", "")
     elif reached:
         slowest_s = max(attempt.took_s or 0.0 for attempt in reached)
-        target = (
-            _endpoint(reached[0]) if single_peer else f"{len(reached)} of {len(answer.needs_reach)} nodes"
-        )
-        yield PreflightCell(
-            "reach", answer.node, single_peer, "ok", f"{target}, {slowest_s * 1000:.1f} ms", ""
-        )
+        target = _endpoint(reached[0]) if single_peer else f"{len(reached)} of {len(answer.needs_reach)} nodes"
+        yield PreflightCell("reach", answer.node, single_peer, "ok", f"{target}, {slowest_s * 1000:.1f} ms", "")
 
 
 def _reach_fix(attempt: Reached, answer: NodeAnswer, peer: NodeAnswer) -> str:
@@ -322,11 +304,7 @@ def _facts(answer: NodeAnswer) -> NodeCheck:
 
 
 def _endpoint(attempt: Reached) -> str:
-    return (
-        f"[{attempt.address}]:{attempt.port}"
-        if ":" in attempt.address
-        else f"{attempt.address}:{attempt.port}"
-    )
+    return f"[{attempt.address}]:{attempt.port}" if ":" in attempt.address else f"{attempt.address}:{attempt.port}"
 
 
 def _is_address(text: str) -> bool:

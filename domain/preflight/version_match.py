@@ -23,9 +23,7 @@ class NodeInterpreter:
 
 def disagreement(interpreters: Sequence[NodeInterpreter]) -> str | None:
     """A sentence naming the nodes that differ in torch, CUDA, ROCm or NCCL; None when they agree."""
-    differing = [
-        component for component, version in _MUST_AGREE.items() if len(_numbers_of(interpreters, version)) > 1
-    ]
+    differing = [component for component, version in _MUST_AGREE.items() if len(_numbers_of(interpreters, version)) > 1]
     if not differing:
         return None
     groups: dict[str, list[str]] = {}
@@ -44,9 +42,7 @@ def remark(interpreters: Sequence[NodeInterpreter]) -> str | None:
     """A history line when the nodes' Python versions differ, which stops nothing; None when they agree."""
     groups: dict[str, list[str]] = {}
     for reported in interpreters:
-        groups.setdefault(_numbers(reported.interpreter.get("python"), 2) or "unknown", []).append(
-            reported.node
-        )
+        groups.setdefault(_numbers(reported.interpreter.get("python"), 2) or "unknown", []).append(reported.node)
     if len(groups) < 2:
         return None
     groups_text = ", ".join(f"{version} on {names(nodes)}" for version, nodes in groups.items())

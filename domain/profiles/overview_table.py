@@ -24,9 +24,7 @@ OPERATOR_TITLES = ("operator", "calls a step", "self", "share", "total")
 NO_DEVICE = "no device was recorded"
 
 
-def table_of(
-    outcomes: Sequence[RankOutcome], profile_ids: Sequence[str] = ()
-) -> tuple[list[str], list[list[str]]]:
+def table_of(outcomes: Sequence[RankOutcome], profile_ids: Sequence[str] = ()) -> tuple[list[str], list[list[str]]]:
     """Return titles and rows: one column for each outcome that has an overview, headed by its profile where named."""
     names = [*profile_ids, *[""] * len(outcomes)]
     titles = [

@@ -86,9 +86,7 @@ def state_of_all(outcomes: Sequence[RankOutcome]) -> ProfileState:
 
 def first_step_to_record(positions: Sequence[tuple[int, float, float]], in_s: float) -> int:
     """Return a step that no rank has reached `in_s` seconds from now; each position is (step, seconds a step, age)."""
-    return max(
-        int(step + (min(age_s, 10.0) + in_s) / max(step_s, 1e-4)) + 4 for step, step_s, age_s in positions
-    )
+    return max(int(step + (min(age_s, 10.0) + in_s) / max(step_s, 1e-4)) + 4 for step, step_s, age_s in positions)
 
 
 @dataclass(frozen=True)

@@ -170,10 +170,7 @@ class Judgement:
 def judge(points: Sequence[MeasuredPoint], kind: str, is_ended: bool) -> Judgement:
     """Compare the points of each global batch with the smallest one; `kind` of device: cuda or cpu."""
     bases = _bases(points)
-    shown = [
-        _point(point, bases[point.global_batch_size]) if point.figures else _unmeasured(point)
-        for point in points
-    ]
+    shown = [_point(point, bases[point.global_batch_size]) if point.figures else _unmeasured(point) for point in points]
     batches = compared(points)
     return Judgement(shown, verdict(points, shown, bases, batches, kind) if is_ended else None, batches)
 
@@ -181,9 +178,7 @@ def judge(points: Sequence[MeasuredPoint], kind: str, is_ended: bool) -> Judgeme
 def _bases(points: Sequence[MeasuredPoint]) -> Mapping[int | None, MeasuredPoint]:
     """The point that others of the same global batch are compared with: a single process, else the smallest."""
     bases: dict[int | None, MeasuredPoint] = {}
-    for point in sorted(
-        points, key=lambda one: (one.strategy != "single", one.strategy == "dp", one.devices)
-    ):
+    for point in sorted(points, key=lambda one: (one.strategy != "single", one.strategy == "dp", one.devices)):
         if point.figures:
             bases.setdefault(point.global_batch_size, point)
     return bases

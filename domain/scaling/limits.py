@@ -157,9 +157,7 @@ def _has_gaps(step: Step) -> bool:
 
 
 def _words(cause: str, step: Step, seconds: float) -> str:
-    share, exposed = (
-        f"{part / step.seconds:.0%} of the step" for part in (seconds, step.group(COMMUNICATION))
-    )
+    share, exposed = (f"{part / step.seconds:.0%} of the step" for part in (seconds, step.group(COMMUNICATION)))
     uneven = step.uneven_s >= step.group(COMMUNICATION) / 2
     return {
         DATA: f"data: waiting for it takes {step.group(DATA) / step.seconds:.0%} of the step",

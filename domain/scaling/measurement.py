@@ -61,9 +61,7 @@ def uneven_s(ranks: Collection[Mapping[str, float]]) -> float:
     """Return for how long ranks wait for the one with the most work, from the mean step of each.
 
     Work is all but communication; being ready without a CPU is no work."""
-    work = [
-        sum(step[name] for name in PHASES) - step["exposed_comm_s"] - step["cpu_wait_s"] for step in ranks
-    ]
+    work = [sum(step[name] for name in PHASES) - step["exposed_comm_s"] - step["cpu_wait_s"] for step in ranks]
     return max(work) - fmean(work) if work else 0.0
 
 

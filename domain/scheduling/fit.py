@@ -55,9 +55,7 @@ def fit(spec: RunSpec, nodes: Sequence[NodeState], attempt: int = 1) -> Fit:
     return Fit(verdict, sentence, _warning(request, eligible), refusal)
 
 
-def _start(
-    request: ResourceRequest, online: Sequence[NodeState]
-) -> tuple[Literal["fits", "waits", "missing"], str]:
+def _start(request: ResourceRequest, online: Sequence[NodeState]) -> tuple[Literal["fits", "waits", "missing"], str]:
     """The verdict and sentence for the eligible nodes that are connected."""
     need, slots = request.devices_per_node, plural(request.devices_per_node, "slot")
     free = sorted((n for n in online if n.available >= need), key=lambda n: (n.available, n.name))
@@ -69,9 +67,7 @@ def _start(
         end = fewer if len(free) < request.nodes else ""
         return "fits", f"Needs {' and '.join(shares)}. It starts at once{end}."
     if len(large) >= request.fewest:
-        busy = (
-            f"{n.available} of {plural(n.size, 'slot')} free on node {n.name}" for n in large[: request.nodes]
-        )
+        busy = (f"{n.available} of {plural(n.size, 'slot')} free on node {n.name}" for n in large[: request.nodes])
         return "waits", f"Needs {slots} per node, {' and '.join(busy)}: it waits until runs there end."
     if not online and (request.labels or request.on_nodes):
         return "missing", "No connected node has this name and these labels."
@@ -92,9 +88,7 @@ def _warning(request: ResourceRequest, eligible: Sequence[NodeState]) -> str | N
     """The sentence of a preview about nodes that are too small, busy or away."""
     large = sum(node.size >= request.devices_per_node for node in eligible)
     free = sum(node.available >= request.devices_per_node for node in eligible)
-    need = (
-        f"The run needs {plural(request.fewest, 'node')} with {plural(request.devices_per_node, 'slot')} each"
-    )
+    need = f"The run needs {plural(request.fewest, 'node')} with {plural(request.devices_per_node, 'slot')} each"
     if large < request.fewest:
         return f"{need}; {large} of the known nodes have that many. It cannot start here."
     return f"{need}; {free} have them free now. It will wait in the queue." if free < request.fewest else None
@@ -110,9 +104,7 @@ def _refusal(request: ResourceRequest, nodes: Sequence[NodeState]) -> tuple[str,
     field = _field(request, nodes, matching)
     registered = f"{plural(len(nodes), 'node is', 'nodes are')} registered"
     if len(matching) < len(nodes):
-        registered += (
-            f", {len(matching)} of them {'has' if len(matching) == 1 else 'have'} that name and label"
-        )
+        registered += f", {len(matching)} of them {'has' if len(matching) == 1 else 'have'} that name and label"
     sizes = [node.size for node in matching]
     largest = f", the largest with {plural(max(sizes), 'slot')}" if sizes else ""
     need = f"{_nodes(request)} with {plural(request.devices_per_node, 'slot')} each"

@@ -123,11 +123,7 @@ class FreeDevices:
         chosen: list[int] = []
         for index in self.with_free(request.devices_per_node, pool):
             reservation = self._reservations.get(index)
-            if (
-                reservation is None
-                or ends_at <= reservation.until
-                or request.devices_per_node <= reservation.spare
-            ):
+            if reservation is None or ends_at <= reservation.until or request.devices_per_node <= reservation.spare:
                 chosen.append(index)
                 if len(chosen) == request.nodes:
                     break
@@ -154,9 +150,7 @@ class FreeDevices:
 
     def reserved_for(self, nodes: Sequence[int]) -> str | None:
         """The run that has a reservation on any of these nodes; None when there is none."""
-        return next(
-            (self._reservations[index].run_id for index in nodes if index in self._reservations), None
-        )
+        return next((self._reservations[index].run_id for index in nodes if index in self._reservations), None)
 
     def _allocate(self, request: ResourceRequest, index: int) -> Placement:
         free, count = self._free[index], request.devices_per_node

@@ -90,9 +90,7 @@ def about(seconds: float) -> str:
     return f"in about {round(seconds / 86_400)} days"
 
 
-def where(
-    nodes: int, on_nodes: Sequence[str], labels: Iterable[tuple[str, str]], fewest: int | None = None
-) -> str:
+def where(nodes: int, on_nodes: Sequence[str], labels: Iterable[tuple[str, str]], fewest: int | None = None) -> str:
     """on 2 nodes labelled rack=7; on one of gpu-1 and gpu-2; on 2 to 4 nodes"""
     is_range = fewest is not None and fewest < nodes
     many = f"{fewest} to {nodes}" if is_range else "one" if nodes == 1 else str(nodes)

@@ -24,9 +24,7 @@ class Pool:
 
     def fits(self, request: ResourceRequest) -> bool:
         """Whether the request fits when every device is free."""
-        return (
-            len(self.sizes) >= request.fewest and self.sizes[request.fewest - 1] >= request.devices_per_node
-        )
+        return len(self.sizes) >= request.fewest and self.sizes[request.fewest - 1] >= request.devices_per_node
 
 
 class Pools:
@@ -52,8 +50,7 @@ class Pools:
             matching = [
                 index
                 for index, node in enumerate(self.nodes)
-                if node.pool == request.pool
-                and matches(node.name, node.labels, request.on_nodes, request.labels)
+                if node.pool == request.pool and matches(node.name, node.labels, request.on_nodes, request.labels)
             ]
             self._pools[key] = {kind: self._pool(kind, matching) for kind in KINDS}
         return self._pools[key]
@@ -64,9 +61,7 @@ class Pools:
         return Pool(kind, members, usable, tuple(sorted((self._sizes[i] for i in members), reverse=True)))
 
 
-def matches(
-    name: str, node_labels: Mapping[str, str], on_nodes: Sequence[str], labels: Mapping[str, str]
-) -> bool:
+def matches(name: str, node_labels: Mapping[str, str], on_nodes: Sequence[str], labels: Mapping[str, str]) -> bool:
     """Whether a node has one of the names and all of the labels of a request."""
     if on_nodes and name not in on_nodes:
         return False

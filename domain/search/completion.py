@@ -62,10 +62,7 @@ def complete_column(text: str, stored: Lookup) -> list[str]:
     series = [_series(tag) for tag in stored("series", name if colon else part)]
     figures = [figure] if colon and figure in tuple(SeriesFigure) else ["", *SeriesFigure]
     numbers = [
-        f"{prefix}:{name}" if prefix else name
-        for name in series
-        for prefix in figures
-        if _is_clear(prefix, name)
+        f"{prefix}:{name}" if prefix else name for name in series for prefix in figures if _is_clear(prefix, name)
     ]
     fields = [name for name in FIELDS if part in name and name not in PLURAL]
     return [*sorted(fields, key=lambda name: not name.startswith(part)), *numbers]
@@ -85,11 +82,7 @@ def _subjects(typed: str, stored: Lookup) -> list[ProposedWord]:
     for name in sorted(names, key=lambda name: not name.startswith(part)):
         kind = FIELDS[ALIASES.get(name, name)]
         proposals.append(ProposedWord(name + (":" if _signs(kind) == (":",) else ""), kind))
-    series = [
-        ProposedWord(_series(name) + "<", FieldKind.SERIES)
-        for name in stored("series", part)
-        if '"' not in name
-    ]
+    series = [ProposedWord(_series(name) + "<", FieldKind.SERIES) for name in stored("series", part) if '"' not in name]
     room = MOST - min(len(series), MOST // 2)
     return proposals[:room] + series if part else proposals
 

@@ -23,9 +23,7 @@ PLURAL = frozenset({"tag", "node", "imported"})
 FIELDS: dict[str, FieldKind] = {
     **dict.fromkeys(["state", "project", "tag", "node", "reason", "imported", *SPEC_NAMES], FieldKind.NAME),
     **dict.fromkeys(["id", "name", "message", "note", *SPEC_TEXTS], FieldKind.TEXT),
-    **dict.fromkeys(
-        ["gpus", "attempt", "step", "loss", "throughput", "progress", *SPEC_NUMBERS], FieldKind.NUMBER
-    ),
+    **dict.fromkeys(["gpus", "attempt", "step", "loss", "throughput", "progress", *SPEC_NUMBERS], FieldKind.NUMBER),
     **dict.fromkeys(["archived", "pinned", "baseline", *SPEC_FLAGS], FieldKind.FLAG),
     **dict.fromkeys(["created", "started", "ended"], FieldKind.MOMENT),
     "duration": FieldKind.DURATION,

@@ -97,9 +97,7 @@ def _condition(text: str, position: int, now: float) -> tuple[Condition, int]:
         return Condition(FieldKind.ANYWHERE, "", Comparison.CONTAINS, value, is_negated), term.end()
     kind, name = _subject(term)
     sign = term["operator"].removeprefix(":") or ":"
-    operator, is_negated = (
-        (Comparison.EQUAL, not is_negated) if sign == "!=" else (Comparison(sign), is_negated)
-    )
+    operator, is_negated = (Comparison.EQUAL, not is_negated) if sign == "!=" else (Comparison(sign), is_negated)
     if not term["value"]:
         raise QueryError(f"{name} needs a value after {term['operator']}", term.start("name"), term.end())
     try:
@@ -130,9 +128,7 @@ def _subject(term: re.Match[str]) -> tuple[FieldKind, str]:
 
 def _check_text(text: str) -> None:
     if len(text) > LONGEST:
-        raise QueryError(
-            f"A search has at most {LONGEST} characters, this one {len(text)}", LONGEST, len(text)
-        )
+        raise QueryError(f"A search has at most {LONGEST} characters, this one {len(text)}", LONGEST, len(text))
     for position, character in enumerate(text):
         if (ord(character) < 32 and not character.isspace()) or 0xD800 <= ord(character) < 0xE000:
             raise QueryError("A search has no control characters", position, position + 1)
@@ -174,9 +170,7 @@ _AGES = {
 _FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-def read_value(
-    name: str, kind: FieldKind, operator: Comparison, text: str, now: float
-) -> tuple[Comparison, Value]:
+def read_value(name: str, kind: FieldKind, operator: Comparison, text: str, now: float) -> tuple[Comparison, Value]:
     """The comparison and its value as stored ones are compared; ages count back from `now`.
 
     Raises ValueError with the rule."""
@@ -207,9 +201,7 @@ def _number(name: str, text: str) -> float:
 def _duration(name: str, text: str) -> float:
     read = _DURATION.fullmatch(text.lower())
     if read is None:
-        raise ValueError(
-            f"{name} is compared with seconds, minutes, hours or days, like {name}>30m or {name}<2h"
-        )
+        raise ValueError(f"{name} is compared with seconds, minutes, hours or days, like {name}>30m or {name}<2h")
     return float(read[1]) * SECONDS[read[2]]
 
 

@@ -31,9 +31,7 @@ def joined_names(by_run: Mapping[str, Collection[str]]) -> dict[str, dict[str, s
 
 def _by_figure(names: Collection[str]) -> dict[str, str]:
     """The names by what they are without their logger; of two, the one that is logged rather than printed."""
-    return {
-        name.removeprefix(PRINTED): name for name in sorted(names, key=lambda n: not n.startswith(PRINTED))
-    }
+    return {name.removeprefix(PRINTED): name for name in sorted(names, key=lambda n: not n.startswith(PRINTED))}
 
 
 def _called(by_figure: Mapping[str, str], old: str, new: str) -> dict[str, str]:

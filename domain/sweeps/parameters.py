@@ -110,9 +110,7 @@ def as_argument(value: Value) -> str:
 
 def in_words(params: Mapping[str, Value]) -> str:
     """Return the values of a trial, floats to four digits: lr=0.001 accumulate=2."""
-    short = {
-        name: f"{one:.4g}" if isinstance(one, float) else as_argument(one) for name, one in params.items()
-    }
+    short = {name: f"{one:.4g}" if isinstance(one, float) else as_argument(one) for name, one in params.items()}
     return " ".join(f"{name}={text}" for name, text in short.items())
 
 

@@ -57,9 +57,7 @@ class SweepPlan(BaseModel):
     @model_validator(mode="after")
     def _rung_is_of_early_stop(self) -> Self:
         if self.early_stop == "none" and self.first_rung is not None:
-            raise ValueError(
-                "first_rung: no trial is stopped early; choose early_stop asha or median with it"
-            )
+            raise ValueError("first_rung: no trial is stopped early; choose early_stop asha or median with it")
         return self
 
     @property

@@ -29,9 +29,7 @@ def test_the_list_of_commands_imports_none_of_them():
 
 def test_a_command_imports_neither_models_nor_the_commands_of_other_subjects():
     modules = imported("runs", "--help")
-    assert "cli.commands.runs" in modules and not {"domain.spec", "httpx2", "cli.commands.launch"} & {
-        *modules
-    }
+    assert "cli.commands.runs" in modules and not {"domain.spec", "httpx2", "cli.commands.launch"} & {*modules}
 
 
 def test_each_command_is_described_as_its_own_help_begins():

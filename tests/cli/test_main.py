@@ -192,9 +192,7 @@ def test_a_backup_is_written_by_the_server_and_moved_by_its_user(rankzero, fake,
 def test_doctor_finds_what_others_could_read(rankzero, tmp_path) -> None:
     data = tmp_path / "data"
     data.mkdir(mode=0o700)
-    checks = {
-        check["check"]: check for check in json.loads(rankzero("doctor", "--json", "--data", str(data))[1])
-    }
+    checks = {check["check"]: check for check in json.loads(rankzero("doctor", "--json", "--data", str(data))[1])}
     assert set(checks["torch"]) == {"check", "ok", "message"}
     assert checks["torch"]["ok"] and checks["dashboard"]["ok"] and checks["tokens"]["ok"]
     (data / "token").write_text("x")

@@ -10,9 +10,7 @@ from pathlib import Path
 def write(folder: Path, **files: str | bytes) -> Path:
     """Files by name; `__` stands for a slash and `_py` at the end for `.py`."""
     for name, content in files.items():
-        path = folder / (
-            name.removesuffix("_py").replace("__", "/") + (".py" if name.endswith("_py") else "")
-        )
+        path = folder / (name.removesuffix("_py").replace("__", "/") + (".py" if name.endswith("_py") else ""))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return folder

@@ -68,9 +68,7 @@ class FakeDashboard:
         )
 
     async def _answer(self, request: Request) -> Response:
-        self.asked.append(
-            (request.method, request.url.path + (f"?{request.url.query}" if request.url.query else ""))
-        )
+        self.asked.append((request.method, request.url.path + (f"?{request.url.query}" if request.url.query else "")))
         if request.headers.get("authorization") != f"Bearer {TOKEN}":
             return JSONResponse({"detail": {"field": None, "message": "A valid token is needed."}}, 401)
         if request.method == "POST":
@@ -114,8 +112,7 @@ class FakeDashboard:
                 "free": 1,
             }
             return [
-                about
-                | {"devices": [device, device | {"id": "cpu:1", "run_id": None}], "last_seen": time.time()}
+                about | {"devices": [device, device | {"id": "cpu:1", "run_id": None}], "last_seen": time.time()}
             ], 200
         if path.endswith("drain"):
             device = {"id": "cpu:0", "kind": "cpu", "name": "CPU slot", "run_id": run["id"], "attempt": 1}
@@ -160,9 +157,7 @@ class FakeDashboard:
 @contextmanager
 def serving(fake: FakeDashboard) -> Iterator[FakeDashboard]:
     """The fake on a free port, in a thread."""
-    server = uvicorn.Server(
-        uvicorn.Config(fake.app(), port=0, log_level="critical", ws="none", lifespan="off")
-    )
+    server = uvicorn.Server(uvicorn.Config(fake.app(), port=0, log_level="critical", ws="none", lifespan="off"))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -143,17 +143,13 @@ class FakeNode:
             raise answer
         return answer
 
-    def offer(
-        self, part: TaskRef, content: bytes, path: str = "work/last.pt", step: int = 1
-    ) -> CheckpointOffer:
+    def offer(self, part: TaskRef, content: bytes, path: str = "work/last.pt", step: int = 1) -> CheckpointOffer:
         """The offer of a checkpoint with that content."""
         return CheckpointOffer(
             path=path, step=step, size_bytes=len(content), sha256=sha256_of(content), written_at=time.time()
         )
 
-    def store_checkpoint(
-        self, part: TaskRef, content: bytes, path: str = "work/last.pt", step: int = 1
-    ) -> int:
+    def store_checkpoint(self, part: TaskRef, content: bytes, path: str = "work/last.pt", step: int = 1) -> int:
         """Bring a checkpoint to the server; returns its id."""
         place = self.client.offer_checkpoint(part, self.offer(part, content, path, step))
         self.client.send_checkpoint(place.checkpoint_id, 0, content)

@@ -46,17 +46,12 @@ class Machines:
     def gpu(self, number: int, **more: object) -> dict[str, object]:
         """A machine with GPUs."""
         ids = [f"GPU-{number:04}-{device}" for device in range(GPUS)]
-        devices = [
-            {"id": id_, "kind": "cuda", "name": "NVIDIA H200", "memory_bytes": 141 * GIB} for id_ in ids
-        ]
+        devices = [{"id": id_, "kind": "cuda", "name": "NVIDIA H200", "memory_bytes": 141 * GIB} for id_ in ids]
         return self._node(f"gpu-{number:03}", devices, number, **more)
 
     def cpu(self, number: int, slots: int, **more: object) -> dict[str, object]:
         """A machine without any."""
-        devices = [
-            {"id": f"cpu:{at}", "kind": "cpu", "name": "AMD EPYC", "memory_bytes": None}
-            for at in range(slots)
-        ]
+        devices = [{"id": f"cpu:{at}", "kind": "cpu", "name": "AMD EPYC", "memory_bytes": None} for at in range(slots)]
         return self._node(f"cpu-{number}", devices, number, **more)
 
     def busy(self, row: dict[str, object], devices: list[str], foreign: bool = False) -> None:
@@ -83,9 +78,7 @@ class Machines:
             )  # fmt: skip
         return self.fences
 
-    def _node(
-        self, name: str, devices: list[dict[str, object]], number: int, **more: object
-    ) -> dict[str, object]:
+    def _node(self, name: str, devices: list[dict[str, object]], number: int, **more: object) -> dict[str, object]:
         load = NodeLoad(
             interface="eth0", clock_offset_s=self.luck.gauss(0, 0.01), clock_error_s=0.002,
             cpu_percent=self.luck.uniform(2, 60), memory_used_bytes=51 * GIB, memory_total_bytes=2048 * GIB,

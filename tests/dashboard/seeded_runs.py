@@ -26,9 +26,7 @@ TAGS = ("paper", "baseline", "ablation", "wide")
 def seed_runs(store: Store, now: float, count: int) -> None:
     """Add that many runs over 90 days; each has six series of 120 points."""
     luck = random.Random(1)
-    rows: dict[Any, list[dict[str, Any]]] = {
-        model: [] for model in (Run, Attempt, RunTag, Task, Series, Chunk)
-    }
+    rows: dict[Any, list[dict[str, Any]]] = {model: [] for model in (Run, Attempt, RunTag, Task, Series, Chunk)}
     for number in range(1, count + 1):
         _add(rows, luck, number, count, now)
     with store.write() as session:
@@ -39,9 +37,7 @@ def seed_runs(store: Store, now: float, count: int) -> None:
                 session.execute(insert(model), values)
 
 
-def _add(
-    rows: dict[Any, list[dict[str, Any]]], luck: random.Random, number: int, count: int, now: float
-) -> None:
+def _add(rows: dict[Any, list[dict[str, Any]]], luck: random.Random, number: int, count: int, now: float) -> None:
     run_id, at = f"run{number:07}", now - 90 * DAY_S * (1 - number / count) - 60
     waits = number > count - QUEUED
     lives = not waits and number > count - QUEUED - LIVE
@@ -72,12 +68,9 @@ def _add(
 
 def _add_series(rows: dict[Any, list[dict[str, Any]]], luck: random.Random, fence: int, at: float) -> None:
     best = luck.uniform(0.1, 2)
-    for place, tag in enumerate(
-        ("train/loss", "val/loss", "train/samples_per_s", "train/lr", "train/epoch", "acc")
-    ):
+    for place, tag in enumerate(("train/loss", "val/loss", "train/samples_per_s", "train/lr", "train/epoch", "acc")):
         curve = [
-            (step * 10, best + math.exp(-step / 30) + luck.gauss(0, 0.02), at + step)
-            for step in range(1, POINTS + 1)
+            (step * 10, best + math.exp(-step / 30) + luck.gauss(0, 0.02), at + step) for step in range(1, POINTS + 1)
         ]
         series_id, (step, value, wall) = fence * 6 + place, curve[-1]
         values = [point[1] for point in curve]

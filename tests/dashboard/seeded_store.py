@@ -105,9 +105,7 @@ class Seed:
         for part in attempt.parts:
             node_id = next(i for i, name in names.items() if name == part.node)
             told = TaskReport.model_validate({"state": state, **more})
-            task_reports.part_reported(
-                self.store, node_id, attempt.fence, part.node_rank, told, self.now - age_s
-            )
+            task_reports.part_reported(self.store, node_id, attempt.fence, part.node_rank, told, self.now - age_s)
 
     def start(self, label: str, age_s: float) -> None:
         """All its ranks exist."""
@@ -162,8 +160,7 @@ class Seed:
         """Rank 0 spends these seconds of each step in these phases."""
         attempt = attempt_queries.attempts(self.store, self.runs[label])[-1]
         series: dict[str, list[Point]] = {
-            f"rank0/phases/{name}": [(steps, own_s * (steps - 1), self.now)]
-            for name, own_s in seconds.items()
+            f"rank0/phases/{name}": [(steps, own_s * (steps - 1), self.now)] for name, own_s in seconds.items()
         }
         batch = PointBatch(path="probe/1.jsonl", generation=0, start=0, end=10, source="probe", series=series)
         task_reports.points_arrived(self.store, self._node_of(label), attempt.fence, 0, batch)
@@ -214,9 +211,7 @@ def seed(store: Store, now: float, files: Path | None = None) -> Seed:
 
 
 def _ended(made: Seed, files: Path | None) -> None:
-    made.launch(
-        "digits baseline", 90_000, target="image_classifier", gpus_per_node=2, batch_size=32, lr=0.003
-    )
+    made.launch("digits baseline", 90_000, target="image_classifier", gpus_per_node=2, batch_size=32, lr=0.003)
     made.start("digits baseline", 89_990)
     made.train("digits baseline", 600, 89_900)
     made.checkpoint("digits baseline", 600, files)

@@ -71,9 +71,7 @@ def _trial(seed: Seed, spec: RunSpec, trial: NewTrial, is_ended: bool) -> None:
         result = Result("failed", None, "GPU 0 ran out of memory.", 0.1)
         seed.report(label, "failed", 100, reason="out of memory", message="GPU 0 ran out of memory.")
     elif trial.number in PRUNED:
-        message = (
-            f"pruned at rung 1 (step 100): val/loss {final + 0.4:.3g}, the best third is at 0.8 or lower"
-        )
+        message = f"pruned at rung 1 (step 100): val/loss {final + 0.4:.3g}, the best third is at 0.8 or lower"
         trials.prune(seed.store, trial.sweep_id, trial.number, 100, message)
         run_requests.request_stop(seed.store, seed.runs[label], seed.now - 300, message)
         seed.report(label, "stopped", 100)

@@ -45,9 +45,7 @@ class Seen:
 
 
 @contextmanager
-def signed_in(
-    browser: Chromium, dashboard: Browsed, scheme: Scheme = "light", width: int = 1280
-) -> Iterator[Visit]:
+def signed_in(browser: Chromium, dashboard: Browsed, scheme: Scheme = "light", width: int = 1280) -> Iterator[Visit]:
     """A visit with a session."""
     with browser.visit(width, scheme) as visit:
         credentials = dashboard.service.credentials
@@ -93,8 +91,6 @@ def look_at(page: Page, dashboard: Browsed, address: str) -> None:
 def whole(page: Page) -> None:
     """Nothing is cut off at the side, and in neither theme axe finds anything."""
     expect(page.locator("[data-stale=true], .run-header.unknown")).to_have_count(0)
-    page.wait_for_function(
-        "document.documentElement.scrollWidth <= window.innerWidth"
-    )  # charts follow the window
+    page.wait_for_function("document.documentElement.scrollWidth <= window.innerWidth")  # charts follow the window
     faults = axe_faults(page)
     assert not faults, faults

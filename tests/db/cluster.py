@@ -19,8 +19,7 @@ from domain.spec import Assignment, RunSpec
 def facts(name: str = "gpu-1", slots: int = 2, **more) -> NodeFacts:
     devices = [Device(id=f"cpu:{i}", kind="cpu", name="CPU slot") for i in range(slots)]
     return NodeFacts(
-        **{"name": name, "instance_id": "i1", "hostname": name, "address": "127.0.0.1", "devices": devices}
-        | more
+        **{"name": name, "instance_id": "i1", "hostname": name, "address": "127.0.0.1", "devices": devices} | more
     )
 
 

@@ -15,9 +15,7 @@ from domain.scheduling.placement import place, turn
 def host(name: str, free: int = 8, used: Sequence[tuple[str, int, float | None]] = (), **more) -> NodeState:
     """A node with so many free devices, and runs that have (id, devices, end)."""
     ids = iter(f"{name}/{number}" for number in range(10_000))
-    allocations = tuple(
-        Allocation(run, tuple(next(ids) for _ in range(count)), end) for run, count, end in used
-    )
+    allocations = tuple(Allocation(run, tuple(next(ids) for _ in range(count)), end) for run, count, end in used)
     return NodeState(
         **{"node_id": f"id-{name}", "name": name, "free": tuple(next(ids) for _ in range(free))}
         | {"allocations": allocations}

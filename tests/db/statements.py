@@ -15,9 +15,7 @@ def statements(store: Store) -> Iterator[list[tuple[str, tuple[object, ...]]]]:
     """The queries with their values that readers make meanwhile."""
     made: list[tuple[str, tuple[object, ...]]] = []
 
-    def note(
-        _connection: object, _cursor: object, statement: str, values: tuple[object, ...], *_: object
-    ) -> None:
+    def note(_connection: object, _cursor: object, statement: str, values: tuple[object, ...], *_: object) -> None:
         if statement.startswith("SELECT"):
             made.append((statement, values))
 

@@ -79,9 +79,7 @@ def at_once(*actions: Callable[[], object]) -> list[object]:
 
 
 def test_a_server_that_is_not_there_is_said_with_its_place(tmp_path: Path):
-    with pytest.raises(
-        StoreUnusable, match=r"cannot be reached at postgresql\+psycopg://u@127\.0\.0\.1:1/db"
-    ):
+    with pytest.raises(StoreUnusable, match=r"cannot be reached at postgresql\+psycopg://u@127\.0\.0\.1:1/db"):
         Store.open("postgresql+psycopg://u:geheim@127.0.0.1:1/db")
 
 
@@ -216,9 +214,7 @@ def test_search_knows_no_case_and_takes_signs_as_they_are(store: Store):
     cluster = Cluster(store, node_reports.register_node(store, facts(), None, 100.0).node_id)
     plain = cluster.launch(name="Plain ResNet")
     signs = cluster.launch(name="100%_done")
-    found = {
-        word: [run.id for run in run_queries.runs(store, 1.0, text=word)] for word in ("RESNET", "%_", "%d")
-    }
+    found = {word: [run.id for run in run_queries.runs(store, 1.0, text=word)] for word in ("RESNET", "%_", "%d")}
     assert found == {"RESNET": [plain], "%_": [signs], "%d": []}
 
 
@@ -254,12 +250,8 @@ def test_points_of_several_attempts_are_stored_at_the_same_time(pair: list[Clust
     done = threading.Event()
     with pair[0].store.write(attempt_scope(first)):
         assert pair[1].points(second, 0, 10, {"a": [(1, 1.0, 1.0)]}).stored
-        same = threading.Thread(
-            target=lambda: (pair[1].points(first, 0, 10, {"a": [(1, 1.0, 1.0)]}), done.set())
-        )
-        whole = threading.Thread(
-            target=lambda: run_requests.request_stop(pair[1].store, run_of(pair, second), 1.0)
-        )
+        same = threading.Thread(target=lambda: (pair[1].points(first, 0, 10, {"a": [(1, 1.0, 1.0)]}), done.set()))
+        whole = threading.Thread(target=lambda: run_requests.request_stop(pair[1].store, run_of(pair, second), 1.0))
         same.start()
         whole.start()
         assert not done.wait(0.2) and whole.is_alive()
@@ -300,12 +292,8 @@ def test_a_file_first_seen_by_both_is_one_and_grows_once(pair: list[Cluster]):
 
 def test_a_run_that_is_stopped_while_it_is_placed_is_one_or_the_other(pair: list[Cluster]):
     for _ in range(TURNS):
-        run_id = run_requests.submit(
-            pair[0].store, RunSpec(target="image_classifier", gpus_per_node=1), 100.0
-        )
-        at_once(
-            pair[0].place, pair[1].place, lambda r=run_id: run_requests.request_stop(pair[1].store, r, 100.0)
-        )
+        run_id = run_requests.submit(pair[0].store, RunSpec(target="image_classifier", gpus_per_node=1), 100.0)
+        at_once(pair[0].place, pair[1].place, lambda r=run_id: run_requests.request_stop(pair[1].store, r, 100.0))
         run = run_queries.run(pair[0].store, run_id, 100.0)
         wished = [wish for wish in pair[0].wished() if wish.run_id == run_id]
         if run.state == State.STOPPED:
@@ -331,9 +319,7 @@ def test_reports_of_two_nodes_at_once_end_the_attempt_once(stores: list[Store]):
         run_id = run_requests.submit(stores[0], spec, 100.0)
         queue_placement.place_queue(stores[0], 100.0, silent_after_s=30)
         with stores[0].read() as session:
-            parts = [
-                (p.fence, p.node_rank, p.node_id) for p in session.query(Task).filter_by(state="starting")
-            ]
+            parts = [(p.fence, p.node_rank, p.node_id) for p in session.query(Task).filter_by(state="starting")]
         assert {part[2] for part in parts} == set(ids)
         for state in ("running", "succeeded"):
             report = TaskReport(state=state, interpreter={"torch": "2.13.0"})

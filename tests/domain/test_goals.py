@@ -15,9 +15,7 @@ def test_losses_errors_and_perplexities_should_fall(name):
     assert goal(name) == "min" and best(name, [2.0, 1.0]) == 1.0
 
 
-@pytest.mark.parametrize(
-    "name", ["val/accuracy", "eval_acc", "top1", "valAccuracy", "eval/rougeL", "test/mAP", "f1"]
-)
+@pytest.mark.parametrize("name", ["val/accuracy", "eval_acc", "top1", "valAccuracy", "eval/rougeL", "test/mAP", "f1"])
 def test_accuracies_should_rise(name):
     assert goal(name) == "max" and best(name, [2.0, 1.0]) == 2.0
 

@@ -27,8 +27,7 @@ def test_a_message_is_one_line_whatever_it_names(written):
     log, stream = written
     log.warning("cannot read %s", f"{FORGED}\r\x1b]52;c;x\x07\u202e\u2028\udcff")
     assert stream.getvalue() == (
-        "WARNING cannot read x\\n2026-01-01 00:00:00,000 INFO all is well"
-        "\\r\\x1b]52;c;x\\x07\\u202e\\u2028\\udcff\n"
+        "WARNING cannot read x\\n2026-01-01 00:00:00,000 INFO all is well\\r\\x1b]52;c;x\\x07\\u202e\\u2028\\udcff\n"
     )
 
 

@@ -35,9 +35,7 @@ def test_a_waiting_job_says_why(reason: str, words: str):
 
 def test_before_and_after_the_queue_there_are_words_too():
     assert slurm.waits(None) == "Slurm: the job is being submitted"
-    assert slurm.waits(said("RUNNING", nodes="n[0-1]")) == (
-        "Slurm: job 123 runs on n[0-1]; its workers are connecting"
-    )
+    assert slurm.waits(said("RUNNING", nodes="n[0-1]")) == ("Slurm: job 123 runs on n[0-1]; its workers are connecting")
     assert slurm.waits(said("SUSPENDED")) == "Slurm: the job is suspended (job 123, partition gpu)"
 
 
@@ -59,7 +57,4 @@ def test_an_end_has_a_reason_a_sentence_and_a_next_step(state: str, reason: Reas
 
 
 def test_what_a_job_printed_is_shown_where_its_workers_said_nothing():
-    assert (
-        "It printed: sh: python: not found"
-        in slurm.end(said("FAILED", output="sh: python: not found")).message
-    )
+    assert "It printed: sh: python: not found" in slurm.end(said("FAILED", output="sh: python: not found")).message

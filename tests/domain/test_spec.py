@@ -66,9 +66,7 @@ def test_one_process_strategies_have_one_node_and_no_torchrun(strategy):
 
 
 def test_the_linear_rule_multiplies_by_the_number_of_ranks():
-    spec = RunSpec(
-        target="x", nodes=4, gpus_per_node=2, lr=0.0001, lr_scaling="linear", accumulate=4, batch_size=8
-    )
+    spec = RunSpec(target="x", nodes=4, gpus_per_node=2, lr=0.0001, lr_scaling="linear", accumulate=4, batch_size=8)
     assert spec.scaled_lr == pytest.approx(0.0008)
     assert spec.global_batch_size == 8 * 8 * 4
 

@@ -103,9 +103,7 @@ class Host:
         enter = ["nsenter", "--target", str(self.pid), "--net", "--uts", "--mount", "--pid", "--", *argv]
         own = {name: value for name, value in os.environ.items() if not name.startswith("RANKZERO_")}
         with self.log.open("ab") as log:
-            program = subprocess.Popen(
-                enter, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=own | (env or {})
-            )
+            program = subprocess.Popen(enter, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=own | (env or {}))
         self._started.append(program)
         return program
 

@@ -32,9 +32,7 @@ QUIET = {"RANKZERO_PREFLIGHT_BANDWIDTH": "false"}
 class Product:
     """A running dashboard and worker; `stop` proves that nothing of them is left."""
 
-    def __init__(
-        self, data: Path, slots: int = 2, env: dict[str, str] | None = None, has_worker: bool = True
-    ) -> None:
+    def __init__(self, data: Path, slots: int = 2, env: dict[str, str] | None = None, has_worker: bool = True) -> None:
         self.data = data
         self.slots = slots
         self.has_worker = has_worker
@@ -51,9 +49,7 @@ class Product:
         argv += ["--data", str(self.data), "--slots", str(self.slots)]
         argv += [] if self.has_worker else ["--no-worker"]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                argv, stdout=log, stderr=log, env=self.env, start_new_session=True
-            )
+            self.process = subprocess.Popen(argv, stdout=log, stderr=log, env=self.env, start_new_session=True)
         wait_for(self._answers, "the dashboard to answer", explain=self.tail)
         if self.has_worker:
             self.wait_ready()
@@ -181,9 +177,7 @@ class Product:
             return False
         data = str(self.data)
         line = safely(process.cmdline, [])
-        return any(data in part for part in line) or data in safely(process.environ, {}).get(
-            "RANKZERO_RUN_DIR", ""
-        )
+        return any(data in part for part in line) or data in safely(process.environ, {}).get("RANKZERO_RUN_DIR", "")
 
     def _who_is_left(self) -> str:
         return "\n".join(f"{p.pid} {safely(p.cmdline, [])}" for p in self.processes()) + self.tail()

@@ -74,9 +74,7 @@ class Slurm:
         key.write_bytes(secrets.token_bytes(128))
         places = {"socket": socket, "key-file": key, "pid-file": self.folder / "munge.pid"}
         places |= {"log-file": self.folder / "munge.log", "seed-file": self.folder / "munge.seed"}
-        self._start(
-            "munged", "--foreground", "--force", *(f"--{name}={path}" for name, path in places.items())
-        )
+        self._start("munged", "--foreground", "--force", *(f"--{name}={path}" for name, path in places.items()))
         wait_for(socket.exists, "munged", 120)
         self._start("slurmctld", "-D", "-i")
         for name in ("n0", "n1"):
@@ -199,9 +197,7 @@ class SlurmProduct(Product):
         argv += ["--data", str(self.data / "gateway"), "--poll", "0.5"]
         token = {"RANKZERO_TOKEN": (self.data / "join-token").read_text().strip()}
         with self.log.open("ab") as log:
-            self.gateway = subprocess.Popen(
-                argv, stdout=log, stderr=log, env=self.env | self.slurm.env | token
-            )
+            self.gateway = subprocess.Popen(argv, stdout=log, stderr=log, env=self.env | self.slurm.env | token)
         wait_for(
             lambda: any(n["name"] == "login" and n["state"] == "alive" for n in self.get("/api/nodes")),
             "the gateway",

@@ -26,9 +26,7 @@ def telling(tmp_path: Path):
 
 
 @pytest.mark.long
-def test_a_run_whose_loss_spikes_goes_on_from_before_with_half_its_rate(
-    telling: Product, tmp_path: Path
-) -> None:
+def test_a_run_whose_loss_spikes_goes_on_from_before_with_half_its_rate(telling: Product, tmp_path: Path) -> None:
     stop = tmp_path / "stop"
     args = ["--lr=0.1", "--steps=100000", f"--stop-file={stop}", "--resume={resume}"]
     with serving(Http, Receiver()) as hook:
@@ -36,9 +34,7 @@ def test_a_run_whose_loss_spikes_goes_on_from_before_with_half_its_rate(
         answer = telling.request("POST", "/api/alerts", json=body)
         assert (answer.status_code, answer.json()["lr_factor"]) == (201, 0.5), answer.text
         run_id = telling.launch(SCRIPT, strategy="single", gpus_per_node=1, args=args)
-        wait_for(
-            lambda: telling.run(run_id)["attempt"] == 2, "the rollback", 300, explain=lambda: telling.tail()
-        )
+        wait_for(lambda: telling.run(run_id)["attempt"] == 2, "the rollback", 300, explain=lambda: telling.tail())
         kill_and_wait_for_another(telling, "dashboard")
         telling.wait_state(run_id, "running")
         telling.wait_step(run_id, 400, 300)

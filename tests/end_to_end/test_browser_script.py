@@ -46,16 +46,12 @@ def test_a_foreign_script_gets_what_the_form_says(product: Product, browser_page
     page.get_by_test_id("stPageLink").get_by_role("link", name="Launch").click()
     page.get_by_role("radio", name="Script", exact=True).click()
     field(page, "Script or folder").fill(str(tmp_path / "train.py"))
-    expect(
-        page.get_by_text("Automatic is torchrun here. It reads RANK from the environment, line 6.")
-    ).to_be_visible()
+    expect(page.get_by_text("Automatic is torchrun here. It reads RANK from the environment, line 6.")).to_be_visible()
     expect(page.get_by_text("train.py requires data")).to_be_visible()
     expect(page.get_by_role("checkbox", name="--batch-size={batch_size}")).to_be_checked()
     fill_in(page)
     expect(page.get_by_text(re.compile(r"train\.py '/my data' .*--batch-size=8"))).to_be_visible()
-    expect(
-        page.get_by_text("0.1 (script’s default) on one rank becomes 0.2 on 2 ranks (linear)")
-    ).to_be_visible()
+    expect(page.get_by_text("0.1 (script’s default) on one rank becomes 0.2 on 2 ranks (linear)")).to_be_visible()
     page.get_by_role("button", name="Launch", exact=True).click()
     page.wait_for_url(re.compile(r"/run\?id=[a-z0-9]{10}$"))
     assert what_it_got(product, page.url[-10:]) == {

@@ -53,9 +53,7 @@ def whole(product: Product, run_id: str) -> Any:
     )
 
 
-def test_an_upload_goes_on_after_kills_of_worker_and_server(
-    stored: Product, bucket: Bucket, tmp_path: Path
-) -> None:
+def test_an_upload_goes_on_after_kills_of_worker_and_server(stored: Product, bucket: Bucket, tmp_path: Path) -> None:
     gate, uploads = threading.Semaphore(2), set[str]()
 
     def slowly(method: str, path: str) -> None:
@@ -91,9 +89,7 @@ def fetched(product: Product, run_id: str, folder: Path) -> Path:
     """As a person has it."""
     target = folder / "downloaded"
     command = [sys.executable, "-P", "-m", "cli.main", "download", run_id, "-o", str(target)]
-    done = subprocess.run(
-        [*command, "--data", str(product.data)], capture_output=True, text=True, env=product.env
-    )
+    done = subprocess.run([*command, "--data", str(product.data)], capture_output=True, text=True, env=product.env)
     assert done.returncode == 0, done.stderr
     return target
 
@@ -144,9 +140,7 @@ def test_another_node_resumes_from_the_bucket(stored: Product, bucket: Bucket, t
         bucket.server.asked.clear()
         assert stored.request("POST", f"/api/runs/{run_id}/resume").status_code == 200
         log_file = other / f"runs/{run_id}/attempts/2/node0/logs/rank0.out"
-        said = wait_for(
-            lambda: log_file.exists() and log_file.read_text(), "its first line", explain=stored.tail
-        )
+        said = wait_for(lambda: log_file.exists() and log_file.read_text(), "its first line", explain=stored.tail)
         assert said.split() == ["resumes", "from", found["sha256"]]
         assert bucket.server.asked["GET other"] >= 1
         told.touch()

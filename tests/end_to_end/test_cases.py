@@ -45,14 +45,10 @@ class Case:
         return " ".join((self.folder, *self.args, *self.spec.get("env", {}).values()))
 
 
-OLD_LINES = dict.fromkeys(
-    ("loss", "loss_cls", "loss_bbox", "lr", "time", "data_time", "memory"), (12, 10, 120)
-)
+OLD_LINES = dict.fromkeys(("loss", "loss_cls", "loss_bbox", "lr", "time", "data_time", "memory"), (12, 10, 120))
 YOLO = {f"{name}_loss": (5, 1, 5) for name in ("box", "cls", "dfl")} | {"val/map50": (5, 1, 5)}
 TITAN = dict.fromkeys(("loss", "grad_norm", "memory_bytes", "tps", "tflops", "mfu"), (30, 1, 30))
-DETECTRON = dict.fromkeys(
-    ("total_loss", "loss_cls", "loss_box_reg", "time", "data_time", "lr", "max_mem"), (5, 19, 99)
-)
+DETECTRON = dict.fromkeys(("total_loss", "loss_cls", "loss_box_reg", "time", "data_time", "lr", "max_mem"), (5, 19, 99))
 TIMM = dict.fromkeys(("train/loss", "train/lr", "train/time_s"), (20, 0, 79)) | {"val/acc@1": (4, 19, 79)}
 OUTPUT = "output/train/20260101-100000-toy"
 
@@ -133,8 +129,7 @@ def test_a_script_shows_what_is_right(product: Product, case: Case) -> None:
         assert {name: step for name, (step, _) in checkpoints(product, run["id"]).items()} == case.checkpoints
     assert case.finding in str(product.get(f"/api/runs/{run['id']}/findings"))
     assert case.log in "".join(
-        product.request("GET", f"/api/runs/{run['id']}/logs?stream={stream}").text
-        for stream in ("out", "err")
+        product.request("GET", f"/api/runs/{run['id']}/logs?stream={stream}").text for stream in ("out", "err")
     )
 
 

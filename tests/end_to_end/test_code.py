@@ -76,9 +76,7 @@ def test_a_folder_keeps_the_code_it_was_launched_with(product: Product, folder: 
     assert logs(product, first) == "script as it was\n" and product.run(first)["attempt"] == 2
 
 
-def test_the_command_line_sends_code_that_the_dashboard_does_not_look_for(
-    product: Product, checkout: Path
-) -> None:
+def test_the_command_line_sends_code_that_the_dashboard_does_not_look_for(product: Product, checkout: Path) -> None:
     result = rankzero(
         product, "launch", "train.py", "--strategy", "single", "--gpus-per-node", "1",
         "--link", f"data={checkout / 'data'}", "--json", cwd=checkout,
@@ -158,9 +156,7 @@ def test_bad_code_is_refused_in_a_sentence_and_nothing_is_started(
 
 
 @pytest.mark.long
-def test_a_second_machine_gets_the_same_code_by_its_hash(
-    product: Product, folder: Path, tmp_path: Path
-) -> None:
+def test_a_second_machine_gets_the_same_code_by_its_hash(product: Product, folder: Path, tmp_path: Path) -> None:
     data = product.data.parent / f"{product.data.name}-second"  # a name that the product's clean-up finds
     command = [
         sys.executable,
@@ -175,9 +171,7 @@ def test_a_second_machine_gets_the_same_code_by_its_hash(
     ]
     env = product.env | {"RANKZERO_TOKEN": (product.data / "join-token").read_text().strip()}
     with (tmp_path / "worker.log").open("wb") as log:
-        worker = subprocess.Popen(
-            [*command, "--slots", "1", "--data", str(data)], env=env, stdout=log, stderr=log
-        )
+        worker = subprocess.Popen([*command, "--slots", "1", "--data", str(data)], env=env, stdout=log, stderr=log)
     try:
         wait_for(lambda: len(product.get("/api/nodes")) == 2, "the second node")
         run_id = product.launch(folder, entry="train.py", nodes=2, gpus_per_node=1)

@@ -48,9 +48,7 @@ def line_with(comment: str) -> str:
 def assert_named(verdict: dict, kind: str, odd: int, comment: str) -> None:
     assert (verdict["kind"], verdict["ranks"]) == (kind, [odd]), verdict
     waiting, _, culprit = verdict["sentence"].partition("; ")
-    assert line_with(WAITING) in waiting and re.match(r"Ranks? 0.* waits? in all_reduce #13 ", waiting), (
-        verdict
-    )
+    assert line_with(WAITING) in waiting and re.match(r"Ranks? 0.* waits? in all_reduce #13 ", waiting), verdict
     assert culprit.startswith(f"rank {odd} ")
     assert not comment or line_with(comment) in culprit, verdict
 
@@ -60,9 +58,7 @@ def assert_named(verdict: dict, kind: str, odd: int, comment: str) -> None:
     ("desync", "kind", "comment"),
     HANGS,
 )
-def test_a_hang_names_the_rank_and_its_line(
-    product: Product, desync: str, kind: str, comment: str, ranks: int
-):
+def test_a_hang_names_the_rank_and_its_line(product: Product, desync: str, kind: str, comment: str, ranks: int):
     run_id = product.launch(SCRIPT, gpus_per_node=ranks, args=[desync], hang_after_s=5, stop_grace_s=1)
     findings = wait_for(lambda: product.get(f"/api/runs/{run_id}/findings"), "a finding", 240)
     answer = product.get(f"/api/runs/{run_id}/collectives")
@@ -84,9 +80,7 @@ def test_a_hang_names_the_rank_and_its_line(
     ("desync", "kind", "comment"),
     FAILURES,
 )
-def test_a_failure_names_the_rank_and_its_line(
-    product: Product, desync: str, kind: str, comment: str, ranks: int
-):
+def test_a_failure_names_the_rank_and_its_line(product: Product, desync: str, kind: str, comment: str, ranks: int):
     run_id = product.launch(SCRIPT, gpus_per_node=ranks, args=[desync])
     run = product.wait_state(run_id)
     assert run["state"] == "failed"

@@ -21,9 +21,7 @@ def contents(product: Product, run_id: str) -> dict[str, object]:
     """Its points, the bytes of its logs and checkpoints, and what its record says."""
     checkpoints = product.get(f"/api/runs/{run_id}/checkpoints")
     files = [product.request("GET", f"/api/checkpoints/{one['id']}/file").content for one in checkpoints]
-    assert [hashlib.sha256(content).hexdigest() for content in files] == [
-        one["sha256"] for one in checkpoints
-    ]
+    assert [hashlib.sha256(content).hexdigest() for content in files] == [one["sha256"] for one in checkpoints]
     logs = [
         product.request("GET", f"/api/runs/{run_id}/logs?rank={rank}&stream={stream}").content
         for rank in (0, 1)
@@ -34,9 +32,7 @@ def contents(product: Product, run_id: str) -> dict[str, object]:
         "checkpoints": [one | {"id": None} for one in checkpoints],
         "logs": logs,
         "run": product.run(run_id) | {"imported_from": None},
-        "history": [
-            line for line in product.get(f"/api/runs/{run_id}/history") if "(archive)" not in line["text"]
-        ],
+        "history": [line for line in product.get(f"/api/runs/{run_id}/history") if "(archive)" not in line["text"]],
     }
 
 

@@ -87,9 +87,7 @@ def test_kill_9_of_the_owner_of_the_ranks_leaves_none_of_them(product: Product, 
     (launcher if victim == "launcher" else launcher.parent()).kill()
     ended = product.wait_state(run_id)
     assert (ended["state"], ended["reason"]) == ("failed", "killed"), ended
-    wait_for(
-        lambda: not psutil.pid_exists(ranks[0].pid) and not product.ranks(run_id), "the ranks to be gone"
-    )
+    wait_for(lambda: not psutil.pid_exists(ranks[0].pid) and not product.ranks(run_id), "the ranks to be gone")
 
 
 BAD = [

@@ -90,9 +90,7 @@ def test_a_recipe_and_a_plain_script_train_at_once_on_the_same_hosts(hosts: Host
         assert_the_network_of_the_others_was_used(hosts, run_id)
     assert endpoint(hosts, recipe) != endpoint(hosts, script)
     addresses = {host.name: (host.address, "lan0") for host in hosts.hosts}
-    wait_for(
-        lambda: shown_addresses(hosts) == addresses, "the addresses among each other", explain=hosts.tail
-    )
+    wait_for(lambda: shown_addresses(hosts) == addresses, "the addresses among each other", explain=hosts.tail)
 
 
 @pytest.mark.long
@@ -198,9 +196,7 @@ def test_what_dies_on_one_host_ends_the_run_on_all(
 
 
 @pytest.mark.long
-def test_a_host_that_lost_all_its_processes_tells_so_when_its_worker_is_back(
-    hosts: Hosts, tmp_path: Path
-) -> None:
+def test_a_host_that_lost_all_its_processes_tells_so_when_its_worker_is_back(hosts: Hosts, tmp_path: Path) -> None:
     run_id = hosts.launch(ALONE, args=[str(tmp_path / "never")], stop_grace_s=5, **TWO_NODES)
     hosts.wait_step(run_id, 3)
     hosts[1].kill_everything()
@@ -272,9 +268,7 @@ def parts(hosts: Hosts, run_id: str) -> list[dict[str, Any]]:
 
 
 def shown_addresses(hosts: Hosts) -> dict[str, tuple[str, str | None]]:
-    return {
-        node["name"]: (node["address"], node["info"].get("interface")) for node in hosts.get("/api/nodes")
-    }
+    return {node["name"]: (node["address"], node["info"].get("interface")) for node in hosts.get("/api/nodes")}
 
 
 def endpoint(hosts: Hosts, run_id: str) -> tuple[str, int]:

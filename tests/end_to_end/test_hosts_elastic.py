@@ -26,9 +26,7 @@ def started(tmp_path: Path) -> Iterator[list[Hosts]]:
         cluster.clean_up()
 
 
-def cluster_of(
-    started: list[Hosts], folder: Path, count: int, joined: int, env: dict[str, str] | None = None
-) -> Hosts:
+def cluster_of(started: list[Hosts], folder: Path, count: int, joined: int, env: dict[str, str] | None = None) -> Hosts:
     """So many hosts, of which some have a worker."""
     hosts = Hosts(count, folder, env=AT_ANY_CHECKPOINT | (env or {}))
     started.append(hosts)

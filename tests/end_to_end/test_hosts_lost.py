@@ -134,9 +134,7 @@ def goes_on_elsewhere(hosts: Hosts, run_id: str, told: Path) -> None:
     assert lost not in hosts_of(hosts, run_id, 2)
     assert left_of(lost, run_id, 1), "the lost host still has its ranks: nobody can reach it"
     assert not any(left_of(host, run_id, 1) for host in hosts.hosts if host is not lost)
-    resumed_at = wait_for(
-        lambda: hosts.run(run_id)["step"], "a step of the second attempt", explain=hosts.tail
-    )
+    resumed_at = wait_for(lambda: hosts.run(run_id)["step"], "a step of the second attempt", explain=hosts.tail)
     wait_for(lambda: hosts.run(run_id)["step"] > resumed_at + 5, "steps of the second attempt")
     lost.mend()
     wait_for(lambda: not left_of(lost, run_id, 1), "the old ranks to be ended", 60, explain=hosts.tail)

@@ -31,9 +31,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 
 @pytest.mark.long
-def test_a_run_resumed_on_another_host_fetches_its_checkpoint_there_first(
-    hosts: Hosts, tmp_path: Path
-) -> None:
+def test_a_run_resumed_on_another_host_fetches_its_checkpoint_there_first(hosts: Hosts, tmp_path: Path) -> None:
     told = tmp_path / "told"
     move_to(hosts, 0)
     run_id = hosts.launch(SCRIPT, args=[str(told), str(BALLAST_MIB)], gpus_per_node=1)
@@ -52,9 +50,7 @@ def test_a_run_resumed_on_another_host_fetches_its_checkpoint_there_first(
     assert any("host1 has fetched the checkpoint" in line for line in history(hosts, run_id))
     assert_the_curve_has_no_break(hosts, run_id)
     (fetched,) = (hosts[1].data / f"runs/{run_id}/attempts/2/node0/resume").iterdir()
-    assert hashlib.sha256(fetched.read_bytes()).hexdigest() in {
-        each["sha256"] for each in saved(hosts, run_id)
-    }
+    assert hashlib.sha256(fetched.read_bytes()).hexdigest() in {each["sha256"] for each in saved(hosts, run_id)}
     assert hosts.left_of(run_id) == []
 
 

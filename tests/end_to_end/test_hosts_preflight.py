@@ -73,9 +73,7 @@ def test_a_script_that_one_host_lacks(hosts: Hosts, tmp_path: Path) -> None:
 
 def test_another_torch_on_one_host(hosts: Hosts, script: Path, tmp_path: Path) -> None:
     python = interpreter(tmp_path / "python", "")
-    hosts[1].replace_file(
-        python, interpreter(tmp_path / "other", '| sed -E \'s/("torch": )"[^"]*/\\1"2.5.1/\'')
-    )
+    hosts[1].replace_file(python, interpreter(tmp_path / "other", '| sed -E \'s/("torch": )"[^"]*/\\1"2.5.1/\''))
     try:
         run, (cell,) = fails(hosts, script, python=str(python))
     finally:
@@ -108,9 +106,7 @@ def test_a_clock_that_is_five_seconds_off(hosts: Hosts, script: Path) -> None:
     finally:
         end_worker(hosts)
         hosts.start_worker(hosts[1])
-    assert [(each["row"], each["node"]) for each in found["cells"] if each["state"] == "failed"] == [
-        ("clock", "host1")
-    ]
+    assert [(each["row"], each["node"]) for each in found["cells"] if each["state"] == "failed"] == [("clock", "host1")]
     assert (cell["row"], cell["value"]) == ("clock", "5.0 s behind the server") and "time" in cell["fix"]
     assert run["reason"] == "preflight"
 

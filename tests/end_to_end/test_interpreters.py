@@ -55,9 +55,7 @@ class Second:
 
 @pytest.fixture(scope="module")
 def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    running = Product(
-        tmp_path_factory.mktemp("interpreters") / "data", slots=1, env={"RANKZERO_LOST_AFTER_S": "12"}
-    )
+    running = Product(tmp_path_factory.mktemp("interpreters") / "data", slots=1, env={"RANKZERO_LOST_AFTER_S": "12"})
     try:
         running.start()
         yield running
@@ -115,9 +113,7 @@ def test_nodes_that_disagree_are_named_and_nothing_starts(product: Product, seco
     assert product.ranks(run_id) == {}
 
 
-def test_one_interpreter_for_all_settles_it_and_the_run_trains(
-    product: Product, second: Second, script: Path
-):
+def test_one_interpreter_for_all_settles_it_and_the_run_trains(product: Product, second: Second, script: Path):
     run_id = product.launch(script, python=sys.executable, **TWO_NODES)
     ended = product.wait_state(run_id)
     assert ended["state"] == "succeeded", ended
@@ -166,16 +162,12 @@ def test_an_environment_without_torch_starts_nothing_and_says_what_to_do(product
 
 
 @pytest.mark.long
-def test_a_node_lost_before_the_start_is_named_and_holds_up_nobody(
-    product: Product, second: Second, script: Path
-):
+def test_a_node_lost_before_the_start_is_named_and_holds_up_nobody(product: Product, second: Second, script: Path):
     os.kill(second.process.pid, signal.SIGSTOP)  # it does not even close its connections
     try:
         run_id = product.launch(script, python=sys.executable, **TWO_NODES)
         waiting = wait_for(
-            lambda: (
-                "waits in preflight for second" in str((run := product.run(run_id))["waiting_for"]) and run
-            ),
+            lambda: "waits in preflight for second" in str((run := product.run(run_id))["waiting_for"]) and run,
             "the run to say for whom it waits",
         )
         assert waiting["state"] == "starting"

@@ -27,9 +27,7 @@ def test_a_leak_is_named_with_its_rank_and_when_the_memory_is_full(tmp_path: Pat
         wait_for(lambda: product.get(f"/api/runs/{leaking}/findings"), "the leak", LEAK_WAIT_S, pause_s=1.0)
         (finding,) = product.get(f"/api/runs/{leaking}/findings")
         assert finding["kind"] == "memory leak"
-        assert re.match(
-            r"\+1[123] MiB a step on rank 1, .*: the node's memory is full in", finding["evidence"]
-        )
+        assert re.match(r"\+1[123] MiB a step on rank 1, .*: the node's memory is full in", finding["evidence"])
         assert finding["meaning"] and "loss.item()" in finding["fix"]
         assert [product.get(f"/api/runs/{run_id}/findings") for run_id in quiet] == [[], []]
         told.touch()

@@ -38,10 +38,7 @@ def test_a_rank_that_leaves_with_0_is_named(product: Product, kind: str) -> None
 def test_a_question_is_named_with_its_line(product: Product) -> None:
     run = product.wait_state(product.launch(SCRIPT, gpus_per_node=2, args=["input"]))
     assert run["state"] == "failed"
-    assert (
-        "asks for input on its standard input, which a launched run does not have, ends.py line"
-        in run["message"]
-    )
+    assert "asks for input on its standard input, which a launched run does not have, ends.py line" in run["message"]
 
 
 def test_sigterm_from_outside_and_a_clean_exit_is_no_success(product: Product) -> None:

@@ -14,9 +14,7 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "print_only.py"
 @pytest.mark.long
 def test_an_unchanged_script_is_measured_on_one_and_two_processes(product: Product) -> None:
     spec = {"target": str(SCRIPT), "args": ["--epochs=100000"], "stop_grace_s": 2}
-    answer = product.request(
-        "POST", "/api/scaling-studies", json={"spec": spec, "gpus": [1, 2], "steps": 200}
-    )
+    answer = product.request("POST", "/api/scaling-studies", json={"spec": spec, "gpus": [1, 2], "steps": 200})
     assert answer.status_code == 201, answer.text
     path = f"/api/scaling-studies/{answer.json()['id']}"
     study = wait_for(lambda: (found := product.get(path))["state"] != "running" and found, "the end", 900)

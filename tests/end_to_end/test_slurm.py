@@ -45,9 +45,7 @@ def texts(site: SlurmProduct, run_id: str) -> list[str]:
     return [entry["text"] for entry in site.get(f"/api/runs/{run_id}/history")]
 
 
-def test_a_run_trains_on_two_nodes_that_slurm_gives_it(
-    site: SlurmProduct, slurm: Slurm, tmp_path: Path
-) -> None:
+def test_a_run_trains_on_two_nodes_that_slurm_gives_it(site: SlurmProduct, slurm: Slurm, tmp_path: Path) -> None:
     """It waits while the cluster is full, and says so in words; then it trains and hands over its checkpoint."""
     somebody = slurm.fill()
     told = tmp_path / "told"
@@ -72,9 +70,7 @@ def test_a_job_that_slurm_refuses_fails_in_sbatchs_own_words(site: SlurmProduct,
     run_id = site.launch(UNTIL_TOLD, slurm={"partition": "nope"}, **TWO_NODES)
     ended = site.wait_state(run_id)
     assert (ended["state"], ended["reason"]) == ("failed", "launch failed")
-    assert ended["message"] == (
-        "Slurm refused the job: Batch job submission failed: Invalid partition name specified."
-    )
+    assert ended["message"] == ("Slurm refused the job: Batch job submission failed: Invalid partition name specified.")
     assert slurm.jobs_of(run_id) == []
 
 
@@ -101,9 +97,7 @@ def test_a_stop_ends_the_ranks_and_then_the_job(site: SlurmProduct, slurm: Slurm
 
 
 @pytest.mark.long
-def test_two_runs_train_at_once_and_one_on_each_node(
-    site: SlurmProduct, slurm: Slurm, tmp_path: Path
-) -> None:
+def test_two_runs_train_at_once_and_one_on_each_node(site: SlurmProduct, slurm: Slurm, tmp_path: Path) -> None:
     told = tmp_path / "told"
     runs = [site.launch(UNTIL_TOLD, args=[str(told)], **TWO_NODES) for _ in range(2)]
     for run_id in runs:
@@ -129,9 +123,7 @@ def test_a_gateway_that_is_killed_takes_its_jobs_up_again(
     for note in (site.data / "gateway" / "jobs").glob("*.json"):
         note.write_text(json.dumps(json.loads(note.read_text()) | {"job_id": None}))
     if somebody:
-        wait_for(
-            lambda: "no contact with the gateway login" in site.run(run_id)["waiting_for"], "the words", 60
-        )
+        wait_for(lambda: "no contact with the gateway login" in site.run(run_id)["waiting_for"], "the words", 60)
         slurm.ask("scancel", somebody)
     site.start_gateway()
     site.wait_state(run_id, "running")
@@ -143,9 +135,7 @@ def test_a_gateway_that_is_killed_takes_its_jobs_up_again(
 
 
 @pytest.mark.long
-def test_a_job_cancelled_in_slurm_is_told_and_can_be_resumed(
-    site: SlurmProduct, slurm: Slurm, tmp_path: Path
-) -> None:
+def test_a_job_cancelled_in_slurm_is_told_and_can_be_resumed(site: SlurmProduct, slurm: Slurm, tmp_path: Path) -> None:
     told = tmp_path / "told"
     run_id = site.launch(UNTIL_TOLD, args=[str(told)], **TWO_NODES)
     site.wait_step(run_id, 5)

@@ -56,9 +56,7 @@ class SmallNode(NamedTuple):
         """Run a program of the environment to its end."""
         program, *others = arguments
         argv = [str(self.folder / "bin" / program), *others]
-        env = {
-            name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RANKZERO_"))
-        }
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RANKZERO_"))}
         return subprocess.run(argv, capture_output=True, text=True, env=env, timeout=LIMIT_S, cwd=self.folder)
 
 
@@ -85,9 +83,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> SmallNode:
         "-q",
     ]
     options = ["--no-index", "--find-links", str(wheels), "--no-compile", "--disable-pip-version-check"]
-    subprocess.run(
-        [*pip, *options, "rankzero[worker]"], check=True, env=os.environ | {"PIP_CONFIG_FILE": os.devnull}
-    )
+    subprocess.run([*pip, *options, "rankzero[worker]"], check=True, env=os.environ | {"PIP_CONFIG_FILE": os.devnull})
     return SmallNode(environment, bytes_below(environment))
 
 
@@ -121,9 +117,7 @@ def test_node_without_torch_trains_with_the_python_of_the_run(node: SmallNode, t
     script.write_text(SCRIPT)
     with running(tmp_path / "server") as dashboard, working(node, dashboard, tmp_path / "node") as process:
         wait_for(lambda: dashboard.http.get("/api/nodes").json(), "the node", LIMIT_S)
-        run_id = dashboard.launch(
-            target=str(script), launcher="python", strategy="single", python=sys.executable
-        )
+        run_id = dashboard.launch(target=str(script), launcher="python", strategy="single", python=sys.executable)
         wait_for(lambda: dashboard.run(run_id)["state"] in ("succeeded", "failed"), "the end", LIMIT_S)
         run = dashboard.run(run_id)
         assert run["state"] == "succeeded", run

@@ -28,9 +28,7 @@ def requested(product: Product, request: dict[str, Any]) -> str:
 
 
 def ended(product: Product, path: str) -> dict[str, Any]:
-    return dict(
-        wait_for(lambda: (found := product.get(path))["state"] != "running" and found, "the end", 900)
-    )
+    return dict(wait_for(lambda: (found := product.get(path))["state"] != "running" and found, "the end", 900))
 
 
 @pytest.mark.long
@@ -99,6 +97,4 @@ def test_a_promoted_trial_goes_on_from_its_checkpoint(product: Product, tmp_path
         first_step = product.get(f"/api/runs/{run_id}/metrics?attempt=2")["val/loss"][0][0]
         assert first_step == 11
         history = [line["text"] for line in product.get(f"/api/runs/{run_id}/history")]
-        assert any(
-            line.startswith("promoted at rung 1 of its sweep; from step 10 of ") for line in history
-        ), history
+        assert any(line.startswith("promoted at rung 1 of its sweep; from step 10 of ") for line in history), history

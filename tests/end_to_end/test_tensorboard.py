@@ -69,9 +69,7 @@ def test_tensorboard_dies_with_a_dashboard_that_is_killed(product: Product) -> N
     assert dashboard is not None
     dashboard.kill()
     wait_for(lambda: not safely(board.is_running, False), "TensorBoard to end", 120)
-    wait_for(
-        lambda: product.request("GET", f"/tensorboard/{run}/").status_code == 200, "it to be started again"
-    )
+    wait_for(lambda: product.request("GET", f"/tensorboard/{run}/").status_code == 200, "it to be started again")
     left = list((product.data / "tensorboard").iterdir())
     assert len(left) == 1, "what the killed dashboard left is gone"
 

@@ -48,9 +48,7 @@ class Site:
 
     def launch(self, target: Path) -> str:
         spec = {"target": str(target), "gpus_per_node": 1}
-        answer = httpx2.post(
-            f"{self.url}/api/runs", json=spec, headers=self.bearer, timeout=30, **WITHOUT_TLS
-        )
+        answer = httpx2.post(f"{self.url}/api/runs", json=spec, headers=self.bearer, timeout=30, **WITHOUT_TLS)
         assert answer.status_code == 201, answer.text
         return str(answer.json()["id"])
 

@@ -35,9 +35,7 @@ class Up(Product):
         argv += ["--data", str(self.data), "--slots", "2", *options]
         self.log.write_text("")
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                argv, stdout=log, stderr=log, env=self.env, start_new_session=True
-            )
+            self.process = subprocess.Popen(argv, stdout=log, stderr=log, env=self.env, start_new_session=True)
         wait_for(lambda: self.ended() or ADDRESS.search(self.tail()), "the address", 120, self.tail)
         assert not self.ended(), self.tail()
 
@@ -58,9 +56,7 @@ class Up(Product):
 
     def output(self, run_id: str) -> str:
         """What the run printed on this machine's disk."""
-        return "".join(
-            p.read_text() for p in self.data.glob(f"runs/{run_id}/attempts/*/node0/logs/rank0.out")
-        )
+        return "".join(p.read_text() for p in self.data.glob(f"runs/{run_id}/attempts/*/node0/logs/rank0.out"))
 
 
 def carriers(run_id: str) -> list[psutil.Process]:
@@ -146,10 +142,7 @@ def test_what_stands_in_the_way_is_said_in_one_sentence(up: Up) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", up.port))
         other.listen()
-        assert (
-            refused(up)
-            == f"Port {up.port} is taken by another program; choose one with --port (0: any free one).\n"
-        )
+        assert refused(up) == f"Port {up.port} is taken by another program; choose one with --port (0: any free one).\n"
     up.up("--no-worker")
     sentence = refused(up)
     assert f"Rankzero already runs on {up.data} ({up.url})" in sentence and "--data" in sentence

@@ -56,9 +56,7 @@ def test_a_process_that_was_killed_is_prepared_again(product: Product):
     wait_for(lambda: any(map(is_ready_to_start, product.get("/api/nodes"))), "torch")
     before = wait_for(lambda: prepared(product), "a process")
     before[0].kill()
-    wait_for(
-        lambda: [p for p in prepared(product) if p.pid != before[0].pid], "another", explain=product.tail
-    )
+    wait_for(lambda: [p for p in prepared(product) if p.pid != before[0].pid], "another", explain=product.tail)
     wait_for(lambda: any(map(is_ready_to_start, product.get("/api/nodes"))), "torch")
 
 

@@ -65,9 +65,7 @@ def test_a_hang_names_the_rank_that_is_behind_and_the_run_goes_on_by_itself(prod
     assert ended["attempt"] == 2
     first = product.get(f"/api/runs/{run_id}/attempts")[0]
     assert (first["state"], first["reason"]) == ("failed", "hung")
-    behind = re.search(
-        r"Rank 1 is behind: at mistaken\.py line (\d+) in main, after step 12", first["message"]
-    )
+    behind = re.search(r"Rank 1 is behind: at mistaken\.py line (\d+) in main, after step 12", first["message"])
     assert behind and LINE[int(behind[1])].startswith("threading.Event().wait()"), first["message"]
     waiting = re.search(r"Waiting: rank 0 at mistaken\.py line (\d+) in main", first["message"])
     assert waiting and LINE[int(waiting[1])] == "loss.backward()", first["message"]
@@ -76,17 +74,13 @@ def test_a_hang_names_the_rank_that_is_behind_and_the_run_goes_on_by_itself(prod
 def stack_of(product: Product, run_id: str, rank: int) -> list[dict]:
     """Where a rank stands, asked for now."""
     assert product.request("POST", f"/api/runs/{run_id}/stacks").status_code == 202
-    answers = wait_for(
-        lambda: (found := product.get(f"/api/runs/{run_id}/stacks"))["complete"] and found, "stacks", 60
-    )
+    answers = wait_for(lambda: (found := product.get(f"/api/runs/{run_id}/stacks"))["complete"] and found, "stacks", 60)
     return answers["nodes"][0]["ranks"][str(rank)]
 
 
 @pytest.mark.long
 def test_a_hang_is_told_while_the_run_lasts(product: Product):
-    run_id = product.launch(
-        MISTAKEN, gpus_per_node=2, args=["hang in the loader"], hang_after_s=4, stop_grace_s=1
-    )
+    run_id = product.launch(MISTAKEN, gpus_per_node=2, args=["hang in the loader"], hang_after_s=4, stop_grace_s=1)
     found = wait_for(lambda: product.get(f"/api/runs/{run_id}/findings"), "a finding")
     assert found[0]["kind"] == "hung"
     assert found[0]["meaning"] and found[0]["fix"]

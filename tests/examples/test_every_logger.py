@@ -21,9 +21,7 @@ SLOW = TRAINING.replace("        yield step, loss\n", "        yield step, loss\
 
 
 @pytest.mark.parametrize("package", [name for name in LOGGERS if "losses(" in LOGGERS[name][0]])
-def test_every_point_is_there_once_after_a_kill_of_the_worker(
-    examples: Examples, package: str, tmp_path: Path
-):
+def test_every_point_is_there_once_after_a_kill_of_the_worker(examples: Examples, package: str, tmp_path: Path):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
     script, reader = LOGGERS[package]

@@ -56,9 +56,7 @@ def test_hf_trainer(examples: Examples, tmp_path: Path):
 
 @pytest.mark.parametrize(("strategy", "launcher"), [("ddp", "torchrun"), ("ddp_spawn", "python")])
 def test_lightning(examples: Examples, tmp_path: Path, strategy: str, launcher: str):
-    trained = examples.run(
-        "lightning_trainer.py", "--strategy", strategy, "--devices", "2", launcher=launcher
-    )
+    trained = examples.run("lightning_trainer.py", "--strategy", strategy, "--devices", "2", launcher=launcher)
     curves = trained.assert_tensorboard_reads_the_same()
     assert set(curves) == {"train_loss", "val_loss", "val_acc", "epoch", "hp_metric"}
     assert len(curves["train_loss"]) == 168 // 10  # 3 epochs of 3584 / (2 x 32) steps
@@ -94,9 +92,7 @@ def test_deepspeed_zero_1(examples: Examples, tmp_path: Path):
     trained = examples.run("deepspeed_zero1.py", env=env)
     curves = trained.assert_tensorboard_reads_the_same()
     loss = curves["Train/loss"]
-    assert [step for step, _, _ in loss] == [
-        16 * 2 * step for step in range(1, 61)
-    ]  # DeepSpeed counts samples
+    assert [step for step, _, _ in loss] == [16 * 2 * step for step in range(1, 61)]  # DeepSpeed counts samples
     assert [step for step, _, _ in curves["Train/Samples/lr"]] == [step for step, _, _ in loss]
     trained.assert_learns(loss, below=0.8)
     names = {"checkpoints/global_step30.tar", "checkpoints/global_step60.tar"}

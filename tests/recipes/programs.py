@@ -131,9 +131,7 @@ def train_and_save(folder: Path, task: str, strategy: str) -> None:
 def resume_elsewhere(folder: Path, checkpoint: Path) -> dict:
     """Resume with this number of ranks, without a step more: the state as it was read."""
     strategy = "ddp" if dist.get_world_size() > 1 else "single"
-    args = make_args(
-        batch_size=4, lr=1e-3, max_steps=3, strategy=strategy, resume=checkpoint, output_dir=folder
-    )
+    args = make_args(batch_size=4, lr=1e-3, max_steps=3, strategy=strategy, resume=checkpoint, output_dir=folder)
     state = train_once(args, name="gpt")
     return {"state": state, "saved": read_checkpoint(checkpoint)}
 
@@ -143,9 +141,7 @@ def rates_before_and_after_a_resume(folder: Path) -> tuple[float, float, float]:
 
     The third is the rate that the resumed run's optimizer has.
     """
-    args = make_args(
-        batch_size=4, lr=1.0, strategy="single", max_steps=10, optimizer="sgd", output_dir=folder
-    )
+    args = make_args(batch_size=4, lr=1.0, strategy="single", max_steps=10, optimizer="sgd", output_dir=folder)
     train_once(changed(args, checkpoint_every=3, keep_last=0), name="gpt")
     resumed = changed(args, lr=2.0, resume=folder / "checkpoints" / "step_00000003.pt")
     rates = []
@@ -198,8 +194,6 @@ def train_on_nan(folder: Path) -> int:
     broken = dataclasses.replace(
         workload, train_set=TensorDataset(torch.full((50, 1, 8, 8), float("nan")), torch.zeros(50).long())
     )
-    trainer = Trainer(
-        broken, make_args(batch_size=8, lr=1e-3, max_steps=4, output_dir=folder), CPU, StopVote()
-    )
+    trainer = Trainer(broken, make_args(batch_size=8, lr=1e-3, max_steps=4, output_dir=folder), CPU, StopVote())
     trainer.run()
     return trainer.step

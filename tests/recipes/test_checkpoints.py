@@ -51,9 +51,7 @@ def test_a_save_cut_short_leaves_the_old_file_whole(tmp_path: Path, monkeypatch:
     assert list(tmp_path.glob("*.pt")) == [path]
 
 
-def test_a_file_appears_under_its_name_only_after_it_is_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_file_appears_under_its_name_only_after_it_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "step_00000001.pt"
     seen = []
     monkeypatch.setattr(checkpoints.os, "fsync", lambda descriptor: seen.append(path.exists()))

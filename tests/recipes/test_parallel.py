@@ -28,9 +28,7 @@ def test_epochs_differ():
 
 @pytest.mark.parametrize(("size", "world_size"), [(1, 2), (7, 2), (8, 4), (10, 4), (3, 4)])
 def test_validation_shares_cover_each_sample_once_in_equally_many_batches(size: int, world_size: int):
-    shares = [
-        validation_share(TensorDataset(torch.zeros(size)), rank, world_size) for rank in range(world_size)
-    ]
+    shares = [validation_share(TensorDataset(torch.zeros(size)), rank, world_size) for rank in range(world_size)]
     assert len({len(samples) for samples, _ in shares}) == 1
     counted = [sample for samples, count in shares for sample in samples[:count]]
     assert sorted(counted) == list(range(size))

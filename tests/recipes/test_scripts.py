@@ -102,9 +102,7 @@ def test_the_image_classifier_learns_digits_with_two_ranks(tmp_path: Path, start
 
 
 @pytest.mark.long
-def test_the_language_model_saves_on_sigterm_under_torchrun_and_resumes(
-    tmp_path: Path, text: Path, started: list
-):
+def test_the_language_model_saves_on_sigterm_under_torchrun_and_resumes(tmp_path: Path, text: Path, started: list):
     command = [*TORCHRUN, str(RECIPES / "language_model.py"), "--data", str(text), *TINY, "--epochs", "1000"]
     first = start(started, command, tmp_path / "first")
     wait_for(first, "step 10/")
@@ -117,9 +115,7 @@ def test_the_language_model_saves_on_sigterm_under_torchrun_and_resumes(
     assert step >= 10 and saved.name == f"step_{step:08d}.pt"
 
     last = step + 5
-    output = finish(
-        start(started, [*command, "--resume", str(saved), "--max-steps", str(last)], tmp_path / "second")
-    )
+    output = finish(start(started, [*command, "--resume", str(saved), "--max-steps", str(last)], tmp_path / "second"))
     events = read_events(tmp_path / "second")
     assert [at for at, _ in events["train/loss"]] == list(range(step + 1, last + 1))
     assert events["train/total_steps"] == [(step, last)]

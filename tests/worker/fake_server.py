@@ -92,9 +92,7 @@ class FakeServer:
     def file_offsets(self, part, path, generation) -> FileOffsets:
         self._arrive()
         key = (part.fence, path, generation)
-        return FileOffsets(
-            offset=len(self.files.get(key, b"")), points_offset=self.points_offsets.get(key, 0)
-        )
+        return FileOffsets(offset=len(self.files.get(key, b"")), points_offset=self.points_offsets.get(key, 0))
 
     def bundle(self, heads, contents) -> list[PieceAnswer]:
         self._arrive()

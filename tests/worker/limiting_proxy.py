@@ -51,9 +51,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             asked.request(self.command, self.path, body or None, headers)
             said = asked.getresponse()
-            self._answer(
-                said.status, said.getheader("Content-Type") or "", said.read(), dict(said.getheaders())
-            )
+            self._answer(said.status, said.getheader("Content-Type") or "", said.read(), dict(said.getheaders()))
         finally:
             asked.close()
 

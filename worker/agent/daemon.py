@@ -199,8 +199,7 @@ class Daemon:
             )
             self._report_failure(
                 assignment,
-                f"The run's directory could not be created on node {self._node.name}: "
-                f"{problem_in_words(error)}",
+                f"The run's directory could not be created on node {self._node.name}: {problem_in_words(error)}",
                 error,
             )
             return None
@@ -279,9 +278,7 @@ class Daemon:
     def _due_attempts(self, activity: str, now: float) -> list[LocalAttempt]:
         """The attempts whose activity is due, those that failed last time at the end."""
         candidates = [(attempt, self._backoffs.get((activity, attempt.key))) for attempt in self.attempts]
-        due = [
-            (attempt, backoff) for attempt, backoff in candidates if backoff is None or backoff.is_due(now)
-        ]
+        due = [(attempt, backoff) for attempt, backoff in candidates if backoff is None or backoff.is_due(now)]
         return [attempt for attempt, _ in sorted(due, key=lambda entry: entry[1] is not None)]
 
     @contextmanager

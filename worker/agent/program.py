@@ -113,9 +113,7 @@ class Worker(SessionOwner):
         if self._job is not None:
             return 0 if self._job.has_succeeded(self._data) else 1
         training = [attempt.label for attempt in self._daemon.attempts if not attempt.is_over]
-        log.info(
-            "worker %s leaves%s", self._name, f"; still training: {', '.join(training)}" if training else ""
-        )
+        log.info("worker %s leaves%s", self._name, f"; still training: {', '.join(training)}" if training else "")
         return 0
 
     def _in_background(self, work: Callable[[], None]) -> None:
@@ -153,9 +151,7 @@ class Worker(SessionOwner):
                 limit_s = LEAVE_LIMIT_S if is_hurried else ACKNOWLEDGE_LIMIT_S
                 give_up_at = give_up_at or time.monotonic() + limit_s
                 if time.monotonic() >= give_up_at:
-                    log.warning(
-                        "the end of some runs has not reached the server; it is reported at the next start"
-                    )
+                    log.warning("the end of some runs has not reached the server; it is reported at the next start")
                     return
             self._wake.set()
             time.sleep(0.05)
@@ -198,8 +194,7 @@ class Worker(SessionOwner):
             labels=dict(self._options.labels),
             pool=self._job.pool if self._job else "",
             held=self._daemon.held_attempts,
-            info=hardware.node_info()
-            | {"interpreter": self._interpreter(), "place": self._identity.directory},
+            info=hardware.node_info() | {"interpreter": self._interpreter(), "place": self._identity.directory},
         )
 
     def load(self) -> NodeLoad:
@@ -274,8 +269,7 @@ class Worker(SessionOwner):
         while not self._session.is_closed:
             began = time.monotonic()
             sampler.sample(
-                SampledAttempt(attempt.folder, tuple(attempt.assignment.devices))
-                for attempt in self._daemon.attempts
+                SampledAttempt(attempt.folder, tuple(attempt.assignment.devices)) for attempt in self._daemon.attempts
             )
             time.sleep(max(0.0, EVERY_S - (time.monotonic() - began)))
         sampler.close()

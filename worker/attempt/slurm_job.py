@@ -35,10 +35,7 @@ class SlurmJob:
 
     def has_succeeded(self, data: Path) -> bool:
         """Whether every task of this node in the job has succeeded."""
-        states = [
-            read_object(path).get("state")
-            for path in data.glob("runs/*/attempts/*/node*/worker/reported.json")
-        ]
+        states = [read_object(path).get("state") for path in data.glob("runs/*/attempts/*/node*/worker/reported.json")]
         return bool(states) and set(states) <= SETTLED and set(states) == {"succeeded"}
 
 

@@ -56,9 +56,7 @@ def state_of(folder: Path, label: str) -> dict[str, Any]:
 
 def is_supervised(state: Mapping[str, Any]) -> bool:
     """Whether the supervisor that wrote this state is alive."""
-    return state["boot_id"] == processes.boot_id() and processes.is_alive(
-        Process(state["pid"], state["start_ticks"])
-    )
+    return state["boot_id"] == processes.boot_id() and processes.is_alive(Process(state["pid"], state["start_ticks"]))
 
 
 def end_of_unwritten(orphans: Orphans, now: float) -> TaskReport | None:

@@ -76,9 +76,7 @@ class AttemptUploader:
         )
         self.reporter = FindingsReporter(folder, spec, client, task, label, self._omissions)
         self._profiles = ProfileReporter(folder, client, task, label)
-        watch = CheckpointWatch(
-            roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label, task.node_rank)
-        )
+        watch = CheckpointWatch(roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label, task.node_rank))
         self.checkpoints = CheckpointUploader(watch, client, task, label)
         self.reporter.refused_data = self._refusal_findings
         self._points_schedule, self._mirror_schedule = (
@@ -111,9 +109,7 @@ class AttemptUploader:
             lambda: self._upload_watched_points(now, watched),
             lambda: self._upload_streams(now, watched),
             # It compares with the names of others.
-            lambda: self._stores_schedule.take(
-                now, watched, lambda: self._guarded("loggers", self._stores.drain)
-            ),
+            lambda: self._stores_schedule.take(now, watched, lambda: self._guarded("loggers", self._stores.drain)),
             lambda: self._guarded("findings", lambda: at_once(lambda: self.reporter.step(now))),
             lambda: self._guarded("profiles", lambda: at_once(self._profiles.step)),
         )
@@ -196,9 +192,7 @@ class AttemptUploader:
             self._mirror.event_files, self._points_offset_of, state / "main-writer", self._omissions, writers
         )
         loggers = LoggerFiles(folder, self._points_offset_of)
-        self._printed_logs = printed = PrintedLogs(
-            self._mirror.logs, self._points_offset_of, state / "printed.json"
-        )
+        self._printed_logs = printed = PrintedLogs(self._mirror.logs, self._points_offset_of, state / "printed.json")
         probe = ProbeFiles(folder / PROBE_FOLDER, self._points_offset_of)
         hardware = HardwareFile(folder, self._points_offset_of)
         return (
@@ -210,9 +204,7 @@ class AttemptUploader:
 
     def _refusal_findings(self) -> list[Finding]:
         refusals = [*self._mirror.refusals(), *self.checkpoints.refusals]
-        refused = [
-            Finding(kind=REFUSED, evidence=text, meaning=REFUSED_MEANS, fix=REFUSED_FIX) for text in refusals
-        ]
+        refused = [Finding(kind=REFUSED, evidence=text, meaning=REFUSED_MEANS, fix=REFUSED_FIX) for text in refusals]
         unread = [] if self._names.has_others("") else self._printed_logs.findings()
         return refused + self._unreadable.findings() + unread + self._left_out_findings()
 

@@ -46,9 +46,7 @@ def answer(options: argparse.Namespace) -> dict[str, Any]:
     except (MemoryError, RecursionError):
         return {"refused": "The checkpoint cannot be converted: reading it needs too much memory."}
     except ModuleNotFoundError as error:
-        return {
-            "refused": f"The dashboard's Python lacks {error.name}: `pip install 'rankzero[torch]'` brings it."
-        }
+        return {"refused": f"The dashboard's Python lacks {error.name}: `pip install 'rankzero[torch]'` brings it."}
     except OSError as error:
         return {"failed": f"The checkpoint could not be converted: {error.strerror or error}."}
 

@@ -54,9 +54,7 @@ def copy_folder(folder: Folder, part: Path) -> bool:
                 return False
             at += -(-key.size_bytes // _BLOCK) * _BLOCK
         os.ftruncate(copy.fileno(), -(-(at + 2 * _BLOCK) // _RECORD) * _RECORD)  # zeros end the archive
-        unchanged = all(
-            file_key(os.fstat(source)) == folder.members[name] for name, source in sources.items()
-        )
+        unchanged = all(file_key(os.fstat(source)) == folder.members[name] for name, source in sources.items())
         return unchanged and (len(sources) == len(folder.members) or look(folder.path) == folder)
 
 

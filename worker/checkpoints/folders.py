@@ -55,9 +55,7 @@ class Folder:
         text = json.dumps(list(self.members.items())).encode(errors="surrogatepass")
         inodes = int.from_bytes(hashlib.sha256(text).digest()[:7])
         keys = self.members.values()
-        return FileKey(
-            inodes, sum(key.size_bytes for key in keys), max((key.mtime_ns for key in keys), default=0)
-        )
+        return FileKey(inodes, sum(key.size_bytes for key in keys), max((key.mtime_ns for key in keys), default=0))
 
     @property
     def has_end_mark(self) -> bool:
@@ -252,9 +250,7 @@ def _deepspeed_is_all_there(folder: Folder) -> bool:
     name, named = folder.path.name, _text(folder.path.parent / "latest")
     beside = [named, *(entry.name for entry in _entries(folder.path.parent) if entry.is_dir())]
     stem, number = _numbered(name)
-    return named == name or any(
-        _numbered(one) > (stem, number) and _numbered(one)[0] == stem for one in beside
-    )
+    return named == name or any(_numbered(one) > (stem, number) and _numbered(one)[0] == stem for one in beside)
 
 
 def _model_is_all_there(folder: Folder) -> bool:
@@ -267,9 +263,7 @@ def _model_is_all_there(folder: Folder) -> bool:
 
 
 def _pretrained_is_all_there(folder: Folder) -> bool:
-    indexes = [
-        name for name in folder.members if name.endswith((".safetensors.index.json", ".bin.index.json"))
-    ]
+    indexes = [name for name in folder.members if name.endswith((".safetensors.index.json", ".bin.index.json"))]
     shards = [name for name in folder.members if "-of-" in name]
     return bool(indexes or not shards) and all(_has_all_shards(folder, index) for index in indexes)
 

@@ -67,9 +67,7 @@ class BucketUpload:
         missing = range(-(-upload.offset // part_bytes), len(digests))
         with ThreadPoolExecutor(AT_ONCE) as threads:
             for first in missing[::AT_ONCE]:
-                links = self._client.part_links(
-                    upload.checkpoint_id, first + 1, digests[first : first + AT_ONCE]
-                )
+                links = self._client.part_links(upload.checkpoint_id, first + 1, digests[first : first + AT_ONCE])
                 offsets = range(first * part_bytes, copy.size_bytes, part_bytes)
                 puts = [
                     threads.submit(self._put, link, copy, offset, part_bytes, may_continue)
@@ -93,9 +91,7 @@ class BucketUpload:
                 part = FilePart(file.fileno(), offset, size_bytes, may_continue)
                 answer = self.http.put(link.url, content=part, headers=headers)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise BucketUnreachable(
-                f"the bucket cannot be reached from this node ({type(error).__name__})"
-            ) from error
+            raise BucketUnreachable(f"the bucket cannot be reached from this node ({type(error).__name__})") from error
         if answer.is_success:
             return
         if any(word in answer.text for word in WRONG_DIGEST):

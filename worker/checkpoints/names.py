@@ -127,9 +127,7 @@ class PickleNames:
             if value.startswith(_TENSOR_MAKERS) and self._texts:
                 self._open[-1].append(self._texts[-1])
             is_storage = value.startswith("torch") and value.endswith(_STORAGE_SUFFIX)
-            self._element_type = (
-                value.rpartition(" ")[2].removesuffix(_STORAGE_SUFFIX) if is_storage else None
-            )
+            self._element_type = value.rpartition(" ")[2].removesuffix(_STORAGE_SUFFIX) if is_storage else None
         elif isinstance(value, str):
             if self._element_type is not None:  # a storage's type is followed by its key
                 self.storages[value] = self._element_type

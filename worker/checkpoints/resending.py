@@ -28,9 +28,7 @@ def send_again(
     """Send it, and answer the request. Raises what the client raises: it is tried again.
 
     `folder` is the attempt's directory and `assignment` what it was made for; None where the node has it no more."""
-    problem = (
-        GONE if assignment is None else _send(resend, assignment, folder, client, adoption, may_continue)
-    )
+    problem = GONE if assignment is None else _send(resend, assignment, folder, client, adoption, may_continue)
     if not may_continue():
         return
     log.info("checkpoint %s of run %s: %s", resend.path, resend.run_id, problem or "sent again")

@@ -82,8 +82,6 @@ def _number(name: str) -> int:
 def _listed(index: Path) -> set[str] | None:
     """The files that an index lists; None if it cannot be read."""
     try:
-        return {
-            name for name in parse_json(index.read_bytes())["weight_map"].values() if isinstance(name, str)
-        }
+        return {name for name in parse_json(index.read_bytes())["weight_map"].values() if isinstance(name, str)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

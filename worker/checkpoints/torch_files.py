@@ -102,9 +102,7 @@ def _require_little_endian(source: Path) -> None:
             if member.filename.endswith("/byteorder"):
                 del member.CRC  # torch may have omitted it
                 if archive.read(member) == b"big":
-                    raise CannotConvert(
-                        "It was written on a big-endian machine: download it as it was saved."
-                    )
+                    raise CannotConvert("It was written on a big-endian machine: download it as it was saved.")
 
 
 def _others(source: Path) -> str:
@@ -127,9 +125,7 @@ def state_dict_of(checkpoint: Any) -> tuple[str | None, Mapping[Any, Any]]:
         raise CannotConvert(
             "It does not contain a dictionary (perhaps a whole module): save model.state_dict() instead."
         )
-    inner = {
-        name: value for name, value in checkpoint.items() if isinstance(name, str) and _tensor_names(value)
-    }
+    inner = {name: value for name, value in checkpoint.items() if isinstance(name, str) and _tensor_names(value)}
     usual = [name for name in STATE_DICT_NAMES if name in inner]
     if not usual and _tensor_names(checkpoint):
         return None, checkpoint
@@ -163,9 +159,7 @@ def _state_dicts(checkpoint: Any) -> Iterator[dict[Any, Any]]:
 def _tensor_names(value: Any) -> list[str]:
     if not isinstance(value, dict):
         return []
-    return [
-        name for name, tensor in value.items() if isinstance(name, str) and isinstance(tensor, torch.Tensor)
-    ]
+    return [name for name, tensor in value.items() if isinstance(name, str) and isinstance(tensor, torch.Tensor)]
 
 
 def _remove_prefix(state: dict[Any, Any]) -> str:
@@ -186,9 +180,7 @@ def _is_tensor(name: object, value: Any) -> bool:
     if not (isinstance(name, str) and isinstance(value, torch.Tensor)):
         return False
     if value.layout != torch.strided or value.is_quantized or value.device.type != "cpu":
-        raise CannotConvert(
-            f"{name} is not a plain tensor (but sparse or quantized): download it as it was saved."
-        )
+        raise CannotConvert(f"{name} is not a plain tensor (but sparse or quantized): download it as it was saved.")
     return True
 
 

@@ -142,9 +142,7 @@ def send_through_server(
             piece = FilePart(file.fileno(), offset, min(most, copy.size_bytes - offset), may_continue)
             offset = _send_piece(client, upload, piece)
             if offset > copy.size_bytes:
-                raise RequestFailed(
-                    f"the answer claims byte {offset} of {copy.name}, which has {copy.size_bytes}"
-                )
+                raise RequestFailed(f"the answer claims byte {offset} of {copy.name}, which has {copy.size_bytes}")
             if time.monotonic() - began < QUICK_S:
                 most = min(2 * most, batch_bytes)
 

@@ -268,9 +268,7 @@ class CheckpointWatch:
         except OSError as error:
             part.unlink(missing_ok=True)
             if not isinstance(error, FileNotFoundError):  # it was deleted before it could be copied
-                self.notice = (
-                    f"Checkpoint {candidate.name} could not be copied: {error.strerror}. It is tried again."
-                )
+                self.notice = f"Checkpoint {candidate.name} could not be copied: {error.strerror}. It is tried again."
             return None
         name, key = candidate.name, candidate.key
         copy = CheckpointCopy(
@@ -318,9 +316,7 @@ class CheckpointWatch:
             notes = parse_json(self._notes.read_text())
             keys = {name: FileKey(*key) for name, key in notes["taken"].items()}
             copies = [
-                CheckpointCopy(
-                    **{**fields, "path": self._outbox / fields["path"], "key": FileKey(*fields["key"])}
-                )
+                CheckpointCopy(**{**fields, "path": self._outbox / fields["path"], "key": FileKey(*fields["key"])})
                 for fields in notes["pending"]
             ]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -32,9 +32,7 @@ def explain_launch_failure(facts: EndFacts) -> Verdict:
     error_text = failure.exception if failure else last_line(facts.launcher_err)
     if facts.rank_errs:
         sentence = f"on {node} ended with exit code {facts.exit_code}"
-        return _verdict(
-            facts, Reason.EXIT_CODE, f"{sentence}: {error_text}" if error_text else sentence, _AGAIN
-        )
+        return _verdict(facts, Reason.EXIT_CODE, f"{sentence}: {error_text}" if error_text else sentence, _AGAIN)
     return _could_not_start(facts, error_text)
 
 
@@ -62,9 +60,7 @@ def _could_not_start(facts: EndFacts, error_text: str | None) -> Verdict:
     elif unknown := re.search(r"error: unrecognized arguments: (.+)", facts.launcher_err):
         error_text = f"its torch is too old (torchrun does not know {unknown[1]})"
         next_step = "Install torch 2.4 or newer in the Python that trains, or choose another with --python."
-    elif re.search(
-        r"error while loading shared libraries|cannot open shared object file", facts.launcher_err
-    ):
+    elif re.search(r"error while loading shared libraries|cannot open shared object file", facts.launcher_err):
         next_step = "Install that library, or choose another Python with --python."
     sentence = f"could not start on {facts.node}: {error_text or 'it gave no reason'}"
     return _verdict(facts, reason, sentence, next_step)

@@ -128,9 +128,7 @@ _BLOCK = re.compile(
 )
 
 
-def _ends_reported_by_torchrun(
-    launcher_err: str, errs: Mapping[int, str], outs: Mapping[int, str]
-) -> list[RankEnd]:
+def _ends_reported_by_torchrun(launcher_err: str, errs: Mapping[int, str], outs: Mapping[int, str]) -> list[RankEnd]:
     ends: dict[int, RankEnd] = {}
     for rank, exit_code, at in _torchrun_failures(launcher_err):
         if rank not in ends:
@@ -199,9 +197,9 @@ def _ends_of_single_process(facts: EndFacts) -> list[RankEnd]:
     if main.raised.process is not None:
         return [RankEnd(main.raised.process, exit_code, None, main.raised, text)]
     failures = {rank: failure for rank, rank_text in texts.items() if (failure := find_failure(rank_text))}
-    return [
-        RankEnd(rank, exit_code, None, failure, texts[rank]) for rank, failure in sorted(failures.items())
-    ] or [main]
+    return [RankEnd(rank, exit_code, None, failure, texts[rank]) for rank, failure in sorted(failures.items())] or [
+        main
+    ]
 
 
 def _single_exit_code(facts: EndFacts) -> int | None:

@@ -138,9 +138,7 @@ class Gpus:
                 self._events = nvml.nvmlEventSetCreate()
                 for _, handle in self._reader.handles_by_id():
                     with suppress(Exception):
-                        nvml.nvmlDeviceRegisterEvents(
-                            handle, nvml.nvmlEventTypeXidCriticalError, self._events
-                        )
+                        nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
             while True:
                 event = nvml.nvmlEventSetWait_v2(self._events, 0)
                 xids.append((text(nvml.nvmlDeviceGetUUID(event.device)), int(event.eventData)))

@@ -100,9 +100,7 @@ def _without_processes(readings: Readings) -> Readings:
 
 def _append(path: Path, wall: float, step: int, readings: Readings) -> None:
     """Append a line; on a full disk the sample is lost, and a torn line is ended by the next one's newline."""
-    values = {
-        name: float(f"{value:.{DIGITS}g}") for name, value in readings.values.items() if value is not None
-    }
+    values = {name: float(f"{value:.{DIGITS}g}") for name, value in readings.values.items() if value is not None}
     line = {"t": round(wall, 3), "step": step, "values": values}
     if readings.events:
         line["events"] = readings.events

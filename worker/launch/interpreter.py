@@ -40,9 +40,7 @@ class Unusable(Exception):
     def on(self, node: str) -> str:
         """The complete message: the problem, the node, and the fix."""
         fix = f"{self._fix}, or choose another with --python" if self._fix else "choose another with --python"
-        return f"{self} on {node}: {fix}." + (
-            f" Its last output: {self._last_line}" if self._last_line else ""
-        )
+        return f"{self} on {node}: {fix}." + (f" Its last output: {self._last_line}" if self._last_line else "")
 
 
 @dataclass(frozen=True)

@@ -64,16 +64,10 @@ class LocalNode:
         address = (self.connection_address() if self.connection_address else None) or self.address
         if self.server_port and is_loopback(address):
             address = address_reached_by_others(self.server_port) or address
-        return (
-            self
-            if address == self.address
-            else replace(self, address=address, interface=interface_of(address))
-        )
+        return self if address == self.address else replace(self, address=address, interface=interface_of(address))
 
 
-def prepare(
-    assignment: Assignment, folder: Path, node: LocalNode, download: Download, fetch: FetchSnapshot
-) -> None:
+def prepare(assignment: Assignment, folder: Path, node: LocalNode, download: Download, fetch: FetchSnapshot) -> None:
     """Prepare the directory up to launch.json, which the supervisor reads; may be repeated. Raises CannotStart."""
     spec = assignment.spec
     python = interpreter_of(spec, folder, node)
@@ -160,9 +154,7 @@ def _context(
         torchrun=torchrun_of(python),
         resume_path=resume_path,
         cpu_threads=node.cpu_threads,
-        compile_cache=compile_cache.open_for(
-            assignment.spec, node.data_dir, training_environment(os.environ)
-        ),
+        compile_cache=compile_cache.open_for(assignment.spec, node.data_dir, training_environment(os.environ)),
         local_rank_option=_local_rank_option(assignment.spec, folder),
     )
 
@@ -182,9 +174,7 @@ def interpreter_of(spec: RunSpec, folder: Path, node: LocalNode) -> Interpreter:
     """Inspect and record the Python that trains: the spec's, or the node's default. Raises CannotStart."""
     python_variables = {name: value for name, value in spec.env.items() if name.startswith("PYTHON")}
     try:
-        interpreter = ask(
-            find(spec.python or node.python), training_environment(os.environ) | python_variables
-        )
+        interpreter = ask(find(spec.python or node.python), training_environment(os.environ) | python_variables)
         check(interpreter)
     except Unusable as error:
         reason = Reason.SCRIPT_MISSING if error.is_missing else Reason.LAUNCH_FAILED
@@ -214,9 +204,7 @@ def _install_code(spec: RunSpec, work: Path, node: LocalNode, fetch: FetchSnapsh
     if not (spec.entry or spec.module):
         _must_exist(target.exists(), f"The script {target}", node)
         if target.is_dir():
-            raise CannotStart(
-                Reason.SCRIPT_MISSING, f"{target} is a folder: name a script in it (entry) or a module."
-            )
+            raise CannotStart(Reason.SCRIPT_MISSING, f"{target} is a folder: name a script in it (entry) or a module.")
         return
     _must_exist(target.is_dir(), f"The folder {target}", node)
     if not spec.workdir:

@@ -21,9 +21,7 @@ FetchSnapshot = Callable[[str, Path], None]
 """(SHA-256, file): download the archive with that hash into a new file and verify it."""
 
 
-def install(
-    sha256: str, cache: Path, work: Path, fetch: FetchSnapshot, cache_bytes: int = CACHE_BYTES
-) -> None:
+def install(sha256: str, cache: Path, work: Path, fetch: FetchSnapshot, cache_bytes: int = CACHE_BYTES) -> None:
     """Create the folder `work` from a snapshot, completely or not at all. Raises BadArchive, OSError."""
     if work.exists():
         return  # created by an earlier worker, before the attempt started

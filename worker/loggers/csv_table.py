@@ -13,8 +13,7 @@ from worker.loggers.wandb_run import FoundPoint
 from worker.loggers.wandb_source import size_of
 
 NAMES = frozenset(
-    f"{stem}.csv"
-    for stem in "results summary metrics progress log logs history train_log training_log loss".split()
+    f"{stem}.csv" for stem in "results summary metrics progress log logs history train_log training_log loss".split()
 )
 MAX_LINE_BYTES = 64 * 1024
 MAX_COLUMNS = 200

@@ -97,9 +97,7 @@ class StoreSource:
 
     generation = 0
 
-    def __init__(
-        self, store: LoggerStore, offset: int, judge: Judge, omissions: Omissions | None = None
-    ) -> None:
+    def __init__(self, store: LoggerStore, offset: int, judge: Judge, omissions: Omissions | None = None) -> None:
         self.path, self.logger, self._store, self._judge = store.path, store.logger, store, judge
         self._omissions = omissions
         self._waiting: deque[Logged] = deque()

@@ -37,9 +37,7 @@ FIELDS = {
 """What is read of `wandb_internal.proto`."""
 
 
-def records(
-    file: Path, offset: int = 0, lost: Callable[[Gap], object] = lambda gap: None
-) -> Iterator[tuple[int, Any]]:
+def records(file: Path, offset: int = 0, lost: Callable[[Gap], object] = lambda gap: None) -> Iterator[tuple[int, Any]]:
     """Yield (offset behind it, record) of the complete records whose checksums are valid, from an offset on.
 
     `lost` gets the bytes that gave none, also those of an unfinished record at the end. Raises OSError."""

@@ -101,9 +101,7 @@ class _RankConnection(HTTPConnection):
 
 def _read_limited(connection: HTTPConnection) -> dict[str, Any] | None:
     deadline, body = time.monotonic() + LIMIT_S, bytearray()
-    connection.request(
-        "POST", "/handler/fr_trace_json", headers={"Connection": "close", "Content-Length": "0"}
-    )
+    connection.request("POST", "/handler/fr_trace_json", headers={"Connection": "close", "Content-Length": "0"})
     response = connection.getresponse()
     while part := response.read(READ_BYTES):
         body += part

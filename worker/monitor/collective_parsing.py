@@ -8,9 +8,7 @@ from typing import Any
 
 from domain.collective_records import MAX_CALLS, Collective
 
-_COMMUNICATION = re.compile(
-    r"gloo|nccl|c10d|Dist\w*Error|ProcessGroup|Timed out|remote worker", re.IGNORECASE
-)
+_COMMUNICATION = re.compile(r"gloo|nccl|c10d|Dist\w*Error|ProcessGroup|Timed out|remote worker", re.IGNORECASE)
 
 
 def parse_calls(dump: dict[str, Any]) -> list[Collective]:

@@ -99,9 +99,7 @@ class LossWatch(BaseModel):
         if not all(map(math.isfinite, values)):
             return None
         if loss.count >= CONSTANT_POINTS and max(values) == min(values):
-            return _flat_finding(
-                f"{name} is {values[0]:.6g} at each of the {loss.count} points it has so far."
-            )
+            return _flat_finding(f"{name} is {values[0]:.6g} at each of the {loss.count} points it has so far.")
         if loss.count >= FLAT_POINTS and (change := _flat_change(loss.first, loss.last)) is not None:
             return _flat_finding(
                 f"{name} was {statistics.fmean(loss.first):.5g} on average over its first {ENDS_KEPT} points "

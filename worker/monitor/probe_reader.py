@@ -103,9 +103,7 @@ class ProbeReader:
         by_rank: dict[int, _RankProcess] = {}
         for process in self._processes.values():
             rank = process.last.get("rank")
-            if isinstance(rank, int) and (
-                rank not in by_rank or process.precedence > by_rank[rank].precedence
-            ):
+            if isinstance(rank, int) and (rank not in by_rank or process.precedence > by_rank[rank].precedence):
                 by_rank[rank] = process
         return dict(sorted(by_rank.items()))
 
@@ -143,9 +141,7 @@ class _RankProcess:
             self.frames = ()
         self.last = line
         if "stack" in line:
-            self.frames = tuple(
-                PythonFrame(str(file), int(number), str(name)) for file, number, name in line["stack"]
-            )
+            self.frames = tuple(PythonFrame(str(file), int(number), str(name)) for file, number, name in line["stack"])
         if "step_time_s" in line:
             self.step_times_s.append(float(line["step_time_s"]))
         for event in line.get("events", ()):

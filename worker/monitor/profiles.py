@@ -72,9 +72,7 @@ class ProfileReporter:
         try:
             outcome = RankProfile(profile=self._request.id, rank=rank, **answer)
         except (TypeError, ValidationError):
-            return RankProfile(
-                profile=self._request.id, rank=rank, state="failed", why="its answer cannot be read"
-            )
+            return RankProfile(profile=self._request.id, rank=rank, state="failed", why="its answer cannot be read")
         return self._summarised(outcome) if outcome.state == "recorded" else outcome
 
     def _summarised(self, outcome: RankProfile) -> RankProfile | None:
@@ -82,9 +80,7 @@ class ProfileReporter:
         trace = self._traces / f"trace{outcome.rank}.json.gz"
         named = outcome.model_copy(update={"file": trace.relative_to(self._folder).as_posix()})
         if outcome.size_bytes > MAX_TRACE_BYTES:
-            return named.model_copy(
-                update={"why": "its trace is too large for an overview; open it in Perfetto"}
-            )
+            return named.model_copy(update={"why": "its trace is too large for an overview; open it in Perfetto"})
         if outcome.rank not in self._summaries:
             self._summaries[outcome.rank] = _start_summary(trace)
             return None

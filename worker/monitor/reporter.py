@@ -111,9 +111,7 @@ class FindingsReporter:
 
         def send(most: int) -> None:
             ranks = {rank: [_frame(frame) for frame in stack[:most]] for rank, stack in frames.items()}
-            self._client.stacks(
-                self._task, Stacks(requested_at=self._stacks_requested_at, at=at, ranks=ranks)
-            )
+            self._client.stacks(self._task, Stacks(requested_at=self._stacks_requested_at, at=at, ranks=ranks))
 
         try:
             _send_largest(STACK_FRAMES, send)
@@ -132,9 +130,7 @@ def _send_largest(sizes: Sequence[int], send: Callable[[int], None]) -> None:
 
 
 def _shortened(findings: Sequence[Finding], most: int) -> Findings:
-    return Findings(
-        findings=[finding.model_copy(update={"evidence": finding.evidence[:most]}) for finding in findings]
-    )
+    return Findings(findings=[finding.model_copy(update={"evidence": finding.evidence[:most]}) for finding in findings])
 
 
 def _frame(frame: PythonFrame) -> StackFrame:

@@ -28,9 +28,7 @@ class StoppedRanks:
         stopped = {status: text for status, text in texts.items() if _field(text, "State")[:1] in ("T", "t")}
         lasting = {status: text for status, text in stopped.items() if status.pid in self._before}
         self._before = {status.pid for status in stopped}
-        return [
-            _finding(status, text) for status, text in sorted(lasting.items(), key=lambda item: item[0].rank)
-        ]
+        return [_finding(status, text) for status, text in sorted(lasting.items(), key=lambda item: item[0].rank)]
 
 
 def _finding(status: RankStatus, text: str) -> Finding:
@@ -55,6 +53,4 @@ def _status_of(pid: int) -> str:
 
 
 def _field(text: str, name: str) -> str:
-    return next(
-        (line.partition(":")[2].strip() for line in text.splitlines() if line.startswith(f"{name}:")), ""
-    )
+    return next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith(f"{name}:")), "")

@@ -100,8 +100,7 @@ class Watch:
         if frames is None:  # just requested: the finding is reported with its lines, or not at all
             return self._hang
         sampled = {
-            rank: replace(status, frames=tuple(frames.get(rank) or status.frames))
-            for rank, status in statuses.items()
+            rank: replace(status, frames=tuple(frames.get(rank) or status.frames)) for rank, status in statuses.items()
         }
         desync = self._collectives.align(self._stacks.collectives)
         return _hang_finding(self._hang_verdict(sampled) or verdict, desync)

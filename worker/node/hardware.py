@@ -111,9 +111,7 @@ class GpuReader:
         """The GPUs, or the slices of a GPU in MIG mode, that CUDA_VISIBLE_DEVICES allows."""
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         visible_ids = (
-            None
-            if visible is None
-            else [device_id.strip() for device_id in visible.split(",") if device_id.strip()]
+            None if visible is None else [device_id.strip() for device_id in visible.split(",") if device_id.strip()]
         )
         handles = []
         for index in range(self._nvml.nvmlDeviceGetCount()):
@@ -169,9 +167,7 @@ class GpuReader:
         gpu_processes = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
         if not gpu_processes:  # a container may not see the processes outside it
             return int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used) > FOREIGN_BYTES
-        return any(
-            processes.RUN_VARIABLE not in processes.environment(process.pid) for process in gpu_processes
-        )
+        return any(processes.RUN_VARIABLE not in processes.environment(process.pid) for process in gpu_processes)
 
     def _versions(self) -> dict[str, str]:
         cuda = int(self._nvml.nvmlSystemGetCudaDriverVersion())
@@ -201,9 +197,7 @@ def sample_load(data_dir: Path, gpus: GpuReader = GPUS) -> NodeLoad:
         disk = shutil.disk_usage(data_dir)
         load.disk_free_bytes, load.disk_total_bytes = disk.free, disk.total
         if disk.free < min(LOW_DISK_BYTES, disk.total // 20):
-            load.notice = (
-                f"The disk of {data_dir} is nearly full: {size(disk.free, is_coarse=True)} are free."
-            )
+            load.notice = f"The disk of {data_dir} is nearly full: {size(disk.free, is_coarse=True)} are free."
     load.gpus = gpus.samples()
     load.notice = load.notice or gpus.notice
     return load
@@ -272,16 +266,10 @@ def address_reached_by_others(port: int) -> str | None:
     """The address of this machine to which other machines are connected at `port`; None if there is none."""
     with contextlib.suppress(OSError, psutil.Error):
         own_addresses = {
-            interface_address.address
-            for addresses in psutil.net_if_addrs().values()
-            for interface_address in addresses
+            interface_address.address for addresses in psutil.net_if_addrs().values() for interface_address in addresses
         }
         for connection in psutil.net_connections("tcp"):
-            ends = [
-                (end.ip.removeprefix("::ffff:"), end.port)
-                for end in (connection.laddr, connection.raddr)
-                if end
-            ]
+            ends = [(end.ip.removeprefix("::ffff:"), end.port) for end in (connection.laddr, connection.raddr) if end]
             if connection.status != psutil.CONN_ESTABLISHED or len(ends) < 2 or ends[0][1] != port:
                 continue
             local_address, remote_address = ends[0][0], ends[1][0]

@@ -134,9 +134,7 @@ def with_arguments(matches: Callable[[list[str]], bool]) -> list[Process]:
     for pid in _pids():
         with suppress(OSError):
             raw = (_PROC / str(pid) / "cmdline").read_bytes()
-            if matches([os.fsdecode(argument) for argument in raw.split(b"\0")[:-1]]) and (
-                process := find(pid)
-            ):
+            if matches([os.fsdecode(argument) for argument in raw.split(b"\0")[:-1]]) and (process := find(pid)):
                 matching.append(process)
     return matching
 

@@ -63,9 +63,7 @@ def _read(completed: subprocess.CompletedProcess[bytes]) -> Measured:
     for line in reversed(completed.stdout.decode(errors="replace").splitlines()):
         if line.startswith(allreduce.MARK):
             return Measured(bytes_per_s=float(line.removeprefix(allreduce.MARK)))
-    error_lines = [
-        line.strip() for line in completed.stderr.decode(errors="replace").splitlines() if line.strip()
-    ]
+    error_lines = [line.strip() for line in completed.stderr.decode(errors="replace").splitlines() if line.strip()]
     return Measured(
         problem=f"no all-reduce: {error_lines[-1][:300] if error_lines else f'exit code {completed.returncode}'}"
     )

@@ -23,9 +23,7 @@ Background = Callable[[Callable[[], None]], object]
 class Checks:
     """The preflight checks of one node; thread-safe."""
 
-    def __init__(
-        self, node: LocalNode, client: Client, background: Background, devices: Sequence[str]
-    ) -> None:
+    def __init__(self, node: LocalNode, client: Client, background: Background, devices: Sequence[str]) -> None:
         self._node, self._client, self._background = node, client, background
         self._devices = list(devices)
         self._listeners: dict[int, ProbeListener] = {}
@@ -57,16 +55,12 @@ class Checks:
 
     def _run_stage(self, request: DesiredCheck) -> CheckAnswer | None:
         if request.stage == 0:
-            node_check = check_node(
-                self._node, self._client, request.python, request.devices or self._devices
-            )
+            node_check = check_node(self._node, self._client, request.python, request.devices or self._devices)
             if (listener := open_listener(node_check, greeting_of(request.check_id))) is not None:
                 self._store_listener(request.check_id, listener)
             return CheckAnswer(stage=request.stage, facts=node_check)
         if request.peers:
-            return CheckAnswer(
-                stage=request.stage, reached=probe_ports(request.peers, greeting_of(request.check_id))
-            )
+            return CheckAnswer(stage=request.stage, reached=probe_ports(request.peers, greeting_of(request.check_id)))
         if request.pair is not None:
             return CheckAnswer(stage=request.stage, measured=self._measure(request))
         return None

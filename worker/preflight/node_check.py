@@ -94,18 +94,14 @@ def open_listener(node_check: NodeCheck, greeting: str, port: int = 0) -> ProbeL
         listener = ProbeListener(node_check.address, port, greeting)
     except OSError as error:
         node_check.port = None
-        node_check.port_problem = (
-            f"cannot listen at {node_check.address}: {(error.strerror or str(error)).lower()}"
-        )
+        node_check.port_problem = f"cannot listen at {node_check.address}: {(error.strerror or str(error)).lower()}"
         return None
     node_check.port, node_check.port_problem = listener.port, None
     return listener
 
 
 def _check_machine(node: LocalNode, client: Client, folders: Sequence[Path]) -> NodeCheck:
-    node_check = NodeCheck(
-        address=node.address, interface=node.interface, interface_is_up=_is_up(node.interface)
-    )
+    node_check = NodeCheck(address=node.address, interface=node.interface, interface_is_up=_is_up(node.interface))
     node_check.disk_path, node_check.disk_free_bytes = least_free(folders)
     if (clock_offset := _clock_offset(client)) is not None:
         node_check.clock_offset_s, node_check.clock_error_s = clock_offset

@@ -42,9 +42,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             raise FileNotFoundError(f"There is no step_*.pt in {path}.")
         path = steps[-1]
     if not path.is_file():
-        raise FileNotFoundError(
-            f"There is no checkpoint at {path}. Give --resume a .pt file or their folder."
-        )
+        raise FileNotFoundError(f"There is no checkpoint at {path}. Give --resume a .pt file or their folder.")
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     return state
 

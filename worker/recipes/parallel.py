@@ -85,9 +85,7 @@ def training_order(dataset: Dataset[Any], rank: int, world_size: int, seed: int,
     Rank r of n takes every n-th sample, so n ranks with batch B see together the samples that one
     process with batch n x B sees. Samples left over after dividing by the ranks wait for another epoch.
     """
-    sampler: DistributedSampler[Any] = DistributedSampler(
-        dataset, world_size, rank, seed=seed, drop_last=True
-    )
+    sampler: DistributedSampler[Any] = DistributedSampler(dataset, world_size, rank, seed=seed, drop_last=True)
     sampler.set_epoch(epoch)
     return list(sampler)
 

@@ -126,9 +126,7 @@ class Client:
         """Close all connections."""
         self._http.close()
 
-    def register(
-        self, facts: NodeFacts, node_id: str | None, bearer: str, again: bool = False
-    ) -> Registration:
+    def register(self, facts: NodeFacts, node_id: str | None, bearer: str, again: bool = False) -> Registration:
         """Join with a join token, or return as `node_id` with that node's own token; stores the token of the answer.
 
         `again`: this same process was registered as that node before."""
@@ -267,9 +265,7 @@ class Client:
     def resent(self, checkpoint_id: int, problem: str | None) -> None:
         """Answer the request to send a checkpoint again; `problem` is why it cannot be sent."""
         path = f"/api/worker/checkpoints/{checkpoint_id}/resent"
-        answer = self._json(
-            "POST", path, content=json.dumps({"problem": problem}), conflict_error=RequestRefused
-        )
+        answer = self._json("POST", path, content=json.dumps({"problem": problem}), conflict_error=RequestRefused)
         require({"checkpoint_id": checkpoint_id}, answer, path)
 
     def download(self, source: ResumeFrom, target: Path, on_progress: OnProgress = lambda _: None) -> None:
@@ -325,9 +321,7 @@ class Client:
                         response.read()
                         raise_for(response, conflict_error=RequestRefused, invalid_error=RequestRefused)
                     if response.headers.get("content-type", "").startswith("text/html"):
-                        raise RequestFailed(
-                            f"{path}: the answer is a web page and did not come from the server"
-                        )
+                        raise RequestFailed(f"{path}: the answer is a web page and did not come from the server")
                     other_servers.write_body(response, partial, on_progress)
                     return
         except httpx2.TransportError as error:

@@ -69,9 +69,7 @@ OF_THE_SERVER = (ServerAway, AttemptSuperseded, RequestRefused, OffsetMismatch)
 """All that a request raises: none of it says anything of the file whose data is sent."""
 
 
-def raise_for(
-    response: httpx2.Response, conflict_error: type[Exception], invalid_error: type[Exception]
-) -> None:
+def raise_for(response: httpx2.Response, conflict_error: type[Exception], invalid_error: type[Exception]) -> None:
     """Raise the exception for an error answer: `conflict_error` for 403, 404, 409 and 410, `invalid_error` for 422."""
     code, message = response.status_code, _server_message(response)
     if code == 413:  # most often from a proxy: nginx accepts 1 MB by default

@@ -38,8 +38,6 @@ def lock_data(data: Path) -> int:
         (data / "node").mkdir(parents=True, exist_ok=True, mode=0o700)
         return take_lock(data / "node" / "lock")
     except BlockingIOError:
-        raise CannotRun(
-            f"another worker already uses {data}. Stop it, or give this one a different --data."
-        ) from None
+        raise CannotRun(f"another worker already uses {data}. Stop it, or give this one a different --data.") from None
     except OSError as error:
         raise CannotRun(f"{data} cannot be written: {error.strerror}. Choose another --data.") from error

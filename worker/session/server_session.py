@@ -197,9 +197,7 @@ class Notices:
     def replace(self, subject: str, sentences: Sequence[str]) -> None:
         """Replace a subject's sentences; an empty list removes them."""
         with self._lock:
-            new_sentences = [
-                sentence for sentence in sentences if sentence not in self._sentences.get(subject, ())
-            ]
+            new_sentences = [sentence for sentence in sentences if sentence not in self._sentences.get(subject, ())]
             self._sentences[subject] = tuple(sentences)
         for sentence in new_sentences:
             log.warning("%s", sentence)

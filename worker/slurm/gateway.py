@@ -89,9 +89,7 @@ class Gateway:
     def step(self, now: float) -> None:
         """Reconcile once. Passes ServerAway on; a cluster that does not answer is queried again in the next step."""
         with self._lock:
-            desired_jobs = (
-                None if self._desired_jobs is None else {job.fence: job for job in self._desired_jobs}
-            )
+            desired_jobs = None if self._desired_jobs is None else {job.fence: job for job in self._desired_jobs}
         if not desired_jobs and not self._jobs:
             return
         try:
@@ -211,9 +209,7 @@ class Gateway:
         for path in sorted(self._folder.glob("*.json")):
             record = read_object(path)
             with suppress(KeyError, TypeError, ValueError):
-                job = TrackedJob(
-                    int(record["fence"]), record["name"], record["folder"], job_id=record["job_id"]
-                )
+                job = TrackedJob(int(record["fence"]), record["name"], record["folder"], job_id=record["job_id"])
                 job.store = record.get("store", "")
                 jobs.append(job)
         return jobs

@@ -263,9 +263,7 @@ class _Parser:
             return self._unfinished(position) if source.is_final else position
         if behind - position <= MAX_RECORD_BYTES:
             return position  # the next call reads it completely
-        self._notice = (
-            f"{source.name}: skipped a record of {behind - position} bytes at byte {end - behind + position}"
-        )
+        self._notice = f"{source.name}: skipped a record of {behind - position} bytes at byte {end - behind + position}"
         return behind
 
     def _unfinished(self, position: int) -> int:
@@ -304,9 +302,7 @@ class _Parser:
         if self._lacks_wall:
             self._fill_first_walls()
         start = self._source.start
-        return EventBytes(
-            start, start + position, self._series, self._notice, join(self._gaps), self._awaits_data
-        )
+        return EventBytes(start, start + position, self._series, self._notice, join(self._gaps), self._awaits_data)
 
     def _fill_first_walls(self) -> None:
         """Give points without a wall time that of the first point that has one, else the file's modification time."""

@@ -81,9 +81,7 @@ class JsonPoints:
         end = self._lines.offset
         if end == start:
             return None
-        return PointBatch(
-            path=self.path, generation=0, start=start, end=end, source=self._source, series=series
-        )
+        return PointBatch(path=self.path, generation=0, start=start, end=end, source=self._source, series=series)
 
     def rewind(self, offset: int) -> None:
         """Continue reading at `offset`."""

@@ -284,9 +284,7 @@ class FileMirror:
             fd = os.open(file.source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
                 end = file.size_bytes if file.hole else self._cap_bytes
-                return self._read_if_unchanged(
-                    fd, file, min(most, end - offset, self._cap_bytes - offset), offset
-                )
+                return self._read_if_unchanged(fd, file, min(most, end - offset, self._cap_bytes - offset), offset)
             finally:
                 os.close(fd)
         except OSError as error:  # missing, forbidden or broken: an attempt's end must not wait for it
@@ -328,9 +326,7 @@ class FileMirror:
         try:
             files = parse_json(self._state_file.read_text())
             return {
-                path: MirroredFile(
-                    path, Path(), state["inode"], state["generation"], bytes.fromhex(state["head"])
-                )
+                path: MirroredFile(path, Path(), state["inode"], state["generation"], bytes.fromhex(state["head"]))
                 for path, state in files.items()
             }
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

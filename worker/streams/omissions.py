@@ -115,9 +115,7 @@ class Omissions:
         damaged = self._notes.files
         if not damaged:
             return []
-        sentences = [
-            f"{name[-300:]}: {_describe(record)}" for name, record in list(damaged.items())[:MOST_NAMED]
-        ]
+        sentences = [f"{name[-300:]}: {_describe(record)}" for name, record in list(damaged.items())[:MOST_NAMED]]
         if more := len(damaged) - len(sentences):
             sentences.append(f"And {more} more files.")
         return [

@@ -24,9 +24,7 @@ log = logging.getLogger(__name__)
 class EventFileSource:
     """One generation of one event file."""
 
-    def __init__(
-        self, file: MirroredFile, offset: int, name: Callable[[str, str], str], omissions: Omissions
-    ) -> None:
+    def __init__(self, file: MirroredFile, offset: int, name: Callable[[str, str], str], omissions: Omissions) -> None:
         self.path, self.generation = file.path, file.generation
         self._file, self._name, self._omissions = file, name, omissions
         self._tail = EventTail(file.source, offset)
@@ -94,9 +92,7 @@ class EventFiles:
                 continue
             key = (file.path, file.generation)
             if key not in self._sources:
-                self._sources[key] = EventFileSource(
-                    file, self._offset_of(*key), self._unique_name, self._omissions
-                )
+                self._sources[key] = EventFileSource(file, self._offset_of(*key), self._unique_name, self._omissions)
             if final:
                 self._sources[key].finish()
             yield self._sources[key]

@@ -330,9 +330,7 @@ def _looks_in_epoch(position: TrainingPosition) -> bool:
     return (position.step or 0) < 0.9 * position.of * (int(position.epoch) - 1) / position.epochs
 
 
-def _without_stale_bars(
-    lines: Iterator[PrintedLine], unfinished: PrintedLine | None
-) -> Iterator[PrintedLine]:
+def _without_stale_bars(lines: Iterator[PrintedLine], unfinished: PrintedLine | None) -> Iterator[PrintedLine]:
     """Yield the lines without bars that are redrawn at the same count: the last picture counts."""
     previous: PrintedLine | None = None
     for line in lines:
@@ -344,11 +342,7 @@ def _without_stale_bars(
 
 
 def _is_redrawn(before: PrintedLine, after: PrintedLine) -> bool:
-    return (
-        before.is_bar
-        and after.is_bar
-        and (before.counter, before.position) == (after.counter, after.position)
-    )
+    return before.is_bar and after.is_bar and (before.counter, before.position) == (after.counter, after.position)
 
 
 def _unfinished(data: bytes) -> PrintedLine | None:

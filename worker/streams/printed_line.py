@@ -224,10 +224,7 @@ def _read_plain(text: str, epoch: int | None) -> PrintedLine | None:
 
 def _find_position(text: str, epoch: int | None) -> _Match | None:
     return (
-        _find_in_epoch(text)
-        or _find_after_phase(text, epoch)
-        or _find_blocks(text, epoch)
-        or _find_words(text, epoch)
+        _find_in_epoch(text) or _find_after_phase(text, epoch) or _find_blocks(text, epoch) or _find_words(text, epoch)
     )
 
 
@@ -299,13 +296,10 @@ def _find_words(text: str, epoch: int | None) -> _Match | None:
         float(named["epoch"]) if named else epoch,
         int(named["epochs"]) if named and named["epochs"] else None,
         epoch_is_fraction=named is not None and is_fraction(named["epoch"]),
-        in_epoch=best is not None
-        and (_word_of(best) == "batch" or phase_named(best["phase"]) not in (None, "train")),
+        in_epoch=best is not None and (_word_of(best) == "batch" or phase_named(best["phase"]) not in (None, "train")),
     )
     remainder = text
-    for step_match in sorted(
-        [*steps, *([named] if named else [])], key=lambda step_match: -step_match.start()
-    ):
+    for step_match in sorted([*steps, *([named] if named else [])], key=lambda step_match: -step_match.start()):
         remainder = _marked(remainder, step_match)
     phase = phase_named(best["phase"] if best else None) or phase_named(named["phase"] if named else None)
     return _Match(position, remainder, _word_of(best) if best else "epoch", phase)

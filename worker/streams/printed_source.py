@@ -130,9 +130,7 @@ class PrintedLogs:
             key = (file.path, file.generation)
             if key not in self._sources:
                 tables = self._tables.setdefault(_rank_of(file), PrintedTables())
-                self._sources[key] = PrintedSource(
-                    file, self._offset_of(*key), self._named, tables, self._pattern
-                )
+                self._sources[key] = PrintedSource(file, self._offset_of(*key), self._named, tables, self._pattern)
             if final:
                 self._sources[key].finish()
             yield self._sources[key]
@@ -148,9 +146,7 @@ class PrintedLogs:
 
     def _counting(self, final: bool) -> Iterator[MirroredFile]:
         """Yield rank 0's logs, then those of the node's last rank if only that prints values."""
-        logs = [
-            file for file in self._files() if _LOG.fullmatch(file.path) and size_if_same(file) is not None
-        ]
+        logs = [file for file in self._files() if _LOG.fullmatch(file.path) and size_if_same(file) is not None]
         logs.sort(key=lambda file: (_rank_of(file), file.path.endswith(".err")))
         first = [file for file in logs if _rank_of(file) == 0]
         yield from first

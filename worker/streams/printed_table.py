@@ -104,8 +104,7 @@ def _names(cells: Sequence[str]) -> list[str]:
 
 def _position(texts: dict[str, str]) -> TrainingPosition | None:
     epoch, step = (
-        next((_POSITION.fullmatch(texts[name]) for name in names if name in texts), None)
-        for names in (_EPOCHS, _STEPS)
+        next((_POSITION.fullmatch(texts[name]) for name in names if name in texts), None) for names in (_EPOCHS, _STEPS)
     )
     if (epoch is None and step is None) or (step is not None and not step[1].isdigit()):
         return None

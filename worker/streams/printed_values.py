@@ -124,9 +124,7 @@ _PHASES = {
     **dict.fromkeys(("eval", "evaluation", "evaluating"), "eval"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-_PHASE = re.compile(
-    rf"(?<![\w/])({'|'.join(sorted(_PHASES, key=len, reverse=True))})(?![\w/])", re.IGNORECASE
-)
+_PHASE = re.compile(rf"(?<![\w/])({'|'.join(sorted(_PHASES, key=len, reverse=True))})(?![\w/])", re.IGNORECASE)
 
 # -- both ---------------------------------------------------------------------------------------
 
@@ -140,6 +138,4 @@ _PER_SECOND = re.compile(
     r"(?<![\w.:=,-])(?P<value>\d[\d,]*(?:\.\d+)?)\s?(?P<times>[kKMG])?\s?"
     r"(?P<unit>samples|tokens|tok|images|imgs?|examples|it|iters|steps|words|sequences|frames)/s(?:ec|econd)?\b(?!\s*[:=])"
 )
-_DICT_PAIR = re.compile(
-    rf"['\"](?P<name>[^'\"]{{1,64}})['\"]\s*:\s*['\"]?(?P<value>{NUMBER})['\"]?\s*(?=[,}}\]])"
-)
+_DICT_PAIR = re.compile(rf"['\"](?P<name>[^'\"]{{1,64}})['\"]\s*:\s*['\"]?(?P<value>{NUMBER})['\"]?\s*(?=[,}}\]])")

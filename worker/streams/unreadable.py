@@ -66,9 +66,7 @@ class Unreadable:
     def may_recover(self) -> bool:
         """Whether something failed so recently that an end should wait for it."""
         now = self._clock()
-        return any(
-            failure.may_pass and now - failure.since < PATIENCE_S for failure in self._failures.values()
-        )
+        return any(failure.may_pass and now - failure.since < PATIENCE_S for failure in self._failures.values())
 
     def guarded(self, name: str, step: Callable[[], Sending[bool]]) -> Sending[bool]:
         """Take the step of a stream; where it fails by itself, nothing more of it waits to be sent.

@@ -14,9 +14,7 @@ from domain.text import formats
 
 def hardware(
     run: RunId,
-    node: Annotated[
-        str | None, typer.Option(help="Only this node: its name, or its rank in the run.")
-    ] = None,
+    node: Annotated[str | None, typer.Option(help="Only this node: its name, or its rank in the run.")] = None,
     data: Data = None,
     as_json: Json = False,
 ) -> None:

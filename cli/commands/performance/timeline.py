@@ -28,9 +28,7 @@ def print_timeline(phases: list[Phase]) -> None:
     rows: list[list[Any]] = [
         [name, *(formats.time_span(by_node.get(node)) for node in nodes)] for name, by_node in seconds.items()
     ]
-    print_table(
-        ["phase", *(node or "no node yet" for node in nodes)], rows, right=frozenset(range(1, len(nodes) + 1))
-    )
+    print_table(["phase", *(node or "no node yet" for node in nodes)], rows, right=frozenset(range(1, len(nodes) + 1)))
     for note in dict.fromkeys(f"{phase.node}: {phase.note}." for phase in phases if phase.note):
         say(note)
     if (slow := slowest(phases)) is not None:

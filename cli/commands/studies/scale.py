@@ -47,9 +47,7 @@ ModeOption = Annotated[
         show_default="weak; strong with --global-batches",
     ),
 ]
-Steps = Annotated[
-    int, typer.Option(min=1, help="Steps of each run that are measured; of the largest global batch.")
-]
+Steps = Annotated[int, typer.Option(min=1, help="Steps of each run that are measured; of the largest global batch.")]
 
 
 @with_options_of_launch(besides=NOT_OF_A_STUDY)
@@ -115,9 +113,7 @@ def show(study: dict[str, Any], as_json: bool) -> None:
 
 def _show_batches(batches: dict[str, Any]) -> None:
     """Print the global batches beside each other."""
-    loss = (
-        f"{batches['loss']} after {formats.number(batches['samples'])} samples" if batches["loss"] else "loss"
-    )
+    loss = f"{batches['loss']} after {formats.number(batches['samples'])} samples" if batches["loss"] else "loss"
     titles = ("batch", f"learning rate ({batches['lr_rule']})", loss, "higher by")
     rows = [
         (

@@ -23,9 +23,7 @@ def with_options_of_launch(besides: Collection[str]) -> Callable[[Callable[..., 
         signature = inspect.signature(command, eval_str=True)
         own = [p for p in signature.parameters.values() if p.kind != p.VAR_KEYWORD]
         names = {p.name for p in own} | set(besides)
-        shared = [
-            p for p in inspect.signature(launch, eval_str=True).parameters.values() if p.name not in names
-        ]
+        shared = [p for p in inspect.signature(launch, eval_str=True).parameters.values() if p.name not in names]
         parameters = sorted([*shared, *own], key=lambda p: (p.name != "context", p.default is not p.empty))
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return command

@@ -46,26 +46,20 @@ class Goal(StrEnum):
 
 Params = Annotated[
     list[str] | None,
-    typer.Option(
-        "--param", metavar="NAME=V,V,…|LOW..HIGH[:log]", help="Values or range of a parameter; repeatable."
-    ),
+    typer.Option("--param", metavar="NAME=V,V,…|LOW..HIGH[:log]", help="Values or range of a parameter; repeatable."),
 ]
 Metric = Annotated[str | None, typer.Option(help="Series whose last value is compared, e.g. val/loss.")]
 GoalOption = Annotated[Goal, typer.Option(help="Whether low or high values of the metric are better.")]
 SearchOption = Annotated[
     Search | None, typer.Option(help="Search for the values.", show_default="grid of lists, else tpe")
 ]
-Trials = Annotated[
-    int | None, typer.Option(min=1, help="Number of trials.", show_default="the grid, else 20")
-]
+Trials = Annotated[int | None, typer.Option(min=1, help="Number of trials.", show_default="the grid, else 20")]
 Parallel = Annotated[
     int | None, typer.Option(min=1, help="Most trials at a time.", show_default="as many as have devices")
 ]
 MaxDeviceHours = Annotated[
     float | None,
-    typer.Option(
-        metavar="H", help="Device-hours of all trials at which the sweep ends.", show_default="none"
-    ),
+    typer.Option(metavar="H", help="Device-hours of all trials at which the sweep ends.", show_default="none"),
 ]
 EarlyStopOption = Annotated[
     EarlyStop, typer.Option(help="Stop trials that are behind: asha (successive halving) or median.")

@@ -19,9 +19,7 @@ def export(
     runs: RunIds,
     output: Annotated[
         Path,
-        typer.Option(
-            "--output", "-o", metavar="PATH", help="File to write; it is replaced.", show_default=False
-        ),
+        typer.Option("--output", "-o", metavar="PATH", help="File to write; it is replaced.", show_default=False),
     ],
     kind: Annotated[
         ExportFormat | None,
@@ -53,6 +51,4 @@ def _format_of(path: Path) -> ExportFormat:
         if path.name.endswith(kind.suffix):
             return kind
     known = ", ".join(ExportFormat)
-    raise CommandFailed(
-        f"-o: the ending of {path.name} names no format; choose one with --format: {known}.", 2
-    )
+    raise CommandFailed(f"-o: the ending of {path.name} names no format; choose one with --format: {known}.", 2)

@@ -49,9 +49,7 @@ def import_(
         return
     imported, left_out = [], LeftOut()
     for format_name, run in past_runs(path, left_out):
-        for request in left_out.attempt(
-            run.source, partial(run.request, format_name, socket.gethostname(), project)
-        ):
+        for request in left_out.attempt(run.source, partial(run.request, format_name, socket.gethostname(), project)):
             imported += _import_run(server, request, run, left_out)
     if imported:
         _show(imported, as_json)
@@ -73,9 +71,7 @@ def _show(imported: list[dict[str, Any]], as_json: bool) -> None:
         _print(imported)
 
 
-def _import_run(
-    server: ServerClient, request: ImportRequest, run: PastRun, left_out: LeftOut
-) -> list[dict[str, Any]]:
+def _import_run(server: ServerClient, request: ImportRequest, run: PastRun, left_out: LeftOut) -> list[dict[str, Any]]:
     """Send a run that the server does not have, and return its row; none where the server refuses it."""
     groups = left_out.guarded(run.source, _storable(run, left_out))
     try:
@@ -90,27 +86,19 @@ def _import_run(
         left_out.add(run.source, f"The server refuses it: {error}")
         return []
     counts = {name: begun[name] for name in ("series", "points")}
-    return [
-        {"id": begun["id"], "name": run.name, "source": str(run.source), **counts, "is_new": not is_present}
-    ]
+    return [{"id": begun["id"], "name": run.name, "source": str(run.source), **counts, "is_new": not is_present}]
 
 
 def _storable(run: PastRun, left_out: LeftOut) -> Iterator[PointsBySeries]:
     """Yield the points that the server can store."""
     for group in run.points():
-        kept = {
-            name: [point for point in points if can_be_stored(name, point)] for name, points in group.items()
-        }
+        kept = {name: [point for point in points if can_be_stored(name, point)] for name, points in group.items()}
         if dropped := sum(map(len, group.values())) - sum(map(len, kept.values())):
-            left_out.add(
-                run.source, f"{plural(dropped, 'point')} without a name, a step or a time that can be stored."
-            )
+            left_out.add(run.source, f"{plural(dropped, 'point')} without a name, a step or a time that can be stored.")
         yield kept
 
 
-def _send(
-    server: ServerClient, begun: dict[str, Any], name: str, groups: Iterator[PointsBySeries]
-) -> dict[str, Any]:
+def _send(server: ServerClient, begun: dict[str, Any], name: str, groups: Iterator[PointsBySeries]) -> dict[str, Any]:
     """Send the points that the server does not have, and return its last answer. Raises CommandFailed."""
     path, sent = f"/api/imports/{begun['id']}/points", begun["points"]
     for series in _batches(groups, sent):

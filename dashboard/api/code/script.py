@@ -20,13 +20,9 @@ router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
 
 @router.get("/script")
 def script(
-    target: Annotated[
-        str, Query(max_length=4096, description="Script or folder on the dashboard's machine.")
-    ],
+    target: Annotated[str, Query(max_length=4096, description="Script or folder on the dashboard's machine.")],
     entry: Annotated[str | None, Query(max_length=4096, description="The file to start in a folder.")] = None,
-    module: Annotated[
-        str | None, Query(max_length=4096, description="The module to start in a folder.")
-    ] = None,
+    module: Annotated[str | None, Query(max_length=4096, description="The module to start in a folder.")] = None,
 ) -> Response:
     """Read a script without executing it. Raises Rejection when it cannot be read."""
     try:

@@ -93,9 +93,7 @@ def _require(snapshot: SnapshotView | None, sha256: str) -> SnapshotView:
     return snapshot
 
 
-async def _write_body(
-    request: Request, threads: Threads, service: Service, path: Path, limit_bytes: int
-) -> str:
+async def _write_body(request: Request, threads: Threads, service: Service, path: Path, limit_bytes: int) -> str:
     """Write the body to a new file as it arrives and return its SHA-256."""
     hashing = hashlib.sha256()
     size_bytes, buffer = 0, bytearray()

@@ -38,9 +38,7 @@ def make_token(service: TheService, request: Request, token_request: JoinTokenRe
     """Make a join token. Its secret is in this response and nowhere else."""
     view, secret = service.make_join_token(token_request.ttl_s, token_request.name)
     join_commands = how_to_join(secret, service.listening(), shown_url(request))
-    return answer(
-        document(view) | {"token": secret} | document(join_commands), 201, {"Cache-Control": "no-store"}
-    )
+    return answer(document(view) | {"token": secret} | document(join_commands), 201, {"Cache-Control": "no-store"})
 
 
 @router.delete("/{token_id}")

@@ -33,9 +33,7 @@ def undrain(service: TheService, node: str) -> Response:
 
 
 @router.post("/nodes/{node}/end-unknown")
-def end_unknown(
-    service: TheService, node: str, run: Annotated[str, Body(embed=True, max_length=100)]
-) -> Response:
+def end_unknown(service: TheService, node: str, run: Annotated[str, Body(embed=True, max_length=100)]) -> Response:
     """Have a node end a run that this store does not know because an older copy was restored."""
     node_id = service.end_unknown(node, run)
     service.hub.desired_state_changed({node_id})

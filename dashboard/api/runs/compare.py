@@ -50,9 +50,7 @@ def compare(
     runs: RunIds,
     baseline: Annotated[
         str | None,
-        Query(
-            max_length=100, description="A run; without it that of the runs' project; `none`: no baseline."
-        ),
+        Query(max_length=100, description="A run; without it that of the runs' project; `none`: no baseline."),
     ] = None,
     group: Annotated[list[str] | None, Query(description="Fields of `differences`.")] = None,
     skip_missing: Annotated[bool, Query(description="Leave out runs that do not exist.")] = False,

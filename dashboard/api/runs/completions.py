@@ -28,9 +28,7 @@ def completions(
 ) -> Response:
     """Texts that can take the place of the characters `start` to `end` (exclusive) of the search."""
     completion = complete(search, len(search) if cursor is None else cursor, partial(words, service.store))
-    return answer(
-        completion._asdict() | {"proposals": [proposal._asdict() for proposal in completion.proposals]}
-    )
+    return answer(completion._asdict() | {"proposals": [proposal._asdict() for proposal in completion.proposals]})
 
 
 @router.get("/search/columns")

@@ -198,9 +198,7 @@ class _Session:
                     self._shown_until[name, segment.attempt] = segment.points[-1][2]
                 since_time = since.get(f"{segment.attempt}:{view.source}:{_tag(name, view.source)}")
                 continues = since_time is not None and is_exact
-                points = [
-                    p for p in segment.points if since_time is None or not continues or p[2] > since_time
-                ]
+                points = [p for p in segment.points if since_time is None or not continues or p[2] > since_time]
                 by_attempt.setdefault(segment.attempt, {})[name] = {
                     "source": view.source,
                     "attempt": segment.attempt,
@@ -215,9 +213,7 @@ class _Session:
             return
         changes = message["series"]
         if self._selected is not None:
-            if new := {
-                name: change["source"] for name, change in changes.items() if name not in self._announced
-            }:
+            if new := {name: change["source"] for name, change in changes.items() if name not in self._announced}:
                 await self._send_names(new)
             changes = {name: change for name, change in changes.items() if name in self._selected}
         overlaps = any((name, change["attempt"]) in self._shown_until for name, change in changes.items())

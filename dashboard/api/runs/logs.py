@@ -46,9 +46,7 @@ def logs(
     rank: Annotated[str, Query(max_length=20, description="A rank's number, or `launcher`.")] = "0",
     stream: Stream = "out",
     attempt: Annotated[int | None, Query(ge=1, description="By default the latest.")] = None,
-    offset: Annotated[
-        int | None, Query(description="First byte; a negative one counts from the end.")
-    ] = None,
+    offset: Annotated[int | None, Query(description="First byte; a negative one counts from the end.")] = None,
     limit: Annotated[int | None, Query(ge=0)] = None,
     follow: Annotated[bool, Query(description="Continue until the run ends.")] = False,
 ) -> Response:
@@ -107,9 +105,7 @@ def pattern(
     run_id: str,
     pattern: Annotated[
         str,
-        Query(
-            max_length=MOST_CHARACTERS, description="A line with names in braces: `it {step} | loss {loss}`."
-        ),
+        Query(max_length=MOST_CHARACTERS, description="A line with names in braces: `it {step} | loss {loss}`."),
     ],
 ) -> Response:
     """Preview a pattern of printed lines at the end of the latest attempt's logs: the newest lines that fit, with
@@ -122,9 +118,7 @@ def pattern(
         raise Rejection(422, f"pattern {error}.", "pattern") from None
 
 
-def _log(
-    service: Service, run_id: str, attempt: int | None, rank: str, stream: Stream
-) -> tuple[int, LogFile | None]:
+def _log(service: Service, run_id: str, attempt: int | None, rank: str, stream: Stream) -> tuple[int, LogFile | None]:
     """The attempt's number (by default the latest) and the log. Raises NoSuchRun, Rejection."""
     run = service.run(run_id)
     check_rank(run, rank)
@@ -132,9 +126,7 @@ def _log(
     return number, find_log(service.store, run_id, number, rank, stream)
 
 
-def _line(
-    service: Service, run_id: str, attempt: int | None, rank: str, stream: Stream, offset: int
-) -> SearchResult:
+def _line(service: Service, run_id: str, attempt: int | None, rank: str, stream: Stream, offset: int) -> SearchResult:
     _, log = _log(service, run_id, attempt, rank, stream)
     if log is None:
         return SearchResult(is_complete=True)
@@ -163,9 +155,7 @@ def _search(
 def _start(offset: int | None, size: int, follow: bool) -> int:
     start = max(0, size + offset) if offset is not None and offset < 0 else offset or 0
     if start > size and not follow:
-        raise Rejection(
-            416, f"offset must be at most {size}, the log's size, got {start}.", "offset", offset=size
-        )
+        raise Rejection(416, f"offset must be at most {size}, the log's size, got {start}.", "offset", offset=size)
     return start
 
 

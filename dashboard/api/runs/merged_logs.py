@@ -40,9 +40,7 @@ async def merged_logs(
     before: Annotated[str, Query(max_length=60, description="`before` of an answer; default: the end.")] = "",
     from_: Annotated[
         str,
-        Query(
-            alias="from", max_length=60, description="Return lines from the `position` of a match on instead."
-        ),
+        Query(alias="from", max_length=60, description="Return lines from the `position` of a match on instead."),
     ] = "",
     limit: Annotated[int, Query(ge=1, le=262_144, description="Maximum bytes of lines.")] = 65_536,
 ) -> Response:

@@ -48,9 +48,7 @@ def metrics(
 def hardware(
     service: TheService,
     run_id: str,
-    node: Annotated[
-        str | None, Query(description="Only this node: its name, or its rank in the run.")
-    ] = None,
+    node: Annotated[str | None, Query(description="Only this node: its name, or its rank in the run.")] = None,
     max_points: Annotated[int | None, Query(ge=10, le=1_000_000)] = None,
 ) -> Response:
     """Samples of the nodes' hardware: {"hardware/gpu0/power_w": [[step, value, wall time], …]}, as `metrics`."""
@@ -66,9 +64,7 @@ def run_usage(service: TheService, run_id: str) -> Response:
 
 
 @router.get("/runs/{run_id}/metrics.csv")
-def metrics_csv(
-    service: TheService, run_id: str, name: Names = None, source: PointChoice = "events"
-) -> Response:
+def metrics_csv(service: TheService, run_id: str, name: Names = None, source: PointChoice = "events") -> Response:
     """One line per point: series, attempt, step, value, wall time."""
     service.run(run_id)
     series = curves.series(service.store, run_id, name, source)

@@ -71,9 +71,7 @@ def overview_of_runs(
     request: Request,
     run_filter: Chosen,
     sort: SortText = "",
-    queue: Annotated[
-        Literal["folded", "whole"], Query(description="Whether a long queue is folded.")
-    ] = "folded",
+    queue: Annotated[Literal["folded", "whole"], Query(description="Whether a long queue is folded.")] = "folded",
     offset: Annotated[int, Query(ge=0, le=MOST)] = 0,
     limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = MOST_ROWS,
     column: Columns = (),

@@ -61,9 +61,7 @@ def trace(service: TheService, run_id: str, profile_id: str, rank: int) -> Respo
     file_id, size_bytes = db_profiles.trace_file(service.store, run_id, profile_id, rank)
     name = f"{run_id}-{profile_id}-rank{rank}.json.gz"
     headers = {"Content-Length": str(size_bytes), "Content-Disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(
-        _pieces(service, file_id, size_bytes), media_type="application/gzip", headers=headers
-    )
+    return StreamingResponse(_pieces(service, file_id, size_bytes), media_type="application/gzip", headers=headers)
 
 
 def _pieces(service: Service, file_id: int, size_bytes: int) -> Iterator[bytes]:

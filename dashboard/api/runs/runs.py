@@ -66,9 +66,7 @@ def named_run(service: TheService, word: Annotated[str, Query(max_length=200)]) 
     if len(runs) > 1:
         ids = ", ".join(run.id if run.name == word else f"{run.id} ({run.name})" for run in runs[:5])
         more = f" and {len(runs) - 5} more" if len(runs) > 5 else ""
-        raise Rejection(
-            409, f"{word!r} means several runs, newest first: {ids}{more}. Name one by its id.", "run"
-        )
+        raise Rejection(409, f"{word!r} means several runs, newest first: {ids}{more}. Name one by its id.", "run")
     return answer(runs[0]._asdict())
 
 
@@ -96,9 +94,7 @@ def launch_seeds(service: TheService, request: Request, asked: SeedsRequest, lik
 def preview(
     service: TheService,
     spec: RunSpec,
-    code_is_sent: Annotated[
-        bool, Query(description="The code would be sent; do not look for it here.")
-    ] = False,
+    code_is_sent: Annotated[bool, Query(description="The code would be sent; do not look for it here.")] = False,
 ) -> Response:
     """The figures of a launch and the command of every node. Nothing is cloned or packed."""
     check_size(spec)
@@ -129,9 +125,7 @@ def stop(service: TheService, run_id: str) -> Response:
 
 
 @router.post("/runs/{run_id}/resume")
-def resume(
-    service: TheService, run_id: str, checkpoint: Annotated[str | None, Body(embed=True)] = None
-) -> Response:
+def resume(service: TheService, run_id: str, checkpoint: Annotated[str | None, Body(embed=True)] = None) -> Response:
     """Open a new attempt of an ended run, from its latest complete checkpoint or the named one."""
     return answer(service.resume(run_id, checkpoint))
 
@@ -151,9 +145,7 @@ def history(service: TheService, run_id: str) -> Response:
 
 
 @router.get("/runs/{run_id}/findings")
-def findings(
-    service: TheService, run_id: str, attempt: Annotated[int | None, Query(ge=1)] = None
-) -> Response:
+def findings(service: TheService, run_id: str, attempt: Annotated[int | None, Query(ge=1)] = None) -> Response:
     """Problems noticed while the run trained, including those that are over (`gone_at`)."""
     service.run(run_id)
     return answer(db_findings.findings(service.store, run_id, attempt))

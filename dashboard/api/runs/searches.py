@@ -20,9 +20,7 @@ Search = Annotated[
 ]
 SortText = Annotated[
     str,
-    Query(
-        alias="sort", max_length=LONGEST, description="A field or series; `-lr` sorts the other way round."
-    ),
+    Query(alias="sort", max_length=LONGEST, description="A field or series; `-lr` sorts the other way round."),
 ]
 
 MOST_COLUMNS = 40

@@ -73,9 +73,7 @@ async def page(service: TheService, boards: TheBoards, run_id: str) -> Response:
 
 
 @router.api_route("/tensorboard/{run_id}/{issued}/{path:path}", methods=[*METHODS])
-async def serve_file(
-    request: Request, service: TheService, boards: TheBoards, run_id: str, path: str
-) -> Response:
+async def serve_file(request: Request, service: TheService, boards: TheBoards, run_id: str, path: str) -> Response:
     """Forward a request of the page to the run's own TensorBoard. Raises Rejection when it cannot answer."""
     if request.state.principal.via != "pass":
         raise Rejection(404, "There is nothing at this address. TensorBoard's page is one folder above.")

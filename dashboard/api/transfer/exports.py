@@ -63,9 +63,7 @@ def file_name(runs: Sequence[str], format: ExportFormat) -> str:
     return f"rankzero-{subject}{format.suffix}"
 
 
-def _content(
-    service: Service, runs: Sequence[str], format: ExportFormat, with_checkpoints: bool
-) -> Iterator[bytes]:
+def _content(service: Service, runs: Sequence[str], format: ExportFormat, with_checkpoints: bool) -> Iterator[bytes]:
     match format:
         case ExportFormat.CSV:
             return csv_file(service.store, runs)

@@ -16,9 +16,7 @@ from db.runs.imported_runs import Import
 from domain.transfer.imported import ImportedPoints, ImportRequest
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["imports"])
-POINTS_BODY = {
-    "requestBody": {"content": {"application/json": {"schema": ImportedPoints.model_json_schema()}}}
-}
+POINTS_BODY = {"requestBody": {"content": {"application/json": {"schema": ImportedPoints.model_json_schema()}}}}
 
 
 @router.post("/imports", status_code=201)

@@ -168,31 +168,23 @@ async def report(
 
 
 @router.post(TASK + "/findings")
-def findings_now(
-    service: TheService, node_id: TheNode, fence: int, node_rank: int, current: Findings
-) -> Response:
+def findings_now(service: TheService, node_id: TheNode, fence: int, node_rank: int, current: Findings) -> Response:
     """Take the current findings on the node's task; findings missing from the list are over."""
-    run_id = findings.findings_reported(
-        service.store, node_id, fence, node_rank, current.findings, service.clock()
-    )
+    run_id = findings.findings_reported(service.store, node_id, fence, node_rank, current.findings, service.clock())
     if run_id is not None:
         service.run_changed(run_id)
     return answer({"fence": fence, "node_rank": node_rank})
 
 
 @router.post(TASK + "/stacks")
-def stacks_now(
-    service: TheService, node_id: TheNode, fence: int, node_rank: int, rank_stacks: Stacks
-) -> Response:
+def stacks_now(service: TheService, node_id: TheNode, fence: int, node_rank: int, rank_stacks: Stacks) -> Response:
     """Take the stacks of the task's ranks, after a request."""
     service.run_changed(ranks.stacks_reported(service.store, node_id, fence, node_rank, rank_stacks))
     return answer({"fence": fence, "node_rank": node_rank})
 
 
 @router.post(TASK + "/profiles")
-def profile_now(
-    service: TheService, node_id: TheNode, fence: int, node_rank: int, outcome: RankProfile
-) -> Response:
+def profile_now(service: TheService, node_id: TheNode, fence: int, node_rank: int, outcome: RankProfile) -> Response:
     """Take the outcome of a requested profile in one of the task's ranks."""
     profiles.profile_reported(service.store, node_id, fence, node_rank, outcome)
     if run_id := service.run_of(fence):
@@ -231,9 +223,7 @@ def _assignment(assignment: Assignment) -> dict[str, Any]:
     return dict(document(assignment)) | {"spec": document(spec)}
 
 
-def _report(
-    service: Service, node_id: str, fence: int, node_rank: int, task_report: TaskReport
-) -> dict[str, str]:
+def _report(service: Service, node_id: str, fence: int, node_rank: int, task_report: TaskReport) -> dict[str, str]:
     measure = service.settings.preflight_bandwidth
     state = task_reports.part_reported(
         service.store, node_id, fence, node_rank, task_report, service.clock(), measure=measure

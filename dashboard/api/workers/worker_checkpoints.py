@@ -144,9 +144,7 @@ class _Upload:
         async for chunk in request.stream():
             expected_bytes -= len(chunk)
             if expected_bytes < 0:
-                raise Rejection(
-                    413, f"The checkpoint was announced with {limit} bytes; the request has more."
-                )
+                raise Rejection(413, f"The checkpoint was announced with {limit} bytes; the request has more.")
             while chunk:
                 room = self._piece_bytes - len(self._arriving)
                 self._arriving += chunk[:room]
@@ -190,9 +188,7 @@ class _Upload:
             yield storage
 
 
-def _offer(
-    service: Service, node_id: str, fence: int, node_rank: int, offer: CheckpointOffer
-) -> dict[str, object]:
+def _offer(service: Service, node_id: str, fence: int, node_rank: int, offer: CheckpointOffer) -> dict[str, object]:
     if offer.size_bytes > service.settings.max_checkpoint_bytes:
         limit = service.settings.max_checkpoint_bytes
         raise Rejection(413, f"size_bytes must be at most {limit}, got {offer.size_bytes}.", "size_bytes")
@@ -211,9 +207,7 @@ def _offer(
         }
 
 
-def _begun(
-    service: Service, threads: Threads, node_id: str, checkpoint_id: int, offset: int
-) -> _Upload | int:
+def _begun(service: Service, threads: Threads, node_id: str, checkpoint_id: int, offset: int) -> _Upload | int:
     """The upload, taken over from any other request; if it goes on at another offset, that one."""
     with service.files.locked_checkpoint(checkpoint_id):
         checkpoint, _ = checkpoint_reports.of_node(service.store, node_id, checkpoint_id)
@@ -226,9 +220,7 @@ def _begun(
 
 
 def _received_bytes(storage: CheckpointStorage, checkpoint: Checkpoint, *, refresh: bool) -> int:
-    return (
-        checkpoint.size_bytes if checkpoint.complete else storage.durable_bytes(checkpoint, refresh=refresh)
-    )
+    return checkpoint.size_bytes if checkpoint.complete else storage.durable_bytes(checkpoint, refresh=refresh)
 
 
 def _links(
@@ -242,9 +234,7 @@ def _links(
     return [{"url": link.url, "headers": dict(link.headers)} for link in links]
 
 
-def _complete(
-    service: Service, node_id: str, checkpoint_id: int, adopted: str | None, part_sha256s: list[str]
-) -> str:
+def _complete(service: Service, node_id: str, checkpoint_id: int, adopted: str | None, part_sha256s: list[str]) -> str:
     """Verify and list it; return the SHA-256 of what is stored."""
     with service.files.locked_checkpoint(checkpoint_id):
         checkpoint, run_id = checkpoint_reports.of_node(service.store, node_id, checkpoint_id)

@@ -74,9 +74,7 @@ async def send_snapshot(
 
 def _take(service: Service, node_id: str, body: bytes) -> list[Outcome]:
     bundle = Bundle.of_body(body)
-    read = [
-        _piece(service, head, content) for head, content in zip(bundle.heads, bundle.contents, strict=True)
-    ]
+    read = [_piece(service, head, content) for head, content in zip(bundle.heads, bundle.contents, strict=True)]
     outcomes = iter(take(service, node_id, [piece for piece in read if isinstance(piece, Piece)]))
     return [next(outcomes) if isinstance(piece, Piece) else piece for piece in read]
 

@@ -203,13 +203,7 @@ export class ChartCard {
       const value = el('b', {});
       const swatch = el('i', {});
       swatch.style.background = this._colour(line);
-      const chip = el(
-        'span',
-        { class: 'chip', title: line.name },
-        swatch,
-        el('span', { text: line.label }),
-        value,
-      );
+      const chip = el('span', { class: 'chip', title: line.name }, swatch, el('span', { text: line.label }), value);
       return { chip, value };
     });
     this._legend.replaceChildren(...this._chips.map(({ chip }) => chip));
@@ -521,9 +515,5 @@ function countOf(series) {
 
 /** @param {Parameters<typeof icon>[0]} name @param {string} label @param {() => void} onclick */
 function action(name, label, onclick) {
-  return el(
-    'button',
-    { type: 'button', class: 'action', title: label, 'aria-label': label, onclick },
-    icon(name),
-  );
+  return el('button', { type: 'button', class: 'action', title: label, 'aria-label': label, onclick }, icon(name));
 }

@@ -41,28 +41,14 @@ export async function savePicture(plot, what) {
    * @param {string} font
    * @param {string} colour
    */
-  write(
-    context,
-    what.subtitle,
-    canvas.width - margin,
-    26 * ratio,
-    `${11 * ratio}px ${theme.font}`,
-    theme.muted,
-  );
+  write(context, what.subtitle, canvas.width - margin, 26 * ratio, `${11 * ratio}px ${theme.font}`, theme.muted);
   context.textAlign = 'left';
   let x = margin;
   for (const { label, value, colour } of what.legend) {
     context.fillStyle = colour;
     context.fillRect(x, 42 * ratio, 12 * ratio, 3 * ratio);
     x += 17 * ratio;
-    x += write(
-      context,
-      `${label}  ${value}`,
-      x,
-      48 * ratio,
-      `${12 * ratio}px ${theme.font}`,
-      faded(theme.text, 0.85),
-    );
+    x += write(context, `${label}  ${value}`, x, 48 * ratio, `${12 * ratio}px ${theme.font}`, faded(theme.text, 0.85));
     x += 18 * ratio;
   }
   context.drawImage(plot, margin, head);

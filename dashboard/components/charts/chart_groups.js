@@ -14,14 +14,7 @@ import { hardwarePart, isEvent } from './chart_hardware.js';
  * @typedef {{base: RegExp, title: string|null, format?: ChartSpec['format'], smooth?: boolean}} Known
  */
 
-const BOOKKEEPING = new Set([
-  'epoch',
-  'total_steps',
-  'global_step',
-  'max_steps',
-  'num_samples',
-  'world_size',
-]);
+const BOOKKEEPING = new Set(['epoch', 'total_steps', 'global_step', 'max_steps', 'num_samples', 'world_size']);
 /** Totals and facts that the Ranks tab shows. */
 const ON_RANKS_TAB = /^(node\d+\/)?probe\/(rank\d+\/phases|ddp|model)\//;
 /** @type {Record<string, number>} */
@@ -163,8 +156,7 @@ function splitOf(bare) {
   const lower = bare.toLowerCase();
   for (const separator of ['/', '_', '.', '-']) {
     const at = lower.indexOf(separator);
-    if (at > 0 && lower.slice(0, at) in SPLITS)
-      return { base: lower.slice(at + 1), split: SPLITS[lower.slice(0, at)] };
+    if (at > 0 && lower.slice(0, at) in SPLITS) return { base: lower.slice(at + 1), split: SPLITS[lower.slice(0, at)] };
     const last = lower.lastIndexOf(separator);
     if (last > 0 && lower.slice(last + 1) in SPLITS)
       return { base: lower.slice(0, last), split: SPLITS[lower.slice(last + 1)] };

@@ -114,9 +114,7 @@ export function stretches(attempts, source = 'events') {
     chosen.unshift({ attempt, columns, until, replaced: goesBack ? replacedBySteps(columns) : null });
     until = Math.min(
       until,
-      columns.sorted
-        ? columns.step[0]
-        : columns.step.subarray(0, columns.count).reduce((a, b) => Math.min(a, b)),
+      columns.sorted ? columns.step[0] : columns.step.subarray(0, columns.count).reduce((a, b) => Math.min(a, b)),
     );
   }
   return chosen;

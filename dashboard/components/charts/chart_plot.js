@@ -20,8 +20,8 @@ const BAND_STRENGTH = 0.18;
 const STEP_INCREMENTS = [];
 for (let power = 1; power < 1e15; power *= 10) STEP_INCREMENTS.push(power, 2 * power, 5 * power);
 const TIME_INCREMENTS = [
-  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800,
-  3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000, 864000, 1728000, 8640000,
+  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200,
+  10800, 21600, 43200, 86400, 172800, 432000, 864000, 1728000, 8640000,
 ];
 /** @type {Partial<Record<import('./chart_toolbar.js').XAxis, number[]>>} */
 const INCREMENTS = { step: STEP_INCREMENTS, samples: STEP_INCREMENTS, time: TIME_INCREMENTS };
@@ -90,8 +90,7 @@ export function createPlot(uPlot, place, options) {
         y: {
           distr: logY ? 3 : 1,
           /** @returns {[number, number]} */
-          range: (u, min, max) =>
-            logY ? logRange(...positive(u.data, options.window())) : yRange(uPlot, min, max),
+          range: (u, min, max) => (logY ? logRange(...positive(u.data, options.window())) : yRange(uPlot, min, max)),
         },
       },
       axes: [
@@ -303,8 +302,7 @@ function logSplits(min, max) {
   const splits = [];
   if (decades < 1) {
     const rough = 10 ** Math.floor(Math.log10((max - min) / 4));
-    const step =
-      [1, 2, 5, 10].map((factor) => factor * rough).find((size) => (max - min) / size <= 6) ?? 10 * rough;
+    const step = [1, 2, 5, 10].map((factor) => factor * rough).find((size) => (max - min) / size <= 6) ?? 10 * rough;
     for (let at = Math.ceil(min / step) * step; at <= max; at += step) splits.push(at);
     return splits;
   }
@@ -326,9 +324,7 @@ function logSplits(min, max) {
 function tickLabels(splits, increment, format, logY) {
   const largest = splits.reduce((most, at) => Math.max(most, Math.abs(at ?? 0)), 0);
   const digits = logY ? 3 : Math.min(8, Math.max(2, Math.ceil(Math.log10(largest / increment + 1)) + 1));
-  return splits.map((at) =>
-    at === null ? '' : format(Math.abs(at) < increment * 1e-6 && !logY ? 0 : at, digits),
-  );
+  return splits.map((at) => (at === null ? '' : format(Math.abs(at) < increment * 1e-6 && !logY ? 0 : at, digits)));
 }
 
 /** @param {Plot} u @param {Marker[]} markers @param {Theme} theme */

@@ -165,8 +165,7 @@ export class Charts {
   _seriesChanged(names) {
     if (this._attempts !== this._countAttempts()) this._arrange();
     this._showOlder();
-    for (const name of names)
-      this._mark(isEvent(name) ? this._cards.values() : (this._cardsOf.get(name) ?? []));
+    for (const name of names) this._mark(isEvent(name) ? this._cards.values() : (this._cardsOf.get(name) ?? []));
   }
 
   /** Redraw the markers of attempts, which may have become known only now. */
@@ -365,10 +364,7 @@ export class Charts {
       for (const [attempt, columns] of attempts) {
         if (!columns.count) continue;
         const [first, last] = spans.get(attempt) ?? [Infinity, -Infinity];
-        spans.set(attempt, [
-          Math.min(first, columns.wall[0]),
-          Math.max(last, columns.wall[columns.count - 1]),
-        ]);
+        spans.set(attempt, [Math.min(first, columns.wall[0]), Math.max(last, columns.wall[columns.count - 1])]);
       }
     }
     return timeOrigins(spans);

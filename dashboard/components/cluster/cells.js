@@ -127,8 +127,7 @@ class Cells {
     this._picture = picture;
     picture.runsKey = JSON.stringify(picture.runs);
     setText(this._summary, picture.summary);
-    this._root.dataset.density =
-      picture.nodes.length <= 10 ? 'wide' : picture.nodes.length <= 40 ? 'medium' : 'small';
+    this._root.dataset.density = picture.nodes.length <= 10 ? 'wide' : picture.nodes.length <= 40 ? 'medium' : 'small';
     const widest = Math.max(1, ...picture.nodes.map((node) => node.cells.length));
     this._root.style.setProperty('--across', String(Math.min(8, widest)));
     const longest = Math.max(4, ...picture.nodes.map((node) => node.name.length));
@@ -210,11 +209,7 @@ class Cells {
 
   /** @param {string} title @param {Node[]} nodes */
   _group(title, nodes) {
-    const list = el(
-      'ul',
-      { class: 'nodes' },
-      ...nodes.flatMap((node) => this._nodes.get(node.id)?.root ?? []),
-    );
+    const list = el('ul', { class: 'nodes' }, ...nodes.flatMap((node) => this._nodes.get(node.id)?.root ?? []));
     if (!title) return [list];
     const devices = nodes.flatMap((node) => node.cells);
     const free = devices.filter((cell) => cell[STATE] === 0).length;
@@ -272,8 +267,7 @@ class Cells {
   _moved(event) {
     if (event.key === 'Escape' && this._selected) this._select(null);
     const own = closestTo(event, '.name');
-    if (!own || !['ArrowLeft', 'ArrowRight', 'ArrowUp', 'ArrowDown', 'Home', 'End'].includes(event.key))
-      return;
+    if (!own || !['ArrowLeft', 'ArrowRight', 'ArrowUp', 'ArrowDown', 'Home', 'End'].includes(event.key)) return;
     event.preventDefault();
     const next = neighbour(htmlIn(this._grid, '.name'), own, event.key);
     next?.focus();

@@ -175,9 +175,7 @@ export class CellsFilters {
   /** @param {string} state */
   _toggleState(state) {
     const { states } = this._filter;
-    this._filter.states = states.includes(state)
-      ? states.filter((other) => other !== state)
-      : [...states, state];
+    this._filter.states = states.includes(state) ? states.filter((other) => other !== state) : [...states, state];
     this._changed();
   }
 

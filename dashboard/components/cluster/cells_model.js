@@ -61,9 +61,7 @@ function wordsOf(picture, node) {
  * @param {Node} node
  */
 export function runsOn(picture, node) {
-  const places = new Set(
-    node.cells.map((cell) => cell[RUN]).filter((run) => run !== null && run !== undefined),
-  );
+  const places = new Set(node.cells.map((cell) => cell[RUN]).filter((run) => run !== null && run !== undefined));
   return [...places].map((place) => picture.runs[place]);
 }
 
@@ -134,13 +132,10 @@ export function lines(picture, node, place) {
   const run = picture.runs[cell[RUN]];
   const texts = [`${node.name} · ${node.noun} ${place}`];
   if (run) texts.push(cell[RANK] === null ? run.name : `${run.name} · rank ${cell[RANK]}`);
-  texts.push(
-    run && picture.states[cell[STATE]] === 'in use' ? run.state : MEANING[picture.states[cell[STATE]]],
-  );
+  texts.push(run && picture.states[cell[STATE]] === 'in use' ? run.state : MEANING[picture.states[cell[STATE]]]);
   const load = [];
   if (typeof cell[PERCENT] === 'number') load.push(`${cell[PERCENT]} % busy`);
-  if (typeof cell[USED] === 'number')
-    load.push(`${size(cell[USED])}${node.memory ? ` of ${size(node.memory)}` : ''}`);
+  if (typeof cell[USED] === 'number') load.push(`${size(cell[USED])}${node.memory ? ` of ${size(node.memory)}` : ''}`);
   if (load.length) texts.push(load.join(' · '));
   if (run) texts.push('Click to open the run');
   return texts;
@@ -161,8 +156,7 @@ export const MEANING = {
   'in use': 'in use',
   foreign: 'used by processes outside of Rankzero',
   draining: 'free, but nothing new starts on its node',
-  'to upgrade':
-    'free, but nothing new starts there until its worker and this dashboard have the same version',
+  'to upgrade': 'free, but nothing new starts there until its worker and this dashboard have the same version',
   'no contact': 'no contact with its node; runs there may continue',
   lost: 'its node is lost',
 };

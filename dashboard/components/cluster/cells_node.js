@@ -91,9 +91,7 @@ function showCell(element, picture, cell) {
   if (element.dataset.key === key) return;
   element.dataset.key = key;
   element.className = `cell ${state.replace(' ', '-')}${run ? ' run' : ''}`;
-  element.style.cssText = run
-    ? `--run:var(--run-${run.colour % COLOURS});--busy:${cell[PERCENT] ?? 100}%`
-    : '';
+  element.style.cssText = run ? `--run:var(--run-${run.colour % COLOURS});--busy:${cell[PERCENT] ?? 100}%` : '';
   element.textContent = state === 'in use' ? (cell[RANK] ?? '') : (SIGNS[state] ?? '');
 }
 

@@ -130,11 +130,9 @@ class Compare {
       'button',
       {
         type: 'button',
-        title: [
-          label,
-          ...runs.map((id) => `${this._nameOf(id)} (${id})`),
-          'Click to hide or show its curves',
-        ].join('\n'),
+        title: [label, ...runs.map((id) => `${this._nameOf(id)} (${id})`), 'Click to hide or show its curves'].join(
+          '\n',
+        ),
         onclick: () => this._toggle(runs),
         onpointerenter: () => this._live.highlight(key),
         onpointerleave: () => this._live.highlight(null),

@@ -74,12 +74,7 @@ export class CompareTable {
       copied,
       ...bar,
     );
-    this._root = el(
-      'section',
-      { class: 'differences', 'aria-label': 'Differences' },
-      this._bar,
-      this._tables,
-    );
+    this._root = el('section', { class: 'differences', 'aria-label': 'Differences' }, this._bar, this._tables);
     parent.append(this._root);
     this._polling = new Polling(
       this._root,
@@ -252,10 +247,7 @@ export class CompareTable {
     const body = isUpright
       ? parts.flatMap(([name, of]) =>
           of.length
-            ? [
-                groupLine(name, heads.length + 1),
-                ...of.map((row) => line(el('span', { text: row.title }), row.cells)),
-              ]
+            ? [groupLine(name, heads.length + 1), ...of.map((row) => line(el('span', { text: row.title }), row.cells))]
             : [],
         )
       : heads.map((head, at) =>
@@ -266,12 +258,7 @@ export class CompareTable {
           ),
         );
     const top = el('tr', {}, el('td', {}), ...titles.map((title) => el('th', { scope: 'col' }, title)));
-    const table = el(
-      'table',
-      { 'aria-label': 'What differs' },
-      el('thead', {}, top),
-      el('tbody', {}, ...body),
-    );
+    const table = el('table', { 'aria-label': 'What differs' }, el('thead', {}, top), el('tbody', {}, ...body));
     return el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'What differs' }, table);
   }
 

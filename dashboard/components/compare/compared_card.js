@@ -31,9 +31,7 @@ export class ComparedCard extends ChartCard {
   _isPointed = false;
 
   get _comparison() {
-    return /** @type {import('./comparison.js').Comparison} */ (
-      /** @type {unknown} */ (this.shared.connection)
-    );
+    return /** @type {import('./comparison.js').Comparison} */ (/** @type {unknown} */ (this.shared.connection));
   }
 
   get _page() {
@@ -124,11 +122,7 @@ export class ComparedCard extends ChartCard {
       'title',
       others.length ? `The same figure of different loggers, by name:\n${runs.join('\n')}` : '',
     );
-    setAttribute(
-      this.element,
-      'aria-label',
-      `${this.spec.title} of ${plural(this.spec.lines.length, 'run')}`,
-    );
+    setAttribute(this.element, 'aria-label', `${this.spec.title} of ${plural(this.spec.lines.length, 'run')}`);
   }
 
   /** Differences may be negative. */
@@ -185,8 +179,7 @@ export class ComparedCard extends ChartCard {
     }
     return [...byKey.values()].map((members) => {
       const [first] = members;
-      const weight =
-        this.spec.lines[first.position].smooth && members.some(({ smooth }) => smooth) ? smoothing : 0;
+      const weight = this.spec.lines[first.position].smooth && members.some(({ smooth }) => smooth) ? smoothing : 0;
       const line = groupLine(
         members.map(({ flat }) => flat),
         this._zoom,
@@ -245,9 +238,7 @@ export class ComparedCard extends ChartCard {
    * @param {number} index
    */
   _plotted(index) {
-    const before = this._drawn
-      .slice(0, index)
-      .reduce((sum, line) => sum + (line.low ? 3 : line.smooth ? 2 : 1), 1);
+    const before = this._drawn.slice(0, index).reduce((sum, line) => sum + (line.low ? 3 : line.smooth ? 2 : 1), 1);
     return before + (this._drawn[index].smooth ? 1 : 0);
   }
 
@@ -261,9 +252,7 @@ export class ComparedCard extends ChartCard {
 
   _showValues() {
     const shown = this._drawn.filter(({ flat }) => flat.count);
-    const run = shown.find(
-      ({ position }) => this._itemOf(this.spec.lines[position]).key === this._highlighted,
-    );
+    const run = shown.find(({ position }) => this._itemOf(this.spec.lines[position]).key === this._highlighted);
     const warning = run ? '' : this._notFinite(shown);
     if (run) this._showRun(run);
     else this._showSpan(shown);
@@ -283,10 +272,7 @@ export class ComparedCard extends ChartCard {
     const at = this._indexOf(line);
     setText(this._value, this.spec.format(flat.y[at], 4));
     setAttribute(this._value, 'title', `${label} = ${exact(flat.y[at])}`);
-    setText(
-      this._note,
-      `${label}, ${placeOf(flat.x[at], this.shared.settings.xAxis)}${this._beside(line, at)}`,
-    );
+    setText(this._note, `${label}, ${placeOf(flat.x[at], this.shared.settings.xAxis)}${this._beside(line, at)}`);
   }
 
   /**

@@ -86,11 +86,7 @@ export class ComparedCharts extends Charts {
   /** The run to which differences are shown. @param {string|null} run @param {string|null} name */
   setBaseline(run, name) {
     this._relative.hidden = run === null;
-    setAttribute(
-      this._relative,
-      'title',
-      `Show the difference to ${name ?? run} in per cent instead of values`,
-    );
+    setAttribute(this._relative, 'title', `Show the difference to ${name ?? run} in per cent instead of values`);
     if (run === this._comparison.baseline) return;
     this._comparison.baseline = run;
     this._relate();
@@ -251,10 +247,7 @@ export class ComparedCharts extends Charts {
       for (const [attempt, columns] of attempts) {
         if (!columns.count) continue;
         const [first, last] = spans.get(attempt) ?? [Infinity, -Infinity];
-        spans.set(attempt, [
-          Math.min(first, columns.wall[0]),
-          Math.max(last, columns.wall[columns.count - 1]),
-        ]);
+        spans.set(attempt, [Math.min(first, columns.wall[0]), Math.max(last, columns.wall[columns.count - 1])]);
       }
     }
     const origins = new Map([...byRun].map(([run, spans]) => [run, timeOrigins(spans)]));

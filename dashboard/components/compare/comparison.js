@@ -172,8 +172,7 @@ export class Comparison {
   wantBatches() {
     /** @param {ComparedRun} run */
     const isNew = (run) =>
-      Math.max(0, ...(this._live.get(run.id)?.store.attempts() ?? [])) >
-      (this.batches?.[run.id]?.length ?? 0);
+      Math.max(0, ...(this._live.get(run.id)?.store.attempts() ?? [])) > (this.batches?.[run.id]?.length ?? 0);
     if (this._asksBatches || (this.batches && !this.runs.some(isNew))) return;
     this._asksBatches = true;
     void this._askBatches();
@@ -299,10 +298,7 @@ export class Comparison {
     try {
       const series = seriesOf(await this._fetch(ids, [name], {}));
       for (const [key, found] of series) this.store.series.set(key, found);
-      this._tell(
-        'series',
-        new Set(asked === name ? series.keys() : this.runs.map(({ id }) => keyOf(id, name))),
-      );
+      this._tell('series', new Set(asked === name ? series.keys() : this.runs.map(({ id }) => keyOf(id, name))));
     } catch {
       this._asked.delete(asked);
       this._setStatus('reconnecting');

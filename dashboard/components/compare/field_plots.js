@@ -177,18 +177,12 @@ export class FieldPlots {
   _isLog(field) {
     const values = this._valuesOf(field).filter(Number.isFinite);
     if (!field.isNumber || values.some((value) => value <= 0)) return false;
-    return (
-      chosenList('logs').includes(field.id) || (isWide(values) && !chosenList('linear').includes(field.id))
-    );
+    return chosenList('logs').includes(field.id) || (isWide(values) && !chosenList('linear').includes(field.id));
   }
 
   /** @param {Field} field */
   _axisOf(field) {
-    return axis(
-      field.label,
-      field.isNumber ? (this._isLog(field) ? 'log' : 'linear') : 'list',
-      this._valuesOf(field),
-    );
+    return axis(field.label, field.isNumber ? (this._isLog(field) ? 'log' : 'linear') : 'list', this._valuesOf(field));
   }
 
   /** @param {Field} field */
@@ -215,13 +209,7 @@ export class FieldPlots {
     const items = runs.map((run) => this._item(run, [across, up], colours));
     redraw(
       this._scatter,
-      scatter(
-        this._axisOf(across),
-        this._axisOf(up),
-        items,
-        this._width(),
-        `${up.label} over ${across.label}`,
-      ),
+      scatter(this._axisOf(across), this._axisOf(up), items, this._width(), `${up.label} over ${across.label}`),
     );
   }
 

@@ -11,8 +11,7 @@ const FIGURES = [
   ['highest', 'max'],
 ];
 /** Chance or the machine decides these: nobody looks at them first. */
-const SECONDARY =
-  /^(seed|state|reason|nodes_used|snapshot|interpreter\..*|package\..*|args\..*seed|logged\..*seed)$/;
+const SECONDARY = /^(seed|state|reason|nodes_used|snapshot|interpreter\..*|package\..*|args\..*seed|logged\..*seed)$/;
 
 /**
  * @typedef {{id: string, label: string, group: 'Settings'|'Results', isNumber: boolean, of: Map<string, any>,

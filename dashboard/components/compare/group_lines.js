@@ -26,9 +26,7 @@ export function groupLine(curves, window, { weight, onlyPositive }) {
     line.raw.push(mean);
     line.high.push(mean === null ? null : mean + spread);
     // A logarithmic axis has no place for what lies below zero.
-    line.low.push(
-      mean === null ? null : onlyPositive && mean - spread <= 0 ? Math.min(...values) : mean - spread,
-    );
+    line.low.push(mean === null ? null : onlyPositive && mean - spread <= 0 ? Math.min(...values) : mean - spread);
   }
   return line;
 }

@@ -48,8 +48,7 @@ export function epochAxis(series) {
   /** @type {[number, number][]} */
   const knots = [];
   for (let i = 0; i < count; i++) {
-    if (Number.isFinite(y[i]) && (!knots.length || y[i] > knots[knots.length - 1][1]))
-      knots.push([x[i], y[i]]);
+    if (Number.isFinite(y[i]) && (!knots.length || y[i] > knots[knots.length - 1][1])) knots.push([x[i], y[i]]);
   }
   if (knots.length === 1 && knots[0][0] > 0 && knots[0][1] > 0) knots.unshift([0, 0]);
   return knots.length < 2 ? null : (_, step) => between(knots, step);

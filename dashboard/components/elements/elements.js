@@ -29,8 +29,7 @@ export function el(tag, properties = {}, ...children) {
     if (value === null || value === undefined || value === false) continue;
     if (name === 'class') element.className = String(value);
     else if (name === 'text') element.textContent = String(value);
-    else if (name.startsWith('on'))
-      element.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
+    else if (name.startsWith('on')) element.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
     else element.setAttribute(name, value === true ? '' : String(value));
   }
   element.append(...children.filter((child) => child !== null));

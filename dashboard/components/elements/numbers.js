@@ -19,8 +19,7 @@ export function number(value, digits = 3) {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? 'NaN' : value > 0 ? '∞' : '−∞';
   const size = Math.abs(value);
   for (const [factor, unit] of UNITS) {
-    if (size >= factor * 10 || (size >= factor && factor > 1e3))
-      return significant(value / factor, digits) + unit;
+    if (size >= factor * 10 || (size >= factor && factor > 1e3)) return significant(value / factor, digits) + unit;
   }
   return significant(value, Math.max(digits, String(Math.trunc(size)).length));
 }
@@ -34,8 +33,7 @@ export function number(value, digits = 3) {
  */
 export function notFinite(value, since, lastNumber = null, format = number) {
   if (value === null || value === undefined || Number.isFinite(value)) return '';
-  const text =
-    since === null || since === undefined ? number(value) : `${number(value)} since step ${count(since)}`;
+  const text = since === null || since === undefined ? number(value) : `${number(value)} since step ${count(since)}`;
   return lastNumber === null ? text : `${text}, last number ${format(lastNumber)}`;
 }
 
@@ -84,9 +82,7 @@ export function duration(seconds) {
   const days = Math.trunc(whole / 86400);
   /** @param {number} part */
   const two = (part) => String(part).padStart(2, '0');
-  const clock = [Math.trunc((whole % 86400) / 3600), Math.trunc((whole % 3600) / 60), whole % 60]
-    .map(two)
-    .join(':');
+  const clock = [Math.trunc((whole % 86400) / 3600), Math.trunc((whole % 3600) / 60), whole % 60].map(two).join(':');
   return days ? `${days} d ${clock}` : clock;
 }
 

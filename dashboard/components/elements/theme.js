@@ -83,9 +83,8 @@ export function colourNumbers(ids) {
   ids.forEach((id, place) => {
     const own = (parseInt(id, 36) || 0) % most;
     const free =
-      Array.from({ length: most }, (_, further) => (own + further) % most).find(
-        (number) => !taken.has(number),
-      ) ?? place;
+      Array.from({ length: most }, (_, further) => (own + further) % most).find((number) => !taken.has(number)) ??
+      place;
     taken.add(free);
     numbers.set(id, free);
   });

@@ -18,8 +18,7 @@ new MutationObserver(dismiss).observe(document.body, { childList: true });
 /** The first connection of a page is no trouble: the page is still being built. */
 function look() {
   const state = document.querySelector(`.stApp[${STATE}]`)?.getAttribute(STATE);
-  if (!state || !document.documentElement.hasAttribute('data-settled') || isAway === (state !== 'CONNECTED'))
-    return;
+  if (!state || !document.documentElement.hasAttribute('data-settled') || isAway === (state !== 'CONNECTED')) return;
   isAway = !isAway;
   // pages.css hides the dialog from its first frame on.
   document.documentElement.toggleAttribute('data-away', isAway);

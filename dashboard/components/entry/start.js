@@ -65,8 +65,7 @@ document.addEventListener(
   'click',
   (event) => {
     const asksForTab = event.ctrlKey || event.metaKey || event.shiftKey;
-    if (asksForTab && event.target instanceof Element && event.target.closest(PAGE_LINK))
-      event.stopPropagation();
+    if (asksForTab && event.target instanceof Element && event.target.closest(PAGE_LINK)) event.stopPropagation();
   },
   true,
 );

@@ -84,16 +84,12 @@ class Flame {
   _name(node) {
     const all = whole(this._nodes);
     const share = node ? Math.round((100 * node.seconds) / all) : 100;
-    setText(
-      this._named,
-      node ? `${node.name}: ${timeSpan(node.seconds)}, ${share} %` : `${timeSpan(all)} recorded`,
-    );
+    setText(this._named, node ? `${node.name}: ${timeSpan(node.seconds)}, ${share} %` : `${timeSpan(all)} recorded`);
   }
 }
 
 /** The seconds of all that was recorded. @param {Frame[]} nodes */
-const whole = (nodes) =>
-  nodes.filter(({ depth }) => depth === 0).reduce((sum, { seconds }) => sum + seconds, 0);
+const whole = (nodes) => nodes.filter(({ depth }) => depth === 0).reduce((sum, { seconds }) => sum + seconds, 0);
 
 /**
  * @param {[number, string, number][]} frames in order, callers first

@@ -60,8 +60,7 @@ class RunChanges {
   _compare() {
     const { run } = this._connection;
     if (!run) return;
-    if (Object.entries(this._component.shown.values).some(([name, value]) => SHOWN[name](run) !== value))
-      this._soon();
+    if (Object.entries(this._component.shown.values).some(([name, value]) => SHOWN[name](run) !== value)) this._soon();
   }
 
   _soon() {

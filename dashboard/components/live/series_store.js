@@ -137,8 +137,7 @@ export class SeriesStore {
         columns.push(step, Number(fromJson(value)), wall);
       if (change.reset) columns.firstCount = columns.count;
       // A first picture is a selection of the points; the server knows them all.
-      if (columns.notFiniteSince !== null)
-        columns.notFiniteSince = change.not_finite_since ?? columns.notFiniteSince;
+      if (columns.notFiniteSince !== null) columns.notFiniteSince = change.not_finite_since ?? columns.notFiniteSince;
       series.version += 1;
     }
     return new Set(Object.keys(message));
@@ -156,8 +155,7 @@ export class SeriesStore {
     for (const { name, source, attempts } of this.series.values()) {
       if (names && !names.includes(name)) continue;
       for (const [attempt, columns] of attempts) {
-        if (columns.lastWall !== null)
-          lastSteps[`${attempt}:${source}:${tagOf(name, source)}`] = columns.lastWall;
+        if (columns.lastWall !== null) lastSteps[`${attempt}:${source}:${tagOf(name, source)}`] = columns.lastWall;
         this._resumed.add(`${attempt}:${name}`);
       }
     }
@@ -167,8 +165,7 @@ export class SeriesStore {
   /** @returns {number[]} the numbers of all attempts that logged anything */
   attempts() {
     const numbers = new Set();
-    for (const series of this.series.values())
-      for (const number of series.attempts.keys()) numbers.add(number);
+    for (const series of this.series.values()) for (const number of series.attempts.keys()) numbers.add(number);
     return [...numbers].sort((a, b) => a - b);
   }
 

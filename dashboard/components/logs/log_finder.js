@@ -130,10 +130,7 @@ class LogFinder {
     setText(this._status, 'Searching…');
     try {
       for (let after = /** @type {string|null} */ (''); after !== null; ) {
-        const answer = await request(
-          `api/logs/search?${new URLSearchParams({ q: text, filter, after })}`,
-          abort,
-        );
+        const answer = await request(`api/logs/search?${new URLSearchParams({ q: text, filter, after })}`, abort);
         this._add(answer, text);
         this._say(answer.after === null ? '' : 'Searching: ');
         after = answer.after;
@@ -174,8 +171,7 @@ class LogFinder {
       this._lines += run.lines;
       const isSame = this._last?.id === run.id;
       /** @type {{id: string, lines: number, count: HTMLElement}} */
-      const last =
-        isSame && this._last ? this._last : { id: run.id, lines: 0, count: el('span', { class: 'count' }) };
+      const last = isSame && this._last ? this._last : { id: run.id, lines: 0, count: el('span', { class: 'count' }) };
       last.lines += run.lines;
       setText(last.count, plural(last.lines, 'line'));
       this._last = last;
@@ -232,10 +228,7 @@ export function marked(line, text) {
   if (lowered.length !== line.length || !sought) return [document.createTextNode(line)];
   let from = 0;
   for (let at = lowered.indexOf(sought); at >= 0; at = lowered.indexOf(sought, from)) {
-    parts.push(
-      document.createTextNode(line.slice(from, at)),
-      el('mark', { text: line.slice(at, at + sought.length) }),
-    );
+    parts.push(document.createTextNode(line.slice(from, at)), el('mark', { text: line.slice(at, at + sought.length) }));
     from = at + sought.length;
   }
   return [...parts, document.createTextNode(line.slice(from))];

@@ -44,9 +44,7 @@ export async function linesAround(urlOf, position) {
  * @param {string} position
  */
 export async function linesBehind(urlOf, position) {
-  const { lines, has_later: hasLater } = await request(
-    urlOf({ from: position, limit: EARLIER_BYTES }, '/merged'),
-  );
+  const { lines, has_later: hasLater } = await request(urlOf({ from: position, limit: EARLIER_BYTES }, '/merged'));
   return { lines: lines.slice(1), hasLater };
 }
 
@@ -55,7 +53,5 @@ export function orderSentence(isUntimed) {
   const order =
     'In the order in which lines arrived at the dashboard: accurate to a quarter of a second ' +
     'while a page follows, else to 5 seconds.';
-  return isUntimed
-    ? `${order} Lines stored without arrival times come first, one log after the other.`
-    : order;
+  return isUntimed ? `${order} Lines stored without arrival times come first, one log after the other.` : order;
 }

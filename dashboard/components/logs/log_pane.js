@@ -65,9 +65,7 @@ export class LogPane {
       this._later,
     );
     this.element.addEventListener('scroll', () => this._scrolled());
-    this._lines.addEventListener('click', (event) =>
-      this._clicked(/** @type {HTMLElement} */ (event.target)),
-    );
+    this._lines.addEventListener('click', (event) => this._clicked(/** @type {HTMLElement} */ (event.target)));
     this._visibility = new IntersectionObserver((entries) => {
       this._isVisible = entries[entries.length - 1].isIntersecting;
       this._drawSoon();
@@ -245,9 +243,7 @@ export class LogPane {
     const selected = String(root.getSelection?.() ?? document.getSelection() ?? '');
     return (
       selected ||
-      this._text.lines
-        .map((line) => (line.source ? `${origin(line.source)}: ` : '') + plainText(line))
-        .join('\n')
+      this._text.lines.map((line) => (line.source ? `${origin(line.source)}: ` : '') + plainText(line)).join('\n')
     );
   }
 
@@ -398,9 +394,7 @@ function originElement(element, source) {
   element.classList.add('sourced', stream);
   element.dataset.time = at === null ? '' : clock(new Date(at * 1000));
   const title =
-    at === null
-      ? 'The arrival time of this line is unknown'
-      : `Arrived at ${new Date(at * 1000).toLocaleString()}`;
+    at === null ? 'The arrival time of this line is unknown' : `Arrived at ${new Date(at * 1000).toLocaleString()}`;
   return el('span', { class: 'origin', title, text: `${origin(source)}: ` });
 }
 

@@ -70,15 +70,7 @@ export class LogSearch {
       title: 'The first line that looks like an error',
       onclick: () => void this._firstError(),
     });
-    this.element = el(
-      'span',
-      { class: 'log-search' },
-      this._input,
-      this._before,
-      this._after,
-      this._said,
-      error,
-    );
+    this.element = el('span', { class: 'log-search' }, this._input, this._before, this._after, this._said, error);
     this._clear();
   }
 
@@ -214,9 +206,7 @@ function isStuck(place, found) {
 
 /** @param {Hit|undefined} one @param {Hit} other */
 function isSameLine(one, other) {
-  return (
-    one !== undefined && one.line === other.line && one.rank === other.rank && one.stream === other.stream
-  );
+  return one !== undefined && one.line === other.line && one.rank === other.rank && one.stream === other.stream;
 }
 
 /** Time, then rank and stream, then place in the log. @param {Hit} one @param {Hit} other */

@@ -168,8 +168,7 @@ class LogView {
     this._choose({
       rank: value === 'launcher' || value === 'all' ? value : Number(value),
       stream: /** @type {'out'|'err'|'both'} */ (this._stream.value),
-      attempt:
-        !this._attempt.value || Number(this._attempt.value) === latest ? null : Number(this._attempt.value),
+      attempt: !this._attempt.value || Number(this._attempt.value) === latest ? null : Number(this._attempt.value),
     });
   }
 
@@ -181,8 +180,7 @@ class LogView {
     if (Object.keys(change).length) void this._search.again();
     this._pane.clear();
     this._offsets = new LogOffsets();
-    if (this._connection.run)
-      this._pane.setEmptySentence(emptyLog(this._connection.run, this._choice.stream));
+    if (this._connection.run) this._pane.setEmptySentence(emptyLog(this._connection.run, this._choice.stream));
     this._download.hidden = isMerged(this._choice);
     this._order.hidden = !isMerged(this._choice);
     setText(this._order, orderSentence(false));
@@ -212,9 +210,7 @@ class LogView {
       bytes = bytes.subarray(whole);
       begin += whole;
     }
-    const before = bytes
-      .subarray(0, hit.offset - begin)
-      .reduce((lines, byte) => lines + (byte === 10 ? 1 : 0), 0);
+    const before = bytes.subarray(0, hit.offset - begin).reduce((lines, byte) => lines + (byte === 10 ? 1 : 0), 0);
     this._stay();
     const decoder = new TextDecoder();
     this._pane.showAround(decoder.decode(bytes, { stream: true }), hit.line - before, hit.line);
@@ -435,8 +431,7 @@ function linkedLine() {
 /** Make the options these, keeping what is chosen. */
 /** @param {HTMLSelectElement} select @param {string[]} values @param {(value: string) => string} textOf */
 function fill(select, values, textOf) {
-  if (select.options.length === values.length && [...select.options].every((o, i) => o.value === values[i]))
-    return;
+  if (select.options.length === values.length && [...select.options].every((o, i) => o.value === values[i])) return;
   const chosen = select.value;
   select.replaceChildren(...values.map((value) => el('option', { value, text: textOf(value) })));
   if (values.includes(chosen)) select.value = chosen;

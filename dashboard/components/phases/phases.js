@@ -95,10 +95,7 @@ class Phases {
     const isEmpty = this._spans === null;
     this._body.hidden = isEmpty;
     this._empty.hidden = !isEmpty;
-    setText(
-      this._empty,
-      'No rank was seen making two optimizer steps yet. Where their time goes appears here then.',
-    );
+    setText(this._empty, 'No rank was seen making two optimizer steps yet. Where their time goes appears here then.');
     if (!isEmpty) this._draw();
   }
 
@@ -163,15 +160,9 @@ class Phases {
       this._legend,
       spans.phases.map((name, at) => this._entry(spans.titles[name], at, means.typical[name], step)),
     );
-    const words = spans.phases
-      .map((name) => `${spans.titles[name]} ${timeSpan(means.typical[name])}`)
-      .join(', ');
+    const words = spans.phases.map((name) => `${spans.titles[name]} ${timeSpan(means.typical[name])}`).join(', ');
     setAttribute(this._strip, 'aria-label', `Phases of a step over time: ${words}`);
-    setAttribute(
-      this._heat,
-      'aria-label',
-      `Time outside of communication of ${spans.ranks.length} ranks over time`,
-    );
+    setAttribute(this._heat, 'aria-label', `Time outside of communication of ${spans.ranks.length} ranks over time`);
     setText(
       this._about,
       spans.ranks.length < 2
@@ -183,8 +174,7 @@ class Phases {
 
   /** @param {string} title @param {number} at @param {number} seconds @param {number} step */
   _entry(title, at, seconds, step) {
-    const item =
-      this._legend.children[at] ?? el('li', {}, el('i'), el('span', { text: title }), el('b'), el('em'));
+    const item = this._legend.children[at] ?? el('li', {}, el('i'), el('span', { text: title }), el('b'), el('em'));
     const [swatch, , figure, share] = htmlIn(item, 'i, span, b, em');
     swatch.style.background = this._theme.palette[COLOURS[at]];
     setText(figure, timeSpan(seconds));

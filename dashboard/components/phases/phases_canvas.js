@@ -65,9 +65,7 @@ export function drawStrip(canvas, theme, spans, { over }) {
 export function drawHeat(canvas, theme, spans, chosen) {
   const height = rowHeight(spans.ranks.length);
   const { context, width } = prepare(canvas, theme, height * spans.ranks.length + AXIS_PX);
-  const own = spans.ranks.map((one) =>
-    Array.from({ length: spans.length }, (_, at) => ownWork(spans, one, at)),
-  );
+  const own = spans.ranks.map((one) => Array.from({ length: spans.length }, (_, at) => ownWork(spans, one, at)));
   const most = Math.max(...own.flat().map((seconds) => seconds ?? 0)) || 1;
   const edge = edges(width, spans);
   const gap = height > 8 ? 1 : 0;

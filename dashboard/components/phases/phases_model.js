@@ -24,10 +24,7 @@ export function spansOf(picture) {
 export function meanOf(spans, rank, column = null) {
   const ranks = rank === null ? spans.ranks : spans.ranks.filter((one) => one.rank === rank);
   const over = Object.fromEntries(
-    spans.phases.map((name) => [
-      name,
-      columns(spans, (at) => mean(ranks.map((one) => one.seconds[name][at]))),
-    ]),
+    spans.phases.map((name) => [name, columns(spans, (at) => mean(ranks.map((one) => one.seconds[name][at])))]),
   );
   const typical = Object.fromEntries(
     spans.phases.map((name) => [name, (column === null ? mean(over[name]) : over[name][column]) ?? 0]),

@@ -48,9 +48,7 @@ export function itemLine(item, points) {
  * @param {...Element} parts
  */
 export function linked(item, ...parts) {
-  const link = item.run
-    ? { href: pageUrl(`run?id=${encodeURIComponent(item.run)}`), 'aria-label': item.title }
-    : {};
+  const link = item.run ? { href: pageUrl(`run?id=${encodeURIComponent(item.run)}`), 'aria-label': item.title } : {};
   return svg(
     item.run ? 'a' : 'g',
     { ...link, class: 'item', 'data-item': item.key },

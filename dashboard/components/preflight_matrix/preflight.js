@@ -156,9 +156,7 @@ class Preflight {
           }),
         )
       : null;
-    this._matrix.replaceChildren(
-      ...[shown.length ? table : null, hiddenNodes].filter((part) => part !== null),
-    );
+    this._matrix.replaceChildren(...[shown.length ? table : null, hiddenNodes].filter((part) => part !== null));
   }
 
   /** @param {string} text @param {() => void} change */
@@ -228,9 +226,7 @@ function restOf(nodes) {
 
 /** Commands stand between backticks. @param {string} text */
 function withCode(text) {
-  return text
-    .split('`')
-    .map((part, at) => (at % 2 ? el('code', { text: part }) : document.createTextNode(part)));
+  return text.split('`').map((part, at) => (at % 2 ? el('code', { text: part }) : document.createTextNode(part)));
 }
 
 /** @param {NamedLink[]} links */

@@ -126,16 +126,7 @@ class RunHeader {
     return el(
       'div',
       { class: 'run-header' },
-      el(
-        'div',
-        { class: 'line' },
-        this._name,
-        this._state,
-        this._contact,
-        this._project,
-        this._tags,
-        this._live,
-      ),
+      el('div', { class: 'line' }, this._name, this._state, this._contact, this._project, this._tags, this._live),
       this._sentence,
       this._against,
       this._next,
@@ -230,14 +221,9 @@ class RunHeader {
     const [words, title] = againstBaseline(against);
     setText(this._better, words);
     setAttribute(this._better, 'title', title);
-    setAttribute(
-      this._baseline,
-      'href',
-      pageUrl(`compare?runs=${id},${against.run_id}&baseline=${against.run_id}`),
-    );
+    setAttribute(this._baseline, 'href', pageUrl(`compare?runs=${id},${against.run_id}&baseline=${against.run_id}`));
     setAttribute(this._baseline, 'title', `Compare with ${against.name}`);
-    this._against.dataset.tone =
-      against.better_percent > 0 ? 'better' : against.better_percent < 0 ? 'worse' : '';
+    this._against.dataset.tone = against.better_percent > 0 ? 'better' : against.better_percent < 0 ? 'worse' : '';
   }
 
   /** @param {any} run */
@@ -344,9 +330,7 @@ class RunHeader {
       begun === null
         ? null
         : `started ${new Date(begun * 1000).toLocaleString()}` +
-            (run.attempt > 1
-              ? `; an attempt is one execution of the run: ${run.attempt - 1} came before`
-              : ''),
+            (run.attempt > 1 ? `; an attempt is one execution of the run: ${run.attempt - 1} came before` : ''),
     );
   }
 

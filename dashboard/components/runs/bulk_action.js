@@ -51,15 +51,7 @@ export class BulkAction {
       onclick: () => void this._post(`/${this._id}/cancel`, {}),
     });
     this._close = el('button', { type: 'button', text: 'Close', onclick: () => this.tell('') });
-    this.root = el(
-      'div',
-      { class: 'outcome' },
-      this._bar,
-      this._status,
-      this._refused,
-      this._cancel,
-      this._close,
-    );
+    this.root = el('div', { class: 'outcome' }, this._bar, this._status, this._refused, this._cancel, this._close);
     this._list([]);
     this._show();
     const kept = sessionStorage.getItem(KEPT);
@@ -161,9 +153,7 @@ export class BulkAction {
     setText(this._refused.firstChild, `${count(refused.length)} refused`);
     const list = /** @type {HTMLElement} */ (this._refused.lastChild);
     if (list.childElementCount === refused.length) return;
-    list.replaceChildren(
-      ...refused.map(({ name, message }) => el('li', {}, el('b', { text: name }), ` ${message}`)),
-    );
+    list.replaceChildren(...refused.map(({ name, message }) => el('li', {}, el('b', { text: name }), ` ${message}`)));
   }
 
   /** @param {boolean} isBusy */

@@ -189,8 +189,7 @@ export class ColumnChoice extends Panel {
   /** @param {string[]} keys */
   _add(keys) {
     const key = this._field.value.trim();
-    if (key && keys.length < MOST)
-      this._choose([...keys.filter((other) => other !== key), key], 'Field or series');
+    if (key && keys.length < MOST) this._choose([...keys.filter((other) => other !== key), key], 'Field or series');
   }
 
   /** @param {string[]|null} keys @param {string} focused */
@@ -209,8 +208,7 @@ export class ColumnChoice extends Panel {
     const path = `api/search/columns?${new URLSearchParams({ text: value })}`;
     // Without the server's names the usual ones are proposed all the same.
     const names = await this._newest.request(path).catch(() => []);
-    if (names)
-      this._proposals.replaceChildren(...proposed(value, names).map((key) => el('option', { value: key })));
+    if (names) this._proposals.replaceChildren(...proposed(value, names).map((key) => el('option', { value: key })));
   }
 }
 
@@ -220,8 +218,6 @@ export class ColumnChoice extends Panel {
  * @param {string[]} names
  */
 export function proposed(text, names) {
-  const own = OWN.filter(({ title }) => title.toLowerCase().includes(text.toLowerCase())).map(
-    ({ key }) => key,
-  );
+  const own = OWN.filter(({ title }) => title.toLowerCase().includes(text.toLowerCase())).map(({ key }) => key);
   return [...new Set([...own, ...names])];
 }

@@ -17,12 +17,7 @@ export class Panel {
       onclick: () => this.open(this._panel.hidden === true),
     });
     this._panel = el('div', { class: 'panel', role: 'dialog', 'aria-label': name, hidden: true });
-    this.root = el(
-      'div',
-      { class: 'panelled', onkeydown: (event) => this._pressed(event) },
-      this._button,
-      this._panel,
-    );
+    this.root = el('div', { class: 'panelled', onkeydown: (event) => this._pressed(event) }, this._button, this._panel);
     this._beside = (/** @type {Event} */ event) => {
       if (!event.composedPath().includes(this.root)) this.open(false);
     };

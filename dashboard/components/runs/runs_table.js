@@ -208,15 +208,7 @@ class RunsTable {
       'section',
       { class: 'runs', 'aria-label': 'Runs' },
       this._problem,
-      el(
-        'div',
-        { class: 'head' },
-        this._summary,
-        this._attention,
-        this._trouble,
-        this._choice.root,
-        this._views.root,
-      ),
+      el('div', { class: 'head' }, this._summary, this._attention, this._trouble, this._choice.root, this._views.root),
       el('div', { class: 'wide' }, this._table),
       this._empty,
       this._selection.root,
@@ -253,9 +245,7 @@ class RunsTable {
     this._heads = new Map(this._columns.map((column) => [column.key, this._head(column)]));
     this._headRow.replaceChildren(...this._heads.values());
     this._root.classList.toggle('chosen', this._keys !== null);
-    this._table.style.minWidth = this._keys
-      ? `${this._columns.reduce((sum, { rem }) => sum + (rem ?? 0), 0)}rem`
-      : '';
+    this._table.style.minWidth = this._keys ? `${this._columns.reduce((sum, { rem }) => sum + (rem ?? 0), 0)}rem` : '';
     this._showSort();
   }
 
@@ -270,12 +260,7 @@ class RunsTable {
     const head = el(
       'th',
       { scope: 'col', class: classes, title: column.isAdded ? column.title : null },
-      el(
-        'button',
-        { type: 'button', onclick: () => this._sortBy(column) },
-        el('span', { text: column.title }),
-        mark,
-      ),
+      el('button', { type: 'button', onclick: () => this._sortBy(column) }, el('span', { text: column.title }), mark),
     );
     if (column.isAdded) head.style.width = `${column.rem}rem`;
     return head;
@@ -299,12 +284,10 @@ class RunsTable {
 
   /** @param {Picture} picture */
   _show(picture) {
-    if (this._picture?.total === 0 && picture.total && !this._query)
-      this._component.setTriggerValue?.('arrived', true);
+    if (this._picture?.total === 0 && picture.total && !this._query) this._component.setTriggerValue?.('arrived', true);
     this._picture = picture;
     const now = this._now();
-    for (const { key, kind } of picture.columns)
-      this._heads.get(key)?.classList.toggle('number', isNumeric(kind));
+    for (const { key, kind } of picture.columns) this._heads.get(key)?.classList.toggle('number', isNumeric(kind));
     for (const run of picture.runs) {
       const row = this._rows.get(run.id) ?? new RunRow(run, this._columns);
       this._rows.set(run.id, row);
@@ -328,8 +311,7 @@ class RunsTable {
 
   _showSelection() {
     const theme = readTheme(this._root);
-    this._all.checked =
-      this._rows.size > 0 && [...this._rows.keys()].every((id) => this._selection.ids.has(id));
+    this._all.checked = this._rows.size > 0 && [...this._rows.keys()].every((id) => this._selection.ids.has(id));
     this._all.indeterminate = !this._all.checked && this._selection.ids.size > 0;
     for (const [id, row] of this._rows) row.showSelected(this._selection.colour(id, theme));
   }
@@ -354,13 +336,11 @@ class RunsTable {
     if (!this._picture) return;
     const { runs, offset, total, fold, folded } = this._picture;
     const rows = runs.flatMap((run) => this._rows.get(run.id)?.root ?? []);
-    if (fold !== null && fold >= offset && fold <= offset + rows.length)
-      rows.splice(fold - offset, 0, this._fold);
+    if (fold !== null && fold >= offset && fold <= offset + rows.length) rows.splice(fold - offset, 0, this._fold);
     setText(this._more, `and ${folded} more queued`);
     const order = [this._above, ...rows, this._below];
     const isOther =
-      order.length !== this._body.childElementCount ||
-      order.some((root, at) => this._body.children[at] !== root);
+      order.length !== this._body.childElementCount || order.some((root, at) => this._body.children[at] !== root);
     this._tell(this._picture);
     this._isHeld = isOther && this._isPointed();
     if (this._isHeld) return;
@@ -569,8 +549,7 @@ class RunsTable {
     const [own, row] = [linkOf(event), linkOfRow(event)];
     const link = own ?? row;
     if (!link || String(getSelection() ?? '')) return;
-    if (!own && row && (event.ctrlKey || event.metaKey || event.shiftKey))
-      window.open(row.href, '_blank', 'noopener');
+    if (!own && row && (event.ctrlKey || event.metaKey || event.shiftKey)) window.open(row.href, '_blank', 'noopener');
     else this._leave = follow(event, link) ?? this._leave;
   }
 

@@ -56,9 +56,7 @@ export class SavedViews extends Panel {
       ),
     );
     return [
-      lines.length
-        ? el('ul', {}, ...lines)
-        : el('p', { text: this._views ? 'No view is saved yet.' : 'Loading…' }),
+      lines.length ? el('ul', {}, ...lines) : el('p', { text: this._views ? 'No view is saved yet.' : 'Loading…' }),
       el(
         'form',
         {

@@ -165,9 +165,7 @@ export class Selection {
   _replaceByMost(ids, total) {
     this.replace(
       ids,
-      ids.length < total
-        ? `The first ${count(ids.length)} of ${count(total)}: no more can be selected at once.`
-        : '',
+      ids.length < total ? `The first ${count(ids.length)} of ${count(total)}: no more can be selected at once.` : '',
     );
   }
 
@@ -183,11 +181,7 @@ export class Selection {
     if (this._isKept) keepSelection([...this.ids]);
     this._count.hidden = this._actions.hidden = !this.ids.size;
     setText(this._count, `${count(this.ids.size)} selected`);
-    setAttribute(
-      this._compare,
-      'href',
-      this.ids.size > 1 ? pageUrl(`compare?runs=${[...this.ids].join(',')}`) : null,
-    );
+    setAttribute(this._compare, 'href', this.ids.size > 1 ? pageUrl(`compare?runs=${[...this.ids].join(',')}`) : null);
     setAttribute(this._compare, 'title', this.ids.size > 1 ? null : 'Select another run to compare');
     for (const disarm of this._disarming) disarm();
   }

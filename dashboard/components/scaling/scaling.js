@@ -121,11 +121,7 @@ function drawing({ points, curves, base, rule, unit }, width) {
         y1: y(speedup),
         y2: y(speedup),
       }),
-      svg(
-        'text',
-        { class: 'tick', x: MARGIN.left - 8, y: y(speedup) + 4, 'text-anchor': 'end' },
-        `${speedup}x`,
-      ),
+      svg('text', { class: 'tick', x: MARGIN.left - 8, y: y(speedup) + 4, 'text-anchor': 'end' }, `${speedup}x`),
     );
   }
   for (const devices of sizes) {
@@ -134,11 +130,7 @@ function drawing({ points, curves, base, rule, unit }, width) {
     );
   }
   root.append(
-    svg(
-      'text',
-      { class: 'tick', x: (width + MARGIN.left) / 2, y: HEIGHT - 6, 'text-anchor': 'middle' },
-      unit,
-    ),
+    svg('text', { class: 'tick', x: (width + MARGIN.left) / 2, y: HEIGHT - 6, 'text-anchor': 'middle' }, unit),
   );
   root.append(svg('line', { class: 'ideal', x1: x(0), y1: y(0), x2: x(most), y2: y(most / base) }));
   for (const [devices, low, high] of rule) root.append(thumb(x(devices), y(low), y(high)));

@@ -111,8 +111,7 @@ class SearchField {
     // The server counts characters, JavaScript UTF-16 units.
     const asked = new URLSearchParams({ filter: before, cursor: String([...before].length) });
     const completion = await this._newest.request(`api/search/completions?${asked}`).catch(() => undefined);
-    if (completion === null || value !== this._input.value || selectionStart !== this._input.selectionStart)
-      return;
+    if (completion === null || value !== this._input.value || selectionStart !== this._input.selectionStart) return;
     if (completion) this._show([...before].slice(0, completion.start).join('').length, completion.proposals);
     else this._close();
   }

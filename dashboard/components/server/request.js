@@ -71,9 +71,7 @@ export async function read(path, options, take) {
 export function begin(path, { signal, withinMs = ANSWERED_WITHIN_MS, asked, json, ...init } = {}) {
   const late = AbortSignal.timeout(withinMs);
   const sent =
-    json === undefined
-      ? init
-      : { method: 'POST', ...init, headers: JSON_HEADERS, body: JSON.stringify(json) };
+    json === undefined ? init : { method: 'POST', ...init, headers: JSON_HEADERS, body: JSON.stringify(json) };
   return fetch(apiUrl(path), { ...sent, signal: signal ? AbortSignal.any([signal, late]) : late });
 }
 

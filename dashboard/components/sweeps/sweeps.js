@@ -41,21 +41,9 @@ class Sweep {
     this._curves = el('figure');
     this._axes = el('figure');
     this._importance = el('figure');
-    this._charts = el(
-      'div',
-      { class: 'charts plots', hidden: true },
-      this._curves,
-      this._axes,
-      this._importance,
-    );
+    this._charts = el('div', { class: 'charts plots', hidden: true }, this._curves, this._axes, this._importance);
     this._table = el('div', { class: 'scroll' });
-    this._root = el(
-      'section',
-      { class: 'sweep', 'aria-label': 'Sweep' },
-      this._trouble,
-      this._charts,
-      this._table,
-    );
+    this._root = el('section', { class: 'sweep', 'aria-label': 'Sweep' }, this._trouble, this._charts, this._table);
     parentElement.append(this._root);
     this._polling = new Polling(
       this._root,
@@ -123,8 +111,7 @@ class Sweep {
    */
   _sortBy(at) {
     const { column, isDown } = this._order ?? { column: -1, isDown: false };
-    this._order =
-      column !== at ? { column: at, isDown: false } : isDown ? null : { column: at, isDown: true };
+    this._order = column !== at ? { column: at, isDown: false } : isDown ? null : { column: at, isDown: true };
     if (this._sweep) this._showTable(this._sweep);
   }
 
@@ -225,11 +212,7 @@ function importance(shares) {
     .flatMap(([name, share]) => {
       const bar = el('i');
       bar.style.width = `${100 * share}%`;
-      return [
-        el('dt', { text: name }),
-        el('dd', {}, bar),
-        el('dd', { text: `${Math.round(100 * share)} %` }),
-      ];
+      return [el('dt', { text: name }), el('dd', {}, bar), el('dd', { text: `${Math.round(100 * share)} %` })];
     });
   return el('dl', { class: 'importance' }, ...rows);
 }
@@ -248,11 +231,8 @@ function table(sweep, order, onSort) {
      * @param {'ascending'|'descending'|'none'} sort
      * @param {() => void} onclick
      */
-    head(
-      text,
-      isNumber(at),
-      order?.column === at ? (order.isDown ? 'descending' : 'ascending') : 'none',
-      () => onSort(at),
+    head(text, isNumber(at), order?.column === at ? (order.isDown ? 'descending' : 'ascending') : 'none', () =>
+      onSort(at),
     ),
   );
   const rows = sorted(sweep.trials, order, valuesOf(names, hasRungs)).map((trial) =>

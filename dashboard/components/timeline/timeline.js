@@ -32,13 +32,7 @@ class Timeline {
     this._title = el('p', { class: 'title', role: 'status' });
     this._bars = el('div', { class: 'bars' });
     this._table = el('div', { class: 'scroll' });
-    this._root = el(
-      'section',
-      { class: 'timeline', 'aria-label': 'Start' },
-      this._title,
-      this._bars,
-      this._table,
-    );
+    this._root = el('section', { class: 'timeline', 'aria-label': 'Start' }, this._title, this._bars, this._table);
     component.parentElement.append(this._root);
     this.refresh(component);
   }
@@ -48,10 +42,7 @@ class Timeline {
     if (!start) return;
     const nodes = /** @type {Node[]} */ (start.nodes);
     setText(this._title, start.title);
-    const whole = Math.max(
-      0.001,
-      ...nodes.flatMap(({ phases }) => phases.map((phase) => phase.at + phase.seconds)),
-    );
+    const whole = Math.max(0.001, ...nodes.flatMap(({ phases }) => phases.map((phase) => phase.at + phase.seconds)));
     this._bars.replaceChildren(...nodes.map((node) => bar(node, whole)));
     this._table.replaceChildren(table(start));
   }

@@ -56,9 +56,7 @@ def _form() -> None:
         st.markdown("[Apprise's addresses](https://appriseit.com/services/)", width="content")
         st.markdown("[How a webhook is verified](https://www.standardwebhooks.com)", width="content")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        condition = st.selectbox(
-            "Rule", list(LABELS), format_func=LABELS.__getitem__, key="alert_rule", width=330
-        )
+        condition = st.selectbox("Rule", list(LABELS), format_func=LABELS.__getitem__, key="alert_rule", width=330)
         if condition in LIMITS:
             st.text_input("Limit", key="alert_limit", placeholder=LIMITS[condition], max_chars=20, width=130)
         if condition in ON_SERIES:
@@ -129,9 +127,7 @@ def _list() -> None:
     listed = alerts.alerts(current.store)
     secret: tuple[str, str] | None = st.session_state.get(SECRET)
     if secret is not None and secret[0] in {alert.id for alert in listed}:
-        st.markdown(
-            "**The messages of the new webhook are signed with this secret, shown only here and only now**"
-        )
+        st.markdown("**The messages of the new webhook are signed with this secret, shown only here and only now**")
         st.code(secret[1], language=None, wrap_lines=True)
     if not listed:
         st.caption("No alert is set.")
@@ -153,9 +149,7 @@ def _row(alert: AlertView, now: float) -> None:
         sent.caption(with_code(alert.problem))
     test.button("Test", key=f"alert_test_{alert.id}", type="tertiary", on_click=_test, args=(alert.id,),
                 help="Send a message now.")  # fmt: skip
-    remove.button(
-        "Remove", key=f"alert_remove_{alert.id}", type="tertiary", on_click=_remove, args=(alert.id,)
-    )
+    remove.button("Remove", key=f"alert_remove_{alert.id}", type="tertiary", on_click=_remove, args=(alert.id,))
 
 
 @refusals.told

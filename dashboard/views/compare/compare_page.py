@@ -28,12 +28,8 @@ def page() -> None:
         links.link("runs", "Choose runs", key="compare_choose", icon="list", choose="1")
     if missing := [run_id for run_id in ids if run_id not in runs]:
         verb = "does" if len(missing) == 1 else "do"
-        st.warning(
-            as_text(f"{plural(len(missing), 'run')} of this address {verb} not exist: {', '.join(missing)}.")
-        )
+        st.warning(as_text(f"{plural(len(missing), 'run')} of this address {verb} not exist: {', '.join(missing)}."))
     if runs:
-        compare(
-            [{"id": run.id, "name": run.name, "state": run.state.value} for run in runs.values()], "compare"
-        )
+        compare([{"id": run.id, "name": run.name, "state": run.state.value} for run in runs.values()], "compare")
     elif not missing:
         st.markdown("Select two or more runs on the Runs page, then choose Compare.")

@@ -129,9 +129,7 @@ def _survey(target: str, entry: str, module: str, links: str, limit_bytes: int) 
     assert choice is not None
     version = f" ({choice.origin.version})" if choice.origin.version else ""
     summary = f"{plural(choice.selection.files, 'file')}, {size(choice.selection.size_bytes)}"
-    notes = [
-        note.replace("--link ", "the link ").replace("--workdir", "a workdir") for note in choice.origin.notes
-    ]
+    notes = [note.replace("--link ", "the link ").replace("--workdir", "a workdir") for note in choice.origin.notes]
     return [f"Stored with the run: {summary} of {choice.selection.folder}{version}.", *notes]
 
 

@@ -118,9 +118,7 @@ COLUMNS = 4
 class Fields:
     """The inputs of the form, each with its error directly below."""
 
-    def __init__(
-        self, labels: Mapping[str, str], placeholders: Mapping[str, str], refusals: Mapping[str, str]
-    ) -> None:
+    def __init__(self, labels: Mapping[str, str], placeholders: Mapping[str, str], refusals: Mapping[str, str]) -> None:
         self._labels = labels
         self._placeholders = placeholders
         self._refusals = refusals

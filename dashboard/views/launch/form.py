@@ -133,9 +133,7 @@ def _read_slurm(fields: dict[str, Any], values: Mapping[str, Any], refusals: dic
     fields["slurm"]["options"] = fields.pop("sbatch_options", [])
 
 
-def _parse(
-    fields: dict[str, Any], name: str, parse: Callable[[str], Any], text: str, refusals: dict[str, str]
-) -> None:
+def _parse(fields: dict[str, Any], name: str, parse: Callable[[str], Any], text: str, refusals: dict[str, str]) -> None:
     try:
         fields[name] = parse(text)
     except ValueError as error:

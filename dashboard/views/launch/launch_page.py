@@ -232,9 +232,7 @@ def _advanced_section(form: Fields) -> None:
         form.show("links", "labels", "python")
         if st.session_state[PREFIX + "source"] == RECIPE:
             form.show("launcher")
-        st.toggle(
-            "Wait for nodes that have not joined yet", key=PREFIX + "wait_for_nodes", persist_state="session"
-        )
+        st.toggle("Wait for nodes that have not joined yet", key=PREFIX + "wait_for_nodes", persist_state="session")
         with style.explained("probe", HELP["probe"]):
             st.toggle("Probe every rank", key=PREFIX + "probe", persist_state="session")
     st.divider()

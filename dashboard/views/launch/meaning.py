@@ -103,11 +103,7 @@ def _scaling(spec: RunSpec) -> list[str]:
 def _batch_norm(spec: RunSpec) -> list[str]:
     if spec.target != "image_classifier" or spec.world_size == 1:
         return []
-    rank_batch = (
-        "its own batch" if spec.batch_size is None else f"its own {plural(spec.batch_size, 'sample')}"
-    )
+    rank_batch = "its own batch" if spec.batch_size is None else f"its own {plural(spec.batch_size, 'sample')}"
     if "batch" in spec.args or "--norm=batch" in spec.args:
         return [f"BatchNorm normalises over what one rank sees, {rank_batch}, not over the global batch."]
-    return [
-        f"GroupNorm is the same on any number of ranks; with --norm batch each rank sees only {rank_batch}."
-    ]
+    return [f"GroupNorm is the same on any number of ranks; with --norm batch each rank sees only {rank_batch}."]

@@ -30,13 +30,9 @@ def cite(planned: Resolved) -> None:
     if len({point.devices for point in measured}) < 2:
         return
     devices, batch = planned.spec.nodes * (planned.spec.gpus_per_node or 1), planned.spec.global_batch_size
-    point = max(
-        measured, key=lambda one: (one.devices == devices, one.devices, one.global_batch_size == batch)
-    )
+    point = max(measured, key=lambda one: (one.devices == devices, one.devices, one.global_batch_size == batch))
     reached = f"{point.efficiency:.0%} on {named(point.devices, study.points[0]['kind'])}"
-    links.link(
-        "scaling", f"Reached {reached} in a scaling study", "launch_scaling", "chart", "tertiary", id=study.id
-    )
+    links.link("scaling", f"Reached {reached} in a scaling study", "launch_scaling", "chart", "tertiary", id=study.id)
 
 
 def _fields() -> None:
@@ -84,6 +80,4 @@ def _numbers(field: str, label: str, most: int, most_numbers: int) -> list[int] 
     return [int(text) for text in texts] or None
 
 
-POPOVER = StudyPopover(
-    "study", "scaling", "Measure scaling", "trending_up", "Start the study", _fields, _create
-)
+POPOVER = StudyPopover("study", "scaling", "Measure scaling", "trending_up", "Start the study", _fields, _create)

@@ -78,9 +78,7 @@ class ScriptForm:
                 add(swept, self.key(option), f"{option.name}={text}", option.flag)
         for option in self._offered():
             parameter = swept.parameters.get(option.name)
-            problems = (
-                [command.problem(option, as_argument(one)) for one in parameter.tried] if parameter else []
-            )
+            problems = [command.problem(option, as_argument(one)) for one in parameter.tried] if parameter else []
             swept.refusals.update({self.key(option): problem for problem in problems if problem})
         return swept
 
@@ -112,9 +110,7 @@ class ScriptForm:
         """Write arguments into the fields and return those without a field."""
         filled, untaken = command.take_apart(self.script.options, self.script.proposals, args, self.decided)
         for key in [
-            key
-            for key in st.session_state
-            if str(key).startswith((f"{FIELD}{self.mark}", f"{TAKE}{self.mark}"))
+            key for key in st.session_state if str(key).startswith((f"{FIELD}{self.mark}", f"{TAKE}{self.mark}"))
         ]:
             del st.session_state[key]
         for option in self.script.options:
@@ -132,12 +128,8 @@ class ScriptForm:
             return
         read_from = " and ".join(self.script.parsers)
         st.markdown(f"**Arguments of {name}**")
-        needed = (
-            " Fields with a \\* are required." if any(option.required for option in self._offered()) else ""
-        )
-        st.caption(
-            f"Read from {as_text(read_from)} in its source. Empty fields keep the script's default.{needed}"
-        )
+        needed = " Fields with a \\* are required." if any(option.required for option in self._offered()) else ""
+        st.caption(f"Read from {as_text(read_from)} in its source. Empty fields keep the script's default.{needed}")
         self._proposals()
         self._fields()
 
@@ -162,9 +154,7 @@ class ScriptForm:
     def _fields(self) -> None:
         proposed = {proposal.option for proposal in self.script.proposals if self._shows_as_taken(proposal)}
         typed = command.named(self.script.options, self.free)
-        offered = [
-            o for o in self._offered() if o.name not in proposed | typed and o.name not in GIVEN_BY_LAUNCHER
-        ]
+        offered = [o for o in self._offered() if o.name not in proposed | typed and o.name not in GIVEN_BY_LAUNCHER]
         offered = [option for option in offered if option.kind != "switch" or _can_change(option)]
         first = offered if len(offered) <= MOST_AT_ONCE else [o for o in offered if o.required]
         folded = [option for option in offered if option not in first]
@@ -187,11 +177,7 @@ class ScriptForm:
             label_visibility="collapsed", icon=":material/search:", persist_state="session",
         )  # fmt: skip
         terms = query.lower().replace("-", "_").split()
-        matching = [
-            o
-            for o in options
-            if all(w in f"{o.name} {o.help or ''}".lower().replace("-", "_") for w in terms)
-        ]
+        matching = [o for o in options if all(w in f"{o.name} {o.help or ''}".lower().replace("-", "_") for w in terms)]
         hidden = len(matching) - MOST_WITHOUT_SEARCH + 1
         if hidden > 0:
             st.caption(f"The first {MOST_WITHOUT_SEARCH - 1} of {len(matching)}; search for the others.")
@@ -224,9 +210,7 @@ class ScriptForm:
             choices = [str(choice) for choice in option.choices]
             if st.session_state.get(key) not in (None, *choices):
                 del st.session_state[key]
-            st.selectbox(
-                label, choices, index=None, key=key, placeholder=_shown(option), persist_state="session"
-            )
+            st.selectbox(label, choices, index=None, key=key, placeholder=_shown(option), persist_state="session")
         else:
             st.text_input(
                 label, key=key, placeholder=_shown(option), live=True, autocomplete="off",
@@ -245,9 +229,7 @@ class ScriptForm:
         option = self.script.option("command")
         typed = self._typed(option) if option else None
         return (
-            typed
-            if isinstance(typed, str)
-            else next((argument for argument in self.free if argument[:1] != "-"), None)
+            typed if isinstance(typed, str) else next((argument for argument in self.free if argument[:1] != "-"), None)
         )
 
     def _typed(self, option: Option) -> Any:
@@ -308,9 +290,7 @@ def fill_from(spec: RunSpec, values: Mapping[str, Any]) -> dict[str, Any]:
         return dict(values)
     st.session_state[STRATEGY_FROM] = (form.mark, spec.strategy)
     is_other = spec.launcher is None and form.script.guess.launcher != spec.effective_launcher
-    launcher = (
-        spec.effective_launcher if is_other and spec.strategy in ("ddp", "fsdp") else values["launcher"]
-    )
+    launcher = spec.effective_launcher if is_other and spec.strategy in ("ddp", "fsdp") else values["launcher"]
     return {**values, "args": shlex.join(form.fill(spec.args)), "launcher": launcher}
 
 

@@ -34,9 +34,7 @@ def refusal(base: RunSpec, seeds: list[int]) -> str | None:
 
 def panel(seeds: list[int]) -> None:
     """Say what several seeds are launched as."""
-    st.markdown(
-        f"**{plural(len(seeds), 'run')}, one for each seed.** They are compared as one group: mean and band."
-    )
+    st.markdown(f"**{plural(len(seeds), 'run')}, one for each seed.** They are compared as one group: mean and band.")
     st.caption("The command below is that of the first seed.")
 
 

@@ -32,15 +32,11 @@ class StudyPopover:
 
     def show(self, spec: RunSpec | None, like: str | None) -> None:
         """Show the popover; after a study was created, open its page."""
-        with st.popover(
-            self.label, icon=f":material/{self.icon}:", key=f"{PREFIX}{self.name}", on_change="rerun"
-        ):
+        with st.popover(self.label, icon=f":material/{self.icon}:", key=f"{PREFIX}{self.name}", on_change="rerun"):
             self.show_fields()
             # No callback: it would get the settings of the last drawing, which lack what was typed since.
             if st.button(self.button, disabled=spec is None) and spec is not None:
-                refusals.attempt(
-                    lambda: keeping.leave_for(self.page, id=self.create(spec, like)), self._refused
-                )
+                refusals.attempt(lambda: keeping.leave_for(self.page, id=self.create(spec, like)), self._refused)
             refusals.show(self._refused)
 
     @property

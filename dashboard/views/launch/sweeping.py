@@ -120,9 +120,7 @@ def panel(sweep: DraftSweep, spec: RunSpec | None) -> SweepRequest | None:
 
 def launch(request: SweepRequest, like: str | None) -> None:
     """Launch the sweep and open its page, or remember why not."""
-    refusals.attempt(
-        lambda: keeping.leave_for("sweeps", id=create(service.current(), request, like)), REFUSED
-    )
+    refusals.attempt(lambda: keeping.leave_for("sweeps", id=create(service.current(), request, like)), REFUSED)
 
 
 def _metric(spec: RunSpec | None) -> str:
@@ -155,12 +153,8 @@ def _plan(sweep: DraftSweep, metric: str) -> SweepPlan | None:
     search = right.segmented_control("Search", ["grid", "random", "tpe"], key=f"{PREFIX}search")
     early_stop, first_rung = _early_stop()
     left, right = st.columns(2)
-    trials = left.number_input(
-        "Trials", 1, 10_000, None, key=f"{PREFIX}trials", placeholder="the grid, or 20"
-    )
-    hours = right.number_input(
-        "Device-hours at most", 0.01, None, None, key=f"{PREFIX}hours", placeholder="no limit"
-    )
+    trials = left.number_input("Trials", 1, 10_000, None, key=f"{PREFIX}trials", placeholder="the grid, or 20")
+    hours = right.number_input("Device-hours at most", 0.01, None, None, key=f"{PREFIX}hours", placeholder="no limit")
     fields: dict[str, Any] = {
         "parameters": sweep.parameters,
         "metric": metric or RECIPE_METRIC,

@@ -28,9 +28,7 @@ def show_asked() -> None:
         dialog(*arguments)
 
 
-def confirm(
-    yes: str, no: str, act: Callable[[], object], then: Callable[[], None] = lambda: st.rerun()
-) -> None:
+def confirm(yes: str, no: str, act: Callable[[], object], then: Callable[[], None] = lambda: st.rerun()) -> None:
     """Show the two buttons; `then` follows a successful action, whose error is shown in the dialog."""
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button(no):

@@ -75,9 +75,7 @@ def _reachable_origin() -> str:
     """Return the dashboard's address for others; asks for it where the page's works on this machine alone."""
     origin = service.current().settings.public_url or _origin()
     if is_loopback(urlsplit(origin).hostname or ""):
-        st.warning(
-            "Others cannot open an address of this machine alone. Name the one at which they reach it."
-        )
+        st.warning("Others cannot open an address of this machine alone. Name the one at which they reach it.")
         placeholder = "https://rankzero.example.com"
         typed = st.text_input("Address for others", key="share_origin", placeholder=placeholder)
         origin = typed.strip() or origin

@@ -45,9 +45,7 @@ def _make(any_node: bool) -> None:
     )
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox("Valid for", list(GOOD_FOR), index=1, key="join_for", width=140)
-        st.text_input(
-            "Name (optional)", key="join_name", placeholder="rack b2, Ada's workstation …", width=300
-        )
+        st.text_input("Name (optional)", key="join_name", placeholder="rack b2, Ada's workstation …", width=300)
         st.button(
             "Make a join token",
             type="primary",

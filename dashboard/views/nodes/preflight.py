@@ -30,9 +30,7 @@ def panel() -> None:
 def _results() -> None:
     checks = {check.id: check for check in service.current().preflights.all() if check.id is not None}
     if not checks:
-        st.caption(
-            "No preflight has been run yet. It checks, before any rank starts, that nodes can train together."
-        )
+        st.caption("No preflight has been run yet. It checks, before any rank starts, that nodes can train together.")
         return
     preflight(picture(checks[_chosen(checks)]), key="preflight_matrix")
 
@@ -86,7 +84,5 @@ def _chosen(checks: dict[int, CheckView]) -> int:
 
 def described(check: CheckView) -> str:
     """Return a preflight's summary in one line."""
-    outcome = {"red": f"{len(check.failed)} red", "green": "all green", "asking": "in progress"}[
-        verdict(check)
-    ]
+    outcome = {"red": f"{len(check.failed)} red", "green": "all green", "asking": "in progress"}[verdict(check)]
     return f"{clock_time(check.asked_at)[:-3]} UTC · {plural(len(check.nodes), 'node')} · {outcome}"

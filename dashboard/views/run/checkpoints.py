@@ -68,13 +68,9 @@ def _checkpoints(run_id: str, saved: Sequence[CheckpointView]) -> None:
     if len(saved) > MOST_SHOWN:
         st.toggle(f"Show all {len(saved)} checkpoints", key="all_checkpoints")
     complete = [checkpoint for checkpoint in saved if checkpoint.complete]
-    if folder := next(
-        (checkpoint for checkpoint in shown if checkpoint.complete and is_folder(checkpoint.name)), None
-    ):
+    if folder := next((checkpoint for checkpoint in shown if checkpoint.complete and is_folder(checkpoint.name)), None):
         archive = as_text(PurePosixPath(folder.name).name)
-        st.caption(
-            f"A folder is downloaded as one archive: `tar -xf` {archive} restores it for its framework."
-        )
+        st.caption(f"A folder is downloaded as one archive: `tar -xf` {archive} restores it for its framework.")
     if complete:
         _conversions(complete)
         with st.expander("Full SHA-256 sums, for `sha256sum --check`", key="sums"):
@@ -161,9 +157,7 @@ def _chosen_conversion(chosen: CheckpointView) -> Conversion:
             else "Only the model's tensors, without optimizer and step.",
             key=f"safetensors_{chosen.id}",
         )
-    return Conversion(
-        strip=strip and chosen.prefix is not None, safetensors=tensors and not is_folder(chosen.name)
-    )
+    return Conversion(strip=strip and chosen.prefix is not None, safetensors=tensors and not is_folder(chosen.name))
 
 
 def _prepared(chosen: CheckpointView, conversion: Conversion, problem: str | None) -> None:

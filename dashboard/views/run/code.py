@@ -51,9 +51,7 @@ def code(run: RunView) -> None:
 
 def _without_snapshot(spec: RunSpec) -> str:
     if runs.is_recipe(spec):
-        return (
-            f"The recipe {spec.target}, which ships with Rankzero ({version('rankzero')} is installed here)."
-        )
+        return f"The recipe {spec.target}, which ships with Rankzero ({version('rankzero')} is installed here)."
     if spec.snapshot:
         return f"The code of this run, snapshot {spec.snapshot[:12]}, is no longer on the server."
     if spec.workdir:
@@ -67,9 +65,7 @@ def _facts(snapshot: SnapshotView) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="code_facts"):
         with st.container():
             st.markdown(as_text(_origin_sentence(origin)))
-            st.caption(
-                f"Stored {ago(snapshot.created_at, service.current().clock())} · SHA-256 `{snapshot.sha256}`"
-            )
+            st.caption(f"Stored {ago(snapshot.created_at, service.current().clock())} · SHA-256 `{snapshot.sha256}`")
         st.link_button(
             "Download code", f"/api/snapshots/{snapshot.sha256}/archive", icon=":material/download:",
             help=f"A tar archive, {size(snapshot.size_bytes)}", width="content", key="download_code",

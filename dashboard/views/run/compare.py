@@ -139,15 +139,11 @@ def _code(comparison: runs.CodeComparison, other: RunView, run: RunView) -> None
     files = comparison.difference.files
     st.markdown(_summary(files))
     if comparison.difference.truncated:
-        st.caption(
-            "The difference is too large to show in full: some files are only named, without line counts."
-        )
+        st.caption("The difference is too large to show in full: some files are only named, without line counts.")
     characters_left = MOST_CHARACTERS
     with st.container(gap="xsmall"):
         for position, file in enumerate(files[:MOST_FILES]):
-            characters_left -= _file(
-                file, position, is_open=len(files) <= FEW_FILES, most_characters=characters_left
-            )
+            characters_left -= _file(file, position, is_open=len(files) <= FEW_FILES, most_characters=characters_left)
     if len(files) > MOST_FILES:
         st.caption(f"{plural(len(files) - MOST_FILES, 'more file differs', 'more files differ')}:")
         names = "\n".join(f"{file.kind:8} {_name(file)}" for file in files[MOST_FILES:])
@@ -197,11 +193,7 @@ def _name(file: FileChange) -> str:
 
 
 def _without_lines(file: FileChange) -> str:
-    sizes = [
-        size(size_bytes)
-        for size_bytes in (file.old_size_bytes, file.new_size_bytes)
-        if size_bytes is not None
-    ]
+    sizes = [size(size_bytes) for size_bytes in (file.old_size_bytes, file.new_size_bytes) if size_bytes is not None]
     sizes_text = " → ".join(dict.fromkeys(sizes))
     if file.omitted:
         return f"{sizes_text}; {file.omitted}."

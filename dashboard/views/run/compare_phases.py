@@ -14,9 +14,7 @@ from domain.views import RunView
 def compare_phases(other: RunView, run: RunView) -> None:
     """Show the mean step of both runs, phase by phase; nothing where the probe saw no steps of one."""
     phases = [
-        row
-        for row in step_phases(service.current().store, [other.id, run.id], other.id)
-        if len(row["runs"]) == 2
+        row for row in step_phases(service.current().store, [other.id, run.id], other.id) if len(row["runs"]) == 2
     ]
     if phases:
         rows = [(row["title"], *_cells(row["runs"][other.id], row["runs"][run.id])) for row in phases]

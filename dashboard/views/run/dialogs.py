@@ -37,9 +37,7 @@ def delete(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
         f"Its curves, logs and {plural(len(checkpoints), 'checkpoint')} ({size(stored_bytes)}) are permanently "
         "removed from the server. Files on the nodes stay there."
     )
-    asking.confirm(
-        "Delete for good", "Keep it", lambda: service.current().delete(run.id), lambda: links.go("runs")
-    )
+    asking.confirm("Delete for good", "Keep it", lambda: service.current().delete(run.id), lambda: links.go("runs"))
 
 
 def describe(checkpoint: CheckpointView) -> str:

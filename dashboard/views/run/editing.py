@@ -34,17 +34,13 @@ def edit(run: RunView) -> None:
             help="The project's runs are compared with it; a project has one baseline.",
             key="edit_baseline",
         )
-        st.checkbox(
-            "Archived", run.archived, help="Only a search for archived:yes lists them.", key="edit_archived"
-        )
+        st.checkbox("Archived", run.archived, help="Only a search for archived:yes lists them.", key="edit_archived")
     asking.confirm("Save", "Cancel", lambda: _save(run))
 
 
 def _save(run: RunView) -> None:
     """Store the fields. Raises InvalidRequest."""
-    fields = {
-        name: st.session_state[f"edit_{name}"] for name in ("name", "project", "note", "pinned", "archived")
-    }
+    fields = {name: st.session_state[f"edit_{name}"] for name in ("name", "project", "note", "pinned", "archived")}
     if (is_baseline := st.session_state["edit_baseline"]) != run.baseline:
         fields["baseline"] = is_baseline  # else one that moves would become the baseline there
     tags = set(st.session_state["edit_tags"].split())

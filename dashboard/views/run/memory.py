@@ -141,7 +141,5 @@ def strip(values: Sequence[float], peak: float) -> str:
 
 
 def _line(line: AllocatingLine) -> list[object]:
-    place = (
-        f"{short_path(line.file)}:{line.line} in {line.function}" if line.file else "backward or native code"
-    )
+    place = f"{short_path(line.file)}:{line.line} in {line.function}" if line.file else "backward or native code"
     return [place, KINDS[line.kind], size(line.bytes), count(line.count), size(line.largest_bytes)]

@@ -76,11 +76,7 @@ def _ask(run_id: str) -> None:
 
 def _slow(rank_views: Sequence[RankView]) -> set[int]:
     """Return the ranks that wait clearly longer for data than the others, and so slow all down."""
-    waits = {
-        rank.rank: rank.data_wait_s
-        for rank in rank_views
-        if rank.data_wait_s is not None and rank.step_time_s
-    }
+    waits = {rank.rank: rank.data_wait_s for rank in rank_views if rank.data_wait_s is not None and rank.step_time_s}
     if len(waits) < 2:
         return set()
     median = sorted(waits.values())[(len(waits) - 1) // 2]

@@ -47,9 +47,7 @@ def _checkpoint(run: RunView, checkpoints: Sequence[CheckpointView]) -> Checkpoi
         return None
     good = resuming.last_good(run, checkpoints)
     at = complete.index(good) if good else 0
-    chosen = st.selectbox(
-        "From checkpoint", complete, at, format_func=describe_checkpoint, key=f"resume_from_{run.id}"
-    )
+    chosen = st.selectbox("From checkpoint", complete, at, format_func=describe_checkpoint, key=f"resume_from_{run.id}")
     since = run.loss_not_finite_since
     if good is not None:
         st.caption(f"The loss is not finite since step {since}; this is the last checkpoint before it.")

@@ -228,9 +228,7 @@ def _failure(run: RunView) -> None:
     location = [f"rank {error['rank']}"] if error.get("rank") is not None else []
     if run.nodes > 1 and error.get("node_rank") is not None:
         location.append(f"node {error['node_rank']}")
-    st.caption(
-        f"Traceback of the first rank to fail ({as_text(', '.join(location))})" if location else "Traceback"
-    )
+    st.caption(f"Traceback of the first rank to fail ({as_text(', '.join(location))})" if location else "Traceback")
     height: int | Literal["content"] = TRACEBACK_PX if traceback.count("\n") > 12 else "content"
     st.code(traceback, language="python", height=height, wrap_lines=True)
 

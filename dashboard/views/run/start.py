@@ -134,9 +134,7 @@ def _open_phase(of_node: Sequence[Phase]) -> Phase | None:
     return None if last is None or last.phase == LAST else last
 
 
-def _title(
-    phases: Sequence[Phase], is_starting: bool, before: tuple[str, Sequence[Phase]] | None = None
-) -> str:
+def _title(phases: Sequence[Phase], is_starting: bool, before: tuple[str, Sequence[Phase]] | None = None) -> str:
     whole_s = _whole_s(phases)
     slow = slowest(phases)
     if is_starting:

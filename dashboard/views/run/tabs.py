@@ -53,9 +53,7 @@ def _preflight(run_id: str) -> None:
     if check is None:
         return
     label = {"red": "red", "green": "all well", "asking": "in progress"}[verdict(check)]
-    with st.expander(
-        f"Preflight, the check that its nodes can train together: {label}", expanded=bool(check.failed)
-    ):
+    with st.expander(f"Preflight, the check that its nodes can train together: {label}", expanded=bool(check.failed)):
         preflight(picture(check), key="run_preflight")
 
 

@@ -17,9 +17,7 @@ NOTE = (
     "Samples per second, and the efficiency against the fewest devices with the same global batch. "
     f"flat: from here on a larger batch gains less than {GAIN_SHARE:.0%}."
 )
-NOTE_ON_LOSS = (
-    f" worse: more than {LOSS_SHARE:.0%} above the lowest loss of smaller batches after as many samples."
-)
+NOTE_ON_LOSS = f" worse: more than {LOSS_SHARE:.0%} above the lowest loss of smaller batches after as many samples."
 
 
 def batches_table(judged: Judgement, rate_rule: str, kind: str) -> dict[str, Any] | None:
@@ -88,9 +86,7 @@ def _loss(one: BatchFigures) -> str:
         return UNKNOWN
     if not math.isfinite(one.loss):
         return "not finite"
-    change = (
-        f" · {one.loss_change:+.0%}" if one.loss_change is not None and math.isfinite(one.loss_change) else ""
-    )
+    change = f" · {one.loss_change:+.0%}" if one.loss_change is not None and math.isfinite(one.loss_change) else ""
     return number(one.loss) + change
 
 

@@ -98,9 +98,7 @@ def _chart(points: Sequence[Point], kind: str, has_batches: bool) -> dict[str, A
 def _curves(points: Sequence[Point], has_batches: bool) -> list[dict[str, Any]]:
     """The curves of a chart: strategies, or global batches, whose `shade` grows from 0 to 1."""
     if not has_batches:
-        return [
-            {"id": one, "name": STRATEGIES.get(one, one)} for one in dict.fromkeys(p.strategy for p in points)
-        ]
+        return [{"id": one, "name": STRATEGIES.get(one, one)} for one in dict.fromkeys(p.strategy for p in points)]
     batches = sorted({point.global_batch_size or 0 for point in points})
     last = max(1, len(batches) - 1)
     return [

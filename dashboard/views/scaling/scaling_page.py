@@ -33,9 +33,7 @@ def all_studies() -> None:
     """Show the list of studies, or what a study is, and the way to a new one."""
     current = service.current()
     newest = studies.studies(current.store)
-    links.list_head(
-        "Scaling", "How much faster does a script train on more devices?", "New scaling study", "study"
-    )
+    links.list_head("Scaling", "How much faster does a script train on more devices?", "New scaling study", "study")
     if newest:
         scaling(studies_picture(newest, current.figures, current.clock()), key="scaling_list")
         return
@@ -61,16 +59,10 @@ def _study(study_id: str) -> None:
     study_state = state(study, judged)
     with st.container(horizontal=True, vertical_alignment="center", key="scaling_head"):
         st.header(as_text(study_name(study)), anchor=False, width="content")
-        length = (
-            f"{number(judged.batches.samples)} samples" if judged.batches else plural(study.steps, "step")
-        )
-        st.markdown(
-            f"{study_state}, {study.mode} scaling{batches_words(study)}, {length} a run", width="content"
-        )
+        length = f"{number(judged.batches.samples)} samples" if judged.batches else plural(study.steps, "step")
+        st.markdown(f"{study_state}, {study.mode} scaling{batches_words(study)}, {length} a run", width="content")
         if study_state == "running":
-            st.button(
-                "Stop", icon=":material/stop_circle:", key="scaling_stop", on_click=_stop, args=(study.id,)
-            )
+            st.button("Stop", icon=":material/stop_circle:", key="scaling_stop", on_click=_stop, args=(study.id,))
         links.link("studies", "All studies", key="scaling_all", kind="tertiary")
     if judged.verdict:
         st.markdown(f"**{as_text(judged.verdict)}**")

@@ -56,9 +56,7 @@ def _row(one: SweepView, now: float) -> dict[str, object]:
     best = best_trial(one)
     parameters = ", ".join(one.plan.parameters)
     trials = f"{len(one.trials)} of {one.plan.count}"
-    words = (
-        f"{one.plan.metric} {number(best.value)} with {in_words(best.params)}" if best else one.message or ""
-    )
+    words = f"{one.plan.metric} {number(best.value)} with {in_words(best.params)}" if best else one.message or ""
     cells = [program_name(one.spec), parameters, trials, state(one), ago(one.created_at, now), words]
     return {"cells": cells, "at": 0, "address": links.address("sweeps", id=one.id)}
 
@@ -118,9 +116,7 @@ def _best(one: SweepView, best: TrialView) -> None:
         st.markdown(f"**{as_text(f'Best: {figure} with {in_words(best.params)}')}**", width="content")
         if best.run_id:
             links.link("run", "Its run", "sweep_best_run", kind="tertiary", id=best.run_id)
-        help_text = (
-            "Launches the best trial again, once with each of three seeds: how much of its value is luck?"
-        )
+        help_text = "Launches the best trial again, once with each of three seeds: how much of its value is luck?"
         st.button(
             "Launch it with three seeds",
             icon=":material/casino:",

@@ -20,9 +20,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDashboard]:
         yield fake
 
 
-def test_what_runs_on_a_draining_node_goes_on_and_what_waits_says_so(
-    dashboard: Running, node: FakeNode
-) -> None:
+def test_what_runs_on_a_draining_node_goes_on_and_what_waits_says_so(dashboard: Running, node: FakeNode) -> None:
     running = dashboard.launch()
     drained = dashboard.http.post("/api/nodes/n0/drain").json()
     assert (drained["name"], drained["draining"], drained["free"]) == ("n0", True, 0)
@@ -40,9 +38,7 @@ def test_a_node_that_is_not_there_is_told(dashboard: Running) -> None:
     assert answer.json()["detail"]["message"] == "There is no node 'n7'."
 
 
-def test_the_command_line_says_what_goes_on_there(
-    fake: FakeDashboard, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_line_says_what_goes_on_there(fake: FakeDashboard, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["drain", "gpu 3/a"]) == 0
     assert capsys.readouterr().out == (
         f"Node gpu-3 is draining: nothing new starts there; 1 run there continues to its end: {RUN['id']}.\n"

@@ -35,9 +35,7 @@ def test_a_failed_export_leaves_the_earlier_file(rankzero: Any, run_id: str, tmp
     path.write_text("before")
     code, out, err = rankzero("export", run_id, "a" * 10, "-o", str(path))
     assert (code, out) == (1, "") and "There is no run" in err
-    assert path.read_text() == "before" and [file.name for file in tmp_path.glob("*points*")] == [
-        "points.csv"
-    ]
+    assert path.read_text() == "before" and [file.name for file in tmp_path.glob("*points*")] == ["points.csv"]
 
 
 def test_an_archive_is_imported_by_the_command_line(

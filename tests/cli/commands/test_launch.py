@@ -132,9 +132,7 @@ def test_a_failure_is_told_with_its_next_step_and_the_form_that_mends_it(rankzer
     fake.runs[0] |= {"fix": {"label": "Launch with batch 16 × accumulate 2", "url": form}}
     _, _, err = rankzero("launch", "language_model", "--wait")
     assert err.strip().endswith(f"failed: {why}. {step}")
-    shown = dict(
-        line.split("  ", 1) for line in rankzero("show", "abcdefghij")[1].splitlines() if "  " in line
-    )
+    shown = dict(line.split("  ", 1) for line in rankzero("show", "abcdefghij")[1].splitlines() if "  " in line)
     assert (shown["message"].strip(), shown["next step"].strip(), shown["ready to launch"].strip()) == (
         why,
         step,

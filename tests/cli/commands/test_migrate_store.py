@@ -162,9 +162,7 @@ def test_what_cannot_be_is_said(arguments, code, sentence, tmp_path: Path, capsy
     assert sentence in said and "geheim" not in said
 
 
-def test_only_postgresql_is_a_target_and_only_a_store_a_source(
-    data: Path, tmp_path: Path, target: str, capsys
-):
+def test_only_postgresql_is_a_target_and_only_a_store_a_source(data: Path, tmp_path: Path, target: str, capsys):
     assert run(["migrate-store", "--data", str(data), "--to", f"sqlite:///{tmp_path}/b.db"]) == 1
     assert "--to must be PostgreSQL" in capsys.readouterr().err
     (tmp_path / "letter").write_text("to my mother")

@@ -16,9 +16,7 @@ Import = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture
-def imported(
-    dashboard: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Import:
+def imported(dashboard: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Import:
     """Import a path; returns the command's JSON."""
     monkeypatch.setenv("RANKZERO_URL", dashboard.url)
     monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)

@@ -26,9 +26,7 @@ def write_wandb(path: Path, records: Iterable[Any]) -> None:
                 content += bytes(left)
                 left = BLOCK
             part, data = data[: left - 7], data[left - 7 :]
-            kind = {(True, True): 1, (True, False): 2, (False, False): 3, (False, True): 4}[
-                is_first, not data
-            ]
+            kind = {(True, True): 1, (True, False): 2, (False, False): 3, (False, True): 4}[is_first, not data]
             content += struct.pack("<IHB", zlib.crc32(bytes([kind]) + part), len(part), kind) + part
             is_first = False
     path.write_bytes(content)

@@ -40,9 +40,7 @@ CREATE TABLE metrics (id INTEGER PRIMARY KEY AUTOINCREMENT, timestamp TEXT NOT N
 CREATE TABLE configs (id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, run_name TEXT, config TEXT);
 INSERT INTO configs (run_id, run_name, config) VALUES ('aaaa', 'wide net', '{"lr": 0.1}');
 """
-TRACKIO_ROW = (
-    "INSERT INTO metrics (timestamp, run_id, run_name, step, metrics) VALUES (?, 'aaaa', 'wide net', ?, ?)"
-)
+TRACKIO_ROW = "INSERT INTO metrics (timestamp, run_id, run_name, step, metrics) VALUES (?, 'aaaa', 'wide net', ?, ?)"
 
 
 def tensorboard(folder: Path) -> Path:
@@ -99,8 +97,7 @@ def trackio(folder: Path) -> Path:
     """Write a run of a project."""
     folder.mkdir(parents=True)
     rows = [
-        (f"2026-01-01T00:{step:02d}:00+00:00", step, json.dumps({"loss": step, "text": "x"}))
-        for step in range(POINTS)
+        (f"2026-01-01T00:{step:02d}:00+00:00", step, json.dumps({"loss": step, "text": "x"})) for step in range(POINTS)
     ]
     with closing(sqlite3.connect(folder / "vision.db")) as connection:
         connection.executescript(TRACKIO)

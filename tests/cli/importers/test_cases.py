@@ -31,9 +31,7 @@ Import = Callable[[Path], Imported]
 
 
 @pytest.fixture
-def imported(
-    dashboard: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Import:
+def imported(dashboard: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Import:
     """Import a path with the command line."""
     monkeypatch.setenv("RANKZERO_URL", dashboard.url)
     monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
@@ -59,9 +57,7 @@ def by_name(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in rows}
 
 
-def test_two_lives_in_one_folder_have_one_value_a_step(
-    dashboard: Running, imported: Import, tmp_path: Path
-) -> None:
+def test_two_lives_in_one_folder_have_one_value_a_step(dashboard: Running, imported: Import, tmp_path: Path) -> None:
     make("06-steps-back", tmp_path)
     runs = by_name(imported(tmp_path).rows)
     assert runs.keys() == {"purged", "plain"}
@@ -86,9 +82,7 @@ def test_what_a_writer_makes_for_itself_is_part_of_its_run(
         assert settings["tensorboard"]["config"] == {"lr": lr, "depth": 3.0, "opt": "adam", "amp": True}
 
 
-def test_damaged_runs_of_mlflow_hide_no_healthy_one(
-    dashboard: Running, imported: Import, tmp_path: Path
-) -> None:
+def test_damaged_runs_of_mlflow_hide_no_healthy_one(dashboard: Running, imported: Import, tmp_path: Path) -> None:
     make("19-mlflow-damage", tmp_path)
     code, rows, told = imported(tmp_path)
     assert code == 1

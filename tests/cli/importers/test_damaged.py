@@ -83,12 +83,8 @@ def test_any_damage_is_survived_and_told(store: str, tmp_path: Path) -> None:
     def survives(damage: tuple[str, object]) -> None:
         file.write_bytes(damaged(content, *damage))
         found, left_out = read(tmp_path)
-        assert POINTS in (
-            points for source, points in found.items() if source.is_relative_to(tmp_path / "healthy")
-        )
-        rest = sum(
-            points for source, points in found.items() if not source.is_relative_to(tmp_path / "healthy")
-        )
+        assert POINTS in (points for source, points in found.items() if source.is_relative_to(tmp_path / "healthy"))
+        rest = sum(points for source, points in found.items() if not source.is_relative_to(tmp_path / "healthy"))
         if store in HAS_CHECKSUMS and damage[0] in ("flip", "zeros"):
             assert rest == POINTS or left_out
         if left_out:
@@ -161,9 +157,7 @@ def test_rows_in_a_wal_file_are_read_and_both_files_stay(tmp_path: Path) -> None
     copied = [tmp_path / "left" / name for name in ("vision.db", "vision.db-wal")]
     with closing(sqlite3.connect(source)) as writer:
         writer.execute("PRAGMA journal_mode=WAL")
-        writer.execute(
-            stores.TRACKIO_ROW, ("in words", POINTS, '{"loss": 1, "image": {"_type": "x", "width": 3}}')
-        )
+        writer.execute(stores.TRACKIO_ROW, ("in words", POINTS, '{"loss": 1, "image": {"_type": "x", "width": 3}}'))
         writer.commit()
         for file in copied:
             shutil.copy(source.parent / file.name, file)  # as a killed writer leaves them

@@ -25,9 +25,7 @@ def write_run(folder: Path, steps: int = 30) -> None:
     """Event files of one run, with a NaN, and hyperparameters as `add_hparams` writes them."""
     with SummaryWriter(str(folder)) as writer:
         for step in range(steps):
-            writer.add_scalar(
-                "train/loss", math.nan if step == 3 else 1 / (step + 1), step, 1_700_000_000 + step
-            )
+            writer.add_scalar("train/loss", math.nan if step == 3 else 1 / (step + 1), step, 1_700_000_000 + step)
             writer.add_scalar("train/lr", 0.1, 10 * step, 1_700_000_000 + step)
         writer.add_hparams({"lr": 0.1, "optimizer": "sgd"}, {"best": 0.5})
 
@@ -40,10 +38,7 @@ def as_tensorboard_reads(folder: Path) -> dict[str, Curve]:
     accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0})
     accumulator.Reload()
     return {
-        tag: [
-            [e.step, e.value if math.isfinite(e.value) else "NaN", e.wall_time]
-            for e in accumulator.Scalars(tag)
-        ]
+        tag: [[e.step, e.value if math.isfinite(e.value) else "NaN", e.wall_time] for e in accumulator.Scalars(tag)]
         for tag in accumulator.Tags()["scalars"]
     }
 

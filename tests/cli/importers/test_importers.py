@@ -92,9 +92,7 @@ def test_neptune_exports_are_read_part_by_part(tmp_path: Path) -> None:
     }
 
 
-def wandb_part(
-    number: int, begin: int, end: int, exit_code: int | None, run_id: str = "chunked"
-) -> list[Any]:
+def wandb_part(number: int, begin: int, end: int, exit_code: int | None, run_id: str = "chunked") -> list[Any]:
     from wandb.proto.wandb_internal_pb2 import Record
 
     run, last = Record(), Record()
@@ -112,9 +110,7 @@ def write_parts(root: Path) -> list[Path]:
     for file, part in zip(files, parts, strict=True):
         write_wandb(file, wandb_part(*part))
     files[2].write_bytes(files[2].read_bytes()[:-5])
-    write_wandb(
-        root / "wandb" / "offline-run-2026-other" / "run-other.wandb", wandb_part(0, 0, 3, 0, "other")
-    )
+    write_wandb(root / "wandb" / "offline-run-2026-other" / "run-other.wandb", wandb_part(0, 0, 3, 0, "other"))
     for name, content in (("empty", b""), ("header", b":W&B\xee\x1b\0")):
         (root / "wandb" / name).mkdir()
         (root / "wandb" / name / f"run-{name}.wandb").write_bytes(content)
@@ -131,8 +127,7 @@ def test_wandb_folders_of_one_id_are_one_run(tmp_path: Path) -> None:
     assert (run.state, run.message, run.started_at) == ("failed", NO_END, WALL)
     assert len(curves(other)["loss"]) == 3 and other.state == "succeeded"
     assert {line.split(": ")[0] for line in left_out.lines()} == {
-        str(file)
-        for file in (files[2], *(tmp_path / f"wandb/{n}/run-{n}.wandb" for n in ("empty", "header")))
+        str(file) for file in (files[2], *(tmp_path / f"wandb/{n}/run-{n}.wandb" for n in ("empty", "header")))
     }
 
 

@@ -23,9 +23,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def wait_for_parts(receiver: Receiver, count: int, log: Path) -> None:
-    wait_for(
-        lambda: len(copied(receiver, "train/loss")) >= count * STEPS, f"{count} parts", LIMIT_S, log.read_text
-    )
+    wait_for(lambda: len(copied(receiver, "train/loss")) >= count * STEPS, f"{count} parts", LIMIT_S, log.read_text)
 
 
 def copied(receiver: Receiver, name: str) -> list[tuple[int, float, int]]:
@@ -75,9 +73,7 @@ def test_what_is_logged_while_the_receiver_is_gone_arrives_once(
     assert_is_whole(receiver, 3, "FINISHED")
 
 
-def test_a_mirror_that_was_killed_goes_on_where_it_was(
-    training: Training, receiver: Receiver, tmp_path: Path
-) -> None:
+def test_a_mirror_that_was_killed_goes_on_where_it_was(training: Training, receiver: Receiver, tmp_path: Path) -> None:
     training.train()
     receiver.answers_after_s = 0.3
     with following(training, receiver.url, log := tmp_path / "log") as command:

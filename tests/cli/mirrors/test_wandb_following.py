@@ -40,9 +40,7 @@ def copied(wandb: WandbServer, run: str) -> int:
 
 
 def wait_for_parts(wandb: WandbServer, training: Training, count: int, log: Path) -> None:
-    wait_for(
-        lambda: copied(wandb, training.run_id) >= count * STEPS, f"{count} parts", LIMIT_S, log.read_text
-    )
+    wait_for(lambda: copied(wandb, training.run_id) >= count * STEPS, f"{count} parts", LIMIT_S, log.read_text)
 
 
 def assert_is_whole(wandb: WandbServer, training: Training, exit_code: int | None = 0) -> None:
@@ -50,9 +48,7 @@ def assert_is_whole(wandb: WandbServer, training: Training, exit_code: int | Non
     wanted = [point for part in range(training.parts) for point in points(part)]
     curves = wandb.curves(training.run_id)
     assert curves["train/loss"] == wanted and curves["val/loss"] == wanted
-    assert [row["_step"] for row in wandb.rows(training.run_id)] == list(
-        range(len(wandb.rows(training.run_id)))
-    )
+    assert [row["_step"] for row in wandb.rows(training.run_id)] == list(range(len(wandb.rows(training.run_id))))
     assert wandb.runs[training.run_id]["exit_code"] == exit_code and not wandb.unknown
 
 

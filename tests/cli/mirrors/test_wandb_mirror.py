@@ -37,9 +37,7 @@ def run_id(dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch) 
     node.report(part := node.part(), "running")
     losses = [(step, loss(step), BEGAN + step) for step in range(STEPS)]
     node.log_points(part, 0, train__loss=losses)
-    node.log_points(
-        part, 10, val__loss=[(10, 0.5, BEGAN + 10), (10, 0.4, BEGAN + 10.5), (20, 0.3, BEGAN + 20)]
-    )
+    node.log_points(part, 10, val__loss=[(10, 0.5, BEGAN + 10), (10, 0.4, BEGAN + 10.5), (20, 0.3, BEGAN + 20)])
     return started
 
 

@@ -85,9 +85,7 @@ class WandbServer:
 
     def _upsert(self, variables: dict[str, Any]) -> dict[str, Any]:
         is_new = variables["name"] not in self.runs
-        found = self.runs.setdefault(
-            variables["name"], {"lines": {}, "summary": "{}", "config": "{}", "tags": []}
-        )
+        found = self.runs.setdefault(variables["name"], {"lines": {}, "summary": "{}", "config": "{}", "tags": []})
         found |= {key: value for key, value in variables.items() if value is not None}
         found["exit_code"] = None
         bucket = {
@@ -138,9 +136,7 @@ def _handler(server: WandbServer) -> type[QuietHandler]:
             elif self.path == "/graphql":
                 request = json.loads(body)
                 name = re.search(r"(?:query|mutation)\s+(\w+)", request["query"])
-                self._answer(
-                    200, {"data": server.operate(name[1] if name else "", request.get("variables") or {})}
-                )
+                self._answer(200, {"data": server.operate(name[1] if name else "", request.get("variables") or {})})
             elif self.path.endswith("/file_stream"):
                 self._answer(200, server.stream(self.path.split("/")[-2], json.loads(body)))
             else:

@@ -109,9 +109,7 @@ def test_its_last_words_since_this_start_explain_the_end(tmp_path) -> None:
     log = tmp_path / "worker.log"
     log.write_text("an old complaint\n")
     child = SupervisedProgram(
-        ProgramCommand(
-            "worker", [sys.executable, "-c", "raise SystemExit('no token')"], log, dict(os.environ)
-        )
+        ProgramCommand("worker", [sys.executable, "-c", "raise SystemExit('no token')"], log, dict(os.environ))
     )
     child.step(0.0)
     wait_for(lambda: not child.is_running)
@@ -124,9 +122,7 @@ def test_its_last_words_since_this_start_explain_the_end(tmp_path) -> None:
 
 
 def test_a_new_log_is_its_owners_only(tmp_path) -> None:
-    process = start_program(
-        ProgramCommand("x", [sys.executable, "-c", ""], tmp_path / "x.log", dict(os.environ))
-    )
+    process = start_program(ProgramCommand("x", [sys.executable, "-c", ""], tmp_path / "x.log", dict(os.environ)))
     assert process.wait(20) == 0
     assert (tmp_path / "x.log").stat().st_mode & 0o777 == 0o600
 

@@ -69,9 +69,7 @@ def test_a_failed_run_is_told_once_to_a_webhook_and_by_mail(
             rankzero("add", "no-improvement=50", "--to", f"json://127.0.0.1:{other.port}/")
             run_id = fail_a_run(it, "digits", lambda: wait_for(lambda: other.received, "the spike", LIMIT_S))
             wait_for(lambda: len(hook.received) == 2 and post.received, "both messages", LIMIT_S)
-            wait_for(
-                lambda: not any(a["waiting"] for a in it.http.get("/api/alerts").json()), "answers", LIMIT_S
-            )
+            wait_for(lambda: not any(a["waiting"] for a in it.http.get("/api/alerts").json()), "answers", LIMIT_S)
             listed = rankzero("list")
             assert [alert["rule"] for alert in listed] == ["failed", "failed", "spike", "no-improvement=50"]
             assert "very-secret-path" not in json.dumps(listed) and "b@example.com" not in json.dumps(listed)
@@ -80,9 +78,7 @@ def test_a_failed_run_is_told_once_to_a_webhook_and_by_mail(
         (event,) = json.loads(told.body)["events"]
         assert (event["run"], event["sentence"]) == (run_id, "digits failed: rank 0 on n0: ValueError: x")
         assert event["url"] == f"{it.url}/run?id={run_id}"
-        signature = {
-            f"webhook-{name}": told.header(f"webhook-{name}") for name in ("id", "timestamp", "signature")
-        }
+        signature = {f"webhook-{name}": told.header(f"webhook-{name}") for name in ("id", "timestamp", "signature")}
         assert Webhook(added["secret"]).verify(told.body, signature)["rule"] == "failed"
         picture = base64.b64decode(json.loads(told.body)["picture"])
         with Image.open(BytesIO(picture)) as image:

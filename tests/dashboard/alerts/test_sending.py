@@ -75,9 +75,7 @@ def test_a_receiver_that_never_answers_costs_its_time_only() -> None:
 
 def test_a_mail_arrives_through_apprise_and_a_service_that_refuses_is_told_from_one_that_is_away() -> None:
     with serving(Mail, Receiver()) as receiver:
-        target = (
-            f"mailto://127.0.0.1:{receiver.port}?from=rankzero@example.com&to=me@example.com&mode=insecure"
-        )
+        target = f"mailto://127.0.0.1:{receiver.port}?from=rankzero@example.com&to=me@example.com&mode=insecure"
         request = {
             "action": "send",
             "target": target,

@@ -17,9 +17,7 @@ def test_nodes_and_live_runs_are_gauges(dashboard: Running, node: FakeNode) -> N
     task = node.part()
     node.report(task, "running")
     node.log_points(task, 0, train__loss=[(7, 0.5, 100.0)])
-    node.client.load(
-        NodeLoad(cpu_percent=12.5, gpus=[{"id": "GPU-a", "power_w": 540.0, "temperature_c": None}])
-    )
+    node.client.load(NodeLoad(cpu_percent=12.5, gpus=[{"id": "GPU-a", "power_w": 540.0, "temperature_c": None}]))
     answer = dashboard.http.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     lines = answer.text.splitlines()

@@ -78,9 +78,7 @@ def speaker(dashboard: Running, node: FakeNode, path: str) -> httpx2.Client:
     return dashboard.anonymous(Authorization=f"Bearer {token}")
 
 
-def test_no_odd_value_in_any_field_of_any_route_is_a_mistake_of_ours(
-    dashboard: Running, node: FakeNode
-) -> None:
+def test_no_odd_value_in_any_field_of_any_route_is_a_mistake_of_ours(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
     api = described(dashboard)
     routes = bodies(api)
@@ -95,9 +93,7 @@ def test_no_odd_value_in_any_field_of_any_route_is_a_mistake_of_ours(
 
 
 @pytest.mark.parametrize("value", [HUGE, {"deep": [HUGE]}, "\ud800"])
-def test_what_no_store_keeps_is_refused_wherever_it_stands(
-    dashboard: Running, node: FakeNode, value: Any
-) -> None:
+def test_what_no_store_keeps_is_refused_wherever_it_stands(dashboard: Running, node: FakeNode, value: Any) -> None:
     for method, path, _ in bodies(described(dashboard)):
         if path.endswith("/load"):  # it takes only what it knows
             continue
@@ -109,9 +105,7 @@ def test_what_no_store_keeps_is_refused_wherever_it_stands(
 
 
 @pytest.mark.parametrize("number", [HUGE, pytest.param(-HUGE, marks=pytest.mark.long), 2**63])
-def test_numbers_of_an_address_beyond_64_bits_are_refused(
-    dashboard: Running, node: FakeNode, number: int
-) -> None:
+def test_numbers_of_an_address_beyond_64_bits_are_refused(dashboard: Running, node: FakeNode, number: int) -> None:
     run_id = dashboard.launch()
     api = described(dashboard)
     for path, methods in api["paths"].items():
@@ -121,9 +115,7 @@ def test_numbers_of_an_address_beyond_64_bits_are_refused(
                 if "integer" not in json.dumps(one["schema"]) and one["in"] != "path":
                     continue
                 asked = (
-                    url
-                    if one["in"] == "query"
-                    else address(path.replace(f"{{{one['name']}}}", str(number)), run_id)
+                    url if one["in"] == "query" else address(path.replace(f"{{{one['name']}}}", str(number)), run_id)
                 )
                 params = {one["name"]: str(number)} if one["in"] == "query" else {}
                 answer = http.request(method, asked, params=params)
@@ -212,11 +204,7 @@ def test_a_body_that_is_broken_off_leaves_no_traceback(
                 sender.sendall(head(path, token) + b"{")
         server_answers(dashboard)
         wait_for(lambda: not others_are_served(dashboard), "the requests to end")
-    told = [
-        r
-        for r in caplog.records
-        if r.levelno >= logging.WARNING and r.name.startswith(("uvicorn", "rankzero"))
-    ]
+    told = [r for r in caplog.records if r.levelno >= logging.WARNING and r.name.startswith(("uvicorn", "rankzero"))]
     assert [r for r in told if r.exc_info] == []
     assert len(told) <= 3
 
@@ -235,9 +223,7 @@ def others_are_served(it: Running) -> bool:
     servers = [
         one
         for one in gc.get_objects()
-        if issubclass(type(one), Server)
-        and one.started
-        and not one.should_exit  # isinstance asks lazy objects
+        if issubclass(type(one), Server) and one.started and not one.should_exit  # isinstance asks lazy objects
     ]
     return any(task for server in servers for task in server.server_state.tasks)
 
@@ -291,18 +277,14 @@ def test_a_second_request_has_the_same_deadline(hurried: Running) -> None:
 
 
 @pytest.mark.parametrize("path", ["/login", "/api/runs"])
-def test_a_body_that_does_not_come_on_is_ended(
-    hurried: Running, path: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_body_that_does_not_come_on_is_ended(hurried: Running, path: str, caplog: pytest.LogCaptureFixture) -> None:
     with connected(hurried) as sender:
         sender.sendall(head(path, hurried.token) + b"{")
         assert b"HTTP/1.1 408 " in all_of(sender)
     assert [record for record in caplog.records if record.exc_info] == []
 
 
-def test_slow_senders_and_those_who_wait_for_an_answer_live(
-    hurried: Running, node_of_hurried: FakeNode
-) -> None:
+def test_slow_senders_and_those_who_wait_for_an_answer_live(hurried: Running, node_of_hurried: FakeNode) -> None:
     run_id = hurried.launch(nodes=1)
     assert node_of_hurried.assignment().run_id == run_id
     version = node_of_hurried.client.desired_state(None, 0).version
@@ -318,9 +300,7 @@ def test_slow_senders_and_those_who_wait_for_an_answer_live(
                 time.sleep(0.03)  # a rate, not a wait: some 17 kB a second, where 2 kB are asked for
             assert sender.recv(100).startswith(b"HTTP/1.1 200 ")
         hurried.service.stop(run_id)
-        page.next(
-            lambda message: message["type"] == "run" and message["run"]["stop_requested_at"] is not None
-        )
+        page.next(lambda message: message["type"] == "run" and message["run"]["stop_requested_at"] is not None)
 
 
 def test_who_stops_reading_a_download_is_let_go_and_who_reads_slowly_is_not(

@@ -95,9 +95,7 @@ def dashboard(data: Path, *options: str, cwd: Path | None = None) -> Iterator[Pr
 
 def test_it_listens_here_alone_and_says_where(tmp_path: Path) -> None:
     with dashboard(tmp_path / "data") as program:
-        listening = [
-            c.laddr for c in psutil.Process(program.process.pid).net_connections() if c.status == "LISTEN"
-        ]
+        listening = [c.laddr for c in psutil.Process(program.process.pid).net_connections() if c.status == "LISTEN"]
         assert listening == [("127.0.0.1", program.about["port"])]
         assert program.about["url"] == f"http://127.0.0.1:{program.about['port']}"
         assert program.get("/").status_code == 200

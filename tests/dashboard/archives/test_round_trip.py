@@ -37,9 +37,7 @@ def trained(dashboard: Running) -> str:
     node.log_points(part, 0, train__loss=LOSS, odd=SPECIAL)
     node.append(part, "logs/rank0.out", 0, 0, LOG)
     node.store_checkpoint(part, CHECKPOINT, step=20_000)
-    finding = Finding(
-        kind="hung", evidence="It stands still.", meaning="It waits.", fix="Look at its stacks."
-    )
+    finding = Finding(kind="hung", evidence="It stands still.", meaning="It waits.", fix="Look at its stacks.")
     node.client.findings(part, Findings(findings=[finding]))
     node.report(part, "failed", exit_code=1, message="Rank 0 ended with exit code 1.")
     resume(dashboard, node, run_id)
@@ -127,9 +125,7 @@ def test_an_imported_run_is_the_exported_one(dashboard: Running, other: Running)
     assert other.http.get("/api/nodes").json() == []
 
 
-def test_a_run_that_was_imported_before_it_was_archived_keeps_its_importer(
-    dashboard: Running, other: Running
-) -> None:
+def test_a_run_that_was_imported_before_it_was_archived_keeps_its_importer(dashboard: Running, other: Running) -> None:
     request = ImportRequest(
         format="tensorboard", source="gpu-1:/runs/9", digest="0" * 64, name="nine", state="succeeded", started_at=1
     )  # fmt: skip
@@ -149,9 +145,7 @@ def unzipped(archive: bytes) -> dict[str, bytes]:
         return {name: opened.read(name) for name in opened.namelist()}
 
 
-def zipped(
-    files: dict[str, bytes], repeated: str | None = None, compression: int = zipfile.ZIP_STORED
-) -> bytes:
+def zipped(files: dict[str, bytes], repeated: str | None = None, compression: int = zipfile.ZIP_STORED) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", compression) as target:
         for name, piece in files.items():
@@ -166,8 +160,7 @@ def with_true_digests(files: dict[str, bytes]) -> dict[str, bytes]:
     """The files under a manifest that agrees with them."""
     manifest = json.loads(files.pop("manifest.json"))
     manifest["files"] = {
-        name: {"size_bytes": len(piece), "sha256": hashlib.sha256(piece).hexdigest()}
-        for name, piece in files.items()
+        name: {"size_bytes": len(piece), "sha256": hashlib.sha256(piece).hexdigest()} for name, piece in files.items()
     }
     return files | {"manifest.json": json.dumps(manifest).encode()}
 
@@ -179,9 +172,7 @@ def in_document(files: dict[str, bytes], change: Callable[[dict[str, Any]], Any]
     return with_true_digests(files | {name: json.dumps(document).encode()})
 
 
-def test_what_is_wrong_with_an_archive_is_said_and_nothing_of_it_stays(
-    dashboard: Running, other: Running
-) -> None:
+def test_what_is_wrong_with_an_archive_is_said_and_nothing_of_it_stays(dashboard: Running, other: Running) -> None:
     run_id = trained(dashboard)
     good = unzipped(exported(dashboard, run_id))
     of_run = {name.rpartition("/")[0].rpartition("/")[2]: name for name in good}

@@ -53,10 +53,7 @@ def test_a_made_token_opens_nothing_but_the_door_of_workers(dashboard: Running) 
     for method, path in (("GET", "/api/runs"), ("POST", "/api/join-tokens"), ("GET", "/api/worker/wishes")):
         assert holder.request(method, path, json={}).status_code == 403
     assert (
-        dashboard.anonymous(Authorization=f"Bearer {dashboard.join_token}")
-        .get("/api/join-tokens")
-        .status_code
-        == 403
+        dashboard.anonymous(Authorization=f"Bearer {dashboard.join_token}").get("/api/join-tokens").status_code == 403
     )
 
 

@@ -13,11 +13,7 @@ MEND = "Synchronise its clock with a time server: `timedatectl set-ntp true`, or
 
 def check(nodes: int = 3, ended_at: float | None = 101.0, **more) -> CheckView:
     names = [f"gpu-{n}" for n in range(nodes)]
-    cells = [
-        PreflightCell(row, name, None, "ok", "right", "")
-        for row in ("alive", "torch", "clock")
-        for name in names
-    ]
+    cells = [PreflightCell(row, name, None, "ok", "right", "") for row in ("alive", "torch", "clock") for name in names]
     known = {"id": 1, "asked_at": 100.0, "run_id": None, "nodes": names, "cells": cells, "bandwidth": []}
     return CheckView(**known | {"ended_at": ended_at} | more)
 
@@ -44,9 +40,7 @@ def test_a_red_cell_stands_first_with_its_fix():
 
 
 def test_all_green_and_still_asking_are_said():
-    assert (
-        title(check()) == "3 nodes at 1970-01-01 00:01 UTC: all checks passed" and verdict(check()) == "green"
-    )
+    assert title(check()) == "3 nodes at 1970-01-01 00:01 UTC: all checks passed" and verdict(check()) == "green"
     asking = with_cells(PreflightCell("alive", "gpu-1", None, "waiting", "", ""), ended_at=None)
     assert title(asking) == "3 nodes at 1970-01-01 00:01 UTC: asking 1 node …" and verdict(asking) == "asking"
     assert title(check(ended_at=None)) == "3 nodes at 1970-01-01 00:01 UTC: measuring …"

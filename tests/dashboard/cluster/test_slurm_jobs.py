@@ -66,9 +66,7 @@ def join(dashboard: Running, wish: DesiredJob, pool: str | None = None) -> Clien
 
 def test_a_runs_life_in_a_job(dashboard: Running, gateway: Client) -> None:
     run_id, wish = launched(dashboard, gateway)
-    gateway.report_job(
-        wish.fence, JobReport(job_id="7", state="PENDING", reason="Resources", partition="gpu")
-    )
+    gateway.report_job(wish.fence, JobReport(job_id="7", state="PENDING", reason="Resources", partition="gpu"))
     wait_for(lambda: "waiting for resources" in dashboard.run(run_id)["waiting_for"], "Slurm's words")
     worker = join(dashboard, wish)
     (assignment,) = wait_for(lambda: worker.desired_state(None, 5).assignments, "the worker's share")

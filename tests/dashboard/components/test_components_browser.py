@@ -95,9 +95,7 @@ def test_zooming_in_fetches_what_the_first_picture_left_out(server: FakeServer, 
     assert 9_500 < since < 10_500 < 11_500 < until < 12_500
     trouble = card(page, "train/loss").locator(".trouble")
     expect(trouble).to_be_empty()
-    page.route(
-        "**/metrics?*", lambda route: route.fulfill(status=500, json={"detail": {"message": "It broke."}})
-    )
+    page.route("**/metrics?*", lambda route: route.fulfill(status=500, json={"detail": {"message": "It broke."}}))
     over.dblclick()
     drag(page, over, 0.5, 0.6)
     expect(trouble).to_have_text("Finer points could not be read. It broke.")
@@ -131,9 +129,7 @@ def test_all_components_share_one_connection_which_ends_with_the_last(server: Fa
     wait_for(lambda: server.connections == 0, "the connection to end")
 
 
-def test_a_component_called_again_stays_and_only_its_last_cleanup_counts(
-    server: FakeServer, show: Show
-) -> None:
+def test_a_component_called_again_stays_and_only_its_last_cleanup_counts(server: FakeServer, show: Show) -> None:
     server.picture.append(series("train/loss", falling(100)))
     page = show()
     expect(card(page, "train/loss").locator("canvas")).to_be_visible()
@@ -151,9 +147,7 @@ def test_values_that_are_not_finite_are_gaps_and_said(server: FakeServer, show: 
     expect(card(page, "train/loss").locator(".value")).to_have_text("∞")
 
 
-def test_nan_is_told_the_same_in_header_and_chart_and_by_the_server_since_when(
-    server: FakeServer, show: Show
-) -> None:
+def test_nan_is_told_the_same_in_header_and_chart_and_by_the_server_since_when(server: FakeServer, show: Show) -> None:
     told = series("train/loss", [[1, 2.5, WALL], [300, "NaN", WALL + 3], [999, "NaN", WALL + 4]])
     told["series"]["train/loss"]["not_finite_since"] = 812  # the picture is a selection of the points
     server.picture = [run_view(last_loss="-Infinity", loss_not_finite_since=7)]
@@ -198,9 +192,7 @@ def test_the_crosshair_names_the_step_of_the_value_it_shows(server: FakeServer, 
     expect(chart.locator(".chip").nth(1)).to_have_text("val1 (step 0)")
 
 
-def test_a_resumed_run_shows_the_newer_points_and_the_replaced_ones_on_request(
-    server: FakeServer, show: Show
-) -> None:
+def test_a_resumed_run_shows_the_newer_points_and_the_replaced_ones_on_request(server: FakeServer, show: Show) -> None:
     server.metrics = {"train/loss": falling(100)}
     server.picture += [
         series("train/loss", falling(60), attempt=1),
@@ -261,9 +253,7 @@ def test_filter_axes_and_smoothing_change_what_is_drawn(server: FakeServer, show
     expect(page.get_by_text("No chart has “nothing” in its name.")).to_be_visible()
 
 
-def test_a_chart_is_taken_home_as_picture_and_as_table(
-    server: FakeServer, show: Show, tmp_path: Path
-) -> None:
+def test_a_chart_is_taken_home_as_picture_and_as_table(server: FakeServer, show: Show, tmp_path: Path) -> None:
     server.picture.append(series("train/loss", falling(50)))
     page = show(theme="dark")
     chart = card(page, "train/loss")
@@ -296,9 +286,7 @@ def test_a_change_of_theme_reaches_the_canvas(server: FakeServer, show: Show) ->
         ({"state": "failed", "message": "Rank 1 was killed."}, "failed before it logged a point"),
     ],
 )
-def test_without_points_the_page_says_why(
-    server: FakeServer, show: Show, changes: Message, sentence: str
-) -> None:
+def test_without_points_the_page_says_why(server: FakeServer, show: Show, changes: Message, sentence: str) -> None:
     server.picture = [run_view(**changes)]
     expect(show().locator(".empty")).to_contain_text(sentence)
 

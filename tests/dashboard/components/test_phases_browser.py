@@ -44,8 +44,7 @@ def spans(ranks: int, slow: int | None) -> dict[str, Any]:
                 "rank": rank,
                 "node": f"gpu-{rank // 8}",
                 "seconds": {
-                    n: [None if at > 37 and rank == 2 else seconds(rank, n, at) for at in range(SPANS)]
-                    for n in PHASES
+                    n: [None if at > 37 and rank == 2 else seconds(rank, n, at) for at in range(SPANS)] for n in PHASES
                 },
             }
             for rank in range(ranks)

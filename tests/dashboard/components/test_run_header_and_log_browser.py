@@ -27,16 +27,12 @@ def log(text: str, offset: int = 0, reset: bool = False, **changes: Any) -> Mess
     return {**message, "reset": reset, **changes}
 
 
-def test_the_header_shows_the_figures_humanised_with_exact_values_on_hover(
-    server: FakeServer, show: Show
-) -> None:
+def test_the_header_shows_the_figures_humanised_with_exact_values_on_hover(server: FakeServer, show: Show) -> None:
     page = show("run_header")
     expect(page.locator(".name")).to_have_text("digits-resnet18")
     expect(page.locator(".pill").first).to_have_text("running")
     expect(figure(page, "Samples/s")).to_have_text("12.4 k")
-    expect(page.locator(".figure", has_text="Samples/s")).to_have_attribute(
-        "title", "now 12431, on average 12011.5"
-    )
+    expect(page.locator(".figure", has_text="Samples/s")).to_have_attribute("title", "now 12431, on average 12011.5")
     expect(figure(page, "ETA")).to_have_text("00:25:03")
     expect(page.locator(".figure:visible")).to_have_count(7)
     first = figure(page, "Elapsed").inner_text()
@@ -110,9 +106,7 @@ def test_a_stop_counts_down_to_the_kill(server: FakeServer, show: Show) -> None:
     expect(sentence).to_have_text(left)
     waits = "waits for gpu-2, which has been silent for 14 s"
     server.send(run_view(state="stopping", stop_requested_at=now - 60, kill_at=now - 30, waiting_for=waits))
-    expect(sentence).to_have_text(
-        f"Stopping: the grace period is over, its ranks are being killed; it {waits}."
-    )
+    expect(sentence).to_have_text(f"Stopping: the grace period is over, its ranks are being killed; it {waits}.")
 
 
 def test_an_end_by_the_runs_policy_says_why(server: FakeServer, show: Show) -> None:
@@ -192,9 +186,7 @@ def test_a_log_is_followed_with_colours_and_collapsed_progress_bars(server: Fake
     expect(page.locator(".cut")).to_contain_text("cut, 4.36 KiB more")
 
 
-def test_following_ends_when_somebody_scrolls_up_and_begins_again_at_the_end(
-    server: FakeServer, show: Show
-) -> None:
+def test_following_ends_when_somebody_scrolls_up_and_begins_again_at_the_end(server: FakeServer, show: Show) -> None:
     server.log_picture = lambda choice: [log("".join(f"line {i}\n" for i in range(1000)), reset=True)]
     page = show("log_view")
     follow = page.get_by_role("button", name="Follow")
@@ -311,9 +303,7 @@ def test_a_failed_run_opens_at_the_failing_ranks_own_words(server: FakeServer, s
     assert said["logs"]["stream"] == "err"
 
 
-def test_the_whole_log_is_searched_and_a_match_opened_copied_and_linked(
-    server: FakeServer, show: Show
-) -> None:
+def test_the_whole_log_is_searched_and_a_match_opened_copied_and_linked(server: FakeServer, show: Show) -> None:
     lines = [f"{'ERROR' if i in (10, 31_000) else 'info'} step {i}" for i in range(50_000)]
     server.log_file = "\n".join(lines).encode() + b"\n"
     tail = server.log_file.index(b"info step 48000")

@@ -32,9 +32,7 @@ def assert_self_contained(text: str) -> Page:
     assert not {"script", "img", "link", "iframe", "a"} & set(page.tags)
     names = {name for name, _ in page.attributes}
     assert not {"src", "href", "style"} & names and not any(name.startswith("on") for name in names)
-    policy = next(
-        value for name, value in page.attributes if name == "content" and "default-src" in (value or "")
-    )
+    policy = next(value for name, value in page.attributes if name == "content" and "default-src" in (value or ""))
     digest = base64.b64encode(hashlib.sha256(page.text["style"].encode()).digest()).decode()
     assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     return page

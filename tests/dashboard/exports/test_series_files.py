@@ -35,9 +35,7 @@ def from_csv(content: bytes) -> Iterator[Row]:
 
 def from_parquet(content: bytes) -> Iterator[Row]:
     for row in pyarrow.parquet.read_table(io.BytesIO(content)).to_pylist():
-        yield tuple(
-            row[name] for name in ("run", "series", "source", "attempt", "step", "value", "wall_time")
-        )
+        yield tuple(row[name] for name in ("run", "series", "source", "attempt", "step", "value", "wall_time"))
 
 
 def from_json(content: bytes) -> Iterator[Row]:

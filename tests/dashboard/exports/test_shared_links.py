@@ -75,9 +75,7 @@ def test_a_stranger_sees_no_folder_of_the_server(dashboard: Running, node: FakeN
     script = folder / "train.py"
     script.write_text(CODE)
     ids = [
-        dashboard.launch(
-            target=str(script), python=python, workdir=str(folder), args=["--data", "/mnt/sets/imagenet"]
-        )
+        dashboard.launch(target=str(script), python=python, workdir=str(folder), args=["--data", "/mnt/sets/imagenet"])
         for python in ("/opt/my env/bin/python3.12", "/opt/other/bin/python3.13")
     ]
     error = {"rank": 0, "traceback": f'  File "{script}", line 3, in main\n', "file": str(script)}
@@ -101,9 +99,7 @@ def test_a_later_visit_shows_later_figures(
     assert "another note" in visit(dashboard, link).text
 
 
-def test_a_link_ends_on_its_date(
-    dashboard: Running, runs: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_ends_on_its_date(dashboard: Running, runs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     link, now = made(dashboard, runs[0], days=2), dashboard.service.clock()
     assert visit(dashboard, link).status_code == 200
     monkeypatch.setattr(dashboard.service, "clock", lambda: now + 2 * DAY_S + 60)

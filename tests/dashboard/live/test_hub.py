@@ -226,9 +226,7 @@ def test_only_the_workers_concerned_are_woken() -> None:
         with hub.waiting("n1") as one, hub.waiting("n1") as another, hub.waiting("n2") as other:
             await asyncio.to_thread(change)
             await asyncio.sleep(0)
-            return [
-                name for name, it in (("one", one), ("another", another), ("other", other)) if it.is_set()
-            ]
+            return [name for name, it in (("one", one), ("another", another), ("other", other)) if it.is_set()]
 
     async def scenario() -> None:
         hub.start()

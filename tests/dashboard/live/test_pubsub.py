@@ -49,10 +49,7 @@ def soon(action: Callable[[], object]) -> Iterator[None]:
 def points_of(page: Page, name: str, count: int) -> list[list[Any]]:
     """The first `count` points of a series that a page is shown."""
     found: list[list[Any]] = [
-        p
-        for m in page.received
-        if m["type"] == "series"
-        for p in m["series"].get(name, {"points": []})["points"]
+        p for m in page.received if m["type"] == "series" for p in m["series"].get(name, {"points": []})["points"]
     ]
     while len(found) < count:
         message = page.next(lambda m: m["type"] == "series" and name in m["series"])

@@ -26,9 +26,7 @@ def made(shared: Running) -> dict[str, str]:
     files = shared.service.files
     seed.file(files, "two ranks", "logs/rank0.out", b"start\nnow it REACHED bingo\n")
     seed.file(files, "two ranks", "logs/rank1.err", b"reached bingo\nreached bingo, reached bingo\n")
-    seed.file(
-        files, "long", "logs/rank0.out", b"nothing here\n" * 400 + BEST.encode() + b" at last\n" + b"x\n" * 50
-    )
+    seed.file(files, "long", "logs/rank0.out", b"nothing here\n" * 400 + BEST.encode() + b" at last\n" + b"x\n" * 50)
     seed.file(files, "silent", "logs/launcher.err", b"reached\nBingo\n")
     seed.file(files, "silent", "logs-of-others", BEST.encode())
     return seed.runs

@@ -15,9 +15,7 @@ KILLED = "rank 0 on gpu-1 was killed by the kernel because memory ran out (SIGKI
 
 
 def recipe(**changes: object) -> RunSpec:
-    return RunSpec.model_validate(
-        {"target": "image_classifier", "gpus_per_node": 4, "batch_size": 32} | changes
-    )
+    return RunSpec.model_validate({"target": "image_classifier", "gpus_per_node": 4, "batch_size": 32} | changes)
 
 
 @pytest.fixture
@@ -78,9 +76,7 @@ def test_a_batch_that_only_the_script_knows_is_estimated_in_words() -> None:
 
 def test_a_recipe_is_ready_to_launch_with_half_the_batch_and_the_same_global_batch() -> None:
     found = found_for(recipe(accumulate=2))
-    assert found.sentence == (
-        "Halve the batch per GPU: 32 → 16, accumulation 2 → 4; the global batch stays 256."
-    )
+    assert found.sentence == ("Halve the batch per GPU: 32 → 16, accumulation 2 → 4; the global batch stays 256.")
     assert found.label == "Launch with batch 16 × accumulate 4"
     assert found.spec == recipe(batch_size=16, accumulate=4)
     assert found.spec.global_batch_size == recipe(accumulate=2).global_batch_size
@@ -112,9 +108,7 @@ def test_numbers_among_a_scripts_arguments_are_changed_where_they_stand(script) 
     assert found.spec is not None
     assert found.spec.args == ["--width", "64", "--batch-size", "{batch_size}", "--accum-steps={accumulate}"]
     assert (found.spec.batch_size, found.spec.accumulate) == (16, 4)
-    assert found.sentence == (
-        "Halve the batch per GPU: 32 → 16, accumulation 2 → 4; the global batch stays 128."
-    )
+    assert found.sentence == ("Halve the batch per GPU: 32 → 16, accumulation 2 → 4; the global batch stays 128.")
 
 
 def test_a_scripts_own_default_is_handed_over_from_now_on(script) -> None:

@@ -80,8 +80,7 @@ def test_a_launcher_that_does_not_fit_is_said_with_the_line(script: Path) -> Non
 
 def test_what_the_script_has_by_default_stays_where_the_form_says_nothing(script: Path) -> None:
     script.write_text(
-        DDP
-        + 'p.add_argument("--accumulation-steps", default=8)\np.add_argument("--dtype", default="bfloat16")'
+        DDP + 'p.add_argument("--accumulation-steps", default=8)\np.add_argument("--dtype", default="bfloat16")'
     )
     assert "own --accumulation-steps is 8" in said(script)
     assert "own --dtype is bfloat16; fp32 does not change it" in said(script)
@@ -134,9 +133,7 @@ def test_fsdp_with_a_script_that_does_not_shard_is_said_aloud(script: Path) -> N
         script.write_text(f"{DDP}\n{text}")
         assert "shards" not in said(script, strategy="fsdp"), text
     script.write_text(DDP)
-    assert "shards" not in said(
-        script, strategy="fsdp", args=["--resume={resume}", "--trainer.strategy=fsdp"]
-    )
+    assert "shards" not in said(script, strategy="fsdp", args=["--resume={resume}", "--trainer.strategy=fsdp"])
 
 
 def test_dp_with_a_script_that_uses_one_gpu_is_said_aloud(script: Path) -> None:

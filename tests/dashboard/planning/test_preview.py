@@ -19,13 +19,8 @@ from domain.spec import RunSpec
 from domain.views import DeviceView, NodeView
 
 
-def node(
-    name: str = "n0", slots: int = 2, used: int = 0, kind: str = "cpu", hostname: str = "far"
-) -> NodeView:
-    devices = [
-        DeviceView(f"{kind}:{i}", kind, kind, None, "run" if i < used else None, 1, False)
-        for i in range(slots)
-    ]
+def node(name: str = "n0", slots: int = 2, used: int = 0, kind: str = "cpu", hostname: str = "far") -> NodeView:
+    devices = [DeviceView(f"{kind}:{i}", kind, kind, None, "run" if i < used else None, 1, False) for i in range(slots)]
     return NodeView(
         name, name, "alive", False, hostname, "10.0.0.1", slots, slots - used, devices, {}, {}, None, 0.0, 0.0
     )
@@ -45,9 +40,7 @@ def preview(asked: RunSpec, nodes: Sequence[NodeView]) -> Preview:
 
 @pytest.mark.parametrize(("scaling", "factor"), [("none", 1.0), ("linear", 8.0), ("sqrt", math.sqrt(8))])
 def test_the_scaling_rule_counts_ranks_and_not_accumulation(scaling: str, factor: float) -> None:
-    planned = preview(
-        spec(nodes=4, gpus_per_node=2, lr=0.0001, lr_scaling=scaling, batch_size=16, accumulate=4), []
-    )
+    planned = preview(spec(nodes=4, gpus_per_node=2, lr=0.0001, lr_scaling=scaling, batch_size=16, accumulate=4), [])
     assert planned.lr == pytest.approx(0.0001 * factor)
     assert (planned.world_size, planned.global_batch_size) == (8, 512)
     assert len(planned.commands) == 4
@@ -63,12 +56,8 @@ def test_no_number_of_processes_means_what_the_emptiest_node_has_free() -> None:
 def test_only_nodes_that_may_get_the_run_count_for_it() -> None:
     login, gpu = node("login", slots=64), node("gpu-1", slots=8, used=2, kind="cuda")
     assert [found.name for found in ClusterNodes(lambda: [login, gpu]).eligible(spec())] == ["gpu-1"]
-    assert [found.name for found in ClusterNodes(lambda: [login, gpu]).eligible(spec(gpus_per_node=9))] == [
-        "login"
-    ]
-    assert [
-        found.name for found in ClusterNodes(lambda: [login, gpu]).eligible(spec(on_nodes=["login"]))
-    ] == ["login"]
+    assert [found.name for found in ClusterNodes(lambda: [login, gpu]).eligible(spec(gpus_per_node=9))] == ["login"]
+    assert [found.name for found in ClusterNodes(lambda: [login, gpu]).eligible(spec(on_nodes=["login"]))] == ["login"]
     assert preview(spec(), [login, gpu]).world_size == 6
     assert "0 of the known nodes have that many" in warned(spec(labels={"rack": "b"}, gpus_per_node=1), gpu)
 

@@ -175,9 +175,7 @@ def test_arguments_are_taken_apart_into_the_fields_that_made_them():
     assert filled.values == {"data": "/d", "layers": "1 2", "amp": True, "tag": "a 'b c'"}
 
 
-@pytest.mark.parametrize(
-    "args", [["--amp", "/d"], ["--lr", "0.1"], ["--amp", "--amp"], ["x", "y", "--layers"]]
-)
+@pytest.mark.parametrize("args", [["--amp", "/d"], ["--lr", "0.1"], ["--amp", "--amp"], ["x", "y", "--layers"]])
 def test_arguments_in_another_order_stay_exactly_as_they_are(args):
     found = script(FORM)
     filled, rest = take_apart(found.options, found.proposals, args, Filled())

@@ -111,9 +111,7 @@ def test_a_parser_in_a_module_beside_the_script_is_followed(tmp_path: Path) -> N
 
 def test_a_module_that_changes_is_read_again_after_a_while(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("dashboard.script_reader.reading.REMEMBERED_FOR_S", -1e6)
-    assert set(
-        options(tmp_path, "import config\nconfig.f()", config__py="def f(p): p.add_argument('--a')")
-    ) == {"a"}
+    assert set(options(tmp_path, "import config\nconfig.f()", config__py="def f(p): p.add_argument('--a')")) == {"a"}
     (tmp_path / "config.py").write_text("def f(p): p.add_argument('--bbb')")
     assert {option.name for option in read_script(tmp_path, "train.py").options} == {"bbb"}
 

@@ -30,9 +30,7 @@ WRONG_TOKENS = ("", "x", "é" * 40, "a" * 100_000, "null", "Bearer", "../token")
 def leaves(routes: list[BaseRoute]) -> Iterator[BaseRoute]:
     """All routes, included routers' too."""
     for route in routes:
-        below = getattr(route, "routes", None) or getattr(
-            getattr(route, "original_router", None), "routes", None
-        )
+        below = getattr(route, "routes", None) or getattr(getattr(route, "original_router", None), "routes", None)
         if below and not isinstance(route, Route):
             yield from leaves(list(below))
         else:
@@ -61,9 +59,7 @@ def paths(shared: Running, tmp_path: Path) -> tuple[set[str], set[str]]:
     return (
         {
             filled(
-                p
-                if p.startswith(("/api", "/assets", "/login", "/metrics", "/shared", "/tensorboard"))
-                else prefix + p
+                p if p.startswith(("/api", "/assets", "/login", "/metrics", "/shared", "/tensorboard")) else prefix + p
             )
             for p in http
         },
@@ -121,9 +117,7 @@ def test_other_schemes_do_not_get_in(shared: Running) -> None:
     for scheme in ("Basic", "Digest", ""):
         headers = {"Authorization": f"{scheme} {shared.token}".strip()}
         assert shared.anonymous().get("/api/runs", headers=headers).status_code == 401
-    assert (
-        shared.http.get("/api/runs", headers={"Authorization": f"bEaReR {shared.token}"}).status_code == 200
-    )
+    assert shared.http.get("/api/runs", headers={"Authorization": f"bEaReR {shared.token}"}).status_code == 200
 
 
 def test_the_join_token_only_registers(shared: Running) -> None:
@@ -232,12 +226,8 @@ def test_another_sites_page_cannot_change_anything(
     assert signed_in.put("/_stcore/upload_file/a/b", headers=headers).status_code == 403
 
 
-@pytest.mark.parametrize(
-    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None]
-)
-def test_only_json_changes_anything_with_a_cookie(
-    shared: Running, signed_in: httpx2.Client, kind: str | None
-) -> None:
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None])
+def test_only_json_changes_anything_with_a_cookie(shared: Running, signed_in: httpx2.Client, kind: str | None) -> None:
     headers = {"Origin": shared.url} | ({"Content-Type": kind} if kind else {})
     answer = signed_in.post("/api/runs", content=b'{"target": "image_classifier"}', headers=headers)
     assert answer.status_code == 415
@@ -263,9 +253,7 @@ def test_another_sites_page_cannot_open_a_websocket(
 
 def test_our_own_page_can_open_the_live_channel(shared: Running, signed_in: httpx2.Client) -> None:
     headers = {"Cookie": signed_in.headers["Cookie"], "Origin": shared.url}
-    with connect(
-        shared.url.replace("http", "ws") + "/api/live?run=x", additional_headers=headers, proxy=None
-    ):
+    with connect(shared.url.replace("http", "ws") + "/api/live?run=x", additional_headers=headers, proxy=None):
         pass
 
 

@@ -106,9 +106,7 @@ def test_archived_runs_are_listed_where_they_are_searched_for(full):
 def test_filters_are_the_servers(full):
     assert [row["name"] for row in rows(full, Filter("gpt"))] == ["gpt wide, long warm-up"]
     assert [row["name"] for row in rows(full, Filter(states=(State.QUEUED,)))] == ["waits for room"]
-    assert [row["name"] for row in rows(full, Filter(states=(State.FAILED,), project="vision"))] == [
-        "bad labels"
-    ]
+    assert [row["name"] for row in rows(full, Filter(states=(State.FAILED,), project="vision"))] == ["bad labels"]
     assert rows(full, Filter("%", project="vision")) == []
 
 
@@ -117,9 +115,7 @@ def test_browsers_that_ask_again_are_told_that_nothing_changed(dashboard: Runnin
     answer = dashboard.http.get("/api/overview", params={"state": ["queued", "starting"], "q": "one"})
     assert [run["id"] for run in answer.json()["runs"]] == [run_id]
     tag = {"If-None-Match": answer.headers["etag"]}
-    again = dashboard.http.get(
-        "/api/overview", params={"state": ["starting", "queued"], "q": "one"}, headers=tag
-    )
+    again = dashboard.http.get("/api/overview", params={"state": ["starting", "queued"], "q": "one"}, headers=tag)
     assert again.status_code == 304 and "date" in again.headers
     assert dashboard.http.get("/api/overview?state=lost").status_code == 422
     assert dashboard.anonymous().get("/api/overview").status_code == 401

@@ -63,9 +63,7 @@ def test_the_printed_number_of_steps_counts_unless_it_cannot_be(cluster: Cluster
 
 
 def test_samples_per_second_come_from_steps_and_the_batch(cluster: Cluster) -> None:
-    run_id, fence = start(
-        cluster, args=["--batch-size=4"], batch_size=None, target="/x/train.py", gpus_per_node=2
-    )
+    run_id, fence = start(cluster, args=["--batch-size=4"], batch_size=None, target="/x/train.py", gpus_per_node=2)
     cluster.points(fence, 0, 9, {"steps_per_s": [(10, 5.0, 101.0)]}, source="probe")
     assert view(cluster, run_id).throughput == 40.0
 

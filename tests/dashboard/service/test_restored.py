@@ -159,9 +159,7 @@ def test_what_trains_goes_on_beside_an_older_store_until_somebody_ends_it(
 
 
 @pytest.mark.long
-def test_what_a_younger_store_began_is_whole_when_that_store_is_back(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_what_a_younger_store_began_is_whole_when_that_store_is_back(machine: Machine, tmp_path: Path) -> None:
     with running(machine.data) as before:
         port = before.service.port
         machine.start(before)

@@ -89,9 +89,7 @@ def launch_as_shown(dashboard: Running, run_id: str, like: str | None, **changes
     return dashboard.http.post("/api/runs", params={"like": like} if like else {}, json=shown | changes)
 
 
-def test_masked_values_that_come_back_are_those_of_the_run_it_is_like(
-    dashboard: Running, run_id: str
-) -> None:
+def test_masked_values_that_come_back_are_those_of_the_run_it_is_like(dashboard: Running, run_id: str) -> None:
     answer = launch_as_shown(dashboard, run_id, run_id, lr=0.5)
     assert answer.status_code == 201, answer.text
     real = specification(dashboard.service.store, answer.json()["id"])

@@ -35,9 +35,7 @@ def test_addresses_are_known_and_taken_as_they_are(address: str) -> None:
     assert repository_name(address) in ("nanoGPT", "b")
 
 
-@pytest.mark.parametrize(
-    "path", ["/a/train.py", "train.py", "./x", "../x", "language_model", "~/x", "/a/b.git"]
-)
+@pytest.mark.parametrize("path", ["/a/train.py", "train.py", "./x", "../x", "language_model", "~/x", "/a/b.git"])
 def test_paths_and_recipes_are_no_addresses(path: str) -> None:
     assert not is_git_address(path)
 

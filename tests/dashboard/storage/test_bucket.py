@@ -36,9 +36,7 @@ def test_a_checkpoint_goes_from_the_node_to_the_bucket_in_parts(stage: Stage) ->
     assert not any(files.checkpoints.iterdir())
     assert not [path for path in files.incoming.iterdir() if path.name != "proof"]
     answer = stage.download()
-    assert (
-        answer.headers["x-checksum-sha256"] == hashlib.sha256(answer.content).hexdigest() == listed["sha256"]
-    )
+    assert answer.headers["x-checksum-sha256"] == hashlib.sha256(answer.content).hexdigest() == listed["sha256"]
 
 
 @pytest.mark.parametrize("is_strict", [pytest.param(False, marks=pytest.mark.long), True])
@@ -67,9 +65,7 @@ def test_an_interrupted_upload_goes_on_behind_the_last_part(stage: Stage, is_str
 
 
 @pytest.mark.long
-def test_without_a_way_to_the_bucket_the_server_passes_on(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_way_to_the_bucket_the_server_passes_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     class NoWay(httpx2.Client):
         def put(self, *_: Any, **__: Any) -> httpx2.Response:
             raise httpx2.ConnectTimeout("no route")
@@ -107,9 +103,7 @@ def test_a_bucket_that_is_away_loses_nothing_and_is_told(stage: Stage) -> None:
         ("503 Slow Down", "SlowDown", "answered SlowDown"),
     ],
 )
-def test_what_the_bucket_says_stands_on_the_checkpoint(
-    stage: Stage, status: str, code: str, words: str
-) -> None:
+def test_what_the_bucket_says_stands_on_the_checkpoint(stage: Stage, status: str, code: str, words: str) -> None:
     stage.spool.save(b"weights")
     stage.bucket.server.refuse = lambda method, path: error(status, code) if "upload" in path else None
     with pytest.raises(ServerAway, match=words):
@@ -160,9 +154,7 @@ def test_only_a_bucket_that_checks_no_parts_is_read_back(
     assert len(read) == reads
 
 
-def test_a_crash_between_completion_and_listing_is_mended(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_between_completion_and_listing_is_mended(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     from db.checkpoints import checkpoint_reports
 
     stage.spool.save(CONTENT)

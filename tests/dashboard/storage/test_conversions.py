@@ -39,9 +39,7 @@ WRAPPED = {"model": {"module.w": torch.arange(6.0).reshape(2, 3), "module.b": to
 class Stored:
     """A checkpoint on the server."""
 
-    def __init__(
-        self, dashboard: Running, node: FakeNode, content: bytes, path: str = "work/last.pt"
-    ) -> None:
+    def __init__(self, dashboard: Running, node: FakeNode, content: bytes, path: str = "work/last.pt") -> None:
         self.dashboard = dashboard
         self.run_id = dashboard.launch()
         self.part = node.part()
@@ -148,9 +146,7 @@ def test_wrong_options_name_their_field(wrapped: Stored) -> None:
     assert wrapped.get("format=onnx").status_code == 422
 
 
-def test_what_was_written_goes_with_the_checkpoint(
-    tensors: Stored, node: FakeNode, dashboard: Running
-) -> None:
+def test_what_was_written_goes_with_the_checkpoint(tensors: Stored, node: FakeNode, dashboard: Running) -> None:
     tensors.get("prefix=strip")
     tensors.get("prefix=strip&format=safetensors")
     assert len(tensors.others) == 4
@@ -170,9 +166,7 @@ def test_what_was_written_goes_when_nobody_asks_for_it(tensors: Stored) -> None:
     assert tensors.get("prefix=strip").status_code == 200
 
 
-def test_a_full_disk_refuses_before_anything_is_written(
-    tensors: Stored, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_refuses_before_anything_is_written(tensors: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensors.dashboard.service.files, "free_bytes", lambda: 100)
     answer = tensors.get("prefix=strip")
     assert answer.status_code == 507
@@ -351,9 +345,7 @@ def test_the_prefix_is_listed(dashboard: Running, node: FakeNode, rankzero: Any)
     assert code == 0 and "Names in work/last.pt begin with module.:" in out
 
 
-def test_a_folder_is_told_how_to_be_unpacked(
-    dashboard: Running, node: FakeNode, rankzero: Any, tmp_path: Path
-) -> None:
+def test_a_folder_is_told_how_to_be_unpacked(dashboard: Running, node: FakeNode, rankzero: Any, tmp_path: Path) -> None:
     stored = Stored(dashboard, node, tar_of({"config.json": b"{}"}), "work/out/checkpoint 5.tar")
     code, out, _ = rankzero("download", stored.run_id)
     assert code == 0 and f"tar -xf '{tmp_path}/checkpoint 5.tar'" in out

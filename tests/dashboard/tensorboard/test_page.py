@@ -35,9 +35,7 @@ def test_a_pass_opens_one_run_for_a_day() -> None:
         assert not passes.admits(wrong, now) or wrong == good, wrong
 
 
-def test_a_run_opens_in_tensorboard_behind_the_login(
-    dashboard: Running, node: FakeNode, tmp_path: Path
-) -> None:
+def test_a_run_opens_in_tensorboard_behind_the_login(dashboard: Running, node: FakeNode, tmp_path: Path) -> None:
     run = dashboard.launch(name="seen <b>from</b> all sides")
     part = node.part()
     address = f"/tensorboard/{run}/"
@@ -56,29 +54,21 @@ def test_a_run_opens_in_tensorboard_behind_the_login(
         plugin: parts.get(f"{base}data/plugin/{plugin}/tags").json()
         for plugin in ("scalars", "images", "histograms", "text")
     }
-    assert {plugin: list(of_run) for plugin, of_run in tags.items()} == {
-        key: ["attempt 1/runs/a"] for key in tags
-    }
+    assert {plugin: list(of_run) for plugin, of_run in tags.items()} == {key: ["attempt 1/runs/a"] for key in tags}
     assert [next(iter(tags[plugin]["attempt 1/runs/a"])) for plugin in ("scalars", "images", "histograms")] == [
         "train/loss", "digits", "weights",
     ]  # fmt: skip
-    points = parts.get(
-        f"{base}data/plugin/scalars/scalars?run=attempt%201%2Fruns%2Fa&tag=train%2Floss"
-    ).json()
+    points = parts.get(f"{base}data/plugin/scalars/scalars?run=attempt%201%2Fruns%2Fa&tag=train%2Floss").json()
     assert [(step, value) for _, step, value in points] == [(0, 2.0), (1, 1.0), (2, 0.5)]
     asked = {"requests": (None, '[{"plugin":"scalars","tag":"train/loss"}]')}
-    posted = parts.post(
-        f"{base}experiment/defaultExperimentId/data/plugin/timeseries/timeSeries", files=asked
-    )
+    posted = parts.post(f"{base}experiment/defaultExperimentId/data/plugin/timeseries/timeSeries", files=asked)
     assert posted.status_code == 200, "the page asks with POST, too"
 
     without = base.replace(run, "abcdefghij"), base[:-2] + ("0/" if base[-2] != "0" else "1/"), address
     for wrong in without:
         assert parts.get(f"{wrong}data/runs").status_code == 401, wrong
     assert dashboard.http.get(f"{address}data/runs").status_code == 404
-    assert (
-        parts.get(base).headers["content-security-policy"].endswith("sandbox allow-scripts allow-downloads")
-    )
+    assert parts.get(base).headers["content-security-policy"].endswith("sandbox allow-scripts allow-downloads")
     assert parts.put(f"{base}data/runs").status_code == 401
     assert parts.get("/api/runs").status_code == 401, "a pass is good for TensorBoard only"
     assert parts.post("/api" + base, json={}).status_code == 401
@@ -117,9 +107,7 @@ def test_neither_session_nor_token_reaches_tensorboard_and_it_sets_nothing(
     assert dashboard.anonymous().post(f"{base}x", content=b"x" * (3 << 20)).status_code == 413
 
 
-def test_pages_in_its_place_say_what_to_do(
-    dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_in_its_place_say_what_to_do(dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     run = dashboard.launch(name="a")
     moved = dashboard.http.get(f"/tensorboard/{run}")
     assert moved.headers["location"] == f"/tensorboard/{run}/"

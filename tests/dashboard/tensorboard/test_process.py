@@ -50,9 +50,7 @@ class Boards:
 
         def start(folder: Path, title: str) -> subprocess.Popen[bytes]:
             with (folder / "log").open("wb") as log:
-                process = subprocess.Popen(
-                    [sys.executable, "-c", program, str(folder)], stdout=log, stderr=log
-                )
+                process = subprocess.Popen([sys.executable, "-c", program, str(folder)], stdout=log, stderr=log)
             self.processes.append(process)
             return process
 
@@ -165,9 +163,7 @@ def test_the_one_of_a_deleted_run_ends(tmp_path: Path) -> None:
     it.while_kept(story)
 
 
-def test_a_long_path_of_the_data_directory_is_no_hindrance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_path_of_the_data_directory_is_no_hindrance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     it = Boards(tmp_path / ("long " * 20) / ("longer " * 20))
     run = it.run("a")
     monkeypatch.chdir(it.folder.parent)  # as the dashboard does
@@ -195,9 +191,7 @@ def test_one_that_cannot_start_says_why(tmp_path: Path) -> None:
     run = it.run("a")
 
     async def story() -> None:
-        with pytest.raises(
-            TensorBoardFailed, match=r"^ModuleNotFoundError: No module named 'no_such_tensorboard'$"
-        ):
+        with pytest.raises(TensorBoardFailed, match=r"^ModuleNotFoundError: No module named 'no_such_tensorboard'$"):
             await it.open(run)
 
     it.while_kept(story)
@@ -231,9 +225,7 @@ def test_many_who_open_it_at_once_get_the_same(tmp_path: Path) -> None:
 def test_only_plugins_that_read_event_files_are_loaded() -> None:
     names = [plugin.__name__ if isinstance(plugin, type) else type(plugin).__name__ for plugin in
              tensorboard_program.plugins()]  # fmt: skip
-    assert {"CorePluginLoader", "ScalarsPlugin", "ImagesPlugin", "HistogramsPlugin", "TextPlugin"} <= set(
-        names
-    )
+    assert {"CorePluginLoader", "ScalarsPlugin", "ImagesPlugin", "HistogramsPlugin", "TextPlugin"} <= set(names)
     assert len(names) == len(tensorboard_program.PLUGINS)
     assert not [name for name in names if re.search("Projector|Debugger|Profile|WIT", name)]
 
@@ -257,9 +249,7 @@ def test_it_dies_with_the_dashboard_and_listens_for_nobody_else(tmp_path: Path) 
         wait_for((tmp_path / "socket").is_socket, "TensorBoard", 60)
         assert os.getpriority(os.PRIO_PROCESS, pid) >= 10
         sockets = {number for name in _open_files(pid) for number in re.findall(r"socket:\[(\d+)\]", name)}
-        internet = "".join(
-            Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6", "udp", "udp6")
-        )
+        internet = "".join(Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6", "udp", "udp6"))
         assert not sockets & set(internet.split())
     finally:
         holder.kill()

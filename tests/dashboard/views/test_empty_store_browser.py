@@ -26,9 +26,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:
         pytest.param("/nodes", "Make a join token", marks=pytest.mark.long),
     ],
 )
-def test_an_empty_store_says_what_to_do_next(
-    browser: Chromium, empty: Browsed, address: str, next_step: str
-) -> None:
+def test_an_empty_store_says_what_to_do_next(browser: Chromium, empty: Browsed, address: str, next_step: str) -> None:
     with signed_in(browser, empty) as visit:
         seen = look(visit, empty, address)
         expect(seen.page.get_by_text(next_step).first).to_be_visible()

@@ -24,9 +24,7 @@ window.shifts = 0;
 new PerformanceObserver((list) => { for (const shift of list.getEntries()) shifts += shift.value; })
   .observe({type: 'layout-shift', buffered: true});
 """
-WITHOUT_LIMIT = (
-    "real => { window.setTimeout = (f, ms, ...rest) => (ms === 4000 ? 0 : real(f, ms, ...rest)); }"
-)
+WITHOUT_LIMIT = "real => { window.setTimeout = (f, ms, ...rest) => (ms === 4000 ? 0 : real(f, ms, ...rest)); }"
 """A page on a machine that is slower than any limit."""
 BACKGROUND = {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 20, 28)"}
 PAGES = {
@@ -125,9 +123,7 @@ def settled(page: Page) -> None:
     expect(page.locator("[data-stale=true]")).to_have_count(0)
 
 
-def test_a_telephone_shows_the_menu_and_the_button_that_launches(
-    browser: Chromium, dashboard: Browsed
-) -> None:
+def test_a_telephone_shows_the_menu_and_the_button_that_launches(browser: Chromium, dashboard: Browsed) -> None:
     with signed_in(browser, dashboard, width=390) as visit:
         page = opened_page(visit, dashboard, "launch").page
         for link in ("Runs", "Studies", "Launch", "Nodes", "Alerts"):
@@ -169,9 +165,7 @@ def test_a_page_shows_itself_when_all_of_it_is_there(browser: Chromium, dashboar
         page, held, released = visit.new_page(), list[Route](), threading.Event()
         page.add_init_script(f"({WITHOUT_LIMIT})(setTimeout)")
         page.add_init_script(SHIFTS)
-        page.route(
-            "**/Selectbox.*.js", lambda route: route.continue_() if released.is_set() else held.append(route)
-        )
+        page.route("**/Selectbox.*.js", lambda route: route.continue_() if released.is_set() else held.append(route))
         page.goto(f"{dashboard.url}/launch")
         expect(page.get_by_test_id("stSkeleton").first).to_be_attached()
         expect(page.locator("#frame")).to_be_visible()

@@ -33,9 +33,7 @@ def page(browser: Chromium, dashboard: Browsed, made: Seed) -> Iterator[Page]:
 
 
 @pytest.mark.long
-def test_a_project_is_opened_from_its_name_in_the_list_and_on_a_run(
-    page: Page, dashboard: Browsed, made: Seed
-) -> None:
+def test_a_project_is_opened_from_its_name_in_the_list_and_on_a_run(page: Page, dashboard: Browsed, made: Seed) -> None:
     page.set_viewport_size({"width": 1440, "height": 900})
     look_at(page, dashboard, "/")
     page.get_by_label("Select digits baseline").check()

@@ -198,9 +198,7 @@ def test_a_search_is_in_the_address_and_its_errors_point_at_the_word(page, made)
     page.wait_for_url(re.compile(r"filter=lr%3C0.001\+state%3Arunning"))
 
 
-def test_the_click_that_leads_back_asks_for_the_list_once_and_shows_what_was_written_before(
-    page, made, dashboard
-):
+def test_the_click_that_leads_back_asks_for_the_list_once_and_shows_what_was_written_before(page, made, dashboard):
     page.get_by_role("combobox", name="Search").fill("gpt")
     expect(names(page)).to_have_text(["gpt wide, long warm-up"])
     page.get_by_role("link", name="Nodes").click()
@@ -314,20 +312,14 @@ def test_on_a_wide_screen_the_filters_end_where_the_table_ends(page, made):
         return box["x"] + box["width"] if box else 0.0
 
     ends = [page.locator(".st-key-runs_logs"), page.locator("table[aria-label=Runs]")]
-    wait_for(
-        lambda: 2500 < edge(ends[0]) == pytest.approx(edge(ends[1]), abs=1), "both at the right edge", 60
-    )
+    wait_for(lambda: 2500 < edge(ends[0]) == pytest.approx(edge(ends[1]), abs=1), "both at the right edge", 60)
 
 
 def test_many_runs_are_scrolled_through_and_tags_are_text(page, made, dashboard):
     store = dashboard.service.store
     edits.edit(dashboard.service, made.runs["digits baseline"], RunEdit(pinned=True, add_tags=["<b>x</b>"]))
-    expect(page.locator("tbody tr", has_text="digits baseline").locator(".tag").first).to_have_text(
-        "<b>x</b>"
-    )
-    edits.edit(
-        dashboard.service, made.runs["digits baseline"], RunEdit(pinned=False, remove_tags=["<b>x</b>"])
-    )
+    expect(page.locator("tbody tr", has_text="digits baseline").locator(".tag").first).to_have_text("<b>x</b>")
+    edits.edit(dashboard.service, made.runs["digits baseline"], RunEdit(pinned=False, remove_tags=["<b>x</b>"]))
     seed_runs(store, dashboard.service.clock(), 1000)
     expect(page.get_by_role("table", name="Runs")).to_have_attribute("aria-rowcount", re.compile(r"\d{3,}"))
     page.evaluate("document.querySelector('[data-testid=stMain]').scrollTop = 1e9")

@@ -69,9 +69,7 @@ def details(page: Page) -> Locator:
     return page.locator(".st-key-node_details")
 
 
-def test_nodes_of_other_versions_say_what_is_to_be_upgraded(
-    browser: Chromium, full: tuple[Browsed, Seed]
-) -> None:
+def test_nodes_of_other_versions_say_what_is_to_be_upgraded(browser: Chromium, full: tuple[Browsed, Seed]) -> None:
     dashboard, _ = full
     with signed_in(browser, dashboard) as visit:
         page = look(visit, dashboard, "/nodes").page
@@ -182,9 +180,7 @@ def test_the_dialog_that_removes_a_node(browser: Chromium, full: tuple[Browsed, 
         whole(page)
 
 
-def test_a_field_of_the_form_is_explained_while_it_has_the_focus(
-    browser: Chromium, full: tuple[Browsed, Seed]
-) -> None:
+def test_a_field_of_the_form_is_explained_while_it_has_the_focus(browser: Chromium, full: tuple[Browsed, Seed]) -> None:
     dashboard, _ = full
     with signed_in(browser, dashboard) as visit:
         seen = look(visit, dashboard, "/launch")

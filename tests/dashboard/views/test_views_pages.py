@@ -137,11 +137,7 @@ def test_an_ended_run_is_resumed_from_the_checkpoint_chosen(full):
     run_id = full.seed.runs["digits baseline"]
     page = full.open("run", id=run_id)
     button(page, "Resume").click().run()
-    assert (
-        page.selectbox(key=f"resume_from_{run_id}")
-        .options[0]
-        .startswith("checkpoints/step_000600.pt · step 600")
-    )
+    assert page.selectbox(key=f"resume_from_{run_id}").options[0].startswith("checkpoints/step_000600.pt · step 600")
     button(page, "Resume it").click().run()
     assert not page.exception
     attempts = attempt_queries.attempts(full.service.store, run_id)

@@ -64,9 +64,7 @@ def origins(cluster: Cluster, run_id: str) -> list[str | None]:
     return [attempt.resumed_from for attempt in attempt_queries.attempts(cluster.store, run_id)]
 
 
-def carry_out(
-    cluster: Cluster, alert: AlertView, event: RunEvent, last=None, rate: RateChange = HALF
-) -> bool:
+def carry_out(cluster: Cluster, alert: AlertView, event: RunEvent, last=None, rate: RateChange = HALF) -> bool:
     return actions.carry_out(cluster.store, alert, event, last or good(), rate, cluster.now)
 
 

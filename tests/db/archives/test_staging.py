@@ -112,9 +112,7 @@ def write_one(store: Store, cluster: Cluster, number: int) -> int:
     return number
 
 
-def test_one_transaction_holds_few_points(
-    store: Store, archived: RunDocument, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_transaction_holds_few_points(store: Store, archived: RunDocument, monkeypatch: pytest.MonkeyPatch) -> None:
     appended: list[int] = []
     original = staging.points.append
 
@@ -151,9 +149,7 @@ def import_and_be_killed(url: str, document: RunDocument) -> None:
 def test_what_a_killed_import_left_is_deleted_later_and_it_can_be_repeated(
     store: Store, store_url: str, archived: RunDocument
 ) -> None:
-    killed = multiprocessing.get_context("spawn").Process(
-        target=import_and_be_killed, args=(store_url, archived)
-    )
+    killed = multiprocessing.get_context("spawn").Process(target=import_and_be_killed, args=(store_url, archived))
     killed.start()
     killed.join(LIMIT_S)
     assert killed.exitcode == -signal.SIGKILL

@@ -41,17 +41,12 @@ def test_a_second_run_waits_and_is_told_for_what(cluster):
     second = cluster.launch(gpus_per_node=1)
     waiting = view(cluster, second)
     assert waiting.state == State.QUEUED
-    assert (
-        waiting.waiting_for
-        == "needs 1 slot, none is free; image_classifier on gpu-1 does not say when it ends"
-    )
+    assert waiting.waiting_for == "needs 1 slot, none is free; image_classifier on gpu-1 does not say when it ends"
     assert waiting.expected_start_at is None
 
 
 def test_more_than_the_known_nodes_offer_is_refused(cluster):
-    with pytest.raises(
-        InvalidRequest, match="needs 4 nodes with 2 slots each, but 1 node is registered"
-    ) as refused:
+    with pytest.raises(InvalidRequest, match="needs 4 nodes with 2 slots each, but 1 node is registered") as refused:
         cluster.launch(nodes=4, gpus_per_node=2)
     assert refused.value.field == "nodes"
     with pytest.raises(InvalidRequest) as refused:
@@ -282,9 +277,7 @@ def test_names_of_series_are_capped_with_a_line_in_the_history(cluster, monkeypa
 def test_a_validation_loss_is_never_compared_with_a_training_loss(cluster):
     run_id = cluster.launch()
     fence = cluster.wished()[0].fence
-    cluster.points(
-        fence, 0, 5, {"val/loss": [(10, 0.5, 0.0)], "train/loss": [(10, 0.4, 0.0), (20, 0.1, 0.0)]}
-    )
+    cluster.points(fence, 0, 5, {"val/loss": [(10, 0.5, 0.0)], "train/loss": [(10, 0.4, 0.0), (20, 0.1, 0.0)]})
     store_checkpoint(cluster, fence, path="a", step=10, sha="b" * 64)
     store_checkpoint(cluster, fence, path="b", step=20, sha="c" * 64)
     by_name = {c.name: c for c in checkpoint_queries.checkpoints(cluster.store, run_id)}

@@ -27,8 +27,7 @@ class Three:
         self.store = store
         names = ("a", "b", "c")
         self.nodes = {
-            name: Cluster(store, node_reports.register_node(store, facts(name), None, 100.0).node_id)
-            for name in names
+            name: Cluster(store, node_reports.register_node(store, facts(name), None, 100.0).node_id) for name in names
         }
         self.lost_nodes, self.now, self.silent, self.bytes = LostNodes(), 100.0, set[str](), 0
 
@@ -101,9 +100,7 @@ def test_a_rest_that_stands_still_is_ended_and_the_attempt_fails_once_it_is_gone
     assert three.pass_s(1) == [run_id]
     ended = three.run(run_id)
     assert (ended.state, ended.reason) == (State.FAILED, "node lost")
-    assert ended.message == (
-        "The node b was lost (silent for 39 s), and the ranks on a have made no step for 34 s."
-    )
+    assert ended.message == ("The node b was lost (silent for 39 s), and the ranks on a have made no step for 34 s.")
     assert three.pass_s(60) == []
 
 
@@ -153,9 +150,7 @@ def test_a_run_may_say_that_a_lost_node_ends_it_at_once(three):
     assert three.pass_s(29, stepping="a") == [] and three.pass_s(1, stepping="a") == [run_id]
     three.report("stopped", "a")
     three.pass_s(1)
-    assert three.run(run_id).message == (
-        "The node b was lost (silent for 30 s), and the run is set to end then."
-    )
+    assert three.run(run_id).message == ("The node b was lost (silent for 30 s), and the run is set to end then.")
 
 
 @pytest.mark.parametrize("silent", ["ab", "a"])
@@ -200,9 +195,7 @@ def test_it_starts_again_on_the_nodes_there_are(three):
     three.report("stopped", "a")
     three.pass_s(1)
     three.nodes["a"].place()
-    assert "restarted (1 of 1): the node b was lost (silent for 30 s), and" in "\n".join(
-        three.history(run_id)
-    )
+    assert "restarted (1 of 1): the node b was lost (silent for 30 s), and" in "\n".join(three.history(run_id))
     assert any(text.endswith("; from step 10 of work/step_10.pt") for text in three.history(run_id))
     second = attempt_queries.attempts(three.store, run_id)[1]
     assert {part.node for part in second.parts} == {"a", "c"}
@@ -222,9 +215,7 @@ def test_a_node_that_comes_back_late_is_told_to_end_and_its_devices_wait_for_the
         b.report(fence, "stopping", 1)
     batch = PointBatch(path="late", generation=0, start=0, end=5, series={"train/loss": [(7, 0.5, 1.0)]})
     assert task_reports.points_arrived(three.store, b.node_id, fence, 1, batch).attempt == 1
-    assert (
-        b.report(fence, "failed", 1, reason="script error", message="rank 1 lost the others") == State.FAILED
-    )
+    assert b.report(fence, "failed", 1, reason="script error", message="rank 1 lost the others") == State.FAILED
     assert b.wished() == []
     first, second = attempt_queries.attempts(three.store, run_id)
     assert (first.state, first.reason) == (State.FAILED, "node lost") and second.state == State.STARTING
@@ -308,9 +299,7 @@ def test_when_all_others_have_ended_well_the_lost_one_is_waited_for_as_long_as_r
     three.silent.add("b")
     three.nodes["a"].report(fence, "succeeded", 0)
     three.pass_s(42)
-    assert three.run(run_id).message == (
-        "The node b was lost (silent for 35 s), and all the others have ended."
-    )
+    assert three.run(run_id).message == ("The node b was lost (silent for 35 s), and all the others have ended.")
 
 
 def test_one_word_from_the_node_before_the_decision_is_enough(three):

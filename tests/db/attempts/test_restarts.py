@@ -73,8 +73,7 @@ def test_a_failed_run_starts_again_from_its_last_checkpoint_as_often_as_it_says(
     store_checkpoint(cluster, cluster.wished()[0].fence, step=10)
     fail(cluster, steps=12)
     assert history(cluster, run_id)[-1] == (
-        "restarted (1 of 2): rank 1 on gpu-1: ValueError: bad labels, train.py line 41; "
-        "from step 10 of work/step_10.pt"
+        "restarted (1 of 2): rank 1 on gpu-1: ValueError: bad labels, train.py line 41; from step 10 of work/step_10.pt"
     )
     for _ in range(2):
         cluster.place()
@@ -151,10 +150,7 @@ def failure(reason: str = "script error", **more) -> FailedAttempt:
 
 
 def test_pauses_grow_while_nothing_is_achieved():
-    said = [
-        decide_restart(spec(max_restarts=9), [failure(key=(i,)) for i in range(count)])
-        for count in range(1, 9)
-    ]
+    said = [decide_restart(spec(max_restarts=9), [failure(key=(i,)) for i in range(count)]) for count in range(1, 9)]
     assert [each.pause_s for each in said] == [5, 10, 20, 40, 80, 160, 300, 300]
     after_steps = [failure(has_stepped=True), failure(), failure()]
     assert decide_restart(spec(max_restarts=9), after_steps).pause_s == 0
@@ -167,8 +163,6 @@ def test_a_node_that_is_lost_is_no_fault_of_the_run():
 
 def test_a_hang_that_is_resumed_uses_up_no_restart():
     hung = failure("hung", restarts=1)
-    assert decide_restart(spec(max_restarts=1, on_hang="resume"), [hung]) == Restart(
-        "resumed after a hang", 1
-    )
+    assert decide_restart(spec(max_restarts=1, on_hang="resume"), [hung]) == Restart("resumed after a hang", 1)
     assert isinstance(decide_restart(spec(max_restarts=1, on_hang="end"), [hung]), Leave)
     assert decide_restart(spec(max_restarts=2, on_hang="end"), [hung]).restarts == 2

@@ -16,9 +16,7 @@ def test_resume_takes_the_latest_complete_checkpoint(cluster):
     fence = cluster.wished()[0].fence
     store_checkpoint(cluster, fence, path="work/step_20.pt", step=20, sha="b" * 64)
     latest = store_checkpoint(cluster, fence, path="work/step_30.pt", step=30, sha="c" * 64)
-    checkpoint_reports.offered(
-        cluster.store, cluster.node_id, fence, 0, offer("work/step_40.pt", 40, "d" * 64), 1.0
-    )
+    checkpoint_reports.offered(cluster.store, cluster.node_id, fence, 0, offer("work/step_40.pt", 40, "d" * 64), 1.0)
     cluster.report(fence, "stopped")
     run_requests.resume(cluster.store, run_id, 200.0)
     cluster.place()

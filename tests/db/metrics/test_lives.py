@@ -66,9 +66,7 @@ def test_a_life_that_has_not_come_as_far_replaces_what_is_ahead(cluster: Cluster
 
 
 def test_replaced_extremes_are_no_results(cluster: Cluster) -> None:
-    run = trained(
-        cluster, [(0, 5.0, 1.0), (10, -7.0, 2.0), (20, 99.0, 3.0)], [(10, 4.0, 9.0), (20, 3.0, 10.0)]
-    )
+    run = trained(cluster, [(0, 5.0, 1.0), (10, -7.0, 2.0), (20, 99.0, 3.0)], [(10, 4.0, 9.0), (20, 3.0, 10.0)])
     result = run_results.results(cluster.store, [run])[run]["loss"]
     assert (result.lowest, result.highest) == (3.0, 5.0)
 

@@ -97,9 +97,7 @@ def test_constant_series_have_fewer_points_above_and_are_read_whole(cluster):
 
 def test_a_newer_attempt_replaces_points_from_its_first_step_on():
     firsts = ((1, 0), (2, 60), (3, 40))
-    rows = [
-        SeriesRow("a", i, i, 0, "events", "loss", 99, first, 99, 0.1, 0.1, 3.0, None) for i, first in firsts
-    ]
+    rows = [SeriesRow("a", i, i, 0, "events", "loss", 99, first, 99, 0.1, 0.1, 3.0, None) for i, first in firsts]
     assert many_curves.ends_of(rows) == {1: 39, 2: 39, 3: None}
 
 

@@ -23,9 +23,7 @@ def test_the_latest_figures_of_the_latest_attempt_are_read(cluster):
     series = {f"ddp/{name}": [(3, value, 1.0)] for name, value in FIGURES.items()}
     timed = {"ddp/communication_s": [(3, 0.4, 1.0), (9, 0.2, 2.0)]}
     cluster.points(wish.fence, 0, 10, series | timed, source="probe")
-    facts = Reduction(
-        2, 3000.0, 2000.0, rebuilt=True, unused_bytes=0.0, static_graph=False, communication_s=0.2
-    )
+    facts = Reduction(2, 3000.0, 2000.0, rebuilt=True, unused_bytes=0.0, static_graph=False, communication_s=0.2)
     assert reduction_of(cluster.store, run_id) == (facts, 2, None)
 
 

@@ -53,9 +53,7 @@ def test_the_store_keeps_no_secret(store):
         assert secret not in str(session.execute(text("select * from join_tokens")).all())
 
 
-@pytest.mark.parametrize(
-    ("ttl_s", "name"), [(59, ""), (1e9, ""), (float("nan"), ""), (60, "a\nb"), (60, "x" * 201)]
-)
+@pytest.mark.parametrize(("ttl_s", "name"), [(59, ""), (1e9, ""), (float("nan"), ""), (60, "a\nb"), (60, "x" * 201)])
 def test_what_cannot_be_is_refused_in_a_sentence(sqlite_store, ttl_s, name):
     with pytest.raises(InvalidRequest, match=r"\.$"):
         join_tokens.make(sqlite_store, ttl_s, name, 1000.0)

@@ -91,9 +91,7 @@ def test_a_node_cannot_come_back_under_the_name_of_another(store):
     other = register_node(store, facts("gpu-2"), None, 1.0)
     with pytest.raises(NameTaken, match="'gpu-1' is already connected"):
         register_node(store, facts("gpu-1", instance_id="i2"), proof(other), 100.0)
-    assert (
-        register_node(store, facts("gpu-3", instance_id="i2"), proof(other), 100.0).node_id == other.node_id
-    )
+    assert register_node(store, facts("gpu-3", instance_id="i2"), proof(other), 100.0).node_id == other.node_id
 
 
 def test_a_node_with_a_run_is_not_removed_and_one_that_had_one_stays_in_its_history(cluster):

@@ -304,9 +304,9 @@ class Measuring:
             for cluster in self.pair:
                 (wish,) = preflight_sessions.check_requests(self.store, cluster.node_id)
                 answer = CheckAnswer(stage=stage, **said)
-                changed += preflight_results.check_answered(
-                    self.store, cluster.node_id, wish.check_id, answer, 102.0
-                )[1]
+                changed += preflight_results.check_answered(self.store, cluster.node_id, wish.check_id, answer, 102.0)[
+                    1
+                ]
         return changed
 
 
@@ -327,10 +327,7 @@ def test_new_nodes_are_measured_once_before_they_train(pair):
         cluster.report(fence, "succeeded", rank)
     _, fence = launch(pair)
     measuring.start(fence)
-    assert (
-        pair[0].wished()[0].may_start
-        and preflight_sessions.check_requests(pair[0].store, pair[0].node_id) == []
-    )
+    assert pair[0].wished()[0].may_start and preflight_sessions.check_requests(pair[0].store, pair[0].node_id) == []
     run_requests.delete(pair[0].store, run_id, 103.0)
 
 

@@ -20,8 +20,7 @@ def trained(cluster: Cluster, name: str, **series: list[float]) -> str:
     cluster.place()
     fence = cluster.wished()[-1].fence
     curves = {
-        tag: [(step, value, 100.0 + step) for step, value in enumerate(values, 1)]
-        for tag, values in series.items()
+        tag: [(step, value, 100.0 + step) for step, value in enumerate(values, 1)] for tag, values in series.items()
     }
     cluster.points(fence, 0, 10, curves)
     cluster.report(fence, "succeeded")

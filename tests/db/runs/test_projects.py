@@ -107,9 +107,7 @@ def test_activity_is_counted_by_week_and_a_training_over_midnight_belongs_to_bot
     add(store, "longago000", 200 * 24 * 3600)
     add(store, "oldest0000", (WEEKS - 1) * WEEK_S, hours=3)
     weeks = project(store, "vision", NOW).weeks
-    assert [week.began_at for week in weeks] == [
-        NOW - 3 * 3600 - at * WEEK_S for at in reversed(range(WEEKS))
-    ]
+    assert [week.began_at for week in weeks] == [NOW - 3 * 3600 - at * WEEK_S for at in reversed(range(WEEKS))]
     assert (weeks[-1].runs, weeks[-2].runs, weeks[0].runs) == (
         {State.RUNNING: 1}, {State.FAILED: 1}, {State.SUCCEEDED: 1}
     )  # fmt: skip

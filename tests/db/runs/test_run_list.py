@@ -29,9 +29,7 @@ def test_many_runs_read_at_once_are_what_each_is_alone(store: Store):
     for run in listed:
         alone = run_queries.run(store, run.id, NOW)
         assert alone
-        assert repr(replace(alone, attempt_changes=[], against_baseline=None)) == repr(run), (
-            "a text, for nan != nan"
-        )
+        assert repr(replace(alone, attempt_changes=[], against_baseline=None)) == repr(run), "a text, for nan != nan"
 
 
 def test_the_runs_of_no_attempts_take_no_statement(sqlite_store: Store):

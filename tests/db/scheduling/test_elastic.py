@@ -56,9 +56,7 @@ class Rack(Cluster):
         """Rank 0's node hands over a checkpoint, and it is complete; the run's id if it is to go on with others."""
         attempt = self.attempt(run_id)
         node = next(n for n in node_queries.nodes(self.store, self.now) if n.name == attempt.parts[0].node)
-        offer = CheckpointOffer(
-            path="last.pt", step=step, size_bytes=1, sha256=f"{step:064x}", written_at=self.now
-        )
+        offer = CheckpointOffer(path="last.pt", step=step, size_bytes=1, sha256=f"{step:064x}", written_at=self.now)
         found = checkpoint_reports.offered(self.store, node.id, attempt.fence, 0, offer, self.now)
         checkpoint_reports.completed(self.store, found.id, self.now)
         return elastic.resize_at_checkpoint(self.store, found.id, self.now)
@@ -66,9 +64,7 @@ class Rack(Cluster):
     def told(self, run_id: str) -> set[str]:
         """What the nodes of the latest attempt are told to do."""
         fence = self.attempt(run_id).fence
-        wished = [
-            desired_state.assignments(self.store, n.id) for n in node_queries.nodes(self.store, self.now)
-        ]
+        wished = [desired_state.assignments(self.store, n.id) for n in node_queries.nodes(self.store, self.now)]
         return {wish.action for each in wished for wish in each if wish.fence == fence}
 
     def pass_time(self, seconds: float) -> None:

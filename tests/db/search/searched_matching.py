@@ -30,9 +30,7 @@ class Record:
 
 def matches(query: Query, record: Record) -> bool:
     """Whether the record meets all conditions of an alternative."""
-    return any(
-        all(_is_met(condition, record) for condition in alternative) for alternative in query.alternatives
-    )
+    return any(all(_is_met(condition, record) for condition in alternative) for alternative in query.alternatives)
 
 
 def _is_met(condition: Condition, record: Record) -> bool:

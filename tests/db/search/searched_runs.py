@@ -70,9 +70,7 @@ def _add(store: Store, luck: random.Random, run_id: str) -> Record:
         session.flush()
         session.add(latest)
         session.flush()
-        session.add_all(
-            [_series(older.fence, "val/loss", 0.1), _series(latest.fence, "val/loss", 0.1, node_rank=1)]
-        )
+        session.add_all([_series(older.fence, "val/loss", 0.1), _series(latest.fence, "val/loss", 0.1, node_rank=1)])
         session.add_all([_series(latest.fence, name, value) for name, value in values.items()])
         for rank, name in enumerate(nodes):
             session.add(_task(latest.fence, rank, name))
@@ -80,9 +78,7 @@ def _add(store: Store, luck: random.Random, run_id: str) -> Record:
     return Record(fields | {"imported": ("yes", importer) if importer else ("no",)}, values)
 
 
-def _fields(
-    spec, run_id, own, note, archived, pinned, tags, nodes, latest, values
-) -> dict[str, tuple[Any, ...]]:
+def _fields(spec, run_id, own, note, archived, pinned, tags, nodes, latest, values) -> dict[str, tuple[Any, ...]]:
     one: dict[str, Any] = spec.model_dump(mode="json") | {
         "id": run_id, "name": own["name"], "project": own["project"], "created": own["created_at"], "note": note,
         "archived": archived is not None, "pinned": pinned is not None, "state": latest.state,

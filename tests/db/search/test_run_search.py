@@ -22,12 +22,8 @@ pytestmark = pytest.mark.both_stores
 COUNT = 40
 COMPARISONS = st.sampled_from(["<", "<=", ">", ">=", "=", "!=", ":", ":<", ":>="])
 FINITE = st.sampled_from([repr(number) for number in NUMBERS if abs(number) < 1e9] + ["1e-3", "7", "2", "-1"])
-TEXTS = st.sampled_from(
-    [*WORDS, *TAGS, *NODES, "train_v2", "_", "%", "O", "GRÖSSE", "bf16", "end", "vision", "error"]
-)
-of_kind = {
-    kind: st.sampled_from([name for name in FIELDS if FIELDS[name] is kind]) for kind in set(FIELDS.values())
-}
+TEXTS = st.sampled_from([*WORDS, *TAGS, *NODES, "train_v2", "_", "%", "O", "GRÖSSE", "bf16", "end", "vision", "error"])
+of_kind = {kind: st.sampled_from([name for name in FIELDS if FIELDS[name] is kind]) for kind in set(FIELDS.values())}
 quoted = TEXTS.map(lambda text: f'"{text}"')
 conditions = st.one_of(
     st.tuples(of_kind[FieldKind.NUMBER], COMPARISONS, FINITE),
@@ -46,9 +42,7 @@ conditions = st.one_of(
     st.tuples(quoted),
 ).map("".join)  # fmt: skip
 terms = st.tuples(st.sampled_from(["", "", "-", "not ", "not -"]), conditions).map("".join)
-queries = st.lists(st.lists(terms, min_size=1, max_size=3).map(" ".join), min_size=1, max_size=3).map(
-    " or ".join
-)
+queries = st.lists(st.lists(terms, min_size=1, max_size=3).map(" ".join), min_size=1, max_size=3).map(" or ".join)
 
 
 @pytest.fixture
@@ -68,9 +62,7 @@ def searched(store: Store, text: str, sort: str = "") -> list[str]:
 @given(text=queries)
 def test_sql_finds_what_the_definition_finds(store: Store, records: Records, text: str) -> None:
     query = parse(text, NOW)
-    assert set(searched(store, text)) == {
-        run_id for run_id, record in records.items() if matches(query, record)
-    }
+    assert set(searched(store, text)) == {run_id for run_id, record in records.items() if matches(query, record)}
 
 
 def test_every_search_of_one_field_divides_the_runs(store: Store, records: Records) -> None:

@@ -41,9 +41,7 @@ def test_runs_are_sorted_by_the_extremes_of_a_series(store: Store, cluster: Clus
         assert [run.id for run in listed(store, 300.0, RunSelection(), parse_sort(sort), 10)] == order
     names = ("best:val/loss", "min:val/loss", "max:val/loss", "val/loss", "lr", "max:other", "archived")
     with store.read() as session:
-        values = RunList(session, RunSelection(), 300.0).values(
-            [a, c], [parse_column(name) for name in names]
-        )
+        values = RunList(session, RunSelection(), 300.0).values([a, c], [parse_column(name) for name in names])
     assert values[a][:6] == [1.0, 1.0, 3.0, 2.0, 0.1, None] and not values[a][6]
     assert values[c][:4] == [None] * 4 and values[c][4] == pytest.approx(0.1)
 

@@ -95,8 +95,7 @@ def test_the_nodes_of_a_job_are_for_its_attempt_alone(gateway):
     turn(gateway)
     assert view(gateway, run_id).state == State.STARTING
     placed = [
-        [a.run_id for a in desired_state.assignments(gateway.store, node)]
-        for node in (ours, others, first, second)
+        [a.run_id for a in desired_state.assignments(gateway.store, node)] for node in (ours, others, first, second)
     ]
     assert placed == [[], [], [run_id], [run_id]]
     other_run = gateway.launch(nodes=1, gpus_per_node=1)
@@ -182,9 +181,7 @@ def test_another_gateways_word_on_a_job_does_not_count(gateway):
 
 
 def test_labels_choose_among_clusters(store):
-    named = {
-        name: join(store, name, slurm_jobs.GATEWAY, slots=0, labels={"cluster": name}) for name in ("a", "b")
-    }
+    named = {name: join(store, name, slurm_jobs.GATEWAY, slots=0, labels={"cluster": name}) for name in ("a", "b")}
     first = Cluster(store, named["a"])
     launch(first, labels={"cluster": "b"})
     send_heartbeat(store, named["b"], 100.0)

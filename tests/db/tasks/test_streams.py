@@ -74,8 +74,7 @@ def test_what_comes_again_or_too_early_is_not_stored(cluster: Cluster, fences: l
 def test_pieces_of_one_series_are_stored_in_their_order(cluster: Cluster, fences: list[int]) -> None:
     (a, _), steps = fences, iter(range(1000))
     offers = [
-        points(a, 300 * n, 300 * (n + 1), loss=[(next(steps), float(n), 1.0) for _ in range(300)])
-        for n in range(3)
+        points(a, 300 * n, 300 * (n + 1), loss=[(next(steps), float(n), 1.0) for _ in range(300)]) for n in range(3)
     ]
     outcomes = task_reports.streams_arrived(cluster.store, cluster.node_id, [*offers, offers[1]])
     assert [each.offset for each in outcomes] == [300, 600, 900, 900]
@@ -85,9 +84,7 @@ def test_pieces_of_one_series_are_stored_in_their_order(cluster: Cluster, fences
         assert session.scalars(select(Series.last_value)).one() == 2.0
 
 
-def test_nobody_writes_for_another_node_and_nobody_waits_for_that(
-    cluster: Cluster, fences: list[int]
-) -> None:
+def test_nobody_writes_for_another_node_and_nobody_waits_for_that(cluster: Cluster, fences: list[int]) -> None:
     a, b = fences
     other = register_node(cluster.store, facts("gpu-2"), None, 100.0).node_id
     offers = [points(a, 0, 10, loss=[(1, 0.5, 1.0)]), points(10_000, 0, 10, loss=[(1, 0.5, 1.0)]), log_of(b)]
@@ -103,9 +100,7 @@ def test_series_at_different_lengths_grow_together(cluster: Cluster, fences: lis
     for fence, length in lengths.items():
         first = [(step, float(step), 1.0) for step in range(length)]
         task_reports.streams_arrived(cluster.store, cluster.node_id, [points(fence, 0, length, loss=first)])
-    offers = [
-        points(f, n, n + 1, loss=[(n, math.inf, 1.0)], fresh=[(n, 1.0, 1.0)]) for f, n in lengths.items()
-    ]
+    offers = [points(f, n, n + 1, loss=[(n, math.inf, 1.0)], fresh=[(n, 1.0, 1.0)]) for f, n in lengths.items()]
     task_reports.streams_arrived(cluster.store, cluster.node_id, offers)
     for fence, length in lengths.items():
         found = curves_of(cluster, fence)

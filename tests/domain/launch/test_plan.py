@@ -83,9 +83,7 @@ def test_a_node_without_the_torchrun_script_uses_the_module():
 def test_the_python_launcher_gets_none_of_torchruns_variables():
     made = plan(RunSpec(target="/code/train.py", launcher="python"), python="/env/bin/python")
     assert list(made.argv) == ["/env/bin/python", "-u", "/code/train.py"]
-    assert not [
-        name for name in made.env if name.startswith(("TORCH_", "TORCHELASTIC_", "RANK0", "MASTER", "WORLD"))
-    ]
+    assert not [name for name in made.env if name.startswith(("TORCH_", "TORCHELASTIC_", "RANK0", "MASTER", "WORLD"))]
 
 
 @pytest.mark.parametrize("strategy", ["single", "dp"])

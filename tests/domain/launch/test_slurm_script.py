@@ -23,9 +23,7 @@ def job(has_gpus: bool = True, **spec):
 
 
 def test_a_job_has_one_task_on_each_node_and_its_gpus():
-    argv = job(
-        nodes=2, gpus_per_node=4, slurm={"partition": "gpu", "account": "lab", "time_limit": "2-12"}
-    ).argv
+    argv = job(nodes=2, gpus_per_node=4, slurm={"partition": "gpu", "account": "lab", "time_limit": "2-12"}).argv
     assert argv[:2] == ["sbatch", "--parsable"]
     assert {
         "--partition=gpu", "--account=lab", "--time=2-12", "--nodes=2", "--ntasks-per-node=1",

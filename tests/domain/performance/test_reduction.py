@@ -22,10 +22,7 @@ def test_a_reduction_without_times_names_its_buckets_alone():
 
 def test_times_become_an_overlap_and_a_bandwidth_beside_the_measured_link():
     said = reduction_sentence(TIMED, 4, 1e9)
-    assert (
-        "25% of its 200 ms of communication overlaps with the backward pass, which computes for 100 ms."
-        in said
-    )
+    assert "25% of its 200 ms of communication overlaps with the backward pass, which computes for 100 ms." in said
     assert said.endswith("at least 189 MB/s on each link; preflight measured 1 GB/s on the slowest link.")
 
 

@@ -168,7 +168,5 @@ def test_every_cell_has_a_known_state_and_every_red_one_a_mend(found):
 
 
 def test_more_room_is_needed_where_checkpoints_are_known():
-    asked = pair(
-        facts(), facts(disk_free_bytes=RESERVE_BYTES * 2, reached=[way()]), needs_bytes=RESERVE_BYTES * 4
-    )
+    asked = pair(facts(), facts(disk_free_bytes=RESERVE_BYTES * 2, reached=[way()]), needs_bytes=RESERVE_BYTES * 4)
     assert cell(asked, "disk").value == "512 MiB free, 1.0 GiB needed"

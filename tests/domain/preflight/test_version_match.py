@@ -13,9 +13,7 @@ def python(torch="2.13.0+cu126", cuda="12.6", nccl="2.21.5", path="/usr/bin/pyth
 
 
 def told(**interpreters) -> list[NodeInterpreter]:
-    return [
-        NodeInterpreter(node.replace("_", "-"), interpreter) for node, interpreter in interpreters.items()
-    ]
+    return [NodeInterpreter(node.replace("_", "-"), interpreter) for node, interpreter in interpreters.items()]
 
 
 def test_the_same_everywhere_agrees():
@@ -53,9 +51,7 @@ def test_builds_for_rocm_and_for_the_cpu_differ():
 
 
 def test_a_crowd_is_counted():
-    crowd = [NodeInterpreter(f"n{i}", python()) for i in range(64)] + [
-        NodeInterpreter("odd", python("2.4.0"))
-    ]
+    crowd = [NodeInterpreter(f"n{i}", python()) for i in range(64)] + [NodeInterpreter("odd", python("2.4.0"))]
     text = disagreement(crowd)
     assert f"n{MOST_NAMED - 1} and {64 - MOST_NAMED} more have" in text and "odd has torch 2.4.0" in text
     assert len(text) < 400
@@ -75,9 +71,7 @@ def test_who_is_waited_for():
 
 VERSIONS = ["2.13.0", "2.13.0+cu126", "2.12.1", "12.6", "12.8.1", "", "git"]
 words = st.none() | st.sampled_from(VERSIONS) | st.text("0123456789.+acu", max_size=12)
-answers = st.fixed_dictionaries(
-    {}, optional=dict.fromkeys(("torch", "cuda", "nccl", "rocm", "path", "python"), words)
-)
+answers = st.fixed_dictionaries({}, optional=dict.fromkeys(("torch", "cuda", "nccl", "rocm", "path", "python"), words))
 groups = st.lists(answers, min_size=1, max_size=6)
 
 

@@ -136,12 +136,8 @@ def test_the_cost_is_that_of_this_runs_last_profile() -> None:
     outcome = RankOutcome(0, "n", ProfileState.RECORDED, "", 5 << 20, 0.8, view_of())
     failed = RankOutcome(1, "n", ProfileState.FAILED, "it broke")
     view = ProfileView("a", ProfileState.RECORDED, 1, [0, 1], 5, 10, 1.0, [], [outcome, failed])
-    assert "25% slower while it records, 512 KiB a step in each of 2 ranks" in cost_sentence(
-        latest_cost([view]), 2
-    )
+    assert "25% slower while it records, 512 KiB a step in each of 2 ranks" in cost_sentence(latest_cost([view]), 2)
     assert latest_cost([]) is None and "No run has been profiled here yet" in cost_sentence(None, 2)
-    assert "By the last profile here, of run abc: about 50% slower" in cost_sentence(
-        ProfileCost(0.5, 1, "abc"), 2
-    )
+    assert "By the last profile here, of run abc: about 50% slower" in cost_sentence(ProfileCost(0.5, 1, "abc"), 2)
     assert troubles(view) == ["Rank 1: it broke."]
     assert state_of_all([outcome, failed]) == "recorded"

@@ -28,8 +28,7 @@ def study(*losses: tuple[float, ...], flat: bool = True) -> Judgement:
     top = 1050 if flat else 1500
     one = [point(1, 256, 600), point(1, 512, 700), point(1, 1024, 710)]
     two = [
-        point(2, batch, rate, *of)
-        for batch, rate, of in zip((256, 512, 1024), (800, 1000, top), losses, strict=False)
+        point(2, batch, rate, *of) for batch, rate, of in zip((256, 512, 1024), (800, 1000, top), losses, strict=False)
     ]
     return judge([*one, *two], "cuda", is_ended=True)
 
@@ -76,9 +75,7 @@ def test_a_loss_is_worse_by_more_than_five_per_cent_and_than_runs_differ(losses,
 
 
 def test_a_diverged_batch_is_said_and_a_loss_that_not_every_batch_has_is_not_compared() -> None:
-    assert (
-        "train/loss is not finite with 1\u202f024: choose 512." in study((2.0,), (1.9,), (math.inf,)).verdict
-    )
+    assert "train/loss is not finite with 1\u202f024: choose 512." in study((2.0,), (1.9,), (math.inf,)).verdict
     assert study((2.0,), (1.9,)).verdict.startswith(
         "On 2 GPUs throughput still grows with the largest global batch, 512 (+25%); "
         "the runs report no loss to compare: choose 512."

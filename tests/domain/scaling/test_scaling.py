@@ -25,9 +25,7 @@ from domain.scaling.points import MeasuredPoint
 STEP = {"data_s": 0.01, "forward_s": 0.03, "backward_s": 0.05, "optimizer_s": 0.01}
 
 
-def figures(
-    steps_per_s: float = 10.0, samples: float | None = 32.0, jitter: float = 0.0, **more
-) -> RunFigures:
+def figures(steps_per_s: float = 10.0, samples: float | None = 32.0, jitter: float = 0.0, **more) -> RunFigures:
     """A run whose windows differ by `jitter`, with the phases of one step in seconds."""
     rates = [steps_per_s * (1 + jitter * (number % 3 - 1)) for number in range(9)]
     phases = {name: more.pop(name, STEP.get(name, 0.0)) for name in (*PHASES, *BESIDES)}
@@ -258,9 +256,7 @@ def test_runs_that_differ_and_data_parallel_are_said() -> None:
 def test_a_machine_that_others_use_is_said() -> None:
     alone = figures(10.0, cpu_wait_s=0.04, ranks_per_core=0.5)
     judged = judge([point(1, alone), point(2, figures(9.8, 64, ranks_per_core=1.0))], "cpu", is_ended=True)
-    assert judged.verdict.endswith(
-        "Ranks waited for CPUs that something else used, on 1 process (40% of the step)."
-    )
+    assert judged.verdict.endswith("Ranks waited for CPUs that something else used, on 1 process (40% of the step).")
 
 
 def test_nothing_measured_and_a_single_size() -> None:

@@ -80,7 +80,5 @@ def test_where_no_node_is_what_was_asked_for_that_is_said():
 
 def test_an_elastic_run_fits_where_its_fewest_nodes_do():
     three = [host(name, 2) for name in "abc"]
-    assert fit(spec(nodes="2:4", gpus_per_node=2), three).sentence.endswith(
-        "It starts at once on 3 of 4 nodes."
-    )
+    assert fit(spec(nodes="2:4", gpus_per_node=2), three).sentence.endswith("It starts at once on 3 of 4 nodes.")
     assert fit(spec(nodes="2:4", gpus_per_node=2), three[:1]).verdict == "missing"

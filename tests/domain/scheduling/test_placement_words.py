@@ -18,9 +18,7 @@ def said(first, nodes, *others) -> str:
 def test_who_ends_when_is_told():
     nodes = [host("gpu-1", 8), host("gpu-2", 0, [("7f3k", 8, 25 * 60.0)])]
     decision = place([want(0, nodes=2, devices=8)], nodes, 0.0)
-    assert decision.waiting[0].reason == (
-        "needs 16 GPUs on 2 nodes, 8 are free; 7f3k on gpu-2 ends in about 25 min"
-    )
+    assert decision.waiting[0].reason == ("needs 16 GPUs on 2 nodes, 8 are free; 7f3k on gpu-2 ends in about 25 min")
     assert decision.waiting[0].starts_at == 25 * 60.0
 
 
@@ -97,10 +95,7 @@ def test_the_reason(first, nodes, words):
 def test_who_may_not_pass_is_told_for_whom_the_free_ones_are_kept():
     nodes = [host("a", 4, [("old", 4, 60.0)])]
     first, second = want(0, devices=8), want(1, devices=2)
-    assert (
-        said(second, nodes, first)
-        == "needs 2 GPUs on one node; 4 are free, but reserved for run0, which came first"
-    )
+    assert said(second, nodes, first) == "needs 2 GPUs on one node; 4 are free, but reserved for run0, which came first"
     urgent = want(5, devices=8, priority=7)
     assert said(second, nodes, urgent).endswith("reserved for run5, which has priority 7")
 

@@ -47,6 +47,4 @@ def test_fields_and_numbers_of_series_are_proposed() -> None:
     proposed = complete_column("loss", stored)
     assert proposed == ["loss", "val/loss", "best:val/loss", "min:val/loss", "max:val/loss"]
     assert complete_column("max:p", stored) == ["max:gpu/power"]
-    assert "best:gpu/power" not in complete_column("power", stored) and "tag" not in complete_column(
-        "", stored
-    )
+    assert "best:gpu/power" not in complete_column("power", stored) and "tag" not in complete_column("", stored)

@@ -91,9 +91,7 @@ def test_errors_point_at_the_word_and_say_the_rule(text: str, word: str, rule: s
     assert rule in str(raised.value)
 
 
-@given(
-    st.text(alphabet=st.sampled_from(list('ab:<>=!|-" \tlr/01dé\0')) | st.characters(), max_size=LONGEST + 5)
-)
+@given(st.text(alphabet=st.sampled_from(list('ab:<>=!|-" \tlr/01dé\0')) | st.characters(), max_size=LONGEST + 5))
 def test_any_text_is_a_search_or_an_error_inside_it(text: str) -> None:
     try:
         parse(text, NOW)

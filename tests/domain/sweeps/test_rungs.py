@@ -79,9 +79,7 @@ def test_a_whole_sweep_ends_with_the_best_third_of_each_rung_past_it(
     assert {trial.rung for trial in trials if trial.run_state == State.SUCCEEDED} == {3}
 
 
-def carried_out(
-    sweep: SweepPlan, curves: list[list[float]], devices: int, order: random.Random
-) -> list[Trial]:
+def carried_out(sweep: SweepPlan, curves: list[list[float]], devices: int, order: random.Random) -> list[Trial]:
     """Do what the sweep asks for until it ends, as the conductor, the queue and the runs would."""
     trials: list[Trial] = []
     for _ in range(1000):

@@ -92,9 +92,7 @@ def test_a_sweep_ends_when_its_last_trial_has_and_a_stop_ends_the_live_ones() ->
     assert next_actions(plan(), [settled, live], False) == []
     assert next_actions(plan(), [settled, live], True) == [SweepAction("stop", 1)]
     assert next_actions(plan(), [settled, stopping], True) == []
-    assert next_actions(plan(), [settled, trial(1, State.FAILED, is_settled=True)], False) == [
-        SweepAction("end")
-    ]
+    assert next_actions(plan(), [settled, trial(1, State.FAILED, is_settled=True)], False) == [SweepAction("end")]
     assert next_actions(plan(), [], True) == [SweepAction("end")]
 
 

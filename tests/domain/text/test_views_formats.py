@@ -77,9 +77,7 @@ def test_the_past_is_told_in_one_unit(age_s, shown):
     assert formats.ago(1_000_000 - age_s, 1_000_000) == shown
 
 
-@pytest.mark.parametrize(
-    "name", ["[x](javascript:alert(1))", "$$x^2$$", "<b>bold</b>", "*a* _b_ `c`", "# title"]
-)
+@pytest.mark.parametrize("name", ["[x](javascript:alert(1))", "$$x^2$$", "<b>bold</b>", "*a* _b_ `c`", "# title"])
 def test_a_name_written_as_markup_is_escaped(name):
     escaped = formats.as_text(name)
     assert all(escaped[i - 1] == "\\" for i, c in enumerate(escaped) if c in "[]()$<>*_`#^/")

@@ -58,9 +58,7 @@ def compete() -> list[multiprocessing.Process]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument(
-        "cause", choices=["nothing", "loader", "copy", "forward", "nice", "barrier", "saving"]
-    )
+    parser.add_argument("cause", choices=["nothing", "loader", "copy", "forward", "nice", "barrier", "saving"])
     parser.add_argument("--steps", type=int, default=300)
     args = parser.parse_args()
     torch.set_num_threads(1)

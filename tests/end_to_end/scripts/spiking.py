@@ -21,9 +21,7 @@ def main() -> None:
     parser.add_argument("--resume", default="")
     parser.add_argument("--stop-file", type=Path, required=True)
     args = parser.parse_args()
-    first, weight = (
-        torch.load(args.resume, weights_only=True).values() if args.resume else (0, torch.tensor(3.0))
-    )
+    first, weight = torch.load(args.resume, weights_only=True).values() if args.resume else (0, torch.tensor(3.0))
     weight = weight.double().requires_grad_()
     with SummaryWriter("runs") as writer:
         for step in range(first, args.steps):

@@ -70,8 +70,7 @@ def test_a_failing_script_is_reported_with_its_last_words(node):
 
 def test_stop_lets_the_script_save(node):
     script = node.script(
-        "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit(0)))\n"
-        + WAITING
+        "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit(0)))\n" + WAITING
     )
     node.wish(node.assignment(script))
     node.until_ready()
@@ -292,9 +291,7 @@ def test_logs_arrive_while_the_server_makes_mistakes_with_points(node):
 
 
 def test_a_server_that_is_away_is_asked_by_one_attempt_for_all(node):
-    wishes = [
-        node.assignment(node.script(events() + WAITING), fence=fence, attempt=fence) for fence in (1, 2)
-    ]
+    wishes = [node.assignment(node.script(events() + WAITING), fence=fence, attempt=fence) for fence in (1, 2)]
     node.server.is_away = True
     node.wish(*wishes)
     node.until(lambda: all(processes.of_attempt(RUN, fence, 0) for fence in (1, 2)))

@@ -33,9 +33,7 @@ def test_a_checkpoint_on_a_shared_disk_is_not_sent_but_linked(node, tmp_path):
 
 
 def test_a_half_written_checkpoint_is_not_sent_but_told_of(node):
-    text = (
-        "import os, torch\ntorch.save({'w': 1}, 'a.pt')\nos.truncate('a.pt', os.path.getsize('a.pt') - 9)\n"
-    )
+    text = "import os, torch\ntorch.save({'w': 1}, 'a.pt')\nos.truncate('a.pt', os.path.getsize('a.pt') - 9)\n"
     assignment = node.assignment(node.script(text))
     node.wish(assignment)
     assert node.until_settled().state == "succeeded"
@@ -49,9 +47,7 @@ def stored(node, name, data):
     """A checkpoint on the server, as an assignment names it."""
     node.server.downloads[5] = data
     digest = hashlib.sha256(data).hexdigest()
-    return ResumeFrom(
-        checkpoint_id=5, name=name, sha256=digest, size_bytes=len(data), download_path="/unused"
-    )
+    return ResumeFrom(checkpoint_id=5, name=name, sha256=digest, size_bytes=len(data), download_path="/unused")
 
 
 @pytest.mark.parametrize("name", ["last.pt", "checkpoint.pth.tar"])

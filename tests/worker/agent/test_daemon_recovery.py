@@ -97,9 +97,7 @@ def test_a_process_that_emptied_its_environment_ends_with_a_killed_supervisor(no
     child = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
     child += "" if keeps_session else "os.setsid(); "
     child += "open('child', 'w').write(str(os.getpid())); time.sleep(1000)"
-    script = (
-        f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {child!r}], env={{}})\n" + WAITING
-    )
+    script = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {child!r}], env={{}})\n" + WAITING
     node.wish(node.assignment(node.script(script)))
     node.until_ready()
     written = node.dir() / "work" / "child"
@@ -118,9 +116,7 @@ def test_a_run_of_a_restored_store_with_a_number_in_use_here_trains_beside_the_o
     newer = node.assignment(node.script(WAITING, "newer.py"), store="newer", uid="a" * 16)
     node.wish(newer)
     node.until_ready()
-    restored = node.assignment(
-        node.script("print('restored')", "restored.py"), store="restored", uid="b" * 16
-    )
+    restored = node.assignment(node.script("print('restored')", "restored.py"), store="restored", uid="b" * 16)
     node.wish(restored.model_copy(update={"run_id": "restoredxy"}))
     node.until(lambda: len(node.daemon.attempts) == 2)
     node.until(lambda: node.server.end())

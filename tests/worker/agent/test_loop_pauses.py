@@ -23,9 +23,7 @@ def test_after_an_end_the_steps_follow_soon_for_a_moment_only():
     assert pauses.pause_s(0.0, 0.0, [], is_watched=False) == PAUSE_S
     assert pauses.pause_s(1.0, 0.0, [ONE], is_watched=False) == HURRIED_PAUSE_S
     assert pauses.pause_s(0.9 + HURRY_S, 0.0, [ONE], is_watched=False) == HURRIED_PAUSE_S
-    assert pauses.pause_s(1.1 + HURRY_S, 0.0, [ONE], is_watched=False) == PAUSE_S, (
-        "the server may be away for hours"
-    )
+    assert pauses.pause_s(1.1 + HURRY_S, 0.0, [ONE], is_watched=False) == PAUSE_S, "the server may be away for hours"
     assert pauses.pause_s(20.0, 0.0, [ONE, OTHER], is_watched=False) == HURRIED_PAUSE_S
     assert pauses.pause_s(21.0, 0.0, [], is_watched=False) == HURRIED_PAUSE_S
     assert pauses.pause_s(40.0, 0.0, [], is_watched=False) == PAUSE_S

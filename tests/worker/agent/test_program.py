@@ -250,12 +250,8 @@ def test_a_worker_skips_what_it_cannot_read_and_its_node_says_so(program, server
     assert "cannot read the assignment of run abcdefghij" in program.log.read_text()
 
 
-@pytest.mark.parametrize(
-    "protocol", [*(pytest.param(other, marks=pytest.mark.long) for other in (None, 1)), 3]
-)
-def test_beside_a_dashboard_of_another_version_trainings_go_on_and_nothing_new_begins(
-    program, server, protocol
-):
+@pytest.mark.parametrize("protocol", [*(pytest.param(other, marks=pytest.mark.long) for other in (None, 1)), 3])
+def test_beside_a_dashboard_of_another_version_trainings_go_on_and_nothing_new_begins(program, server, protocol):
     worker = training(program, server)
     worker.terminate()
     worker.wait()

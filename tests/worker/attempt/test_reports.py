@@ -62,9 +62,7 @@ def test_what_is_refused_bare_as_well_goes_through():
 
 
 def test_a_bare_report_keeps_what_decides():
-    whole = TaskReport(
-        state="failed", pid=7, exit_code=1, reason=Reason.KILLED, message="m" * 900, env={"A": "b"}
-    )
+    whole = TaskReport(state="failed", pid=7, exit_code=1, reason=Reason.KILLED, message="m" * 900, env={"A": "b"})
     told = bare(whole)
     assert (told.state, told.pid, told.exit_code, told.reason) == ("failed", 7, 1, Reason.KILLED)
     assert told.message == "m" * 500 + "…" and told.env is None

@@ -51,9 +51,7 @@ class Attempt:
 
     def start(self):
         command = [PYTHON, "-P", "-m", "worker.attempt.supervisor", "--data", "unused"]
-        return subprocess.Popen(
-            [*command, "--attempt", f"{self.run_id}/1", str(self.dir)], start_new_session=True
-        )
+        return subprocess.Popen([*command, "--attempt", f"{self.run_id}/1", str(self.dir)], start_new_session=True)
 
     @property
     def state(self):
@@ -310,9 +308,7 @@ def torchrun(attempt_dir: Path, script: Path):
 def training(start, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
-    attempt = start(
-        torchrun(tmp_path / "0/node0", script), launcher="torchrun", ranks=2, env={"OMP_NUM_THREADS": "1"}
-    )
+    attempt = start(torchrun(tmp_path / "0/node0", script), launcher="torchrun", ranks=2, env={"OMP_NUM_THREADS": "1"})
     until(lambda: all((attempt.work / f"ready{rank}").exists() for rank in (0, 1)), 120)
     return attempt
 

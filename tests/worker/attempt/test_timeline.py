@@ -96,8 +96,7 @@ def test_it_is_told_once_again_after_a_failure_and_no_more_after_the_first_step(
 
 def test_what_a_script_wrote_among_the_probes_lines_does_no_harm(folder):
     (folder / "probe" / "7.jsonl").write_text(
-        json.dumps({"t": 1.0, "rank": 0, "pid": 7, "step": 0, "events": [{"kind": "start", "phase": "x"}]})
-        + "\n"
+        json.dumps({"t": 1.0, "rank": 0, "pid": 7, "step": 0, "events": [{"kind": "start", "phase": "x"}]}) + "\n"
     )
     assert read(started(folder), folder) == {"placed": 100.0}
 

@@ -36,9 +36,7 @@ class Node:
         self.dir = tmp_path / "data/runs/abcdefghij/attempts/1/node0"
         self.work, self.now = self.dir / "work", 100.0
         self.work.mkdir(parents=True)
-        self.watch = CheckpointWatch(
-            [self.work], self.dir / "outbox", quiet_s=5, free_bytes=lambda _: 1 << 40
-        )
+        self.watch = CheckpointWatch([self.work], self.dir / "outbox", quiet_s=5, free_bytes=lambda _: 1 << 40)
 
     def write(self, **files: bytes) -> None:
         for name, data in files.items():

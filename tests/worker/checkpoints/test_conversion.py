@@ -80,9 +80,7 @@ def test_a_wrapped_checkpoint_loads_into_the_plain_model(tmp_path: Path, protoco
     loaded = torch.load(target, weights_only=True)
     fresh = plain_model(seed=1)
     fresh.load_state_dict(loaded["model"], strict=True)
-    assert all(
-        torch.equal(a, b) for a, b in zip(fresh.state_dict().values(), saved["model"].values(), strict=True)
-    )
+    assert all(torch.equal(a, b) for a, b in zip(fresh.state_dict().values(), saved["model"].values(), strict=True))
     assert (loaded["step"], loaded["note"], loaded["names"]) == (7, saved["note"], {"module.x": 1})
     torch.optim.Adam(fresh.parameters()).load_state_dict(loaded["optimizer"])
     assert loaded["model"]._metadata.keys() == plain_model().state_dict()._metadata.keys()
@@ -226,9 +224,7 @@ def test_a_hostile_checkpoint_is_refused_and_nothing_in_it_is_run(
     arguments = [f"touch {trace}"] if function is os.system else [str(source), str(trace)]
     torch.save({"module.w": torch.ones(2), "x": Bomb(function, *arguments)}, source)
     assert prefix_of(source) == PREFIX
-    with pytest.raises(
-        CannotConvert, match=rf"plain values \({function.__module__}\.{function.__name__}\); download"
-    ):
+    with pytest.raises(CannotConvert, match=rf"plain values \({function.__module__}\.{function.__name__}\); download"):
         conversion_of(source, strip=True, safetensors=safetensors)
     assert not trace.exists()
 

@@ -59,9 +59,7 @@ def test_the_readers_that_people_use_find_the_weights_as_they_were(tmp_path: Pat
         assert torch.equal(plain["model"][bare], value) and torch.equal(tensors[bare], value), name
 
 
-def test_nothing_is_written_where_there_is_no_room_or_nothing_to_do(
-    safetensors: Path, tmp_path: Path
-) -> None:
+def test_nothing_is_written_where_there_is_no_room_or_nothing_to_do(safetensors: Path, tmp_path: Path) -> None:
     size = safetensors.stat().st_size
     assert answer(safetensors, tmp_path / "out", "--strip", room=5) == {"no_room": True, "size_bytes": size}
     assert answer(safetensors, tmp_path / "out", "--safetensors")["unchanged"]

@@ -93,9 +93,7 @@ def test_a_whole_folder_travels_as_one_archive(
 
 
 @pytest.mark.parametrize("files", [files for files, _, _ in FOLDERS.values()], ids=FOLDERS)
-def test_no_part_of_a_folder_is_taken_at_the_end_of_a_killed_run(
-    tmp_path: Path, files: dict[str, bytes]
-) -> None:
+def test_no_part_of_a_folder_is_taken_at_the_end_of_a_killed_run(tmp_path: Path, files: dict[str, bytes]) -> None:
     """Written in the frameworks' own order, and ended before the last file."""
     order = list(files)
     for cut in range(2, len(order)):
@@ -158,9 +156,7 @@ def test_an_older_end_mark_does_not_cover_shards_that_are_written_anew(node: Nod
 
 
 @pytest.mark.parametrize(("shard_ns", "quiet_s"), [(0, 5), (-1, 1)], ids=["same tick", "older"])
-def test_a_shard_as_new_as_the_end_mark_may_be_of_the_next_save(
-    node: Node, shard_ns: int, quiet_s: int
-) -> None:
+def test_a_shard_as_new_as_the_end_mark_may_be_of_the_next_save(node: Node, shard_ns: int, quiet_s: int) -> None:
     node.write(**{"step_1/__0_0.distcp": b"", "step_1/.metadata": b"m"})
     now_ns = time.time_ns()
     os.utime(node.work / "step_1/.metadata", ns=(now_ns, now_ns))
@@ -217,9 +213,7 @@ def test_the_working_directory_itself_is_no_folder(node: Node) -> None:
 
 
 def test_a_folder_of_the_users_own_making_is_taken_file_by_file(node: Node) -> None:
-    node.write(
-        **{"checkpoint-5/weights.pt": zip_bytes(), "run.ckpt/step_1.pt": zip_bytes(), ".metadata": b""}
-    )
+    node.write(**{"checkpoint-5/weights.pt": zip_bytes(), "run.ckpt/step_1.pt": zip_bytes(), ".metadata": b""})
     assert names(node.settle()) == ["checkpoint-5/weights.pt", "run.ckpt/step_1.pt"]
 
 
@@ -267,9 +261,7 @@ def between_pieces(monkeypatch: pytest.MonkeyPatch, act: object, at_piece: int =
     monkeypatch.setattr(os, "copy_file_range", slow_copy)
 
 
-def test_a_folder_deleted_while_it_is_copied_is_still_taken_whole(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_deleted_while_it_is_copied_is_still_taken_whole(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.write(**TRAINER)
     between_pieces(monkeypatch, lambda: shutil.rmtree(node.work / "out"))
     [taken] = node.settle()
@@ -287,9 +279,7 @@ def test_a_folder_rewritten_while_it_is_copied_is_not_taken(
     assert [path.name for path in (node.dir / "outbox").iterdir()] == []
 
 
-def test_a_folder_deleted_before_it_is_copied_is_no_trouble(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_deleted_before_it_is_copied_is_no_trouble(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.write(**TRAINER)
     monkeypatch.setattr(
         "worker.checkpoints.folders.Folder.completeness",
@@ -310,9 +300,7 @@ def test_a_folder_of_very_many_files_is_copied_too(node: Node) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_real_distributed_checkpoint_comes_back_through_archive_and_unpacking(
-    node: Node, tmp_path: Path
-) -> None:
+def test_a_real_distributed_checkpoint_comes_back_through_archive_and_unpacking(node: Node, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     import torch.distributed.checkpoint as dcp
 

@@ -26,9 +26,7 @@ OPERATIONS = [operation.code.encode("latin-1") for operation in pickletools.opco
 
 arguments = st.one_of(
     st.binary(max_size=6),
-    st.sampled_from(
-        [b"\x01a", b"os\nsystem\n", b"\xff\xff\xff\xff", b"\x04\x00\x00\x00name", b"9" * 50 + b"\n"]
-    ),
+    st.sampled_from([b"\x01a", b"os\nsystem\n", b"\xff\xff\xff\xff", b"\x04\x00\x00\x00name", b"9" * 50 + b"\n"]),
 )
 programs = st.lists(st.tuples(st.sampled_from(OPERATIONS), arguments), max_size=40).map(
     lambda pairs: b"".join(code + argument for code, argument in pairs)
@@ -83,9 +81,7 @@ def converted(content: bytes, *, safetensors: bool = False) -> bytes:
             return content
         try:
             conversion.write(target)
-        except (
-            Exception
-        ) as error:  # torch's own of damaged hooks and the like, which the program answers, too
+        except Exception as error:  # torch's own of damaged hooks and the like, which the program answers, too
             raise CannotConvert(str(error)) from error
         return target.read_bytes()
 

@@ -55,9 +55,7 @@ def test_requests_double_while_they_are_quick(copy: CheckpointCopy, monkeypatch:
     assert sent(copy, batch_bytes=2 * MIB) == [2] * 20
 
 
-def test_requests_stay_small_where_they_take_long(
-    copy: CheckpointCopy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_stay_small_where_they_take_long(copy: CheckpointCopy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload, "QUICK_S", 0.0)
     assert sent(copy, batch_bytes=64 * MIB) == [4] * 10
 

@@ -48,9 +48,7 @@ class Node:
         self.work.mkdir(parents=True)
         self.restart_worker()
 
-    def restart_worker(
-        self, root: Path | None = None, ignore: Listing | None = None, free: int = 1 << 40
-    ) -> None:
+    def restart_worker(self, root: Path | None = None, ignore: Listing | None = None, free: int = 1 << 40) -> None:
         self.free = free
         self.watch = CheckpointWatch(
             [root or self.work], self.outbox, quiet_s=5, ignore=ignore, free_bytes=lambda _path: self.free
@@ -103,9 +101,7 @@ def test_real_files_of_torch_and_safetensors_are_recognised(tmp_path: Path) -> N
         assert completeness(path) is Completeness.COMPLETE
 
 
-@pytest.mark.parametrize(
-    ("name", "whole"), [("a.pt", zip_bytes(300)), ("a.safetensors", safetensors_bytes(50))]
-)
+@pytest.mark.parametrize(("name", "whole"), [("a.pt", zip_bytes(300)), ("a.safetensors", safetensors_bytes(50))])
 def test_no_part_of_a_file_counts_as_whole(tmp_path: Path, name: str, whole: bytes) -> None:
     path = tmp_path / name
     for cut in range(len(whole)):
@@ -116,9 +112,7 @@ def test_no_part_of_a_file_counts_as_whole(tmp_path: Path, name: str, whole: byt
     assert completeness(path) is Completeness.COMPLETE
 
 
-@pytest.mark.parametrize(
-    "header", [b"[]", b'{"w": 1}', b'{"w": {"data_offsets": []}}', b"\xff\xfe", b"[" * 5000]
-)
+@pytest.mark.parametrize("header", [b"[]", b'{"w": 1}', b'{"w": {"data_offsets": []}}', b"\xff\xfe", b"[" * 5000])
 def test_a_strange_safetensors_header_is_not_whole(tmp_path: Path, header: bytes) -> None:
     path = tmp_path / "a.safetensors"
     path.write_bytes(struct.pack("<Q", len(header)) + header)
@@ -269,9 +263,7 @@ def test_a_nearly_full_disk_is_said_and_tried_again(node: Node) -> None:
 def test_a_nearly_full_disk_is_logged_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     node.free = 1000
     node.write("step_1.pt", zip_bytes())
-    uploader = CheckpointUploader(
-        node.watch, Client("http://127.0.0.1:9", "token"), TaskRef(7, 0, "a/1/x"), "one"
-    )
+    uploader = CheckpointUploader(node.watch, Client("http://127.0.0.1:9", "token"), TaskRef(7, 0, "a/1/x"), "one")
     for now in (0.0, 100.0, 200.0):
         uploader.take(now, final=False)
     assert caplog.text.count("Too little disk space") == 1
@@ -296,9 +288,7 @@ def test_a_file_changed_while_it_is_copied_is_not_taken(node: Node, monkeypatch:
     assert taken.path.read_bytes() == path.read_bytes()
 
 
-def test_a_file_deleted_while_it_is_copied_is_still_taken_whole(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_deleted_while_it_is_copied_is_still_taken_whole(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     data = zip_bytes(5000)
     path = node.write("last.pt", data)
     monkeypatch.setattr("worker.checkpoints.copies._PIECE_BYTES", 1000)

@@ -51,9 +51,7 @@ before reporting an error. GLHF! 🏖️
 
 def failure(number: int, rank: int, exit_code: int, signal: str = "") -> str:
     told = (
-        f"Signal {-exit_code} ({signal}) received by PID 92{rank}"
-        if signal
-        else "To enable traceback see: https://x"
+        f"Signal {-exit_code} ({signal}) received by PID 92{rank}" if signal else "To enable traceback see: https://x"
     )
     return f"""\
 [{number}]:

@@ -42,10 +42,7 @@ def test_a_single_process_that_left_cleanly_when_asked_was_stopped() -> None:
 
 def test_a_rank_that_breaks_while_it_is_stopped_was_stopped() -> None:
     stderr = raised(1, "save()", "RuntimeError: cannot save now")
-    assert (
-        torchrun_failed({0: PEER_GONE, 1: stderr}, SIGTERM_TO_TORCHRUN, stop_requested=True).state
-        == "stopped"
-    )
+    assert torchrun_failed({0: PEER_GONE, 1: stderr}, SIGTERM_TO_TORCHRUN, stop_requested=True).state == "stopped"
 
 
 def test_a_stop_that_needed_killing_says_so() -> None:
@@ -195,18 +192,14 @@ def test_exceptions_people_meet(
         ),
     ],
 )  # fmt: skip
-def test_ends_without_a_traceback(
-    exit_code: int, signal: str, stderr: str, reason: Reason, message: str
-) -> None:
+def test_ends_without_a_traceback(exit_code: int, signal: str, stderr: str, reason: Reason, message: str) -> None:
     verdict = torchrun_failed({0: PEER_GONE, 1: stderr}, torchrun((1, exit_code, signal), ENDED_BY_TORCHRUN))
     assert (verdict.reason, verdict.message) == (reason, f"rank 1 on gpu-1{message}")
     assert verdict.error is not None and verdict.error.signal == (signal or None)
 
 
 def test_a_kill_for_memory_is_called_that_where_the_kernel_tells() -> None:
-    verdict = torchrun_failed(
-        {0: "", 1: ""}, torchrun((1, -9, "SIGKILL"), ENDED_BY_TORCHRUN), out_of_memory_kills=1
-    )
+    verdict = torchrun_failed({0: "", 1: ""}, torchrun((1, -9, "SIGKILL"), ENDED_BY_TORCHRUN), out_of_memory_kills=1)
     assert verdict.reason is Reason.OUT_OF_MEMORY
     assert verdict.message == "rank 1 on gpu-1 was killed by the kernel because memory ran out (SIGKILL)"
 
@@ -219,9 +212,7 @@ def test_what_the_samples_knew_before_a_kill_for_memory_is_in_its_sentence() -> 
 
 
 def test_a_snapshot_of_the_device_explains_the_failed_allocation_of_that_rank() -> None:
-    stderr = raised(
-        41, "loss.backward()", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB."
-    )
+    stderr = raised(41, "loss.backward()", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB.")
     line = AllocatingLine(
         file="/x/train.py", line=12, function="forward", bytes=40 << 30, count=9, largest_bytes=8 << 30
     )
@@ -317,9 +308,7 @@ RECORDED = (
 
 
 def test_what_record_left_is_used() -> None:
-    verdict = torchrun_failed(
-        {0: PEER_GONE, 1: ""}, torchrun((1, 1, ""), ENDED_BY_TORCHRUN), error_file=RECORDED
-    )
+    verdict = torchrun_failed({0: PEER_GONE, 1: ""}, torchrun((1, 1, ""), ENDED_BY_TORCHRUN), error_file=RECORDED)
     assert verdict.message == "rank 1 on gpu-1: ValueError: bad thing, train.py line 38"
     assert verdict.error is not None and verdict.error.at == 1795231504.0
 
@@ -328,17 +317,12 @@ def test_what_record_left_is_used() -> None:
     "error_file", ["", "{", "[]", '{"message": null}', '{"message": {"extraInfo": {"timestamp": "x"}}}']
 )
 def test_a_strange_error_file_does_no_harm(error_file: str) -> None:
-    assert (
-        torchrun_failed({0: "", 1: ""}, torchrun((1, 3, "")), error_file=error_file).reason
-        is Reason.EXIT_CODE
-    )
+    assert torchrun_failed({0: "", 1: ""}, torchrun((1, 3, "")), error_file=error_file).reason is Reason.EXIT_CODE
 
 
 def test_a_single_process_that_is_killed() -> None:
     verdict = python_failed("", exit_code=-9, signal="SIGKILL")
-    assert (
-        verdict.message == "rank 0 on gpu-1 was killed (SIGKILL); the kernel does this when memory runs out"
-    )
+    assert verdict.message == "rank 0 on gpu-1 was killed (SIGKILL); the kernel does this when memory runs out"
 
 
 def test_a_script_given_to_python_that_does_not_exist() -> None:
@@ -346,9 +330,7 @@ def test_a_script_given_to_python_that_does_not_exist() -> None:
     assert python_failed(stderr, exit_code=2).reason is Reason.SCRIPT_MISSING
 
 
-@pytest.mark.parametrize(
-    "text", ["\0\xff" * 1000, "x" * 100_000, "Traceback (most recent call last):\n" * 500]
-)
+@pytest.mark.parametrize("text", ["\0\xff" * 1000, "x" * 100_000, "Traceback (most recent call last):\n" * 500])
 def test_garbage_in_the_logs_still_ends_in_one_short_sentence(text: str) -> None:
     for verdict in (python_failed(text), torchrun_failed({0: text, 1: text}, text + torchrun((0, 1, "")))):
         assert verdict.state == "failed" and len(verdict.message or "") < 500

@@ -80,9 +80,7 @@ LOOK_AT_1 = (
     ],
     ids=["all_reduce", "backward", "monitored barrier", "start"],
 )  # fmt: skip
-def test_a_time_out_names_the_collective_the_seconds_and_the_rank_that_is_missing(
-    stderr: str, message: str
-) -> None:
+def test_a_time_out_names_the_collective_the_seconds_and_the_rank_that_is_missing(stderr: str, message: str) -> None:
     verdict = torchrun_failed({0: stderr, 1: ""}, torchrun((0, 1, ""), (1, -15, "SIGTERM")))
     assert (verdict.reason, verdict.message) == (Reason.TIMED_OUT, f"rank 0 on gpu-1: {message}")
     assert "rank 1" in (verdict.next_step or "")
@@ -93,8 +91,7 @@ def test_nccl_says_its_sequence_number() -> None:
     verdict = torchrun_failed({0: nccl(0, 3), 1: ""}, torchrun((0, -6, "SIGABRT"), (1, -15, "SIGTERM")))
     assert verdict.reason is Reason.TIMED_OUT
     assert (
-        verdict.message
-        == "rank 0 on gpu-1: all_reduce (sequence number 3) timed out after 600 s: rank 1 never arrived"
+        verdict.message == "rank 0 on gpu-1: all_reduce (sequence number 3) timed out after 600 s: rank 1 never arrived"
     )
     assert verdict.next_step == LOOK_AT_1
 
@@ -138,9 +135,7 @@ def watchdog(rank: int, error: str) -> str:
     ],
     ids=["link", "ECC", "memory access", "unknown"],
 )
-def test_what_the_watchdog_of_nccl_noticed_is_the_ranks_own_failure(
-    error: str, message: str, next_step: str
-) -> None:
+def test_what_the_watchdog_of_nccl_noticed_is_the_ranks_own_failure(error: str, message: str, next_step: str) -> None:
     rank_errs = {0: watchdog(0, PEER_LEFT), 1: watchdog(1, error)}
     verdict = torchrun_failed(rank_errs, torchrun((0, -6, "SIGABRT"), (1, -6, "SIGABRT")))
     assert verdict.message is not None and verdict.message.startswith(f"rank 1 on gpu-1: {message}")
@@ -183,9 +178,7 @@ def test_of_two_ranks_with_errors_of_their_own_the_earlier_one_counts() -> None:
     told = failure(1, 0, 1)
     summary = torchrun((1, 1, ""), (0, 1, "")).replace(told, told.replace("03:24:28", "03:24:20"))
     rank_errs = {0: raised(0, "work()", "KeyError: 'first'"), 1: raised(1, "work()", "KeyError: 'second'")}
-    assert (torchrun_failed(rank_errs, summary).message or "").startswith(
-        "rank 0 on gpu-1: KeyError: 'first'"
-    )
+    assert (torchrun_failed(rank_errs, summary).message or "").startswith("rank 0 on gpu-1: KeyError: 'first'")
 
 
 def test_a_lost_peer_while_cleaning_up_is_still_only_a_lost_peer() -> None:
@@ -213,17 +206,14 @@ def test_an_exception_that_was_caught_is_not_blamed_when_torchrun_is_killed() ->
             rank_errs={0: raised(0, "retry()", "OSError: slow"), 1: ""},
         )
     )
-    assert (
-        verdict.message == "torchrun on gpu-1 was killed (SIGKILL); the kernel does this when memory runs out"
-    )
+    assert verdict.message == "torchrun on gpu-1 was killed (SIGKILL); the kernel does this when memory runs out"
 
 
 def test_a_database_that_is_away_is_not_a_lost_peer() -> None:
     stderr = raised(1, "connect()", "ConnectionRefusedError: [Errno 111] Connection refused")
     verdict = torchrun_failed({0: PEER_GONE, 1: stderr}, torchrun((0, 1, ""), (1, 1, "")))
     assert (
-        verdict.message
-        == "rank 1 on gpu-1: ConnectionRefusedError: [Errno 111] Connection refused, train.py line 41"
+        verdict.message == "rank 1 on gpu-1: ConnectionRefusedError: [Errno 111] Connection refused, train.py line 41"
     )
 
 
@@ -341,9 +331,7 @@ def test_a_bad_argument_has_its_next_step(argument: str, next_step: str) -> None
 
 
 def test_a_kill_for_memory_says_how_much_was_allowed() -> None:
-    verdict = python_failed(
-        "", exit_code=-9, signal="SIGKILL", out_of_memory_kills=1, memory_limit_bytes=2**31
-    )
+    verdict = python_failed("", exit_code=-9, signal="SIGKILL", out_of_memory_kills=1, memory_limit_bytes=2**31)
     assert verdict.message == (
         "rank 0 on gpu-1 was killed by the kernel because memory ran out (SIGKILL; the limit here is 2.00 GiB)"
     )
@@ -357,7 +345,4 @@ def test_a_torchrun_too_old_for_an_option() -> None:
     assert verdict.message == (
         "torchrun could not start on gpu-1: its torch is too old (torchrun does not know --local-addr=10.0.0.1)"
     )
-    assert (
-        verdict.next_step
-        == "Install torch 2.4 or newer in the Python that trains, or choose another with --python."
-    )
+    assert verdict.next_step == "Install torch 2.4 or newer in the Python that trains, or choose another with --python."

@@ -91,8 +91,7 @@ class RecordedNvml:
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[SimpleNamespace]:
         return [
-            SimpleNamespace(pid=pid, usedGpuMemory=memory)
-            for pid, memory in self._now(handle, "processes").items()
+            SimpleNamespace(pid=pid, usedGpuMemory=memory) for pid, memory in self._now(handle, "processes").items()
         ]
 
     # -- GPM -------------------------------------------------------------------------------------

@@ -54,9 +54,7 @@ def record(folder: Path, step: int, **more: int) -> None:
 
 
 def write_state(folder: Path, **state) -> None:
-    (folder / "supervisor.json").write_text(
-        json.dumps({"ranks": {"3": os.getpid()}, "state": "running"} | state)
-    )
+    (folder / "supervisor.json").write_text(json.dumps({"ranks": {"3": os.getpid()}, "state": "running"} | state))
 
 
 def lines(folder: Path) -> list[dict]:
@@ -64,9 +62,7 @@ def lines(folder: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines() if line] if path.exists() else []
 
 
-def sampler(
-    folder: Path, nvml: RecordedNvml | None = None, kernel_log: Path | None = None
-) -> HardwareSampler:
+def sampler(folder: Path, nvml: RecordedNvml | None = None, kernel_log: Path | None = None) -> HardwareSampler:
     gpus = GpuReader(nvml or RecordedNvml({}))
     return HardwareSampler(folder, gpus, sysfs=folder / "sys", kernel_log=kernel_log or folder / "none")
 
@@ -88,9 +84,7 @@ def test_a_sample_has_the_host_the_devices_of_the_attempt_and_its_ranks(folder):
         sampling.sample([SampledAttempt(folder, ("GPU-bbbb",))])
     first, second = lines(folder)
     assert first["step"] == 40 and first["values"]["memory_used_bytes"] > 0
-    assert {name: value for name, value in first["values"].items() if name.startswith("gpu")} == {
-        "gpu0/power_w": 200.0
-    }
+    assert {name: value for name, value in first["values"].items() if name.startswith("gpu")} == {"gpu0/power_w": 200.0}
     assert first["values"]["rank3/gpu_memory_used_bytes"] == 4 << 30
     assert first["values"]["rank3/memory_used_bytes"] > first["values"]["rank3/own_memory_bytes"] > 1e6
     assert first["values"]["memory_available_bytes"] > 0 and first["values"]["shared_memory_free_bytes"] >= 0
@@ -178,9 +172,7 @@ def test_samples_become_points_by_step_and_time_exactly_once(folder):
 
 
 def test_lines_that_are_no_samples_are_passed_over(folder):
-    (folder / FILE).write_text(
-        '[1]\nnot json\n{"t": "now", "step": 1, "values": {"a": 1.0}}\n{"values": 3}\n'
-    )
+    (folder / FILE).write_text('[1]\nnot json\n{"t": "now", "step": 1, "values": {"a": 1.0}}\n{"values": 3}\n')
     server = Server()
     done(stream(folder, server).step())
     assert (server.points, server.offset) == ({}, (folder / FILE).stat().st_size)

@@ -63,9 +63,7 @@ def test_a_venv_without_torch_is_told_apart_from_one_with_it(tmp_path: Path) -> 
     assert found.path == path and found.prefix == str(environment)
 
 
-def test_an_answer_is_kept_until_something_is_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_is_kept_until_something_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = venv(tmp_path / "env")
     install_torch(site_packages(environment), "2.12.0")
     asked = []
@@ -88,9 +86,7 @@ def test_pythonpath_is_seen_as_the_training_will_see_it(tmp_path: Path) -> None:
     assert ask(path, ENV).torch is None
 
 
-def test_a_folder_named_torch_where_it_is_asked_is_not_torch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_named_torch_where_it_is_asked_is_not_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(venv(tmp_path / "env") / "bin/python")
     (tmp_path / "here" / "torch").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "here")
@@ -112,9 +108,7 @@ def test_the_library_beside_torch_tells_its_version_where_no_package_does(tmp_pa
 def test_an_environment_that_prints_of_its_own_accord_is_understood(tmp_path: Path) -> None:
     environment = venv(tmp_path / "env")
     install_torch(site_packages(environment), "2.9.0")
-    (site_packages(environment) / "chatty.pth").write_text(
-        "import sys; print('hello'); sys.stderr.write('x')"
-    )
+    (site_packages(environment) / "chatty.pth").write_text("import sys; print('hello'); sys.stderr.write('x')")
     assert ask(str(environment / "bin/python"), ENV).torch == "2.9.0"
 
 

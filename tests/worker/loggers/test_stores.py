@@ -178,9 +178,7 @@ def test_beside_event_files_a_name_waits_for_them(node: Node, monkeypatch: pytes
         series={"loss": [(1, 0.10000000149, WALL + 2.0)]},
     )  # fmt: skip
     node.names.stored(events)
-    assert node.read() == {
-        "own": [(1, 5.0), (2, 5.0)]
-    }  # the first loss is the event file's, the second waits
+    assert node.read() == {"own": [(1, 5.0), (2, 5.0)]}  # the first loss is the event file's, the second waits
     assert node.server.offsets["work/mlruns/0/abc/metrics/loss"] > 0
     monkeypatch.setattr("worker.loggers.shared_names.time.time", lambda: WALL + 1000.0)
     assert node.read()["mlflow:loss"] == [(2, 0.2)]

@@ -46,9 +46,7 @@ def test_a_whole_file_has_no_gaps(whole: bytes, tmp_path: Path) -> None:
     assert read(tmp_path, whole) == ([*range(ROWS)], [])
 
 
-@pytest.mark.parametrize(
-    "place", [0, 3, 4, 5, 6, 7, 20], ids="checksum checksum length length kind data data".split()
-)
+@pytest.mark.parametrize("place", [0, 3, 4, 5, 6, 7, 20], ids="checksum checksum length length kind data data".split())
 def test_one_wrong_byte_costs_one_record(whole: bytes, tmp_path: Path, place: int) -> None:
     begin = ends_of(tmp_path, whole)[99]
     damaged = bytearray(whole)

@@ -33,9 +33,7 @@ def start_rank(folder: Path, desync: str, rank: int, world_size: int) -> int:
     }
     os.dup2(os.open(folder / "logs" / f"rank{rank}.err", os.O_WRONLY | os.O_CREAT, 0o600), 2)
     try:
-        dist.init_process_group(
-            "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size
-        )
+        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
         train = importlib.util.spec_from_file_location("desync", SCRIPT)
         module = importlib.util.module_from_spec(train)
         train.loader.exec_module(module)

@@ -8,6 +8,4 @@ FIGURES = {"steps_per_s": 4.0, "step_time_s": 0.25, "data_wait_s": 0.05, "sample
 
 
 def line(rank=0, step=10, t=100.0, pid=7, world_size=2, **more) -> str:
-    return (
-        json.dumps({"t": t, "rank": rank, "world_size": world_size, "pid": pid, "step": step} | more) + "\n"
-    )
+    return json.dumps({"t": t, "rank": rank, "world_size": world_size, "pid": pid, "step": step} | more) + "\n"

@@ -81,10 +81,7 @@ def test_two_ranks_without_a_habit_are_both_named() -> None:
     records = {rank: _waiting(rank, operation) for rank, operation in enumerate(("all_reduce", "broadcast"))}
     found = judge(records, is_stalled=True)
     assert found is not None and (found.kind, found.ranks) == ("operation", [0, 1])
-    assert (
-        found.sentence
-        == "Rank 0 waits in all_reduce #1 (40 B, Float); rank 1 called broadcast #1 (40 B, Float)."
-    )
+    assert found.sentence == "Rank 0 waits in all_reduce #1 (40 B, Float); rank 1 called broadcast #1 (40 B, Float)."
 
 
 def test_a_rank_that_does_not_answer_is_named_and_one_nobody_knows_of_is_not() -> None:
@@ -106,9 +103,7 @@ def test_who_waits_in_another_group_for_the_late_rank_is_not_accused() -> None:
     assert found is not None and (found.kind, found.ranks) == ("loader", [3])
 
 
-def _waiting(
-    rank: int, operation: str, world_size: int = 2, group: str = "0", groups=None
-) -> RankCollectives:
+def _waiting(rank: int, operation: str, world_size: int = 2, group: str = "0", groups=None) -> RankCollectives:
     description = "default_pg" if groups is None else "part"
     call = Collective(
         group=group, description=description, sequence=1, operation=operation, sizes=[[10]], dtypes=["Float"]

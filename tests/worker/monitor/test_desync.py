@@ -73,9 +73,7 @@ def hang_finding(watch: Watch) -> Finding:
 
 def assert_named(sentence: str, odd: int, comment: str) -> None:
     waiting, _, culprit = sentence.partition("; ")
-    assert re.match(r"Ranks? 0.* waits? in all_reduce #13 \(3\.91 KiB, Float, desync\.py line ", waiting), (
-        sentence
-    )
+    assert re.match(r"Ranks? 0.* waits? in all_reduce #13 \(3\.91 KiB, Float, desync\.py line ", waiting), sentence
     assert culprit.startswith(f"rank {odd} "), sentence
     if comment:
         (number,) = [number for number, line in enumerate(LINES, start=1) if line.endswith(f"# {comment}")]

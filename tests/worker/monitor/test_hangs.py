@@ -55,9 +55,7 @@ PAIR = [status(0, doing="backward", frames=THERE), status(1, frames=HERE)]
         ([], 600, None, None, False),
     ],
 )
-def test_ranks_hang_when_none_has_stepped_for_long_and_none_is_busy(
-    statuses, idle_s, median_step_s, patience_s, hangs
-):
+def test_ranks_hang_when_none_has_stepped_for_long_and_none_is_busy(statuses, idle_s, median_step_s, patience_s, hangs):
     verdict = hang_verdict(statuses, 1000.0 + idle_s, median_step_s, patience_s)
     assert (verdict is not None) == hangs
 

@@ -48,12 +48,8 @@ def test_the_calls_that_were_kept_when_a_rank_was_aborted_name_both(tmp_path: Pa
 
 
 def test_a_failure_begins_with_where_the_collectives_differ_and_keeps_its_own_text() -> None:
-    end = TaskReport(
-        state="failed", reason=Reason.SCRIPT_ERROR, message="rank 0 on n1: EnforceNotMet: 1056 vs 12"
-    )
-    desync = Finding(
-        kind="collectives differ", evidence="Rank 0 waits in all_reduce #3.", fix="Check the lines."
-    )
+    end = TaskReport(state="failed", reason=Reason.SCRIPT_ERROR, message="rank 0 on n1: EnforceNotMet: 1056 vs 12")
+    desync = Finding(kind="collectives differ", evidence="Rank 0 waits in all_reduce #3.", fix="Check the lines.")
     explained = with_desync(end, desync)
     assert explained.message == "Rank 0 waits in all_reduce #3. rank 0 on n1: EnforceNotMet: 1056 vs 12"
     assert explained.next_step == "Check the lines."

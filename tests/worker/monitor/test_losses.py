@@ -85,9 +85,7 @@ def test_only_the_training_loss_must_move(tag: str):
     assert kinds(watch([0.5] * 100, tag=tag)) == []
 
 
-@pytest.mark.parametrize(
-    "tag", ["loss", "train/loss", "train_loss", "train_loss_step", "loss/train", "Loss/train"]
-)
+@pytest.mark.parametrize("tag", ["loss", "train/loss", "train_loss", "train_loss_step", "loss/train", "Loss/train"])
 def test_the_training_loss_goes_by_many_names(tag: str):
     assert kinds(watch([0.5] * 100, tag=tag)) == ["loss has not moved"]
 

@@ -55,9 +55,7 @@ class Rank:
         self.reporter = ProfileReporter(folder, self, TaskRef(1, 0), "run/1")  # type: ignore[arg-type]
         ours = {"RANKZERO_PROBE_DIR": str(folder / "probe"), "PYTHONPATH": str(plan.PROBE_FOLDER)}
         env = os.environ | ours | {"RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT], cwd=folder, env=env, stderr=subprocess.PIPE
-        )
+        self.process = subprocess.Popen([sys.executable, "-c", SCRIPT], cwd=folder, env=env, stderr=subprocess.PIPE)
 
     def profile(self, _task: TaskRef, outcome: RankProfile) -> None:
         self.reports.append(outcome)
@@ -67,9 +65,7 @@ class Rank:
         status = self.probe.latest().get(0)
         return status.step if status else 0
 
-    def request(
-        self, name: str, ahead: int = STEPS_AHEAD, steps: int = 3, within_s: float = PATIENCE_S
-    ) -> int:
+    def request(self, name: str, ahead: int = STEPS_AHEAD, steps: int = 3, within_s: float = PATIENCE_S) -> int:
         """Ask for steps so far ahead; return where the rank stood."""
         step, until = self.step(), time.time() + within_s
         self.reporter.request(
@@ -101,9 +97,7 @@ def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rank]:
         yield rank
         (rank.folder / "end").touch()
         _, errors = rank.process.communicate(timeout=60)
-        noise = [
-            line for line in errors.splitlines() if not line.startswith(b"USDT")
-        ]  # of the script's profiler
+        noise = [line for line in errors.splitlines() if not line.startswith(b"USDT")]  # of the script's profiler
         assert (rank.process.returncode, noise) == (0, [])
     finally:
         rank.process.kill()

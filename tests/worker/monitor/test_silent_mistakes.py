@@ -85,9 +85,7 @@ def test_a_mistake_is_found_where_it_is_and_nowhere_else(records, kinds):
 
 def test_unequal_steps_are_found_when_the_ranks_have_ended():
     records = {rank: RankRecord(rank, 2, 10 - rank, True, [DDP]) for rank in (0, 1)}
-    assert [finding.evidence for finding in silent_mistakes(records)] == [
-        "Rank 1 made 9 steps, rank 0 made 10."
-    ]
+    assert [finding.evidence for finding in silent_mistakes(records)] == ["Rank 1 made 9 steps, rank 0 made 10."]
     assert not silent_mistakes({rank: RankRecord(rank, 2, 10 - rank, False, [DDP]) for rank in (0, 1)})
 
 

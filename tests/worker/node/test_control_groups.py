@@ -55,17 +55,13 @@ def test_the_page_cache_of_a_group_is_free(tmp_path):
         "sys/fs/cgroup/jobs/memory.stat": "anon 500\ninactive_file 100\nactive_file 50\n",
         "sys/fs/cgroup/jobs/a/memory.max": "max\n",
     }
-    assert (
-        control_groups.free_memory_bytes(machine(tmp_path / "2", "0::/jobs/a\n", MOUNT_V2, version_2)) == 250
-    )
+    assert control_groups.free_memory_bytes(machine(tmp_path / "2", "0::/jobs/a\n", MOUNT_V2, version_2)) == 250
     version_1 = {
         "sys/fs/cgroup/memory/x/memory.limit_in_bytes": "1000\n",
         "sys/fs/cgroup/memory/x/memory.usage_in_bytes": "900\n",
         "sys/fs/cgroup/memory/x/memory.stat": "total_inactive_file 30\ntotal_active_file 0\n",
     }
-    assert (
-        control_groups.free_memory_bytes(machine(tmp_path / "1", "4:memory:/x\n", MOUNT_V1, version_1)) == 130
-    )
+    assert control_groups.free_memory_bytes(machine(tmp_path / "1", "4:memory:/x\n", MOUNT_V1, version_1)) == 130
     assert control_groups.free_memory_bytes(machine(tmp_path / "0", "0::/\n", MOUNT_V2, {})) is None
 
 

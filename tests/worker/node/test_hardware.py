@@ -93,9 +93,7 @@ def without_driver() -> GpuReader:
 def test_without_a_gpu_the_slots_are_cores() -> None:
     gpus = without_driver()
     assert [device.id for device in devices(None, gpus)] == [f"cpu:{index}" for index in range(cores())]
-    assert [(device.id, device.kind) for device in devices(3, gpus)] == [
-        (f"cpu:{i}", "cpu") for i in range(3)
-    ]
+    assert [(device.id, device.kind) for device in devices(3, gpus)] == [(f"cpu:{i}", "cpu") for i in range(3)]
     assert gpus.notice is None
 
 
@@ -111,9 +109,7 @@ def test_gpus_are_known_by_their_uuid() -> None:
 @pytest.mark.parametrize(
     ("visible", "ids"), [("1", ["GPU-bbbb"]), ("GPU-a", ["GPU-aaaa"]), ("0,1", ["GPU-aaaa", "GPU-bbbb"])]
 )
-def test_only_the_gpus_given_to_the_worker_count(
-    monkeypatch: pytest.MonkeyPatch, visible: str, ids: list[str]
-) -> None:
+def test_only_the_gpus_given_to_the_worker_count(monkeypatch: pytest.MonkeyPatch, visible: str, ids: list[str]) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert [device.id for device in devices(None, GpuReader(FakeNvml()))] == ids
 
@@ -233,12 +229,8 @@ def test_what_the_node_is_made_of() -> None:
 
 
 def test_the_torch_version_is_known_without_importing_torch() -> None:
-    code = (
-        "import sys, worker.node.hardware as h; print(h.node_info()['torch_version'], 'torch' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
-    )
+    code = "import sys, worker.node.hardware as h; print(h.node_info()['torch_version'], 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
     version, imported = done.stdout.split()
     assert version[0].isdigit() and imported == "False" and done.stderr == ""
 

@@ -49,9 +49,7 @@ def test_another_workers_part_of_the_attempt_on_this_machine_is_not_ours(sleeper
 
 
 def test_children_and_their_children_are_descendants():
-    with subprocess.Popen(
-        ["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE, text=True
-    ) as shell:
+    with subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE, text=True) as shell:
         grandchild = int(shell.stdout.readline())
         assert shell.pid in processes.children(os.getpid())
         assert {shell.pid, grandchild} <= {found.pid for found in processes.descendants(os.getpid())}

@@ -18,9 +18,7 @@ def test_two_processes_measure_what_goes_between_them(monkeypatch) -> None:
     monkeypatch.setattr(bandwidth, "SECONDS", 0.1)
     port = free_port("127.0.0.1")
     with ThreadPoolExecutor(2) as threads:
-        both = list(
-            threads.map(lambda rank: bandwidth.measure(pair(rank, port), sys.executable, "lo", []), (0, 1))
-        )
+        both = list(threads.map(lambda rank: bandwidth.measure(pair(rank, port), sys.executable, "lo", []), (0, 1)))
     assert all(each.problem is None and each.bytes_per_s > 1e5 for each in both), both
 
 

@@ -159,8 +159,7 @@ def test_the_sentence_says_when_it_is_the_nodes_default(node: NodeUnderTest, tmp
     node.start_worker()
     node.wish(node.assignment(node.script("pass")))
     assert node.until_settled().message == (
-        "The interpreter /nowhere/python does not exist on node n0 (whose default it is): "
-        "choose another with --python."
+        "The interpreter /nowhere/python does not exist on node n0 (whose default it is): choose another with --python."
     )
 
 

@@ -21,9 +21,7 @@ class FakeCuda:
         torch._C._cuda_attach_out_of_memory_observer = self.observers.append
         torch._C._cuda_isHistoryEnabled = lambda: False
         memory.get_allocator_backend = lambda: self.backend
-        memory._record_memory_history = lambda enabled="all", **options: self.recording.append(
-            (enabled, options)
-        )
+        memory._record_memory_history = lambda enabled="all", **options: self.recording.append((enabled, options))
         memory._snapshot = lambda: self.snapshot()
         cuda.current_device, cuda.device_count = lambda: 0, lambda: 1
         cuda.memory_allocated = cuda.max_memory_allocated = lambda device=0: 3 << 30
@@ -45,9 +43,7 @@ class FakeCuda:
     def run_out_of_memory(self, requested):
         for observe in self.observers:
             observe(0, requested, 16 << 30, 1 << 30)
-        raise self.torch.OutOfMemoryError(
-            f"CUDA out of memory. Tried to allocate {requested / 2**30:.2f} GiB"
-        )
+        raise self.torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {requested / 2**30:.2f} GiB")
 
     def snapshot(self):
         library = str(Path(self.torch.__file__).parent / "nn" / "modules" / "linear.py")

@@ -92,12 +92,8 @@ def test_a_failed_allocation_leaves_a_summary_and_the_scripts_error_is_its_own(w
     assert {"parameters", "gradients", "optimizer"} <= {line.kind for line in memory.lines}
     (pickled,) = watched.records.glob("*.oom.pickle")
     assert stat.S_IMODE(pickled.stat().st_mode) == 0o600
-    assert {"segments", "device_traces"} <= pickle.loads(
-        pickled.read_bytes()
-    ).keys()  # as torch's viewer takes it
-    before = json.loads(
-        (watched.records / "first.oom.json").read_text()
-    )  # gradients and moments were still to come
+    assert {"segments", "device_traces"} <= pickle.loads(pickled.read_bytes()).keys()  # as torch's viewer takes it
+    before = json.loads((watched.records / "first.oom.json").read_text())  # gradients and moments were still to come
     assert before["shares"]["gradients"] == before["shares"]["optimizer"] == 0
     assert before["missing_bytes"] == 3 * own
 
@@ -118,10 +114,7 @@ train(1)
 
 
 def test_a_snapshot_that_fails_or_that_torch_lacks_never_reaches_the_script(watched: Watched):
-    assert (
-        run(watched, STEPS + REFUSES, PROBE_MEMORY_HISTORY="0")
-        == "CUDA out of memory. Tried to allocate 2.00 GiB\n"
-    )
+    assert run(watched, STEPS + REFUSES, PROBE_MEMORY_HISTORY="0") == "CUDA out of memory. Tried to allocate 2.00 GiB\n"
     assert [event["hook"] for event in watched.events("error")] == ["memory snapshot"]
     reasons = [event["why"] for event in watched.events("memory")]
     assert reasons[:3] == [None, None, "torch takes no snapshot of the allocator cudaMallocAsync"]

@@ -70,9 +70,7 @@ def test_steps_are_counted_on_every_python(watched, python):
         optimizer = torch.optim.Optimizer()
         for _ in range(7): optimizer.step()
         """)
-    watched.run(
-        [python, script], env=watched.environment(str(watched.folder / "lib"), RANK="3", WORLD_SIZE="5")
-    )
+    watched.run([python, script], env=watched.environment(str(watched.folder / "lib"), RANK="3", WORLD_SIZE="5"))
     last = watched.lines()[-1]
     assert (last["rank"], last["world_size"], last["step"]) == (3, 5, 7)
     assert not watched.events("error")
@@ -150,17 +148,13 @@ def test_an_error_in_the_sites_own_customisation_is_reported_as_without_the_prob
 
 def test_without_the_variable_nothing_of_the_probe_is_loaded(watched):
     env = os.environ | {"PYTHONPATH": str(PROBE)}
-    loaded = watched.run(
-        [sys.executable, "-c", "import sys; print('rankzero_probe' in sys.modules)"], env=env
-    )
+    loaded = watched.run([sys.executable, "-c", "import sys; print('rankzero_probe' in sys.modules)"], env=env)
     assert loaded == "False\n"
     assert not watched.records.exists()
 
 
 def test_a_process_that_trains_nothing_leaves_no_record(watched):
-    watched.run(
-        [sys.executable, "-c", "import json, subprocess, http.client"], env=watched.environment(RANK="0")
-    )
+    watched.run([sys.executable, "-c", "import json, subprocess, http.client"], env=watched.environment(RANK="0"))
     assert not watched.records.exists()
 
 
@@ -263,9 +257,7 @@ def test_a_rank_that_hangs_before_a_collective_is_named_with_its_line(watched):
     process = watched.start([*TORCHRUN, "--nproc-per-node=2", script])
     try:
         reader, statuses, deadline = ProbeReader(watched.records), {}, time.monotonic() + 90
-        while not (
-            len(statuses) == 2 and all(each.frames for each in statuses.values()) and statuses[0].step == 14
-        ):
+        while not (len(statuses) == 2 and all(each.frames for each in statuses.values()) and statuses[0].step == 14):
             assert process.poll() is None and time.monotonic() < deadline, statuses
             time.sleep(0.2)
             reader.look()
@@ -281,9 +273,7 @@ def test_a_rank_that_hangs_before_a_collective_is_named_with_its_line(watched):
         later = time.time() + 62
         verdict = hang_verdict(statuses.values(), later, reader.median_step_s())
         assert [each.rank for each in verdict.behind] == [1]
-        assert (
-            f"Rank 1 is behind: at train.py line {here} in sleep_for_ever, after step 13." in verdict.sentence
-        )
+        assert f"Rank 1 is behind: at train.py line {here} in sleep_for_ever, after step 13." in verdict.sentence
         assert process.poll() is None
     finally:
         process.terminate()

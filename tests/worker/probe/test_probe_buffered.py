@@ -108,9 +108,7 @@ class Script:
 
     def errors(self) -> list[str]:
         """What the probe says of itself."""
-        lines = [
-            line for path in (self.folder / "probe").glob("*.jsonl") for line in path.read_text().splitlines()
-        ]
+        lines = [line for path in (self.folder / "probe").glob("*.jsonl") for line in path.read_text().splitlines()]
         events = [event for line in lines for event in json.loads(line).get("events", [])]
         return [event["message"] for event in events if event["kind"] == "error"]
 

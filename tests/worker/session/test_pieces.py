@@ -161,9 +161,7 @@ def test_a_proxy_that_takes_only_small_requests_gets_smaller_ones() -> None:
 
 def test_no_request_has_more_pieces_than_the_server_reads() -> None:
     client = FakeClient()
-    assert deliver(client, [piece(str(number)) for number in range(MOST_PIECES + 1)]) == [10] * (
-        MOST_PIECES + 1
-    )
+    assert deliver(client, [piece(str(number)) for number in range(MOST_PIECES + 1)]) == [10] * (MOST_PIECES + 1)
     assert [len(request) for request in client.requests] == [MOST_PIECES, 1]
 
 

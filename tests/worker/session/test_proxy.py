@@ -111,9 +111,7 @@ def worker(dashboard: Running, proxy: LimitingProxy, tmp_path: Path) -> Iterator
 def launch(dashboard: Running, folder: Path, text: str) -> str:
     folder.mkdir()
     (folder / "train.py").write_text(text)
-    return dashboard.launch(
-        target=str(folder / "train.py"), launcher="python", strategy="single", probe=False
-    )
+    return dashboard.launch(target=str(folder / "train.py"), launcher="python", strategy="single", probe=False)
 
 
 def test_a_run_larger_than_the_limit_in_everything_succeeds_whole(
@@ -180,9 +178,7 @@ CALLS = {
     "bytes": lambda client, part: delivered(client, bytes_piece(part, "logs/rank0.out", 0, 0, b"x")),
     "points": lambda client, part: delivered(client, points_piece(part, BATCH)),
     "offsets": lambda client, part: client.file_offsets(part, "logs/rank0.out", 0),
-    "findings": lambda client, part: client.findings(
-        part, Findings(findings=[Finding(kind="k", evidence="e")])
-    ),
+    "findings": lambda client, part: client.findings(part, Findings(findings=[Finding(kind="k", evidence="e")])),
     "offer": lambda client, part: client.offer_checkpoint(
         part, CheckpointOffer(path="a.pt", step=1, size_bytes=1, sha256="0" * 64, written_at=1.0)
     ),
@@ -223,9 +219,7 @@ def test_what_is_not_the_servers_answer_is_no_answer(
 
 @pytest.mark.parametrize("call", ["bytes", "points", "checkpoint", "offsets"])
 @pytest.mark.parametrize("offset", [b"-1", b"99999", b'"0"', b"1.5", b"null", b"true"])
-def test_an_offset_outside_of_what_was_sent_is_no_answer(
-    proxy: LimitingProxy, call: str, offset: bytes
-) -> None:
+def test_an_offset_outside_of_what_was_sent_is_no_answer(proxy: LimitingProxy, call: str, offset: bytes) -> None:
     if call == "offsets" and offset == b"99999":
         return  # how long the file is, only its mirror knows
     body = b'{"offset": ' + offset + b"}"

@@ -120,9 +120,7 @@ def test_an_end_is_told_with_what_the_job_printed_and_the_job_is_not_submitted_a
     for now in range(1, 4):
         site.gateway.step(now)
     assert site.server.told[1:] == [(1, "1", "FAILED")]
-    assert site.server.last.exit_code == "1" and site.server.last.output.endswith(
-        "line\nsh: python: not found"
-    )
+    assert site.server.last.exit_code == "1" and site.server.last.output.endswith("line\nsh: python: not found")
     assert len(site.server.last.output.splitlines()) == 8
     assert len(site.cluster.submitted) == 1 and not list((site.folder / "jobs").glob("*.json"))
     site.wish()

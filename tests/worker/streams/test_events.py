@@ -218,9 +218,7 @@ def test_a_whole_record_that_is_no_event_is_told_and_the_next_one_read(path: Pat
 
 
 @pytest.mark.parametrize("length", range(9, 24))
-def test_a_whole_record_that_ends_within_an_event_is_told_and_the_next_one_read(
-    path: Path, length: int
-) -> None:
+def test_a_whole_record_that_ends_within_an_event_is_told_and_the_next_one_read(path: Path, length: int) -> None:
     whole = scalar(300, 0.5)
     path.write_bytes(whole + record(whole[12:-4][:length]) + scalar(301, 0.5))
     found, _ = everything(path)
@@ -337,9 +335,7 @@ def test_further_writers_are_told_apart(writer_dir: str, name: str) -> None:
 
 def test_importing_is_quick_and_silent_and_brings_neither_numpy_nor_torch() -> None:
     code = "import sys, worker.streams.events; print([m for m in ('numpy', 'torch', 'tensorflow') if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 

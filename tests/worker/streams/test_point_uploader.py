@@ -21,11 +21,7 @@ class Written:
         """The next bytes, at most a batch."""
         start, end = self._offset, min(self.size_bytes, self._offset + self._batch)
         series = {"loss": [(start, 1.0, 2.0)]}
-        return (
-            None
-            if end == start
-            else PointBatch(path=self.path, generation=0, start=start, end=end, series=series)
-        )
+        return None if end == start else PointBatch(path=self.path, generation=0, start=start, end=end, series=series)
 
     def rewind(self, offset: int) -> None:
         """Continue there; meanwhile the file has grown."""
@@ -39,9 +35,7 @@ def sent_in_a_step(tmp_path: Path, *sources: Written) -> tuple[int, list[str]]:
         sent.append(batch.path)
         return batch.end
 
-    return done(
-        PointStream(lambda _: sources, PointUploader(answering(send), Omissions(tmp_path))).step()
-    ), sent
+    return done(PointStream(lambda _: sources, PointUploader(answering(send), Omissions(tmp_path))).step()), sent
 
 
 def test_a_busy_writer_is_not_followed_within_a_step(tmp_path: Path) -> None:

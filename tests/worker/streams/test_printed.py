@@ -59,16 +59,12 @@ def test_without_a_known_length_an_epoch_is_as_long_as_was_seen() -> None:
 
 
 def test_samples_of_mnist_go_on_over_epochs() -> None:
-    text = "".join(
-        f"Train Epoch: {epoch} [{n}/60000 ({n // 600}%)]\tLoss: 0.5\n" for epoch in (1, 2) for n in (0, 640)
-    )
+    text = "".join(f"Train Epoch: {epoch} [{n}/60000 ({n // 600}%)]\tLoss: 0.5\n" for epoch in (1, 2) for n in (0, 640))
     assert [step for step, _ in series_of(text)["train/loss"]] == [0, 640, 60000, 60640]
 
 
 def test_what_an_epoch_line_says_stands_where_its_steps_ended() -> None:
-    text = (
-        "Epoch: [0][390/391] Loss 2.0 (2.0)\nEpoch 0 done: val_loss 1.5\nEpoch: [1][390/391] Loss 1.9 (2.0)\n"
-    )
+    text = "Epoch: [0][390/391] Loss 2.0 (2.0)\nEpoch 0 done: val_loss 1.5\nEpoch: [1][390/391] Loss 1.9 (2.0)\n"
     assert series_of(text) == {"loss": [(390, 2.0), (781, 1.9)], "val/loss": [(390, 1.5)]}
 
 
@@ -99,9 +95,7 @@ def test_a_bar_counts_when_it_is_overwritten() -> None:
 
 
 def test_the_last_picture_of_a_bar_counts_also_while_it_is_not_finished() -> None:
-    text = bar(3, 18, "v_num=0, train_loss=9.0", "Epoch 0: ") + bar(
-        4, 18, "v_num=0, train_loss=9.0", "Epoch 0: "
-    )
+    text = bar(3, 18, "v_num=0, train_loss=9.0", "Epoch 0: ") + bar(4, 18, "v_num=0, train_loss=9.0", "Epoch 0: ")
     _, series = PrintedLines().feed((text + bar(4, 18, "v_num=0, train_loss=8.5", "Epoch 0: ")).encode(), 0.0)
     assert series["train/loss"] == [(3, 9.0, 0.0)]
 
@@ -233,9 +227,7 @@ def test_no_line_takes_long(piece: str) -> None:
 
 
 def test_bytes_that_are_no_text_do_no_harm() -> None:
-    assert PrintedLines().feed(b"\xff\xfe step 1 \x00 loss \xc3 2\nstep 2 loss 1.5\n", 0.0)[1]["loss"][
-        -1
-    ] == (
+    assert PrintedLines().feed(b"\xff\xfe step 1 \x00 loss \xc3 2\nstep 2 loss 1.5\n", 0.0)[1]["loss"][-1] == (
         2,
         1.5,
         0.0,

@@ -39,13 +39,9 @@ def test_timms_epochs_follow_one_another_with_a_validation_at_each_end() -> None
 
 def test_a_validation_that_counts_its_own_batches_stands_at_the_trainings_step() -> None:
     text = "".join(
-        f"Epoch [{epoch}][{i}/40]\tlr: 0.01, eta: 1 day, 12:59:34, loss: 0.5\n"
-        for epoch in (3, 4)
-        for i in (20, 40)
+        f"Epoch [{epoch}][{i}/40]\tlr: 0.01, eta: 1 day, 12:59:34, loss: 0.5\n" for epoch in (3, 4) for i in (20, 40)
     )
-    found = series_of(
-        text + "Epoch(val) [4][5]\tbbox_mAP: 0.4, bbox_mAP_s: -1.000\nIter(val) [64]\tmIoU: 0.5\n"
-    )
+    found = series_of(text + "Epoch(val) [4][5]\tbbox_mAP: 0.4, bbox_mAP_s: -1.000\nIter(val) [64]\tmIoU: 0.5\n")
     assert [step for step, _ in found["loss"]] == [100, 120, 140, 160]
     assert found["val/bbox_map_s"] == [(160, -1.0)] and found["val/miou"] == [(160, 0.5)]
 

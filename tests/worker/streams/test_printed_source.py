@@ -56,9 +56,7 @@ class Node:
         logs = self.logs = PrintedLogs(
             self._files, self.server.offset_of, self.folder / "worker/printed.json", lambda: self.now
         )
-        self.stream = PointStream(
-            logs.sources, PointUploader(answering(self.server.send), Omissions(self.folder))
-        )
+        self.stream = PointStream(logs.sources, PointUploader(answering(self.server.send), Omissions(self.folder)))
 
     def _files(self) -> list[MirroredFile]:
         logs = sorted((self.folder / "logs").iterdir())

@@ -9,9 +9,7 @@ POINT = [(1, 2.0, 3.0)]
 
 
 def batch(*names: str, source: str = "events") -> PointBatch:
-    return PointBatch(
-        path="a", generation=0, start=0, end=9, source=source, series=dict.fromkeys(names, POINT)
-    )
+    return PointBatch(path="a", generation=0, start=0, end=9, source=source, series=dict.fromkeys(names, POINT))
 
 
 def test_names_beyond_the_limit_are_left_out_and_told_once(tmp_path):
@@ -21,9 +19,7 @@ def test_names_beyond_the_limit_are_left_out_and_told_once(tmp_path):
     assert kept.series.keys() == {"a"} and (kept.start, kept.end) == (0, 9)
     (finding,) = limit.findings()
     assert (
-        finding.kind == KIND
-        and finding.evidence.startswith("More than 2 names")
-        and "of them: c" in finding.evidence
+        finding.kind == KIND and finding.evidence.startswith("More than 2 names") and "of them: c" in finding.evidence
     )
     limit.keep(batch("e"))
     assert limit.findings() == [finding]

@@ -31,17 +31,14 @@ class Folder:
         source.parent.mkdir(parents=True, exist_ok=True)
         data = Event(wall_time=begin, file_version="brain.Event:2").SerializeToString()
         length = len(data).to_bytes(8, "little")
-        source.write_bytes(
-            HEADER.pack(len(data), masked_crc(length)) + data + CHECKSUM.pack(masked_crc(data))
-        )
+        source.write_bytes(HEADER.pack(len(data), masked_crc(length)) + data + CHECKSUM.pack(masked_crc(data)))
         os.utime(source, (end, end))
         return path
 
     def look(self) -> None:
         files = sorted((self.root / "work").rglob("*tfevents*"))
         self.writers.look(
-            MirroredFile(file.relative_to(self.root).as_posix(), file, file.stat().st_ino, 0, b"")
-            for file in files
+            MirroredFile(file.relative_to(self.root).as_posix(), file, file.stat().st_ino, 0, b"") for file in files
         )
 
     def prefix(self, path: str, tag: str = "loss") -> str:

@@ -20,9 +20,7 @@ _PEER_GONE = re.compile(
     re.IGNORECASE,
 )
 """Messages of gloo, NCCL and the store in ranks that did not fail themselves."""
-_BETWEEN_RANKS = re.compile(
-    r"gloo|nccl|c10d|\bDist\w*Error|TCPStore|store->|ProcessGroup|\brank", re.IGNORECASE
-)
+_BETWEEN_RANKS = re.compile(r"gloo|nccl|c10d|\bDist\w*Error|TCPStore|store->|ProcessGroup|\brank", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -52,16 +50,12 @@ def find_timeout(text: str, failure: PythonFailure | None) -> Timeout | None:
     return None
 
 
-def late_ranks(
-    timeouts: Mapping[int, Timeout], texts: Mapping[int, str], ranks: Collection[int]
-) -> tuple[int, ...]:
+def late_ranks(timeouts: Mapping[int, Timeout], texts: Mapping[int, str], ranks: Collection[int]) -> tuple[int, ...]:
     """Return the ranks the others waited for: those named, those with the least work enqueued, or the silent ones."""
     named = {rank for timeout in timeouts.values() for rank in timeout.late}
     if named:
         return tuple(sorted(named))
-    enqueued = {
-        rank: int(sequences[-1]) for rank, text in texts.items() if (sequences := _ENQUEUED.findall(text))
-    }
+    enqueued = {rank: int(sequences[-1]) for rank, text in texts.items() if (sequences := _ENQUEUED.findall(text))}
     if len(set(enqueued.values())) > 1:
         return tuple(sorted(rank for rank, last in enqueued.items() if last == min(enqueued.values())))
     silent = {rank for rank in ranks if rank not in timeouts and not lost_peer(texts.get(rank, ""))}
@@ -139,9 +133,7 @@ def _timeout(groups: Mapping[str, str | None], failure: PythonFailure | None) ->
 def _operation(groups: Mapping[str, str | None], failure: PythonFailure | None) -> str:
     functions = failure.functions if failure else ()
     operation = groups.get("operation") or ""
-    named = next(
-        (name for name in functions if name in _COLLECTIVES), _NAMES.get(operation, operation.lower())
-    )
+    named = next((name for name in functions if name in _COLLECTIVES), _NAMES.get(operation, operation.lower()))
     if named:
         return named
     if "init_process_group" in functions or groups.get("have") or groups.get("start") is not None:

@@ -42,9 +42,7 @@ _THROWN = re.compile(
     r"terminate called after throwing an instance of '(?P<type>.+)'\s+"
     r"what\(\):\s+(?P<what>.+(?:\n(?!Exception raised from|frame #|\s*$).+)*)"
 )
-_WATCHDOG = re.compile(
-    r"^(?:\[[^\]]*\] ?)*(?:Process group|NCCL) watchdog thread terminated with exception: "
-)
+_WATCHDOG = re.compile(r"^(?:\[[^\]]*\] ?)*(?:Process group|NCCL) watchdog thread terminated with exception: ")
 _USAGE_ERROR = re.compile(r"^(?:\S+: )?(?:error|Error): (?P<message>.+)$")
 
 
@@ -73,9 +71,7 @@ def by_signal(
 def by_exit_code(code: int | None, text: str) -> Explanation:
     """Explain an exit code without a traceback."""
     if code == 2 and (usage_error := _usage_error(text)) is not None:
-        return Explanation(
-            Reason.EXIT_CODE, f": bad argument (exit code 2): {usage_error}", _fix_argument(usage_error)
-        )
+        return Explanation(Reason.EXIT_CODE, f": bad argument (exit code 2): {usage_error}", _fix_argument(usage_error))
     meaning = _meaning(code)
     last = last_line(text)
     says = f": exit code {code}{meaning}, no traceback" + (f"; last line: {last}" if last else "")
@@ -88,12 +84,8 @@ def _killed(kills: int, limit_bytes: int | None, host_memory: str) -> Explanatio
         usage = f"; last sample: {host_memory}" if host_memory else ""
         says = f" was killed by the kernel because memory ran out (SIGKILL{limit}){usage}"
         return Explanation(Reason.OUT_OF_MEMORY, says, SMALLER)
-    next_step = (
-        "If nobody killed it, watch the node's memory during training, and lower the batch or the number of "
-    )
-    return Explanation(
-        Reason.KILLED, f" was killed (SIGKILL){KILLED_HINT}", f"{next_step}data-loader workers."
-    )
+    next_step = "If nobody killed it, watch the node's memory during training, and lower the batch or the number of "
+    return Explanation(Reason.KILLED, f" was killed (SIGKILL){KILLED_HINT}", f"{next_step}data-loader workers.")
 
 
 def _meaning(code: int | None) -> str:
@@ -119,9 +111,7 @@ def _fix_argument(usage_error: str) -> str:
     if re.search(r"unrecognized arguments:.*--local[-_]rank", usage_error):
         return "Choose the launcher torchrun: the legacy one adds --local-rank, which this script does not accept."
     if re.search(r"required:.*--local[-_]rank", usage_error):
-        return (
-            "Choose the launcher `launch`: this script requires --local-rank, which only the legacy one adds."
-        )
+        return "Choose the launcher `launch`: this script requires --local-rank, which only the legacy one adds."
     return "Correct the extra arguments (those after -- on the command line); the script's own --help lists them."
 
 

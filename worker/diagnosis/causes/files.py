@@ -34,9 +34,7 @@ def missing_file(failure: PythonFailure, node: str, workplace: Workplace) -> str
         return None
     path = match["path"]
     if "_execute_child" in failure.functions:
-        return (
-            f"Install the command {path} on node {node}, or put its folder on the PATH of the worker there."
-        )
+        return f"Install the command {path} on node {node}, or put its folder on the PATH of the worker there."
     inside = path.removeprefix(f"{workplace.folder}/") if workplace.folder else path
     if inside.startswith(("/", "~")):
         return f"{path} is not on node {node}: copy it there, or mount the file system that has it."

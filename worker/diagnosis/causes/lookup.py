@@ -50,9 +50,7 @@ def explain(
         if match := cause.match(text):
             groups = {name: value or "" for name, value in match.groupdict().items()}
             all_fields = fields | groups | {"requested": _requested_size(groups)}
-            return Explanation(
-                cause.reason, _filled(cause.says, all_fields), _filled(cause.next_step, all_fields)
-            )
+            return Explanation(cause.reason, _filled(cause.says, all_fields), _filled(cause.next_step, all_fields))
     return Explanation(Reason.SCRIPT_ERROR, _filled(AS_RAISED, fields))
 
 

@@ -11,12 +11,9 @@ SMALLER = (
 )
 KILLED_HINT = "; the kernel does this when memory runs out"
 SHARED_MEMORY = (
-    "Use fewer data-loader workers, or give the node more shared memory (a container: --shm-size=8g or "
-    "--ipc=host)."
+    "Use fewer data-loader workers, or give the node more shared memory (a container: --shm-size=8g or --ipc=host)."
 )
-FREE_SPACE = (
-    "Free space on node {node}, or write fewer and smaller checkpoints; then resume from the last one."
-)
+FREE_SPACE = "Free space on node {node}, or write fewer and smaller checkpoints; then resume from the last one."
 
 MEMORY = (
     Cause(
@@ -98,8 +95,7 @@ MEMORY = (
 DISK = (
     Cause(
         r"\[Errno 122\]|Disk quota exceeded",
-        "Free space of your quota on node {node}, or write to another folder; then resume from the last "
-        "checkpoint.",
+        "Free space of your quota on node {node}, or write to another folder; then resume from the last checkpoint.",
         says="the disk quota is used up: {text}{place}",
         reason=Reason.DISK_FULL,
     ),
@@ -126,8 +122,7 @@ DISK = (
     ),
     Cause(
         r"can't start new thread|pthread_create failed|\[Errno 11\] Resource temporarily unavailable",
-        "Use fewer data-loader workers, or raise the node's limit of processes (ulimit -u; a container: "
-        "--pids-limit).",
+        "Use fewer data-loader workers, or raise the node's limit of processes (ulimit -u; a container: --pids-limit).",
     ),
     Cause(
         r"\[Errno 5\] Input/output error|\[Errno 116\]|Stale file handle|\[Errno 107\]",
@@ -164,8 +159,7 @@ NETWORK = (
     ),
     Cause(
         r"SSLCertVerificationError|CERTIFICATE_VERIFY_FAILED",
-        "Node {node} does not trust the server's certificate: set SSL_CERT_FILE with --env to your "
-        "site's bundle.",
+        "Node {node} does not trust the server's certificate: set SSL_CERT_FILE with --env to your site's bundle.",
     ),
 )
 

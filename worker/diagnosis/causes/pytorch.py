@@ -64,8 +64,7 @@ CUDA = (
     ),
     Cause(
         r"Cannot re-initialize CUDA in forked subprocess",
-        "Use CUDA only after the data loader's processes are started, or give it "
-        "multiprocessing_context='spawn'.",
+        "Use CUDA only after the data loader's processes are started, or give it multiprocessing_context='spawn'.",
     ),
     Cause(
         r"CUDNN_STATUS_(?:NOT_INITIALIZED|EXECUTION_FAILED|INTERNAL_ERROR)|CUBLAS_STATUS_NOT_INITIALIZED",
@@ -75,8 +74,7 @@ CUDA = (
 NCCL = (
     Cause(
         r"Duplicate GPU detected",
-        "Two ranks use one GPU: add torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before "
-        "init_process_group().",
+        "Two ranks use one GPU: add torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before init_process_group().",
     ),
     Cause(
         r"(?:Mismatched NCCL version|NCCL version mismatch)",
@@ -84,8 +82,7 @@ NCCL = (
     ),
     Cause(
         r"ncclSystemError[\s\S]*(?:shared memory|/dev/shm)",
-        "Give the node more shared memory (a container: --shm-size=8g or --ipc=host), or set --env "
-        "NCCL_SHM_DISABLE=1.",
+        "Give the node more shared memory (a container: --shm-size=8g or --ipc=host), or set --env NCCL_SHM_DISABLE=1.",
         says="NCCL found no space in shared memory (/dev/shm): {text}{place}",
     ),
     Cause(
@@ -96,8 +93,7 @@ NCCL = (
     ),
     Cause(
         r"No route to host|Network is unreachable|NET/Socket : no interface|couldn't find.*interface",
-        "Name the interface that joins the nodes: --env NCCL_SOCKET_IFNAME=eth0 and --env "
-        "GLOO_SOCKET_IFNAME=eth0.",
+        "Name the interface that joins the nodes: --env NCCL_SOCKET_IFNAME=eth0 and --env GLOO_SOCKET_IFNAME=eth0.",
     ),
     Cause(
         r"ncclInvalidUsage|ncclInvalidArgument|ncclInternalError|ncclUnhandledCudaError",
@@ -115,13 +111,10 @@ DDP = (
         "Some parameters got no gradient: leave them out of the model, or pass find_unused_parameters=True to "
         "DistributedDataParallel.",
     ),
-    Cause(
-        r"appears not to match (?:sizes|strides)|DDP expects same model across all ranks", SAME_ON_ALL_RANKS
-    ),
+    Cause(r"appears not to match (?:sizes|strides)|DDP expects same model across all ranks", SAME_ON_ALL_RANKS),
     Cause(
         r"Expected to mark a variable ready only once",
-        "Pass static_graph=True to DistributedDataParallel, or checkpoint activations with "
-        "use_reentrant=False.",
+        "Pass static_graph=True to DistributedDataParallel, or checkpoint activations with use_reentrant=False.",
     ),
     Cause(
         r"environment variable (?P<name>\w+) expected, but not set|KeyError: '(?P<key>RANK|LOCAL_RANK"

@@ -72,9 +72,7 @@ def find_crash(text: str) -> tuple[str, str | None, int | None] | None:
     lines = clean_lines(text)
     for number, line in enumerate(lines):
         if line.startswith("Fatal Python error: "):
-            frames = [
-                TracebackFrame(f["file"], int(f["line"]), "") for f in map(_FAULT.match, lines[number:]) if f
-            ]
+            frames = [TracebackFrame(f["file"], int(f["line"]), "") for f in map(_FAULT.match, lines[number:]) if f]
             return line.removeprefix("Fatal Python error: "), *_users_frame(frames[::-1])
     return None
 

@@ -131,7 +131,5 @@ def _import_time_variable(path: Path) -> str:
     """The variable this file names and torch reads when it is imported, as a sentence."""
     with suppress(OSError), path.open("rb") as file:
         if match := _IMPORT_TIME.search(file.read(MOST_BYTES)):
-            return (
-                f"{path.name} names {match[0].decode()[1:-1]}, which has to be set before torch is imported"
-            )
+            return f"{path.name} names {match[0].decode()[1:-1]}, which has to be set before torch is imported"
     return ""

@@ -51,9 +51,7 @@ class Supervisors:
         self._quiet_until = 0.0
         self._is_closed = False
 
-    def spawn(
-        self, folder: Path, run_id: str, attempt: int
-    ) -> subprocess.Popen[bytes] | ForkedSupervisor | None:
+    def spawn(self, folder: Path, run_id: str, attempt: int) -> subprocess.Popen[bytes] | ForkedSupervisor | None:
         """Start the supervisor of an attempt whose launch.json is written; None while it waits for torch."""
         if self._is_warm and self._is_awaited(folder):
             return None

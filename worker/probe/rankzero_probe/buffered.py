@@ -51,11 +51,7 @@ def _with_short_flush(args: Any, kwargs: Any, position: int) -> Any:
 def _flushes_when_idle(module: Any) -> bool:
     """Whether the writer's thread flushes while no event arrives: tensorboardX before 1.8 did not."""
     threads = [thread for thread in vars(module).values() if isinstance(thread, type)]
-    codes = [
-        getattr(getattr(thread, name, None), "__code__", None)
-        for thread in threads
-        for name in ("run", "_run")
-    ]
+    codes = [getattr(getattr(thread, name, None), "__code__", None) for thread in threads for name in ("run", "_run")]
     return any("Empty" in code.co_names for code in codes if code is not None)
 
 

@@ -45,9 +45,7 @@ class Served:
         if len(world.pg_names) != self._groups:
             self._groups = len(world.pg_names)
             names = list(world.pg_names.items())[:MAX_GROUPS]
-            state.note(
-                "groups", ranks={str(name): sorted(world.pg_group_ranks[group]) for group, name in names}
-            )
+            state.note("groups", ranks={str(name): sorted(world.pg_group_ranks[group]) for group, name in names})
 
     def leave_record(self, error: BaseException | None = None) -> None:
         """Write the record, the error with which the process ends, and its lines to a file; only the first time."""

@@ -115,9 +115,7 @@ def _observe(device: int, requested: int, total: int, free: int) -> None:
         return
     state.snapshots += 1
     try:
-        _write(
-            state, {"device": device, "requested_bytes": requested, "total_bytes": total, "free_bytes": free}
-        )
+        _write(state, {"device": device, "requested_bytes": requested, "total_bytes": total, "free_bytes": free})
     except BaseException as error:
         state.failed(PART, error)
 

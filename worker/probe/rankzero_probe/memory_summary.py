@@ -65,12 +65,7 @@ def _tensors(optimizers: list[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _parameters(optimizers: list[Any]) -> Iterator[Any]:
-    return (
-        parameter
-        for optimizer in optimizers
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-    )
+    return (parameter for optimizer in optimizers for group in optimizer.param_groups for parameter in group["params"])
 
 
 def _missing(optimizers: list[Any], device: int, gradients: int) -> int:
@@ -78,9 +73,7 @@ def _missing(optimizers: list[Any], device: int, gradients: int) -> int:
     trained = state = 0
     for optimizer in optimizers:
         own = [parameter for parameter in _parameters([optimizer]) if parameter.requires_grad]
-        size = sum(
-            {address: size for parameter in own for address, size in _storage(parameter, device)}.values()
-        )
+        size = sum({address: size for parameter in own for address, size in _storage(parameter, device)}.values())
         trained += size
         if not optimizer.state:
             state += size * _moments(optimizer.defaults)

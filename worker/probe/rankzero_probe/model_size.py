@@ -14,6 +14,4 @@ def note_parameters(optimizer: Any, state: process_state.ProcessState) -> None:
     """Note the number of elements of all parameters; a DTensor counts as a whole."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if not any(type(parameter).__name__ == SHARDED for parameter in parameters):
-        state.note(
-            "parameters", step=state.step, count=sum(int(parameter.numel()) for parameter in parameters)
-        )
+        state.note("parameters", step=state.step, count=sum(int(parameter.numel()) for parameter in parameters))

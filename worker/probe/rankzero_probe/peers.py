@@ -14,9 +14,7 @@ ASK_S = 1.0
 MAX_BYTES = 32 * 1024 * 1024
 STACK_WAIT_S = 0.1
 ABORTED = b"Fatal Python error: Aborted"
-_REQUEST = (
-    b"POST /handler/fr_trace_json HTTP/1.1\r\nHost: rank\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-)
+_REQUEST = b"POST /handler/fr_trace_json HTTP/1.1\r\nHost: rank\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 def keep_records(folder: str, own: int = 0) -> None:

@@ -54,9 +54,7 @@ class PhaseRecord:
         return True
 
     def _record(self, state: process_state.ProcessState, names: dict[str, tuple[int, ...]]) -> dict[str, Any]:
-        totals = {
-            name: round(sum(self._seconds[phase] for phase in phases), 6) for name, phases in names.items()
-        }
+        totals = {name: round(sum(self._seconds[phase] for phase in phases), 6) for name, phases in names.items()}
         record = {name: total for name, total in totals.items() if total}
         cpu_wait_s = _cpu_wait_s(state.thread)
         if cpu_wait_s is not None:

@@ -123,11 +123,7 @@ def _note_unused(optimizer: Any, replica: Replica, state: process_state.ProcessS
     if model is None:
         return
     stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    names = [
-        name
-        for name, parameter in _own_parameters(model)
-        if parameter.grad is None and id(parameter) in stepped
-    ]
+    names = [name for name, parameter in _own_parameters(model) if parameter.grad is None and id(parameter) in stepped]
     state.note("unused", model=replica.number, step=state.step, count=len(names), names=names[:MAX_NAMES])
 
 

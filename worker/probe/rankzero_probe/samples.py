@@ -44,9 +44,7 @@ def add_batch(state: process_state.ProcessState, iterator: Any, data: Any, waite
         epoch.fields = digest_fields(data)
 
 
-def add_index(
-    state: process_state.ProcessState, iterator: Any, epoch: process_state.Epoch | None, index: Any
-) -> None:
+def add_index(state: process_state.ProcessState, iterator: Any, epoch: process_state.Epoch | None, index: Any) -> None:
     """Record the sampler's next index, or a batch of them."""
     if "samples" in state.off:
         return

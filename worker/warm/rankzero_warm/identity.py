@@ -51,9 +51,9 @@ def is_shown(argv: Sequence[str], env: Mapping[str, str]) -> bool:
         arguments = file.read()
     with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
         variables = file.read()
-    return arguments == b"".join(
-        os.fsencode(argument) + b"\0" for argument in argv
-    ) and variables == b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in env.items())
+    return arguments == b"".join(os.fsencode(argument) + b"\0" for argument in argv) and variables == b"".join(
+        os.fsencode(f"{name}={value}") + b"\0" for name, value in env.items()
+    )
 
 
 def flush_native() -> None:

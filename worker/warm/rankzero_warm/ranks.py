@@ -36,9 +36,7 @@ class Spare:
     def become(self, args: Sequence[str], env: Mapping[str, str], outputs: Sequence[Any]) -> bool:
         """Make it the rank of this command; False if it has ended. `outputs`: standard output and error."""
         try:
-            descriptors = [
-                1 + number if file is None else file.fileno() for number, file in enumerate(outputs)
-            ]
+            descriptors = [1 + number if file is None else file.fileno() for number, file in enumerate(outputs)]
             channel.send(self._connection, {"args": list(args), "env": dict(env)}, descriptors)
             return self._connection.recv(1) == READY  # from now on it leads its session, as after exec
         except OSError:

@@ -47,11 +47,7 @@ def test_nobody_reads_a_script_without_the_token(shared):
 
 
 def test_a_dry_run_warns_of_what_does_not_reach_the_script(shared, tmp_path: Path):
-    (tmp_path / "train.py").write_text(
-        "import os\nos.environ['RANK']\np.add_argument('--bs', type=int, default=256)"
-    )
+    (tmp_path / "train.py").write_text("import os\nos.environ['RANK']\np.add_argument('--bs', type=int, default=256)")
     spec = {"target": str(tmp_path / "train.py"), "gpus_per_node": 1, "batch_size": 4}
     warnings = " ".join(shared.http.post("/api/preview", json=spec).json()["warnings"])
-    assert (
-        "accepts --bs, but the arguments do not contain {batch_size}: its own default 256 is used" in warnings
-    )
+    assert "accepts --bs, but the arguments do not contain {batch_size}: its own default 256 is used" in warnings

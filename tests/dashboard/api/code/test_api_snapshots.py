@@ -198,9 +198,7 @@ def test_the_dashboard_makes_snapshots_of_its_own_disk(dashboard, node, tmp_path
     assert again["spec"] == run["spec"]
 
 
-def test_a_repository_is_cloned_by_the_dashboard_or_by_the_command_line(
-    dashboard, node, tmp_path, monkeypatch, capsys
-):
+def test_a_repository_is_cloned_by_the_dashboard_or_by_the_command_line(dashboard, node, tmp_path, monkeypatch, capsys):
     code = write(tmp_path / "code.git", train_py="print(1)\n")
     first = commit(code)
     with git_over_https(tmp_path) as (url, server, certificate):

@@ -39,12 +39,8 @@ def folder(request, tmp_path, monkeypatch) -> Path:
 
 
 def test_everything_that_is_not_ignored_is_taken(folder):
-    write(
-        folder, **{".gitignore": "*.log\nrunlog/\n!keep.log\n", "a.log": "", "keep.log": "", "runlog__b": ""}
-    )
-    write(
-        folder, **{"package__.gitignore": "/data\n", "package__data__x": "1", "data__x_py": "", "new_py": ""}
-    )
+    write(folder, **{".gitignore": "*.log\nrunlog/\n!keep.log\n", "a.log": "", "keep.log": "", "runlog__b": ""})
+    write(folder, **{"package__.gitignore": "/data\n", "package__data__x": "1", "data__x_py": "", "new_py": ""})
     assert names(folder) == [
         ".gitignore", "data/x.py", "keep.log", "new.py", "notes", "package/.gitignore", "package/deep/ops.py",
         "package/model.py", "train.py",
@@ -93,9 +89,7 @@ def test_a_private_file_that_is_linked_from_elsewhere_stays_behind(folder, tmp_p
 
 
 def test_only_event_files_are_taken_for_event_files(tmp_path):
-    code = write(
-        tmp_path / "code", read_tfevents_py="", tfevents__x_py="", **{"events.out.tfevents.1.host": ""}
-    )
+    code = write(tmp_path / "code", read_tfevents_py="", tfevents__x_py="", **{"events.out.tfevents.1.host": ""})
     assert names(code) == ["read_tfevents.py", "tfevents/x.py"]
 
 
@@ -115,9 +109,7 @@ def test_names_of_any_bytes_are_kept(folder):
     odd = os.fsencode(str(folder)) + b"/\xff \n-x\x01.py"
     Path(os.fsdecode(odd)).write_text("pass")
     packed = pack(select(folder), folder.parent / "archive", MIB)
-    assert os.fsdecode(b"\xff \n-x\x01.py") in [
-        os.fsdecode(os.fsencode(name)) for name in names_in(packed.path)
-    ]
+    assert os.fsdecode(b"\xff \n-x\x01.py") in [os.fsdecode(os.fsencode(name)) for name in names_in(packed.path)]
 
 
 def test_the_archive_is_the_same_whoever_packs_it_when_and_where(tmp_path):
@@ -135,9 +127,7 @@ def test_the_archive_is_the_same_whoever_packs_it_when_and_where(tmp_path):
 
 
 def test_what_is_too_large_is_refused_with_its_largest_parts_and_the_ways_out(tmp_path):
-    code = write(
-        tmp_path / "code", train_py="", data__a=b"x" * 2 * MIB, weights=b"x" * MIB, small=b"x" * 1024
-    )
+    code = write(tmp_path / "code", train_py="", data__a=b"x" * 2 * MIB, weights=b"x" * MIB, small=b"x" * 1024)
     with pytest.raises(CodeRefused) as refused:
         pack_code(CodeRequest(str(code), "train.py"), tmp_path / "archive", MIB)
     assert str(refused.value) == (
@@ -310,9 +300,7 @@ def test_a_wrong_start_is_refused_in_a_sentence(tmp_path, wish, field, words):
 
 def test_a_script_that_does_not_compile_here_is_only_warned_of(tmp_path):
     code = write(tmp_path / "code", train_py="import os\nx = = 1\n")
-    assert chosen(code / "train.py")[1] == [
-        "train.py does not compile with the Python here (line 2: invalid syntax)."
-    ]
+    assert chosen(code / "train.py")[1] == ["train.py does not compile with the Python here (line 2: invalid syntax)."]
 
 
 def test_modules_and_entries_below_are_found(tmp_path):

@@ -121,9 +121,7 @@ def test_a_spec_that_cannot_be_right_is_refused_in_a_sentence(
 
 
 @pytest.mark.parametrize("path", ["/api/runs", "/api/preview"])
-def test_more_environment_than_a_program_can_be_given_is_refused_with_the_limit(
-    shared: Running, path: str
-) -> None:
+def test_more_environment_than_a_program_can_be_given_is_refused_with_the_limit(shared: Running, path: str) -> None:
     for env, words in (
         ({"BLOB": "x" * 131_067}, "BLOB has 131,073 bytes with its name; Linux passes at most 131,072"),
         ({f"V{n}": "x" * 120_000 for n in range(25)}, "1,048,576 bytes (1 MiB) together"),
@@ -158,9 +156,7 @@ def test_a_missing_script_is_refused_where_we_can_look(dashboard: Running, tmp_p
     assert "no file 'main.py'" in other.json()["detail"]["message"]
 
 
-def test_a_script_in_place_on_other_machines_is_not_looked_for_here(
-    dashboard: Running, node: FakeNode
-) -> None:
+def test_a_script_in_place_on_other_machines_is_not_looked_for_here(dashboard: Running, node: FakeNode) -> None:
     dashboard.launch(target="/only/there/train.py", workdir="/only/there")
 
 
@@ -213,9 +209,7 @@ def test_delete_takes_the_files_along(dashboard: Running, node: FakeNode) -> Non
     "run_id",
     ["nosuchrunx", "..", "%2e%2e", "..%2f..%2fetc%2fpasswd", "%252e%252e", "a%00b", "' OR 1=1--", "x" * 5000],
 )
-@pytest.mark.parametrize(
-    "below", ["", "/logs", "/metrics", "/metrics.csv", "/checkpoints", "/history", "/attempts"]
-)
+@pytest.mark.parametrize("below", ["", "/logs", "/metrics", "/metrics.csv", "/checkpoints", "/history", "/attempts"])
 def test_unknown_runs_are_not_found(shared: Running, run_id: str, below: str) -> None:
     answer = shared.http.get(f"/api/runs/{run_id}{below}")
     assert answer.status_code in (307, 404), answer.text
@@ -316,9 +310,7 @@ def test_a_silent_node_is_told_of_and_heard_again(dashboard: Running, node: Fake
     def last_entry() -> str:
         return str(dashboard.http.get(f"/api/runs/{run_id}/history").json()[-1]["text"])
 
-    dashboard.service.clock._offset += (
-        20  # silent for that long; a longer jump would pass for the server's sleep
-    )
+    dashboard.service.clock._offset += 20  # silent for that long; a longer jump would pass for the server's sleep
     wait_for(lambda: last_entry().startswith("no contact with n0 for "), "the silence to be written down")
     run = dashboard.run(run_id)
     assert (run["lost_contact"], run["state"]) == (True, "running")

@@ -116,9 +116,7 @@ def test_curves_are_columns_that_hold_what_was_logged(shared, made):
     body = shared.http.get("/api/compare/curves", params=query).content
     (length,) = struct.unpack_from("<Q", body)
     curves, at = json.loads(body[8 : 8 + length]), 8 + length
-    assert [(curve["run"], curve["name"]) for curve in curves].count((c, "val/loss")) == 1 and len(
-        curves
-    ) == 4
+    assert [(curve["run"], curve["name"]) for curve in curves].count((c, "val/loss")) == 1 and len(curves) == 4
     for curve in curves:
         columns = struct.unpack_from(f"<{3 * curve['count']}d", body, at)
         at += 24 * curve["count"]
@@ -164,9 +162,7 @@ def test_groups_have_the_mean_and_the_spread_of_their_results(shared, made):
     assert pair["spread"] == pytest.approx(abs(best[0] - best[1]) / 2**0.5)
     assert summary([float("nan"), None]) is None
     (loss,) = (
-        row
-        for row in compared(shared, a, b, c, group="lr", baseline=a)["series"]
-        if row["name"] == "train/loss"
+        row for row in compared(shared, a, b, c, group="lr", baseline=a)["series"] if row["name"] == "train/loss"
     )
     alone, pair = (group["best"] for group in loss["groups"])
     base = loss["baseline"]["best"]

@@ -26,9 +26,7 @@ MIB = 1024 * 1024
 
 def tar(path: Path, files: dict[str, bytes | str], executable: frozenset[str] = frozenset()) -> Path:
     """An archive of files; a `str` is where a link points."""
-    with tarfile.open(
-        path, "w", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape"
-    ) as made:
+    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape") as made:
         for name, content in files.items():
             entry = tarfile.TarInfo(name)
             entry.mode = 0o755 if name in executable else 0o644

@@ -99,9 +99,7 @@ def test_lines_of_several_ranks_are_in_the_order_in_which_they_arrived(logs: Log
 
 @pytest.mark.parametrize("is_complete", [False, True])
 @pytest.mark.parametrize("most_bytes", [1, 7, 40, 500, 10**6])
-def test_windows_forwards_and_backwards_show_every_line_once(
-    many: Logs, most_bytes: int, is_complete: bool
-) -> None:
+def test_windows_forwards_and_backwards_show_every_line_once(many: Logs, most_bytes: int, is_complete: bool) -> None:
     whole = lines_before(many.sources(is_complete), ends(many.sources(is_complete)), 10**6)
     for order, (rank, stream) in enumerate(RANKS):
         mine = [line.text for line in whole if (line.rank, line.stream) == (rank, stream)]

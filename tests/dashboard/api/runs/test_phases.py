@@ -39,9 +39,7 @@ def test_the_breakdown_adds_up_and_the_slow_rank_is_named(
 ) -> None:
     send(node, ranks_of({}, {"data_s": 0.1}))
     divided = dashboard.http.get(f"/api/runs/{run_id}/phases").json()
-    assert divided["slow"] == [
-        {"rank": 1, "node": "n0", "cause": "data", "lost_share": pytest.approx(0.62, abs=0.01)}
-    ]
+    assert divided["slow"] == [{"rank": 1, "node": "n0", "cause": "data", "lost_share": pytest.approx(0.62, abs=0.01)}]
     for means in divided["ranks"].values():
         assert set(means) == {"steps", "step_s", *PHASES}
         assert sum(means[name] for name in PHASES) == pytest.approx(means["step_s"]) == pytest.approx(0.161)
@@ -56,9 +54,7 @@ def test_the_breakdown_adds_up_and_the_slow_rank_is_named(
     assert "The others wait for rank 1 on n0 (data): 62% of every step is lost." in capfd.readouterr().out
 
 
-def test_the_finding_comes_and_goes_with_the_slow_rank(
-    dashboard: Running, node: FakeNode, run_id: str
-) -> None:
+def test_the_finding_comes_and_goes_with_the_slow_rank(dashboard: Running, node: FakeNode, run_id: str) -> None:
     judge = SlowRanks(dashboard.service.store, dashboard.service.run_changed, lambda: True)
     judge.update(0.0)
     assert dashboard.http.get(f"/api/runs/{run_id}/findings").json() == []
@@ -67,10 +63,7 @@ def test_the_finding_comes_and_goes_with_the_slow_rank(
     assert dashboard.http.get(f"/api/runs/{run_id}/findings").json() == []
     judge.update(10.0)
     (finding,) = dashboard.http.get(f"/api/runs/{run_id}/findings").json()
-    assert (
-        finding["evidence"]
-        == "Rank 1 on n0 waits 102 ms of 161 ms for data; the other 2 ms: 2 ranks lose 62%."
-    )
+    assert finding["evidence"] == "Rank 1 on n0 waits 102 ms of 161 ms for data; the other 2 ms: 2 ranks lose 62%."
     assert dashboard.run(run_id)["finding"].startswith("slow rank: Rank 1")
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from tests.dashboard.running import FakeNode, Running
 
-LINES = (
-    "hello\n" + "".join(f"now loss: 0.{i} acc: {i}%\n" for i in range(1, 7)) + "now loss: nan acc: 7%\nhalf"
-)
+LINES = "hello\n" + "".join(f"now loss: 0.{i} acc: {i}%\n" for i in range(1, 7)) + "now loss: nan acc: 7%\nhalf"
 PATTERN = "now loss: {loss} acc: {acc}"
 
 

@@ -59,9 +59,7 @@ def test_a_profile_travels_to_the_worker_and_back(dashboard, node) -> None:
     assert dashboard.http.get(f"{path}/{wished.id}/ranks/1/trace").status_code == 404
 
 
-def test_the_command_line_waits_for_the_ranks_and_prints_the_overview(
-    dashboard, node, monkeypatch, capsys
-) -> None:
+def test_the_command_line_waits_for_the_ranks_and_prints_the_overview(dashboard, node, monkeypatch, capsys) -> None:
     monkeypatch.setenv("RANKZERO_URL", dashboard.url)
     monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
     run_id, part = training(dashboard, node)

@@ -55,8 +55,7 @@ def train(
         series[TAG.format(rank=rank, name=name)] = [seconds * step for step in steps]
     named = {
         name: [
-            (step, value, 1000.0 + 5 * number)
-            for number, (step, value) in enumerate(zip(steps, values, strict=True))
+            (step, value, 1000.0 + 5 * number) for number, (step, value) in enumerate(zip(steps, values, strict=True))
         ]
         for name, values in series.items()
     }
@@ -165,9 +164,7 @@ def test_a_script_that_ends_too_soon_ends_the_study_and_says_what_to_do(
     assert "ended by itself at step 30, and 20 steps of warm-up and 60 more" in study["verdict"]
     assert "--epochs '{epochs}'" in study["verdict"] and "other sizes would end as soon" in study["verdict"]
     assert study["points"][1]["run"] is None and study["points"][1]["speedup"] is None
-    study_id = start(
-        dashboard, spec={"target": str(script), "args": ["--epochs={epochs}"], "epochs": 1}, steps=60
-    )
+    study_id = start(dashboard, spec={"target": str(script), "args": ["--epochs={epochs}"], "epochs": 1}, steps=60)
     assignment, part = next_run(node)
     assert (assignment.spec.epochs, assignment.spec.max_steps) == (8000, None)
     train(node, part, 0.001, records=2, size=79)
@@ -221,9 +218,7 @@ def test_several_global_batches_train_as_many_samples_each_with_its_learning_rat
         (pytest.approx(0.4), 2),
     ]
     assert (batches["flat_from"], batches["best"]) == ({"1": 64, "2": 64}, 64)
-    assert study["verdict"].startswith(
-        "On 2 processes global batches larger than 64 gain less than 10% throughput"
-    )
+    assert study["verdict"].startswith("On 2 processes global batches larger than 64 gain less than 10% throughput")
     monkeypatch.setenv("RANKZERO_URL", dashboard.url)
     monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
     assert main.run(["scale", "show", study_id]) == 0
@@ -255,9 +250,7 @@ def report_loss(node: FakeNode, part: TaskRef, losses: list[tuple[int, float]]) 
         ("steps", {"steps": 0}),
     ],
 )
-def test_a_study_that_cannot_be_measured_is_refused_at_once(
-    shared: Running, field: str, request_: dict
-) -> None:
+def test_a_study_that_cannot_be_measured_is_refused_at_once(shared: Running, field: str, request_: dict) -> None:
     answer = shared.http.post("/api/scaling-studies", json=STUDY | request_)
     assert (answer.status_code, answer.json()["detail"]["field"]) == (422, field)
     assert shared.http.get("/api/runs").json() == []

@@ -38,9 +38,7 @@ def test_runs_are_searched_sorted_and_read_in_pages(dashboard: Running, ids: dic
     assert dashboard.http.get("/api/runs?sort=tag").status_code == 422
 
 
-def test_all_runs_of_a_list_are_named_for_what_is_done_to_all(
-    dashboard: Running, ids: dict[str, str]
-) -> None:
+def test_all_runs_of_a_list_are_named_for_what_is_done_to_all(dashboard: Running, ids: dict[str, str]) -> None:
     def named(**params: str) -> list[str]:
         return list(dashboard.http.get("/api/overview/ids", params=params).json())
 
@@ -89,11 +87,7 @@ def test_columns_are_chosen_and_views_are_saved(dashboard: Running, ids: dict[st
         "columns": ["lr"],
         "sort": "-lr",
     }
-    assert (
-        dashboard.http.put("/api/views", json=view).json()
-        == [view]
-        == dashboard.http.get("/api/views").json()
-    )
+    assert dashboard.http.put("/api/views", json=view).json() == [view] == dashboard.http.get("/api/views").json()
     assert dashboard.http.put("/api/views", json={"name": ""}).status_code == 422
     assert dashboard.http.delete("/api/views?name=mine").json() == []
     assert dashboard.anonymous().get("/api/views").status_code == 401
@@ -114,9 +108,7 @@ def test_a_run_is_renamed_moved_tagged_noted_and_archived(dashboard: Running, id
         "tags": ["a", "b"],
     }  # fmt: skip
     assert names(dashboard, filter="tag:A pinned:yes why") == ["lower"]
-    edited = dashboard.http.patch(
-        address, json={"archived": True, "note": "", "remove_tags": ["a", "c"]}
-    ).json()
+    edited = dashboard.http.patch(address, json={"archived": True, "note": "", "remove_tags": ["a", "c"]}).json()
     assert (edited["archived"], edited["note"], edited["tags"]) == (True, None, ["b"])
     assert names(dashboard) == ["own", "high"] and names(dashboard, filter="archived:yes") == ["lower"]
     history = [line["text"] for line in dashboard.http.get(f"{address}/history").json()]
@@ -140,9 +132,7 @@ def test_the_command_line_searches_tags_notes_and_archives(
         code = main.run(list(arguments))
         return (code, *capsys.readouterr())
 
-    listed = json.loads(
-        rankzero("runs", "--filter", "lr<1 -name:own", "--sort", "-lr", "--limit", "2000", "--json")[1]
-    )
+    listed = json.loads(rankzero("runs", "--filter", "lr<1 -name:own", "--sort", "-lr", "--limit", "2000", "--json")[1])
     assert [run["name"] for run in listed] == ["high", "low"]
     code, _, error = rankzero("runs", "--filter", "lr<1 sate:failed")
     assert (code, error.splitlines()) == (2, [

@@ -136,9 +136,7 @@ def test_a_trial_that_is_behind_is_pruned_and_goes_on_when_it_is_among_the_best(
     node.log_points(second, 0, val__loss=[(5, 0.1, 1.0), (12, 0.3, 2.0)])
     message = "pruned at rung 1 (step 10): val/loss 0.3, the best third is at 0.2 or lower"
     wait_for(lambda: show(dashboard, sweep_id)["trials"][1]["message"] == message, "its pruning")
-    wait_for(
-        lambda: "stop" in {one.action for one in node.client.desired_state(None, 0).assignments}, "a stop"
-    )
+    wait_for(lambda: "stop" in {one.action for one in node.client.desired_state(None, 0).assignments}, "a stop")
     node.report(second, "stopped")
     trials_of = lambda: show(dashboard, sweep_id)["trials"]  # noqa: E731
     wait_for(lambda: trials_of()[1]["state"] == "pruned", "its result")
@@ -189,9 +187,7 @@ def test_a_searched_range_is_tried_within_its_ends(dashboard: Running, node: Fak
                 assert 1e-5 <= (assignment.spec.lr or 0) <= 1e-2
                 node.log_points(part, 0, val__loss=[(1, number + 0.5, 1.0)])
                 node.report(part, "succeeded")
-        sweep = wait_for(
-            lambda s=sweep_id: (found := show(dashboard, s))["state"] != "running" and found, "the end"
-        )
+        sweep = wait_for(lambda s=sweep_id: (found := show(dashboard, s))["state"] != "running" and found, "the end")
         params = [trial["params"] for trial in sweep["trials"]]
         assert len({one["lr"] for one in params}) == 4
         assert {type(one["width"]) for one in params} == {int}
@@ -203,9 +199,7 @@ def test_a_limit_of_device_hours_ends_a_sweep_with_its_live_trials(
 ) -> None:
     """Any trial that holds a device for some milliseconds has used up this limit."""
     sweep_id = start(dashboard, script, parameters={"width": {"values": [1, 2, 3]}}, max_device_hours=1e-6)
-    wait_for(
-        lambda: [one.action for one in node.client.desired_state(None, 0).assignments] == ["stop"], "its stop"
-    )
+    wait_for(lambda: [one.action for one in node.client.desired_state(None, 0).assignments] == ["stop"], "its stop")
     ((_, part),) = live(node, 1)
     node.log_points(part, 0, val__loss=[(1, 0.5, 1.0)])
     node.report(part, "stopped")

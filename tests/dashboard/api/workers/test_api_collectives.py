@@ -34,9 +34,7 @@ def test_a_worker_hears_the_verdict_that_people_read(dashboard, node) -> None:
     assert dashboard.http.get(f"/api/runs/{run_id}/collectives").json() == empty
 
 
-def test_the_command_line_shows_the_last_collectives_of_an_ended_run(
-    dashboard, node, monkeypatch, capsys
-) -> None:
+def test_the_command_line_shows_the_last_collectives_of_an_ended_run(dashboard, node, monkeypatch, capsys) -> None:
     monkeypatch.setenv("RANKZERO_URL", dashboard.url)
     monkeypatch.setenv("RANKZERO_TOKEN", dashboard.service.credentials.user)
     run_id, part = dashboard.launch(gpus_per_node=2), node.part()

@@ -29,9 +29,7 @@ from worker.session.pieces import Piece, bytes_piece, deliver, points_piece, run
 
 
 def points(part: TaskRef, path: str = "work/events", start: int = 0, value: float = 0.5) -> Piece:
-    batch = PointBatch(
-        path=path, generation=0, start=start, end=start + 10, series={path: [(start, value, 1.0)]}
-    )
+    batch = PointBatch(path=path, generation=0, start=start, end=start + 10, series={path: [(start, value, 1.0)]})
     return points_piece(part, batch)
 
 
@@ -47,9 +45,7 @@ def requests(node: FakeNode) -> list[str]:
     return made
 
 
-def test_all_that_a_node_has_to_say_takes_one_request(
-    dashboard: Running, node: FakeNode, requests: list[str]
-) -> None:
+def test_all_that_a_node_has_to_say_takes_one_request(dashboard: Running, node: FakeNode, requests: list[str]) -> None:
     runs = [dashboard.launch() for _ in range(2)]
     wishes = node.client.desired_state(None, 0).assignments
     tasks = [TaskRef(wish.fence, 0, wish.label) for wish in wishes]
@@ -76,9 +72,7 @@ def test_a_request_that_comes_twice_is_stored_once(dashboard: Running, node: Fak
     assert node.client.file_offsets(part, "logs/rank0.out", 0).offset == 4
 
 
-def test_a_bad_piece_holds_up_no_other(
-    dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_piece_holds_up_no_other(dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id, part = dashboard.launch(), node.part()
     store = task_reports.store_batches
 
@@ -119,9 +113,7 @@ def test_a_node_writes_only_to_its_own_attempts(dashboard: Running, node: FakeNo
 
 
 @pytest.mark.parametrize("body", [b"", b"[]x", b'[{"fence":1,"node_rank":0,"size_bytes":9}]\nabc', b"\xff\n"])
-def test_a_body_that_is_no_bundle_is_refused_in_a_sentence(
-    dashboard: Running, node: FakeNode, body: bytes
-) -> None:
+def test_a_body_that_is_no_bundle_is_refused_in_a_sentence(dashboard: Running, node: FakeNode, body: bytes) -> None:
     token = {"Authorization": f"Bearer {node.identity.token}"}
     answer = httpx2.post(f"{dashboard.url}/api/worker/pieces", headers=token, content=body)
     assert answer.status_code == 422 and answer.json()["detail"]["message"].endswith(".")

@@ -139,9 +139,7 @@ def test_no_series_name_is_a_formula_in_csv(dashboard: Running, node: FakeNode) 
     run_id = dashboard.launch()
     names = ["=1+1", "+a", "-a", "@a", "\tb", 'plain, "quoted"']
     node.log_points(node.part(), 0, **{name: [(1, -0.5, 100.0)] for name in names})
-    rows = list(csv_module.reader(dashboard.http.get(f"/api/runs/{run_id}/metrics.csv").text.splitlines()))[
-        1:
-    ]
+    rows = list(csv_module.reader(dashboard.http.get(f"/api/runs/{run_id}/metrics.csv").text.splitlines()))[1:]
     assert {row[0] for row in rows} == {*(f"'{name}" for name in names[:-1]), names[-1]}
     assert {row[3] for row in rows} == {"-0.5"}
 
@@ -222,9 +220,7 @@ def test_a_batch_that_the_server_makes_mistakes_with_is_set_aside_and_told(
     assert PointBatch.model_validate_json(kept).series == {"train/loss": [(2, 0.5, 1.5)]}
 
 
-def test_a_body_that_is_no_batch_of_points_is_refused_in_a_sentence(
-    dashboard: Running, node: FakeNode
-) -> None:
+def test_a_body_that_is_no_batch_of_points_is_refused_in_a_sentence(dashboard: Running, node: FakeNode) -> None:
     dashboard.launch()
     http = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
     for body in ("", "[[[[" * 5000, '{"path": "x"}', '{"series": {"a": [[1]]}}'):

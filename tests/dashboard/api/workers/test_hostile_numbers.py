@@ -159,9 +159,7 @@ class Reporter:
         return bool(answer["status"] == 200)
 
 
-def test_no_number_breaks_a_route_of_workers_or_a_page_that_shows_it(
-    dashboard: Running, node: FakeNode
-) -> None:
+def test_no_number_breaks_a_route_of_workers_or_a_page_that_shows_it(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch(gpus_per_node=2)
     part, reporter = node.part(), Reporter(dashboard, node)
     task = f"attempts/{part.fence}/parts/{part.node_rank}"
@@ -181,9 +179,7 @@ def test_no_number_breaks_a_route_of_workers_or_a_page_that_shows_it(
     assert reporter.broken == []
 
 
-def test_no_number_in_an_address_or_a_registration_breaks_anything(
-    dashboard: Running, node: FakeNode
-) -> None:
+def test_no_number_in_an_address_or_a_registration_breaks_anything(dashboard: Running, node: FakeNode) -> None:
     part, reporter = dashboard.launch() and node.part(), Reporter(dashboard, node)
     for number in (2**31, 2**63, 10**30, -1):
         for path in (f"attempts/{number}/parts/0", f"attempts/{part.fence}/parts/{number}"):

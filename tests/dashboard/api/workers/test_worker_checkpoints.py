@@ -64,9 +64,7 @@ def test_more_bytes_than_were_offered_are_refused(dashboard: Running, node: Fake
         node.client.send_checkpoint(place.checkpoint_id, 0, b"123456")
 
 
-def test_a_worker_that_shares_the_disk_hands_a_snapshot_over_by_name(
-    dashboard: Running, node: FakeNode
-) -> None:
+def test_a_worker_that_shares_the_disk_hands_a_snapshot_over_by_name(dashboard: Running, node: FakeNode) -> None:
     dashboard.launch()
     part = node.part()
     adopt = node.identity.adopt
@@ -100,9 +98,7 @@ def test_a_link_is_not_adopted(dashboard: Running, node: FakeNode, tmp_path: Pat
     assert (tmp_path / "secret").exists()
 
 
-def test_a_node_that_resumes_fetches_the_checkpoint(
-    dashboard: Running, node: FakeNode, tmp_path: Path
-) -> None:
+def test_a_node_that_resumes_fetches_the_checkpoint(dashboard: Running, node: FakeNode, tmp_path: Path) -> None:
     run_id = dashboard.launch()
     part = node.part()
     node.store_checkpoint(part, b"weights")

@@ -10,9 +10,7 @@ const rows = [
 ];
 
 test('LaTeX gets no character that it would take for its own', () => {
-  assert.ok(
-    written('LaTeX', ['one', 'two'], rows).includes('a\\textbar{}b \\textless{}x\\textgreater{} & $-$2 \\%'),
-  );
+  assert.ok(written('LaTeX', ['one', 'two'], rows).includes('a\\textbar{}b \\textless{}x\\textgreater{} & $-$2 \\%'));
 });
 
 test('Markdown keeps its columns', () => {

@@ -5,12 +5,7 @@ import { Columns } from '../../../../dashboard/components/live/series_store.js';
 
 /** @param {number[]} steps @param {number[]} epochs */
 function series(steps, epochs) {
-  const columns = Columns.of(
-    Float64Array.from(steps),
-    Float64Array.from(epochs),
-    Float64Array.from(steps),
-    null,
-  );
+  const columns = Columns.of(Float64Array.from(steps), Float64Array.from(epochs), Float64Array.from(steps), null);
   return { name: 'epoch', source: 'events', version: 1, attempts: new Map([[1, columns]]) };
 }
 

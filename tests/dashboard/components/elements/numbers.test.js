@@ -4,9 +4,7 @@ import { test } from 'node:test';
 import * as numbers from '../../../../dashboard/components/elements/numbers.js';
 
 /** Values with their texts, as the server writes them too. */
-const words = JSON.parse(
-  readFileSync(new URL('../../../domain/text/number_words.json', import.meta.url), 'utf-8'),
-);
+const words = JSON.parse(readFileSync(new URL('../../../domain/text/number_words.json', import.meta.url), 'utf-8'));
 /** @type {Record<string, (value: any) => string>} */
 const WRITERS = {
   number: numbers.number,

@@ -73,14 +73,6 @@ test('a page open for days keeps the newer half and the peaks of the older', () 
 });
 
 test('columns that are taken over know their order', () => {
-  const columns = Columns.of(
-    Float64Array.of(1, 3, 2),
-    Float64Array.of(5, NaN, 6),
-    Float64Array.of(1, 2, 3),
-    null,
-  );
-  assert.deepEqual(
-    [columns.sorted, columns.hasReplaced, columns.lastNumber, columns.count],
-    [false, true, 6, 3],
-  );
+  const columns = Columns.of(Float64Array.of(1, 3, 2), Float64Array.of(5, NaN, 6), Float64Array.of(1, 2, 3), null);
+  assert.deepEqual([columns.sorted, columns.hasReplaced, columns.lastNumber, columns.count], [false, true, 6, 3]);
 });

@@ -12,9 +12,7 @@ const picture = {
     { rank: 1, node: 'a', seconds: { data_s: [2, null], exposed_comm_s: [4, null], other_s: [1, null] } },
   ],
 };
-const spans = /** @type {import('../../../../dashboard/components/phases/phases_model.js').Spans} */ (
-  spansOf(picture)
-);
+const spans = /** @type {import('../../../../dashboard/components/phases/phases_model.js').Spans} */ (spansOf(picture));
 
 test('nothing is drawn before the second step', () => {
   assert.equal(spansOf({ ...picture, steps: [0] }), null);

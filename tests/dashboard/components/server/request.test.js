@@ -1,13 +1,7 @@
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
 import { after, before, test } from 'node:test';
-import {
-  Newest,
-  RequestError,
-  read,
-  request,
-  sentenceOf,
-} from '../../../../dashboard/components/server/request.js';
+import { Newest, RequestError, read, request, sentenceOf } from '../../../../dashboard/components/server/request.js';
 
 /** @type {import('node:http').ServerResponse[]} answers that the server has not given */
 const waiting = [];
@@ -23,9 +17,7 @@ const server = createServer(async (incoming, answer) => {
   if (path === '/never' || path === '/later') return void waiting.push(answer);
   if (path === '/stalls') return void answer.writeHead(200).write('["lo');
   if (path === '/echo')
-    return void answer.end(
-      JSON.stringify([incoming.method, incoming.headers['content-type'], await textOf(incoming)]),
-    );
+    return void answer.end(JSON.stringify([incoming.method, incoming.headers['content-type'], await textOf(incoming)]));
   const [status, document] = ANSWERS[path];
   answer.writeHead(status).end(document && JSON.stringify(document));
 });

@@ -81,9 +81,7 @@ def choose_the_browser(page: Page) -> None:
     page.get_by_role("option", name="the browser").click()
 
 
-def test_one_of_the_open_tabs_shows_it_and_leads_to_the_run(
-    visit: Visit, dashboard: Browsed, made: Seed
-) -> None:
+def test_one_of_the_open_tabs_shows_it_and_leads_to_the_run(visit: Visit, dashboard: Browsed, made: Seed) -> None:
     allow(visit, dashboard)
     first = tab(visit, dashboard)
     choose_the_browser(first)

@@ -62,9 +62,7 @@ def log_point(dashboard: Browsed, seed: Seed, label: str, step: int, value: floa
     series = {"train/loss": [(step, value, dashboard.service.clock())]}
     batch = PointBatch(path="events", generation=0, start=12_000, end=12_100, series=series)
     piece = stream_pieces.Piece(StreamKey(fence, 0, batch.path, batch.generation), batch)
-    assert stream_pieces.take(dashboard.service, seed._node_of(label), [piece]) == [
-        stream_pieces.Taken(12_100)
-    ]
+    assert stream_pieces.take(dashboard.service, seed._node_of(label), [piece]) == [stream_pieces.Taken(12_100)]
 
 
 def test_picked_runs_share_charts_and_all_that_is_chosen_is_in_the_address(page, dashboard, made):
@@ -198,9 +196,7 @@ def test_runs_of_different_loggers_share_the_chart_of_their_loss(page, dashboard
     loss = page.get_by_role("region", name="loss of 3 runs")
     expect(loss.get_by_text("joined with printed/loss, train/loss")).to_be_visible()
     expect(loss.locator(".value")).to_have_text(re.compile(r"^[\d.]+ – [\d.]+$"))
-    expect(
-        page.get_by_role("row", name="loss (lowest), joined with printed/loss, train/loss")
-    ).to_be_visible()
+    expect(page.get_by_role("row", name="loss (lowest), joined with printed/loss, train/loss")).to_be_visible()
     expect(page.get_by_label("Vertical field")).to_have_value("loss:best")
     expect(page.get_by_role("row", name="Argument --lr")).to_contain_text("0.2")
     expect(page.get_by_text("{lr}")).to_have_count(0)
@@ -216,9 +212,7 @@ def test_a_run_that_is_gone_is_named_and_runs_of_the_same_settings_are_one_group
     expect(page.get_by_label("Baseline")).to_have_value(made.runs["training"])
     expect(page.get_by_role("row", name="train/loss (lowest)")).to_contain_text("%")
 
-    page.goto(
-        f"{dashboard.url}/compare?runs={','.join(made.runs[name] for name in ('first', 'twin a', 'twin b'))}"
-    )
+    page.goto(f"{dashboard.url}/compare?runs={','.join(made.runs[name] for name in ('first', 'twin a', 'twin b'))}")
     one_group_keeps_its_colour(page)
     page.get_by_label("Group by").select_option("Group by Learning rate")
     groups = page.get_by_role("group", name="Groups").get_by_role("button")
@@ -232,9 +226,7 @@ def test_a_run_that_is_gone_is_named_and_runs_of_the_same_settings_are_one_group
     page.get_by_role("button", name="% of baseline").click()
     groups.last.hover()
     loss = page.get_by_role("region", name="train/loss of 3 runs")
-    expect(loss.locator(".note")).to_have_text(
-        re.compile(r"^Learning rate 0.5, step 120, [+−][\d.]+ % to baseline$")
-    )
+    expect(loss.locator(".note")).to_have_text(re.compile(r"^Learning rate 0.5, step 120, [+−][\d.]+ % to baseline$"))
 
     fields = page.get_by_role("region", name="Fields")
     choose_fields(page, fields, groups)
@@ -245,9 +237,7 @@ def test_a_run_that_is_gone_is_named_and_runs_of_the_same_settings_are_one_group
     expect(crossed.get_by_role("row", name="Seed 0").locator("td").last).to_have_text("–")
 
     page.get_by_role("button", name="Samples").click()
-    expect(
-        page.get_by_text("Samples are not known where the script sets its own batch size: first")
-    ).to_be_visible()
+    expect(page.get_by_text("Samples are not known where the script sets its own batch size: first")).to_be_visible()
     groups.last.hover()
     expect(loss.locator(".note")).to_have_text(re.compile(r"^Learning rate 0.5, 3.840 samples$"))
     assert chosen(page)["x"] == "samples"

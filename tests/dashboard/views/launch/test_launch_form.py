@@ -134,9 +134,7 @@ def test_what_is_typed_for_slurm_counts_while_slurm_is_chosen():
     assert spec.slurm == SlurmOptions(
         partition="gpu", time_limit="2-12", options=["--constraint=a100|h100", "--mem=64G"]
     )
-    assert read(SLURM | {"pool": "nodes", "time_limit": "soon"}).spec == RunSpec(
-        target="language_model", nodes=2
-    )
+    assert read(SLURM | {"pool": "nodes", "time_limit": "soon"}).spec == RunSpec(target="language_model", nodes=2)
     assert read({**EMPTY, **values_of(spec, ["language_model"])}).spec == spec
 
 

@@ -128,9 +128,9 @@ def test_a_value_of_the_wrong_type_is_refused_below_its_field(pages, script):
 
 def test_the_launcher_is_guessed_with_its_reason(pages, script):
     page = open_form(pages, script)
-    assert "Automatic is **torchrun** here. It reads RANK from the environment, line 14" in texts(
-        page
-    ).replace("\\", "")
+    assert "Automatic is **torchrun** here. It reads RANK from the environment, line 14" in texts(page).replace(
+        "\\", ""
+    )
     script.write_text("import torch.multiprocessing as mp\nmp.spawn(print)")
     page = open_form(pages, script)
     assert "Automatic is **python** here" in texts(page)
@@ -219,9 +219,7 @@ def test_a_subcommands_arguments_show_once_it_is_chosen(pages, script):
 
 
 def test_a_word_is_only_filled_in_once_there_is_something_to_fill_in(pages, script):
-    script.write_text(
-        "p.add_argument('total_epochs', type=int)\np.add_argument('save_every', type=int)\nprint(1)"
-    )
+    script.write_text("p.add_argument('total_epochs', type=int)\np.add_argument('save_every', type=int)\nprint(1)")
     page = open_form(pages, script)
     assert {"total_epochs *", "save_every *"} <= labels(page)
     own(page, "save_every").set_value("5")

@@ -8,9 +8,7 @@ from dashboard.views.launch.swept_fields import LINES, take_out
 from domain.sweeps.parameters import parameters_of
 
 
-@pytest.mark.parametrize(
-    "text", ["1e-4, 3e-4", "1e-4..1e-2", "1e-4..1e-2:log", "1e-4..1e-2 log", "1e-4 .. 1e-2 :log"]
-)
+@pytest.mark.parametrize("text", ["1e-4, 3e-4", "1e-4..1e-2", "1e-4..1e-2:log", "1e-4..1e-2 log", "1e-4 .. 1e-2 :log"])
 def test_a_text_means_in_a_field_in_braces_and_in_a_line_what_it_means_on_the_command_line(text: str) -> None:
     expected = parameters_of([f"lr={text}"])
     for swept in (
@@ -36,9 +34,7 @@ def test_braces_in_arguments_become_placeholders() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "args", ["'+m={a:1,b:2}'", """--json '{"a": 1, "b": 2}'""", "--lr {lr}", "--x {1", "'"]
-)
+@pytest.mark.parametrize("args", ["'+m={a:1,b:2}'", """--json '{"a": 1, "b": 2}'""", "--lr {lr}", "--x {1", "'"])
 def test_other_braces_are_the_scripts_own(args: str) -> None:
     swept = take_out({"args": args})
     assert (swept.values["args"], swept.parameters, swept.refusals) == (args, {}, {})

@@ -89,9 +89,7 @@ def test_a_new_address_is_told_and_its_secret_is_on_the_alerts_page(pages: Pages
         ("http://127.0.0.1/secret", "own network"),
     ],
 )
-def test_nothing_is_launched_with_an_address_that_is_refused(
-    pages: Pages, address: str, sentence: str
-) -> None:
+def test_nothing_is_launched_with_an_address_that_is_refused(pages: Pages, address: str, sentence: str) -> None:
     page = pages.open("launch")
     page.selectbox(key=TELL).set_value("new").run()
     page.text_input(key=ADDRESS).set_value(address).run()

@@ -65,9 +65,7 @@ def test_launching_again_without_the_fix_keeps_the_run_as_it_was(pages, run_id):
 def test_a_run_that_failed_otherwise_offers_no_such_button(pages):
     pages.seed.launch("broken", 900, target="image_classifier", gpus_per_node=2, batch_size=32)
     pages.seed.start("broken", 890)
-    pages.seed.report(
-        "broken", "failed", 800, reason=Reason.SCRIPT_ERROR, message="rank 0 on here: ValueError"
-    )
+    pages.seed.report("broken", "failed", 800, reason=Reason.SCRIPT_ERROR, message="rank 0 on here: ValueError")
     page = pages.open("run", id=pages.seed.runs["broken"])
     assert not any(label.startswith("Launch with") for label in links(page))
 

@@ -124,9 +124,7 @@ def test_what_no_node_offers_is_refused_beside_the_field_when_launched(pages):
 
 
 def test_launch_again_fills_the_form_with_that_runs_settings(pages):
-    asked = RunSpec(
-        target="language_model", gpus_per_node=1, lr=3e-05, lr_scaling="sqrt", args=["--width", "64"]
-    )
+    asked = RunSpec(target="language_model", gpus_per_node=1, lr=3e-05, lr_scaling="sqrt", args=["--width", "64"])
     run = pages.service.run(pages.service.launch(asked))
     page = pages.open("launch", **{"from": run.id})
     assert page.selectbox(key="launch_recipe").value == "language_model"

@@ -102,11 +102,7 @@ def test_a_preflight_fills_as_nodes_answer_and_says_how_to_mend(
     red = PreflightCell(
         "clock", "gpu-2", None, "failed", "5.0 s ahead of the server", "Run `timedatectl set-ntp true`."
     )
-    asked = [
-        PreflightCell(row, f"gpu-{n}", None, "waiting", "", "")
-        for row in ("alive", "clock")
-        for n in range(3)
-    ]
+    asked = [PreflightCell(row, f"gpu-{n}", None, "waiting", "", "") for row in ("alive", "clock") for n in range(3)]
     seen = [PreflightCell("alive", f"gpu-{n}", None, "ok", "answers", "") for n in range(3)]
     check = CheckView(1, 0.0, None, None, [f"gpu-{n}" for n in range(3)], asked, [])
     monkeypatch.setattr(cluster.service.preflights, "all", lambda: [check])
@@ -116,14 +112,10 @@ def test_a_preflight_fills_as_nodes_answer_and_says_how_to_mend(
     done = replace(check, cells=[*seen, *asked[3:5], red], ended_at=1.0, bandwidth=speeds)
     monkeypatch.setattr(cluster.service.preflights, "all", lambda: [done])
     expect(nodes.locator(".preflight .title.red")).to_contain_text("1 of 6 cells is red")
-    expect(nodes.locator(".preflight .troubles li")).to_contain_text(
-        "gpu-2 · clock 5.0 s ahead of the server."
-    )
+    expect(nodes.locator(".preflight .troubles li")).to_contain_text("gpu-2 · clock 5.0 s ahead of the server.")
     expect(nodes.locator(".preflight .fix code")).to_have_text("timedatectl set-ntp true")
     expect(nodes.locator(".preflight td.failed")).to_have_attribute("title", re.compile("^gpu-2 · clock"))
-    expect(nodes.locator(".heat .link:not(.none)")).to_have_text(
-        ["11 GB/s", "300 MB/s", "11 GB/s", "300 MB/s"]
-    )
+    expect(nodes.locator(".heat .link:not(.none)")).to_have_text(["11 GB/s", "300 MB/s", "11 GB/s", "300 MB/s"])
 
 
 @pytest.mark.long
@@ -145,9 +137,7 @@ def test_a_token_is_made_copied_and_revoked(nodes: Page, cluster: Browsed) -> No
 
 
 @pytest.mark.long
-def test_a_dialog_answers_though_its_panel_refreshes_in_between(
-    nodes: Page, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dialog_answers_though_its_panel_refreshes_in_between(nodes: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """A click waits with the panel's next refresh for the one that runs: Streamlit then runs both together."""
     sent: list[bytes | str] = []
     nodes.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(frame)))

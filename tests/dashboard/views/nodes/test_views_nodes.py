@@ -75,9 +75,7 @@ def test_a_lost_node_says_so_first(full):
 
 def test_a_node_whose_default_interpreter_cannot_train_says_so(empty):
     problem = "The Python /usr/bin/python3 has no torch on node gpu-9: install torch in it."
-    info = {
-        "interpreter": {"path": "/usr/bin/python3", "python": "3.11.2", "torch": None, "problem": problem}
-    }
+    info = {"interpreter": {"path": "/usr/bin/python3", "python": "3.11.2", "torch": None, "problem": problem}}
     node_reports.register_node(empty.service.store, facts("gpu-9", info=info), None, empty.service.clock())
     page = empty.open("nodes", node="gpu-9")
     assert [warning.value.replace("\\", "") for warning in page.warning] == [problem]

@@ -96,9 +96,7 @@ def test_a_page_with_charts_builds_itself_from_top_to_bottom(visit, dashboard) -
     ],
 )
 @pytest.mark.long
-def test_no_tab_is_pushed_down_on_narrow_and_wide_screens(
-    visit, dashboard, width: int, label: str, tab: str
-) -> None:
+def test_no_tab_is_pushed_down_on_narrow_and_wide_screens(visit, dashboard, width: int, label: str, tab: str) -> None:
     page = visit.new_cold_page()
     page.add_init_script(WATCH_SHIFTS)
     page.set_viewport_size({"width": width, "height": 844})
@@ -113,9 +111,7 @@ def test_no_tab_is_pushed_down_on_narrow_and_wide_screens(
 @pytest.mark.long
 def test_the_open_tab_stands_in_the_address_and_a_reload_keeps_it(visit, dashboard) -> None:
     page = shown(visit.new_page(), dashboard, "digits baseline")
-    expect(page.get_by_role("tab")).to_have_text(
-        ["Charts", "Logs", "Ranks", "Checkpoints", "History", "Code", "Spec"]
-    )
+    expect(page.get_by_role("tab")).to_have_text(["Charts", "Logs", "Ranks", "Checkpoints", "History", "Code", "Spec"])
     expect(page.locator(".card").first).to_be_visible()
     page.get_by_role("tab", name="Logs").click()
     expect(page.locator(".log-view")).to_be_visible()
@@ -238,9 +234,7 @@ def log(
 
 def loaded(page: Page) -> list[str]:
     """The series of which the browser has points."""
-    return list(
-        page.evaluate("[...[...window[Symbol.for('rankzero.live')].values()][0].store.series.keys()]")
-    )
+    return list(page.evaluate("[...[...window[Symbol.for('rankzero.live')].values()][0].store.series.keys()]"))
 
 
 @pytest.mark.long

@@ -191,9 +191,7 @@ def test_an_address_with_no_such_run_falls_back(pages, launch, named):
 
 
 def test_code_that_was_not_kept_or_is_gone_is_told(pages, launch):
-    in_place = pages.seed.launch(
-        "in place", 300, target="/home/ada/vision/train.py", workdir="/home/ada/vision"
-    )
+    in_place = pages.seed.launch("in place", 300, target="/home/ada/vision/train.py", workdir="/home/ada/vision")
     page = opened(pages, in_place)
     assert "was run in place, in /home/ada/vision; its code was not stored." in said(page)
     run_id = launch("gone", 100, train_py="1\n")
@@ -216,9 +214,7 @@ def test_the_runs_to_compare_with_keep_their_text_while_time_passes(pages, launc
 def test_names_and_lines_of_code_are_never_markup(pages, launch):
     odd = os.fsdecode(b"\xff.py")
     before = launch("a", 200, **{"train.py": "1\n", HOSTILE: "1\n", odd: "1\n"})
-    run_id = launch(
-        "b", 100, Origin(kind="upload", path=HOSTILE), **{"train.py": "<script>\n", HOSTILE: "2\n"}
-    )
+    run_id = launch("b", 100, Origin(kind="upload", path=HOSTILE), **{"train.py": "<script>\n", HOSTILE: "2\n"})
     page = opened(pages, run_id, compare=before)
     page.session_state[f"files_{run_id}"] = True
     page.run()

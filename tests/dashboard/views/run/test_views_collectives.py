@@ -12,9 +12,7 @@ from domain.collectives.alignment import Wait, waits_of_node
 from tests.dashboard.pages import served, texts
 
 
-def record(
-    rank: int, *called_at: float, is_open: bool = False, operation: str = "all_reduce"
-) -> RankCollectives:
+def record(rank: int, *called_at: float, is_open: bool = False, operation: str = "all_reduce") -> RankCollectives:
     calls = [
         Collective(
             group="0", sequence=number, operation=operation, called_at=at, retired=True, sizes=[[256]],
@@ -48,9 +46,7 @@ def test_the_tab_names_the_rank_that_left_the_path_and_shows_nothing_before_anyb
         pages.seed.launch("desync", 100, gpus_per_node=2)
         pages.seed.start("desync", 90)
         run_id = pages.seed.runs["desync"]
-        assert "Collectives" not in [
-            header.value for header in pages.open("run", id=run_id, tab="ranks").header
-        ]
+        assert "Collectives" not in [header.value for header in pages.open("run", id=run_id, tab="ranks").header]
         (attempt,) = attempt_queries.attempts(pages.service.store, run_id)
         records = [
             record(0, 10.0, is_open=True),

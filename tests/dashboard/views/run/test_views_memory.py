@@ -13,9 +13,7 @@ from tests.domain.devices import GIB, device
 
 MIB = 2**20
 LINES = [
-    AllocatingLine(
-        file="/x/<b>model</b>.py", line=41, function="forward", bytes=GIB, count=12, largest_bytes=MIB
-    ),
+    AllocatingLine(file="/x/<b>model</b>.py", line=41, function="forward", bytes=GIB, count=12, largest_bytes=MIB),
     AllocatingLine(kind="optimizer", bytes=2 * GIB, count=3, largest_bytes=GIB),
 ]
 MEMORY = device(other=52, requested=28, unused=4, rank=1, batch_size=64, lines=LINES)
@@ -48,9 +46,7 @@ def test_trends_and_the_failures_memory_are_shown_and_only_where_they_were_read(
         assert "| 1 | gpu-1 | its process | 24.4 GiB | 24.4 GiB | +12 MiB a step |" in shown
         assert "| 0 | gpu-1 | its process | 1 GiB | 9 GiB | – |" in shown
         assert "gpu-1 | all processes | 8 GiB" in shown and "cpu" not in shown
-        (peak,) = {
-            s.peak_bytes for s in memory_series(pages.service.store, run_id, []) if s.tag.startswith("rank0")
-        }
+        (peak,) = {s.peak_bytes for s in memory_series(pages.service.store, run_id, []) if s.tag.startswith("rank0")}
         assert peak == 9 * GIB
         error = RankError(rank=1, node_rank=0, exit_code=1, traceback="Traceback", memory=MEMORY)
         pages.seed.report(

@@ -22,16 +22,13 @@ def test_a_start_in_progress_names_the_slow_node_and_the_run_before() -> None:
     before = "earlier", phases("c", queued_s=7200.0, placed=1.0, torch_imported=6.0, first_step=5.0)
     drawn = picture(now, is_starting=True, before=before)
     assert drawn["title"] == (
-        "Starting for 32 s; run earlier took 12 s to its first step. "
-        "b took 31 s for torch imported, the others 6 s."
+        "Starting for 32 s; run earlier took 12 s to its first step. b took 31 s for torch imported, the others 6 s."
     )
     assert drawn["columns"] == ["Phase", "a", "b", "run earlier"]
     rows = {row["name"]: (row["cells"], row["slow"]) for row in drawn["rows"]}
     assert rows["torch imported"] == (["6 s", "31 s", "6 s"], 1)
     assert rows["rendezvous"] == (["25 s", "–", "–"], None)
-    in_progress = [
-        [phase["name"] for phase in node["phases"] if phase["in_progress"]] for node in drawn["nodes"]
-    ]
+    in_progress = [[phase["name"] for phase in node["phases"] if phase["in_progress"]] for node in drawn["nodes"]]
     assert in_progress == [["rendezvous"], ["torch imported"]]
 
 

@@ -11,9 +11,7 @@ from tests.dashboard.seeded_studies import seed_batches, seed_study
 
 def picture(page) -> dict:
     """What the page gives to its component."""
-    (drawn,) = [
-        part for part in page.get("bidi_component") if part.proto.component_name == "rankzero.scaling"
-    ]
+    (drawn,) = [part for part in page.get("bidi_component") if part.proto.component_name == "rankzero.scaling"]
     return json.loads(drawn.proto.json)
 
 
@@ -77,9 +75,7 @@ def test_several_global_batches_lie_side_by_side_and_the_form_asks_for_them(tmp_
         page = pages.open("scaling", id=study_id)
         assert not page.exception
         shown = texts(page).replace("\\", "")
-        assert (
-            "strong scaling, global batches 256, 512, 1\u202f024 and 2\u202f048, 246 k samples a run" in shown
-        )
+        assert "strong scaling, global batches 256, 512, 1\u202f024 and 2\u202f048, 246 k samples a run" in shown
         assert "train/loss is 24% higher with 2 048: choose 1 024. With 1 024: 4 GPUs: 3.0x, 76%" in shown
         drawn = picture(page)
         assert [curve["name"] for curve in drawn["chart"]["curves"]][::3] == [

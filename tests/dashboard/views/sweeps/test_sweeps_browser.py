@@ -37,14 +37,10 @@ def test_trials_are_sorted_and_the_focus_stays_while_they_train(browser: Chromiu
         expect(by_metric).to_be_focused()
 
         label = list(seed.runs)[-1]  # trains
-        point = PointBatch(
-            path="events", generation=0, start=9, end=19, series={"val/loss": [(120, 0.01, seed.now)]}
-        )
+        point = PointBatch(path="events", generation=0, start=9, end=19, series={"val/loss": [(120, 0.01, seed.now)]})
         fence = attempt_queries.attempts(seed.store, seed.runs[label])[-1].fence
         task_reports.points_arrived(seed.store, seed.node_ids[NODE], fence, 0, point)
-        expect(rows.nth(11).locator("td").nth(4)).to_have_text(
-            "0.01"
-        )  # the best one is the last with a value
+        expect(rows.nth(11).locator("td").nth(4)).to_have_text("0.01")  # the best one is the last with a value
         expect(by_metric).to_be_focused()
         assert axe_faults(page) == []
 

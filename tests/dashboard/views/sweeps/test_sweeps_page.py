@@ -15,9 +15,7 @@ from tests.dashboard.seeded_sweeps import seed_sweep
 
 def rows(page) -> list[dict]:
     """The rows of the list."""
-    (drawn,) = [
-        part for part in page.get("bidi_component") if part.proto.component_name == "rankzero.scaling"
-    ]
+    (drawn,) = [part for part in page.get("bidi_component") if part.proto.component_name == "rankzero.scaling"]
     return list(json.loads(drawn.proto.json)["rows"])
 
 
@@ -95,9 +93,7 @@ def test_fields_with_several_values_make_a_sweep(tmp_path) -> None:
         ),
     ],
 )
-def test_values_that_make_no_sense_are_said_at_their_field(
-    tmp_path, field: str, text: str, sentence: str
-) -> None:
+def test_values_that_make_no_sense_are_said_at_their_field(tmp_path, field: str, text: str, sentence: str) -> None:
     with served(tmp_path / "data") as pages:
         form = pages.open("launch")
         form.text_input(key=f"launch_{field}").set_value(text).run()

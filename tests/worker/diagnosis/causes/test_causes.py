@@ -110,9 +110,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("exception", "reason", "says", "next_step"), ROWS, ids=[row[0][:40] for row in ROWS]
-)
+@pytest.mark.parametrize(("exception", "reason", "says", "next_step"), ROWS, ids=[row[0][:40] for row in ROWS])
 def test_what_libraries_say_becomes_a_sentence_and_a_next_step(
     exception: str, reason: Reason, says: str, next_step: str
 ) -> None:
@@ -191,10 +189,7 @@ def test_a_missing_command_is_not_taken_for_missing_data() -> None:
     failure = find_failure(text)
     assert failure is not None
     found = explain(failure, "gpu-1", PLACE).next_step
-    assert (
-        found
-        == "Install the command ffmpeg on node gpu-1, or put its folder on the PATH of the worker there."
-    )
+    assert found == "Install the command ffmpeg on node gpu-1, or put its folder on the PATH of the worker there."
 
 
 def test_every_row_is_well_formed() -> None:
@@ -203,8 +198,6 @@ def test_every_row_is_well_formed() -> None:
         assert cause.next_step.endswith((".", ".)")) and "\n" not in cause.next_step, cause
 
 
-@pytest.mark.parametrize(
-    ("size_bytes", "words"), [(12, "12 bytes"), (2**36, "64.00 GiB"), (1536 * 1024, "1.50 MiB")]
-)
+@pytest.mark.parametrize(("size_bytes", "words"), [(12, "12 bytes"), (2**36, "64.00 GiB"), (1536 * 1024, "1.50 MiB")])
 def test_sizes_are_written_as_torch_writes_them(size_bytes: int, words: str) -> None:
     assert size_words(size_bytes) == words

@@ -42,9 +42,7 @@ ENDS = {
 def run(folder: Path, text: str, *command: str) -> tuple[int, str, str]:
     script = folder / "program.py"
     script.write_text(SCRIPT + text)
-    ended = subprocess.run(
-        [sys.executable, *command, str(script)], capture_output=True, text=True, timeout=120
-    )
+    ended = subprocess.run([sys.executable, *command, str(script)], capture_output=True, text=True, timeout=120)
     return ended.returncode, ended.stdout, ended.stderr
 
 

@@ -48,9 +48,7 @@ def different(one: Any, other: Any, path: str = "") -> dict[str, tuple[Any, Any]
 class Attempt:
     """One attempt of the observing script, with its supervisor started in one of the two ways."""
 
-    def __init__(
-        self, folder: Path, supervisors: Supervisors, script: Path, args: list[str], **env: str
-    ) -> None:
+    def __init__(self, folder: Path, supervisors: Supervisors, script: Path, args: list[str], **env: str) -> None:
         self.dir, self.run_id = folder / "node0", uuid.uuid4().hex[:10]
         (self.dir / "work").mkdir(parents=True)
         options = [
@@ -109,11 +107,7 @@ class Attempt:
     def probe_kinds(self) -> list[set[str]]:
         lines = [path.read_text().splitlines() for path in (self.dir / "probe").glob("*.jsonl")]
         return [
-            {
-                event.get("phase", event["kind"])
-                for line in rank
-                for event in json.loads(line).get("events", [])
-            }
+            {event.get("phase", event["kind"]) for line in rank for event in json.loads(line).get("events", [])}
             for rank in lines
         ]
 

@@ -31,16 +31,12 @@ def test_every_point_is_the_one_that_the_package_reads(package: str, tmp_path: P
     watched.run([*TORCHRUN, "--nproc-per-node=2", file], env=env)
     theirs = json.loads(watched.run([sys.executable, "-c", reader], env=env).splitlines()[-1])
     curves = {
-        name: [[step, value] for step, value in points]
-        for name, points in logged.curves(tmp_path / "attempt").items()
+        name: [[step, value] for step, value in points] for name, points in logged.curves(tmp_path / "attempt").items()
     }
     assert curves == theirs["curves"]
     assert logged.settings(tmp_path / "attempt")["config"] == theirs["config"]
     assert logged.read_from_disk(tmp_path / "attempt", tmp_path) == {}
     faults = [
-        line
-        for path in watched.records.glob("*.jsonl")
-        for line in path.read_text().splitlines()
-        if '"error"' in line
+        line for path in watched.records.glob("*.jsonl") for line in path.read_text().splitlines() if '"error"' in line
     ]
     assert not faults

@@ -47,10 +47,7 @@ def curves(path: Path) -> dict[str, Curve]:
             metric = record.metric
             axes[metric.name or metric.glob_name] = metric.step_metric
         if record.HasField("history"):
-            row = {
-                ".".join(item.nested_key) or item.key: json.loads(item.value_json)
-                for item in record.history.item
-            }
+            row = {".".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
             numbers = {name: value for name, value in row.items() if name not in OWN and _is_number(value)}
             latest |= numbers
             for name, value in numbers.items():

@@ -28,9 +28,7 @@ def _added(result: Any, writer: Any, event: Any, step: Any = None, *args: Any, *
         for value in event.summary.value
         if value.WhichOneof("value") in ("simple_value", "tensor")
     }
-    records.claim(
-        int(event.step if step is None else step), {k: v for k, v in scalars.items() if v is not None}
-    )
+    records.claim(int(event.step if step is None else step), {k: v for k, v in scalars.items() if v is not None})
 
 
 def _scalar(value: Any) -> float | None:

@@ -167,9 +167,7 @@ def _write_routed(logger: str, points: list[LoggedPoint], at: float) -> None:
     for step, row in sorted(by_step.items()):
         items = list(row.items())
         for start in range(0, len(items), MAX_VALUES):
-            _write(
-                f"{os.getpid()}", at, logger=logger, step=step, values=dict(items[start : start + MAX_VALUES])
-            )
+            _write(f"{os.getpid()}", at, logger=logger, step=step, values=dict(items[start : start + MAX_VALUES]))
 
 
 def write_settings(logger: str, **settings: Any) -> None:

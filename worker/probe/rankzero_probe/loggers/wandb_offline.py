@@ -18,9 +18,7 @@ reason = ""
 """Why offline mode was chosen; empty while it was not."""
 
 
-def choose(
-    *args: Any, key: str | None = None, mode: str | None = None, force: bool = False, **_: Any
-) -> None:
+def choose(*args: Any, key: str | None = None, mode: str | None = None, force: bool = False, **_: Any) -> None:
     """Set the mode of W&B's session, before `wandb.init` or `wandb.login`, unless the script chose one."""
     global reason
     settings = _session_settings()
