@@ -17,8 +17,7 @@ import numpy as np
 from benchmarks.figures import Cost, Figure, Spread, in_turns, milliseconds, ratios
 from benchmarks.peers.environment import is_installed, peer
 from dashboard.service import overview as overviews
-from dashboard.service.loss_curves import LossCurves
-from dashboard.service.overview import Filter, RowRange, overview
+from dashboard.service.overview import Filter, LossCurves, RowRange, overview
 from dashboard.service.service import Service
 from dashboard.views.memory import spare_what_stays
 from tests.dashboard.browsed import opened

@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from dashboard.errors import Rejection
-from dashboard.service import edits
 from dashboard.service.service import Service
 from db.exceptions import NoSuchRun, WrongState
 from db.runs import run_queries
@@ -179,7 +178,7 @@ class BulkActions:
     def _act(self, request: BulkRequest, run_id: str) -> int:
         """Change one run; returns the bytes that became free."""
         if (change := request.edit()) is not None:
-            edits.edit(self._service, run_id, change)
+            self._service.edit(run_id, change)
         elif request.action == "stop":
             self._service.stop(run_id)
         else:

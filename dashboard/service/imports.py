@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dashboard.errors import Rejection
 from dashboard.json_responses import json_text
-from dashboard.service.point_arrivals import announce
 from dashboard.service.service import Service
 from db.runs import imported_runs
 from db.runs.imported_runs import Import
@@ -30,7 +29,7 @@ def add_points(service: Service, run_id: str, batch: ImportedPoints) -> Import:
             f"start: run {run_id} has {stored.points} points, got {batch.start}. Is it imported twice at the same "
             "time? Import it once more: that sends only what is missing.",
         )
-    announce(service, arrival, "events", 0)
+    service.points_arrived(arrival, "events", 0)
     if stored.is_complete:
         service.run_changed(run_id)
     return stored

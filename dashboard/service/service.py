@@ -5,28 +5,26 @@ from __future__ import annotations
 import hashlib
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from dashboard.clock import Clock, Lease
+from dashboard.cluster.joining import Listening, outward_address
 from dashboard.cluster.lineage import Lineage
-from dashboard.cluster.membership import Membership
 from dashboard.cluster.preflights import Preflights
 from dashboard.cluster.registry import NodeRegistry
-from dashboard.cluster.silence import Silence
 from dashboard.cluster.slurm_jobs import SlurmJobs
 from dashboard.json_responses import text_of
-from dashboard.live.hub import Hub
+from dashboard.live.hub import Hub, series_message
 from dashboard.live.pubsub import DashboardPeers
-from dashboard.performance.slow_ranks import SlowRanks
 from dashboard.planning import interpreters
 from dashboard.planning.fixes import with_next_step
 from dashboard.planning.resolve import ClusterNodes, Resolved, check_target, resolve
 from dashboard.private_files import keep_spare, make_private_directory
 from dashboard.script_reader import targets
 from dashboard.security.token_files import Credentials
-from dashboard.service.live_runs import LiveRuns
+from dashboard.service.live_attempts import Silence, SlowRanks
 from dashboard.service.scheduler import Scheduler
 from dashboard.service.store_opening import open_store
 from dashboard.settings import MIB, Settings
@@ -42,29 +40,33 @@ from db.checkpoints import checkpoint_requests
 from db.engine import Store
 from db.exceptions import NoSuchRun
 from db.lookups import latest_attempt
+from db.models import Series
 from db.nodes import join_tokens, node_queries, node_reports, node_requests
 from db.nodes.node_reports import Claim, RegisteredNode
-from db.ranks import ranks
+from db.ranks import profiles, ranks
 from db.runs import run_queries, run_requests
 from db.runs.run_requests import NewTrial, StudyPoint
 from db.scaling.figures import Figures
 from db.scheduling import elastic
 from db.tasks import desired_state
+from db.tasks.task_reports import Arrival
 from db.trouble import Trouble, has_room
 from domain.choices import RUN_ID
 from domain.masking import has_mask, masked_text, unmasked_spec
 from domain.messages import CheckAnswer, NodeFacts
+from domain.profiles.views import ProfileView, cost_sentence, latest_cost
+from domain.run_edit import RunEdit
 from domain.spec import Assignment, RunSpec, check_size
-from domain.views import NodeView, RunView, StacksView
-
-log = logging.getLogger("rankzero")
+from domain.views import JoinTokenView, NodeView, RunView, StacksView
 
 
-class Service(Membership):
+class Service:
     """One dashboard's state; safe to use from any thread."""
 
     def __init__(self, settings: Settings, store: Store, clock: Clock | None = None) -> None:
-        super().__init__(settings, store, clock or Clock())
+        self.settings, self.store, self.clock = settings, store, clock or Clock()
+        self.port = settings.port
+        """The port that is actually listened on, once the server runs."""
         self.lease = Lease(self.clock(), node_queries.last_word(store) or 0.0)
         self.hub = Hub()
         self.hub.nodes_of = partial(node_reports.nodes_of_runs, store)
@@ -163,6 +165,26 @@ class Service(Membership):
         self.hub.desired_state_of_runs_changed([run_id])
         return ranks.stacks(self.store, run_id)
 
+    def edit(self, run_id: str, change: RunEdit) -> RunView:
+        """Change how a run is named, sorted or described. Raises NoSuchRun, InvalidRequest."""
+        run_requests.edit(self.store, run_id, change, self.clock())
+        if change.printed_pattern is not None:
+            self.hub.desired_state_of_runs_changed([run_id])
+        self.run_changed(run_id)
+        return self.run(run_id)
+
+    def request_profile(self, run_id: str, steps: int, ranks: Sequence[int]) -> ProfileView:
+        """Request a profile of the next steps of a run's ranks. Raises NoSuchRun, WrongState."""
+        profile_id = profiles.request(self.store, run_id, steps, ranks, self.clock())
+        self.hub.desired_state_of_runs_changed([run_id])
+        self.run_changed(run_id)
+        return profiles.profile(self.store, run_id, profile_id, self.clock())
+
+    def profile_cost(self, run_id: str, recorded: Sequence[ProfileView], rank_count: int) -> str:
+        """Say what a profile of so many ranks costs, by the run's latest one, else by the latest of another run."""
+        known = latest_cost(recorded) or profiles.cost_elsewhere(self.store, run_id)
+        return cost_sentence(known, rank_count)
+
     def send_checkpoint_again(self, checkpoint_id: int) -> str:
         """Have a node send a checkpoint again that never arrived whole; returns its run's id.
 
@@ -225,6 +247,33 @@ class Service(Membership):
         self.hub.publish(run_id, {"type": "run"})
         self.hub.publish(run_id, {"type": "history"})
 
+    def end_unknown(self, node: str, run_id: str) -> str:
+        """Have a node end a run that this store does not know; returns the node's id. Raises NoSuchNode, NoSuchRun."""
+        with self.store.write() as session:
+            node_id, name = node_reports.end_unknown(session, node, run_id)
+        log.info("ending run %s on node %s: this store does not know it", run_id, name)
+        return node_id
+
+    def join_tokens(self) -> list[JoinTokenView]:
+        """Every join token, newest first."""
+        return join_tokens.every(self.store)
+
+    def make_join_token(self, ttl_s: float | None = None, name: str = "") -> tuple[JoinTokenView, str]:
+        """Make a join token with this lifetime (default: a day), and its secret. Raises InvalidRequest."""
+        view, secret = join_tokens.make(self.store, ttl_s, name, self.clock())
+        log.info("join token %s made, good for %.0f s", view.id, view.expires_at - view.created_at)
+        return view, secret
+
+    def listening(self) -> Listening:
+        """The host and port that this dashboard listens on, and this machine's outward address."""
+        return Listening(self.settings.host, self.port, outward_address())
+
+    def revoke_join_token(self, token_id: str) -> JoinTokenView:
+        """Revoke a join token; nodes that have joined with it stay. Raises NoSuchToken."""
+        view = join_tokens.revoke(self.store, token_id, self.clock())
+        log.info("join token %s revoked", view.id)
+        return view
+
     def register(self, facts: NodeFacts, claim: Claim, join_token: str | None = None) -> RegisteredNode:
         """Register a worker; its earlier token ends, at every dashboard. Raises NameTaken, IdentityEnded."""
         registration = self.registry.register(facts, claim, self.settings.lost_after_s)
@@ -264,6 +313,15 @@ class Service(Membership):
         if elastic.resize_at_checkpoint(self.store, checkpoint_id, now, settings.grow_after_s, settings.lost_after_s):
             self.hub.desired_state_of_runs_changed([run_id])
             self.run_changed(run_id)
+
+    def points_arrived(self, arrival: Arrival, source: str, node_rank: int) -> None:
+        """Send new points to the pages that are open on their run, at every dashboard."""
+        if arrival.stored and self.peers is not None:
+            self.peers.points_arrived(arrival.run_id)
+        elif arrival.stored and self.hub.watched(arrival.run_id):
+            rows = {tag: Series(tag=tag, source=source, node_rank=node_rank) for tag in arrival.series}
+            changes = [(rows[tag], points) for tag, points in arrival.series.items()]
+            self.hub.publish(arrival.run_id, series_message(arrival.attempt, changes))
 
     def file_grew(self, fence: int) -> None:
         """Notify viewers that bytes of a log or event file arrived."""
@@ -374,6 +432,9 @@ class Service(Membership):
         return self.run(run_id)
 
 
+log = logging.getLogger("rankzero")
+
+
 def _name_of(data: Path) -> str:
     """A name for each of several dashboards that share a folder; stable across restarts."""
     return hashlib.sha256(f"{socket.gethostname()}:{data}".encode()).hexdigest()[:8]
@@ -395,3 +456,40 @@ def current() -> Service:
     if _current is None:
         raise RuntimeError("The pages need a running dashboard: start it with `rankzero dashboard`.")
     return _current
+
+
+# The runs that somebody looks at as JSON text, made once for all who look.
+
+LIVE_RUN_AGE_S = 0.9
+FORGOTTEN_AFTER_S = 60.0
+
+
+class LiveRuns:
+    """The texts that were made last; safe to use from any thread."""
+
+    def __init__(self, read: Callable[[str], str]) -> None:
+        """`read` makes a run's text."""
+        self._read = read
+        self._texts: dict[str, tuple[float, str]] = {}
+        self._changes = 0
+
+    def text(self, run_id: str, now: float) -> str:
+        """A run's text, at most LIVE_RUN_AGE_S old and no older than its last change. Raises what `read` raises."""
+        if (kept := self.kept(run_id, now)) is not None:
+            return kept
+        changes = self._changes
+        text = self._read(run_id)
+        if changes == self._changes:  # otherwise the run changed while it was read: do not keep this
+            self._texts = {r: entry for r, entry in self._texts.items() if now - entry[0] < FORGOTTEN_AFTER_S}
+            self._texts[run_id] = (now, text)
+        return text
+
+    def kept(self, run_id: str, now: float) -> str | None:
+        """A run's text where it need not be read; returns at once."""
+        read_at, text = self._texts.get(run_id, (float("-inf"), ""))
+        return text if now - read_at < LIVE_RUN_AGE_S else None
+
+    def forget(self, run_id: str) -> None:
+        """Note that a run has changed."""
+        self._changes += 1
+        self._texts.pop(run_id, None)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from dashboard.service.point_arrivals import announce
 from dashboard.service.service import Service
 from dashboard.storage.log_times import note_arrival
 from db.engine import StoreGone
@@ -69,7 +68,7 @@ def _take(service: Service, node_id: str, pieces: Sequence[Piece]) -> list[Outco
         for piece, state in zip(pieces, states, strict=True):
             if isinstance(state, Arrival) and piece.batch is not None:
                 service.registry.record_contact(node_id)
-                announce(service, state, piece.batch.source, piece.stream.node_rank)
+                service.points_arrived(state, piece.batch.source, piece.stream.node_rank)
         outcomes = [_outcome(service, piece, state) for piece, state in zip(pieces, states, strict=True)]
         grown = {
             at: FileGrowth(state.id, piece.offset, outcome.offset)

@@ -12,7 +12,6 @@ from starlette.responses import Response, StreamingResponse
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
-from dashboard.service.profiles import cost, request_profile
 from dashboard.service.service import Service
 from db.ranks import profiles as db_profiles
 from domain.profile_records import MAX_RANKS, MAX_STEPS
@@ -32,8 +31,8 @@ def ask_profile(
 
     `cost` says what that costs, by an earlier profile."""
     earlier = db_profiles.profiles(service.store, run_id, service.clock())
-    requested = request_profile(service, run_id, steps, ranks)
-    said = cost(service, run_id, earlier, len(requested.ranks))
+    requested = service.request_profile(run_id, steps, ranks)
+    said = service.profile_cost(run_id, earlier, len(requested.ranks))
     return answer(asdict(requested) | {"cost": said}, 202)
 
 

@@ -16,7 +16,6 @@ from dashboard.errors import Rejection
 from dashboard.json_responses import answer, document
 from dashboard.planning import preview as previews
 from dashboard.planning.fixes import fix_of, launch_path, with_next_step
-from dashboard.service import edits
 from dashboard.service.service import Service
 from dashboard.sweeps.seeds import SeedsRequest, launch_with_seeds
 from db.attempts import attempt_queries, timelines
@@ -115,7 +114,7 @@ def show(service: TheService, request: Request, run_id: str) -> Response:
 @router.patch("/runs/{run_id}")
 def edit(service: TheService, run_id: str, change: RunEdit) -> Response:
     """Rename a run, move it to a project, or change its tags, note, pin or archiving; returns the run."""
-    return answer(edits.edit(service, run_id, change))
+    return answer(service.edit(run_id, change))
 
 
 @router.post("/runs/{run_id}/stop")

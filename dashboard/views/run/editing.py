@@ -6,7 +6,7 @@ import streamlit as st
 from pydantic import ValidationError
 
 from dashboard.errors import describe
-from dashboard.service import edits, service
+from dashboard.service import service
 from dashboard.views.layout import asking
 from domain.errors import InvalidRequest
 from domain.run_edit import RunEdit
@@ -49,4 +49,4 @@ def _save(run: RunView) -> None:
         change = RunEdit.model_validate(fields | changes)
     except ValidationError as error:
         raise InvalidRequest(*describe(error.errors())) from None
-    edits.edit(service.current(), run.id, change)
+    service.current().edit(run.id, change)

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from dashboard.errors import describe
 from dashboard.logs.pattern_preview import FittingLine, PatternPreview, preview
-from dashboard.service import edits, service
+from dashboard.service import service
 from dashboard.views.layout import refusals
 from dashboard.views.layout.tables import table
 from domain.errors import InvalidRequest
@@ -108,4 +108,4 @@ def _use(run_id: str, text: str) -> None:
         change = RunEdit(printed_pattern=text)
     except ValidationError as error:
         raise InvalidRequest(*describe(error.errors())) from None
-    edits.edit(service.current(), run_id, change)
+    service.current().edit(run_id, change)

@@ -8,7 +8,6 @@ import streamlit as st
 
 from dashboard.components.browser import flame_graph
 from dashboard.service import service
-from dashboard.service.profiles import cost, request_profile
 from dashboard.views.layout import refusals
 from dashboard.views.layout.tables import table
 from db.ranks import profiles as db_profiles
@@ -47,13 +46,13 @@ def _form(run_id: str, ranks: Sequence[int], recorded: Sequence[ProfileView]) ->
         on_click=_request, args=(run_id,),
         help="Runs torch's profiler in the chosen ranks over the same steps; the script needs no change.",
     )  # fmt: skip
-    st.caption(as_text(cost(service.current(), run_id, recorded, len(chosen))))
+    st.caption(as_text(service.current().profile_cost(run_id, recorded, len(chosen))))
 
 
 @refusals.told
 def _request(run_id: str) -> None:
     steps, ranks = int(st.session_state["profile_steps"]), list(st.session_state["profile_ranks"])
-    request_profile(service.current(), run_id, steps, ranks)
+    service.current().request_profile(run_id, steps, ranks)
 
 
 def _chosen(run_id: str, recorded: Sequence[ProfileView]) -> None:

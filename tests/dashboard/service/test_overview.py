@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.service import edits
 from dashboard.service import overview as overviews
 from dashboard.service.overview import Filter, RowRange, overview
 from domain.messages import State
@@ -44,7 +43,7 @@ def test_runs_with_trouble_come_first_then_what_trains_what_failed_what_waits_an
 
 def test_a_column_of_a_series_has_its_change_to_the_projects_baseline(full):
     service, ids = full.service, full.seed.runs
-    edits.edit(service, ids["gpt wide, long warm-up"], RunEdit(baseline=True))
+    service.edit(ids["gpt wide, long warm-up"], RunEdit(baseline=True))
     window = RowRange(columns=("min:train/loss", "lr"))
     found = overview(service.store, service.clock(), window=window)["runs"]
     by_id = {row["id"]: row for row in found}
@@ -74,7 +73,7 @@ def test_windows_of_any_size_make_up_the_same_list(full):
         full.seed.launch(f"queued {number}", 5 - number / 2, gpus_per_node=8)
     change = RunEdit(pinned=True)
     for name in ("digits baseline", "queued 3"):
-        edits.edit(full.service, full.seed.runs[name], change)
+        full.service.edit(full.seed.runs[name], change)
     store, now = full.service.store, full.service.clock()
     for wanted in (RowRange(), RowRange(is_queue_unfolded=True), RowRange("name"), RowRange("-loss")):
         for run_filter in (
@@ -93,8 +92,7 @@ def test_windows_of_any_size_make_up_the_same_list(full):
 
 
 def test_archived_runs_are_listed_where_they_are_searched_for(full):
-    edits.edit(
-        full.service,
+    full.service.edit(
         full.seed.runs["bad labels"],
         RunEdit(archived=True, add_tags=["old"], note="wrong labels"),
     )

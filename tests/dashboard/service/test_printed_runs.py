@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.service.loss_curves import LossCurves
+from dashboard.service.overview import LossCurves
 from db.checkpoints import checkpoint_queries, checkpoint_reports
 from db.runs import run_queries
 from domain.messages import CheckpointOffer, Point

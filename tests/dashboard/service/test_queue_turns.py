@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dashboard.service import queue_turns
-from dashboard.service.queue_turns import QueueTurns
+from dashboard.service import scheduler
+from dashboard.service.scheduler import QueueTurns
 from tests.dashboard.running import wait_for
 
 WAIT_S = 60
@@ -66,8 +66,8 @@ def test_who_waits_for_a_turn_that_fails_takes_another():
 
 
 def test_a_turn_that_nobody_waits_for_comes_only_after_a_pause(monkeypatch):
-    monkeypatch.setattr(queue_turns, "SHORT_SCHEDULING_S", -1.0)
-    monkeypatch.setattr(queue_turns, "SCHEDULING_SHARE", 1e-12)
+    monkeypatch.setattr(scheduler, "SHORT_SCHEDULING_S", -1.0)
+    monkeypatch.setattr(scheduler, "SCHEDULING_SHARE", 1e-12)
     taken = []
     turns = QueueTurns(lambda: taken.append(len(range(10_000))))
     turns.wait(only_if_due=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.service import queue_turns, scheduler
+from dashboard.service import scheduler
 from dashboard.service.service import Service
 from dashboard.settings import Settings
 from db.nodes.node_reports import register_node
@@ -38,13 +38,13 @@ def test_a_launch_is_placed_or_told_why_it_waits_before_it_returns(service):
 
 def test_behind_a_long_queue_a_launch_waits_for_the_next_turn(service, monkeypatch):
     monkeypatch.setattr(scheduler, "LONG_QUEUE", 1)
-    monkeypatch.setattr(queue_turns, "SHORT_SCHEDULING_S", -1.0)
-    monkeypatch.setattr(queue_turns, "SCHEDULING_SHARE", 1e-12)
+    monkeypatch.setattr(scheduler, "SHORT_SCHEDULING_S", -1.0)
+    monkeypatch.setattr(scheduler, "SCHEDULING_SHARE", 1e-12)
     for _ in range(3):
         launch(service)
     late = launch(service)
     assert late.state is State.QUEUED and late.waiting_for is None
-    monkeypatch.setattr(queue_turns, "SCHEDULING_SHARE", 1e12)
+    monkeypatch.setattr(scheduler, "SCHEDULING_SHARE", 1e12)
     service.schedule()
     assert "needs 1 slot" in (service.run(late.id).waiting_for or "")
     later = launch(service)

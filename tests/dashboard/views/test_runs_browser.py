@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from dashboard.service import edits
+from dashboard.service.service import Service
 from domain.run_edit import RunEdit
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_runs import seed_runs
@@ -165,7 +165,7 @@ def test_no_row_moves_under_the_pointer(page, made, dashboard):
     page.wait_for_timeout(3500)  # a list that was asked for may move for three seconds
     with page.expect_response(lambda answer: "/api/overview" in answer.url):
         names(page).nth(3).hover()
-        edits.edit(dashboard.service, made.runs[last], RunEdit(pinned=True, note="moved up"))
+        dashboard.service.edit(made.runs[last], RunEdit(pinned=True, note="moved up"))
     for _ in range(3):
         with page.expect_response(lambda answer: "/api/overview" in answer.url):
             names(page).nth(3).hover(position={"x": 3, "y": 3})
@@ -173,7 +173,7 @@ def test_no_row_moves_under_the_pointer(page, made, dashboard):
     assert names(page).all_inner_texts() == before
     page.mouse.move(1, 1)
     expect(names(page).first).to_have_text(last)
-    edits.edit(dashboard.service, made.runs[last], RunEdit(pinned=False, note=""))
+    dashboard.service.edit(made.runs[last], RunEdit(pinned=False, note=""))
     expect(names(page).first).to_have_text(before[0])
 
 
@@ -205,7 +205,7 @@ def test_the_click_that_leads_back_asks_for_the_list_once_and_shows_what_was_wri
     page.wait_for_url("**/nodes")
     expect(names(page)).to_have_count(0)
     run_id = made.runs["gpt wide, long warm-up"]
-    edits.edit(dashboard.service, run_id, RunEdit(note="written meanwhile"))
+    dashboard.service.edit(run_id, RunEdit(note="written meanwhile"))
     page.evaluate(EARLY)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url.partition("/api/")[2]))
@@ -213,7 +213,7 @@ def test_the_click_that_leads_back_asks_for_the_list_once_and_shows_what_was_wri
     expect(page.locator("tbody tr", has_text="gpt wide").locator("td.note")).to_have_text("written meanwhile")
     (early,) = page.evaluate("early")
     assert early.startswith("overview?filter=gpt&offset=0") and asked.count(early) == 1
-    edits.edit(dashboard.service, run_id, RunEdit(note=""))
+    dashboard.service.edit(run_id, RunEdit(note=""))
 
 
 def test_selected_runs_are_tagged_archived_and_deleted_together(page, made, dashboard):
@@ -263,13 +263,13 @@ def test_many_runs_are_changed_by_the_server_which_tells_every_page_and_can_be_c
     expect(bar.locator("b")).to_have_text(f"{len(shown) + folded} selected")
     expect(bar.get_by_role("link", name="Compare")).to_have_attribute("href", re.compile(r"runs=\w+,\w+"))
 
-    may_go_on, original = Semaphore(1), edits.edit
+    may_go_on, original = Semaphore(1), Service.edit
 
     def held(*arguments: Any) -> Any:
         assert may_go_on.acquire(timeout=60)
         return original(*arguments)
 
-    monkeypatch.setattr(edits, "edit", held)
+    monkeypatch.setattr(Service, "edit", held)
     total = len(shown) + folded
     bar.get_by_label("Tag").fill("many")
     bar.get_by_role("button", name="Add tag").click()
@@ -317,9 +317,9 @@ def test_on_a_wide_screen_the_filters_end_where_the_table_ends(page, made):
 
 def test_many_runs_are_scrolled_through_and_tags_are_text(page, made, dashboard):
     store = dashboard.service.store
-    edits.edit(dashboard.service, made.runs["digits baseline"], RunEdit(pinned=True, add_tags=["<b>x</b>"]))
+    dashboard.service.edit(made.runs["digits baseline"], RunEdit(pinned=True, add_tags=["<b>x</b>"]))
     expect(page.locator("tbody tr", has_text="digits baseline").locator(".tag").first).to_have_text("<b>x</b>")
-    edits.edit(dashboard.service, made.runs["digits baseline"], RunEdit(pinned=False, remove_tags=["<b>x</b>"]))
+    dashboard.service.edit(made.runs["digits baseline"], RunEdit(pinned=False, remove_tags=["<b>x</b>"]))
     seed_runs(store, dashboard.service.clock(), 1000)
     expect(page.get_by_role("table", name="Runs")).to_have_attribute("aria-rowcount", re.compile(r"\d{3,}"))
     page.evaluate("document.querySelector('[data-testid=stMain]').scrollTop = 1e9")

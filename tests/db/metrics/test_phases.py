@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.performance import slow_ranks
+from dashboard.service import live_attempts
 from db.exceptions import NoSuchRun
 from db.findings.findings import finding_judged, findings, findings_reported
 from db.metrics.phases import phase_counts, phase_totals
@@ -94,8 +94,8 @@ def test_a_run_is_judged_again_when_points_have_arrived(running, monkeypatch):
         judged.append(run_id)
         return phase_totals(store, run_id)
 
-    monkeypatch.setattr(slow_ranks, "phase_totals", totals)
-    judge = slow_ranks.SlowRanks(cluster.store, lambda run_id: None, lambda: True)
+    monkeypatch.setattr(live_attempts, "phase_totals", totals)
+    judge = live_attempts.SlowRanks(cluster.store, lambda run_id: None, lambda: True)
     arrivals = {20: (0, 10), 60: (10, 20)}
     for second in range(0, 100, 20):
         if second in arrivals:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.service import edits
+from dashboard.service.service import Service
 from tests.dashboard.running import FakeNode, Running, wait_for
 
 
@@ -83,7 +83,7 @@ def test_one_action_at_a_time_is_told_to_every_page_and_can_be_cancelled(
 ) -> None:
     runs = [dashboard.launch(name=f"run {number}") for number in range(3)]
     has_begun, may_go_on = threading.Event(), threading.Event()
-    original = edits.edit
+    original = Service.edit
 
     def held(*arguments: Any) -> Any:
         has_begun.set()
@@ -94,7 +94,7 @@ def test_one_action_at_a_time_is_told_to_every_page_and_can_be_cancelled(
         return dashboard.http.get("/api/overview").headers["rankzero-bulk-action"]
 
     assert named() == "none"
-    monkeypatch.setattr(edits, "edit", held)
+    monkeypatch.setattr(Service, "edit", held)
     first = begun(dashboard, action="archive", runs=runs)
     assert has_begun.wait(30) and named() == first["id"]
     second = begun(dashboard, action="tag", tag="late", runs=runs[:1])
@@ -113,14 +113,14 @@ def test_trouble_with_one_run_holds_up_no_other(
     dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = [dashboard.launch() for _ in range(2)]
-    original = edits.edit
+    original = Service.edit
 
     def broken(service: Any, run_id: str, change: Any) -> Any:
         if run_id == runs[0]:
             raise PermissionError("/data/files/7")
         return original(service, run_id, change)
 
-    monkeypatch.setattr(edits, "edit", broken)
+    monkeypatch.setattr(Service, "edit", broken)
     told = ended(dashboard, begun(dashboard, action="archive", runs=runs))
     assert told["changed"] == runs[1:] and told["refused"][0]["run"] == runs[0]
     assert "/data" not in told["refused"][0]["message"]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cli import main
-from dashboard.performance.slow_ranks import SlowRanks
+from dashboard.service.live_attempts import SlowRanks
 from domain.messages import PointBatch
 from domain.performance.phases import PHASES, TAG, PhaseTotals
 from tests.dashboard.running import FakeNode, Running

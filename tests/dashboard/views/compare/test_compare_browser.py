@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from dashboard.service import edits, stream_pieces
+from dashboard.service import stream_pieces
 from db.attempts import attempt_queries
 from db.tasks.task_reports import StreamKey
 from domain.messages import PointBatch
@@ -205,7 +205,7 @@ def test_runs_of_different_loggers_share_the_chart_of_their_loss(page, dashboard
 
 @pytest.mark.long
 def test_a_run_that_is_gone_is_named_and_runs_of_the_same_settings_are_one_group(page, dashboard, made):
-    edits.edit(dashboard.service, made.runs["training"], RunEdit(baseline=True))
+    dashboard.service.edit(made.runs["training"], RunEdit(baseline=True))
     page.goto(f"{dashboard.url}/compare?runs={made.runs['first']},zzzzzzzzzz")
     expect(page.get_by_text("1 run of this address does not exist: zzzzzzzzzz.")).to_be_visible()
     expect(page.get_by_role("region", name="train/loss of 1 run")).to_be_visible()
