@@ -47,7 +47,7 @@ def test_the_exponent_of_a_power_law_is_found(power: float) -> None:
     assert cost.exponent == pytest.approx(power)
 
 
-def test_what_was_measured_is_written_and_drawn_as_a_table(tmp_path: Path) -> None:
+def test_figures_are_written_and_drawn_as_a_table(tmp_path: Path) -> None:
     figure = Figure("reading", "9/s", "peer", "3/s", Spread(2.9, 3.0, 3.1), 2)
     write(tmp_path / "reading.json", [figure, Cost("reading", "points", {10: 0.001, 1000: 0.1})])
     lines = table([tmp_path / "reading.json"]).splitlines()
@@ -79,14 +79,14 @@ def test_those_in_a_browser_run_in_small() -> None:
 @pytest.mark.training
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["overhead", "checkpoint_stall", "lost_node"])
-def test_what_is_measured_beside_a_training_runs_in_small(name: str) -> None:
+def test_measurement_beside_a_training_runs_in_small(name: str) -> None:
     if name == "lost_node" and (reason := why_not()):
         pytest.skip(reason)
     run_in_small(name)
 
 
 @pytest.mark.long
-def test_what_many_clients_ask_at_once_runs_in_small() -> None:
+def test_measurement_of_many_clients_runs_in_small() -> None:
     run_in_small("live_page", "live_runs")
 
 

@@ -68,7 +68,7 @@ def unpinned(*extras: str) -> set[str]:
     return {name for name in brought if not gpu_only.match(name)} - set(pins())
 
 
-def test_what_is_installed_is_what_is_pinned() -> None:
+def test_installed_packages_are_the_pinned_ones() -> None:
     names = {name for extra in ("server", "worker", "torch") for name in installed_below("rankzero", extra)}
     installed = {name: metadata.version(name).partition("+")[0] for name in names}
     pinned = pins()

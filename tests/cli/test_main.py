@@ -163,7 +163,7 @@ def test_a_followed_log_goes_on_after_a_broken_connection(fake, capfdbinary) -> 
 
 
 @pytest.mark.parametrize("wish", ["stop", "resume", "delete"])
-def test_wishes_answer_with_the_run(rankzero, fake, wish) -> None:
+def test_actions_answer_with_the_run(rankzero, fake, wish) -> None:
     arguments = (wish, "abcdefghij", *(["--yes"] if wish == "delete" else []))
     assert document(rankzero(*arguments, "--json")) == RUN
     assert rankzero(*arguments)[0] == 0

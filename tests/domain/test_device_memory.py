@@ -8,7 +8,7 @@ from domain.device_memory import MemoryShares, fitting_share, how_counted, in_wo
 from tests.domain.devices import GIB, device
 
 
-def test_what_grows_with_the_batch_has_to_fit_beside_what_stays():
+def test_memory_that_grows_with_the_batch_fits_beside_the_rest():
     assert fitting_share(device(other=52, requested=28)) == pytest.approx((0.95 * 80 - 16) / 80)
     assert fitting_share(device(other=52, requested=28, missing_bytes=20 * GIB)) == pytest.approx(0.5)
     assert fitting_share(device(other=52, requested=28, missing_bytes=90 * GIB)) == 0.0

@@ -99,14 +99,14 @@ REAL = spec(
 )
 
 
-def test_what_is_shown_holds_no_secret_and_comes_back_whole():
+def test_masked_text_has_no_secret_and_comes_back_whole():
     shown = masked_spec(REAL)
     text = shown.model_dump_json()
     assert not any(secret in text for secret in ("hf_1", "me:pw", "k1", "k2", "k3", "u:p", "t1"))
     assert unmasked_spec(shown, REAL) == REAL
 
 
-def test_what_was_changed_stays_changed_beside_what_is_kept():
+def test_changed_value_stays_beside_a_masked_one():
     given = masked_spec(REAL).model_copy(
         update={
             "env": {"HF_TOKEN": MASK, "NEW_TOKEN": "n"},

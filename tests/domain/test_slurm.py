@@ -56,5 +56,5 @@ def test_an_end_has_a_reason_a_sentence_and_a_next_step(state: str, reason: Reas
     assert end.reason == reason and word in end.message and end.message.endswith(".") and end.next_step
 
 
-def test_what_a_job_printed_is_shown_where_its_workers_said_nothing():
+def test_output_of_a_job_is_shown_where_workers_are_silent():
     assert "It printed: sh: python: not found" in slurm.end(said("FAILED", output="sh: python: not found")).message

@@ -90,7 +90,7 @@ def test_the_command_line_sends_code_that_the_dashboard_does_not_look_for(produc
     assert (about["origin"]["branch"], about["origin"]["dirty"]) == ("main", False)
 
 
-def test_what_git_ignores_is_told_and_missed(product: Product, checkout: Path) -> None:
+def test_launch_names_files_that_git_ignores(product: Product, checkout: Path) -> None:
     result = rankzero(product, "launch", "train.py", "--strategy", "single", "--json", cwd=checkout)
     assert f"--link data={checkout / 'data'} links it there" in result.stderr
     run = product.wait_state(launched(result)["id"])

@@ -105,7 +105,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("wrong", "field"), BAD, ids=[str(row[0]) for row in BAD])
-def test_what_cannot_be_right_is_refused_by_the_api(product: Product, wrong: dict, field: str):
+def test_api_refuses_a_wrong_spec(product: Product, wrong: dict, field: str):
     response = product.request("POST", "/api/runs", json={"target": "image_classifier"} | wrong)
     assert response.status_code == 422, response.text
     detail = response.json()["detail"]

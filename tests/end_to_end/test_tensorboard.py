@@ -29,7 +29,7 @@ def page(browser: Chromium) -> Iterator[Page]:
         yield visit.new_page()
 
 
-def test_what_tensorboardx_logs_is_seen_within_two_seconds(product: Product) -> None:
+def test_points_of_tensorboardx_are_shown_within_two_seconds(product: Product) -> None:
     run = product.launch(SCRIPT, gpus_per_node=1, name="buffered")
     product.wait_state(run, "running")
     product.wait_step(run, 1)

@@ -138,7 +138,7 @@ def test_a_child_that_is_killed_is_started_again(up: Up, name: str) -> None:
     assert up.stop() == 0
 
 
-def test_what_stands_in_the_way_is_said_in_one_sentence(up: Up) -> None:
+def test_up_names_what_stands_in_its_way(up: Up) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", up.port))
         other.listen()

@@ -77,7 +77,7 @@ def test_lightning(examples: Examples, tmp_path: Path, strategy: str, launcher: 
         ("deepspeed", "RuntimeError: The DeepSpeed strategy is only supported on CUDA GPUs"),
     ],
 )
-def test_what_lightning_refuses_without_a_gpu_is_said(examples: Examples, strategy: str, sentence: str):
+def test_refusal_of_lightning_without_a_gpu_is_shown(examples: Examples, strategy: str, sentence: str):
     product = examples.product
     run_id = product.launch(EXAMPLES / "lightning_trainer.py", gpus_per_node=2, args=["--strategy", strategy])
     run = product.wait_state(run_id, timeout_s=240)

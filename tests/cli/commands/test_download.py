@@ -81,7 +81,7 @@ def test_a_checkpoints_name_cannot_lead_elsewhere(rankzero, fake, tmp_path, name
     ("change", "words"),
     [({"complete": False}, "is not complete yet"), ({"name": "other.pt"}, "no checkpoint 'step100.pt'")],
 )
-def test_what_cannot_be_downloaded_is_told(rankzero, fake, change, words) -> None:
+def test_refused_download_says_why(rankzero, fake, change, words) -> None:
     fake.checkpoints[0] |= change
     code, _, err = rankzero("download", "abcdefghij", "step100.pt")
     assert code == 1 and words in err

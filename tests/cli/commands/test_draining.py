@@ -20,7 +20,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDashboard]:
         yield fake
 
 
-def test_what_runs_on_a_draining_node_goes_on_and_what_waits_says_so(dashboard: Running, node: FakeNode) -> None:
+def test_drained_node_goes_on_training_and_starts_nothing(dashboard: Running, node: FakeNode) -> None:
     running = dashboard.launch()
     drained = dashboard.http.post("/api/nodes/n0/drain").json()
     assert (drained["name"], drained["draining"], drained["free"]) == ("n0", True, 0)

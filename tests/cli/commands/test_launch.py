@@ -84,7 +84,7 @@ def test_a_recipe_is_launched_by_its_name_even_beside_a_file_of_that_name(rankze
         (["x" * 5000], "target: "),
     ],
 )
-def test_what_cannot_be_launched_is_refused_before_it_is_sent(rankzero, fake, arguments, field) -> None:
+def test_wrong_launch_is_refused_before_it_is_sent(rankzero, fake, arguments, field) -> None:
     code, out, err = rankzero("launch", *arguments)
     assert (code, out) == (2, "") and err.startswith(field) and err.count("\n") == 1
     assert fake.bodies == []

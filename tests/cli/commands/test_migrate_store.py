@@ -115,7 +115,7 @@ def test_a_target_that_holds_anything_is_refused(data: Path, target: str, capsys
     store.close()
 
 
-def test_what_arrives_differently_is_found_and_nothing_is_kept(data: Path, target: str, capsys, monkeypatch):
+def test_row_that_arrives_differently_undoes_the_copy(data: Path, target: str, capsys, monkeypatch):
     real = copy_store._rows
 
     def with_a_slip(table, connection):
@@ -156,7 +156,7 @@ def test_an_older_store_is_to_be_opened_first(data: Path, target: str, capsys):
         (["--to", "postgresql://u@h/d?password=geheim"], 2, "others on this machine could read it"),
     ],
 )
-def test_what_cannot_be_is_said(arguments, code, sentence, tmp_path: Path, capsys):
+def test_wrong_store_is_refused_in_a_sentence(arguments, code, sentence, tmp_path: Path, capsys):
     assert run(["migrate-store", "--data", str(tmp_path), *arguments]) == code
     said = capsys.readouterr().err
     assert sentence in said and "geheim" not in said

@@ -68,9 +68,7 @@ def test_two_lives_in_one_folder_have_one_value_a_step(dashboard: Running, impor
 
 
 @pytest.mark.long
-def test_what_a_writer_makes_for_itself_is_part_of_its_run(
-    dashboard: Running, imported: Import, tmp_path: Path
-) -> None:
+def test_folder_of_a_sub_writer_belongs_to_its_run(dashboard: Running, imported: Import, tmp_path: Path) -> None:
     make("08-add-scalars", tmp_path)
     runs = by_name(imported(tmp_path).rows)
     assert runs.keys() == {"a", "b"}

@@ -121,7 +121,7 @@ def test_a_path_without_runs_is_refused(
     assert main.run(["import", str(tmp_path / "missing")]) == 2
 
 
-def test_what_is_left_out_is_named_with_exit_code_1(
+def test_import_names_what_it_leaves_out_with_exit_code_1(
     dashboard: Running, imported: Import, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stores.mlflow(tmp_path / "cut").write_bytes(b"")

@@ -54,9 +54,7 @@ def test_a_run_is_followed_until_it_ends(training: Training, receiver: Receiver,
 
 
 @pytest.mark.long
-def test_what_is_logged_while_the_receiver_is_gone_arrives_once(
-    training: Training, receiver: Receiver, tmp_path: Path
-) -> None:
+def test_points_logged_without_a_receiver_arrive_once(training: Training, receiver: Receiver, tmp_path: Path) -> None:
     training.train()
     with following(training, receiver.url, log := tmp_path / "log") as command:
         wait_for_parts(receiver, 1, log)

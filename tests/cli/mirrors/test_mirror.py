@@ -89,7 +89,7 @@ def test_after_lost_answers_it_goes_on_where_it_stopped(receiver: Receiver, run_
         ("lies", "accepted points of run"),
     ],
 )
-def test_what_is_wrong_with_the_server_is_said(
+def test_mirror_says_what_is_wrong_with_the_server(
     receiver: Receiver, run_id: str, capsys: pytest.CaptureFixture[str], mode: str, sentence: str
 ) -> None:
     receiver.mode = mode

@@ -92,7 +92,7 @@ def test_a_mirror_that_was_killed_goes_on_where_it_was(
 
 
 @pytest.mark.long
-def test_what_is_logged_while_wandb_is_away_arrives_once(
+def test_points_logged_without_wandb_arrive_once(
     training: Training, wandb: WandbServer, env: dict[str, str], tmp_path: Path
 ) -> None:
     training.train()

@@ -52,7 +52,7 @@ def test_a_recipe_takes_the_rate_and_a_constant_is_left_alone_and_said_to_be(tmp
     assert rate_change(RunSpec(target=str(path)), 1.0).words == "with the same learning rate"
 
 
-def test_what_no_rule_can_do_is_refused_with_the_rule(tmp_path: Path) -> None:
+def test_wrong_action_is_refused_with_the_rule(tmp_path: Path) -> None:
     with running(tmp_path / "data", alert_private_targets=True) as it:
         it.node()
         path = tmp_path / "fixed.py"

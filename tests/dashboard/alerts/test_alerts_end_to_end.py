@@ -96,7 +96,7 @@ def test_a_failed_run_is_told_once_to_a_webhook_and_by_mail(
         assert len(post.received) == 1
 
 
-def test_what_the_browser_is_to_show_waits_for_it(
+def test_browser_alert_waits_for_the_browser(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(tmp_path / "data") as it:

@@ -118,6 +118,6 @@ def test_a_target_is_checked_before_it_is_stored(target: str, result: dict[str, 
     assert STRICT.run({"action": "check", "target": target}) == result
 
 
-def test_what_nothing_can_send_to_is_refused() -> None:
+def test_unknown_address_is_refused() -> None:
     result = SENDER.run({"action": "check", "target": "nonsense://x"})
     assert result is not None and "problem" in result

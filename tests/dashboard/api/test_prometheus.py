@@ -30,7 +30,7 @@ def test_nodes_and_live_runs_are_gauges(dashboard: Running, node: FakeNode) -> N
     assert dashboard.anonymous().get("/metrics").status_code == 401
 
 
-def test_what_was_not_read_has_no_line_and_what_is_no_number_is_written_as_such() -> None:
+def test_metrics_leave_out_unread_values_and_write_nan() -> None:
     text = exposition(
         [
             ("rankzero_run_loss", {"run": "a"}, math.nan),

@@ -93,7 +93,7 @@ def test_no_odd_value_in_any_field_of_any_route_is_a_mistake_of_ours(dashboard: 
 
 
 @pytest.mark.parametrize("value", [HUGE, {"deep": [HUGE]}, "\ud800"])
-def test_what_no_store_keeps_is_refused_wherever_it_stands(dashboard: Running, node: FakeNode, value: Any) -> None:
+def test_unstorable_value_is_refused_in_every_field(dashboard: Running, node: FakeNode, value: Any) -> None:
     for method, path, _ in bodies(described(dashboard)):
         if path.endswith("/load"):  # it takes only what it knows
             continue

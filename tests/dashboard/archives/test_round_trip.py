@@ -172,7 +172,7 @@ def in_document(files: dict[str, bytes], change: Callable[[dict[str, Any]], Any]
     return with_true_digests(files | {name: json.dumps(document).encode()})
 
 
-def test_what_is_wrong_with_an_archive_is_said_and_nothing_of_it_stays(dashboard: Running, other: Running) -> None:
+def test_damaged_archive_is_refused_whole(dashboard: Running, other: Running) -> None:
     run_id = trained(dashboard)
     good = unzipped(exported(dashboard, run_id))
     of_run = {name.rpartition("/")[0].rpartition("/")[2]: name for name in good}

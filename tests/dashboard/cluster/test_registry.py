@@ -43,7 +43,7 @@ def test_many_heartbeats_are_one_transaction(store: Store, registry: NodeRegistr
     assert all([device.foreign for device in node.devices] == [False, True] for node in found)
 
 
-def test_what_cannot_be_written_now_is_written_later(
+def test_unwritable_record_is_written_later(
     store: Store, registry: NodeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node_id = registry.register(facts("n0"), None).node_id

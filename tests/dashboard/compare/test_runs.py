@@ -253,7 +253,7 @@ def test_code_cannot_steer_a_terminal(monkeypatch, capsys):
     assert capsys.readouterr().out == "+x\n"
 
 
-def test_what_is_printed_of_a_logged_series_is_no_result_of_its_own() -> None:
+def test_printed_copy_of_a_logged_series_is_no_result() -> None:
     result = SeriesResult(1.0, None, 5)
     names = ["train/loss", "printed/loss", "printed/data_s", "val/accuracy", "printed/val/accuracy"]
     assert list(without_repeated(dict.fromkeys(names, result))) == [

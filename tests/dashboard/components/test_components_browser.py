@@ -34,9 +34,7 @@ def test_a_curve_is_drawn_and_grows(server: FakeServer, show: Show) -> None:
     assert drawn(chart) != before
 
 
-def test_of_many_charts_only_the_first_group_is_open_until_a_person_opens_another(
-    server: FakeServer, show: Show
-) -> None:
+def test_first_group_of_many_charts_is_open(server: FakeServer, show: Show) -> None:
     names = {f"{prefix}/{i}": "events" for prefix in ("train", "debug") for i in range(5)}
     server.picture.append({"type": "names", "series": names})
     page = show()

@@ -121,7 +121,7 @@ def test_an_end_by_the_runs_policy_says_why(server: FakeServer, show: Show) -> N
     expect(page.locator(".sentence")).to_contain_text("s until its ranks are killed; it waits for gpu-1.")
 
 
-def test_what_people_wrote_is_text_and_never_markup(server: FakeServer, show: Show) -> None:
+def test_text_of_people_is_never_markup(server: FakeServer, show: Show) -> None:
     evil = "<img src=x onerror=\"document.body.dataset.broken='yes'\">"
     server.picture = [run_view(name=evil, state="failed", message=evil), series(f"train/{evil}", falling(3))]
     server.log_picture = lambda choice: [log(evil, reset=True)]

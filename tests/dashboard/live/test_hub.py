@@ -161,7 +161,7 @@ def test_a_page_on_an_unknown_run_is_told_so(dashboard: Running) -> None:
     assert end.value.rcvd.code == 4404
 
 
-def test_what_a_page_should_not_say_breaks_nothing(dashboard: Running, node: FakeNode) -> None:
+def test_wrong_message_of_a_page_breaks_nothing(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
     with dashboard.watching(run_id) as page:
         for text in ("", "{", "[]", "null", '{"type": "subscribe", "since": {"a": "b"}}', "x" * 50_000):
@@ -171,7 +171,7 @@ def test_what_a_page_should_not_say_breaks_nothing(dashboard: Running, node: Fak
         assert page.next_of("log")["text"] == ""
 
 
-def test_nobody_is_watching_once_the_page_is_gone(dashboard: Running, node: FakeNode) -> None:
+def test_closed_page_is_no_viewer(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
     hub = dashboard.service.hub
     with dashboard.watching(run_id):

@@ -103,7 +103,7 @@ def test_a_launch_at_one_reaches_a_worker_that_waits_at_the_other(pair, node: Fa
         assert time.monotonic() - started < SOON_S
 
 
-def test_what_others_say_on_the_channel_does_no_harm(pair, node: FakeNode):
+def test_foreign_messages_on_the_channel_do_no_harm(pair, node: FakeNode):
     _, there = pair
     for said in ("hello", "[1]", '{"from": "x", "runs": {"nosuchrun1": ["run", "points"]}, "nodes": ["y"]}'):
         Channel(there.service.store).send(said)

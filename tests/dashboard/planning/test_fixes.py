@@ -146,5 +146,5 @@ def test_a_script_that_takes_no_batch_is_fixed_by_hand(script) -> None:
         (None, None),
     ],
 )
-def test_what_a_smaller_batch_does_not_mend_gets_no_such_proposal(reason, message) -> None:
+def test_failure_that_a_smaller_batch_does_not_fix_has_no_such_proposal(reason, message) -> None:
     assert suggest_fix(recipe(), reason, message) is None

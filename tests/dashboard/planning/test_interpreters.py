@@ -73,7 +73,7 @@ def test_a_folder_is_looked_through_from_the_entry_up(tmp_path: Path) -> None:
     assert project_python(str(tmp_path), "scripts/deep/train.py") == python
 
 
-def test_what_is_no_environment_is_not_taken(tmp_path: Path) -> None:
+def test_folder_that_is_no_environment_is_not_taken(tmp_path: Path) -> None:
     (tmp_path / ".venv").mkdir()
     (tmp_path / "venv/bin").mkdir(parents=True)
     (tmp_path / "venv/bin/python").symlink_to("/usr/bin/python3")
@@ -112,7 +112,7 @@ def test_it_is_taken_only_where_every_node_is_this_machine(tmp_path: Path) -> No
     assert python_to_use(spec, [here(), here(hostname="gpu-2")]) is None
 
 
-def test_what_somebody_names_stays(tmp_path: Path) -> None:
+def test_named_interpreter_stays(tmp_path: Path) -> None:
     environment(tmp_path / ".venv")
     spec = RunSpec(target=script(tmp_path), python="/usr/bin/python3")
     assert python_to_use(spec, [here()]) is None

@@ -78,7 +78,7 @@ def test_a_launcher_that_does_not_fit_is_said_with_the_line(script: Path) -> Non
     assert "launcher" not in said(script, launcher="python")
 
 
-def test_what_the_script_has_by_default_stays_where_the_form_says_nothing(script: Path) -> None:
+def test_empty_field_keeps_the_default_of_the_script(script: Path) -> None:
     script.write_text(
         DDP + 'p.add_argument("--accumulation-steps", default=8)\np.add_argument("--dtype", default="bfloat16")'
     )

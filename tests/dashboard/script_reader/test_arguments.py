@@ -59,7 +59,7 @@ def test_a_program_without_arguments_has_no_options(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["def (", "\0", "x = " + "(" * 5000, "é\udcff"])
-def test_what_is_no_program_is_no_script(source: str) -> None:
+def test_text_that_is_no_program_is_no_script(source: str) -> None:
     with pytest.raises(UnreadableScript):
         options_in(source)
 

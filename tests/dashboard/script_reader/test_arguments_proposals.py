@@ -151,7 +151,7 @@ def composed(free: str = "", taken=("lr", "accumulate"), **given) -> list[str]:
     return compose(found.options, found.proposals, Filled(given, taken), free.split())
 
 
-def test_what_is_left_as_it_is_adds_nothing():
+def test_unchanged_value_adds_no_argument():
     assert composed(taken=()) == []
     assert composed() == ["--lr={lr}"], "an accumulation of 1 leaves the script's own"
 
@@ -163,7 +163,7 @@ def test_words_stand_first_and_lists_before_what_ends_them():
 
 
 @pytest.mark.parametrize("free", ["--lr 0.5", "--lr=0.5", "--layers 9 --lr=1"])
-def test_what_is_typed_freely_wins(free):
+def test_free_argument_wins(free):
     assert not any(word.startswith("--lr") for word in composed(free))
 
 
@@ -277,7 +277,7 @@ def test_the_launcher_is_guessed_from_what_the_source_says(source, launcher, str
         ("import torch\nx = 1", "neither prints nor logs"),
     ],
 )
-def test_what_to_beware_of_is_said_with_its_line(source, warning):
+def test_warning_names_its_line(source, warning):
     assert warning in " ".join(script(source).guess.warnings)
 
 

@@ -342,14 +342,14 @@ def test_hydra_values_come_from_the_yaml_beside_the_script(tmp_path: Path) -> No
         (b"x = " + b"-" * 100_000 + b"1", "cannot be read"),
     ],
 )
-def test_what_is_no_script_is_refused_in_one_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
+def test_file_that_is_no_script_is_refused_in_one_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
     (tmp_path / "train.py").write_bytes(content)
     with pytest.raises(UnreadableScript, match=sentence):
         read_script(tmp_path, "train.py")
 
 
 @pytest.mark.parametrize("entry", ["missing.py", ".", "x" * 5000, "a\0b"])
-def test_what_is_no_file_is_refused(tmp_path: Path, entry: str) -> None:
+def test_folder_is_refused_as_a_script(tmp_path: Path, entry: str) -> None:
     with pytest.raises(UnreadableScript):
         read_script(tmp_path, entry)
 

@@ -17,7 +17,7 @@ def runs(reads: list[str]) -> LiveRuns:
     return LiveRuns(lambda run_id: f"{run_id} {reads.append(run_id) or len(reads)}")
 
 
-def test_what_one_viewer_has_read_all_get_at_once(runs: LiveRuns, reads: list[str]) -> None:
+def test_viewers_share_what_one_has_read(runs: LiveRuns, reads: list[str]) -> None:
     assert runs.kept("a", 0.0) is None
     assert runs.text("a", 0.0) == "a 1"
     assert runs.kept("a", LIVE_RUN_AGE_S / 2) == runs.text("a", LIVE_RUN_AGE_S / 2) == "a 1"

@@ -115,7 +115,7 @@ def restore(data: Path, copy: Path) -> None:
 
 
 @pytest.mark.parametrize("made", [by_backup, pytest.param(by_copy, marks=LONG)])
-def test_what_trains_goes_on_beside_an_older_store_until_somebody_ends_it(
+def test_training_goes_on_beside_an_older_store_until_it_is_ended(
     machine: Machine,
     tmp_path: Path,
     made: Callable[[Running, Path], None],
@@ -159,7 +159,7 @@ def test_what_trains_goes_on_beside_an_older_store_until_somebody_ends_it(
 
 
 @pytest.mark.long
-def test_what_a_younger_store_began_is_whole_when_that_store_is_back(machine: Machine, tmp_path: Path) -> None:
+def test_run_of_a_younger_store_is_whole_when_that_store_is_back(machine: Machine, tmp_path: Path) -> None:
     with running(machine.data) as before:
         port = before.service.port
         machine.start(before)

@@ -42,7 +42,7 @@ def test_a_store_deleted_while_it_is_served_is_said_and_saved(dashboard: Running
     copy.close()
 
 
-def test_what_was_saved_is_a_store_to_go_on_with(tmp_path: Path) -> None:
+def test_saved_file_is_a_usable_store(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with running(data) as before:
         run_id = before.launch(wait_for_nodes=True)

@@ -194,7 +194,7 @@ def test_a_start_that_is_not_in_the_repository_is_named_by_its_address(tmp_path,
         ("", "it printed no message"),
     ],
 )  # fmt: skip
-def test_of_what_git_says_the_line_that_tells_most_is_told(said, told):
+def test_sentence_has_gits_most_telling_line(said, told):
     assert Outcome(1, b"", said).complaint == told
 
 

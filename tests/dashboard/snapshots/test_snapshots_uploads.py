@@ -80,7 +80,7 @@ def test_an_archive_with_one_folder_is_that_folder(tmp_path, name):
     assert kept(file, name) == [".gitignore", "package/x.py", "train.py"]
 
 
-def test_what_is_most_likely_started_comes_first(tmp_path):
+def test_likeliest_script_comes_first(tmp_path):
     file = zipped(tmp_path / "upload", a_py="", x__train_py="")
     with zipfile.ZipFile(file, "w") as archive:
         for name in (
@@ -175,7 +175,7 @@ def test_too_many_files_are_stopped(tmp_path, monkeypatch):
         ("x" * 300 + ".py", b"x", "neither a script nor an archive"),
     ],
 )
-def test_what_is_no_code_is_refused_in_a_sentence(tmp_path, name, content, words):
+def test_upload_without_code_is_refused_in_a_sentence(tmp_path, name, content, words):
     (tmp_path / "upload").write_bytes(content)
     assert words in refusal(tmp_path / "upload", name)
 

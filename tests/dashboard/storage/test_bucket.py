@@ -103,7 +103,7 @@ def test_a_bucket_that_is_away_loses_nothing_and_is_told(stage: Stage) -> None:
         ("503 Slow Down", "SlowDown", "answered SlowDown"),
     ],
 )
-def test_what_the_bucket_says_stands_on_the_checkpoint(stage: Stage, status: str, code: str, words: str) -> None:
+def test_error_of_the_bucket_stands_on_the_checkpoint(stage: Stage, status: str, code: str, words: str) -> None:
     stage.spool.save(b"weights")
     stage.bucket.server.refuse = lambda method, path: error(status, code) if "upload" in path else None
     with pytest.raises(ServerAway, match=words):
@@ -196,7 +196,7 @@ def test_an_empty_file_and_a_small_one_are_stored(stage: Stage) -> None:
         assert stage.dashboard.http.get(f"/api/checkpoints/{place.checkpoint_id}/file").content == content
 
 
-def test_what_is_overwritten_or_deleted_leaves_the_bucket(stage: Stage) -> None:
+def test_overwritten_or_deleted_checkpoint_leaves_the_bucket(stage: Stage) -> None:
     stage.spool.save(CONTENT)
     stage.spool.send()
     stage.spool.save(b"newer")

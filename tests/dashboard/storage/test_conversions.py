@@ -130,7 +130,7 @@ def test_without_a_prefix_the_original_is_served(dashboard: Running, node: FakeN
         (saved([1, 2]), "format=safetensors", "It does not contain a dictionary"),
     ],
 )
-def test_what_cannot_be_converted_is_told_in_a_sentence(
+def test_unconvertible_checkpoint_gets_a_sentence(
     dashboard: Running, node: FakeNode, content: bytes, query: str, words: str
 ) -> None:
     stored = Stored(dashboard, node, content)
@@ -146,7 +146,7 @@ def test_wrong_options_name_their_field(wrapped: Stored) -> None:
     assert wrapped.get("format=onnx").status_code == 422
 
 
-def test_what_was_written_goes_with_the_checkpoint(tensors: Stored, node: FakeNode, dashboard: Running) -> None:
+def test_converted_copy_is_deleted_with_its_checkpoint(tensors: Stored, node: FakeNode, dashboard: Running) -> None:
     tensors.get("prefix=strip")
     tensors.get("prefix=strip&format=safetensors")
     assert len(tensors.others) == 4
@@ -155,7 +155,7 @@ def test_what_was_written_goes_with_the_checkpoint(tensors: Stored, node: FakeNo
     assert tensors.others == []
 
 
-def test_what_was_written_goes_when_nobody_asks_for_it(tensors: Stored) -> None:
+def test_converted_copy_is_deleted_when_it_is_not_used(tensors: Stored) -> None:
     tensors.get("prefix=strip")
     kept = tensors.dashboard.service.conversions
     for path in kept._folder.iterdir():

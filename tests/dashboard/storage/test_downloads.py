@@ -83,14 +83,12 @@ def test_a_part_that_is_not_there_is_refused(dashboard: Running, url: str) -> No
     assert dashboard.http.get(url, headers={"Range": "lines=1-2"}).status_code == 400
 
 
-def test_what_one_has_is_not_sent_again(dashboard: Running, url: str) -> None:
+def test_known_file_is_not_sent_again(dashboard: Running, url: str) -> None:
     answer = dashboard.http.get(url, headers={"If-None-Match": f'"{SHA256}"'})
     assert (answer.status_code, answer.content) == (304, b"")
 
 
-def test_what_is_not_there_or_not_whole_is_not_served(
-    dashboard: Running, node: FakeNode, url: str, tmp_path: Path
-) -> None:
+def test_missing_or_partial_file_is_not_served(dashboard: Running, node: FakeNode, url: str, tmp_path: Path) -> None:
     assert dashboard.http.get("/api/checkpoints/999/file").status_code == 404
     assert dashboard.http.get("/api/checkpoints/..%2f..%2ftoken/file").status_code in (404, 422)
     part = node.part()

@@ -72,9 +72,7 @@ def test_tensorboard_opens_after_the_login_with_all_its_tabs(
     expect(page).to_have_title("seen from all sides")
 
 
-def test_what_an_event_file_holds_cannot_act_for_who_looks_at_it(
-    dashboard: Running, node: FakeNode, page: Page, tmp_path: Path
-) -> None:
+def test_event_file_cannot_act_for_its_viewer(dashboard: Running, node: FakeNode, page: Page, tmp_path: Path) -> None:
     run = dashboard.launch()
     bring(node, node.part(), write_events(tmp_path / "logs"))
     page.goto(f"{dashboard.url}/tensorboard/{run}/?token={dashboard.token}")

@@ -76,7 +76,7 @@ def test_an_empty_page_says_what_to_do_and_shows_the_first_runs_by_itself(page, 
 
 
 @pytest.mark.long
-def test_what_trains_or_failed_stands_above_a_queue_that_is_folded(page, made):
+def test_running_and_failed_runs_stand_above_a_folded_queue(page, made):
     expect(names(page).nth(0)).to_be_visible()
     shown = names(page).all_inner_texts()
     assert shown[:5] == FIRST
@@ -136,7 +136,7 @@ def test_rows_are_links_for_tabs_windows_and_the_keyboard(page, made):
 
 
 @pytest.mark.long
-def test_what_needs_attention_is_named_counted_and_can_be_shared(page, made, dashboard):
+def test_runs_that_need_attention_are_counted_and_can_be_shared(page, made, dashboard):
     filter_button = page.get_by_role("button", name="Needs attention")
     expect(filter_button).to_have_text("Needs attention2")
     expect(page.locator("tbody tr", has_text="nan at once").locator(".pill")).to_have_text("!NaN loss")

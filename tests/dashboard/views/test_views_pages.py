@@ -110,7 +110,7 @@ def test_runs_are_exported_by_links_and_ended_ones_as_archives_too(full):
         assert any(url.endswith("format=archive") for url in urls) == (formats == 5)
 
 
-def test_of_many_checkpoints_the_newest_are_shown_first(full):
+def test_newest_checkpoints_are_shown_first(full):
     label = "gpt wide, long warm-up"
     for number in range(30):
         full.seed.checkpoint(label, 500 + number, None)
@@ -223,7 +223,7 @@ def test_a_name_that_is_markup_is_shown_as_text_everywhere(full, tab):
     assert all("](javascript" not in m.value and "<b>" not in m.value for m in page.markdown)
 
 
-def test_what_trains_is_shown_with_each_command(full):
+def test_run_page_shows_each_nodes_command(full):
     page = full.open("run", id=full.seed.runs["nan at once"], tab="spec")
     words = ["Python 3.11.9", "torch 2.13.0+cu126", "CUDA 12.6", "NCCL 2.27.5", "/opt/env/bin/python"]
     captions = [caption.value.replace("\\", "") for caption in page.caption]
@@ -235,7 +235,7 @@ def test_a_start_in_progress_stands_above_the_history_and_not_in_it_too(full):
     assert not live.exception and not live.expander and "No first step" not in texts(live)
 
 
-def test_of_a_run_without_figures_of_its_ranks_only_a_live_one_is_to_be_waited_for(full):
+def test_live_run_alone_is_waited_for_without_rank_figures(full):
     live = full.open("run", id=full.seed.runs["just launched"], tab="ranks")
     assert "Each rank appears here with its first step" in texts(live).replace("\\", "")
     ended = full.open("run", id=full.seed.runs["digits baseline"], tab="ranks")
@@ -272,7 +272,7 @@ def test_a_store_that_goes_away_while_a_run_is_shown_is_one_sentence(full, tab, 
 @pytest.mark.parametrize(
     "error", [OperationalError("SELECT", {}, Exception("no such table")), OSError("Input/output error")]
 )
-def test_of_a_tab_that_alone_cannot_be_read_the_tab_says_so(full, error, monkeypatch):
+def test_unreadable_tab_says_so_itself(full, error, monkeypatch):
     def broken(*_):
         raise error
 

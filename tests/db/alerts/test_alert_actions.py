@@ -101,7 +101,7 @@ def test_a_run_goes_on_from_its_last_checkpoint_before_the_spike_with_a_lower_ra
     )
 
 
-def test_what_a_rollback_left_behind_is_no_checkpoint_to_go_on_from_later(cluster: Cluster) -> None:
+def test_run_does_not_resume_from_checkpoints_before_a_rollback(cluster: Cluster) -> None:
     run_id, fence = running(cluster)
     for step in (60, 90):
         checkpoint(cluster, fence, step)
@@ -185,7 +185,7 @@ def test_an_alert_ends_a_run_with_its_rule_as_the_reason(cluster: Cluster) -> No
     assert end_of is not None and end_of.state == State.STARTING and queued > fence
 
 
-def test_what_ends_or_has_ended_is_told_of_and_left_alone(cluster: Cluster) -> None:
+def test_alert_leaves_an_ending_run_alone(cluster: Cluster) -> None:
     run_id, fence = running(cluster)
     alert = alert_of(cluster)
     run_requests.request_stop(cluster.store, run_id, cluster.now)

@@ -40,7 +40,7 @@ def test_an_event_is_recorded_once_for_each_alert(store: Store) -> None:
     assert events.record(store, [("abcdefghij", event("c"))], SOON) == 0, "the alert was removed meanwhile"
 
 
-def test_what_is_claimed_is_claimed_by_nobody_else(store: Store) -> None:
+def test_alert_is_claimed_by_one_sender(store: Store) -> None:
     alert_id = alert_of(store)
     events.record(store, [(alert_id, event("a"))], SOON)
     assert claim(store, SOON, most=0) == claim(store, SOON, busy=["slack://a/b/c"]) == []
@@ -158,7 +158,7 @@ def of_browser(store: Store) -> str:
     return alerts.create(store, "failed", "browser", None, 1.0)
 
 
-def test_what_the_browser_shows_waits_for_a_tab_and_is_claimed_by_no_sender(store: Store) -> None:
+def test_browser_alert_waits_for_a_tab_and_for_no_sender(store: Store) -> None:
     alert_id, other = of_browser(store), alert_of(store)
     events.record(store, [(alert_id, event("a")), (other, event("b"))], SOON)
     events.record_test(store, alert_id, SOON)
@@ -193,7 +193,7 @@ def test_a_tab_cannot_settle_what_is_sent_to_addresses(store: Store) -> None:
     assert notices.notices(store, 0) == (0, []) and alerts.alerts(store)[0].waiting == 1
 
 
-def test_what_no_tab_shows_for_a_day_is_given_up(store: Store) -> None:
+def test_browser_alert_is_given_up_after_a_day(store: Store) -> None:
     alert_id = of_browser(store)
     events.record(store, [(alert_id, event("a", at=10.0))], SOON)
     notices.give_up(store, 10.0 + GIVE_UP_S - 1)

@@ -130,7 +130,7 @@ def fails_in_the_middle(chunk: int) -> None:
         raise InvalidRequest("archive", "It is damaged.")
 
 
-def test_of_an_import_that_fails_nothing_stays(store: Store, archived: RunDocument) -> None:
+def test_failed_import_leaves_nothing(store: Store, archived: RunDocument) -> None:
     with pytest.raises(InvalidRequest, match="damaged"):
         imported(store, archived, Archived(fails_in_the_middle))
     assert (rows(store, Series), rows(store, Chunk), seen(store, archived)) == (0, 0, [])
@@ -146,7 +146,7 @@ def import_and_be_killed(url: str, document: RunDocument) -> None:
     imported(Store.open(url), document, Archived(dies))
 
 
-def test_what_a_killed_import_left_is_deleted_later_and_it_can_be_repeated(
+def test_killed_import_is_deleted_later_and_can_be_repeated(
     store: Store, store_url: str, archived: RunDocument
 ) -> None:
     killed = multiprocessing.get_context("spawn").Process(target=import_and_be_killed, args=(store_url, archived))

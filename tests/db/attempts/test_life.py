@@ -55,7 +55,7 @@ def test_more_than_the_known_nodes_offer_is_refused(cluster):
     assert cluster.launch(gpus_per_node=8, wait_for_nodes=True)
 
 
-def test_stop_is_a_wish_until_the_worker_reports_the_end(cluster):
+def test_stop_is_desired_until_the_worker_reports_the_end(cluster):
     run_id = cluster.launch()
     (wish,) = cluster.wished()
     cluster.report(wish.fence, "running")

@@ -134,7 +134,7 @@ def test_the_same_failure_again_without_a_step_is_the_last(cluster):
 
 
 @pytest.mark.parametrize("reason", ["script missing", "launch failed", "resume failed"])
-def test_what_would_fail_in_the_same_way_is_not_tried_again(cluster, reason):
+def test_lasting_failure_is_not_tried_again(cluster, reason):
     run_id = cluster.launch(max_restarts=9)
     fail(cluster, Reason(reason))
     assert state(cluster, run_id) == (1, State.FAILED)

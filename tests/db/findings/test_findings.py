@@ -54,7 +54,7 @@ def test_newer_evidence_replaces_the_old_without_another_line_in_the_history(run
     assert history(cluster, run_id) == before
 
 
-def test_what_is_missing_from_the_list_is_no_longer_so_and_may_come_back(running):
+def test_finding_missing_from_the_list_ends_and_may_come_back(running):
     cluster, run_id, fence = running
     say(cluster, fence, HUNG)
     cluster.now = 200.0

@@ -29,7 +29,7 @@ def test_a_revoked_token_admits_nobody_and_says_so(store):
         join_tokens.revoke(store, "00000000", 1.0)
 
 
-def test_what_was_never_a_token_is_not_told_anything(store):
+def test_wrong_token_learns_nothing(store):
     view, secret = join_tokens.make(store, None, "", 1000.0)
     join_tokens.revoke(store, view.id, 1001.0)
     other = f"{secret[:-1]}{'a' if secret[-1] != 'a' else 'b'}"
@@ -54,6 +54,6 @@ def test_the_store_keeps_no_secret(store):
 
 
 @pytest.mark.parametrize(("ttl_s", "name"), [(59, ""), (1e9, ""), (float("nan"), ""), (60, "a\nb"), (60, "x" * 201)])
-def test_what_cannot_be_is_refused_in_a_sentence(sqlite_store, ttl_s, name):
+def test_wrong_token_request_is_refused_in_a_sentence(sqlite_store, ttl_s, name):
     with pytest.raises(InvalidRequest, match=r"\.$"):
         join_tokens.make(sqlite_store, ttl_s, name, 1000.0)

@@ -37,7 +37,7 @@ def test_ranks_of_all_nodes_are_compared_and_a_withdrawn_report_is_forgotten(clu
     assert verdict_of_attempt(store, wish.fence) is None
 
 
-def test_of_a_run_or_an_attempt_that_is_not_there_nothing_is_stored(cluster):
+def test_unknown_run_stores_nothing(cluster):
     with pytest.raises(NoSuchRun):
         collectives(cluster.store, "nobody")
     with pytest.raises(Superseded):

@@ -48,7 +48,7 @@ def test_a_script_that_logs_such_names_itself_is_not_the_probe(running):
     assert ranks(cluster.store, run_id) == []
 
 
-def test_where_ranks_stand_is_a_wish_that_the_node_sees_and_answers(running):
+def test_node_answers_where_its_ranks_stand(running):
     cluster, run_id, fence = running
     assert stacks(cluster.store, run_id).requested_at is None
     request_stacks(cluster.store, run_id, 111.0)

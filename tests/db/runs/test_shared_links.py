@@ -34,7 +34,7 @@ def test_a_revoked_link_says_so(store, run_id):
         shared_links.revoke(store, "0000000000", 1.0)
 
 
-def test_what_was_never_a_token_is_not_told_anything(store, run_id):
+def test_wrong_token_learns_nothing(store, run_id):
     link, token = shared_links.make(store, [run_id], 7, 1000.0)
     shared_links.revoke(store, link.id, 1001.0)
     other = f"{token[:-1]}{'a' if token[-1] != 'a' else 'b'}"
@@ -56,6 +56,6 @@ def test_the_store_keeps_no_secret_and_ended_links_for_a_month(store, run_id):
 
 
 @pytest.mark.parametrize(("runs", "days"), [([], 7), (["r"] * 51, 7), (["r"], 0), (["r"], 367)])
-def test_what_cannot_be_is_refused_in_a_sentence(sqlite_store, runs, days):
+def test_wrong_token_request_is_refused_in_a_sentence(sqlite_store, runs, days):
     with pytest.raises(InvalidRequest, match=r"\.$"):
         shared_links.make(sqlite_store, runs, days, 1.0)

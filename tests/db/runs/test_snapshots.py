@@ -18,7 +18,7 @@ def test_the_same_content_is_kept_once_with_its_newest_origin(cluster: Cluster) 
     assert snapshots.find(cluster.store, B) is None
 
 
-def test_what_no_run_names_is_forgotten(cluster: Cluster) -> None:
+def test_snapshot_without_a_run_is_deleted(cluster: Cluster) -> None:
     for sha256 in (A, B):
         snapshots.keep(cluster.store, sha256, 10, 1, {}, 100.0)
     runs = [cluster.launch(target="/x", entry="x.py", snapshot=A) for _ in range(2)]
@@ -32,7 +32,7 @@ def test_what_no_run_names_is_forgotten(cluster: Cluster) -> None:
         assert snapshots.forget_unused(cluster.store, besides=[]) == gone
 
 
-def test_what_another_dashboard_may_be_about_to_launch_is_kept_while_it_is_young(store):
+def test_young_snapshot_is_kept_for_another_dashboard(store):
     snapshots.keep(store, "a" * 64, 1, 1, None, 100.0)
     assert snapshots.forget_unused(store, [], made_before=100.0) == []
     assert snapshots.forget_unused(store, [], made_before=101.0) == ["a" * 64]

@@ -60,7 +60,7 @@ def test_streams_of_several_attempts_take_one_transaction(cluster: Cluster, fenc
     assert curves_of(cluster, b) == {"loss": [(1, 0.25)], "lr": [(1, 0.1)]}
 
 
-def test_what_comes_again_or_too_early_is_not_stored(cluster: Cluster, fences: list[int]) -> None:
+def test_repeated_or_early_points_are_not_stored(cluster: Cluster, fences: list[int]) -> None:
     a, b = fences
     first = [points(a, 0, 10, loss=[(1, 0.5, 1.0)]), points(b, 0, 10, loss=[(1, 0.5, 1.0)])]
     task_reports.streams_arrived(cluster.store, cluster.node_id, first)
@@ -84,7 +84,7 @@ def test_pieces_of_one_series_are_stored_in_their_order(cluster: Cluster, fences
         assert session.scalars(select(Series.last_value)).one() == 2.0
 
 
-def test_nobody_writes_for_another_node_and_nobody_waits_for_that(cluster: Cluster, fences: list[int]) -> None:
+def test_points_for_another_node_are_refused_and_delay_no_others(cluster: Cluster, fences: list[int]) -> None:
     a, b = fences
     other = register_node(cluster.store, facts("gpu-2"), None, 100.0).node_id
     offers = [points(a, 0, 10, loss=[(1, 0.5, 1.0)]), points(10_000, 0, 10, loss=[(1, 0.5, 1.0)]), log_of(b)]

@@ -35,7 +35,7 @@ def test_a_disk_that_fills_steadily_or_in_bursts_does_so_at_its_slowest_part() -
     ],
     ids=["unused", "one checkpoint", "checkpoints that are replaced", "freed"],
 )
-def test_what_does_not_fill_a_disk_is_no_growth(used) -> None:
+def test_steady_disk_is_no_growth(used) -> None:
     assert growth_bytes_per_s(samples(used), NOW) is None
 
 

@@ -32,7 +32,7 @@ def test_a_job_has_one_task_on_each_node_and_its_gpus():
     assert "--output=/home/me/gateway/rankzero-k3v9x0qd2m-2/job-%j.log" in argv
 
 
-def test_what_a_run_leaves_open_is_left_to_the_cluster():
+def test_open_choices_are_left_to_the_cluster():
     said = " ".join(job().argv)
     assert "--partition" not in said and "--account" not in said and "--time=" not in said
 

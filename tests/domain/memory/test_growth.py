@@ -78,7 +78,7 @@ def test_a_leak_of_hours_is_measured_with_few_samples():
 
 
 @pytest.mark.parametrize("curve", QUIET.values(), ids=QUIET)
-def test_what_does_not_grow_steadily_is_not_named(curve: Curve):
+def test_unsteady_growth_is_not_named(curve: Curve):
     assert growth(curve, samples=HOUR) is None
 
 
@@ -139,5 +139,5 @@ def test_a_cache_of_the_data_set_that_fits_is_no_leak():
     assert leak_findings(memory)
 
 
-def test_what_cannot_be_read_is_not_forecast():
+def test_unreadable_samples_are_not_forecast():
     assert leak_findings(NodeMemory(own={0: steady()}, devices={0: steady()}, shared=steady())) == []

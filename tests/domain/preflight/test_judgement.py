@@ -62,7 +62,7 @@ RED = [
 
 
 @pytest.mark.parametrize(("row", "other", "value", "fix"), RED)
-def test_what_is_wrong_on_a_node_is_one_red_cell_with_its_fix(row, other, value, fix):
+def test_fault_of_a_node_is_one_red_cell_with_its_fix(row, other, value, fix):
     asked = pair(facts(), facts(reached=[way()], **other))
     found = cell(asked, row)
     assert (found.state, found.value) == ("failed", value) and fix in found.fix

@@ -27,14 +27,14 @@ def spec(**asked) -> RunSpec:
         ({"on_nodes": ["gpu-2"], "gpus_per_node": 8}, "gpus_per_node", "needs gpu-2 with 8 slots each"),
     ],
 )  # fmt: skip
-def test_what_can_never_be_is_refused(asked, field, words):
+def test_impossible_request_is_refused(asked, field, words):
     found = fit(spec(**asked), NODES).refusal
     assert found is not None
     assert found[0] == field and words in found[1] and found[1].startswith(f"{field}: ")
     assert fit(spec(**asked, wait_for_nodes=True), NODES).refusal is None
 
 
-def test_what_is_only_in_use_drained_or_lost_may_wait():
+def test_request_for_busy_drained_or_lost_nodes_may_wait():
     assert fit(spec(nodes=2, gpus_per_node=4), NODES).refusal is None
     away = [host("a", contact="lost"), host("b", draining=True)]
     assert fit(spec(nodes=2, gpus_per_node=8), away).refusal is None

@@ -90,7 +90,7 @@ def test_with_true_estimates_the_first_in_line_starts_when_it_was_foretold_or_be
 
 @settings(max_examples=2 * settings.default.max_examples)
 @given(st.tuples(queues(), hosts(is_plain=True)) | crowds(), st.integers(1, 40))
-def test_nobody_who_fits_waits_for_ever(drawn, secret_s):
+def test_fitting_run_never_waits_for_ever(drawn, secret_s):
     queue, nodes = drawn
     simulation = Simulation(list(nodes), float(secret_s))
     simulation.run(queue)

@@ -34,12 +34,12 @@ def test_on_half_the_nodes_twice_as_many_batches_make_a_step():
     )
 
 
-def test_what_does_not_divide_is_made_up_by_a_smaller_batch_on_each_gpu():
+def test_uneven_resize_takes_a_smaller_batch_on_each_gpu():
     assert changes(spec(batch_size=33), 3) == {"nodes": 3, "accumulate": 2, "batch_size": 22}
     assert on(3, spec(batch_size=33)).global_batch_size == spec(batch_size=33).global_batch_size
 
 
-def test_what_cannot_be_kept_is_the_nearest_and_said():
+def test_resize_takes_the_nearest_batch_and_says_so():
     run = spec()
     assert on(3, run).global_batch_size == 252
     assert sentence(run, 3) == (
@@ -65,7 +65,7 @@ def test_without_a_rule_a_rate_follows_the_global_batch():
     assert on(3, spec(lr_on_resize="scale")).scaled_lr == pytest.approx(0.1 * 252 / 256)
 
 
-def test_of_a_script_that_takes_nothing_from_here_it_is_said_that_the_batch_is_its_own():
+def test_resize_says_that_the_script_has_its_own_batch():
     run = spec(target="/x/train.py", batch_size=None, lr=None)
     assert changes(run, 2) == {"nodes": 2}
     assert sentence(run, 2) == (

@@ -127,6 +127,6 @@ def test_seeds_are_a_list_or_a_range_of_whole_numbers(text: str, seeds: list[int
 
 
 @pytest.mark.parametrize("text", ["a", "1.5,2", "-1,2", "1,1", "0..1000000000", "1..3:log", ""])
-def test_what_is_no_list_of_seeds_is_refused(text: str) -> None:
+def test_wrong_list_of_seeds_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         seeds_of(text)

@@ -92,7 +92,7 @@ def test_a_name_stays_on_one_line():
     assert formats.as_text("a\n\n# b") == "a \\# b"
 
 
-def test_what_is_no_number_is_told_in_one_way():
+def test_nan_is_written_in_one_way():
     assert formats.not_finite(math.nan, 812) == "NaN since step 812"
     assert formats.not_finite(math.inf, 2) == "∞ since step 2"
     assert formats.not_finite(-math.inf, None) == "−∞"

@@ -98,7 +98,7 @@ def test_stop_before_the_start_starts_nothing(node):
     assert not (node.dir() / "launch.json").exists()
 
 
-def test_a_repeated_wish_starts_nothing_twice(node):
+def test_repeated_assignment_starts_nothing_twice(node):
     wish = node.assignment(node.script("print('once')\n" + WAITING))
     node.wish(wish)
     node.until_ready()
@@ -259,7 +259,7 @@ TROUBLES = [
 
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: type(trouble).__name__)
-def test_what_fails_of_one_attempt_holds_up_no_other(node, trouble):
+def test_failure_of_one_attempt_delays_no_other(node, trouble):
     node.server.fails_at_points[1] = trouble
     first = node.assignment(node.script(events() + WAITING, "a.py"), fence=1)
     second = node.assignment(node.script(events(), "b.py"), fence=2, attempt=2)

@@ -32,7 +32,7 @@ from tests.worker.agent.node_under_test import checkpoint, events
         ),
     ],
 )
-def test_what_does_not_exist_on_the_node_is_said_in_a_sentence(node, spec, sentence):
+def test_missing_path_on_the_node_gets_a_sentence(node, spec, sentence):
     node.wish(node.assignment(spec.pop("target"), spec=spec))
     end = node.until_settled()
     assert (end.state, end.reason) == ("failed", Reason.SCRIPT_MISSING)

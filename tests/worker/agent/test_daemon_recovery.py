@@ -58,7 +58,7 @@ def test_a_restarted_worker_sends_the_points_of_files_it_has_mirrored_already(no
     assert len(node.server.series["train/loss"]) == 5
 
 
-def test_what_was_acknowledged_is_not_reported_again(node):
+def test_acknowledged_end_is_not_reported_again(node):
     node.wish(node.assignment(node.script("pass")))
     node.until_settled()
     told = len(node.server.reports)
@@ -181,7 +181,7 @@ def test_a_supervisor_that_cannot_write_its_state_is_followed_and_told_to_stop(n
     assert node.until_settled().state == "stopped"
 
 
-def test_what_lives_without_supervisor_and_state_file_is_ended_before_the_end_is_told(node):
+def test_worker_ends_ranks_without_supervisor_before_it_reports_the_end(node):
     stubborn = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('begun', flush=True)\n"
     node.wish(node.assignment(node.script(stubborn + WAITING)))
     node.until_ready()
@@ -198,7 +198,7 @@ def test_what_lives_without_supervisor_and_state_file_is_ended_before_the_end_is
     assert node.server.text("logs/rank0.out") == "begun\n"
 
 
-def test_what_has_run_already_is_not_started_again_without_its_state_file(node):
+def test_attempt_without_its_state_file_is_not_started_again(node):
     node.wish(node.assignment(node.script("print('once')\n" + WAITING)))
     node.until_ready()
     node.let_end()
@@ -235,7 +235,7 @@ def test_points_arrive_once_whatever_is_killed(node):
     assert [point[0] for point in node.server.series["train/loss"]] == list(range(400))
 
 
-def test_what_another_worker_began_as_this_node_is_ended_and_not_started_a_second_time(node):
+def test_attempt_that_another_worker_began_is_ended_and_not_started_again(node):
     """A data directory that was lost, or an identity that was copied without it."""
     wish = node.assignment(node.script(WAITING))
     node.wish(wish)

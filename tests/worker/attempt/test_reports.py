@@ -52,7 +52,7 @@ def test_a_report_that_no_json_can_hold_is_sent_bare(node):
     assert TaskReport.model_validate_json(sent).message == "no file caf\\udce9.py"
 
 
-def test_what_is_refused_bare_as_well_goes_through():
+def test_report_that_is_refused_twice_holds_nothing_up():
     class Client:
         def report(self, part, report):
             raise RequestRefused("no")

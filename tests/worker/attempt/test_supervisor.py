@@ -162,7 +162,7 @@ def test_a_stop_file_stops_and_a_smaller_number_hurries(start):
     assert attempt.ended(20)["signal"] == "SIGKILL"
 
 
-def test_what_a_command_leaves_running_is_ended_too(start):
+def test_supervisor_ends_processes_that_a_command_leaves(start):
     attempt = start(shell("setsid sleep 600 & setsid sh -c 'trap \"\" TERM; sleep 600' & exit 0"))
     state = attempt.ended()
     assert state["exit_code"] == 0

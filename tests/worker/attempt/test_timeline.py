@@ -70,7 +70,7 @@ def test_a_node_has_ended_a_phase_when_its_last_rank_has(folder):
     assert read(timeline, folder) == {"placed": 100.0, "torch imported": 107.0}
 
 
-def test_of_a_phase_noted_again_the_last_counts_and_compilation_has_its_own_beginning(folder):
+def test_timeline_takes_the_last_note_of_a_phase(folder):
     write_rank(folder, 0, model_built=105.0)
     write_rank(folder, 0, model_built=108.0, compile=(110.0, 2.5))
     ends = started(folder).news(0.0, ProbeReader(folder / "probe"), final=False)
@@ -94,7 +94,7 @@ def test_it_is_told_once_again_after_a_failure_and_no_more_after_the_first_step(
     assert timeline.news(9.0, probe, final=True) is None
 
 
-def test_what_a_script_wrote_among_the_probes_lines_does_no_harm(folder):
+def test_timeline_ignores_lines_that_a_script_wrote(folder):
     (folder / "probe" / "7.jsonl").write_text(
         json.dumps({"t": 1.0, "rank": 0, "pid": 7, "step": 0, "events": [{"kind": "start", "phase": "x"}]}) + "\n"
     )

@@ -107,7 +107,7 @@ def test_a_zip_that_is_written_through_an_open_mmap_is_taken_when_its_sums_agree
     assert taken.path.read_bytes() == data
 
 
-def test_what_has_no_sums_is_taken_when_nobody_holds_it_in_an_open_mmap(work, writer):
+def test_checkpoint_without_checksums_is_taken_once_no_process_maps_it(work, writer):
     text = json.dumps({"w": {"dtype": "U8", "shape": [50_000], "data_offsets": [0, 50_000]}}).encode()
     data = struct.pack("<Q", len(text)) + text + os.urandom(50_000)
     scribe = writer(work / "model_7.safetensors", data, half_written(data))
@@ -121,7 +121,7 @@ def test_what_has_no_sums_is_taken_when_nobody_holds_it_in_an_open_mmap(work, wr
     assert taken.path.read_bytes() == data
 
 
-def test_what_never_agreed_with_its_sums_is_told_at_the_end(work, tmp_path):
+def test_checkpoint_that_never_matched_its_checksums_is_reported_at_the_end(work, tmp_path):
     (work / "last.pt").write_bytes(half_written(zip_file(tmp_path / "a.zip")))
     watch = watch_over(work)
     assert watch.step(0.0, final=True) == []
@@ -149,7 +149,7 @@ def test_members_that_lie_upon_each_other_are_not_read_again_and_again(tmp_path)
 
 
 @pytest.mark.parametrize("has_sums", [True, False])
-def test_what_torch_saves_agrees_also_where_it_was_told_to_reckon_no_sums(tmp_path, has_sums):
+def test_checkpoint_of_torch_matches_also_without_checksums(tmp_path, has_sums):
     torch = pytest.importorskip("torch")
     torch.serialization.set_crc32_options(has_sums)
     try:

@@ -209,7 +209,7 @@ class Bomb:
         ({"__metadata__": torch.ones(1)}, "__metadata__ is a name that safetensors reserves"),
     ],
 )
-def test_what_cannot_become_safetensors_gets_a_sentence(tmp_path: Path, saved: Any, sentence: str) -> None:
+def test_unconvertible_checkpoint_gets_a_sentence(tmp_path: Path, saved: Any, sentence: str) -> None:
     torch.save(saved, tmp_path / "a.pt")
     with pytest.raises(CannotConvert, match=sentence):
         conversion_of(tmp_path / "a.pt", strip=False, safetensors=True)

@@ -93,7 +93,7 @@ def test_it_ends_with_its_starter(tmp_path: Path) -> None:
         bytes(600),
     ],
 )
-def test_what_is_no_checkpoint_gets_a_sentence(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_no_checkpoint_gets_a_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "7").write_bytes(content)
     for options in (["--strip"], ["--safetensors"]):
         told = answer(tmp_path / "7", tmp_path / "out", *options)

@@ -31,7 +31,7 @@ def test_one_finding_names_the_files_their_sizes_and_what_is_missing() -> None:
     assert "was not stored" in finding.meaning and "os.replace" in finding.fix
 
 
-def test_what_was_whole_and_could_not_be_copied_is_told_apart(tmp_path: Path) -> None:
+def test_whole_checkpoint_that_could_not_be_copied_has_its_own_finding(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     with zipfile.ZipFile(tmp_path / "work/last.pt", "w") as archive:
         archive.writestr("a/data.pkl", b"x")

@@ -217,7 +217,7 @@ def test_a_folder_of_the_users_own_making_is_taken_file_by_file(node: Node) -> N
     assert names(node.settle()) == ["checkpoint-5/weights.pt", "run.ckpt/step_1.pt"]
 
 
-def test_what_was_there_before_the_start_is_not_taken(tmp_path: Path) -> None:
+def test_checkpoint_older_than_the_start_is_not_taken(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.write(**PRETRAINED, **{"old/__0_0.distcp": b"x", "old/.metadata": b"m"})
     existing = json.loads(json.dumps(remember_existing(node.work)))

@@ -97,5 +97,5 @@ def test_data_in_shards_is_no_checkpoint(node: Node) -> None:
     ("name", "expected"),
     [("a-1-of-2.pt", True), ("epoch-3-of-10.pt", False), ("a-1-of-2.txt", False), ("a-1-of-2.pt.tmp", False)],
 )
-def test_what_is_a_shard(name: str, expected: bool) -> None:
+def test_shard_is_recognised_by_its_name(name: str, expected: bool) -> None:
     assert is_shard(name) is expected

@@ -177,7 +177,7 @@ def test_nothing_is_taken_twice_and_a_new_version_is_taken_again(node: Node) -> 
     assert node.watch.pending()[-1] == second
 
 
-def test_of_many_versions_that_wait_only_the_one_on_its_way_and_the_newest_are_kept(node: Node) -> None:
+def test_watcher_keeps_the_version_being_sent_and_the_newest(node: Node) -> None:
     taken = []
     for version in range(5):
         node.write("last.pt", zip_bytes(100 + version), age_s=90 - version)
@@ -190,7 +190,7 @@ def test_of_many_versions_that_wait_only_the_one_on_its_way_and_the_newest_are_k
     assert len(node.watch.pending()) == 7
 
 
-def test_what_was_there_before_does_not_count_until_it_changes(node: Node, tmp_path: Path) -> None:
+def test_older_checkpoint_counts_once_it_changes(node: Node, tmp_path: Path) -> None:
     project = tmp_path  # the data directory lies inside the user's own project
     (project / "pretrained.pt").write_bytes(zip_bytes())
     node.write("another_attempts.pt", zip_bytes())
@@ -314,7 +314,7 @@ def test_copying_works_where_the_kernel_cannot_do_it(node: Node, monkeypatch: py
     assert taken.path.read_bytes() == data
 
 
-def test_what_a_kill_in_mid_save_leaves_is_named(node: Node) -> None:
+def test_file_of_a_kill_in_mid_save_is_named(node: Node) -> None:
     node.write("step_1.pt", zip_bytes()[:-30])
     node.write("step_2.pt", zip_bytes())
     assert len(node.after(1, final=True)) == 1

@@ -204,7 +204,7 @@ def test_a_kill_for_memory_is_called_that_where_the_kernel_tells() -> None:
     assert verdict.message == "rank 1 on gpu-1 was killed by the kernel because memory ran out (SIGKILL)"
 
 
-def test_what_the_samples_knew_before_a_kill_for_memory_is_in_its_sentence() -> None:
+def test_sentence_of_a_memory_kill_has_the_last_samples() -> None:
     last = "rank 1's data-loader workers 20.3 GiB, rank 1 2.0 GiB; 0.1 GiB free"
     killed = torchrun((1, -9, "SIGKILL"), ENDED_BY_TORCHRUN)
     verdict = torchrun_failed({0: "", 1: ""}, killed, out_of_memory_kills=1, host_memory=last)
@@ -307,7 +307,7 @@ RECORDED = (
 )
 
 
-def test_what_record_left_is_used() -> None:
+def test_diagnosis_uses_the_file_that_record_wrote() -> None:
     verdict = torchrun_failed({0: PEER_GONE, 1: ""}, torchrun((1, 1, ""), ENDED_BY_TORCHRUN), error_file=RECORDED)
     assert verdict.message == "rank 1 on gpu-1: ValueError: bad thing, train.py line 38"
     assert verdict.error is not None and verdict.error.at == 1795231504.0

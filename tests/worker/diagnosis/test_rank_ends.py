@@ -135,7 +135,7 @@ def watchdog(rank: int, error: str) -> str:
     ],
     ids=["link", "ECC", "memory access", "unknown"],
 )
-def test_what_the_watchdog_of_nccl_noticed_is_the_ranks_own_failure(error: str, message: str, next_step: str) -> None:
+def test_error_of_the_nccl_watchdog_is_the_ranks_own_failure(error: str, message: str, next_step: str) -> None:
     rank_errs = {0: watchdog(0, PEER_LEFT), 1: watchdog(1, error)}
     verdict = torchrun_failed(rank_errs, torchrun((0, -6, "SIGABRT"), (1, -6, "SIGABRT")))
     assert verdict.message is not None and verdict.message.startswith(f"rank 1 on gpu-1: {message}")
@@ -147,7 +147,7 @@ def test_a_rank_whose_watchdog_noticed_that_its_peer_left_is_not_the_cause() -> 
     assert verdict.message == "rank 0 on gpu-1 lost the other ranks and was aborted (SIGABRT)"
 
 
-def test_of_ranks_that_all_timed_out_the_one_that_came_less_far_is_late() -> None:
+def test_rank_that_came_less_far_is_late_when_all_time_out() -> None:
     rank_errs = {0: nccl(0, 7), 1: nccl(1, 5), 2: nccl(2, 7)}
     ended = [(1, -6, "SIGABRT"), (2, -6, "SIGABRT")]
     verdict = torchrun_failed(rank_errs, torchrun((0, -6, "SIGABRT"), *ended))
@@ -174,7 +174,7 @@ def test_a_rank_that_failed_by_itself_is_the_reason_of_its_peers_time_out() -> N
     assert verdict.message == "rank 1 on gpu-1: KeyError: 'label', train.py line 41"
 
 
-def test_of_two_ranks_with_errors_of_their_own_the_earlier_one_counts() -> None:
+def test_earlier_error_of_two_ranks_counts() -> None:
     told = failure(1, 0, 1)
     summary = torchrun((1, 1, ""), (0, 1, "")).replace(told, told.replace("03:24:28", "03:24:20"))
     rank_errs = {0: raised(0, "work()", "KeyError: 'first'"), 1: raised(1, "work()", "KeyError: 'second'")}

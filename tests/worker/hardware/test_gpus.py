@@ -26,7 +26,7 @@ def nvml() -> RecordedNvml:
     return RecordedNvml(RECORDED)
 
 
-def test_what_a_gpu_reports_is_read_and_nothing_else(nvml):
+def test_sampler_reads_what_a_gpu_reports(nvml):
     first, second = (Gpus(GpuReader(nvml)).read(0.0)[gpu].values for gpu in ("GPU-aaaa", "GPU-bbbb"))
     assert first == {
         "utilisation_percent": 97, "memory_used_bytes": 40 << 30, "temperature_c": 61, "power_w": 540.5,

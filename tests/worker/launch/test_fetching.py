@@ -51,7 +51,7 @@ def test_a_stop_does_not_wait_for_the_rest_of_a_checkpoint(server, tmp_path):
 
 
 @pytest.mark.parametrize("mismatches", [1, 2])
-def test_what_arrives_wrong_is_fetched_once_more(server, tmp_path, monkeypatch, mismatches):
+def test_damaged_file_is_fetched_once_more(server, tmp_path, monkeypatch, mismatches):
     monkeypatch.setattr(fetching, "FIRST_PAUSE_S", 0.0)
     fetched, download = [], server.download
 

@@ -134,7 +134,7 @@ def test_asking_takes_well_under_a_second() -> None:
         ("exec 1>&- 2>&-; sleep 60", "The interpreter {} did not end within 0.5 s on n0: choose"),
     ],
 )
-def test_what_is_no_interpreter_is_said_in_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+def test_file_that_is_no_interpreter_gets_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     path = program(tmp_path, text)
     with pytest.raises(Unusable) as error:
         ask(path, ENV, limit_s=0.5 if "sleep" in text else 30)
@@ -153,7 +153,7 @@ def test_endless_output_is_cut_off(tmp_path: Path) -> None:
         ask(program(tmp_path, "exec yes"), ENV, limit_s=20)
 
 
-def test_what_has_the_wrong_form_cannot_be_started(tmp_path: Path) -> None:
+def test_program_of_the_wrong_form_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "python"
     path.write_bytes(b"\x7fELF of another kind")
     path.chmod(0o755)
@@ -180,7 +180,7 @@ def test_a_plain_name_is_looked_up_on_path(tmp_path: Path, monkeypatch: pytest.M
         find("nopython")
 
 
-def test_what_is_missing_is_said_with_its_reason(tmp_path: Path) -> None:
+def test_missing_package_is_named_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "removed")
     (tmp_path / "folder").mkdir()

@@ -58,7 +58,7 @@ def tar_of(*members: tuple[str, bytes, bytes | str]) -> bytes:
 FILE, LINK, FOLDER = tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE
 
 
-def test_what_was_packed_is_unpacked(tmp_path):
+def test_packed_folder_is_unpacked(tmp_path):
     code = tmp_path / "code"
     long = "long" * 30
     (code / "package" / long).mkdir(parents=True)
@@ -127,7 +127,7 @@ def test_it_is_fetched_once_and_a_damaged_copy_again(tmp_path, shop):
     assert shop.fetched == [sha256] * 2 and (tmp_path / "again" / "train.py").exists()
 
 
-def test_what_was_not_used_for_longest_makes_room(tmp_path, shop):
+def test_least_recently_used_snapshot_makes_room(tmp_path, shop):
     first, second, third = (shop.add(tar_of(("x", FILE, bytes([n]) * 20_000))) for n in range(3))
     for number, sha256 in enumerate((first, second)):
         install(sha256, tmp_path / "cache", tmp_path / f"work{number}", shop.fetch, 70_000)

@@ -59,7 +59,7 @@ def test_a_folder_comes_back_as_it_was(tmp_path: Path) -> None:
     assert [path.name for path in target.parent.iterdir()] == ["step_1"]
 
 
-def test_what_is_packed_is_a_tar_file_like_any_other(tmp_path: Path) -> None:
+def test_packed_folder_is_an_ordinary_tar_file(tmp_path: Path) -> None:
     folder, archive = folder_at(tmp_path / "step_1", FILES), tmp_path / "step_1.tar"
     assert copy_folder(folder, archive)
     with tarfile.open(archive, "r:") as opened:
@@ -90,9 +90,7 @@ def test_what_is_packed_is_a_tar_file_like_any_other(tmp_path: Path) -> None:
         [(f"top/{n}", b"") for n in range(20)],
     ],
 )
-def test_what_is_no_archive_of_a_checkpoint_is_refused(
-    tmp_path: Path, members: list[tarfile.TarInfo | tuple[str, bytes]]
-) -> None:
+def test_other_archives_are_refused(tmp_path: Path, members: list[tarfile.TarInfo | tuple[str, bytes]]) -> None:
     (tmp_path / "resume").mkdir()
     archive = archive_of(tmp_path, *members)
     with pytest.raises(BadArchive):

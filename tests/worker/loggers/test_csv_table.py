@@ -46,7 +46,7 @@ def test_padded_names_and_rows_that_follow(node: Node) -> None:
         ("log.csv", "step,loss"),
     ],
 )
-def test_what_is_no_table_of_steps_gives_nothing(node: Node, name: str, text: str) -> None:
+def test_table_without_steps_gives_no_points(node: Node, name: str, text: str) -> None:
     write(node, text, name)
     assert node.read() == {}
 

@@ -125,7 +125,7 @@ INSERT INTO params VALUES ('lr', '0.1', 'run1');
 """
 
 
-def test_what_was_logged_before_the_attempt_is_not_its_own(node: Node) -> None:
+def test_values_logged_before_the_attempt_are_not_taken(node: Node) -> None:
     node.log("loss", 1, 0.5, wall=WALL - 100)
     node.log("loss", 2, 0.25)
     assert node.read() == {"loss": [(2, 0.25)]}

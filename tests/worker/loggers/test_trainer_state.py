@@ -83,7 +83,7 @@ def test_another_file_of_that_name_is_left_alone(node: Node, text: str) -> None:
     assert node.read(final=True) == {}
 
 
-def test_what_an_earlier_attempt_logged_is_not_its_own(node: Node) -> None:
+def test_trainer_state_of_an_earlier_attempt_is_not_taken(node: Node) -> None:
     save(node, "checkpoint-2", [train(1), train(2)], WALL - 100)
     assert node.read() == {}
     save(node, "checkpoint-3", [train(1), train(2), train(3)], WALL + 10)

@@ -71,7 +71,7 @@ def test_calls_that_differ_are_a_mistake_before_the_ranks_count_as_hung() -> Non
     assert judge(just_now, is_stalled=False) is None
 
 
-def test_of_two_ranks_the_one_that_left_its_own_habit_is_named() -> None:
+def test_alignment_names_the_rank_that_left_its_habit() -> None:
     for kind in ("skipped", "extra", "dtype"):
         found = judge(records_of(kind, [0, 2]), is_stalled=True)
         assert found is not None and found.ranks == [2], kind

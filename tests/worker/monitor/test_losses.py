@@ -59,7 +59,7 @@ def test_several_losses_are_one_finding_the_first_to_break_speaks():
 
 
 @pytest.mark.parametrize("tag", ["lossy_frames", "closs", "train/lr", "glossary"])
-def test_what_only_sounds_like_a_loss_is_none(tag: str):
+def test_series_that_only_sounds_like_a_loss_is_none(tag: str):
     assert kinds(watch([NAN] * 5, tag=tag)) == []
 
 
@@ -97,7 +97,7 @@ def test_printed_losses_count_only_where_none_is_logged():
     assert kinds(seen) == []
 
 
-def test_what_the_probe_measures_is_no_loss():
+def test_series_of_the_probe_is_no_loss():
     assert kinds(watch([NAN] * 3, tag="loss", source="probe")) == []
 
 

@@ -48,7 +48,7 @@ def test_the_status_of_a_rank_is_its_last_line(tmp_path):
     assert reader.median_step_s() == 0.25
 
 
-def test_of_several_processes_with_one_rank_it_is_the_one_that_trains_now(tmp_path):
+def test_reader_follows_the_process_of_a_rank_that_trains_now(tmp_path):
     (tmp_path / "7.jsonl").write_text(line(pid=7, step=50, t=100.0))  # before a restart
     (tmp_path / "8.jsonl").write_text(line(pid=8, step=3, t=200.0))
     (tmp_path / "9.jsonl").write_text(line(pid=9, step=0, t=300.0))  # a helper

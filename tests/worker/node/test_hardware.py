@@ -220,7 +220,7 @@ def test_a_nearly_full_disk_is_a_notice(tmp_path: Path, monkeypatch: pytest.Monk
     assert "nearly full: 1.0 GiB are free" in (sample_load(tmp_path, without_driver()).notice or "")
 
 
-def test_what_the_node_is_made_of() -> None:
+def test_hardware_describes_the_node() -> None:
     info = node_info(GpuReader(FakeNvml()))
     assert info["python"] == sys.executable
     assert (info["cuda_version"], info["driver_version"]) == ("12.8", "570.1")

@@ -29,7 +29,7 @@ def test_who_comes_hears_the_words_and_the_port_is_free_at_once_after() -> None:
         other.listen()
 
 
-def test_nobody_there_is_a_refusal() -> None:
+def test_closed_port_is_a_refusal() -> None:
     door = ProbeListener("127.0.0.1", 0, "x")
     door.close()
     found = probe_port(at(door.port), "x")

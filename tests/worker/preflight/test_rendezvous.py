@@ -63,7 +63,7 @@ def test_nothing_starts_before_the_nodes_agree(node: NodeUnderTest) -> None:
     assert len(node.supervisors) == 1
 
 
-def test_what_a_node_found_is_told_before_its_code_is_there_and_after(node: NodeUnderTest) -> None:
+def test_node_reports_its_checks_before_and_after_its_code_arrives(node: NodeUnderTest) -> None:
     wish(node, may_start=False)
     until_prepared(node)
     for _ in range(5):
@@ -90,7 +90,7 @@ def test_a_worker_that_is_replaced_while_it_waits_waits_on(node: NodeUnderTest) 
     assert node.until_settled().state == "succeeded"
 
 
-def test_what_trains_is_found_out_before_the_nodes_know_where_to_meet(node: NodeUnderTest) -> None:
+def test_nodes_check_the_interpreter_before_they_know_the_rendezvous(node: NodeUnderTest) -> None:
     script = node.script("print('started')")
     node.wish(node.assignment(script, node_rank=1, spec=TWO_NODES, may_start=False))
     node.until(lambda: (node.dir(node_rank=1) / "worker/interpreter.json").exists())

@@ -138,7 +138,7 @@ COMMON_WRITERS = ("torch's where TensorFlow is installed", "tensorboardX, told t
     "writer",
     [pytest.param(writer, marks=() if writer in COMMON_WRITERS else pytest.mark.long) for writer in WRITERS],
 )
-def test_what_is_logged_can_be_read_soon(writer: str, tmp_path: Path) -> None:
+def test_logged_values_can_be_read_soon(writer: str, tmp_path: Path) -> None:
     with Script(tmp_path, WRITERS[writer] + LOG_AND_WAIT) as script:
         script.hears("logged")
         wait_for(lambda: script.steps() == [0, 1, 2], "the points", LIMIT_S)

@@ -63,7 +63,7 @@ def test_each_status_has_one_meaning(status, meaning):
 
 
 @pytest.mark.parametrize("status", [301, 400, 403, 404, 409, 410])
-def test_what_a_proxy_says_ends_no_training(status):
+def test_answer_of_a_proxy_ends_no_training(status):
     with pytest.raises(ServerAway):
         client(lambda request: httpx2.Response(status, text="<html>no</html>")).report(PART, REPORT)
 

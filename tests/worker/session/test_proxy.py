@@ -208,7 +208,7 @@ JSON, PAGE = "application/json", "text/html"
     ],
     ids=["a login page", "a redirect", "a list", "another object", "nothing", "a stray 204", "another 416"],
 )
-def test_what_is_not_the_servers_answer_is_no_answer(
+def test_answer_of_a_proxy_is_no_answer_of_the_server(
     proxy: LimitingProxy, call: str, answer: tuple[int, str, bytes]
 ) -> None:
     proxy.odd = lambda method, path: answer

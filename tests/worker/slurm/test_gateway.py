@@ -177,7 +177,7 @@ def test_a_gateway_killed_between_sbatch_and_its_note_finds_the_job_by_its_name(
     assert site.server.told == [(1, "1", "PENDING")]
 
 
-def test_what_the_server_has_not_heard_is_told_again(site: Site):
+def test_gateway_repeats_a_report_that_the_server_missed(site: Site):
     site.server.trouble = ServerAway("gone")
     site.wish("run")
     with pytest.raises(ServerAway):
@@ -213,7 +213,7 @@ def test_an_attempt_that_was_stopped_before_its_job_was_submitted_gets_none(site
     assert site.cluster.submitted == [] and site.server.told == [(1, None, "CANCELLED")]
 
 
-def test_a_job_that_nobody_wishes_any_more_is_cancelled(site: Site):
+def test_job_without_an_assignment_is_cancelled(site: Site):
     """Its run was deleted; but before the server has spoken once nothing is."""
     site.wish("run")
     site.gateway.step(0)

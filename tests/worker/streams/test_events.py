@@ -72,7 +72,7 @@ def test_an_event_like_one_before_is_read_as_protobuf_reads_it(
     assert repr(EventTail(path).read().series) == repr(expected)
 
 
-def test_what_tensorboards_own_writer_writes_is_read(tmp_path: Path) -> None:
+def test_reader_reads_files_of_tensorboards_writer(tmp_path: Path) -> None:
     writer = EventFileWriter(str(tmp_path))
     event = event_pb2.Event(step=3, wall_time=4.0)
     event.summary.value.add(tag="a", simple_value=1.0)
@@ -118,7 +118,7 @@ def test_scalars_written_as_tensors_are_read(path: Path, data: bytes) -> None:
         record(event_pb2.Event(file_version="brain.Event:2").SerializeToString()),
     ],
 )
-def test_what_is_not_a_scalar_is_passed_over(path: Path, data: bytes) -> None:
+def test_reader_skips_values_that_are_no_scalars(path: Path, data: bytes) -> None:
     path.write_bytes(data + scalar(8, 1.0))
     read = EventTail(path).read()
     assert read.series == {"train/loss": [(8, 1.0, 1.5)]}
@@ -312,7 +312,7 @@ def test_event_files_are_found_in_the_order_of_their_creation(tmp_path: Path) ->
     assert find_event_files(tmp_path / "nothing") == []
 
 
-def test_of_two_writers_of_one_second_the_outer_one_has_the_plain_names() -> None:
+def test_outer_writer_of_one_second_has_the_plain_names() -> None:
     outer = Path("output/run/events.out.tfevents.1795244044.host.7.0")
     of_its_hparams = Path("output/run/1795244044.88/events.out.tfevents.1795244044.host.7.1")
     assert main_writer_dir([of_its_hparams, outer]) == outer.parent

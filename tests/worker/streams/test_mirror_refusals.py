@@ -40,7 +40,7 @@ def test_pieces_are_halved_until_they_pass_and_every_byte_arrives_once(node: Nod
 
 
 @pytest.mark.parametrize("error", [TooLarge("413"), RequestRefused("no such name")])
-def test_what_is_refused_however_small_is_set_aside_and_holds_up_nothing(node: Node, error: RequestRefused) -> None:
+def test_mirror_sets_aside_a_file_that_the_server_refuses(node: Node, error: RequestRefused) -> None:
     (node.dir / "logs/rank0.out").write_bytes(b"x" * 3_000_000)
     (node.dir / "logs/rank0.err").write_bytes(b"y" * 3_000_000)
     refuse(node, "logs/rank0.out", error)

@@ -63,7 +63,7 @@ def test_samples_of_mnist_go_on_over_epochs() -> None:
     assert [step for step, _ in series_of(text)["train/loss"]] == [0, 640, 60000, 60640]
 
 
-def test_what_an_epoch_line_says_stands_where_its_steps_ended() -> None:
+def test_values_of_an_epoch_line_stand_at_its_last_step() -> None:
     text = "Epoch: [0][390/391] Loss 2.0 (2.0)\nEpoch 0 done: val_loss 1.5\nEpoch: [1][390/391] Loss 1.9 (2.0)\n"
     assert series_of(text) == {"loss": [(390, 2.0), (781, 1.9)], "val/loss": [(390, 1.5)]}
 

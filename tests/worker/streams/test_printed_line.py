@@ -139,7 +139,7 @@ def test_a_line_of_training_is_understood(line: str, step: int, values: dict[str
         ("step 10: loss 2.3, eta 0:12:30, batch_size=32", {"loss"}),
     ],
 )
-def test_what_counts_or_configures_is_no_metric(line: str, tags: set[str]) -> None:
+def test_counter_or_setting_is_no_metric(line: str, tags: set[str]) -> None:
     assert set(values_of(line)) == tags
 
 

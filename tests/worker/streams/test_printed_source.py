@@ -229,7 +229,7 @@ def test_one_name_in_both_streams_stays_two_series(node: Node) -> None:
     assert node.server.series["stdout/loss"] == [(1, 2.5), (2, 2.4)]
 
 
-def test_what_is_refused_holds_nothing_up(node: Node) -> None:
+def test_refused_lines_delay_no_others(node: Node) -> None:
     node.server.refuses = True
     node.print("step 1 loss 2.0\n")
     node.settle()

@@ -34,7 +34,7 @@ def test_a_script_is_read_and_never_run(shared, tmp_path: Path):
         ("/a\0b", "NUL"),
     ],
 )
-def test_what_is_no_script_is_refused_in_one_sentence(shared, tmp_path: Path, target: str, sentence: str):
+def test_file_that_is_no_script_is_refused_in_one_sentence(shared, tmp_path: Path, target: str, sentence: str):
     (tmp_path / "broken.py").write_text("def (:")
     answer = shared.http.get("/api/script", params={"target": target.format(tmp_path)})
     assert answer.status_code == 422
@@ -42,7 +42,7 @@ def test_what_is_no_script_is_refused_in_one_sentence(shared, tmp_path: Path, ta
     assert sentence in answer.json()["detail"]["message"]
 
 
-def test_nobody_reads_a_script_without_the_token(shared):
+def test_script_is_read_with_the_token_alone(shared):
     assert shared.anonymous().get("/api/script", params={"target": "/etc/passwd"}).status_code == 401
 
 

@@ -173,7 +173,7 @@ def test_the_last_run_takes_it_along(dashboard, node, archive):
     assert not dashboard.service.snapshots.path(sha256).exists()
 
 
-def test_what_was_asked_for_waits_for_its_launch(dashboard, node, archive):
+def test_uploaded_snapshot_waits_for_its_launch(dashboard, node, archive):
     sha256 = put(dashboard, archive)
     end(dashboard, node, launch(dashboard, put(dashboard, archive)))
     put(dashboard, archive)

@@ -48,7 +48,7 @@ def test_everything_that_is_not_ignored_is_taken(folder):
     assert left_out(folder) == {"package/data/": "ignored", "runlog/": "ignored"}
 
 
-def test_what_is_no_code_is_never_taken(folder, monkeypatch):
+def test_snapshot_leaves_out_files_that_are_no_code(folder, monkeypatch):
     write(folder, **{"venv__pyvenv.cfg": "", "venv__lib__x_py": "", "logs__events.out.tfevents.1": ""})
     write(folder, **{"conda__conda-meta__history": "", "conda__bin__python": ""})
     write(folder, **{"state__rankzero.db": "", "state__token": "secret", "node__join-token": "secret"})
@@ -126,7 +126,7 @@ def test_the_archive_is_the_same_whoever_packs_it_when_and_where(tmp_path):
         assert [oct(m.mode) for m in archive] == ["0o644", "0o755"]
 
 
-def test_what_is_too_large_is_refused_with_its_largest_parts_and_the_ways_out(tmp_path):
+def test_large_folder_is_refused_with_its_largest_parts(tmp_path):
     code = write(tmp_path / "code", train_py="", data__a=b"x" * 2 * MIB, weights=b"x" * MIB, small=b"x" * 1024)
     with pytest.raises(CodeRefused) as refused:
         pack_code(CodeRequest(str(code), "train.py"), tmp_path / "archive", MIB)
@@ -207,7 +207,7 @@ def test_an_ignored_script_is_taken_when_it_is_named(tmp_path):
     assert "mine.py" in chosen(code / "mine.py")[0] and "mine.py" in chosen(code, entry="mine.py")[0]
 
 
-def test_what_git_ignores_is_told_with_its_size_unless_it_is_linked(tmp_path):
+def test_snapshot_names_ignored_files_with_their_size(tmp_path):
     code = write(tmp_path / "code", **{".gitignore": "data\n.cache/\n*.egg-info\n", "train_py": ""})
     write(code, **{"data__a": b"x" * 2048, ".cache__x": "", "x.egg-info__PKG": ""})
     commit(code)

@@ -95,7 +95,7 @@ def test_a_baseline_gives_changes_in_per_cent(shared, made):
     assert loss["runs"][a]["best_change_percent"] == 0
 
 
-def test_what_a_step_is_spent_on_stands_side_by_side(shared, made):
+def test_comparison_has_the_phases_of_a_step(shared, made):
     a, b, c = made["a"], made["b"], made["c"]
     phases = compared(shared, a, b, c, baseline=a)["phases"]
     assert [row["title"] for row in phases] == ["Step", "Waiting for data", "Forward"]

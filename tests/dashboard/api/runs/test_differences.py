@@ -117,7 +117,7 @@ def test_beyond_its_bounds_files_are_still_named(differ, monkeypatch):
     assert late.truncated and len(late.files) == 50 and not any(file.lines for file in late.files)
 
 
-def test_what_is_hard_to_compare_ends_in_time(differ):
+def test_difficult_comparison_ends_in_time(differ):
     """Lines that repeat are what the search is slow at; thousands of such files must not hold anything up."""
     hard = {f"{i}.txt": "".join(f"{j % 149}\n" for j in range(15_000)).encode() for i in range(40)}
     other = {name: "".join(f"{j * 7 % 149}\n" for j in range(15_000)).encode() for name in hard}
@@ -145,7 +145,7 @@ def test_an_archive_that_cannot_be_read_is_refused(tmp_path):
         compare(tar(tmp_path / "whole", {}), tmp_path / "missing")
 
 
-def test_what_is_packed_of_a_folder_is_compared(tmp_path):
+def test_comparison_takes_packed_folders(tmp_path):
     first = pack(select(write(tmp_path / "a", train_py="lr = 1\n")), tmp_path / "1", MIB)
     second = pack(select(write(tmp_path / "a", train_py="lr = 2\n")), tmp_path / "2", MIB)
     assert only(compare(first.path, second.path)).lines == "@@ -1 +1 @@\n-lr = 1\n+lr = 2\n"

@@ -89,7 +89,7 @@ def test_the_command_line_waits_for_the_ranks_and_prints_the_overview(dashboard,
     assert "only ranks that train can be profiled" in capsys.readouterr().err
 
 
-def test_what_a_profile_costs_is_said_beforehand_by_one_of_another_run(dashboard, node) -> None:
+def test_profile_of_another_run_foretells_the_cost(dashboard, node) -> None:
     first, part = training(dashboard, node)
     answer = dashboard.http.post(f"/api/runs/{first}/profiles", json={"ranks": [0]}).json()
     assert "No run has been profiled here yet" in answer["cost"]

@@ -148,7 +148,7 @@ def stored(dashboard: Running, checkpoint_id: int) -> bytes:
     return dashboard.service.files.checkpoint(checkpoint_id).read_bytes()
 
 
-def test_what_arrived_before_a_connection_broke_stays(dashboard: Running, node: FakeNode) -> None:
+def test_bytes_before_a_broken_connection_stay(dashboard: Running, node: FakeNode) -> None:
     dashboard.launch()
     part = node.part()
     content = os.urandom(10 * MIB)

@@ -43,7 +43,7 @@ def test_an_alert_is_set_tested_and_removed_on_the_page(pages: Pages) -> None:
     assert not page.exception and alerts.alerts(pages.service.store) == []
 
 
-def test_what_is_refused_says_why_without_the_address(pages: Pages) -> None:
+def test_refused_alert_says_why_without_its_address(pages: Pages) -> None:
     page = pages.open("alerts")
     page.selectbox(key="alert_rule").set_value(Trigger.WAITS).run()
     page.text_input(key="alert_target").set_value("slack://secret")

@@ -114,9 +114,7 @@ def test_one_of_the_open_tabs_shows_it_and_leads_to_the_run(visit: Visit, dashbo
     assert told(other) == []
 
 
-def test_what_happens_while_no_tab_may_show_it_waits_and_the_page_says_why(
-    visit: Visit, dashboard: Browsed, made: Seed
-) -> None:
+def test_notification_waits_for_permission_and_the_page_says_why(visit: Visit, dashboard: Browsed, made: Seed) -> None:
     alerts.create(dashboard.service.store, "failed", "browser", None, made.now - 60)
     denied = {"permission": {"name": "notifications"}, "setting": "denied", "origin": dashboard.url}
     session = visit.context.new_cdp_session(visit.context.pages[0])

@@ -55,7 +55,7 @@ def test_a_snapshot_is_only_good_for_what_it_was_made_of(change):
 
 
 @pytest.mark.parametrize("source", [SCRIPT, GIT, UPLOAD])
-def test_without_a_target_nothing_is_wished_for(source):
+def test_form_without_a_target_has_no_code(source):
     assert spec_fields({**EMPTY_CODE, "source": source}) == {}
 
 

@@ -18,7 +18,7 @@ from dashboard.views.launch.keeping import _fits, without_secrets
         ("sweep_parameters", "lr=1e-4, 3e-4"),
     ],
 )
-def test_what_is_no_secret_is_kept(name: str, value: str | bool) -> None:
+def test_ordinary_value_is_kept(name: str, value: str | bool) -> None:
     assert without_secrets({name: value}) == {name: value}
 
 
@@ -34,7 +34,7 @@ def test_what_is_no_secret_is_kept(name: str, value: str | bool) -> None:
         ("launch_own_ab12cd34ef_wandb.api_key", "hush"),
     ],
 )
-def test_what_looks_secret_is_not_kept(name: str, value: str) -> None:
+def test_secret_value_is_not_kept(name: str, value: str) -> None:
     assert without_secrets({name: value}) == {}
 
 

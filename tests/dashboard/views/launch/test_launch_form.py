@@ -110,7 +110,7 @@ def test_a_specification_written_into_the_fields_reads_back_as_itself():
     assert read(values_of(spec, {"language_model"})).spec == spec
 
 
-def test_what_becomes_of_a_run_when_nodes_come_and_go_is_read_and_written_back():
+def test_form_keeps_the_elastic_choice():
     told = {"max_restarts": "3", "on_lost_node": "end", "lr_on_resize": "scale", "torchrun_restarts": "1"}
     elastic = read({**FILLED, **told, "nodes": "2:4"}).spec
     assert elastic is not None
@@ -128,7 +128,7 @@ SLURM = {
 }  # fmt: skip
 
 
-def test_what_is_typed_for_slurm_counts_while_slurm_is_chosen():
+def test_slurm_fields_count_while_slurm_is_chosen():
     spec = read(SLURM).spec
     assert spec is not None and spec.pool == "slurm"
     assert spec.slurm == SlurmOptions(
@@ -153,7 +153,7 @@ def test_what_is_typed_for_slurm_counts_while_slurm_is_chosen():
         ("on_nodes", "a, b", "for Slurm use the option --nodelist"),
     ],
 )
-def test_what_is_wrong_with_a_job_stands_beside_its_field(field: str, text: str, sentence: str):
+def test_fault_of_a_job_stands_beside_its_field(field: str, text: str, sentence: str):
     reading = read(SLURM | {field: text})
     assert reading.spec is None and sentence in reading.refusals[field]
     assert reading.draft is not None, "the figures follow all the same"

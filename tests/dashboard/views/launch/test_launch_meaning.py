@@ -47,7 +47,7 @@ def test_an_elastic_plan_is_explained_for_all_its_sizes():
     assert meaning.scaled_lr(scaled, False)[1].endswith("becomes 0.8 on 8 ranks (linear); 0.4 on 2 nodes")
 
 
-def test_of_a_run_that_may_lose_nodes_it_is_said_what_is_kept():
+def test_form_says_what_an_elastic_run_keeps():
     spec = plan(nodes=4, min_nodes=2, gpus_per_node=2, batch_size=32, lr=0.1)
     assert meaning.world_size(spec, "GPU") == "4 nodes × 2 GPUs = 8 ranks"
     assert "on fewer nodes kept" in meaning.global_batch(spec, False)[1]

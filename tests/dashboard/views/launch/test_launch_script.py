@@ -95,7 +95,7 @@ def test_a_scripts_arguments_are_fields_that_add_nothing_until_they_are_changed(
     assert command(page) == "'/my data' --arch=resnet50 --amp"
 
 
-def test_what_the_form_decides_is_handed_over_and_scaled(pages, script):
+def test_form_passes_and_scales_its_values(pages, script):
     page = open_form(pages, script)
     page.segmented_control(key="launch_lr_scaling").set_value("linear")
     fill(page, batch_size="32", epochs="3")
@@ -106,7 +106,7 @@ def test_what_the_form_decides_is_handed_over_and_scaled(pages, script):
     assert "its own default 256 is used, not 32" in texts(page).replace("\\", "")
 
 
-def test_what_is_typed_freely_wins_and_stays_when_the_script_changes(pages, script):
+def test_free_arguments_win_and_stay_when_the_script_changes(pages, script):
     page = fill(open_form(pages, script), batch_size="32", args="--batch-size 8 --workers=1")
     assert command(page) == "--batch-size 8 --workers=1"
     assert "--workers" not in labels(page)
@@ -254,7 +254,7 @@ def test_arguments_from_the_command_line_are_kept_to_the_letter(pages, script):
     assert [spec.args for spec in specs(pages)] == [asked, asked]
 
 
-def test_what_cannot_be_read_says_why_and_can_be_launched_all_the_same(pages, script):
+def test_unreadable_script_says_why_and_can_be_launched(pages, script):
     script.write_text("def (:")
     page = open_form(pages, script)
     assert "train.py cannot be read as Python: line 1" in texts(page).replace("\\", "")

@@ -52,6 +52,6 @@ def test_other_braces_are_the_scripts_own(args: str) -> None:
         ({}, "precision=fp8,fp32", LINES, "Precision must be one of"),
     ],
 )
-def test_what_makes_no_sense_is_refused_at_its_field(values, lines, field, sentence) -> None:
+def test_wrong_range_is_refused_at_its_field(values, lines, field, sentence) -> None:
     refusals = take_out(values, lines).refusals
     assert list(refusals) == [field] and refusals[field].startswith(sentence)

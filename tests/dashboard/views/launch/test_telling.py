@@ -45,7 +45,7 @@ def test_an_address_of_another_alert_is_told_of_the_run_alone(pages: Pages) -> N
     ]
 
 
-def test_nobody_is_told_unless_chosen(pages: Pages) -> None:
+def test_launch_notifies_only_chosen_addresses(pages: Pages) -> None:
     alerts.create(pages.service.store, "hung", "slack://a/b/c", None, pages.service.clock())
     page = pages.open("launch")
     assert page.selectbox(key=TELL).value == "" and ADDRESS not in [field.key for field in page.text_input]

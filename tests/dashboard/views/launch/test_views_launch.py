@@ -41,7 +41,7 @@ def test_the_empty_form_is_a_run_that_can_be_launched(pages):
     assert [(spec.target, spec.gpus_per_node) for spec in specs(pages)] == [("image_classifier", 2)]
 
 
-def test_what_was_typed_just_before_the_click_is_launched(pages):
+def test_launch_takes_what_was_typed_before_the_click(pages):
     page = pages.open("launch")
     page.text_input(key="launch_lr").set_value("0.25")
     button(page, "Launch").click().run()
@@ -114,7 +114,7 @@ def test_form_without_code_says_what_comes_first_and_nothing_red(pages):
     assert button(page, "Launch").disabled
 
 
-def test_what_no_node_offers_is_refused_beside_the_field_when_launched(pages):
+def test_launch_refuses_too_many_devices_beside_their_field(pages):
     page = fill(pages.open("launch"), gpus_per_node="64")
     button(page, "Launch").click().run()
     assert "1 node is registered" in texts(page)

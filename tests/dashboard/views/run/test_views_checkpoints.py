@@ -101,7 +101,7 @@ def test_a_folder_says_how_it_is_unpacked(pages: Pages) -> None:
     assert button(page, "Prepare the file").disabled
 
 
-def test_what_never_arrived_is_told_from_what_is_on_its_way(pages: Pages) -> None:
+def test_checkpoint_that_never_arrived_differs_from_one_being_sent(pages: Pages) -> None:
     store(pages, "work/a.pt", b"0123456789", received=0.4)
     assert "40\\% received" in texts(opened(pages))
     pages.seed.report(RUN, "failed", 10)

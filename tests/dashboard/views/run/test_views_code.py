@@ -157,7 +157,7 @@ def test_settings_that_differ_stand_in_a_table(pages):
     assert "The recipe language_model, which ships with Rankzero (" in told
 
 
-def test_what_two_runs_spend_their_steps_on_stands_side_by_side(pages):
+def test_phases_of_two_runs_stand_side_by_side(pages):
     for label, data_s in (("a", 0.02), ("b", 0.01)):
         pages.seed.launch(label, 20 if label == "a" else 10, gpus_per_node=1)
         pages.seed.start(label, 5)

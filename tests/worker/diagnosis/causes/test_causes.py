@@ -111,7 +111,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("exception", "reason", "says", "next_step"), ROWS, ids=[row[0][:40] for row in ROWS])
-def test_what_libraries_say_becomes_a_sentence_and_a_next_step(
+def test_error_of_a_library_becomes_a_sentence_and_a_next_step(
     exception: str, reason: Reason, says: str, next_step: str
 ) -> None:
     found = explained(exception)

@@ -23,7 +23,7 @@ def test_after_a_difference_the_second_is_named_after_its_logger():
     assert names.remaining() == [("trackio:loss", 5, 5.0)]
 
 
-def test_what_event_files_hold_is_not_written_again():
+def test_values_of_event_files_are_not_written_again():
     names = Names()
     names.has_event_files = True
     assert names.route("wandb", 1, {"loss": 0.1, "own": 1.0}) == []
