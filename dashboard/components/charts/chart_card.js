@@ -5,10 +5,9 @@ import { count, exact, isNumber, notFinite, number, timeSpan } from '../elements
 import { Columns } from '../live/series_store.js';
 import { sentenceOf } from '../server/request.js';
 import { fetchDetail, inside } from './chart_detail.js';
-import { csvUrl, savePicture } from './chart_export.js';
-import { eventMarkers } from './chart_hardware.js';
+import { eventMarkers } from './chart_groups.js';
 import { drawable, firstAtLeast, flattened, stretches } from './chart_lines.js';
-import { createPlot } from './chart_plot.js';
+import { createPlot, csvUrl, savePicture } from './chart_plot.js';
 
 /** @typedef {import('./chart_groups.js').ChartSpec} ChartSpec */
 /** @typedef {import('./chart_groups.js').LineSpec} LineSpec */

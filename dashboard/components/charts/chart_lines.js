@@ -1,6 +1,4 @@
-/**
- * Turn stored points into drawn ones: joined over attempts, smoothed, and thinned to the number of pixels.
- */
+/** Turn stored points into drawn ones: joined over attempts, smoothed, and thinned to the number of pixels. */
 
 import { hasOneValueAStep } from '../live/series_store.js';
 

@@ -1,7 +1,7 @@
 /** The row above the charts: what is looked for, smoothing, axes; remembered by the browser. */
 
 import { choice, el, icon, setText, toggle } from '../elements/elements.js';
-import { STATUS_TEXT } from '../live/waiting.js';
+import { STATUS_TEXT } from '../live/live_connection.js';
 
 const REMEMBERED = 'rankzero.charts';
 /** @type {[string, string, string][]} */

@@ -1,12 +1,8 @@
-/**
- * Above the cells: a search, the states with their counts (which are also the legend), the runs, and the
- * grouping.
- */
+/** Above the cells: a search, the states with their counts (which are also the legend), the runs, and the grouping. */
 
 import { el, icon, setAttribute, setText } from '../elements/elements.js';
 import { count } from '../elements/numbers.js';
-import { counts, groupings, MEANING, RUN, SIGNS, shownOf, stateLabel } from './cells_model.js';
-import { COLOURS } from './cells_node.js';
+import { COLOURS, counts, groupings, MEANING, RUN, SIGNS, shownOf, stateLabel } from './cells_model.js';
 
 const MOST_RUNS = 12;
 

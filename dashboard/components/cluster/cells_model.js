@@ -10,7 +10,10 @@ export const STATE = 0;
 export const RUN = 1;
 export const RANK = 2;
 export const PERCENT = 3;
-export const USED = 4;
+const USED = 4;
+
+/** Colours that runs take turns with; the same as the charts have. */
+export const COLOURS = 8;
 
 /**
  * @typedef {{id: string, name: string, state: string, draining: boolean, upgrade: boolean, address: string,
@@ -60,7 +63,7 @@ function wordsOf(picture, node) {
  * @param {Picture} picture
  * @param {Node} node
  */
-export function runsOn(picture, node) {
+function runsOn(picture, node) {
   const places = new Set(node.cells.map((cell) => cell[RUN]).filter((run) => run !== null && run !== undefined));
   return [...places].map((place) => picture.runs[place]);
 }

@@ -1,11 +1,10 @@
 /** The page of a comparison: one legend, the charts of all runs, and what differs between them. */
 
-import { choose, chosen } from '../elements/address.js';
+import { choose, chosen, keepSelection } from '../elements/address.js';
 import { el, setAttribute, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { plural } from '../elements/numbers.js';
 import { readTheme, runColour, watchTheme } from '../elements/theme.js';
-import { keepSelection } from '../runs/kept_selection.js';
 import { CompareTable } from './compare_table.js';
 import { ComparedCharts } from './compared_charts.js';
 import { Comparison, isLive } from './comparison.js';

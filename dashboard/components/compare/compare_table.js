@@ -1,16 +1,12 @@
-/**
- * What differs between the runs, only what differs, and what became of their series; with a baseline in per
- * cent.
- */
+/** What differs between the runs, only what differs, and what became of their series; with a baseline in per cent. */
 
 import { choose, chosen } from '../elements/address.js';
 import { el, htmlIn, redraw } from '../elements/elements.js';
 import { exact, timeSpan, UNKNOWN } from '../elements/numbers.js';
 import { runColour } from '../elements/theme.js';
-import { follow, pageUrl } from '../links/following.js';
+import { follow, pageUrl } from '../links/links.js';
 import { Polling } from '../server/polling.js';
-import { changed, drawnCell, resultCell, settingCell } from './cells.js';
-import { copyButtons } from './compare_export.js';
+import { changed, copyButtons, drawnCell, resultCell, settingCell } from './cells.js';
 import { isLive } from './comparison.js';
 import { Grouping, groupRows } from './grouping.js';
 

@@ -6,7 +6,7 @@ import { setAttribute, setText } from '../elements/elements.js';
 import { change, changePercent, exact, notFinite, plural } from '../elements/numbers.js';
 import { runColour } from '../elements/theme.js';
 import { nameOf } from './comparison.js';
-import { finitePoints, groupLine, valueAt } from './group_lines.js';
+import { finitePoints, groupLine, valueAt } from './run_lines.js';
 
 /**
  * With more runs than these the logged values are not drawn behind the smoothed ones: they would cover them.

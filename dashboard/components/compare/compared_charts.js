@@ -9,10 +9,9 @@ import { choose, chosen } from '../elements/address.js';
 import { el, setAttribute, setText, toggle } from '../elements/elements.js';
 import { change } from '../elements/numbers.js';
 import { sentenceOf } from '../server/request.js';
-import { settingsFrom, zoomFrom } from './compare_address.js';
 import { ComparedCard } from './compared_card.js';
 import { keyOf, nameOf, runOf } from './comparison.js';
-import { EPOCH_NAMES, epochAxis, samplesAxis } from './run_axes.js';
+import { EPOCH_NAMES, epochAxis, samplesAxis } from './run_lines.js';
 
 /** @typedef {import('./compared_card.js').Zoom} Zoom */
 /** @typedef {import('./comparison.js').ComparedRun} ComparedRun */
@@ -319,4 +318,28 @@ export class ComparedCharts extends Charts {
     if (this._comparison.status === 'connecting') return 'Connecting…';
     return 'None of these runs has logged a point yet.';
   }
+}
+
+/** @type {import('../charts/chart_toolbar.js').XAxis[]} */
+const X_AXES = ['step', 'samples', 'epoch', 'time', 'wall'];
+
+/**
+ * The settings of the charts, from the address; what it leaves out is as the browser remembers it.
+ * @param {import('../charts/chart_toolbar.js').Settings} remembered
+ * @returns {import('../charts/chart_toolbar.js').Settings}
+ */
+function settingsFrom(remembered) {
+  const [axis, smoothing] = [chosen('x'), Number(chosen('smoothing') ?? NaN)];
+  return {
+    ...remembered,
+    xAxis: X_AXES.find((name) => name === axis) ?? remembered.xAxis,
+    smoothing: Number.isFinite(smoothing) ? Math.min(0.99, Math.max(0, smoothing)) : remembered.smoothing,
+    logY: chosen('log') === null ? remembered.logY : chosen('log') === '1',
+  };
+}
+
+/** The part of the horizontal axis that all charts show; null for all of it. */
+function zoomFrom() {
+  const [from, to] = (chosen('zoom') ?? '').split(',').map(Number);
+  return Number.isFinite(from) && Number.isFinite(to) && to > from ? { from, to } : null;
 }

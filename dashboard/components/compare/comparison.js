@@ -1,7 +1,6 @@
 /**
- * Where the curves of several runs come from: those that train from their live connections, the others from
- * one request for all of them. Charts use it as they use the connection of one run; a series is named
- * `RUN:NAME`.
+ * Where the curves of several runs come from: those that train from their live connections, the others from one request
+ * for all of them. Charts use it as they use the connection of one run; a series is named `RUN:NAME`.
  */
 
 import { colourNumbers } from '../elements/theme.js';
@@ -330,7 +329,7 @@ export class Comparison {
 }
 
 /** Series by key, from the binary columns of `GET /api/compare/curves`. @param {ArrayBuffer} buffer */
-export function seriesOf(buffer) {
+function seriesOf(buffer) {
   const length = Number(new DataView(buffer).getBigUint64(0, true));
   const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
   /** @type {Map<string, import('../live/series_store.js').Series>} */

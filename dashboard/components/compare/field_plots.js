@@ -4,11 +4,9 @@ import { choose, chooseList, chosen, chosenList } from '../elements/address.js';
 import { closestTo, el, redraw, setText, toggle } from '../elements/elements.js';
 import { number, plural } from '../elements/numbers.js';
 import { runColour } from '../elements/theme.js';
-import { follow, linkOf } from '../links/following.js';
+import { follow, linkOf } from '../links/links.js';
 import { axis, bounds, isWide } from '../plots/axes.js';
-import { markItems } from '../plots/drawing.js';
-import { parallel } from '../plots/parallel.js';
-import { scatter } from '../plots/scatter.js';
+import { markItems, parallel, scatter } from '../plots/plots.js';
 import { fieldSelect, fieldsOf, firstResult, firstSetting, settingsOf, textOf, varies } from './fields.js';
 
 const FIRST_AXES = 4;

@@ -1,7 +1,4 @@
-/**
- * Runs with the same settings as one group: which fields divide them, and the mean and spread of their
- * results.
- */
+/** Runs with the same settings as one group: which fields divide them, and the mean and spread of their results. */
 
 import { choose, chosen } from '../elements/address.js';
 import { el, setAttribute, toggle } from '../elements/elements.js';

@@ -3,8 +3,7 @@
 import { choose, chosen } from '../elements/address.js';
 import { el } from '../elements/elements.js';
 import { changePercent, UNKNOWN } from '../elements/numbers.js';
-import { drawnCell, meanCell } from './cells.js';
-import { copyButtons } from './compare_export.js';
+import { copyButtons, drawnCell, meanCell } from './cells.js';
 import { fieldSelect, fieldsOf, firstResult, textOf } from './fields.js';
 
 /** @typedef {import('./fields.js').Field} Field */

@@ -1,4 +1,7 @@
-/** What is chosen on a page, kept in its address: what one sees is a link. */
+/**
+ * What is chosen on a page, kept in its address: what one sees is a link; and the selected runs, which the tab
+ * remembers.
+ */
 
 /** @param {string} name @returns {string|null} */
 export function chosen(name) {
@@ -25,4 +28,22 @@ export function chosenList(name) {
 /** @param {string} name @param {string[]} values */
 export function chooseList(name, values) {
   choose({ [name]: values.map((value) => value.replaceAll('%', '%25').replaceAll(',', '%2C')).join(',') });
+}
+
+/** The selected runs, as this tab remembers them from page to page. */
+const KEPT = 'rankzero.selected';
+
+/** @param {string[]} ids in the order in which they were selected */
+export function keepSelection(ids) {
+  sessionStorage.setItem(KEPT, JSON.stringify(ids));
+}
+
+/** @returns {string[]} */
+export function keptSelection() {
+  try {
+    const ids = JSON.parse(sessionStorage.getItem(KEPT) ?? '[]');
+    return Array.isArray(ids) ? ids.filter((id) => /^[a-z0-9]+$/.test(id)) : [];
+  } catch {
+    return [];
+  }
 }

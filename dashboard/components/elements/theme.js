@@ -1,6 +1,6 @@
 /**
- * Streamlit's colours for canvases, which do not use CSS, and one palette for all charts: distinct also to
- * colour-blind eyes, at least 3:1 against its background; 0 is training, 1 validation.
+ * Streamlit's colours for canvases, which do not use CSS, and one palette for all charts: distinct also to colour-blind
+ * eyes, at least 3:1 against its background; 0 is training, 1 validation.
  */
 
 import PALETTE from './palette.json' with { type: 'json' };

@@ -1,6 +1,7 @@
 /**
- * Runs before Streamlit: tells it where the server is and our colours, begins to show notifications where the
- * person allowed them, and signs out, here, in other tabs and in pages that the browser has kept.
+ * Runs before Streamlit: tells it where the server is and our colours, begins to show notifications where the person
+ * allowed them, signs out, here, in other tabs and in pages that the browser has kept, and says on every page when the
+ * server does not answer.
  */
 
 const themes = JSON.parse(document.getElementById('themes')?.textContent ?? '{}');
@@ -31,9 +32,8 @@ function settle() {
   document.documentElement.toggleAttribute('data-settled', true);
 }
 
-addEventListener('DOMContentLoaded', () => void import('./away.js'));
 if (globalThis.Notification?.permission === 'granted') {
-  void import('../notifications/notifier.js').then(({ start }) => start());
+  void import('./notifications.js').then(({ start }) => start());
 }
 
 const tabs = new BroadcastChannel('rankzero sessions');
@@ -52,8 +52,7 @@ document.addEventListener('click', (event) => {
 });
 
 // Streamlit leaves the address of its first page empty, which elsewhere is the page one is on; and takes
-// every click
-// for its own, also one that asks for a new tab.
+// every click for its own, also one that asks for a new tab.
 const PAGE_LINK = 'a[data-testid="stPageLink-NavLink"]';
 for (const kind of ['pointerover', 'focusin']) {
   document.addEventListener(kind, (event) => {
@@ -93,4 +92,43 @@ async function signOut(button) {
     button.disabled = false;
     button.textContent = 'No answer: try again';
   }
+}
+
+// Says once, on every page, that the server does not answer, instead of the dialog that Streamlit opens over the page.
+const STATE = 'data-test-connection-state';
+const SILENT_BEFORE_SHOWN_MS = 1000;
+/** Streamlit's own; a dialog of ours holds a block of elements. */
+const DIALOG = '[data-testid="stDialog"]:not(:has([data-testid="stVerticalBlock"]))';
+const banner = /** @type {HTMLElement} */ (document.getElementById('away'));
+let isAway = false;
+/** @type {ReturnType<typeof setTimeout>|undefined} */
+let silence;
+
+new MutationObserver(lookForServer).observe(document.body, { subtree: true, attributeFilter: [STATE] });
+new MutationObserver(dismiss).observe(document.body, { childList: true });
+
+/** The first connection of a page is no trouble: the page is still being built. */
+function lookForServer() {
+  const state = document.querySelector(`.stApp[${STATE}]`)?.getAttribute(STATE);
+  if (!state || !document.documentElement.hasAttribute('data-settled') || isAway === (state !== 'CONNECTED')) return;
+  isAway = !isAway;
+  // pages.css hides the dialog from its first frame on.
+  document.documentElement.toggleAttribute('data-away', isAway);
+  clearTimeout(silence);
+  if (isAway)
+    silence = setTimeout(() => {
+      banner.textContent = 'Rankzero does not answer. Trying again…';
+    }, SILENT_BEFORE_SHOWN_MS);
+  else banner.textContent = '';
+}
+
+/**
+ * A dialog that is only hidden would keep the focus, and the page from scrolling; closed, it stays away until
+ * the next time.
+ */
+function dismiss() {
+  if (!isAway) return;
+  /** @type {NodeListOf<HTMLElement>} */
+  const buttons = document.querySelectorAll(`${DIALOG} button[aria-label="Close"]`);
+  for (const button of buttons) button.click();
 }

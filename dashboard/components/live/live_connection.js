@@ -1,6 +1,6 @@
 /**
- * One WebSocket a page, shared by every component that shows the same run: it reconnects by itself, goes on
- * after what was seen last, and ends with the last component.
+ * One WebSocket a page, shared by every component that shows the same run: it reconnects by itself, goes on after what
+ * was seen last, and ends with the last component. And the sentences that stand where a run has no points.
  */
 
 import { fromJson } from '../elements/numbers.js';
@@ -231,5 +231,40 @@ export class LiveConnection {
   /** @param {string} kind @param {any} message */
   _tell(kind, message) {
     for (const listener of this._listeners.get(kind) ?? []) listener(message);
+  }
+}
+
+/** A few words about the connection, where it is not as it should be. */
+export const STATUS_TEXT = /** @type {Record<string, string>} */ ({
+  reconnecting: 'Reconnecting…',
+  refused: 'Signed out: reload the page',
+  gone: 'Deleted',
+});
+
+/**
+ * @param {LiveConnection} connection
+ * @returns {string}
+ */
+export function emptySentence({ run, status }) {
+  if (status === 'refused') return 'You are signed out. Reload the page to sign in again.';
+  if (status === 'gone') return 'This run no longer exists; it may have been deleted.';
+  if (!run) return status === 'reconnecting' ? 'Rankzero does not answer. Trying again…' : 'Connecting…';
+  switch (run.state) {
+    case 'queued':
+      return run.waiting_for ? `Waiting to start: ${run.waiting_for}` : 'Waiting for a node.';
+    case 'starting':
+      if (run.waiting_for) return `The run is starting: it ${run.waiting_for}.`;
+      return 'Waiting for the first point. The run is starting: importing torch takes a few seconds.';
+    case 'running':
+      return 'Waiting for the first point. Every tag the script logs with SummaryWriter appears here.';
+    case 'stopping':
+      return 'The run is being stopped; it has logged no point.';
+    case 'failed':
+      if (run.reason === 'preflight') return 'Nothing was started: the History tab shows what preflight found.';
+      return 'The run failed before it logged a point. See the log of the failing rank.';
+    case 'stopped':
+      return 'The run was stopped before it logged a point.';
+    default:
+      return 'The run ended without logging a point. Charts show what a script logs with SummaryWriter.';
   }
 }

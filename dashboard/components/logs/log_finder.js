@@ -1,14 +1,10 @@
-/**
- * Which runs printed this: a search in the logs of many runs, told answer by answer, and cancelled at any
- * time.
- */
+/** Which runs printed this: a search in the logs of many runs, told answer by answer, and cancelled at any time. */
 
-import { choose, chosen } from '../elements/address.js';
+import { choose, chosen, keepSelection } from '../elements/address.js';
 import { el, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { count, plural } from '../elements/numbers.js';
-import { follow, linkOf, pageUrl } from '../links/following.js';
-import { keepSelection } from '../runs/kept_selection.js';
+import { follow, linkOf, pageUrl } from '../links/links.js';
 import { request, sentenceOf } from '../server/request.js';
 
 const MOST_SHOWN = 1000;
@@ -221,7 +217,7 @@ function item({ id, name, first }, lines, text) {
 }
 
 /** The line with the matches marked. @param {string} line @param {string} text */
-export function marked(line, text) {
+function marked(line, text) {
   const parts = [];
   const [lowered, sought] = [line.toLowerCase(), text.toLowerCase()];
   // A letter whose small form is longer: places would differ.

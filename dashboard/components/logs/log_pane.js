@@ -1,7 +1,4 @@
-/**
- * The scrolling lines of a log: blocks of lines, drawn once a frame, following the end until somebody scrolls
- * up.
- */
+/** The scrolling lines of a log: blocks of lines, drawn once a frame, following the end until somebody scrolls up. */
 
 import { el, setText } from '../elements/elements.js';
 import { size } from '../elements/numbers.js';

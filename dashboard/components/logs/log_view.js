@@ -4,9 +4,8 @@ import { el, setText, toggle } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { connect } from '../live/live_connection.js';
 import { apiUrl, Newest, read, sentenceOf } from '../server/request.js';
-import { isMerged, linesAround, linesBefore, linesBehind, orderSentence } from './log_merged.js';
-import { LogOffsets } from './log_offsets.js';
 import { LogPane } from './log_pane.js';
+import { isMerged, LogOffsets, linesAround, linesBefore, linesBehind, orderSentence } from './log_positions.js';
 import { LogSearch } from './log_search.js';
 
 const EARLIER_BYTES = 256 * 1024;

@@ -1,6 +1,6 @@
 /**
- * The columns of the table of runs: those it draws in its own way, and those that people add by the name of a
- * field or series.
+ * The columns of the table of runs: those it draws in its own way, and those that people add by the name of a field or
+ * series.
  */
 
 import { el, focusedIn } from '../elements/elements.js';

@@ -3,7 +3,7 @@
 import { el, setAttribute, setText } from '../elements/elements.js';
 import { count, duration, exact, fromJson, number, UNKNOWN } from '../elements/numbers.js';
 import { GRAVE, LIVE, MARKS } from '../elements/run_states.js';
-import { pageUrl } from '../links/following.js';
+import { pageUrl } from '../links/links.js';
 import { ago, isNumeric, valueText } from './columns.js';
 
 /**

@@ -1,19 +1,14 @@
-/**
- * The Runs page's table: rows are links, heads sort, and it keeps itself current without moving what is
- * looked at.
- */
+/** The Runs page's table: rows are links, heads sort, and it keeps itself current without moving what is looked at. */
 
 import { closestTo, el, focusedIn, icon, keepChildren, setAttribute, setText } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { readTheme } from '../elements/theme.js';
-import { follow, linkOf, pageUrl } from '../links/following.js';
-import { askAtClick } from '../server/ahead.js';
-import { Polling } from '../server/polling.js';
+import { follow, linkOf, pageUrl } from '../links/links.js';
+import { askAtClick, Polling } from '../server/polling.js';
 import { ColumnChoice, columnsOf, DEFAULT_KEYS, isNumeric } from './columns.js';
 import { classOf, RunRow } from './runs_row.js';
-import { SavedViews } from './saved_views.js';
+import { chosenAtFirst, remember, SavedViews, showInAddress } from './saved_views.js';
 import { Selection } from './selection.js';
-import { chosenAtFirst, remember, showInAddress } from './view_state.js';
 
 const STEP = 10;
 /** The height of a row on a wide screen; others are higher. */

@@ -1,10 +1,7 @@
-/**
- * Asks the server for a picture every two seconds while the page is seen, and says so where no answer comes.
- */
+/** Asks the server for a picture every two seconds while the page is seen, and says so where no answer comes. */
 
 import { setText } from '../elements/elements.js';
-import { takeAnswer } from './ahead.js';
-import { Newest, RequestError } from './request.js';
+import { begin, Newest, RequestError } from './request.js';
 
 const ASKED_EVERY_MS = 2000;
 
@@ -99,3 +96,51 @@ function troubleOf(error) {
   if (error.isExplained && [422, 503].includes(error.status)) return error.message;
   return 'The store does not answer. Trying again…';
 }
+
+// A question leaves with the click on a link to a page: its answer is on its way while Streamlit still builds the page.
+const FRESH_MS = 3000;
+/** What each page will ask first, by its address without the query. @type {Map<string, string>} */
+const firstOf = new Map();
+/** @type {{path: string, at: number, answer: Promise<Response>}|null} */
+let asked = null;
+
+/**
+ * Ask this at the next click that leads to the page.
+ * @param {string} page its address
+ * @param {string} path below the server's address
+ */
+export function askAtClick(page, path) {
+  firstOf.set(new URL(page).pathname, path);
+}
+
+/**
+ * The answer for which a click has asked just now, given once; null where there is none.
+ * @param {string} path
+ * @returns {Promise<Response>|null}
+ */
+function takeAnswer(path) {
+  if (asked?.path !== path) return null;
+  const { at, answer } = asked;
+  asked = null;
+  return performance.now() - at < FRESH_MS ? answer : null;
+}
+
+/** @param {string} page its address without the query */
+function ask(page) {
+  const path = firstOf.get(page);
+  if (path === undefined) return;
+  firstOf.delete(page);
+  asked = { path, at: performance.now(), answer: begin(path, { cache: 'no-cache' }) };
+  asked.answer.catch(() => {}); // told by whoever takes it
+}
+
+document.addEventListener(
+  'click',
+  (event) => {
+    const link = event.composedPath().find((part) => part instanceof HTMLAnchorElement);
+    const isForTab = event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey;
+    if (link && !isForTab) ask(link.pathname);
+  },
+  { capture: true },
+);
+addEventListener('popstate', () => ask(location.pathname));

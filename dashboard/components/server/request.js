@@ -1,7 +1,4 @@
-/**
- * Asking the server: every request of a page goes through here, ends in time, and says in words why it
- * failed.
- */
+/** Asking the server: every request of a page goes through here, ends in time, and says in words why it failed. */
 
 /** Pages and programs live below this address, wherever a proxy has put it. */
 export const BASE = new URL('../..', import.meta.url);

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { LONGEST_LINE, LogText } from '../../../../dashboard/components/logs/log_lines.js';
-import { LogOffsets } from '../../../../dashboard/components/logs/log_offsets.js';
+import { LogOffsets } from '../../../../dashboard/components/logs/log_positions.js';
 
 /** @param {LogText} log */
 const texts = (log) => log.lines.map(({ text }) => text);
