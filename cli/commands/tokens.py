@@ -1,4 +1,4 @@
-"""`rankzero token`: print the login token; make, list and revoke join tokens."""
+"""`rankzero token`: print the login token or that of /metrics; make, list and revoke join tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cli.server.client import data_directory
 from cli.server.options import Data, Json, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_table, say, warn
-from dashboard.security.token_files import join_token_path
+from dashboard.security.token_files import join_token_path, metrics_token_path
 from domain.text import formats
 
 UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -35,10 +35,11 @@ def token(
     revoke: Annotated[
         str | None, typer.Option(metavar="ID", help="With --join: revoke a token.", show_default=False)
     ] = None,
+    metrics: Annotated[bool, typer.Option("--metrics", help="Print the token that only reads /metrics.")] = False,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Print the login token; with --join, print, make, list or revoke join tokens.
+    """Print the login token or with --metrics that of /metrics; with --join, print, make, list or revoke join tokens.
 
     Raises CommandFailed for options that exclude each other."""
     actions = [expires is not None or name is not None, list_them, revoke is not None]
@@ -46,6 +47,8 @@ def token(
         raise CommandFailed("--expires, --name, --list and --revoke apply to join tokens: add --join.", 2)
     if sum(actions) > 1:
         raise CommandFailed("--list, --revoke and making a token (--expires, --name) exclude each other.", 2)
+    if metrics and join:
+        raise CommandFailed("--metrics and --join exclude each other.", 2)
     if list_them:
         show_list(data, as_json)
     elif revoke is not None:
@@ -54,7 +57,7 @@ def token(
         make(expires, name or "", data, as_json)
     else:
         folder = data_directory(data)
-        read(join_token_path(folder) if join else folder / "token", as_json)
+        read(join_token_path(folder) if join else metrics_token_path(folder) if metrics else folder / "token", as_json)
 
 
 def read(path: Path, as_json: bool) -> None:

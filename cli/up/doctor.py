@@ -19,7 +19,7 @@ from cli import extras
 from cli.server.client import ServerClient, find_server
 from cli.terminal.errors import CommandFailed
 from dashboard.object_name import ObjectName
-from dashboard.security.token_files import join_token_path
+from dashboard.security.token_files import join_token_path, metrics_token_path
 from domain.text import formats
 
 GIB = 1024**3
@@ -155,7 +155,7 @@ def _disk(data: Path) -> tuple[bool, str]:
 
 
 def _tokens(data: Path) -> tuple[bool, str]:
-    files = [path for path in (data / "token", join_token_path(data)) if path.exists()]
+    files = [path for path in (data / "token", join_token_path(data), metrics_token_path(data)) if path.exists()]
     if not files:
         return True, "none yet; the first start creates them."
     for path in files:

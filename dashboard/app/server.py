@@ -144,7 +144,7 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     )
     app.state.service, app.state.threads = shared, Threads()
     app.state.checkpoint_threads = Threads(CHECKPOINT_THREADS)
-    app.state.pictures = cluster.Pictures(shared)
+    app.state.pictures, app.state.metrics = cluster.Pictures(shared), prometheus.registry(shared)
     app.state.overviews, app.state.bulk_actions = overview.Overviews(shared), BulkActions(shared)
     app.state.shared_pages, app.state.shared_threads = SharedPages(shared), Threads(1)
     app.state.tensorboards = TensorBoards(shared.store, shared.files, settings.data / "tensorboard")

@@ -30,6 +30,7 @@ PUBLIC = frozenset({(m, "/login") for m in ("GET", "HEAD", "POST")} | {(m, "/api
 SHARED = re.compile(r"/shared/[^/]{1,200}")
 """Read-only links to runs: the route compares the token, which opens nothing else."""
 REGISTER = "/api/worker/register"
+METRICS = "/metrics"
 LONGEST_TOKEN_BYTES = 512
 UPLOADS = "/api/uploads"
 """Takes bytes; browsers send these across sites only with the server's consent, which we never give."""
@@ -41,7 +42,7 @@ STREAMLIT_UPLOADS = "/_stcore/upload_file"
 class Principal:
     """The sender of a request, and the credential it used."""
 
-    kind: Literal["user", "join", "node", "nobody"]
+    kind: Literal["user", "join", "node", "metrics", "nobody"]
     via: Literal["bearer", "cookie", "pass", "none"]
     node_id: str | None = None
     join_token: str | None = None
@@ -173,6 +174,8 @@ class Guard:
             return Principal("user", "bearer")
         if self.credentials.is_join(token):
             return Principal("join", "bearer")
+        if self.credentials.is_metrics(token):
+            return Principal("metrics", "bearer")
         if (fence := self.credentials.job_of(token)) is not None:
             return Principal("join", "bearer", job=fence)
         verdict = self.judge_join(token) or self.node_of_token(token)
@@ -221,6 +224,8 @@ def _forbidden(principal: Principal, scope: Scope, headers: Headers) -> Refusal 
     path = scope["path"]
     if principal.kind == "join" and not (path == REGISTER and scope.get("method") == "POST"):
         return Refusal(403, "The join token only registers workers.")
+    if principal.kind == "metrics" and not (path == METRICS and scope.get("method") == "GET"):
+        return Refusal(403, "The metrics token only reads /metrics.")
     if principal.kind == "node" and not path.startswith("/api/worker/"):
         return Refusal(403, "A worker's token is valid only for its own tasks.")
     if principal.kind == "user" and path.startswith("/api/worker/"):

@@ -23,18 +23,21 @@ class TokenUnusable(Exception):
 
 @dataclass(frozen=True, repr=False)
 class Credentials:
-    """The two secrets of one dashboard and the values derived from them."""
+    """The three secrets of one dashboard and the values derived from them."""
 
     user: str
     """Grants everything people may do."""
     join: str
     """Lets workers register, and nothing else."""
+    metrics: str
+    """Reads `/metrics`, and nothing else."""
 
     @classmethod
     def load_or_create(cls, data: Path, join_token_file: Path | None = None) -> Credentials:
-        """Read DATA/token and the join token; the first start creates them. Raises TokenUnusable."""
+        """Read DATA/token, the join token and DATA/metrics-token, or create them. Raises TokenUnusable."""
         make_private_directory(data)
-        return cls(read_or_create(data / "token"), read_or_create(join_token_file or data / "join-token"))
+        paths = (data / "token", join_token_file or data / "join-token", metrics_token_path(data))
+        return cls(*(read_or_create(path) for path in paths))
 
     @property
     def cookie_name(self) -> str:
@@ -48,6 +51,10 @@ class Credentials:
     def is_join(self, token: bytes) -> bool:
         """Whether this is the join token."""
         return hmac.compare_digest(token, self.join.encode())
+
+    def is_metrics(self, token: bytes) -> bool:
+        """Whether this is the token for `/metrics`."""
+        return hmac.compare_digest(token, self.metrics.encode())
 
     def job_secret(self, fence: int) -> str:
         """The secret with which workers of the attempt's Slurm job may register, for that attempt only."""
@@ -82,6 +89,11 @@ class Credentials:
 def join_token_path(data: Path) -> Path:
     """The path of the join token, for programs that do not read the dashboard's settings."""
     return Path(os.environ.get("RANKZERO_JOIN_TOKEN_FILE") or data / "join-token")
+
+
+def metrics_token_path(data: Path) -> Path:
+    """The path of the token that reads `/metrics`."""
+    return data / "metrics-token"
 
 
 def read_or_create(path: Path) -> str:

@@ -175,8 +175,14 @@ def test_tokens_are_read_on_the_servers_machine(rankzero, tmp_path) -> None:
     (tmp_path / "join-token").write_text("join\n")
     assert rankzero("token", "--data", str(tmp_path)) == (0, "login\n", "")
     assert document(rankzero("token", "--join", "--json", "--data", str(tmp_path))) == {"token": "join"}
-    code, out, err = rankzero("token", "--data", str(tmp_path / "none"))
-    assert (code, out) == (1, "") and "been started" in err
+    (tmp_path / "metrics-token").write_text("scrape\n")
+    assert rankzero("token", "--metrics", "--data", str(tmp_path)) == (0, "scrape\n", "")
+    assert document(rankzero("token", "--metrics", "--json", "--data", str(tmp_path))) == {"token": "scrape"}
+    code, out, err = rankzero("token", "--metrics", "--join", "--data", str(tmp_path))
+    assert (code, out) == (2, "") and "exclude each other" in err
+    for which in ([], ["--metrics"]):
+        code, out, err = rankzero("token", *which, "--data", str(tmp_path / "none"))
+        assert (code, out) == (1, "") and "been started" in err
 
 
 def test_a_backup_is_written_by_the_server_and_moved_by_its_user(rankzero, fake, tmp_path) -> None:

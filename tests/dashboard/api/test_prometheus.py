@@ -1,15 +1,30 @@
-"""What Prometheus scrapes: nodes and live runs, each figure only where it was read."""
+"""What Prometheus scrapes: the server, nodes and live runs, each figure only where it was read."""
 
 from __future__ import annotations
 
 import math
 import re
 
-from dashboard.api.prometheus import exposition
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as plain
+from prometheus_client.registry import Collector
+
+from dashboard.api.prometheus import gauges, gpus
 from domain.messages import NodeLoad
 from tests.dashboard.running import FakeNode, Running
 
-LINE = re.compile(r'^[a-z_]+\{([a-z]+="(?:[^"\\\n]|\\.)*",?)*\} (NaN|[+-]Inf|-?[0-9.e+-]+)$')
+
+def values(families: list[Metric]) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Each sample's value by its name and labels."""
+    return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
+
+
+def named(metric: str, /, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
+    return metric, frozenset(labels.items())
 
 
 def test_nodes_and_live_runs_are_gauges(dashboard: Running, node: FakeNode) -> None:
@@ -17,25 +32,70 @@ def test_nodes_and_live_runs_are_gauges(dashboard: Running, node: FakeNode) -> N
     task = node.part()
     node.report(task, "running")
     node.log_points(task, 0, train__loss=[(7, 0.5, 100.0)])
-    node.client.load(NodeLoad(cpu_percent=12.5, gpus=[{"id": "GPU-a", "power_w": 540.0, "temperature_c": None}]))
+    gpu = {"id": "GPU-a", "power_w": 540.0, "utilisation_percent": 25.0, "temperature_c": None}
+    node.client.load(NodeLoad(cpu_percent=12.5, memory_total_bytes=64, gpus=[gpu, {"id": "GPU-b", "power_w": "low"}]))
+    dashboard.service.registry.write_down()
     answer = dashboard.http.get("/metrics")
-    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    lines = answer.text.splitlines()
-    assert all(LINE.match(line) for line in lines if not line.startswith("# "))
-    labels = f'{{run="{run_id}",name="say \\"hi\\"",project="default"}}'
-    assert f"rankzero_run_loss{labels} 0.5" in lines and f"rankzero_run_step{labels} 7" in lines
-    assert 'rankzero_runs{state="running"} 1' in lines and 'rankzero_runs{state="queued"} 0' in lines
-    assert 'rankzero_node_up{node="n0"} 1' in lines and 'rankzero_node_free_slots{node="n0"} 1' in lines
-    assert lines.count("# TYPE rankzero_node_up gauge") == 1
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    read = values(list(plain(answer.text)))
+    run = {"run": run_id, "name": 'say "hi"', "project": "default"}
+    assert read[named("rankzero_run_loss", **run)] == 0.5 and read[named("rankzero_run_step", **run)] == 7
+    assert read[named("rankzero_runs", state="running")] == 1 and read[named("rankzero_runs", state="queued")] == 0
+    assert read[named("rankzero_node_up", node="n0")] == 1 == read[named("rankzero_node_free_slots", node="n0")]
+    assert read[named("rankzero_node_cpu_ratio", node="n0")] == 0.125
+    assert read[named("rankzero_node_memory_size_bytes", node="n0")] == 64
+    assert read[named("rankzero_gpu_power_watts", node="n0", gpu="GPU-a")] == 540
+    assert read[named("rankzero_gpu_utilisation_ratio", node="n0", gpu="GPU-a")] == 0.25
+    assert not [s for s, _ in read if s == "rankzero_gpu_temperature_celsius"]
+    assert named("rankzero_gpu_power_watts", node="n0", gpu="GPU-b") not in read
+    assert read[named("rankzero_store_up")] == 1 and read[named("process_cpu_seconds_total")] > 0
+    assert answer.text.count("# TYPE rankzero_node_up gauge") == 1
     assert dashboard.anonymous().get("/metrics").status_code == 401
 
 
+@pytest.mark.parametrize("version", ["", ";version=1.0.0", ";version=1.0.0;escaping=allow-utf-8;q=0.6"])
+def test_accept_chooses_openmetrics(shared: Running, version: str) -> None:
+    accept = f"application/openmetrics-text{version},text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+    answer = shared.http.get("/metrics", headers={"Accept": accept})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    families = list(openmetrics(answer.text))  # refuses what is not conventional, such as a counter without _total
+    assert families and all(family.documentation for family in families)
+
+
+@pytest.mark.parametrize("accept", ["", "*/*", "text/html", "application/openmetrics-text;version=latest"])
+def test_plain_text_is_the_default(shared: Running, accept: str) -> None:
+    answer = shared.http.get("/metrics", headers={"Accept": accept})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+
+
+def test_names_are_conventional(shared: Running) -> None:
+    for family in plain(shared.http.get("/metrics").text):
+        assert re.fullmatch(r"(rankzero|process)_[a-z_]+", family.name) and family.type in ("gauge", "counter")
+        assert family.type == "counter" or not family.name.endswith("_total"), family.name
+        assert not re.search(r"_(percent|c|w|s|ms|mb|kb)$", family.name), family.name
+
+
+class Given(Collector):
+    """A collector of these metrics."""
+
+    def __init__(self, *metrics: Metric) -> None:
+        self.collect = lambda: metrics
+
+
 def test_metrics_leave_out_unread_values_and_write_nan() -> None:
-    text = exposition(
-        [
-            ("rankzero_run_loss", {"run": "a"}, math.nan),
-            ("rankzero_run_loss", {"run": "b"}, math.inf),
-            ("rankzero_run_step", {"run": "a"}, None),
-        ]
-    )
-    assert text.splitlines()[2:] == ['rankzero_run_loss{run="a"} NaN', 'rankzero_run_loss{run="b"} +Inf']
+    figures = {"rankzero_run_loss": ("Loss.", lambda value: value)}
+    subjects = [(("a",), math.nan), (("b",), math.inf), (("c",), None), (("d\n",), 1)]
+    registry = CollectorRegistry()
+    registry.register(Given(*gauges(figures, ("run",), subjects)))
+    text = generate_latest(registry).decode()
+    assert text.splitlines()[2:] == [
+        'rankzero_run_loss{run="a"} NaN',
+        'rankzero_run_loss{run="b"} +Inf',
+        'rankzero_run_loss{run="d\\n"} 1.0',
+    ]
+
+
+def test_a_node_cannot_add_series_without_end() -> None:
+    long = [{"id": "G" * 1000 + str(i), "power_w": 1.0} for i in range(3)]
+    assert [labels for labels, _ in gpus("n0", {"gpus": long})] == [("n0", "G" * 200)]
+    assert len(list(gpus("n0", {"gpus": [{"id": str(i)} for i in range(1000)]}))) == 64

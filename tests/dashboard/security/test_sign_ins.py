@@ -28,7 +28,7 @@ class Door:
     def __init__(self) -> None:
         self.now = 1_000.0
         self.slept: list[float] = []
-        self.sign_ins = SignIns(Credentials(RIGHT.decode(), "join"), lambda: self.now, self._sleep)
+        self.sign_ins = SignIns(Credentials(RIGHT.decode(), "join", "metrics"), lambda: self.now, self._sleep)
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)

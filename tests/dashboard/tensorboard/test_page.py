@@ -18,7 +18,7 @@ from tests.dashboard.tensorboard.opened_pages import bring, opened
 
 # -- passes -----------------------------------------------------------------------------------------
 def test_a_pass_opens_one_run_for_a_day() -> None:
-    passes, now = Passes(Credentials("u" * 43, "j" * 43)), 1_760_000_000.0
+    passes, now = Passes(Credentials("u" * 43, "j" * 43, "m" * 43)), 1_760_000_000.0
     issued = passes.issue("abcdefghij", now)
     assert issued == passes.issue("abcdefghij", now + 60), "browsers keep what they have loaded"
     good = f"/tensorboard/abcdefghij/{issued}/data/runs"
@@ -26,7 +26,7 @@ def test_a_pass_opens_one_run_for_a_day() -> None:
     assert passes.admits(good, now + LIFETIME_S - 3600)
     assert not passes.admits(good, now + LIFETIME_S + 1)
     assert not passes.admits(good, now - 7200)
-    assert not Passes(Credentials("v" * 43, "j" * 43)).admits(good, now)
+    assert not Passes(Credentials("v" * 43, "j" * 43, "m" * 43)).admits(good, now)
     for wrong in (
         f"/tensorboard/abcdefghik/{issued}/data/runs", f"/tensorboard/abcdefghij/{issued}", "/tensorboard/abcdefghij/",
         f"/tensorboard/abcdefghij/{issued[:-1]}0/x", f"/tensorboard/abcdefghij/{int(now) + 3600}{issued[10:]}/x",
