@@ -130,12 +130,6 @@ class ScriptProgram:
         return None
 
 
-def program_in(text: str, name: str = "the script") -> ScriptProgram:
-    """Parse a program from one text. Raises UnreadableScript."""
-    tree = _parsed(text, name)
-    return ScriptProgram(SourceFile(name, text, tree, tree.body))
-
-
 def read_program(folder: Path, entry: str, search: Path | None = None) -> ScriptProgram:
     """Parse a script and its imports from `search` (default: the script's folder). Raises UnreadableScript."""
     path = folder / entry

@@ -83,7 +83,8 @@ def git(
             _wait(process, limit_s, is_too_large)
         finally:
             _end(process)
-        out.seek(0), err.seek(0)
+        out.seek(0)
+        err.seek(0)
         return Outcome(process.returncode, out.read(), err.read(65_536).decode(errors="replace"))
 
 

@@ -23,6 +23,8 @@ from db.models import Checkpoint
 
 MIB = 1024 * 1024
 BATCH_BYTES, PIECE_BYTES = 64 * MIB, 4 * MIB
+MOST_HASHED = 64
+"""Uploads whose hash is kept between requests: of an abandoned one no further request comes."""
 _ADOPTABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
@@ -72,6 +74,8 @@ class Disk:
             arrived.hashing.update(content)
             arrived.size_bytes += len(content)
             self._arrived[checkpoint.id] = arrived
+            for oldest in list(self._arrived)[:-MOST_HASHED]:
+                self._arrived.pop(oldest, None)
         return offset + len(content)
 
     def sync(self, checkpoint: Checkpoint) -> None:

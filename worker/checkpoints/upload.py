@@ -87,8 +87,11 @@ class CheckpointUploader:
         try:
             self._upload(copy, adoption, may_continue)
             log.info("attempt %s: checkpoint %s is on the server", self._label, copy.name)
-        except (ChecksumMismatch, FileNotFoundError):
+        except ChecksumMismatch:
             log.warning("attempt %s: %s arrived damaged and is sent again", self._label, copy.name)
+            self._watch.forget(copy)
+        except FileNotFoundError:
+            log.info("attempt %s: the copy of %s is gone; the checkpoint is copied again", self._label, copy.name)
             self._watch.forget(copy)
         except RequestRefused as refusal:
             log.error("attempt %s: checkpoint %s was refused: %s", self._label, copy.name, refusal)

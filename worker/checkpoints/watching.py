@@ -152,7 +152,7 @@ class CheckpointWatch:
         copy.path.unlink(missing_ok=True)
 
     def forget(self, copy: CheckpointCopy) -> None:
-        """Delete a damaged copy; the checkpoint is copied again if it still exists."""
+        """Give up a damaged or missing copy; the checkpoint is copied again if it still exists."""
         if self._taken.get(copy.name) == copy.key:
             del self._taken[copy.name]
         self.done(copy)

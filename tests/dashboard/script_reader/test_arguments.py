@@ -9,8 +9,9 @@ import pytest
 from dashboard.planning.preview import recipe_options
 from dashboard.script_reader.options import Option
 from dashboard.script_reader.reading import read_script, script_in
-from dashboard.script_reader.source import UnreadableScript, program_in
+from dashboard.script_reader.source import UnreadableScript
 from domain.choices import RECIPES
+from tests.dashboard.script_reader.programs import program_in
 
 SCRIPT = """
 import argparse

@@ -8,7 +8,7 @@ import pytest
 
 from dashboard.script_reader.command import Filled, compose, key_of, take_apart
 from dashboard.script_reader.reading import Script, script_in
-from dashboard.script_reader.source import program_in
+from tests.dashboard.script_reader.programs import program_in
 
 
 def script(source: str) -> Script:

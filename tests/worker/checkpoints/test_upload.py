@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from worker.checkpoints import upload
-from worker.checkpoints.upload import send_through_server
+from worker.checkpoints.upload import CheckpointUploader, send_through_server
 from worker.checkpoints.watching import CheckpointCopy
 from worker.session.answers import CheckpointUpload
 from worker.session.body_limit import BodyLimit
+from worker.session.client import TaskRef
 from worker.session.file_part import READ_BYTES, FilePart, UploadInterrupted
 
 MIB = 1024 * 1024
@@ -78,3 +80,26 @@ def test_a_part_of_a_file_is_read_in_pieces_until_the_worker_ends(copy: Checkpoi
 def test_a_file_that_became_shorter_is_not_sent(copy: CheckpointCopy) -> None:
     with copy.path.open("rb") as file, pytest.raises(FileNotFoundError):
         list(FilePart(file.fileno(), copy.size_bytes - 5, 6, lambda: True))
+
+
+class Watch:
+    """One copy to be sent, until it is forgotten."""
+
+    def __init__(self, copy: CheckpointCopy) -> None:
+        self._copies = [copy]
+
+    def pending(self) -> list[CheckpointCopy]:
+        return list(self._copies)
+
+    def forget(self, copy: CheckpointCopy) -> None:
+        self._copies.remove(copy)
+
+
+def test_copy_that_is_gone_is_not_called_damaged(copy: CheckpointCopy, caplog: pytest.LogCaptureFixture) -> None:
+    copy.path.unlink()
+    watch = Watch(copy)
+    uploader = CheckpointUploader(watch, None, TaskRef(1, 0), "abcdefghij/1")  # type: ignore[arg-type]
+    with caplog.at_level(logging.INFO):
+        uploader.send(None, lambda: True)
+    assert watch.pending() == []
+    assert "the copy of last.pt is gone" in caplog.text and "damaged" not in caplog.text
