@@ -73,7 +73,7 @@ class SimulatedWorker:
 
     async def start(self) -> None:
         """Take up the run that the server wants here, if any, and go on with all of it until `close`."""
-        desired = await self._polling.ask("GET", "/api/worker/wishes?wait=0")
+        desired = await self._polling.ask("GET", "/api/worker/desired?wait=0")
         self._version = desired["version"]
         loops = [self._poll(), self._beat()]
         for assignment in desired["assignments"]:
@@ -82,7 +82,7 @@ class SimulatedWorker:
             self._sending.remember(f"Rankzero-Attempt: {label}")
             for each in (self._polling, self._beating, self._sending):
                 each.remember(f"Rankzero-Store: {desired['store']} {fence} {label}")
-            task = f"/api/worker/attempts/{fence}/parts/0"
+            task = f"/api/worker/attempts/{fence}/tasks/0"
             for state in ("starting", "running"):
                 await self._sending.ask("POST", f"{task}/report", json.dumps({"state": state, "pid": 1}))
             loops.append(self._upload())
@@ -99,7 +99,7 @@ class SimulatedWorker:
 
     async def _poll(self) -> None:
         while True:
-            path = f"/api/worker/wishes?wait={POLL_WAIT_S:g}&version={self._version}"
+            path = f"/api/worker/desired?wait={POLL_WAIT_S:g}&version={self._version}"
             self._version = (await self._polling.ask("GET", path))["version"]
 
     async def _beat(self) -> None:

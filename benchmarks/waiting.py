@@ -80,7 +80,7 @@ async def measure(process: psutil.Process, port: int, tokens: list[str], fence: 
     for number in range(reports):
         state = "starting" if number < reports // 2 else "running"
         asked_at = time.monotonic()
-        path = f"/api/worker/attempts/{fence}/parts/0/report"
+        path = f"/api/worker/attempts/{fence}/tasks/0/report"
         assert await asked(reader, writer, "POST", path, tokens[0], json.dumps({"state": state, "pid": number})) == 200
         answers_s.append(time.monotonic() - asked_at)
         await asyncio.sleep(PAUSE_S)
@@ -94,9 +94,9 @@ async def measure(process: psutil.Process, port: int, tokens: list[str], fence: 
 async def ask_for_work(port: int, token: str) -> Streams:
     """A worker whose question waits: it has the newest list already, so the first answer's version is asked with."""
     reader, writer = await connected(port)
-    body = await answer(reader, writer, "GET", "/api/worker/wishes?wait=0", token)
+    body = await answer(reader, writer, "GET", "/api/worker/desired?wait=0", token)
     version = json.loads(body)["version"]
-    writer.write(request("GET", f"/api/worker/wishes?wait=60&version={version}", token))
+    writer.write(request("GET", f"/api/worker/desired?wait=60&version={version}", token))
     return reader, writer
 
 

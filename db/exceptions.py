@@ -48,7 +48,7 @@ class WrongState(Exception):
 
 
 class NotOwner(PermissionError):
-    """The part belongs to another node."""
+    """The task belongs to another node."""
 
 
 class Superseded(Exception):

@@ -58,37 +58,37 @@ def attempt_scope(fence: int) -> str:
     return f"attempt {fence}"
 
 
-def part_of_node(session: Session, node_id: str, fence: int, node_rank: int) -> tuple[Task, Attempt]:
-    """A part and its attempt. Raises NotOwner, Superseded."""
+def task_of_node(session: Session, node_id: str, fence: int, node_rank: int) -> tuple[Task, Attempt]:
+    """A task and its attempt. Raises NotOwner, Superseded."""
     row = session.execute(_PART, {"fence": fence, "node_rank": node_rank}).first()
     if row is None:
         raise Superseded(f"Attempt {fence} does not exist any more.")
-    part, attempt = row
-    if part.node_id != node_id:
+    task, attempt = row
+    if task.node_id != node_id:
         raise NotOwner(f"Part {node_rank} of attempt {fence} belongs to another node.")
-    return part, attempt
+    return task, attempt
 
 
 def attempts_of_node(
-    session: Session, node_id: str, parts: Collection[tuple[int, int]]
+    session: Session, node_id: str, tasks: Collection[tuple[int, int]]
 ) -> dict[tuple[int, int], AttemptKey | NotOwner | Superseded]:
-    """The attempt of each part (fence, node rank), or why the node may not write to it.
+    """The attempt of each task (fence, node rank), or why the node may not write to it.
 
     Nothing else is read of them: points and bytes come several times a second."""
-    rows = session.execute(_OWNED, {"fences": [*{fence for fence, _ in parts}], "node_id": node_id})
+    rows = session.execute(_OWNED, {"fences": [*{fence for fence, _ in tasks}], "node_id": node_id})
     owned = {(fence, rank): AttemptKey(fence, run_id, number) for rank, fence, run_id, number in rows}
-    return {part: owned.get(part) or _why_not(session, node_id, part) for part in parts}
+    return {task: owned.get(task) or _why_not(session, node_id, task) for task in tasks}
 
 
-def _why_not(session: Session, node_id: str, part: tuple[int, int]) -> NotOwner | Superseded:
+def _why_not(session: Session, node_id: str, task: tuple[int, int]) -> NotOwner | Superseded:
     try:
-        part_of_node(session, node_id, *part)
+        task_of_node(session, node_id, *task)
     except (NotOwner, Superseded) as error:
         return error
-    raise AssertionError(f"part {part} belongs to the node")
+    raise AssertionError(f"task {task} belongs to the node")
 
 
-def part_is_live() -> ColumnElement[bool]:
+def task_is_live() -> ColumnElement[bool]:
     return and_(Task.state.not_in(TERMINAL_STATES), Attempt.state.not_in(TERMINAL_STATES))
 
 

@@ -184,7 +184,7 @@ class AttemptView:
     """Number of ranks; before it is placed, the number the run was launched for."""
     changes: dict[str, Any]
     """Fields of the run's spec that differ for this attempt: nodes, accumulate, batch_size, lr."""
-    parts: list[TaskView]
+    tasks: list[TaskView]
 
 
 @dataclass(frozen=True)

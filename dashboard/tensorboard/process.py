@@ -155,7 +155,7 @@ class TensorBoards:
         """Link the run's event files; returns whether there are any."""
 
         def update() -> bool:
-            nodes = max((len(a.parts) for a in attempt_queries.attempts(self._store, run_id)), default=1)
+            nodes = max((len(a.tasks) for a in attempt_queries.attempts(self._store, run_id)), default=1)
             links = event_links(attempt_queries.files(self._store, run_id), nodes)
             if links and folder.is_dir():
                 arrange(folder / EVENTS, {name: self._files.mirrored(id) for name, id in links.items()})

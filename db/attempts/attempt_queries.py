@@ -23,7 +23,7 @@ from domain.views import AttemptChange, AttemptView, FileView, LiveAttempt, Task
 
 
 def attempts(store: Store, run_id: str) -> list[AttemptView]:
-    """A run's attempts, oldest first, with their parts."""
+    """A run's attempts, oldest first, with their tasks."""
     with store.read() as session:
         rows = session.scalars(select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number))
         return [_attempt_view(session, attempt) for attempt in rows]
@@ -69,7 +69,7 @@ def files(store: Store, run_id: str, attempt: int | None = None) -> list[FileVie
 
 
 def _attempt_view(session: Session, attempt: Attempt) -> AttemptView:
-    parts = session.execute(
+    tasks = session.execute(
         select(Task, Node.name)
         .join(Node, Node.id == Task.node_id)
         .where(Task.fence == attempt.fence)
@@ -90,23 +90,23 @@ def _attempt_view(session: Session, attempt: Attempt) -> AttemptView:
         resumed_from=origin.path if origin else None,
         world_size=resizing.effective(attempt_spec(session, attempt), attempt.changes).world_size,
         changes=masked_changes(attempt.changes),
-        parts=[_part_view(part, node) for part, node in parts],
+        tasks=[_task_view(task, node) for task, node in tasks],
     )
 
 
-def _part_view(part: Task, node: str) -> TaskView:
+def _task_view(task: Task, node: str) -> TaskView:
     return TaskView(
-        node_rank=part.node_rank,
+        node_rank=task.node_rank,
         node=node,
-        devices=list(part.devices),
-        state=State(part.state),
-        pid=part.pid,
-        argv=None if part.argv is None else masked_args(part.argv),
-        env=None if part.env is None else masked_env(part.env),
-        cwd=part.cwd,
-        exit_code=part.exit_code,
-        message=part.message,
-        interpreter=_without_packages(part.interpreter),
+        devices=list(task.devices),
+        state=State(task.state),
+        pid=task.pid,
+        argv=None if task.argv is None else masked_args(task.argv),
+        env=None if task.env is None else masked_env(task.env),
+        cwd=task.cwd,
+        exit_code=task.exit_code,
+        message=task.message,
+        interpreter=_without_packages(task.interpreter),
     )
 
 

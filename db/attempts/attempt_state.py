@@ -16,23 +16,23 @@ from domain.messages import TERMINAL_STATES, Reason, State
 
 def combine(session: Session, attempt: Attempt, now: float) -> None:
     """Set the attempt's state from its tasks' states alone, with history, and apply the restart policy at its end."""
-    parts = list(session.scalars(select(Task).where(Task.fence == attempt.fence).order_by(Task.node_rank)))
-    before, attempt.state = attempt.state, _state_of(attempt, parts)
+    tasks = list(session.scalars(select(Task).where(Task.fence == attempt.fence).order_by(Task.node_rank)))
+    before, attempt.state = attempt.state, _state_of(attempt, tasks)
     if attempt.state == State.RUNNING and attempt.started_at is None:
         attempt.started_at = now
     if attempt.state != State.STARTING:
         attempt.waiting_for = None
     if attempt.state in TERMINAL_STATES:
         attempt.ended_at = now
-        _explain(attempt, parts)
+        _explain(attempt, tasks)
     if attempt.state != before:
-        names = ", ".join(session.scalars(select(Node.name).where(Node.id.in_({p.node_id for p in parts}))))
+        names = ", ".join(session.scalars(select(Node.name).where(Node.id.in_({p.node_id for p in tasks}))))
         add_history(session, attempt.run_id, attempt.number, now, _history_line(attempt, names))
         carry_on(session, attempt, now)
 
 
-def _state_of(attempt: Attempt, parts: Sequence[Task]) -> State:
-    states = {State(part.state) for part in parts}
+def _state_of(attempt: Attempt, tasks: Sequence[Task]) -> State:
+    states = {State(task.state) for task in tasks}
     if states <= TERMINAL_STATES:
         order = (State.FAILED, State.STOPPED, State.SUCCEEDED)
         last = next(state for state in order if state in states)
@@ -47,10 +47,10 @@ def _was_ended_by_policy(attempt: Attempt) -> bool:
     return attempt.end_requested_at is not None and attempt.stop_requested_at is None
 
 
-def _explain(attempt: Attempt, parts: Sequence[Task]) -> None:
+def _explain(attempt: Attempt, tasks: Sequence[Task]) -> None:
     if attempt.state == State.FAILED and _was_ended_by_policy(attempt):
         attempt.reason, attempt.message = attempt.end_reason, attempt.end_message
-        attempt.next_step = next((part.next_step for part in parts if part.lost_at is not None), None)
+        attempt.next_step = next((task.next_step for task in tasks if task.lost_at is not None), None)
         return
     if attempt.state == State.STOPPED and is_resizing(attempt):
         attempt.message = f"Ended {attempt.resize_message}."
@@ -58,7 +58,7 @@ def _explain(attempt: Attempt, parts: Sequence[Task]) -> None:
     if attempt.state == State.STOPPED and attempt.end_requested_at is None and attempt.end_message:
         attempt.message = attempt.end_message
         return
-    explained = [part for part in parts if part.state == attempt.state and part.message]
+    explained = [task for task in tasks if task.state == attempt.state and task.message]
     if not explained:
         return
     first = min(explained, key=_who_speaks_first)
@@ -66,15 +66,15 @@ def _explain(attempt: Attempt, parts: Sequence[Task]) -> None:
     attempt.next_step = first.next_step
 
 
-def _who_speaks_first(part: Task) -> tuple[bool, bool, float, int]:
+def _who_speaks_first(task: Task) -> tuple[bool, bool, float, int]:
     """Sort key of the tasks that may explain the end: the first is the cause.
 
     For a stop, a node that could not be reached comes first. For failures, the earliest failing rank by its own
     clock; ranks that only noticed another one's end, or wait for it, come last."""
-    error = part.error or {}
-    is_consequence = bool(error.get("is_consequence")) or part.reason == Reason.HUNG
-    could_not_be_asked = part.state == State.STOPPED and part.lost_at is not None
-    return not could_not_be_asked, is_consequence, error.get("at") or math.inf, part.node_rank
+    error = task.error or {}
+    is_consequence = bool(error.get("is_consequence")) or task.reason == Reason.HUNG
+    could_not_be_asked = task.state == State.STOPPED and task.lost_at is not None
+    return not could_not_be_asked, is_consequence, error.get("at") or math.inf, task.node_rank
 
 
 def _history_line(attempt: Attempt, nodes: str) -> str:

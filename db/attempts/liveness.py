@@ -79,6 +79,6 @@ def end_grace_s(attempt: Attempt, spec: RunSpec) -> float:
     return min(GIVEN_UP_S, spec.stop_grace_s) if is_given_up else spec.stop_grace_s
 
 
-def part_grace_s(attempt: Attempt, part: Task, spec: RunSpec) -> float:
+def task_grace_s(attempt: Attempt, task: Task, spec: RunSpec) -> float:
     """Seconds from the request to end one task to SIGKILL; short for a task that was lost with its node."""
-    return min(GIVEN_UP_S, spec.stop_grace_s) if part.lost_at is not None else end_grace_s(attempt, spec)
+    return min(GIVEN_UP_S, spec.stop_grace_s) if task.lost_at is not None else end_grace_s(attempt, spec)

@@ -234,15 +234,15 @@ def _lost_words(lost: Sequence[Share]) -> str:
     return f"{subject} {names([share.node for share in lost])} {verb} lost (silent for {silent_s:.0f} s)"
 
 
-def _write_off(part: Task, attempt: Attempt, share: Share, observed: SilentAttempt, now: float) -> None:
+def _write_off(task: Task, attempt: Attempt, share: Share, observed: SilentAttempt, now: float) -> None:
     """Mark a lost node's task as ended. Its processes are ended when the node is back; until then its devices stay
     allocated."""
     is_stop = attempt.stop_requested_at is not None
-    part.state, part.reported_at = State.STOPPED if is_stop else State.FAILED, now
-    part.reason = None if is_stop else Reason.NODE_LOST
-    part.lost_at = now
-    part.next_step = None if is_stop else RESUME_IT
-    part.message = _write_off_words(share, observed, is_stop)
+    task.state, task.reported_at = State.STOPPED if is_stop else State.FAILED, now
+    task.reason = None if is_stop else Reason.NODE_LOST
+    task.lost_at = now
+    task.next_step = None if is_stop else RESUME_IT
+    task.message = _write_off_words(share, observed, is_stop)
 
 
 def _write_off_words(share: Share, observed: SilentAttempt, is_stop: bool) -> str:

@@ -11,7 +11,7 @@ from db.checkpoints.discarded_objects import discard
 from db.engine import Store
 from db.exceptions import NotOwner
 from db.history import add_history
-from db.lookups import attempt_scope, part_of_node
+from db.lookups import attempt_scope, task_of_node
 from db.models import Attempt, Checkpoint, Discarded, Node, Task
 from domain.messages import CheckpointFetch, CheckpointOffer
 from domain.text.formats import size
@@ -33,7 +33,7 @@ def offered(
 
     Raises NotOwner, Superseded."""
     with store.write(attempt_scope(fence)) as session:
-        _, attempt = part_of_node(session, node_id, fence, node_rank)
+        _, attempt = task_of_node(session, node_id, fence, node_rank)
         same = select(Checkpoint).filter_by(fence=fence, node_rank=node_rank, path=offer.path, sha256=offer.sha256)
         checkpoint = session.scalars(same).first()
         if checkpoint is None:
@@ -57,7 +57,7 @@ def of_node(store: Store, node_id: str, checkpoint_id: int) -> tuple[Checkpoint,
         checkpoint = session.get(Checkpoint, checkpoint_id)
         if checkpoint is None:
             raise NotOwner(f"Checkpoint {checkpoint_id} was not offered by this node.")
-        _, attempt = part_of_node(session, node_id, checkpoint.fence, checkpoint.node_rank)
+        _, attempt = task_of_node(session, node_id, checkpoint.fence, checkpoint.node_rank)
         return checkpoint, attempt.run_id
 
 

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.findings.partial_checkpoints import checkpoints_not_whole, first_not_whole
 from db.history import add_history
-from db.lookups import attempt_scope, part_of_node
+from db.lookups import attempt_scope, task_of_node
 from db.models import Attempt, FindingRow
 from domain.messages import TERMINAL_STATES, Finding
 from domain.performance.slow_ranks import KIND as SLOW_RANK
@@ -32,8 +32,8 @@ def findings_reported(
 
     Raises NotOwner, Superseded."""
     with store.write(attempt_scope(fence)) as session:
-        _, attempt = part_of_node(session, node_id, fence, node_rank)
-        stored = {row.kind: row for row in session.scalars(_of_part(fence, node_rank))}
+        _, attempt = task_of_node(session, node_id, fence, node_rank)
+        stored = {row.kind: row for row in session.scalars(_of_task(fence, node_rank))}
         changed = [
             _store_finding(session, attempt, node_rank, finding, stored.get(finding.kind), now) for finding in findings
         ]
@@ -50,7 +50,7 @@ def finding_judged(store: Store, fence: int, kind: str, finding: Finding | None,
         attempt = session.get(Attempt, fence)
         if attempt is None or attempt.state in TERMINAL_STATES:
             return None
-        row = session.scalars(_of_part(fence, 0).filter_by(kind=kind)).first()
+        row = session.scalars(_of_task(fence, 0).filter_by(kind=kind)).first()
         if finding is not None:
             is_news = _store_finding(session, attempt, 0, finding, row, now)
         else:
@@ -81,7 +81,7 @@ def first_findings(session: Session, fences: Sequence[int]) -> dict[int, str]:
     return first_not_whole(session, fences) | first_by_fence
 
 
-def _of_part(fence: int, node_rank: int) -> Select[FindingRow]:
+def _of_task(fence: int, node_rank: int) -> Select[FindingRow]:
     return select(FindingRow).filter_by(fence=fence, node_rank=node_rank)
 
 

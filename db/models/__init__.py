@@ -15,7 +15,7 @@ from db.models.files import Discarded as Discarded
 from db.models.files import File as File
 from db.models.files import Series as Series
 from db.models.nodes import Check as Check
-from db.models.nodes import CheckPart as CheckPart
+from db.models.nodes import CheckedNode as CheckedNode
 from db.models.nodes import JoinToken as JoinToken
 from db.models.nodes import Node as Node
 from db.models.nodes import PairPass as PairPass

@@ -71,7 +71,7 @@ class Attempt(Base):
 class Task(Base):
     """One node's task of an attempt."""
 
-    __tablename__ = "parts"
+    __tablename__ = "tasks"
 
     fence: Mapped[int] = mapped_column(ForeignKey("attempts.fence", ondelete="CASCADE"), primary_key=True)
     node_rank: Mapped[int] = mapped_column(primary_key=True)

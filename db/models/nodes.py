@@ -81,10 +81,10 @@ class Check(Base):
     ended_at: Mapped[float | None] = mapped_column(index=True)
 
 
-class CheckPart(Base):
+class CheckedNode(Base):
     """One node's share of a preflight."""
 
-    __tablename__ = "check_parts"
+    __tablename__ = "checked_nodes"
 
     check_id: Mapped[int] = mapped_column(ForeignKey("checks.id", ondelete="CASCADE"), primary_key=True)
     node_rank: Mapped[int] = mapped_column(primary_key=True)

@@ -137,12 +137,12 @@ def labels_to_end(session: Session, node_id: str) -> list[str]:
 def nodes_of_runs(store: Store, run_ids: Iterable[str]) -> set[str]:
     """Ids of all nodes that had a task of one of these runs, and of gateways that submitted a job for one."""
     ids = list(run_ids)
-    parts = select(Task.node_id).join(Attempt, Attempt.fence == Task.fence)
+    tasks = select(Task.node_id).join(Attempt, Attempt.fence == Task.fence)
     gateways = select(Job.gateway_id).join(Attempt, Attempt.fence == Job.fence)
     with store.read() as session:
         return {
             node_id
-            for query in (parts, gateways)
+            for query in (tasks, gateways)
             for node_id in session.scalars(query.where(Attempt.run_id.in_(ids)).distinct())
         }
 

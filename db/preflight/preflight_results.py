@@ -40,11 +40,11 @@ def preflight_of_run(store: Store, run_id: str) -> CheckView | None:
     """The preflight of a run's latest attempt; None for a run on one node. Raises NoSuchRun."""
     with store.read() as session:
         attempt = latest_attempt(session, run_id)
-        parts = start_gate.parts_and_nodes(session, attempt.fence)
-        if len(parts) < 2:
+        tasks = start_gate.tasks_and_nodes(session, attempt.fence)
+        if len(tasks) < 2:
             return None
         check = preflight_sessions.of_attempt(session, attempt.fence)
-        cells = judge(start_gate.node_answers(session, attempt, parts), for_run=True)
+        cells = judge(start_gate.node_answers(session, attempt, tasks), for_run=True)
         if attempt.ended_at is not None:  # no more answers will come
             cells = [replace(cell, state="skipped") if cell.state == "waiting" else cell for cell in cells]
         return CheckView(
@@ -52,9 +52,9 @@ def preflight_of_run(store: Store, run_id: str) -> CheckView | None:
             asked_at=attempt.placed_at or attempt.created_at,
             ended_at=attempt.preflighted_at or attempt.ended_at,
             run_id=run_id,
-            nodes=[node for _, node in parts],
+            nodes=[node for _, node in tasks],
             cells=cells + start_gate.measured_cells(session, check),
-            bandwidth=preflight_sessions.bandwidth(len(parts), check.measured if check else []),
+            bandwidth=preflight_sessions.bandwidth(len(tasks), check.measured if check else []),
         )
 
 

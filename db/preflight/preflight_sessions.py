@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.lookups import node_named
-from db.models import Attempt, Check, CheckPart, Node, PairPass, Run, Task
+from db.models import Attempt, Check, CheckedNode, Node, PairPass, Run, Task
 from db.preflight.pair_passes import fingerprint, not_passed
 from domain.errors import InvalidRequest
 from domain.liveness import SILENT_AFTER_S, is_silent
@@ -57,7 +57,7 @@ def open_for_attempt(session: Session, attempt: Attempt, now: float) -> None:
         .order_by(Task.node_rank)
     )
     devices_by_node = [
-        (node, part.devices if part.device_kind == "cuda" else []) for part, node in session.execute(query)
+        (node, task.devices if task.device_kind == "cuda" else []) for task, node in session.execute(query)
     ]
     _open(session, devices_by_node, now, bandwidth=True, fence=attempt.fence, python=python)
 
@@ -67,18 +67,18 @@ def check_requests(store: Store, node_id: str) -> list[DesiredCheck]:
     with store.read() as session:
         query = (
             select(Check)
-            .join(CheckPart, CheckPart.check_id == Check.id)
-            .where(CheckPart.node_id == node_id, Check.ended_at.is_(None))
+            .join(CheckedNode, CheckedNode.check_id == Check.id)
+            .where(CheckedNode.node_id == node_id, Check.ended_at.is_(None))
             .order_by(Check.id)
         )
         checks = list(session.scalars(query))
-        return [_check_request(check, _parts(session, check), node_id) for check in checks]
+        return [_check_request(check, _checked_nodes(session, check), node_id) for check in checks]
 
 
 def node_ids(store: Store, check_id: int) -> list[str]:
     """The nodes that take part in a preflight."""
     with store.read() as session:
-        return list(session.scalars(select(CheckPart.node_id).where(CheckPart.check_id == check_id)))
+        return list(session.scalars(select(CheckedNode.node_id).where(CheckedNode.check_id == check_id)))
 
 
 def answered(session: Session, node_id: str, check_id: int, answer: CheckAnswer, now: float) -> Check | None:
@@ -86,13 +86,13 @@ def answered(session: Session, node_id: str, check_id: int, answer: CheckAnswer,
     check = session.get(Check, check_id)
     if check is None or check.ended_at is not None or answer.stage != check.stage:
         return None
-    parts = _parts(session, check)
-    part = next((candidate for candidate in parts if candidate.node_id == node_id), None)
-    if part is None or part.answered_stage >= answer.stage:
+    nodes = _checked_nodes(session, check)
+    node = next((candidate for candidate in nodes if candidate.node_id == node_id), None)
+    if node is None or node.answered_stage >= answer.stage:
         return None
-    part.answered_stage = answer.stage
-    _store_answer(check, part, answer)
-    _advance(session, check, parts, now)
+    node.answered_stage = answer.stage
+    _store_answer(check, node, answer)
+    _advance(session, check, nodes, now)
     return check
 
 
@@ -101,7 +101,7 @@ def overdue(session: Session, now: float) -> list[Check]:
     moved = []
     for check in session.scalars(select(Check).where(Check.ended_at.is_(None)).order_by(Check.id)):
         before = (check.stage, check.ended_at)
-        _advance(session, check, _parts(session, check), now)
+        _advance(session, check, _checked_nodes(session, check), now)
         if (check.stage, check.ended_at) != before:
             moved.append(check)
     return moved
@@ -134,12 +134,12 @@ def views(store: Store, check_id: int | None = None) -> list[CheckView]:
 
 def red_cells(session: Session, check: Check) -> list[PreflightCell]:
     """The failed cells of a preflight, without the bandwidth measurement."""
-    return red(judge(_answers(_parts(session, check)), for_run=False))
+    return red(judge(_answers(_checked_nodes(session, check)), for_run=False))
 
 
 def links(session: Session, check: Check) -> list[Link]:
     """The measured links, with the names of the nodes."""
-    names = {part.node_rank: part.node for part in _parts(session, check)}
+    names = {node.node_rank: node.node for node in _checked_nodes(session, check)}
     return [Link(names[a], names[b], speed, problem) for a, b, speed, problem in check.measured]
 
 
@@ -164,7 +164,7 @@ def _alive(session: Session, now: float) -> list[Node]:
 def _forget_old(session: Session) -> None:
     ended = select(Check.id).where(Check.fence.is_(None), Check.ended_at.is_not(None))
     old = list(session.scalars(ended.order_by(Check.id.desc()).offset(MOST_REMEMBERED - 1)))
-    session.execute(delete(CheckPart).where(CheckPart.check_id.in_(old)))
+    session.execute(delete(CheckedNode).where(CheckedNode.check_id.in_(old)))
     session.execute(delete(Check).where(Check.id.in_(old)))
 
 
@@ -183,24 +183,24 @@ def _open(
     session.add(check)
     session.flush()
     for rank, (node, devices) in enumerate(nodes):
-        part = CheckPart(check_id=check.id, node_rank=rank, node_id=node.id, node=node.name, answered_stage=-1)
-        part.devices = list(devices)
-        session.add(part)
+        checked = CheckedNode(check_id=check.id, node_rank=rank, node_id=node.id, node=node.name, answered_stage=-1)
+        checked.devices = list(devices)
+        session.add(checked)
     session.flush()
     return check
 
 
-def _parts(session: Session, check: Check) -> list[CheckPart]:
-    query = select(CheckPart).where(CheckPart.check_id == check.id).order_by(CheckPart.node_rank)
+def _checked_nodes(session: Session, check: Check) -> list[CheckedNode]:
+    query = select(CheckedNode).where(CheckedNode.check_id == check.id).order_by(CheckedNode.node_rank)
     return list(session.scalars(query))
 
 
-def _store_answer(check: Check, part: CheckPart, answer: CheckAnswer) -> None:
+def _store_answer(check: Check, node: CheckedNode, answer: CheckAnswer) -> None:
     if answer.stage == 0 and answer.facts is not None:
-        part.facts = answer.facts.model_dump(mode="json")
-    elif answer.stage == 1 and part.facts is not None:
-        part.facts = part.facts | {"reached": [reached.model_dump(mode="json") for reached in answer.reached]}
-    elif answer.measured is not None and (pair := _pair_of(check, part.node_rank)) is not None:
+        node.facts = answer.facts.model_dump(mode="json")
+    elif answer.stage == 1 and node.facts is not None:
+        node.facts = node.facts | {"reached": [reached.model_dump(mode="json") for reached in answer.reached]}
+    elif answer.measured is not None and (pair := _pair_of(check, node.node_rank)) is not None:
         _store_measurement(check, pair, answer.measured.bytes_per_s, answer.measured.problem)
 
 
@@ -213,53 +213,53 @@ def _store_measurement(check: Check, pair: Pair, speed: float | None, problem: s
     check.measured = [*others, [*pair, min(speeds) if speeds and not problem else None, problem]]
 
 
-def _advance(session: Session, check: Check, parts: Sequence[CheckPart], now: float) -> None:
+def _advance(session: Session, check: Check, nodes: Sequence[CheckedNode], now: float) -> None:
     while check.ended_at is None:
-        missing = _missing(check, parts)
+        missing = _missing(check, nodes)
         if missing and not _is_late(session, check, missing, now):
             return
         _give_up(session, check, missing, now)
         check.stage, check.stage_at = check.stage + 1, now
         if check.stage == FIRST_ROUND and check.bandwidth:
-            check.rounds = [list(map(list, round_pairs)) for round_pairs in rounds(_to_measure(session, check, parts))]
+            check.rounds = [list(map(list, round_pairs)) for round_pairs in rounds(_to_measure(session, check, nodes))]
         if check.stage >= FIRST_ROUND + len(check.rounds):
             check.ended_at = now
-            _remember_passes(session, check, parts, now)
+            _remember_passes(session, check, nodes, now)
 
 
-def _missing(check: Check, parts: Sequence[CheckPart]) -> list[CheckPart]:
-    return [part for part in parts if part.answered_stage < check.stage and _is_asked(check, part, parts)]
+def _missing(check: Check, nodes: Sequence[CheckedNode]) -> list[CheckedNode]:
+    return [node for node in nodes if node.answered_stage < check.stage and _is_asked(check, node, nodes)]
 
 
-def _is_asked(check: Check, part: CheckPart, parts: Sequence[CheckPart]) -> bool:
+def _is_asked(check: Check, node: CheckedNode, nodes: Sequence[CheckedNode]) -> bool:
     if check.stage == 0:
         return True
     if check.stage == 1:
-        return part.facts is not None and bool(_peers(part, parts))
-    return _pair_of(check, part.node_rank) is not None
+        return node.facts is not None and bool(_peers(node, nodes))
+    return _pair_of(check, node.node_rank) is not None
 
 
-def _is_late(session: Session, check: Check, missing: Sequence[CheckPart], now: float) -> bool:
+def _is_late(session: Session, check: Check, missing: Sequence[CheckedNode], now: float) -> bool:
     """Whether every missing node has timed out."""
     if check.stage > 0:
         return now - check.stage_at > (REACH_LIMIT_S if check.stage == 1 else MEASURE_LIMIT_S)
     if now - check.asked_at > ANSWER_LIMIT_S:
         return True
-    ids = [part.node_id for part in missing]
+    ids = [node.node_id for node in missing]
     last_heartbeats = session.scalars(select(Node.last_seen).where(Node.id.in_(ids)))
     has_waited = now - check.asked_at > SECOND_CHANCE_S
     return has_waited and all(is_silent(now - last_seen) for last_seen in last_heartbeats)
 
 
-def _give_up(session: Session, check: Check, missing: Sequence[CheckPart], now: float) -> None:
-    for part in missing:
+def _give_up(session: Session, check: Check, missing: Sequence[CheckedNode], now: float) -> None:
+    for node in missing:
         if check.stage == 0:
-            node = session.get(Node, part.node_id)
-            part.silent_s = max(now - node.last_seen, 0.0) if node else now - check.asked_at
+            row = session.get(Node, node.node_id)
+            node.silent_s = max(now - row.last_seen, 0.0) if row else now - check.asked_at
         elif check.stage == 1:
-            part.silent_s = now - check.stage_at
-        elif (pair := _pair_of(check, part.node_rank)) is not None:
-            _store_measurement(check, pair, None, f"{part.node} gave no result within {MEASURE_LIMIT_S:.0f} s")
+            node.silent_s = now - check.stage_at
+        elif (pair := _pair_of(check, node.node_rank)) is not None:
+            _store_measurement(check, pair, None, f"{node.node} gave no result within {MEASURE_LIMIT_S:.0f} s")
 
 
 def _pair_of(check: Check, node_rank: int) -> Pair | None:
@@ -270,16 +270,16 @@ def _pair_of(check: Check, node_rank: int) -> Pair | None:
     return next(((a, b) for a, b in matching), None)
 
 
-def _to_measure(session: Session, check: Check, parts: Sequence[CheckPart]) -> list[Pair]:
+def _to_measure(session: Session, check: Check, nodes: Sequence[CheckedNode]) -> list[Pair]:
     """The pairs to measure: nodes that reach each other and whose devices are not in use."""
-    facts = [NodeCheck.model_validate(part.facts) if part.facts else None for part in parts]
-    candidates = pairs(len(parts), ALL_PAIRS_UP_TO if check.fence is None else PAIRS_BEFORE_A_RUN)
+    facts = [NodeCheck.model_validate(node.facts) if node.facts else None for node in nodes]
+    candidates = pairs(len(nodes), ALL_PAIRS_UP_TO if check.fence is None else PAIRS_BEFORE_A_RUN)
     if check.fence is not None:
         known_facts = [
-            (part.node_id, node_facts) for part, node_facts in zip(parts, facts, strict=True) if node_facts is not None
+            (node.node_id, node_facts) for node, node_facts in zip(nodes, facts, strict=True) if node_facts is not None
         ]
-        candidates = not_passed(session, known_facts, candidates) if len(known_facts) == len(parts) else []
-    busy = _busy(session, check, parts)
+        candidates = not_passed(session, known_facts, candidates) if len(known_facts) == len(nodes) else []
+    busy = _busy(session, check, nodes)
     return [(a, b) for a, b in candidates if _reach(facts[a], b) and _reach(facts[b], a) and not {a, b} & busy]
 
 
@@ -287,55 +287,55 @@ def _reach(facts: NodeCheck | None, peer: int) -> bool:
     return facts is not None and any(reached.node_rank == peer and reached.problem is None for reached in facts.reached)
 
 
-def _busy(session: Session, check: Check, parts: Sequence[CheckPart]) -> set[int]:
+def _busy(session: Session, check: Check, nodes: Sequence[CheckedNode]) -> set[int]:
     """Ranks of nodes whose GPUs are in use; for a run's own measurement only by other programs."""
-    foreign = {part.node_rank for part in parts if part.facts and part.facts.get("foreign_devices")}
+    foreign = {node.node_rank for node in nodes if node.facts and node.facts.get("foreign_devices")}
     if check.fence is not None:
         return foreign
     query = select(Task.node_id).where(Task.state.in_(LIVE_STATES), Task.device_kind == "cuda")
     training = set(session.scalars(query))
-    return foreign | {part.node_rank for part in parts if part.node_id in training}
+    return foreign | {node.node_rank for node in nodes if node.node_id in training}
 
 
-def _remember_passes(session: Session, check: Check, parts: Sequence[CheckPart], now: float) -> None:
+def _remember_passes(session: Session, check: Check, nodes: Sequence[CheckedNode], now: float) -> None:
     for a, b, speed, _ in check.measured:
         if speed is None:
             continue
-        first, second = sorted((parts[a], parts[b]), key=lambda part: part.node_id)
-        facts = [NodeCheck.model_validate(part.facts) for part in (first, second)]
+        first, second = sorted((nodes[a], nodes[b]), key=lambda node: node.node_id)
+        facts = [NodeCheck.model_validate(node.facts) for node in (first, second)]
         passed = PairPass(node_a=first.node_id, node_b=second.node_id, bytes_per_s=speed, at=now)
         passed.fingerprint = fingerprint(*facts)
         session.merge(passed)
 
 
-def _peers(part: CheckPart, parts: Sequence[CheckPart]) -> list[CheckPeer]:
+def _peers(node: CheckedNode, nodes: Sequence[CheckedNode]) -> list[CheckPeer]:
     return [
         CheckPeer(node_rank=peer.node_rank, address=peer.facts["address"], port=peer.facts["port"])
-        for peer in _with_port(parts)
-        if peer is not part and peer.facts
+        for peer in _with_port(nodes)
+        if peer is not node and peer.facts
     ]
 
 
-def _with_port(parts: Sequence[CheckPart]) -> list[CheckPart]:
-    return [part for part in parts if part.facts and part.facts.get("port")]
+def _with_port(nodes: Sequence[CheckedNode]) -> list[CheckedNode]:
+    return [node for node in nodes if node.facts and node.facts.get("port")]
 
 
-def _check_request(check: Check, parts: Sequence[CheckPart], node_id: str) -> DesiredCheck:
-    part = next(candidate for candidate in parts if candidate.node_id == node_id)
-    pair = _pair_of(check, part.node_rank)
+def _check_request(check: Check, nodes: Sequence[CheckedNode], node_id: str) -> DesiredCheck:
+    node = next(candidate for candidate in nodes if candidate.node_id == node_id)
+    pair = _pair_of(check, node.node_rank)
     return DesiredCheck(
         check_id=check.id,
-        node_rank=part.node_rank,
+        node_rank=node.node_rank,
         stage=check.stage,
         python=check.python,
-        devices=list(part.devices),
-        peers=_peers(part, parts) if check.stage == 1 else [],
-        pair=_pair_request(pair, part.node_rank, parts) if pair else None,
+        devices=list(node.devices),
+        peers=_peers(node, nodes) if check.stage == 1 else [],
+        pair=_pair_request(pair, node.node_rank, nodes) if pair else None,
     )
 
 
-def _pair_request(pair: Pair, node_rank: int, parts: Sequence[CheckPart]) -> CheckPair:
-    both = [parts[rank].facts or {} for rank in pair]
+def _pair_request(pair: Pair, node_rank: int, nodes: Sequence[CheckedNode]) -> CheckPair:
+    both = [nodes[rank].facts or {} for rank in pair]
     on_gpus = all(facts.get("devices") and facts.get("interpreter", {}).get("cuda") for facts in both)
     return CheckPair(
         rank=0 if node_rank == pair[0] else 1,
@@ -346,26 +346,26 @@ def _pair_request(pair: Pair, node_rank: int, parts: Sequence[CheckPart]) -> Che
 
 
 def _view(session: Session, check: Check) -> CheckView:
-    parts = _parts(session, check)
+    nodes = _checked_nodes(session, check)
     return CheckView(
         id=check.id,
         asked_at=check.asked_at,
         ended_at=check.ended_at,
         run_id=session.get_one(Attempt, check.fence).run_id if check.fence is not None else None,
-        nodes=[part.node for part in parts],
-        cells=judge(_answers(parts), for_run=False) + judge_links(links(session, check)),
-        bandwidth=bandwidth(len(parts), check.measured),
+        nodes=[node.node for node in nodes],
+        cells=judge(_answers(nodes), for_run=False) + judge_links(links(session, check)),
+        bandwidth=bandwidth(len(nodes), check.measured),
     )
 
 
-def _answers(parts: Sequence[CheckPart]) -> list[NodeAnswer]:
-    reachable = _with_port(parts)
+def _answers(nodes: Sequence[CheckedNode]) -> list[NodeAnswer]:
+    reachable = _with_port(nodes)
     return [
         NodeAnswer(
-            part.node,
-            NodeCheck.model_validate(part.facts) if part.facts else None,
-            silent_s=part.silent_s,
-            needs_reach=tuple(peer.node_rank for peer in reachable if peer is not part),
+            node.node,
+            NodeCheck.model_validate(node.facts) if node.facts else None,
+            silent_s=node.silent_s,
+            needs_reach=tuple(peer.node_rank for peer in reachable if peer is not node),
         )
-        for part in parts
+        for node in nodes
     ]

@@ -30,8 +30,8 @@ from domain.views import PreflightCell
 def may_start(session: Session, fence: int) -> bool:
     """Whether the attempt's nodes have passed the preflight; always True for a single node."""
     query = select(func.count(), func.max(Attempt.preflighted_at)).join(Task, Task.fence == Attempt.fence)
-    parts, passed_at = session.execute(query.where(Attempt.fence == fence)).one()
-    return bool(parts <= 1 or passed_at is not None)
+    tasks, passed_at = session.execute(query.where(Attempt.fence == fence)).one()
+    return bool(tasks <= 1 or passed_at is not None)
 
 
 def go_on(session: Session, attempt: Attempt, now: float, *, measure: bool) -> None:
@@ -42,39 +42,39 @@ def go_on(session: Session, attempt: Attempt, now: float, *, measure: bool) -> N
     end_times = (attempt.stop_requested_at, attempt.end_requested_at)
     if attempt.preflighted_at is not None or any(at is not None for at in end_times):
         return
-    parts, check = (
-        parts_and_nodes(session, attempt.fence),
+    tasks, check = (
+        tasks_and_nodes(session, attempt.fence),
         preflight_sessions.of_attempt(session, attempt.fence),
     )
-    if any(part.state == State.RUNNING for part, _ in parts):  # a running task has passed the gate
+    if any(task.state == State.RUNNING for task, _ in tasks):  # a running task has passed the gate
         attempt.preflighted_at, attempt.waiting_for = now, None
         return
-    answers = node_answers(session, attempt, parts)
+    answers = node_answers(session, attempt, tasks)
     cells = judge(answers, for_run=True) + measured_cells(session, check)
     if red(cells):
-        _end(parts, *sentence(answers, cells))
+        _end(tasks, *sentence(answers, cells))
     elif waiting := unanswered(answers, cells):
         attempt.waiting_for = f"waits in preflight for {names(waiting)}"
-    elif check is None and measure and _has_new_pairs(session, attempt, parts):
+    elif check is None and measure and _has_new_pairs(session, attempt, tasks):
         preflight_sessions.open_for_attempt(session, attempt, now)
-        attempt.waiting_for = f"measures the bandwidth between {names([node for _, node in parts])}"
+        attempt.waiting_for = f"measures the bandwidth between {names([node for _, node in tasks])}"
     elif check is None or check.ended_at is not None:
         attempt.preflighted_at, attempt.waiting_for = now, None
         _tell(session, attempt, answers, check, now)
 
 
-def node_answers(session: Session, attempt: Attempt, parts: Sequence[tuple[Task, str]]) -> list[NodeAnswer]:
+def node_answers(session: Session, attempt: Attempt, tasks: Sequence[tuple[Task, str]]) -> list[NodeAnswer]:
     """The preflight answers of an attempt's nodes so far, and the requirements on each."""
     resumed = session.get(Checkpoint, attempt.resume_checkpoint_id) if attempt.resume_checkpoint_id else None
     return [
         NodeAnswer(
             node,
-            _facts(part, attempt),
-            silent_s=_silent_s(part, attempt),
-            needs_bytes=_needed_bytes(session, attempt, part, resumed),
-            needs_reach=() if part.node_rank == 0 else (0,),
+            _facts(task, attempt),
+            silent_s=_silent_s(task, attempt),
+            needs_bytes=_needed_bytes(session, attempt, task, resumed),
+            needs_reach=() if task.node_rank == 0 else (0,),
         )
-        for part, node in parts
+        for task, node in tasks
     ]
 
 
@@ -85,60 +85,60 @@ def measured_cells(session: Session, check: Check | None) -> list[PreflightCell]
     return preflight_sessions.red_cells(session, check) + judge_links(preflight_sessions.links(session, check))
 
 
-def parts_and_nodes(session: Session, fence: int) -> Sequence[tuple[Task, str]]:
-    """An attempt's parts by node rank, with the nodes' names."""
+def tasks_and_nodes(session: Session, fence: int) -> Sequence[tuple[Task, str]]:
+    """An attempt's tasks by node rank, with the nodes' names."""
     query = (
         select(Task, Node.name).join(Node, Node.id == Task.node_id).where(Task.fence == fence).order_by(Task.node_rank)
     )
-    return [(part, name) for part, name in session.execute(query)]
+    return [(task, name) for task, name in session.execute(query)]
 
 
-def _end(parts: Sequence[tuple[Task, str]], message: str, fix: str) -> None:
+def _end(tasks: Sequence[tuple[Task, str]], message: str, fix: str) -> None:
     """Fail all tasks; if a node has already reported why it cannot start, that is the reason for all."""
-    failed = next((part for part, _ in parts if part.state == State.FAILED), None)
-    for part, _ in parts:
-        if part.state not in TERMINAL_STATES:
-            part.state, part.reason = State.FAILED, failed.reason if failed else Reason.PREFLIGHT
-            part.message = failed.message if failed else message
-            part.next_step = failed.next_step if failed else fix
+    failed = next((task for task, _ in tasks if task.state == State.FAILED), None)
+    for task, _ in tasks:
+        if task.state not in TERMINAL_STATES:
+            task.state, task.reason = State.FAILED, failed.reason if failed else Reason.PREFLIGHT
+            task.message = failed.message if failed else message
+            task.next_step = failed.next_step if failed else fix
 
 
-def _facts(part: Task, attempt: Attempt) -> NodeCheck | None:
+def _facts(task: Task, attempt: Attempt) -> NodeCheck | None:
     """The facts a node has reported, without attempts to reach an outdated master port."""
-    if part.preflight is None:
+    if task.preflight is None:
         return None
-    facts = NodeCheck.model_validate(part.preflight)
+    facts = NodeCheck.model_validate(task.preflight)
     facts.reached = [
         attempt_to_reach for attempt_to_reach in facts.reached if attempt_to_reach.port == attempt.master_port
     ]
     return facts
 
 
-def _silent_s(part: Task, attempt: Attempt) -> float | None:
-    if part.reason != Reason.NODE_LOST or part.reported_at is None:
+def _silent_s(task: Task, attempt: Attempt) -> float | None:
+    if task.reason != Reason.NODE_LOST or task.reported_at is None:
         return None
-    return part.reported_at - (attempt.placed_at or attempt.created_at)
+    return task.reported_at - (attempt.placed_at or attempt.created_at)
 
 
-def _needed_bytes(session: Session, attempt: Attempt, part: Task, resumed: Checkpoint | None) -> int:
+def _needed_bytes(session: Session, attempt: Attempt, task: Task, resumed: Checkpoint | None) -> int:
     """Disk space for several checkpoints as large as the largest that this node rank has saved in this run."""
     earlier = select(Attempt.fence).where(Attempt.run_id == attempt.run_id)
     largest_known = select(func.max(Checkpoint.size_bytes)).where(
-        Checkpoint.fence.in_(earlier), Checkpoint.node_rank == part.node_rank
+        Checkpoint.fence.in_(earlier), Checkpoint.node_rank == task.node_rank
     )
     largest = session.scalar(largest_known) or 0
     to_fetch = 0
     if resumed is not None:
-        largest = max(largest, resumed.size_bytes if part.node_rank == resumed.node_rank else 0)
-        to_fetch = 0 if (part.preflight or {}).get("is_prepared") else resumed.size_bytes
+        largest = max(largest, resumed.size_bytes if task.node_rank == resumed.node_rank else 0)
+        to_fetch = 0 if (task.preflight or {}).get("is_prepared") else resumed.size_bytes
     return RESERVE_BYTES + CHECKPOINTS_WITH_ROOM * largest + to_fetch
 
 
-def _has_new_pairs(session: Session, attempt: Attempt, parts: Sequence[tuple[Task, str]]) -> bool:
+def _has_new_pairs(session: Session, attempt: Attempt, tasks: Sequence[tuple[Task, str]]) -> bool:
     """Whether a pair was never measured; False for Slurm, whose nodes join anew for every attempt."""
     if session.get_one(Run, attempt.run_id).spec.get("pool", "nodes") != "nodes":
         return False
-    facts = [(part.node_id, NodeCheck.model_validate(part.preflight)) for part, _ in parts]
+    facts = [(task.node_id, NodeCheck.model_validate(task.preflight)) for task, _ in tasks]
     return bool(pair_passes.not_passed(session, facts, pairs(len(facts), preflight_sessions.PAIRS_BEFORE_A_RUN)))
 
 

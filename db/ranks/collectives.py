@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.lookups import attempt_scope, latest_attempt, part_of_node
+from db.lookups import attempt_scope, latest_attempt, task_of_node
 from db.models import Node, Task
 from domain.collective_records import CollectivesVerdict, NodeCollectives, RankCollectives
 from domain.collectives.alignment import judge
@@ -18,8 +18,8 @@ from domain.views import CollectivesView, PositionView
 def collectives_reported(store: Store, node_id: str, fence: int, node_rank: int, collectives: NodeCollectives) -> None:
     """Store the latest collectives of a node's ranks. Raises NotOwner, Superseded."""
     with store.write(attempt_scope(fence)) as session:
-        part, _ = part_of_node(session, node_id, fence, node_rank)
-        part.collectives = collectives.model_dump(mode="json")
+        task, _ = task_of_node(session, node_id, fence, node_rank)
+        task.collectives = collectives.model_dump(mode="json")
 
 
 def verdict_of_attempt(store: Store, fence: int) -> CollectivesVerdict | None:

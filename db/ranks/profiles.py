@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session, undefer
 
 from db.engine import Store
 from db.exceptions import NoSuchProfile, WrongState
-from db.lookups import attempt_scope, latest_attempt, part_of_node
+from db.lookups import attempt_scope, latest_attempt, task_of_node
 from db.models import Attempt, File, Node, ProfiledRank, Series, Task
 from domain.messages import LIVE_STATES, State
 from domain.profile_records import MAX_RANKS, MAX_STEPS, Overview, ProfileRequest, RankProfile
@@ -55,11 +55,11 @@ def request(store: Store, run_id: str, steps: int, ranks: Sequence[int], now: fl
     return profile_id
 
 
-def request_of(session: Session, part: Task) -> ProfileRequest | None:
+def request_of(session: Session, task: Task) -> ProfileRequest | None:
     """Return the profile that a task's ranks have not all answered; the latest one."""
     rows = session.scalars(
         select(ProfiledRank)
-        .where(ProfiledRank.fence == part.fence, ProfiledRank.node_rank == part.node_rank)
+        .where(ProfiledRank.fence == task.fence, ProfiledRank.node_rank == task.node_rank)
         .order_by(ProfiledRank.requested_at.desc(), ProfiledRank.rank)
     ).all()
     waiting = [row for row in rows if row.profile_id == rows[0].profile_id and row.state is None]
@@ -72,7 +72,7 @@ def request_of(session: Session, part: Task) -> ProfileRequest | None:
 def profile_reported(store: Store, node_id: str, fence: int, node_rank: int, outcome: RankProfile) -> None:
     """Store the outcome of a profile in one rank. Raises NotOwner, Superseded."""
     with store.write(attempt_scope(fence)) as session:
-        part_of_node(session, node_id, fence, node_rank)
+        task_of_node(session, node_id, fence, node_rank)
         row = session.get(ProfiledRank, (outcome.profile, outcome.rank))
         if row is None or (row.fence, row.node_rank) != (fence, node_rank):
             return  # of a store that has been restored since

@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from db.engine import Store
 from db.exceptions import WrongState
-from db.lookups import attempt_scope, latest_attempt, part_of_node
+from db.lookups import attempt_scope, latest_attempt, task_of_node
 from db.models import Attempt, Node, Series, Task
 from domain.messages import LIVE_STATES, Stacks
 from domain.views import NodeStacks, RankView, StacksView
@@ -47,8 +47,8 @@ def request_stacks(store: Store, run_id: str, now: float) -> None:
 def stacks_reported(store: Store, node_id: str, fence: int, node_rank: int, stacks: Stacks) -> str:
     """Store a node's stack traces; return the run's id. Raises NotOwner, Superseded."""
     with store.write(attempt_scope(fence)) as session:
-        part, attempt = part_of_node(session, node_id, fence, node_rank)
-        part.stacks = stacks.model_dump(mode="json")
+        task, attempt = task_of_node(session, node_id, fence, node_rank)
+        task.stacks = stacks.model_dump(mode="json")
         return attempt.run_id
 
 
@@ -62,18 +62,18 @@ def stacks(store: Store, run_id: str) -> StacksView:
             .where(Task.fence == attempt.fence)
             .order_by(Task.node_rank)
         ).all()
-        answers = [_answer(part, node) for part, node in rows if _is_of_newest(part, attempt)]
+        answers = [_answer(task, node) for task, node in rows if _is_of_newest(task, attempt)]
         requested_at = attempt.stacks_requested_at
         return StacksView(requested_at, len(answers) == len(rows) and requested_at is not None, answers)
 
 
-def _is_of_newest(part: Task, attempt: Attempt) -> bool:
-    return bool(part.stacks) and part.stacks["requested_at"] == attempt.stacks_requested_at  # type: ignore[index]
+def _is_of_newest(task: Task, attempt: Attempt) -> bool:
+    return bool(task.stacks) and task.stacks["requested_at"] == attempt.stacks_requested_at  # type: ignore[index]
 
 
-def _answer(part: Task, node: str) -> NodeStacks:
-    stacks = Stacks.model_validate(part.stacks)
-    return NodeStacks(part.node_rank, node, stacks.at, stacks.ranks)
+def _answer(task: Task, node: str) -> NodeStacks:
+    stacks = Stacks.model_validate(task.stacks)
+    return NodeStacks(task.node_rank, node, stacks.at, stacks.ranks)
 
 
 def _rank_view(rank: int, node: str, series: dict[str, Series]) -> RankView:

@@ -176,13 +176,13 @@ def _end(session: Session, attempt: Attempt, report: JobReport, now: float) -> N
     explanation, is_stop = slurm.end(report), attempt.stop_requested_at is not None
     end_state = State.STOPPED if is_stop else State.FAILED
     reason, message, step = (None, None, None) if is_stop else explanation
-    parts = list(session.scalars(select(Task).where(Task.fence == attempt.fence)))
-    for part in parts:
-        if part.state not in TERMINAL_STATES:
-            part.state, part.reported_at = end_state, now
-            part.reason, part.message, part.next_step = reason, message, step
+    tasks = list(session.scalars(select(Task).where(Task.fence == attempt.fence)))
+    for task in tasks:
+        if task.state not in TERMINAL_STATES:
+            task.state, task.reported_at = end_state, now
+            task.reason, task.message, task.next_step = reason, message, step
     session.flush()
-    if parts:
+    if tasks:
         combine(session, attempt, now)
         return
     attempt.state, attempt.ended_at = end_state, now

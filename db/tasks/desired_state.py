@@ -6,9 +6,9 @@ from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from db import identity
-from db.attempts.liveness import part_grace_s
+from db.attempts.liveness import task_grace_s
 from db.engine import Store
-from db.lookups import attempt_spec, part_is_live
+from db.lookups import attempt_spec, task_is_live
 from db.models import Attempt, Checkpoint, Task
 from db.preflight import start_gate
 from db.ranks import profiles
@@ -25,36 +25,36 @@ def assignments(store: Store, node_id: str) -> list[Assignment]:
         select(Task, Attempt)
         .join(Attempt, Attempt.fence == Task.fence)
         .where(Task.node_id == node_id)
-        .where(or_(Task.lost_at.is_not(None), part_is_live()))
+        .where(or_(Task.lost_at.is_not(None), task_is_live()))
         .order_by(Task.fence)
     )
     with store.read() as session:
-        return [_assignment(session, part, attempt) for part, attempt in session.execute(query)]
+        return [_assignment(session, task, attempt) for task, attempt in session.execute(query)]
 
 
-def _assignment(session: Session, part: Task, attempt: Attempt) -> Assignment:
+def _assignment(session: Session, task: Task, attempt: Attempt) -> Assignment:
     """The assignment of a task: stop when its end was requested, or another task has failed or stopped; else run."""
-    others = session.scalars(select(Task.state).where(Task.fence == part.fence)).all()
+    others = session.scalars(select(Task.state).where(Task.fence == task.fence)).all()
     broken = bool({State.FAILED, State.STOPPED} & {State(state) for state in others})
     spec = resizing.effective(attempt_spec(session, attempt), attempt.changes)
     return Assignment(
         run_id=attempt.run_id,
         attempt=attempt.number,
         fence=attempt.fence,
-        node_rank=part.node_rank,
+        node_rank=task.node_rank,
         uid=attempt.uid or "",
         store=identity.current(session).identity,
         action="stop" if attempt.ending_since is not None or broken else "run",
         spec=spec,
-        devices=list(part.devices),
-        device_kind="cuda" if part.device_kind == "cuda" else "cpu",
+        devices=list(task.devices),
+        device_kind="cuda" if task.device_kind == "cuda" else "cpu",
         master_addr=attempt.master_addr,
         master_port=attempt.master_port,
-        grace_s=part_grace_s(attempt, part, spec),
+        grace_s=task_grace_s(attempt, task, spec),
         may_start=start_gate.may_start(session, attempt.fence),
-        is_known=part.reported_at is not None,
+        is_known=task.reported_at is not None,
         stacks_requested_at=attempt.stacks_requested_at,
-        profile=profiles.request_of(session, part),
+        profile=profiles.request_of(session, task),
         resume_from=_resume_from(session, attempt.resume_checkpoint_id),
     )
 

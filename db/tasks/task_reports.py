@@ -14,7 +14,7 @@ from db.checkpoints import checkpoint_reports
 from db.engine import Store
 from db.exceptions import NotOwner, Superseded
 from db.history import add_history
-from db.lookups import AttemptKey, attempt_scope, attempts_of_node, part_of_node
+from db.lookups import AttemptKey, attempt_scope, attempts_of_node, task_of_node
 from db.metrics.point_reports import SeriesOf, store_batches
 from db.models import Attempt, File, Node, Task
 from db.preflight import start_gate
@@ -43,7 +43,7 @@ _SIZES = select(_FILES.c.id, _FILES.c.size_bytes).where(_FILES.c.id.in_(bindpara
 
 
 class StreamKey(NamedTuple):
-    """One generation of one file of a part."""
+    """One generation of one file of a task."""
 
     fence: int
     node_rank: int
@@ -51,7 +51,7 @@ class StreamKey(NamedTuple):
     generation: int
 
     @property
-    def part(self) -> tuple[int, int]:
+    def task(self) -> tuple[int, int]:
         """(fence, node rank)"""
         return self.fence, self.node_rank
 
@@ -83,7 +83,7 @@ class Arrival:
     series: dict[str, Sequence[Point]] = field(default_factory=dict)
 
 
-def part_reported(
+def task_reported(
     store: Store,
     node_id: str,
     fence: int,
@@ -97,23 +97,23 @@ def part_reported(
 
     `measure`: measure the bandwidth of new pairs of nodes before the start."""
     with store.write(attempt_scope(fence)) as session:
-        part, attempt = part_of_node(session, node_id, fence, node_rank)
-        if part.lost_at is not None and report.state in TERMINAL_STATES:
-            _end_of_lost_part(session, part, attempt, report, now)
+        task, attempt = task_of_node(session, node_id, fence, node_rank)
+        if task.lost_at is not None and report.state in TERMINAL_STATES:
+            _end_of_lost_task(session, task, attempt, report, now)
             return State(attempt.state)
         if attempt.state in TERMINAL_STATES:
-            if part.state != report.state:
+            if task.state != report.state:
                 raise Superseded(f"Attempt {attempt.run_id}/{attempt.number} has ended ({attempt.state}).")
             return State(attempt.state)
-        if part.state not in TERMINAL_STATES:
+        if task.state not in TERMINAL_STATES:
             might_start = start_gate.may_start(session, fence)
-            _copy_report(part, report, now)
-            _store_endpoint(session, attempt, part, report, now)
+            _copy_report(task, report, now)
+            _store_endpoint(session, attempt, task, report, now)
             if not might_start:
                 session.flush()
                 start_gate.go_on(session, attempt, now, measure=measure)
             if report.fetching is not None:
-                checkpoint_reports.record_fetch_progress(session, attempt, part, report.fetching, now)
+                checkpoint_reports.record_fetch_progress(session, attempt, task, report.fetching, now)
         combine(session, attempt, now)
         return State(attempt.state)
 
@@ -126,13 +126,13 @@ def streams_arrived(
     Of a range that does not begin at the stored offset nothing is stored; continue at the returned offset. Without
     points the file is registered where it is new, to take bytes. What one may not write holds up no other."""
     with store.write(*{attempt_scope(key.fence) for key, _ in offers}) as session:
-        attempts = attempts_of_node(session, node_id, {key.part for key, _ in offers})
-        files = _file_states(session, {key for key, _ in offers if isinstance(attempts[key.part], AttemptKey)})
+        attempts = attempts_of_node(session, node_id, {key.task for key, _ in offers})
+        files = _file_states(session, {key for key, _ in offers if isinstance(attempts[key.task], AttemptKey)})
         outcomes: list[Arrival | FileState | NotOwner | Superseded] = []
         arrived: list[SeriesOf] = []
         moved = dict[int, int]()
         for key, batch in offers:
-            attempt = attempts[key.part]
+            attempt = attempts[key.task]
             if not isinstance(attempt, AttemptKey):
                 outcomes.append(attempt)
             elif batch is None:
@@ -163,7 +163,7 @@ def points_arrived(store: Store, node_id: str, fence: int, node_rank: int, batch
 def file_offsets(store: Store, node_id: str, fence: int, node_rank: int, path: str, generation: int) -> tuple[int, int]:
     """(bytes mirrored, bytes whose points are stored) of a file; (0, 0) for a new one. Raises NotOwner, Superseded."""
     with store.read() as session:
-        part_of_node(session, node_id, fence, node_rank)
+        task_of_node(session, node_id, fence, node_rank)
         file = _stored_file(session, fence, node_rank, path, generation)
         return (file.size_bytes, file.points_offset) if file else (0, 0)
 
@@ -200,23 +200,23 @@ def contact_changed(store: Store, run_id: str, attempt: int, now: float, text: s
         add_history(session, run_id, attempt, now, text)
 
 
-def _end_of_lost_part(session: Session, part: Task, attempt: Attempt, report: TaskReport, now: float) -> None:
+def _end_of_lost_task(session: Session, task: Task, attempt: Attempt, report: TaskReport, now: float) -> None:
     """Record that a lost node is back and its task has ended; the attempt's end is already decided."""
-    part.lost_at, part.exit_code, part.reported_at = None, report.exit_code, now
-    node = session.get_one(Node, part.node_id).name
+    task.lost_at, task.exit_code, task.reported_at = None, report.exit_code, now
+    node = session.get_one(Node, task.node_id).name
     text = f"{node} is back: no process of this attempt is left there, its devices are free again"
     add_history(session, attempt.run_id, attempt.number, now, text)
 
 
-def _copy_report(part: Task, report: TaskReport, now: float) -> None:
-    part.state, part.reported_at = report.state, now
+def _copy_report(task: Task, report: TaskReport, now: float) -> None:
+    task.state, task.reported_at = report.state, now
     columns = report.model_dump(exclude_none=True, mode="json", exclude=NOT_COLUMNS)
     for name, value in columns.items():
-        setattr(part, name, value)
+        setattr(task, name, value)
 
 
-def _store_endpoint(session: Session, attempt: Attempt, part: Task, report: TaskReport, now: float) -> None:
-    if part.node_rank != 0 or not (report.master_addr and report.master_port):
+def _store_endpoint(session: Session, attempt: Attempt, task: Task, report: TaskReport, now: float) -> None:
+    if task.node_rank != 0 or not (report.master_addr and report.master_port):
         return
     if attempt.master_port not in (None, report.master_port):
         text = f"port {attempt.master_port} was taken by another program: rendezvous at port {report.master_port}"

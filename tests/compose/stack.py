@@ -39,7 +39,7 @@ class Stack(Product):
     def build(self, wheels: str) -> None:
         """Make the image, from packages that lie behind an address of this machine."""
         given = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels, "PIP_TRUSTED_HOST": "127.0.0.1"}
-        args = [part for name, value in given.items() for part in ("--build-arg", f"{name}={value}")]
+        args = [task for name, value in given.items() for task in ("--build-arg", f"{name}={value}")]
         self.compose("build", *args, timeout_s=BUILD_LIMIT_S)
 
     def start(self) -> None:

@@ -54,7 +54,7 @@ def test_a_run_on_two_containers_hands_over_its_checkpoint(running: Stack) -> No
     ended = running.wait_state(run_id, timeout_s=400)
     assert (ended["state"], ended["world_size"]) == ("succeeded", 2), ended
     (attempt,) = running.get(f"/api/runs/{run_id}/attempts")
-    assert sorted(part["node"] for part in attempt["parts"]) == ["worker-1", "worker-2"]
+    assert sorted(task["node"] for task in attempt["tasks"]) == ["worker-1", "worker-2"]
     checkpoint = [each for each in running.get(f"/api/runs/{run_id}/checkpoints") if each["complete"]][-1]
     content = running.request("GET", f"/api/checkpoints/{checkpoint['id']}/file").content
     assert len(content) == checkpoint["size_bytes"] > 0

@@ -114,28 +114,28 @@ class FakeNode:
         (assignment,) = self.client.desired_state(None, 0).assignments
         return assignment
 
-    def part(self) -> TaskRef:
+    def task(self) -> TaskRef:
         """The node's part of the only attempt it has."""
         wanted = self.assignment()
         return TaskRef(wanted.fence, wanted.node_rank)
 
-    def report(self, part: TaskRef, state: str, **more: Any) -> str:
+    def report(self, task: TaskRef, state: str, **more: Any) -> str:
         """Say what became of a part."""
-        return self.client.report(part, TaskReport.model_validate({"state": state, **more}))
+        return self.client.report(task, TaskReport.model_validate({"state": state, **more}))
 
-    def log_points(self, part: TaskRef, start: int, **series: list[tuple[int, float, float]]) -> int:
+    def log_points(self, task: TaskRef, start: int, **series: list[tuple[int, float, float]]) -> int:
         """Send points; every call takes ten bytes of the event file."""
         named = {name.replace("__", "/"): points for name, points in series.items()}
         batch = PointBatch(path="work/events", generation=0, start=start, end=start + 10, series=named)
-        return self.points(part, batch)
+        return self.points(task, batch)
 
-    def points(self, part: TaskRef, batch: PointBatch) -> int:
+    def points(self, task: TaskRef, batch: PointBatch) -> int:
         """Send points; returns the offset up to which the server has them."""
-        return self._send(points_piece(part, batch))
+        return self._send(points_piece(task, batch))
 
-    def append(self, part: TaskRef, path: str, generation: int, offset: int, data: bytes) -> int:
+    def append(self, task: TaskRef, path: str, generation: int, offset: int, data: bytes) -> int:
         """Append to a mirrored file; returns the offset after the data."""
-        return self._send(bytes_piece(part, path, generation, offset, data))
+        return self._send(bytes_piece(task, path, generation, offset, data))
 
     def _send(self, piece: Piece) -> int:
         (answer,) = deliver(self.client, [piece])
@@ -143,25 +143,25 @@ class FakeNode:
             raise answer
         return answer
 
-    def offer(self, part: TaskRef, content: bytes, path: str = "work/last.pt", step: int = 1) -> CheckpointOffer:
+    def offer(self, task: TaskRef, content: bytes, path: str = "work/last.pt", step: int = 1) -> CheckpointOffer:
         """The offer of a checkpoint with that content."""
         return CheckpointOffer(
             path=path, step=step, size_bytes=len(content), sha256=sha256_of(content), written_at=time.time()
         )
 
-    def store_checkpoint(self, part: TaskRef, content: bytes, path: str = "work/last.pt", step: int = 1) -> int:
+    def store_checkpoint(self, task: TaskRef, content: bytes, path: str = "work/last.pt", step: int = 1) -> int:
         """Bring a checkpoint to the server; returns its id."""
-        place = self.client.offer_checkpoint(part, self.offer(part, content, path, step))
+        place = self.client.offer_checkpoint(task, self.offer(task, content, path, step))
         self.client.send_checkpoint(place.checkpoint_id, 0, content)
         self.client.complete_checkpoint(place.checkpoint_id, sha256_of(content))
         return place.checkpoint_id
 
 
-def bundle_of(part: TaskRef, content: bytes | str | dict[str, Any]) -> bytes:
+def bundle_of(task: TaskRef, content: bytes | str | dict[str, Any]) -> bytes:
     """The body of a request with one piece: whatever stands where points should."""
     content = json.dumps(content) if isinstance(content, dict) else content
     content = content.encode() if isinstance(content, str) else content
-    head = PieceHead(fence=part.fence, node_rank=part.node_rank, size_bytes=len(content))
+    head = PieceHead(fence=task.fence, node_rank=task.node_rank, size_bytes=len(content))
     return Bundle.body([head], [content])
 
 

@@ -40,7 +40,7 @@ class Machines:
     now: float
     luck: random.Random = field(default_factory=lambda: random.Random(7))
     rows: list[dict[str, object]] = field(default_factory=list)
-    parts: list[dict[str, object]] = field(default_factory=list)
+    tasks: list[dict[str, object]] = field(default_factory=list)
     fences: int = 0
 
     def gpu(self, number: int, **more: object) -> dict[str, object]:
@@ -68,11 +68,11 @@ class Machines:
         """Give the first free devices of each to one more attempt; returns its fence."""
         self.fences += 1
         for rank, row in enumerate(rows):
-            taken = {d for part in self.parts if part["node_id"] == row["id"] for d in part["devices"]}
+            taken = {d for task in self.tasks if task["node_id"] == row["id"] for d in task["devices"]}
             devices = [d["id"] for d in row["devices"] if d["id"] not in taken][:count]
             self.busy(row, devices)
             kind = row["devices"][0]["kind"]
-            self.parts.append(
+            self.tasks.append(
                 {"fence": self.fences, "node_rank": rank, "node_id": row["id"], "device_kind": kind,
                  "devices": devices, "state": State.RUNNING}
             )  # fmt: skip
@@ -147,7 +147,7 @@ def write(store: Store, made: Machines, runs: list[tuple[str, int, int]]) -> Non
                     for fence, row in enumerate(rows, start=1)
                 ],
             )  # fmt: skip
-            session.execute(insert(Task), made.parts)
+            session.execute(insert(Task), made.tasks)
 
 
 def a_preflight() -> list[CheckView]:

@@ -102,10 +102,10 @@ class Seed:
         """What the nodes of the run's latest attempt say."""
         attempt = attempt_queries.attempts(self.store, self.runs[label])[-1]
         names = {queried.id: queried.name for queried in node_queries.nodes(self.store, self.now)}
-        for part in attempt.parts:
-            node_id = next(i for i, name in names.items() if name == part.node)
+        for task in attempt.tasks:
+            node_id = next(i for i, name in names.items() if name == task.node)
             told = TaskReport.model_validate({"state": state, **more})
-            task_reports.part_reported(self.store, node_id, attempt.fence, part.node_rank, told, self.now - age_s)
+            task_reports.task_reported(self.store, node_id, attempt.fence, task.node_rank, told, self.now - age_s)
 
     def start(self, label: str, age_s: float) -> None:
         """All its ranks exist."""
@@ -195,7 +195,7 @@ class Seed:
 
     def _node_of(self, label: str) -> str:
         attempt = attempt_queries.attempts(self.store, self.runs[label])[-1]
-        name = attempt.parts[0].node
+        name = attempt.tasks[0].node
         return next(i for n, i in self.node_ids.items() if n == name)
 
 

@@ -54,7 +54,7 @@ class Cluster:
 
     def report(self, fence: int, state: str, node_rank: int = 0, **more) -> State:
         report = TaskReport(state=state, **more)
-        return task_reports.part_reported(self.store, self.node_id, fence, node_rank, report, self.now)
+        return task_reports.task_reported(self.store, self.node_id, fence, node_rank, report, self.now)
 
     def points(self, fence: int, start: int, end: int, series, **more) -> task_reports.Arrival:
         batch = PointBatch(path="events", generation=0, start=start, end=end, series=series, **more)

@@ -308,7 +308,7 @@ def test_no_device_is_given_out_twice(pair: list[Cluster]):
         run_requests.submit(pair[0].store, RunSpec(target="image_classifier", gpus_per_node=1), 100.0)
     at_once(*[c.place for c in pair] * 4)
     with pair[0].store.read() as session:
-        given = [device for part in session.query(Task) for device in part.devices]
+        given = [device for task in session.query(Task) for device in task.devices]
     assert len(given) == len(set(given)) == 8
 
 
@@ -319,14 +319,14 @@ def test_reports_of_two_nodes_at_once_end_the_attempt_once(stores: list[Store]):
         run_id = run_requests.submit(stores[0], spec, 100.0)
         queue_placement.place_queue(stores[0], 100.0, silent_after_s=30)
         with stores[0].read() as session:
-            parts = [(p.fence, p.node_rank, p.node_id) for p in session.query(Task).filter_by(state="starting")]
-        assert {part[2] for part in parts} == set(ids)
+            tasks = [(p.fence, p.node_rank, p.node_id) for p in session.query(Task).filter_by(state="starting")]
+        assert {task[2] for task in tasks} == set(ids)
         for state in ("running", "succeeded"):
             report = TaskReport(state=state, interpreter={"torch": "2.13.0"})
             at_once(
                 *[
-                    lambda s=s, p=p, r=report: task_reports.part_reported(s, p[2], p[0], p[1], r, 101.0)
-                    for s, p in zip(stores, parts, strict=True)
+                    lambda s=s, p=p, r=report: task_reports.task_reported(s, p[2], p[0], p[1], r, 101.0)
+                    for s, p in zip(stores, tasks, strict=True)
                 ]
             )
         assert run_queries.run(stores[0], run_id, 101.0).state == State.SUCCEEDED

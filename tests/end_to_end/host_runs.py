@@ -29,5 +29,5 @@ def history(hosts: Hosts, run_id: str) -> list[str]:
 
 
 def hosts_of(hosts: Hosts, run_id: str, number: int) -> list[Host]:
-    parts = hosts.get(f"/api/runs/{run_id}/attempts")[number - 1]["parts"]
-    return [next(host for host in hosts.hosts if host.name == part["node"]) for part in parts]
+    tasks = hosts.get(f"/api/runs/{run_id}/attempts")[number - 1]["tasks"]
+    return [next(host for host in hosts.hosts if host.name == task["node"]) for task in tasks]

@@ -177,7 +177,7 @@ class Product:
             return False
         data = str(self.data)
         line = safely(process.cmdline, [])
-        return any(data in part for part in line) or data in safely(process.environ, {}).get("RANKZERO_RUN_DIR", "")
+        return any(data in task for task in line) or data in safely(process.environ, {}).get("RANKZERO_RUN_DIR", "")
 
     def _who_is_left(self) -> str:
         return "\n".join(f"{p.pid} {safely(p.cmdline, [])}" for p in self.processes()) + self.tail()

@@ -118,7 +118,7 @@ def test_a_script_shows_what_is_right(product: Product, case: Case) -> None:
     run = launched(product, case)
     assert run["state"] == case.state and run["started_at"], run
     told = f"{run['message']} {run['next_step']}"
-    assert [part for part in case.says if part not in told] == [], told
+    assert [task for task in case.says if task not in told] == [], told
     curves = curves_of(product, run["id"])
     spans = {name: (len(steps), min(steps), max(steps)) for name, (steps, _) in curves.items()}
     assert {name: spans.get(name) for name in case.curves} == case.curves, spans

@@ -243,10 +243,10 @@ def test_three_hosts_train_together_and_two_harnesses_do_not_collide(hosts: Host
 
 
 def assert_the_network_of_the_others_was_used(hosts: Hosts, run_id: str) -> None:
-    for node_rank, part in enumerate(parts(hosts, run_id)):
+    for node_rank, task in enumerate(tasks(hosts, run_id)):
         host = hosts.host_of(run_id, node_rank)
-        assert f"--local-addr={host.address}" in part["argv"]
-        assert part["env"]["GLOO_SOCKET_IFNAME"] == part["env"]["NCCL_SOCKET_IFNAME"] == "lan0"
+        assert f"--local-addr={host.address}" in task["argv"]
+        assert task["env"]["GLOO_SOCKET_IFNAME"] == task["env"]["NCCL_SOCKET_IFNAME"] == "lan0"
 
 
 def kill_worker(hosts: Hosts, host: Host) -> None:
@@ -262,9 +262,9 @@ def has_gone_on(hosts: Hosts, run_id: str) -> None:
     wait_for(lambda: hosts.run(run_id)["state"] == "running", "the run to be running")
 
 
-def parts(hosts: Hosts, run_id: str) -> list[dict[str, Any]]:
+def tasks(hosts: Hosts, run_id: str) -> list[dict[str, Any]]:
     (attempt,) = hosts.get(f"/api/runs/{run_id}/attempts")
-    return list(attempt["parts"])
+    return list(attempt["tasks"])
 
 
 def shown_addresses(hosts: Hosts) -> dict[str, tuple[str, str | None]]:
@@ -274,8 +274,8 @@ def shown_addresses(hosts: Hosts) -> dict[str, tuple[str, str | None]]:
 def endpoint(hosts: Hosts, run_id: str) -> tuple[str, int]:
     """Where the nodes were told to meet: the same for each."""
     found = {
-        tuple(re.search(rf"--master-{what}=(\S+)", " ".join(part["argv"]))[1] for what in ("addr", "port"))  # type: ignore[index]
-        for part in parts(hosts, run_id)
+        tuple(re.search(rf"--master-{what}=(\S+)", " ".join(task["argv"]))[1] for what in ("addr", "port"))  # type: ignore[index]
+        for task in tasks(hosts, run_id)
     }
     ((address, port),) = found
     return address, int(port)

@@ -61,8 +61,8 @@ def test_a_run_grows_and_shrinks_with_what_joins_and_drains(started: list[Hosts]
     trains_on(hosts, run_id, 2, nodes=3)
     assert hosts.request("POST", "/api/nodes/host1/drain").status_code == 200
     trains_on(hosts, run_id, 3, nodes=2)
-    parts = hosts.get(f"/api/runs/{run_id}/attempts")[-1]["parts"]
-    assert [part["node"] for part in parts] == ["host0", "host2"]
+    tasks = hosts.get(f"/api/runs/{run_id}/attempts")[-1]["tasks"]
+    assert [task["node"] for task in tasks] == ["host0", "host2"]
     assert any("to continue on 2 nodes: host1 drains" in line for line in history(hosts, run_id))
     ends_well(hosts, run_id, told, attempts=3)
 
@@ -113,8 +113,8 @@ def trains_on(hosts: Hosts, run_id: str, attempt: int, nodes: int) -> set[str]:
 
 def accumulated(hosts: Hosts, run_id: str) -> set[str]:
     """What the nodes of the latest attempt really hand to the script."""
-    parts = hosts.get(f"/api/runs/{run_id}/attempts")[-1]["parts"]
-    return {part["env"]["RANKZERO_ACCUMULATE"] for part in parts}
+    tasks = hosts.get(f"/api/runs/{run_id}/attempts")[-1]["tasks"]
+    return {task["env"]["RANKZERO_ACCUMULATE"] for task in tasks}
 
 
 def ends_well(hosts: Hosts, run_id: str, told: Path, attempts: int) -> None:

@@ -91,8 +91,8 @@ def history(product: Product, run_id: str) -> list[str]:
     return [line["text"] for line in product.get(f"/api/runs/{run_id}/history")]
 
 
-def parts(product: Product, run_id: str) -> list[dict]:
-    return product.get(f"/api/runs/{run_id}/attempts")[-1]["parts"]
+def tasks(product: Product, run_id: str) -> list[dict]:
+    return product.get(f"/api/runs/{run_id}/attempts")[-1]["tasks"]
 
 
 @pytest.mark.long
@@ -108,7 +108,7 @@ def test_nodes_that_disagree_are_named_and_nothing_starts(product: Product, seco
     assert "The nodes disagree on torch" in ended["message"]
     assert f"second has torch 2.4.1+cu121, CUDA 12.1 ({second.python})" in ended["message"]
     assert ended["message"].endswith("with --python.")
-    assert [part["pid"] for part in parts(product, run_id)] == [None, None]
+    assert [task["pid"] for task in tasks(product, run_id)] == [None, None]
     wait_for(lambda: all(n["free"] == 1 for n in product.get("/api/nodes")), "the devices to be free")
     assert product.ranks(run_id) == {}
 
@@ -117,7 +117,7 @@ def test_one_interpreter_for_all_settles_it_and_the_run_trains(product: Product,
     run_id = product.launch(script, python=sys.executable, **TWO_NODES)
     ended = product.wait_state(run_id)
     assert ended["state"] == "succeeded", ended
-    told = [part["interpreter"] for part in parts(product, run_id)]
+    told = [task["interpreter"] for task in tasks(product, run_id)]
     assert [facts["path"] for facts in told] == [sys.executable] * 2
     log = product.request("GET", f"/api/runs/{run_id}/logs?rank=0").text
     assert f"sum 2.0 prefix {sys.prefix}" in log
@@ -147,7 +147,7 @@ def test_the_command_line_finds_it_too(product: Product, second: Second, script:
     done = subprocess.run([*argv, "--wait", "--json"], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     run_id = json.loads(done.stdout)["id"]
-    assert parts(product, run_id)[0]["interpreter"]["path"] == f"{environment}/bin/python"
+    assert tasks(product, run_id)[0]["interpreter"]["path"] == f"{environment}/bin/python"
     assert "found in the project; choose another with --python" in done.stderr
 
 
@@ -158,7 +158,7 @@ def test_an_environment_without_torch_starts_nothing_and_says_what_to_do(product
     assert (ended["state"], ended["reason"]) == ("failed", "launch failed")
     assert f"The Python {environment}/bin/python has no torch" in ended["message"]
     assert ended["message"].endswith("install torch in it, or choose another with --python.")
-    assert parts(product, run_id)[0]["pid"] is None
+    assert tasks(product, run_id)[0]["pid"] is None
 
 
 @pytest.mark.long

@@ -76,22 +76,22 @@ class FakeServer:
     def time(self) -> float:
         return time.time()
 
-    def report(self, part, report) -> str:
+    def report(self, task, report) -> str:
         self._arrive()
         size_bytes = len(report.model_dump_json(exclude_none=True))
         if self.longest_report_bytes is not None and size_bytes > self.longest_report_bytes:
             raise RequestRefused(f"The body must be at most {self.longest_report_bytes} bytes here.")
         is_end = report.state in TERMINAL_STATES
-        if part.fence in self.superseded or (part.fence in self.given_up and not is_end):
-            raise AttemptSuperseded(f"attempt {part.fence} was replaced")
+        if task.fence in self.superseded or (task.fence in self.given_up and not is_end):
+            raise AttemptSuperseded(f"attempt {task.fence} was replaced")
         reports = self.reports if report.timeline is None else self.timelines
-        reports.append((part.fence, report))
+        reports.append((task.fence, report))
         self._answer()
         return report.state
 
-    def file_offsets(self, part, path, generation) -> FileOffsets:
+    def file_offsets(self, task, path, generation) -> FileOffsets:
         self._arrive()
-        key = (part.fence, path, generation)
+        key = (task.fence, path, generation)
         return FileOffsets(offset=len(self.files.get(key, b"")), points_offset=self.points_offsets.get(key, 0))
 
     def bundle(self, heads, contents) -> list[PieceAnswer]:
@@ -101,12 +101,12 @@ class FakeServer:
         return answers
 
     def _answer_to(self, head, content) -> PieceAnswer:
-        part = TaskRef(head.fence, head.node_rank)
+        task = TaskRef(head.fence, head.node_rank)
         try:
             if head.path:
-                offset = self.append(part, head.path, head.generation, head.offset, content)
+                offset = self.append(task, head.path, head.generation, head.offset, content)
             else:
-                offset = self.points(part, PointBatch.model_validate_json(content))
+                offset = self.points(task, PointBatch.model_validate_json(content))
         except OffsetMismatch as mismatch:
             return PieceAnswer(status=416, body={"offset": mismatch.have})
         except (ServerMistake, RequestFailed) as error:
@@ -114,18 +114,18 @@ class FakeServer:
             return PieceAnswer(status=status, body={"detail": {"field": None, "message": str(error)}})
         return PieceAnswer(status=200, body={"offset": offset})
 
-    def append(self, part, path, generation, offset, data) -> int:
-        key = (part.fence, path, generation)
+    def append(self, task, path, generation, offset, data) -> int:
+        key = (task.fence, path, generation)
         have = self.files.get(key, b"")
         if offset != len(have):
             raise OffsetMismatch(len(have))
         self.files[key] = have + data
         return offset + len(data)
 
-    def points(self, part, batch) -> int:
-        if part.fence in self.fails_at_points:
-            raise self.fails_at_points[part.fence]
-        key = (part.fence, batch.path, batch.generation)
+    def points(self, task, batch) -> int:
+        if task.fence in self.fails_at_points:
+            raise self.fails_at_points[task.fence]
+        key = (task.fence, batch.path, batch.generation)
         if batch.start != self.points_offsets.get(key, 0):
             raise OffsetMismatch(self.points_offsets.get(key, 0))
         self.points_offsets[key] = batch.end
@@ -133,24 +133,24 @@ class FakeServer:
             self.series.setdefault(tag, []).extend(points)
         return batch.end
 
-    def findings(self, part, said) -> None:
+    def findings(self, task, said) -> None:
         self._arrive()
-        self.told[part.fence] = list(said.findings)
+        self.told[task.fence] = list(said.findings)
         self._answer()
 
-    def stacks(self, part, said) -> None:
+    def stacks(self, task, said) -> None:
         self._arrive()
-        self.asked[part.fence] = said
+        self.asked[task.fence] = said
         self._answer()
 
-    def collectives(self, part, records) -> None:
+    def collectives(self, task, records) -> None:
         self._arrive()
-        self.collected[part.fence] = records
+        self.collected[task.fence] = records
         self._answer()
 
-    def offer_checkpoint(self, part, offer) -> CheckpointUpload:
+    def offer_checkpoint(self, task, offer) -> CheckpointUpload:
         self._arrive()
-        fresh = {"fence": part.fence, "path": offer.path, "sha256": offer.sha256, "step": offer.step}
+        fresh = {"fence": task.fence, "path": offer.path, "sha256": offer.sha256, "step": offer.step}
         same = [n for n, known in enumerate(self.checkpoints) if fresh.items() <= known.items()]
         if not same:
             self.checkpoints.append(fresh | {"data": b"", "complete": False, "adopted": None})
@@ -168,7 +168,7 @@ class FakeServer:
         self._answer()
         return len(known["data"])
 
-    def complete_checkpoint(self, checkpoint_id, sha256, adopted=None, parts=None) -> None:
+    def complete_checkpoint(self, checkpoint_id, sha256, adopted=None, tasks=None) -> None:
         self._arrive()
         known = self.checkpoints[checkpoint_id]
         assert sha256 == known["sha256"]

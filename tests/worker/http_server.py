@@ -109,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
         bearer = self.headers["authorization"].removeprefix("Bearer ")
         if server.has_removed_node:
             raise Ended("Node gpu-3 was removed.")
-        if path == "/api/worker/wishes":
+        if path == "/api/worker/desired":
             if bearer != "node-token":
                 raise Unauthorized("unknown node")
             return server.wishes(query.get("version", ""), float(query["wait"]))
@@ -148,13 +148,13 @@ class _Handler(BaseHTTPRequestHandler):
             sha256 = store.checkpoints[int(match[1])]["sha256"]
             store.complete_checkpoint(int(match[1]), sha256, json.loads(body)["adopted"])
             return {"checkpoint_id": int(match[1]), "sha256": sha256, "complete": True}
-        fence, rank, what = re.fullmatch(r"/api/worker/attempts/(\d+)/parts/(\d+)/(\w+)", path).groups()  # type: ignore[union-attr]
-        part = TaskRef(int(fence), int(rank))
+        fence, rank, what = re.fullmatch(r"/api/worker/attempts/(\d+)/tasks/(\d+)/(\w+)", path).groups()  # type: ignore[union-attr]
+        task = TaskRef(int(fence), int(rank))
         if what == "report":
-            return part.identity | {"state": store.report(part, TaskReport.model_validate_json(body))}
+            return task.identity | {"state": store.report(task, TaskReport.model_validate_json(body))}
         if what == "findings":
-            store.findings(part, Findings.model_validate_json(body))
-            return part.identity
+            store.findings(task, Findings.model_validate_json(body))
+            return task.identity
         if what == "checkpoints":
-            return store.offer_checkpoint(part, CheckpointOffer.model_validate_json(body)).model_dump()
-        return store.file_offsets(part, query["path"], int(query["generation"])).model_dump()
+            return store.offer_checkpoint(task, CheckpointOffer.model_validate_json(body)).model_dump()
+        return store.file_offsets(task, query["path"], int(query["generation"])).model_dump()

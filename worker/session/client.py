@@ -95,7 +95,7 @@ class TaskRef:
     @property
     def path(self) -> str:
         """The URL path of the task."""
-        return f"/api/worker/attempts/{self.fence}/parts/{self.node_rank}"
+        return f"/api/worker/attempts/{self.fence}/tasks/{self.node_rank}"
 
 
 class Client:
@@ -153,7 +153,7 @@ class Client:
         """Poll this node's desired state: answers at once if it differs from `version`, else after `wait_s` seconds."""
         params: dict[str, str | float] = {"wait": wait_s} | ({} if version is None else {"version": version})
         timeout = httpx2.Timeout(ANSWER_TIMEOUT_S + wait_s, connect=CONNECT_TIMEOUT_S)
-        answer = self._json("GET", "/api/worker/wishes", params=params, timeout=timeout)
+        answer = self._json("GET", "/api/worker/desired", params=params, timeout=timeout)
         return _checked(read_desired_state, answer)
 
     def load(self, sample: NodeLoad) -> None:

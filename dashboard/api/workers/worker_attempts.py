@@ -38,7 +38,7 @@ from domain.profile_records import RankProfile
 from domain.spec import Assignment
 
 router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
-TASK = "/attempts/{fence}/parts/{node_rank}"
+TASK = "/attempts/{fence}/tasks/{node_rank}"
 LONGEST_WAIT_S = 60.0
 
 
@@ -87,7 +87,7 @@ async def register(
     )
 
 
-@router.get("/wishes")
+@router.get("/desired")
 async def poll_desired_state(
     service: TheService,
     threads: TheThreads,
@@ -225,7 +225,7 @@ def _assignment(assignment: Assignment) -> dict[str, Any]:
 
 def _report(service: Service, node_id: str, fence: int, node_rank: int, task_report: TaskReport) -> dict[str, str]:
     measure = service.settings.preflight_bandwidth
-    state = task_reports.part_reported(
+    state = task_reports.task_reported(
         service.store, node_id, fence, node_rank, task_report, service.clock(), measure=measure
     )
     service.task_changed(fence)

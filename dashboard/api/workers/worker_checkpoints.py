@@ -32,7 +32,7 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Offset = Annotated[int, Query(ge=0, le=2**62)]
 
 
-@router.post("/attempts/{fence}/parts/{node_rank}/checkpoints")
+@router.post("/attempts/{fence}/tasks/{node_rank}/checkpoints")
 async def offer_checkpoint(
     service: TheService,
     threads: CheckpointThreads,

@@ -24,7 +24,7 @@ from domain.messages import PointBatch
 from domain.pieces import Bundle, PieceHead
 
 router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
-FILES = "/attempts/{fence}/parts/{node_rank}/files"
+FILES = "/attempts/{fence}/tasks/{node_rank}/files"
 Path_ = Annotated[str, Query(min_length=1, max_length=4096)]
 Generation = Annotated[int, Query(ge=0, le=2**31)]
 

@@ -76,12 +76,12 @@ def commands(run_id: str) -> None:
     attempts = attempt_queries.attempts(service.current().store, run_id)
     st.subheader("Commands", anchor=False)
     st.caption("Of each attempt: one execution of the run, by its launch, a resume or a restart.")
-    if not any(task.argv for attempt in attempts for task in attempt.parts):
+    if not any(task.argv for attempt in attempts for task in attempt.tasks):
         st.caption("Nothing has been started yet.")
         return
     for attempt in reversed(attempts):
         st.markdown(f"**Attempt {attempt.number}** {as_text(_attempt_sentence(attempt))}")
-        for task in attempt.parts:
+        for task in attempt.tasks:
             _command(task)
 
 

@@ -407,7 +407,7 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f("ix_jobs_gateway_id"), ["gateway_id"], unique=False)
 
     op.create_table(
-        "parts",
+        "tasks",
         sa.Column("fence", sa.Integer(), nullable=False),
         sa.Column("node_rank", sa.Integer(), nullable=False),
         sa.Column("node_id", sa.String(length=10), nullable=False),
@@ -437,9 +437,9 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("fence", "node_rank"),
     )
-    with op.batch_alter_table("parts", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_parts_node_id"), ["node_id"], unique=False)
-        batch_op.create_index(batch_op.f("ix_parts_state"), ["state"], unique=False)
+    with op.batch_alter_table("tasks", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_tasks_node_id"), ["node_id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_tasks_state"), ["state"], unique=False)
 
     op.create_table(
         "profiled_ranks",
@@ -488,7 +488,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("fence", "node_rank", "source", "tag"),
     )
     op.create_table(
-        "check_parts",
+        "checked_nodes",
         sa.Column("check_id", sa.Integer(), nullable=False),
         sa.Column("node_rank", sa.Integer(), nullable=False),
         sa.Column("node_id", sa.String(length=10), nullable=False),
@@ -500,8 +500,8 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["check_id"], ["checks.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("check_id", "node_rank"),
     )
-    with op.batch_alter_table("check_parts", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_check_parts_node_id"), ["node_id"], unique=False)
+    with op.batch_alter_table("checked_nodes", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_checked_nodes_node_id"), ["node_id"], unique=False)
 
     op.create_table(
         "chunks",

@@ -26,7 +26,7 @@ def test_drained_node_goes_on_training_and_starts_nothing(dashboard: Running, no
     assert (drained["name"], drained["draining"], drained["free"]) == ("n0", True, 0)
     waiting = dashboard.launch()
     assert dashboard.run(waiting)["waiting_for"] == "needs 1 slot; n0 is draining"
-    assert node.report(node.part(), "running") == "running"
+    assert node.report(node.task(), "running") == "running"
     assert dashboard.run(running)["state"] == "running"
     assert dashboard.http.post(f"/api/nodes/{drained['id']}/undrain").json()["draining"] is False
     assert dashboard.run(waiting)["state"] == "starting"

@@ -18,7 +18,7 @@ def run_id(dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
     monkeypatch.chdir(tmp_path)
     run_id = dashboard.launch()
-    node.log_points(node.part(), 0, train__loss=[(1, 2.5, 1.0), (2, 2.0, 2.0)])
+    node.log_points(node.task(), 0, train__loss=[(1, 2.5, 1.0), (2, 2.0, 2.0)])
     return run_id
 
 
@@ -41,7 +41,7 @@ def test_a_failed_export_leaves_the_earlier_file(rankzero: Any, run_id: str, tmp
 def test_an_archive_is_imported_by_the_command_line(
     rankzero: Any, dashboard: Running, node: FakeNode, run_id: str
 ) -> None:
-    node.report(node.part(), "succeeded", exit_code=0)
+    node.report(node.task(), "succeeded", exit_code=0)
     assert rankzero("export", run_id, "-o", "run.zip", "--without-checkpoints")[0] == 0
     assert rankzero("delete", run_id, "--yes")[0] == 0
     expected = {"id": run_id, "name": "image_classifier", "source": "run.zip", "series": 1, "points": 2}

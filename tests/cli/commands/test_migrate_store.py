@@ -133,7 +133,7 @@ def test_row_that_arrives_differently_undoes_the_copy(data: Path, target: str, c
 
 def test_a_row_that_postgresql_does_not_take_ends_it_in_words(data: Path, target: str, capsys):
     with sqlite3.connect(data / "rankzero.db") as source:
-        source.execute("update parts set pid = 99999999999")
+        source.execute("update tasks set pid = 99999999999")
     assert run(["migrate-store", "--data", str(data), "--to", target]) == 1
     assert "failed, and nothing was kept: integer out of range" in capsys.readouterr().err
 

@@ -34,10 +34,10 @@ def run_id(dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("RANKZERO_URL", dashboard.url)
     monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
     started = dashboard.launch(name="wide net", project="paper", lr=0.5)
-    node.report(part := node.part(), "running")
+    node.report(task := node.task(), "running")
     losses = [(step, loss(step), BEGAN + step) for step in range(STEPS)]
-    node.log_points(part, 0, train__loss=losses)
-    node.log_points(part, 10, val__loss=[(10, 0.5, BEGAN + 10), (10, 0.4, BEGAN + 10.5), (20, 0.3, BEGAN + 20)])
+    node.log_points(task, 0, train__loss=losses)
+    node.log_points(task, 10, val__loss=[(10, 0.5, BEGAN + 10), (10, 0.4, BEGAN + 10.5), (20, 0.3, BEGAN + 20)])
     return started
 
 
@@ -70,7 +70,7 @@ def test_an_ended_run_is_copied_once_with_every_point(
     (folder := tmp_path / "team").mkdir()
     (waiting,) = mirror(folder, run_id)
     assert (waiting["points"], waiting["is_ended"], waiting["url"]) == (0, False, "")
-    node.report(node.part(), "failed", exit_code=3, reason="script error", message="x")
+    node.report(node.task(), "failed", exit_code=3, reason="script error", message="x")
     (copied,) = mirror(folder, run_id)
     assert (copied["points"], copied["is_ended"]) == (STEPS + 2, True)
     (file,) = folder.glob(f"wandb/offline-run-*-{run_id}/run-{run_id}.wandb")

@@ -23,18 +23,18 @@ class Training:
 
     def __init__(self, dashboard: Running, node: FakeNode) -> None:
         self.run_id = dashboard.launch()
-        self._node, self.part, self.parts = node, node.part(), 0
-        node.report(self.part, "running")
+        self._node, self.task, self.parts = node, node.task(), 0
+        node.report(self.task, "running")
 
     def train(self) -> None:
         """Log the next points."""
         at = self.parts
-        self._node.log_points(self.part, at * 10, train__loss=points(at), val__loss=points(at))
+        self._node.log_points(self.task, at * 10, train__loss=points(at), val__loss=points(at))
         self.parts += 1
 
     def end(self) -> None:
         """End as succeeded."""
-        self._node.report(self.part, "succeeded", exit_code=0)
+        self._node.report(self.task, "succeeded", exit_code=0)
 
 
 def points(part: int) -> list[tuple[int, float, float]]:

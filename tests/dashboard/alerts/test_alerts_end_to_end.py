@@ -41,12 +41,12 @@ def fail_a_run(it: Running, name: str, before_it_fails: Callable[[], Any]) -> st
     """A run whose loss falls, jumps, and that fails once the jump was noticed."""
     node = it.node(name)
     run_id = it.launch(name=name)
-    part = node.part()
-    node.report(part, "running")
+    task = node.task()
+    node.report(task, "running")
     values = [1.0 - step / 100 for step in range(70)] + [40.0] * 5
-    node.log_points(part, 0, train__loss=[(step, value, time.time()) for step, value in enumerate(values)])
+    node.log_points(task, 0, train__loss=[(step, value, time.time()) for step, value in enumerate(values)])
     before_it_fails()
-    node.report(part, "failed", reason="script error", message="rank 0 on n0: ValueError: x")
+    node.report(task, "failed", reason="script error", message="rank 0 on n0: ValueError: x")
     return run_id
 
 

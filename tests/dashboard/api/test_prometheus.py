@@ -29,7 +29,7 @@ def named(metric: str, /, **labels: str) -> tuple[str, frozenset[tuple[str, str]
 
 def test_nodes_and_live_runs_are_gauges(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch(name='say "hi"')
-    task = node.part()
+    task = node.task()
     node.report(task, "running")
     node.log_points(task, 0, train__loss=[(7, 0.5, 100.0)])
     gpu = {"id": "GPU-a", "power_w": 540.0, "utilisation_percent": 25.0, "temperature_c": None}

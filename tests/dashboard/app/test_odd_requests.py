@@ -136,12 +136,12 @@ def test_a_number_and_a_field_are_named(dashboard: Running) -> None:
 
 def test_points_must_end_behind_their_start(dashboard: Running, node: FakeNode) -> None:
     dashboard.launch()
-    part = node.part()
+    task = node.task()
     http = speaker(dashboard, node, "/api/worker/")
     batch = PointBatch(path="work/e", generation=0, start=10, end=20, series={}).model_dump(mode="json")
 
     def refusal(**changes: Any) -> Any:
-        sent = http.post("/api/worker/pieces", content=bundle_of(part, batch | changes))
+        sent = http.post("/api/worker/pieces", content=bundle_of(task, batch | changes))
         (answer,) = sent.json()["answers"]
         assert answer["status"] == 422, sent.text
         return answer["body"]["detail"]
@@ -309,7 +309,7 @@ def test_who_stops_reading_a_download_is_let_go_and_who_reads_slowly_is_not(
     monkeypatch.setitem(slow_connections.MAX_SLOW_CHECKS, "answer", 3)
     hurried.launch()
     content = bytes(24 * 1024 * 1024)
-    stored = node_of_hurried.store_checkpoint(node_of_hurried.part(), content, "work/checkpoints/a.pt")
+    stored = node_of_hurried.store_checkpoint(node_of_hurried.task(), content, "work/checkpoints/a.pt")
     headers = f"Host: localhost\r\nAuthorization: Bearer {hurried.token}"
     asked = f"GET /api/checkpoints/{stored}/file HTTP/1.1\r\n{headers}\r\n\r\n"
     with connected(hurried) as idle, connected(hurried) as slow:

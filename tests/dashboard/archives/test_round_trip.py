@@ -32,14 +32,14 @@ def trained(dashboard: Running) -> str:
     node = dashboard.node()
     environment = {"HF_TOKEN": SECRET, "SEED": "1"}
     run_id = dashboard.launch(target=str(script), name="<b>first</b>", env=environment, batch_size=8, lr=0.1)
-    part = node.part()
-    node.report(part, "running", argv=["torchrun", "train.py"], env=environment, pid=7)
-    node.log_points(part, 0, train__loss=LOSS, odd=SPECIAL)
-    node.append(part, "logs/rank0.out", 0, 0, LOG)
-    node.store_checkpoint(part, CHECKPOINT, step=20_000)
+    task = node.task()
+    node.report(task, "running", argv=["torchrun", "train.py"], env=environment, pid=7)
+    node.log_points(task, 0, train__loss=LOSS, odd=SPECIAL)
+    node.append(task, "logs/rank0.out", 0, 0, LOG)
+    node.store_checkpoint(task, CHECKPOINT, step=20_000)
     finding = Finding(kind="hung", evidence="It stands still.", meaning="It waits.", fix="Look at its stacks.")
-    node.client.findings(part, Findings(findings=[finding]))
-    node.report(part, "failed", exit_code=1, message="Rank 0 ended with exit code 1.")
+    node.client.findings(task, Findings(findings=[finding]))
+    node.report(task, "failed", exit_code=1, message="Rank 0 ended with exit code 1.")
     resume(dashboard, node, run_id)
     changes = {"add_tags": ["paper"], "note": "the best one"}
     assert dashboard.http.patch(f"/api/runs/{run_id}", json=changes).status_code == 200
@@ -49,10 +49,10 @@ def trained(dashboard: Running) -> str:
 def resume(dashboard: Running, node: FakeNode, run_id: str) -> None:
     """A second attempt, from the checkpoint, which succeeds."""
     assert dashboard.http.post(f"/api/runs/{run_id}/resume", json={}).status_code in (200, 201)
-    part = node.part()
-    node.report(part, "running")
-    node.log_points(part, 0, train__loss=[(20_001, 0.5, 30_000.0)])
-    node.report(part, "succeeded", exit_code=0)
+    task = node.task()
+    node.report(task, "running")
+    node.log_points(task, 0, train__loss=[(20_001, 0.5, 30_000.0)])
+    node.report(task, "succeeded", exit_code=0)
 
 
 @pytest.fixture
@@ -222,6 +222,6 @@ def test_an_archive_can_leave_the_checkpoints_out(dashboard: Running, other: Run
 
 def test_a_run_that_trains_is_not_archived(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    node.report(node.part(), "running")
+    node.report(node.task(), "running")
     answer = dashboard.http.get("/api/export", params={"runs": run_id, "format": "archive"})
     assert answer.status_code == 409 and "stop it" in answer.json()["detail"]["message"]

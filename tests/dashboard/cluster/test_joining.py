@@ -50,7 +50,7 @@ def test_an_expired_token_says_when_it_expired(dashboard: Running, monkeypatch: 
 def test_a_made_token_opens_nothing_but_the_door_of_workers(dashboard: Running) -> None:
     token = made(dashboard)
     holder = dashboard.anonymous(Authorization=f"Bearer {token['token']}")
-    for method, path in (("GET", "/api/runs"), ("POST", "/api/join-tokens"), ("GET", "/api/worker/wishes")):
+    for method, path in (("GET", "/api/runs"), ("POST", "/api/join-tokens"), ("GET", "/api/worker/desired")):
         assert holder.request(method, path, json={}).status_code == 403
     assert (
         dashboard.anonymous(Authorization=f"Bearer {dashboard.join_token}").get("/api/join-tokens").status_code == 403
@@ -152,7 +152,7 @@ def test_a_removed_node_is_gone_from_the_list_and_its_worker_is_told(
     run_id = dashboard.launch()
     assert main.run(["nodes", "remove", "n0"]) == 1
     assert f"Node n0 still has {run_id}; stop it first" in capsys.readouterr().err
-    node.report(node.part(), "succeeded")
+    node.report(node.task(), "succeeded")
     assert main.run(["nodes", "remove", "n0"]) == 0
     assert "Node n0 is removed" in capsys.readouterr().out
     with pytest.raises(Ended, match=r"Node n0 was removed at .* delete node/node.json"):

@@ -44,8 +44,8 @@ def test_an_older_worker_is_taken_in_gets_no_runs_and_people_read_why(dashboard:
     assert said == "needs 1 slot; the worker of old must be upgraded first"
     shown = node(dashboard)
     assert (shown["protocol"], shown["free"]) == (1, 0)
-    for part in ("Upgrade its worker", "protocol 1", f"dashboard {PROTOCOL}", "rankzero worker"):
-        assert part in shown["upgrade"]
+    for task in ("Upgrade its worker", "protocol 1", f"dashboard {PROTOCOL}", "rankzero worker"):
+        assert task in shown["upgrade"]
     assert shown["upgrade"] in list(remarks(shown))
     assert row(shown, 0.0)[1] == "online, to upgrade"
 
@@ -69,15 +69,15 @@ def test_once_upgraded_it_gets_what_waited(dashboard: Running) -> None:
 def test_what_an_older_worker_trains_goes_on_being_answered(dashboard: Running, node: FakeNode) -> None:
     """As after an upgrade of the dashboard alone: its node has never named a protocol."""
     run_id = dashboard.launch()
-    part = node.part()
-    node.report(part, "running")
+    task = node.task()
+    node.report(task, "running")
     with dashboard.service.store.write() as session:
         session.execute(update(Node).values(protocol=None))
-    answer = node.client._json("GET", "/api/worker/wishes", params={"wait": 0})
+    answer = node.client._json("GET", "/api/worker/desired", params={"wait": 0})
     (wished,) = answer["assignments"]
     assert (wished["run_id"], wished["action"]) == (run_id, "run")
-    assert node.log_points(part, 0, loss=[(1, 1.0, 1.0)]) == 10
-    assert node.report(part, "succeeded") == "succeeded"
+    assert node.log_points(task, 0, loss=[(1, 1.0, 1.0)]) == 10
+    assert node.report(task, "succeeded") == "succeeded"
 
 
 @pytest.mark.parametrize("pool", ["slurm"])

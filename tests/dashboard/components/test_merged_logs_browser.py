@@ -47,10 +47,10 @@ def node(dashboard: Running) -> FakeNode:
 def training(dashboard: Running, node: FakeNode) -> Iterator[tuple[str, FakeNode, TaskRef]]:
     """A run of two ranks that have written."""
     run_id = write_logs(dashboard, node, PIECES)
-    part = node.part()
-    node.report(part, "running")
-    yield run_id, node, part
-    node.report(part, "succeeded", exit_code=0)
+    task = node.task()
+    node.report(task, "running")
+    yield run_id, node, task
+    node.report(task, "succeeded", exit_code=0)
 
 
 def open_merged(visit: Visit, dashboard: Running, run_id: str) -> Page:
@@ -63,14 +63,14 @@ def open_merged(visit: Visit, dashboard: Running, run_id: str) -> Page:
 
 @pytest.mark.long
 def test_all_ranks_and_both_streams_are_followed(visit, dashboard, training) -> None:
-    run_id, node, part = training
+    run_id, node, task = training
     page = open_merged(visit, dashboard, run_id)
     expect(page.locator(".pane .text")).to_have_text(LINES)
     expect(page.locator(".pane .sourced.err")).to_have_count(3)
     expect(page.locator(".by-time")).to_contain_text("arrived")
     expect(page.get_by_role("link", name="Download log")).to_be_hidden()
-    node.append(part, "logs/rank0.out", 0, 18, b" 2\n")
-    node.append(part, "logs/rank1.out", 0, 12, b"\x1b[31mone\x1b[0m <b>\nopen")
+    node.append(task, "logs/rank0.out", 0, 18, b" 2\n")
+    node.append(task, "logs/rank1.out", 0, 12, b"\x1b[31mone\x1b[0m <b>\nopen")
     now = [*LINES, "rank 0 stdout: zero 2", "rank 1 stdout: one <b>"]
     expect(page.locator(".pane .text")).to_have_text(now)
     page.get_by_role("button", name="Copy", exact=True).click()
@@ -123,16 +123,16 @@ def test_all_logs_are_searched_and_a_line_links_to_its_rank(visit, dashboard, tr
 
 @pytest.mark.long
 def test_earlier_lines_of_all_ranks_join_without_a_seam(visit, dashboard, training) -> None:
-    run_id, node, part = training
+    run_id, node, task = training
     size = {0: 18, 1: 12}
     numbers = list(range(3000))
     for start in range(0, 3000, 100):
         rank = start // 100 % 2
         content = b"".join(b"\nline %d of a training that goes on" % n for n in numbers[start : start + 100])
         content = content.removeprefix(b"\n" if rank else b"") + (b"\n" if rank else b"")
-        node.append(part, f"logs/rank{rank}.out", 0, size[rank], content)
+        node.append(task, f"logs/rank{rank}.out", 0, size[rank], content)
         size[rank] += len(content)
-    node.append(part, "logs/rank0.out", 0, size[0], b"\n")
+    node.append(task, "logs/rank0.out", 0, size[0], b"\n")
     page = open_merged(visit, dashboard, run_id)
     expect(page.locator(".pane .text").last).to_contain_text(f"{2899} of")
     earlier = page.get_by_role("button", name="Load earlier lines")

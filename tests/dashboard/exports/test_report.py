@@ -40,13 +40,13 @@ def assert_self_contained(text: str) -> Page:
 
 def test_a_report_escapes_what_users_wrote_and_needs_nothing_else(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch(name=HOSTILE, env={"API_KEY": "secret-word"}, batch_size=8)
-    part = node.part()
-    node.report(part, "running")
+    task = node.task()
+    node.report(task, "running")
     losses = [(1, 2.0, 1.0), (2, math.nan, 2.0), (3, 1.0, 3.0), (4, 0.5, 4.0)]
-    node.log_points(part, 0, **{HOSTILE: losses, "train__loss": losses})
+    node.log_points(task, 0, **{HOSTILE: losses, "train__loss": losses})
     error = {"rank": 0, "node_rank": 0, "exit_code": 1, "exception": HOSTILE, "file": "a.py", "line": 1,
              "traceback": HOSTILE}  # fmt: skip
-    node.report(part, "failed", exit_code=1, message=HOSTILE, error=error)
+    node.report(task, "failed", exit_code=1, message=HOSTILE, error=error)
     dashboard.http.patch(f"/api/runs/{run_id}", json={"note": HOSTILE, "add_tags": ["<b>tag</b>"]})
     text = report(dashboard, run_id)
     page = assert_self_contained(text)

@@ -23,9 +23,9 @@ def curve(first: int, last: int) -> list[tuple[int, float, float]]:
 
 def test_a_page_gets_the_picture_and_then_what_is_new(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    part = node.part()
-    node.report(part, "running")
-    node.log_points(part, 0, train__loss=curve(1, 3))
+    task = node.task()
+    node.report(task, "running")
+    node.log_points(task, 0, train__loss=curve(1, 3))
     with dashboard.watching(run_id) as page:
         run = page.next_of("run")
         assert (run["run"]["id"], run["run"]["state"], run["run"]["step"]) == (run_id, "running", 3)
@@ -33,7 +33,7 @@ def test_a_page_gets_the_picture_and_then_what_is_new(dashboard: Running, node: 
         picture = page.next_of("series")["series"]["train/loss"]
         assert (picture["reset"], picture["attempt"], picture["source"]) == (True, 1, "events")
         assert [p[0] for p in picture["points"]] == [1, 2, 3]
-        node.log_points(part, 10, train__loss=[(4, math.nan, 104.0)], val__loss=[(4, math.inf, 104.0)])
+        node.log_points(task, 10, train__loss=[(4, math.nan, 104.0)], val__loss=[(4, math.inf, 104.0)])
         fresh = page.next_of("series")["series"]
         assert fresh["train/loss"]["points"] == [[4, "NaN", 104.0]]
         assert fresh["val/loss"]["points"] == [[4, "Infinity", 104.0]]
@@ -56,14 +56,14 @@ def test_a_viewer_is_not_woken_by_what_it_has_no_use_for() -> None:
 
 def test_points_that_the_picture_has_do_not_come_again(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    part = node.part()
+    task = node.task()
     stop = threading.Event()
 
     def write() -> None:
         step = 0
         while not stop.is_set():
             step += 1
-            node.log_points(part, 10 * (step - 1), a=[(step, 0.0, float(step))])
+            node.log_points(task, 10 * (step - 1), a=[(step, 0.0, float(step))])
 
     writing = threading.Thread(target=write)
     writing.start()
@@ -84,8 +84,8 @@ def test_points_that_the_picture_has_do_not_come_again(dashboard: Running, node:
 
 def test_a_page_that_comes_back_gets_only_what_it_missed(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    part = node.part()
-    node.log_points(part, 0, a=curve(1, 5), b=curve(1, 2))
+    task = node.task()
+    node.log_points(task, 0, a=curve(1, 5), b=curve(1, 2))
     with dashboard.watching(run_id) as page:
         page.subscribe(since={"1:events:a": 103.0})
         series = page.next_of("series")["series"]
@@ -95,7 +95,7 @@ def test_a_page_that_comes_back_gets_only_what_it_missed(dashboard: Running, nod
 
 def test_a_long_series_is_shown_downsampled(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    node.log_points(node.part(), 0, a=curve(1, 30_000))
+    node.log_points(node.task(), 0, a=curve(1, 30_000))
     with dashboard.watching(run_id) as page:
         page.subscribe(since={"1:events:a": 103.0})
         change = page.next_of("series")["series"]["a"]
@@ -105,18 +105,18 @@ def test_a_long_series_is_shown_downsampled(dashboard: Running, node: FakeNode) 
 
 def test_a_log_is_followed_from_its_last_lines_on(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    part = node.part()
-    node.append(part, "logs/rank0.out", 0, 0, b"old\n" * 40_000 + "grö".encode()[:-1])
+    task = node.task()
+    node.append(task, "logs/rank0.out", 0, 0, b"old\n" * 40_000 + "grö".encode()[:-1])
     with dashboard.watching(run_id) as page:
         page.subscribe(logs=LOGS)
         first = page.next_of("log")
         assert (first["reset"], first["attempt"], first["offset"]) == (True, 1, 160_003 - 64 * 1024)
         assert first["text"].endswith("old\ngr")
-        node.append(part, "logs/rank0.out", 0, 160_003, "grö".encode()[-1:] + b"\xff!\n")
+        node.append(task, "logs/rank0.out", 0, 160_003, "grö".encode()[-1:] + b"\xff!\n")
         assert page.next_of("log")["text"] == "ö\ufffd!\n"
         page.subscribe(since={}, logs={**LOGS, "stream": "err"})
         assert page.next_of("log")["text"] == ""
-        node.append(part, "logs/rank0.err", 0, 0, b"Traceback\n")
+        node.append(task, "logs/rank0.err", 0, 0, b"Traceback\n")
         assert page.next_of("log") == {
             "type": "log", "rank": 0, "stream": "err", "attempt": 1, "offset": 0, "text": "Traceback\n",
             "reset": False,
@@ -125,14 +125,14 @@ def test_a_log_is_followed_from_its_last_lines_on(dashboard: Running, node: Fake
 
 def test_a_page_goes_on_with_the_log_of_the_next_attempt(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    part = node.part()
-    node.append(part, "logs/rank0.out", 0, 0, b"one\n")
+    task = node.task()
+    node.append(task, "logs/rank0.out", 0, 0, b"one\n")
     with dashboard.watching(run_id) as page:
         page.subscribe(logs=LOGS)
         assert page.next_of("log")["text"] == "one\n"
-        node.report(part, "stopped")
+        node.report(task, "stopped")
         dashboard.http.post(f"/api/runs/{run_id}/resume")
-        second = node.part()
+        second = node.task()
         node.append(second, "logs/rank0.out", 0, 0, b"two\n")
         texts = ""
         while "two\n" not in texts:
@@ -142,13 +142,13 @@ def test_a_page_goes_on_with_the_log_of_the_next_attempt(dashboard: Running, nod
 
 def test_checkpoints_history_and_the_end_are_told(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    part = node.part()
+    task = node.task()
     with dashboard.watching(run_id) as page:
         page.subscribe()
-        node.store_checkpoint(part, b"weights")
+        node.store_checkpoint(task, b"weights")
         page.next_of("checkpoints")
         page.next_of("history")
-        node.report(part, "succeeded")
+        node.report(task, "succeeded")
         page.next(lambda m: m["type"] == "run" and m["run"]["state"] == "succeeded")
         dashboard.http.delete(f"/api/runs/{run_id}")
         page.next_of("deleted")

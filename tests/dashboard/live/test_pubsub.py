@@ -60,18 +60,18 @@ def points_of(page: Page, name: str, count: int) -> list[list[Any]]:
 def test_points_and_states_are_seen_at_once_at_the_other_dashboard(pair, node: FakeNode):
     here, there = pair
     run_id = here.launch()
-    part = node.part()
-    node.report(part, "running")
-    offset = node.log_points(part, 0, train__loss=[(1, 3.0, 1.0), (2, math.nan, 2.0)])
+    task = node.task()
+    node.report(task, "running")
+    offset = node.log_points(task, 0, train__loss=[(1, 3.0, 1.0), (2, math.nan, 2.0)])
     with there.watching(run_id) as page:
         page.subscribe()
         assert points_of(page, "train/loss", 2) == [[1, 3.0, 1.0], [2, "NaN", 2.0]]
         for step in range(3, 40):
-            offset = node.log_points(part, offset, train__loss=[(step, 1.0 / step, float(step))])
+            offset = node.log_points(task, offset, train__loss=[(step, 1.0 / step, float(step))])
         shown = points_of(page, "train/loss", 39)
         assert [p[0] for p in shown] == list(range(1, 40))
         started = time.monotonic()
-        node.report(part, "succeeded")
+        node.report(task, "succeeded")
         page.next(lambda m: m["type"] == "run" and m["run"]["state"] == "succeeded")
         assert time.monotonic() - started < SOON_S
 
@@ -80,15 +80,15 @@ def test_points_through_both_dashboards_are_shown_once_at_each(pair):
     here, there = pair
     nodes_ = [here.node("n0", 1), there.node("n1", 1)]
     run_id = here.launch(nodes=2, gpus_per_node=1)
-    parts = [wait_for(lambda n=n: n.client.desired_state(None, 0).assignments, "its part")[0] for n in nodes_]
-    by_rank = {wanted.node_rank: (node, node.part()) for node, wanted in zip(nodes_, parts, strict=True)}
+    tasks = [wait_for(lambda n=n: n.client.desired_state(None, 0).assignments, "its part")[0] for n in nodes_]
+    by_rank = {wanted.node_rank: (node, node.task()) for node, wanted in zip(nodes_, tasks, strict=True)}
     with here.watching(run_id) as one, there.watching(run_id) as other:
         for page in (one, other):
             page.subscribe()
             page.next_of("run")
         for turn in range(20):
-            for node, part in by_rank.values():
-                node.log_points(part, turn * 10, loss=[(turn, float(turn), float(turn + 1))])
+            for node, task in by_rank.values():
+                node.log_points(task, turn * 10, loss=[(turn, float(turn), float(turn + 1))])
         for page in (one, other):
             for name in ("loss", "node1/loss"):
                 assert [p[0] for p in points_of(page, name, 20)] == list(range(20)), name
@@ -136,13 +136,13 @@ def test_points_are_wanted_sooner_while_somebody_watches_at_the_other(pair, node
 def test_logs_and_checkpoints_brought_to_one_are_had_from_the_other(pair, node: FakeNode):
     here, there = pair
     run_id = here.launch()
-    part = node.part()
-    node.report(part, "running")
+    task = node.task()
+    node.report(task, "running")
     with there.watching(run_id) as page:
         page.subscribe(logs={"rank": 0, "stream": "out", "attempt": None})
-        node.append(part, "logs/rank0.out", 0, 0, b"hello from rank 0\n")
+        node.append(task, "logs/rank0.out", 0, 0, b"hello from rank 0\n")
         assert page.next(lambda m: m["type"] == "log" and m["text"])["text"] == "hello from rank 0\n"
-        checkpoint = node.store_checkpoint(part, b"weights" * 100)
+        checkpoint = node.store_checkpoint(task, b"weights" * 100)
         page.next_of("checkpoints")
     answer = there.http.get(f"/api/checkpoints/{checkpoint}/file")
     assert (answer.status_code, answer.content) == (200, b"weights" * 100)
@@ -172,7 +172,7 @@ def test_a_token_that_was_renewed_at_one_ends_at_the_other(pair, node: FakeNode)
 
 def test_silence_is_written_down_by_one_of_them(pair, node: FakeNode):
     run_id = pair[0].launch()
-    node.report(node.part(), "running")
+    node.report(node.task(), "running")
     services = [dashboard.service for dashboard in pair]
     wait_for(lambda: sum(service.peers.leads for service in services) == 1, "one of them to lead")
     for service in services:
@@ -197,27 +197,27 @@ def test_when_the_one_that_leads_ends_the_other_leads(postgres_url: str, tmp_pat
 def test_after_the_server_was_restarted_both_go_on(pair, node: FakeNode, postgres: Cluster):
     here, there = pair
     run_id = here.launch()
-    part = node.part()
-    node.report(part, "running")
-    offset = node.log_points(part, 0, loss=[(1, 3.0, 1.0)])
+    task = node.task()
+    node.report(task, "running")
+    offset = node.log_points(task, 0, loss=[(1, 3.0, 1.0)])
     with there.watching(run_id) as page:
         page.subscribe()
         points_of(page, "loss", 1)
         postgres.stop()
         with pytest.raises(ServerAway):
-            node.log_points(part, offset, loss=[(2, 2.0, 2.0)])
+            node.log_points(task, offset, loss=[(2, 2.0, 2.0)])
         assert there.http.get("/api/runs").status_code == 503
         assert there.http.get("/api/health").status_code == 200
         postgres.start()
         wait_for(lambda: there.http.get("/api/runs").status_code == 200, "the store to be back")
     with there.watching(run_id) as page:  # as browsers do when the connection broke
         page.subscribe()
-        offset = node.log_points(part, offset, loss=[(2, 2.0, 2.0)])
+        offset = node.log_points(task, offset, loss=[(2, 2.0, 2.0)])
         assert [p[0] for p in points_of(page, "loss", 2)] == [1, 2]
         wait_for(lambda: any(d.service.peers.leads for d in pair), "one of them to lead again")
-        node.log_points(part, offset, loss=[(3, 2.0, 3.0)])
+        node.log_points(task, offset, loss=[(3, 2.0, 3.0)])
         assert [p[0] for p in points_of(page, "loss", 3)] == [1, 2, 3]
-        node.report(part, "succeeded")
+        node.report(task, "succeeded")
         page.next(lambda m: m["type"] == "run" and m["run"]["state"] == "succeeded")
 
 

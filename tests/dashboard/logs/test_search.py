@@ -94,10 +94,10 @@ def test_a_line_is_found_by_its_number(monkeypatch):
 
 def test_fifty_thousand_lines_are_searched_on_the_server(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    part = node.part()
+    task = node.task()
     log = b"".join(b"%s step %d\n" % (b"ERROR" if i in (7, 31_000) else b"info", i) for i in range(50_000))
     for start in range(0, len(log), 1 << 20):
-        node.append(part, "logs/rank0.out", 0, start, log[start : start + (1 << 20)])
+        node.append(task, "logs/rank0.out", 0, start, log[start : start + (1 << 20)])
     url = f"/api/runs/{run_id}/logs/search"
     found = dashboard.http.get(url, params={"q": "error"}).json()
     assert [hit["line"] for hit in found["hits"]] == [8, 31_001]

@@ -70,7 +70,7 @@ def paths(shared: Running, tmp_path: Path) -> tuple[set[str], set[str]]:
 def test_no_route_answers_without_a_token(shared: Running, tmp_path: Path) -> None:
     http, sockets = paths(shared, tmp_path)
     assert {"/api/runs", "/api/worker/register", "/api/health", "/api/openapi.json", "/login"} <= http
-    assert "/api/worker/attempts/1/parts/0/report" in http and "/api/worker/pieces" in http
+    assert "/api/worker/attempts/1/tasks/0/report" in http and "/api/worker/pieces" in http
     assert "/tensorboard/abcdefghij/" in http
     assert sockets == {"/api/live"}
     streamlit = {"/", "/run", "/_stcore/health", "/_stcore/upload_file/a/b", "/media/x", "/static/js/x.js"}
@@ -122,7 +122,7 @@ def test_other_schemes_do_not_get_in(shared: Running) -> None:
 
 def test_the_join_token_only_registers(shared: Running) -> None:
     joining = shared.anonymous(Authorization=f"Bearer {shared.join_token}")
-    for path in ("/api/runs", "/api/worker/wishes", "/api/nodes", "/", "/api/worker/register"):
+    for path in ("/api/runs", "/api/worker/desired", "/api/nodes", "/", "/api/worker/register"):
         assert joining.get(path).status_code == 403, path
     assert joining.post("/api/runs", json={"target": "image_classifier"}).status_code == 403
 
@@ -132,7 +132,7 @@ def test_a_nodes_token_only_does_a_nodes_work(dashboard: Running, node: FakeNode
     for path in ("/api/runs", "/api/nodes", "/", "/api/docs", "/api/checkpoints/1/file", "/api/workers"):
         assert at_work.get(path).status_code == 403, path
     assert at_work.post("/api/runs", json={"target": "image_classifier"}).status_code == 403
-    assert at_work.get("/api/worker/wishes?wait=0").status_code == 200
+    assert at_work.get("/api/worker/desired?wait=0").status_code == 200
     with pytest.raises(InvalidStatus):
         connect(
             dashboard.url.replace("http", "ws") + "/api/live?run=x",
@@ -142,7 +142,7 @@ def test_a_nodes_token_only_does_a_nodes_work(dashboard: Running, node: FakeNode
 
 
 def test_people_do_not_speak_for_workers(shared: Running) -> None:
-    assert shared.http.get("/api/worker/wishes").status_code == 403
+    assert shared.http.get("/api/worker/desired").status_code == 403
     assert shared.http.post("/api/worker/load", json={}).status_code == 403
 
 

@@ -82,12 +82,12 @@ def test_windows_of_any_size_make_up_the_same_list(full):
             Filter(states=(State.QUEUED,)),
         ):
             whole = overview(store, now, run_filter, wanted)
-            parts = [
+            tasks = [
                 overview(store, now, run_filter, wanted._replace(offset=offset, limit=3))["runs"]
                 for offset in range(0, whole["total"], 3)
             ]
             shown = [row["id"] for row in whole["runs"]]
-            assert [row["id"] for part in parts for row in part] == shown and len(shown) == whole["total"]
+            assert [row["id"] for task in tasks for row in task] == shown and len(shown) == whole["total"]
     assert [row["name"] for row in rows(full)][:3] == ["queued 3", "digits baseline", "nan at once"]
 
 

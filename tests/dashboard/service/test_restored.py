@@ -210,7 +210,7 @@ def test_a_deleted_run_still_ends_on_a_node_that_was_away(machine: Machine) -> N
         run_id = machine.launch(dashboard)
         with dashboard.service.store.write() as session:  # as if it had been written off meanwhile
             session.connection().exec_driver_sql("update attempts set state = 'failed', ended_at = 1")
-            session.connection().exec_driver_sql("update parts set state = 'failed'")
+            session.connection().exec_driver_sql("update tasks set state = 'failed'")
         assert dashboard.http.delete(f"/api/runs/{run_id}").status_code in (200, 204)
         wait_for(lambda: not machine.trains(run_id), "what is left of a deleted run to end", LIMIT_S)
         assert unknown(dashboard) == []

@@ -24,9 +24,9 @@ SECRETS = {
 def run_id(dashboard: Running, node: FakeNode) -> str:
     """A run with secrets that has failed, with a command an earlier worker has reported as it is."""
     run_id = dashboard.launch(**SECRETS)
-    part = node.part()
-    node.report(part, "starting", argv=["python", *SECRETS["args"]], env=SECRETS["env"])
-    node.report(part, "failed", reason="script error", message="it broke")
+    task = node.task()
+    node.report(task, "starting", argv=["python", *SECRETS["args"]], env=SECRETS["env"])
+    node.report(task, "failed", reason="script error", message="it broke")
     return run_id
 
 
@@ -49,8 +49,8 @@ def test_shown_are_the_names_and_what_is_no_secret(dashboard: Running, run_id: s
     spec = dashboard.run(run_id)["spec"]
     assert spec["env"] == {"HF_TOKEN": MASK, "STORE": f"postgres://me:{MASK}@db/x", "KEYBOARD": "us"}
     assert spec["args"] == [f"--api-key={MASK}", "--wandb-key", MASK, "--tokenizer", "gpt2"]
-    (part,) = dashboard.http.get(f"/api/runs/{run_id}/attempts").json()[0]["parts"]
-    assert part["argv"] == ["python", *spec["args"]] and part["env"] == spec["env"]
+    (task,) = dashboard.http.get(f"/api/runs/{run_id}/attempts").json()[0]["tasks"]
+    assert task["argv"] == ["python", *spec["args"]] and task["env"] == spec["env"]
 
 
 def test_the_live_page_and_the_preview_tell_none(dashboard: Running, run_id: str) -> None:

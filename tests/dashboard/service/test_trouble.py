@@ -63,7 +63,7 @@ def fill(disk: Path) -> Path:
 def points_of(node: FakeNode) -> dict[str, object]:
     """What a worker would send."""
     body = {"path": "e", "generation": 0, "start": 0, "end": 1, "series": {"a": [[1, 2.0, 3.0]]}}
-    return {"url": "/api/worker/pieces", "content": bundle_of(node.part(), body)}
+    return {"url": "/api/worker/pieces", "content": bundle_of(node.task(), body)}
 
 
 def trouble_of(dashboard: Running) -> str | None:
@@ -77,7 +77,7 @@ def test_a_full_disk_is_said_and_reading_goes_on(small_disk: Path) -> None:
         run_id = dashboard.launch()
         worker = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
         points = points_of(node)
-        node.report(node.part(), "running")
+        node.report(node.task(), "running")
         assert trouble_of(dashboard) is None
         filler = fill(small_disk)
         wait_for(lambda: trouble_of(dashboard) == Trouble.FULL, "the warning")

@@ -30,7 +30,7 @@ class Spool:
     """One attempt's checkpoints on a node, and their way to the server."""
 
     def __init__(self, folder: Path, node: FakeNode) -> None:
-        self.folder, self.node, self.part = folder, node, node.part()
+        self.folder, self.node, self.part = folder, node, node.task()
         (folder / "work").mkdir(parents=True)
         self.restart()
 

@@ -187,9 +187,9 @@ def test_an_upload_that_the_bucket_has_forgotten_begins_anew(stage: Stage) -> No
 
 @pytest.mark.long
 def test_an_empty_file_and_a_small_one_are_stored(stage: Stage) -> None:
-    node, part = stage.spool.node, stage.spool.part
+    node, task = stage.spool.node, stage.spool.task
     for content in (b"", b"x"):
-        place = node.client.offer_checkpoint(part, node.offer(part, content, f"work/{len(content)}.pt"))
+        place = node.client.offer_checkpoint(task, node.offer(task, content, f"work/{len(content)}.pt"))
         if content:
             node.client.send_checkpoint(place.checkpoint_id, 0, content)
         node.client.complete_checkpoint(place.checkpoint_id, sha256_of(content))
@@ -206,7 +206,7 @@ def test_overwritten_or_deleted_checkpoint_leaves_the_bucket(stage: Stage) -> No
     stage.spool.save(CONTENT + b"never whole")
     stage.spool.send(lambda: not stage.bucket.uploads)
     assert len(stage.bucket.uploads) == 1
-    stage.spool.node.report(stage.spool.part, "failed", exit_code=1)
+    stage.spool.node.report(stage.spool.task, "failed", exit_code=1)
     stage.bucket.server.stop()
     try:
         assert stage.dashboard.http.delete(f"/api/runs/{stage.run_id}").status_code == 200
@@ -226,7 +226,7 @@ def test_overwritten_or_deleted_checkpoint_leaves_the_bucket(stage: Stage) -> No
 def test_uploads_of_attempts_that_ended_long_ago_are_given_up(stage: Stage) -> None:
     stage.spool.save(CONTENT)
     stage.spool.send(lambda: not stage.bucket.uploads)
-    stage.spool.node.report(stage.spool.part, "failed", exit_code=1)
+    stage.spool.node.report(stage.spool.task, "failed", exit_code=1)
     storages, now = stage.dashboard.service.storages, time.time()
     storages._delete_discarded()
     assert len(stage.bucket.uploads) == 1
@@ -244,11 +244,11 @@ def test_old_checkpoints_stay_where_they_were(tmp_path: Path, bucket: Bucket) ->
     with running(tmp_path / "data") as dashboard:
         node = dashboard.node()
         dashboard.launch()
-        part, token = node.part(), node.client.token
+        task, token = node.task(), node.client.token
     for url in (None, bucket.url, None):
         with running(tmp_path / "data", checkpoints_url=url) as dashboard:
             node.client = dashboard.closing.enter_context(closing(Client(dashboard.url, token)))
-            ids.append(node.store_checkpoint(part, f"weights {len(ids)}".encode(), f"work/{len(ids)}.pt"))
+            ids.append(node.store_checkpoint(task, f"weights {len(ids)}".encode(), f"work/{len(ids)}.pt"))
             for number, checkpoint_id in enumerate(ids):
                 got = dashboard.http.get(f"/api/checkpoints/{checkpoint_id}/file").content
                 assert got == f"weights {number}".encode()
@@ -272,7 +272,7 @@ def test_a_hanging_bucket_does_not_hold_up_heartbeats(stage: Stage) -> None:
     try:
         began = time.monotonic()
         for _ in range(20):
-            stage.spool.node.report(stage.spool.part, "running")
+            stage.spool.node.report(stage.spool.task, "running")
         assert time.monotonic() - began < 15
     finally:
         answers.set()

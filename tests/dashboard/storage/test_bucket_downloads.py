@@ -44,7 +44,7 @@ def test_the_setting_redirects_unless_somebody_asks_otherwise(tmp_path: Path, bu
     with running(tmp_path / "data", checkpoints_url=bucket.url, checkpoints_redirect=True) as dashboard:
         node = dashboard.node()
         dashboard.launch()
-        url = f"/api/checkpoints/{node.store_checkpoint(node.part(), b'weights')}/file"
+        url = f"/api/checkpoints/{node.store_checkpoint(node.task(), b'weights')}/file"
         assert dashboard.http.get(url).status_code == 307
         assert dashboard.http.get(url, params={"via": "server"}).content == b"weights"
 
@@ -127,8 +127,8 @@ class _Redirecting:
 def test_another_form_is_made_from_a_copy_that_does_not_stay(stage: Stage) -> None:
     buffer = io.BytesIO()
     torch.save({"module.w": torch.ones(3)}, buffer)
-    node, part = stage.spool.node, stage.spool.part
-    checkpoint_id = node.store_checkpoint(part, buffer.getvalue(), "work/last.pt")
+    node, task = stage.spool.node, stage.spool.task
+    checkpoint_id = node.store_checkpoint(task, buffer.getvalue(), "work/last.pt")
     url = f"/api/checkpoints/{checkpoint_id}/file"
     answer = stage.dashboard.http.get(url, params={"prefix": "strip"})
     assert list(torch.load(io.BytesIO(answer.content), weights_only=True)) == ["w"]

@@ -42,8 +42,8 @@ class Stored:
     def __init__(self, dashboard: Running, node: FakeNode, content: bytes, path: str = "work/last.pt") -> None:
         self.dashboard = dashboard
         self.run_id = dashboard.launch()
-        self.part = node.part()
-        self.id = node.store_checkpoint(self.part, content, path)
+        self.task = node.task()
+        self.id = node.store_checkpoint(self.task, content, path)
 
     def get_once(self, query: str, **headers: str) -> Any:
         return self.dashboard.http.get(f"/api/checkpoints/{self.id}/file?{query}", headers=headers)
@@ -107,8 +107,8 @@ def test_it_is_written_once_and_served_in_parts(tensors: Stored, monkeypatch: py
     monkeypatch.setattr(tensors.dashboard.service.conversions, "_convert", None)  # a second time would fail
     head = tensors.dashboard.http.head(f"/api/checkpoints/{tensors.id}/file?prefix=strip")
     assert (head.status_code, head.headers["content-length"]) == (200, str(len(whole.content)))
-    part = tensors.get("prefix=strip", Range="bytes=100-199")
-    assert (part.status_code, part.content) == (206, whole.content[100:200])
+    task = tensors.get("prefix=strip", Range="bytes=100-199")
+    assert (task.status_code, task.content) == (206, whole.content[100:200])
     assert tensors.get("prefix=strip", **{"If-None-Match": whole.headers["etag"]}).status_code == 304
     assert len(tensors.others) == 2
 
@@ -150,7 +150,7 @@ def test_converted_copy_is_deleted_with_its_checkpoint(tensors: Stored, node: Fa
     tensors.get("prefix=strip")
     tensors.get("prefix=strip&format=safetensors")
     assert len(tensors.others) == 4
-    node.report(tensors.part, "succeeded")
+    node.report(tensors.task, "succeeded")
     assert dashboard.http.delete(f"/api/runs/{tensors.run_id}").status_code == 200
     assert tensors.others == []
 
@@ -337,9 +337,9 @@ def test_a_command_tells_why_it_cannot(dashboard: Running, node: FakeNode, rankz
 
 def test_the_prefix_is_listed(dashboard: Running, node: FakeNode, rankzero: Any) -> None:
     run_id = dashboard.launch()
-    part = node.part()
-    offer = node.offer(part, saved(WRAPPED)).model_copy(update={"prefix": "module."})
-    node.client.offer_checkpoint(part, offer)
+    task = node.task()
+    offer = node.offer(task, saved(WRAPPED)).model_copy(update={"prefix": "module."})
+    node.client.offer_checkpoint(task, offer)
     assert dashboard.http.get(f"/api/runs/{run_id}/checkpoints").json()[0]["prefix"] == "module."
     code, out, _ = rankzero("checkpoints", run_id)
     assert code == 0 and "Names in work/last.pt begin with module.:" in out

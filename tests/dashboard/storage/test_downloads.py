@@ -29,7 +29,7 @@ def dashboard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Runnin
 def url(dashboard: Running, node: FakeNode) -> str:
     """The address of a stored checkpoint."""
     dashboard.launch()
-    checkpoint_id = node.store_checkpoint(node.part(), CONTENT, "work/checkpoints/step-10.pt")
+    checkpoint_id = node.store_checkpoint(node.task(), CONTENT, "work/checkpoints/step-10.pt")
     return f"/api/checkpoints/{checkpoint_id}/file"
 
 
@@ -91,8 +91,8 @@ def test_known_file_is_not_sent_again(dashboard: Running, url: str) -> None:
 def test_missing_or_partial_file_is_not_served(dashboard: Running, node: FakeNode, url: str, tmp_path: Path) -> None:
     assert dashboard.http.get("/api/checkpoints/999/file").status_code == 404
     assert dashboard.http.get("/api/checkpoints/..%2f..%2ftoken/file").status_code in (404, 422)
-    part = node.part()
-    place = node.client.offer_checkpoint(part, node.offer(part, b"half", "work/half.pt"))
+    task = node.task()
+    place = node.client.offer_checkpoint(task, node.offer(task, b"half", "work/half.pt"))
     node.client.send_checkpoint(place.checkpoint_id, 0, b"ha")
     assert dashboard.http.get(f"/api/checkpoints/{place.checkpoint_id}/file").status_code == 409
     lose(dashboard, int(url.split("/")[3]))
@@ -132,7 +132,7 @@ def test_names_are_fit_to_be_file_names(path: str, name: str) -> None:
 
 def test_a_name_in_any_script_arrives(dashboard: Running, node: FakeNode) -> None:
     dashboard.launch()
-    checkpoint_id = node.store_checkpoint(node.part(), b"w", "work/模型\r\nX: y.pt")
+    checkpoint_id = node.store_checkpoint(node.task(), b"w", "work/模型\r\nX: y.pt")
     headers = dashboard.http.get(f"/api/checkpoints/{checkpoint_id}/file").headers
     expected = "attachment; filename*=utf-8''%E6%A8%A1%E5%9E%8B__X_%20y.pt"
     assert headers["content-disposition"] == expected

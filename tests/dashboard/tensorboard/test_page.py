@@ -37,7 +37,7 @@ def test_a_pass_opens_one_run_for_a_day() -> None:
 
 def test_a_run_opens_in_tensorboard_behind_the_login(dashboard: Running, node: FakeNode, tmp_path: Path) -> None:
     run = dashboard.launch(name="seen <b>from</b> all sides")
-    part = node.part()
+    task = node.task()
     address = f"/tensorboard/{run}/"
     anonymous = dashboard.anonymous()
     page = anonymous.get(address, headers={"Accept": "text/html"})
@@ -47,31 +47,31 @@ def test_a_run_opens_in_tensorboard_behind_the_login(dashboard: Running, node: F
     assert "has not written any event files yet" in nothing.text
     assert "&lt;b&gt;from&lt;/b&gt;" in nothing.text
 
-    bring(node, part, write_events(tmp_path / "logs"))
+    bring(node, task, write_events(tmp_path / "logs"))
     base = opened(dashboard, run)
-    parts = dashboard.anonymous(Origin="null")
+    tasks = dashboard.anonymous(Origin="null")
     tags = {
-        plugin: parts.get(f"{base}data/plugin/{plugin}/tags").json()
+        plugin: tasks.get(f"{base}data/plugin/{plugin}/tags").json()
         for plugin in ("scalars", "images", "histograms", "text")
     }
     assert {plugin: list(of_run) for plugin, of_run in tags.items()} == {key: ["attempt 1/runs/a"] for key in tags}
     assert [next(iter(tags[plugin]["attempt 1/runs/a"])) for plugin in ("scalars", "images", "histograms")] == [
         "train/loss", "digits", "weights",
     ]  # fmt: skip
-    points = parts.get(f"{base}data/plugin/scalars/scalars?run=attempt%201%2Fruns%2Fa&tag=train%2Floss").json()
+    points = tasks.get(f"{base}data/plugin/scalars/scalars?run=attempt%201%2Fruns%2Fa&tag=train%2Floss").json()
     assert [(step, value) for _, step, value in points] == [(0, 2.0), (1, 1.0), (2, 0.5)]
     asked = {"requests": (None, '[{"plugin":"scalars","tag":"train/loss"}]')}
-    posted = parts.post(f"{base}experiment/defaultExperimentId/data/plugin/timeseries/timeSeries", files=asked)
+    posted = tasks.post(f"{base}experiment/defaultExperimentId/data/plugin/timeseries/timeSeries", files=asked)
     assert posted.status_code == 200, "the page asks with POST, too"
 
     without = base.replace(run, "abcdefghij"), base[:-2] + ("0/" if base[-2] != "0" else "1/"), address
     for wrong in without:
-        assert parts.get(f"{wrong}data/runs").status_code == 401, wrong
+        assert tasks.get(f"{wrong}data/runs").status_code == 401, wrong
     assert dashboard.http.get(f"{address}data/runs").status_code == 404
-    assert parts.get(base).headers["content-security-policy"].endswith("sandbox allow-scripts allow-downloads")
-    assert parts.put(f"{base}data/runs").status_code == 401
-    assert parts.get("/api/runs").status_code == 401, "a pass is good for TensorBoard only"
-    assert parts.post("/api" + base, json={}).status_code == 401
+    assert tasks.get(base).headers["content-security-policy"].endswith("sandbox allow-scripts allow-downloads")
+    assert tasks.put(f"{base}data/runs").status_code == 401
+    assert tasks.get("/api/runs").status_code == 401, "a pass is good for TensorBoard only"
+    assert tasks.post("/api" + base, json={}).status_code == 401
 
 
 def test_neither_session_nor_token_reaches_tensorboard_and_it_sets_nothing(
@@ -91,10 +91,10 @@ def test_neither_session_nor_token_reaches_tensorboard_and_it_sets_nothing(
     run = dashboard.launch()
     base = opened(dashboard, run)
     session = {"Cookie": f"{dashboard.service.credentials.cookie_name}=x", "Accept": "image/png", "X-Y": "z"}
-    part = dashboard.http.post(f"{base}a%20b/c?d=e%2Ff&g", headers=session, content=b"asked")
-    assert part.headers["etag"] == '"1"'
-    assert not {"set-cookie", "location"} & part.headers.keys()
-    assert part.headers["server"] != "x" if "server" in part.headers else True
+    task = dashboard.http.post(f"{base}a%20b/c?d=e%2Ff&g", headers=session, content=b"asked")
+    assert task.headers["etag"] == '"1"'
+    assert not {"set-cookie", "location"} & task.headers.keys()
+    assert task.headers["server"] != "x" if "server" in task.headers else True
     sent = told[-1]
     assert (sent.method, sent.url.raw_path, sent.content) == ("POST", b"/a%20b/c?d=e%2Ff&g", b"asked")
     assert not {"cookie", "authorization", "x-y"} & sent.headers.keys()
@@ -111,7 +111,7 @@ def test_pages_in_its_place_say_what_to_do(dashboard: Running, node: FakeNode, m
     run = dashboard.launch(name="a")
     moved = dashboard.http.get(f"/tensorboard/{run}")
     assert moved.headers["location"] == f"/tensorboard/{run}/"
-    node.report(node.part(), "failed")
+    node.report(node.task(), "failed")
     ended = dashboard.http.get(f"/tensorboard/{run}/").text
     assert "has ended without writing" in ended
     assert "refresh" not in ended

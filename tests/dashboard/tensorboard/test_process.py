@@ -274,7 +274,7 @@ def test_nothing_of_it_is_left_when_the_dashboard_ends(tmp_path: Path) -> None:
     with running(tmp_path / "data") as dashboard:
         node = dashboard.node()
         run = dashboard.launch()
-        bring(node, node.part(), write_events(tmp_path / "logs"))
+        bring(node, node.task(), write_events(tmp_path / "logs"))
         opened(dashboard, run)
         folder = tmp_path / "data" / "tensorboard"
         (mine,) = [pid for pid in _pids() if str(folder) in _command_line(pid)]

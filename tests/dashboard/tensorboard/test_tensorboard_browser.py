@@ -49,12 +49,12 @@ def test_tensorboard_opens_after_the_login_with_all_its_tabs(
     dashboard: Running, node: FakeNode, page: Page, tmp_path: Path
 ) -> None:
     run = dashboard.launch(name="seen from all sides")
-    part = node.part()
+    task = node.task()
     page.goto(f"{dashboard.url}/tensorboard/{run}/")
     page.get_by_label("Token").fill(dashboard.token)
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("heading", name="No event files yet")).to_be_visible()
-    bring(node, part, write_events(tmp_path / "logs"))
+    bring(node, task, write_events(tmp_path / "logs"))
 
     expect(page.get_by_role("tab", name="Time Series")).to_be_visible()  # it opened by itself
     expect(page).to_have_title("seen from all sides")
@@ -74,7 +74,7 @@ def test_tensorboard_opens_after_the_login_with_all_its_tabs(
 
 def test_event_file_cannot_act_for_its_viewer(dashboard: Running, node: FakeNode, page: Page, tmp_path: Path) -> None:
     run = dashboard.launch()
-    bring(node, node.part(), write_events(tmp_path / "logs"))
+    bring(node, node.task(), write_events(tmp_path / "logs"))
     page.goto(f"{dashboard.url}/tensorboard/{run}/?token={dashboard.token}")
     expect(page.get_by_role("tab", name="Time Series")).to_be_visible()
     # Even a script that got past TensorBoard's own cleaning: here it is run on purpose.

@@ -164,19 +164,19 @@ def test_when_nobody_can_be_heard_nothing_is_judged(three, silent):
 
 def test_a_run_on_one_node_goes_on_elsewhere_if_it_says_so(three):
     run_id, _ = three.launch(nodes=1, on_nodes=[], on_lost_node="end", max_restarts=1)
-    where = attempt_queries.attempts(three.store, run_id)[0].parts[0].node
+    where = attempt_queries.attempts(three.store, run_id)[0].tasks[0].node
     three.silent.add(where)
     assert three.pass_s(32) == [run_id, run_id]
     first, second = attempt_queries.attempts(three.store, run_id)
     assert (first.state, second.state) == (State.FAILED, State.QUEUED)
     next(node for name, node in three.nodes.items() if name != where).place()
-    assert attempt_queries.attempts(three.store, run_id)[1].parts[0].node != where
+    assert attempt_queries.attempts(three.store, run_id)[1].tasks[0].node != where
 
 
 def lose_b_and_restart(three, **spec) -> tuple[str, int]:
     """The run's second attempt is placed on a and c."""
     run_id, fence = three.launch(on_lost_node="end", max_restarts=1, on_nodes=["a", "b", "c"], **spec)
-    used = {part.node for part in attempt_queries.attempts(three.store, run_id)[0].parts}
+    used = {task.node for task in attempt_queries.attempts(three.store, run_id)[0].tasks}
     assert used == {"a", "b"}
     three.silent.add("b")
     three.pass_s(30, stepping="a")
@@ -198,13 +198,13 @@ def test_it_starts_again_on_the_nodes_there_are(three):
     assert "restarted (1 of 1): the node b was lost (silent for 30 s), and" in "\n".join(three.history(run_id))
     assert any(text.endswith("; from step 10 of work/step_10.pt") for text in three.history(run_id))
     second = attempt_queries.attempts(three.store, run_id)[1]
-    assert {part.node for part in second.parts} == {"a", "c"}
+    assert {task.node for task in second.tasks} == {"a", "c"}
     assert second.resumed_from == "work/step_10.pt"
 
 
 def test_a_node_that_comes_back_late_is_told_to_end_and_its_devices_wait_for_the_proof(three):
     run_id, fence = lose_b_and_restart(three)
-    assert {part.node for part in attempt_queries.attempts(three.store, run_id)[1].parts} == {"a", "c"}
+    assert {task.node for task in attempt_queries.attempts(three.store, run_id)[1].tasks} == {"a", "c"}
     three.silent.clear()
     three.pass_s(1)
     b = three.nodes["b"]

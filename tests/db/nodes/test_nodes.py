@@ -102,7 +102,7 @@ def test_a_node_with_a_run_is_not_removed_and_one_that_had_one_stays_in_its_hist
     cluster.report(fence, "succeeded")
     assert remove_node(cluster.store, "gpu-1", 102.0) == (cluster.node_id, "gpu-1")
     assert nodes(cluster.store, 103.0) == []
-    assert attempts(cluster.store, run_id)[0].parts[0].node == "gpu-1"
+    assert attempts(cluster.store, run_id)[0].tasks[0].node == "gpu-1"
     with pytest.raises(NoSuchNode):
         remove_node(cluster.store, "gpu-1", 104.0)
 

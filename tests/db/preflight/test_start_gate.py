@@ -67,18 +67,18 @@ def test_nobody_starts_before_everybody_has_spoken(pair):
     assert [cluster.wished()[0].may_start for cluster in pair] == [True, True]
     assert view(first, run_id).state == State.STARTING
     (attempt,) = attempt_queries.attempts(first.store, run_id)
-    assert [part.interpreter["path"] for part in attempt.parts] == ["/usr/bin/python", "/other/python"]
+    assert [task.interpreter["path"] for task in attempt.tasks] == ["/usr/bin/python", "/other/python"]
 
 
 def test_how_far_a_checkpoint_has_come_is_what_a_run_waits_for(pair):
     first, second = pair
     run_id, fence = launch(pair)
-    part = {"name": "work/last.pt", "size_bytes": 3 * 2**30}
+    task = {"name": "work/last.pt", "size_bytes": 3 * 2**30}
     first.report(fence, "starting", 0, **ready(0))
-    second.report(fence, "starting", 1, fetching=part | {"done_bytes": 5 * 2**20})
+    second.report(fence, "starting", 1, fetching=task | {"done_bytes": 5 * 2**20})
     waits = "b fetches the checkpoint work/last.pt: 5 MiB of 3.0 GiB"
     assert view(first, run_id).waiting_for == waits
-    second.report(fence, "starting", 1, fetching=part | {"done_bytes": 3 * 2**30, "is_verified": True})
+    second.report(fence, "starting", 1, fetching=task | {"done_bytes": 3 * 2**30, "is_verified": True})
     assert view(first, run_id).waiting_for == "waits in preflight for b"
     assert "b has fetched the checkpoint work/last.pt (3.0 GiB); its SHA-256 agrees" in history(first, run_id)
     second.report(fence, "starting", 1, **ready(1))
@@ -88,10 +88,10 @@ def test_how_far_a_checkpoint_has_come_is_what_a_run_waits_for(pair):
 def test_a_node_alone_that_has_fetched_its_checkpoint_waits_no_more(cluster):
     run_id = cluster.launch(gpus_per_node=2)
     fence = cluster.wished()[0].fence
-    part = {"name": "last.pt", "size_bytes": 2048, "done_bytes": 1024}
-    cluster.report(fence, "starting", fetching=part)
+    task = {"name": "last.pt", "size_bytes": 2048, "done_bytes": 1024}
+    cluster.report(fence, "starting", fetching=task)
     assert "last.pt: 1 KiB of 2 KiB" in view(cluster, run_id).waiting_for
-    cluster.report(fence, "starting", fetching=part | {"is_verified": True})
+    cluster.report(fence, "starting", fetching=task | {"is_verified": True})
     assert view(cluster, run_id).waiting_for is None
 
 
@@ -295,7 +295,7 @@ class Measuring:
     def start(self, fence: int) -> None:
         for rank, cluster in enumerate(self.pair):
             report = TaskReport(state="starting", **ready(rank))
-            task_reports.part_reported(self.store, cluster.node_id, fence, rank, report, 101.0, measure=True)
+            task_reports.task_reported(self.store, cluster.node_id, fence, rank, report, 101.0, measure=True)
 
     def answer(self, speed: float | None, problem: str | None = None) -> list[str]:
         changed: list[str] = []

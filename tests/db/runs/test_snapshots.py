@@ -26,8 +26,8 @@ def test_snapshot_without_a_run_is_deleted(cluster: Cluster) -> None:
     assert snapshots.forget_unused(cluster.store, besides=[]) == [B]
     for run_id, gone in zip(runs, ([], [A]), strict=True):
         run_requests.request_stop(cluster.store, run_id, 101.0)
-        for part in cluster.wished():
-            cluster.report(part.fence, "stopped")
+        for task in cluster.wished():
+            cluster.report(task.fence, "stopped")
         run_requests.delete(cluster.store, run_id, cluster.now)
         assert snapshots.forget_unused(cluster.store, besides=[]) == gone
 

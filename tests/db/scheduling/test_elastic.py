@@ -48,14 +48,14 @@ class Rack(Cluster):
         """All nodes of the latest attempt report this."""
         attempt = self.attempt(run_id)
         by_name = {node.name: node.id for node in node_queries.nodes(self.store, self.now)}
-        for part in attempt.parts:
-            self.node_id = by_name[part.node]
-            self.report(attempt.fence, state, part.node_rank, **more)
+        for task in attempt.tasks:
+            self.node_id = by_name[task.node]
+            self.report(attempt.fence, state, task.node_rank, **more)
 
     def save(self, run_id: str, step: int) -> str | None:
         """Rank 0's node hands over a checkpoint, and it is complete; the run's id if it is to go on with others."""
         attempt = self.attempt(run_id)
-        node = next(n for n in node_queries.nodes(self.store, self.now) if n.name == attempt.parts[0].node)
+        node = next(n for n in node_queries.nodes(self.store, self.now) if n.name == attempt.tasks[0].node)
         offer = CheckpointOffer(path="last.pt", step=step, size_bytes=1, sha256=f"{step:064x}", written_at=self.now)
         found = checkpoint_reports.offered(self.store, node.id, attempt.fence, 0, offer, self.now)
         checkpoint_reports.completed(self.store, found.id, self.now)
@@ -219,7 +219,7 @@ def test_a_node_that_drains_is_left_at_the_next_checkpoint(rack):
     rack.everywhere(run_id, State.STOPPED)
     rack.place()
     assert rack.attempt(run_id).state == State.STARTING
-    assert [part.node for part in rack.attempt(run_id).parts] == ["a", "c"]
+    assert [task.node for task in rack.attempt(run_id).tasks] == ["a", "c"]
     assert attempt_queries.attempts(rack.store, run_id)[0].message == (
         "Ended at checkpoint last.pt to continue on 2 nodes: b drains."
     )
@@ -286,7 +286,7 @@ def test_an_elastic_run_goes_on_without_a_lost_node_and_needs_no_restarts_for_th
     first, second = attempt_queries.attempts(rack.store, run_id)
     assert (first.state, first.reason, second.state) == (State.FAILED, "node lost", State.QUEUED)
     queue_placement.place_queue(rack.store, rack.now, silent_after_s=30)
-    assert [part.node for part in rack.attempt(run_id).parts] == ["a", "b"]
+    assert [task.node for task in rack.attempt(run_id).tasks] == ["a", "b"]
 
 
 def others(known, here, nodes=3, queue=(), may_grow=True, **more):

@@ -34,7 +34,7 @@ def view(cluster, run_id):
 
 
 def nodes_of(cluster, run_id):
-    return [part.node for part in attempt_queries.attempts(cluster.store, run_id)[-1].parts]
+    return [task.node for task in attempt_queries.attempts(cluster.store, run_id)[-1].tasks]
 
 
 def train(cluster, fence, steps=100, of=300):

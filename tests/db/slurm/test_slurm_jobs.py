@@ -113,7 +113,7 @@ def test_nodes_of_jobs_vanish_from_the_list_and_stay_in_the_history(gateway):
     assert [node.name for node in node_queries.nodes(gateway.store, 100.0)] == ["login", "n0", "n1"]
     assert [node.name for node in node_queries.nodes(gateway.store, 200.0)] == ["login"]
     (attempt,) = attempt_queries.attempts(gateway.store, run_id)
-    assert [part.node for part in attempt.parts] == ["n0", "n1"]
+    assert [task.node for task in attempt.tasks] == ["n0", "n1"]
 
 
 def test_a_job_over_before_its_workers_came_ends_the_attempt(gateway):

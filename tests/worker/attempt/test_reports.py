@@ -43,7 +43,7 @@ def test_a_report_that_no_json_can_hold_is_sent_bare(node):
         def __init__(self):
             self.sent = []
 
-        def report(self, part, report):
+        def report(self, task, report):
             self.sent.append(report.model_dump_json())
 
     client = Client()
@@ -54,7 +54,7 @@ def test_a_report_that_no_json_can_hold_is_sent_bare(node):
 
 def test_report_that_is_refused_twice_holds_nothing_up():
     class Client:
-        def report(self, part, report):
+        def report(self, task, report):
             raise RequestRefused("no")
 
     with pytest.raises(RequestRefused):

@@ -175,21 +175,21 @@ def delivered(client: Client, piece: Piece) -> int:
 
 BATCH = PointBatch(path="work/events", generation=0, start=0, end=10, series={"loss": [(1, 0.5, 1.0)]})
 CALLS = {
-    "bytes": lambda client, part: delivered(client, bytes_piece(part, "logs/rank0.out", 0, 0, b"x")),
-    "points": lambda client, part: delivered(client, points_piece(part, BATCH)),
-    "offsets": lambda client, part: client.file_offsets(part, "logs/rank0.out", 0),
-    "findings": lambda client, part: client.findings(part, Findings(findings=[Finding(kind="k", evidence="e")])),
-    "offer": lambda client, part: client.offer_checkpoint(
-        part, CheckpointOffer(path="a.pt", step=1, size_bytes=1, sha256="0" * 64, written_at=1.0)
+    "bytes": lambda client, task: delivered(client, bytes_piece(task, "logs/rank0.out", 0, 0, b"x")),
+    "points": lambda client, task: delivered(client, points_piece(task, BATCH)),
+    "offsets": lambda client, task: client.file_offsets(task, "logs/rank0.out", 0),
+    "findings": lambda client, task: client.findings(task, Findings(findings=[Finding(kind="k", evidence="e")])),
+    "offer": lambda client, task: client.offer_checkpoint(
+        task, CheckpointOffer(path="a.pt", step=1, size_bytes=1, sha256="0" * 64, written_at=1.0)
     ),
-    "checkpoint": lambda client, part: client.send_checkpoint(1, 0, b"x"),
-    "complete": lambda client, part: client.complete_checkpoint(1, "0" * 64),
-    "report": lambda client, part: client.report(part, TaskReport(state="running")),
-    "stacks": lambda client, part: client.stacks(part, Stacks(requested_at=1.0, at=1.0, ranks={})),
-    "load": lambda client, part: client.load(NodeLoad()),
-    "job": lambda client, part: client.report_job(1, JobReport(state="pending")),
-    "time": lambda client, part: client.time(),
-    "wishes": lambda client, part: client.desired_state(None, 0),
+    "checkpoint": lambda client, task: client.send_checkpoint(1, 0, b"x"),
+    "complete": lambda client, task: client.complete_checkpoint(1, "0" * 64),
+    "report": lambda client, task: client.report(task, TaskReport(state="running")),
+    "stacks": lambda client, task: client.stacks(task, Stacks(requested_at=1.0, at=1.0, ranks={})),
+    "load": lambda client, task: client.load(NodeLoad()),
+    "job": lambda client, task: client.report_job(1, JobReport(state="pending")),
+    "time": lambda client, task: client.time(),
+    "wishes": lambda client, task: client.desired_state(None, 0),
 }
 JSON, PAGE = "application/json", "text/html"
 

@@ -46,7 +46,7 @@ def launch(dashboard: Running, sha256: str, **more: object) -> str:
 
 
 def end(dashboard: Running, node: FakeNode, run_id: str) -> None:
-    node.report(node.part(), "succeeded")
+    node.report(node.task(), "succeeded")
     assert dashboard.http.delete(f"/api/runs/{run_id}").status_code == 200
 
 

@@ -90,9 +90,9 @@ def test_a_run_that_may_not_start_shows_its_cells(dashboard, rankzero) -> None:
     first, second = dashboard.node("gpu-1"), dashboard.node("gpu-2")
     run_id = dashboard.launch(nodes=2)
     endpoint = {"master_addr": "10.0.0.1", "master_port": 4711}
-    first.report(first.part(), "starting", preflight=NodeCheck(**GOOD), **endpoint)
+    first.report(first.task(), "starting", preflight=NodeCheck(**GOOD), **endpoint)
     silent = way(trouble="silent", problem="no answer in 2 s")
-    assert second.report(second.part(), "starting", preflight=NodeCheck(**GOOD | {"reached": [silent]})) == "failed"
+    assert second.report(second.task(), "starting", preflight=NodeCheck(**GOOD | {"reached": [silent]})) == "failed"
     shown = json.loads(rankzero("show", run_id, "--json")[1])
     (cell,) = (cell for cell in shown["preflight"]["cells"] if cell["state"] == "failed")
     assert (cell["row"], cell["node"], cell["peer"]) == ("reach", "gpu-2", "gpu-1")

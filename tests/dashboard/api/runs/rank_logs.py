@@ -8,11 +8,11 @@ from tests.dashboard.running import FakeNode, Running
 def write_logs(dashboard: Running, node: FakeNode, pieces: list[tuple[str, bytes]]) -> str:
     """A run whose logs got these pieces, one after the other."""
     run_id, sizes = dashboard.launch(gpus_per_node=2), dict[str, int]()
-    part = node.part()
+    task = node.task()
     for name, content in pieces:
         start = sizes.get(name, 0)
         sizes[name] = start + len(content)
-        node.append(part, f"logs/{name}", 0, start, content)
+        node.append(task, f"logs/{name}", 0, start, content)
     return run_id
 
 

@@ -47,7 +47,7 @@ def test_every_kind_of_write_shows_in_the_next_list(dashboard: Running, node: Fa
     run_id = dashboard.launch(gpus_per_node=1)
     dashboard.launch(gpus_per_node=1)
     assignments = node.client.desired_state(None, 0).assignments
-    part = next(TaskRef(a.fence, a.node_rank) for a in assignments if a.run_id == run_id)
+    task = next(TaskRef(a.fence, a.node_rank) for a in assignments if a.run_id == run_id)
 
     def edited(**change: Any) -> None:
         assert dashboard.http.patch(f"/api/runs/{run_id}", json=change).status_code == 200
@@ -65,11 +65,11 @@ def test_every_kind_of_write_shows_in_the_next_list(dashboard: Running, node: Fa
         (lambda: edited(pinned=True), {"pinned": True}),
         (lambda: edited(archived=True), {"archived": True}),
         (lambda: edited(baseline=True), {"baseline": True}),
-        (lambda: node.report(part, "running"), {"state": "running"}),
-        (lambda: node.log_points(part, 0, train__loss=[(1, 0.5, 1e9)]), {"step": 1, "last_loss": 0.5}),
-        (lambda: node.log_points(part, 10, train__loss=[(2, 0.4, 1e9)]), {"step": 2, "last_loss": 0.4}),
-        (lambda: node.log_points(part, 20, train__loss=[(2, math.nan, 1e9)]), {"last_loss": "NaN"}),
-        (lambda: node.report(part, "failed", exit_code=1, message="gone"), {"state": "failed", "message": "gone"}),
+        (lambda: node.report(task, "running"), {"state": "running"}),
+        (lambda: node.log_points(task, 0, train__loss=[(1, 0.5, 1e9)]), {"step": 1, "last_loss": 0.5}),
+        (lambda: node.log_points(task, 10, train__loss=[(2, 0.4, 1e9)]), {"step": 2, "last_loss": 0.4}),
+        (lambda: node.log_points(task, 20, train__loss=[(2, math.nan, 1e9)]), {"last_loss": "NaN"}),
+        (lambda: node.report(task, "failed", exit_code=1, message="gone"), {"state": "failed", "message": "gone"}),
         (lambda: dashboard.http.post(f"/api/runs/{run_id}/resume"), {"attempt": 2}),
     ]  # fmt: skip
     for write, after in writes:
@@ -182,9 +182,9 @@ def test_stop_delete_and_resume_in_the_wrong_state(dashboard: Running, node: Fak
     assert dashboard.http.delete(f"/api/runs/{run_id}").status_code == 409
     assert dashboard.http.post(f"/api/runs/{run_id}/stop").json()["stop_requested_at"]
     assert dashboard.http.post(f"/api/runs/{run_id}/stop").status_code == 200
-    part = node.part()
+    task = node.task()
     assert node.assignment().action == "stop"
-    node.report(part, "stopped")
+    node.report(task, "stopped")
     assert dashboard.http.post(f"/api/runs/{run_id}/stop").json()["state"] == "stopped"
     resumed = dashboard.http.post(f"/api/runs/{run_id}/resume", json={"checkpoint": "no-such"})
     assert (resumed.status_code, resumed.json()["detail"]["field"]) == (422, "checkpoint")
@@ -193,10 +193,10 @@ def test_stop_delete_and_resume_in_the_wrong_state(dashboard: Running, node: Fak
 
 def test_delete_takes_the_files_along(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    part = node.part()
-    node.append(part, "logs/rank0.out", 0, 0, b"hello")
-    node.store_checkpoint(part, b"weights")
-    node.report(part, "succeeded")
+    task = node.task()
+    node.append(task, "logs/rank0.out", 0, 0, b"hello")
+    node.store_checkpoint(task, b"weights")
+    node.report(task, "succeeded")
     files = dashboard.service.files
     kept = [p for p in files.root.rglob("*") if p.is_file() and p.name != "proof"]
     assert len(kept) == 3  # the log, when its lines came, and the checkpoint
@@ -236,11 +236,11 @@ def test_the_list_is_filtered_and_the_text_is_only_text(dashboard: Running, node
 
 def test_history_attempts_and_ranks_of_a_run(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    node.report(node.part(), "running", argv=["torchrun", "--standalone"])
+    node.report(node.task(), "running", argv=["torchrun", "--standalone"])
     texts = [line["text"] for line in dashboard.http.get(f"/api/runs/{run_id}/history").json()]
     assert texts[0].startswith("launched")
     (attempt,) = dashboard.http.get(f"/api/runs/{run_id}/attempts").json()
-    assert attempt["parts"][0]["argv"] == ["torchrun", "--standalone"]
+    assert attempt["tasks"][0]["argv"] == ["torchrun", "--standalone"]
     refused = dashboard.http.get(f"/api/runs/{run_id}/logs?rank=7")
     assert (refused.status_code, refused.json()["detail"]["field"]) == (404, "rank")
     assert dashboard.http.get(f"/api/runs/{run_id}/logs?rank=launcher&stream=err").content == b""
@@ -250,7 +250,7 @@ def test_history_attempts_and_ranks_of_a_run(dashboard: Running, node: FakeNode)
 def test_the_api_describes_itself_without_other_sites(dashboard: Running) -> None:
     page = dashboard.http.get("/api/docs")
     assert page.status_code == 200
-    assert "/api/worker/wishes" in page.text
+    assert "/api/worker/desired" in page.text
     assert "//" not in page.text.replace("http://", "").replace("https://", "")
     described = dashboard.http.get("/api/openapi.json").json()
     assert "/api/runs/{run_id}/stop" in described["paths"]
@@ -281,10 +281,10 @@ def test_a_backup_is_whole_and_never_overwrites(dashboard: Running, node: FakeNo
 
 def test_a_locked_or_full_store_is_said_and_nothing_breaks(dashboard: Running, node: FakeNode) -> None:
     dashboard.launch()
-    part = node.part()
+    task = node.task()
     bearer = {"Authorization": f"Bearer {node.client.token}"}
     body = {"path": "e", "generation": 0, "start": 0, "end": 1, "series": {"a": [[1, 2.0, 3.0]]}}
-    url, content = "/api/worker/pieces", bundle_of(part, body)
+    url, content = "/api/worker/pieces", bundle_of(task, body)
     http = dashboard.anonymous(**bearer)
     real = dashboard.service.store.write
     for name, status in (("SQLITE_FULL", 507), ("SQLITE_BUSY", 503)):
@@ -305,7 +305,7 @@ def test_a_locked_or_full_store_is_said_and_nothing_breaks(dashboard: Running, n
 
 def test_a_silent_node_is_told_of_and_heard_again(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    node.report(node.part(), "running")
+    node.report(node.task(), "running")
 
     def last_entry() -> str:
         return str(dashboard.http.get(f"/api/runs/{run_id}/history").json()[-1]["text"])

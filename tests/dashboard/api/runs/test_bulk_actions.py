@@ -31,10 +31,10 @@ def archived(dashboard: Running) -> set[str]:
 
 def test_delete_tells_what_it_freed_and_what_was_refused(dashboard: Running, node: FakeNode) -> None:
     ended_run = dashboard.launch(name="ended")
-    part = node.part()
-    node.append(part, "logs/rank0.out", 0, 0, b"hello")
-    node.store_checkpoint(part, b"weights")
-    node.report(part, "succeeded")
+    task = node.task()
+    node.append(task, "logs/rank0.out", 0, 0, b"hello")
+    node.store_checkpoint(task, b"weights")
+    node.report(task, "succeeded")
     live = dashboard.launch(name="alive")
     action = begun(dashboard, action="delete", runs=[ended_run, live, ended_run, "nosuchrunx"])
     assert action["total"] == 3
@@ -51,9 +51,9 @@ def test_delete_tells_what_it_freed_and_what_was_refused(dashboard: Running, nod
 
 def test_one_run_deleted_says_what_it_freed(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    part = node.part()
-    node.append(part, "logs/rank0.out", 0, 0, b"hello")
-    node.report(part, "succeeded")
+    task = node.task()
+    node.append(task, "logs/rank0.out", 0, 0, b"hello")
+    node.report(task, "succeeded")
     assert dashboard.http.delete(f"/api/runs/{run_id}").json()["freed_bytes"] == len(b"hello")
 
 

@@ -245,19 +245,19 @@ def test_times_survive_a_restart_and_go_with_the_run(tmp_path: Path) -> None:
 
 def test_a_page_follows_all_of_them_and_gets_every_line_once(dashboard: Running, node: FakeNode) -> None:
     run_id = write_logs(dashboard, node, PIECES)
-    part = node.part()
+    task = node.task()
     with dashboard.watching(run_id) as page:
         page.subscribe(logs={"rank": "all", "stream": "both"})
         first = page.next_of("log")
         assert (first["reset"], [line["text"] for line in first["lines"]]) == (True, TEXTS)
-        node.append(part, "logs/rank0.out", 0, 18, b" 2\n")
+        node.append(task, "logs/rank0.out", 0, 18, b" 2\n")
         news = page.next_of("log")
         assert (news["reset"], [line["text"] for line in news["lines"]]) == (False, ["zero 2"])
-        node.append(part, "logs/rank1.err", 0, 15, b"the end")
-        node.append(part, "logs/launcher.out", 0, 0, b"launched\n")
+        node.append(task, "logs/rank1.err", 0, 15, b"the end")
+        node.append(task, "logs/launcher.out", 0, 0, b"launched\n")
         assert [line["text"] for line in page.next_of("log")["lines"]] == ["launched"]
-        node.report(part, "running")
-        node.report(part, "succeeded", exit_code=0)
+        node.report(task, "running")
+        node.report(task, "succeeded", exit_code=0)
         assert [line["text"] for line in page.next_of("log")["lines"]] == ["the end"]
         page.subscribe(logs={"rank": 1, "stream": "both"})
         again = page.next_of("log")

@@ -10,7 +10,7 @@ def test_the_phases_of_a_start(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
     placed_at = dashboard.service.clock()
     ends = [{"phase": "placed", "at": placed_at + 1}, {"phase": "first step", "at": placed_at + 9}]
-    node.report(node.part(), "running", timeline=ends)
+    node.report(node.task(), "running", timeline=ends)
     phases = dashboard.http.get(f"/api/runs/{run_id}/timeline").json()
     assert [(phase["node"], phase["phase"]) for phase in phases] == [
         ("n0", "queued"), ("n0", "placed"), ("n0", "first step"),
@@ -22,7 +22,7 @@ def test_the_phases_of_a_start(dashboard: Running, node: FakeNode) -> None:
 
 def test_hardware_is_answered_as_metrics_are(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    task = node.part()
+    task = node.task()
     node.report(task, "running")
     series = {"gpu0/power_w": [(3, 540.5, 100.0)], "event/gpu0: Xid 79": [(3, 79.0, 100.0)]}
     batch = PointBatch(path="hardware.jsonl", generation=0, start=0, end=9, source="hardware", series=series)

@@ -22,7 +22,7 @@ def send(node: FakeNode, ranks: list[PhaseTotals]) -> None:
         for name, seconds in totals.seconds.items()
     }
     node.points(
-        node.part(),
+        node.task(),
         PointBatch(path="probe/7.jsonl", generation=0, start=0, end=10, source="probe", series=series),
     )
 
@@ -30,7 +30,7 @@ def send(node: FakeNode, ranks: list[PhaseTotals]) -> None:
 @pytest.fixture
 def run_id(dashboard: Running, node: FakeNode) -> str:
     launched = str(dashboard.launch(target="image_classifier", gpus_per_node=2))
-    node.report(node.part(), "running")
+    node.report(node.task(), "running")
     return launched
 
 

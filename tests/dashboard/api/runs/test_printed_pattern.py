@@ -12,9 +12,9 @@ def test_the_newest_lines_that_fit_are_shown(dashboard: Running, node: FakeNode)
     run_id = dashboard.launch(name="prints", gpus_per_node=2)
     address = f"/api/runs/{run_id}/logs/pattern"
     assert dashboard.http.get(address, params={"pattern": PATTERN}).json()["lines"] == 0
-    part = node.part()
-    node.report(part, "starting")
-    node.append(part, "logs/rank0.out", 0, 0, LINES.encode())
+    task = node.task()
+    node.report(task, "starting")
+    node.append(task, "logs/rank0.out", 0, 0, LINES.encode())
     seen = dashboard.http.get(address, params={"pattern": PATTERN}).json()
     assert (seen["number"], seen["lines"]) == (7, 9)
     assert [line["values"]["acc"] for line in seen["fitting"]] == [4, 5, 6, 7]
@@ -28,10 +28,10 @@ def test_the_newest_lines_that_fit_are_shown(dashboard: Running, node: FakeNode)
 
 def test_the_last_ranks_lines_are_shown_where_only_they_fit(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch(name="prints", gpus_per_node=2)
-    part = node.part()
-    node.report(part, "starting")
-    node.append(part, "logs/rank0.out", 0, 0, b"hello\n")
-    node.append(part, "logs/rank1.out", 0, 0, b"[rank1]: 7) 0.5\n" + b"x" * 100_000 + b"\n8) 0.25\n")
+    task = node.task()
+    node.report(task, "starting")
+    node.append(task, "logs/rank0.out", 0, 0, b"hello\n")
+    node.append(task, "logs/rank1.out", 0, 0, b"[rank1]: 7) 0.5\n" + b"x" * 100_000 + b"\n8) 0.25\n")
     seen = dashboard.http.get(f"/api/runs/{run_id}/logs/pattern", params={"pattern": "{step}) {loss}"}).json()
     assert [(line["step"], line["values"]) for line in seen["fitting"]] == [(8, {"loss": 0.25})]
 

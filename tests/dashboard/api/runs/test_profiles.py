@@ -20,34 +20,34 @@ OVERVIEW: dict[str, Any] = {
 
 def training(dashboard, node) -> tuple[str, Any]:
     """A run with two ranks that step, on one node."""
-    run_id, part = dashboard.launch(gpus_per_node=2), node.part()
-    node.report(part, "running")
+    run_id, task = dashboard.launch(gpus_per_node=2), node.task()
+    node.report(task, "running")
     now = dashboard.service.clock()
     series = {f"rank{rank}/step_time_s": [(40, 0.1, now)] for rank in (0, 1)}
     batch = PointBatch(path="probe/1.jsonl", generation=0, start=0, end=9, source="probe", series=series)
-    node.points(part, batch)
-    return run_id, part
+    node.points(task, batch)
+    return run_id, task
 
 
-def record(node, part, profile_id: str, rank: int) -> None:
+def record(node, task, profile_id: str, rank: int) -> None:
     path = f"profiles/{profile_id}/trace{rank}.json.gz"
-    node.append(part, path, 0, 0, TRACE)
+    node.append(task, path, 0, 0, TRACE)
     outcome = RankProfile(
         profile=profile_id, rank=rank, state="recorded", file=path, size_bytes=len(TRACE), step_s_before=0.08,
         overview=Overview(**OVERVIEW), flame=[(0, "train.py(1): main", 1.0)],
     )  # fmt: skip
-    node.client.profile(part, outcome)
+    node.client.profile(task, outcome)
 
 
 def test_a_profile_travels_to_the_worker_and_back(dashboard, node) -> None:
-    run_id, part = training(dashboard, node)
+    run_id, task = training(dashboard, node)
     path = f"/api/runs/{run_id}/profiles"
     requested = dashboard.http.post(path, json={"steps": 10, "ranks": [0]})
     assert (requested.status_code, requested.json()["state"]) == (202, "recording")
     assert dashboard.http.post(path).status_code == 409, "one at a time"
     wished = node.assignment().profile
     assert (wished.id, wished.ranks, wished.steps) == (requested.json()["id"], [0], 10)
-    record(node, part, wished.id, 0)
+    record(node, task, wished.id, 0)
     assert node.assignment().profile is None
     answer = dashboard.http.get(f"{path}/{wished.id}").json()
     assert answer["state"] == "recorded" and dashboard.http.get(path).json() == [answer]
@@ -62,10 +62,10 @@ def test_a_profile_travels_to_the_worker_and_back(dashboard, node) -> None:
 def test_the_command_line_waits_for_the_ranks_and_prints_the_overview(dashboard, node, monkeypatch, capsys) -> None:
     monkeypatch.setenv("RANKZERO_URL", dashboard.url)
     monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
-    run_id, part = training(dashboard, node)
+    run_id, task = training(dashboard, node)
     monkeypatch.setattr(
         "cli.commands.performance.profile.time.sleep",
-        lambda _: record(node, part, node.assignment().profile.id, 1),
+        lambda _: record(node, task, node.assignment().profile.id, 1),
     )
     assert run(["profile", run_id, "--ranks", "1", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -84,19 +84,19 @@ def test_the_command_line_waits_for_the_ranks_and_prints_the_overview(dashboard,
     ):
         assert part_of_it in shown
     assert run(["profile", run_id, "--ranks", "x"]) == 2
-    node.report(part, "succeeded")
+    node.report(task, "succeeded")
     assert run(["profile", run_id]) == 1
     assert "only ranks that train can be profiled" in capsys.readouterr().err
 
 
 def test_profile_of_another_run_foretells_the_cost(dashboard, node) -> None:
-    first, part = training(dashboard, node)
+    first, task = training(dashboard, node)
     answer = dashboard.http.post(f"/api/runs/{first}/profiles", json={"ranks": [0]}).json()
     assert "No run has been profiled here yet" in answer["cost"]
-    record(node, part, answer["id"], 0)
+    record(node, task, answer["id"], 0)
     again = dashboard.http.post(f"/api/runs/{first}/profiles", json={"ranks": [0]}).json()
     assert again["cost"].startswith("By this run's last profile: about 25% slower")
-    node.report(part, "succeeded")
+    node.report(task, "succeeded")
     second, _ = training(dashboard, node)
     answer = dashboard.http.post(f"/api/runs/{second}/profiles").json()
     assert answer["cost"].startswith(f"By the last profile here, of run {first}: about 25% slower")

@@ -32,14 +32,14 @@ def next_run(node: FakeNode) -> tuple[Assignment, TaskRef]:
     """The run that the study has launched, now running."""
     assignments = wait_for(lambda: node.client.desired_state(None, 0).assignments, "the next run")
     (assignment,) = assignments
-    part = TaskRef(assignment.fence, assignment.node_rank)
-    node.report(part, "running")
-    return assignment, part
+    task = TaskRef(assignment.fence, assignment.node_rank)
+    node.report(task, "running")
+    return assignment, task
 
 
 def train(
     node: FakeNode,
-    part: TaskRef,
+    task: TaskRef,
     step_s: float,
     records: int = 13,
     size: int = 10,
@@ -60,7 +60,7 @@ def train(
         for name, values in series.items()
     }
     node.points(
-        part,
+        task,
         PointBatch(path=f"probe/{rank}.jsonl", generation=0, start=0, end=10, source="probe", series=named),
     )
 
@@ -70,12 +70,12 @@ def test_a_study_runs_one_size_after_another_and_says_what_more_devices_bring(
 ) -> None:
     study_id = start(dashboard)
     for devices, step_s, comm_s in ((1, 0.1, 0.0), (2, 0.2, 0.1)):
-        assignment, part = next_run(node)
+        assignment, task = next_run(node)
         spec = assignment.spec
         assert (spec.gpus_per_node, spec.batch_size, spec.max_steps) == (devices, 32, 12_000)
         assert show(dashboard, study_id)["points"][devices - 1]["speedup"] is None
-        train(node, part, step_s, exposed_comm_s=comm_s)
-        node.report(part, "succeeded")
+        train(node, task, step_s, exposed_comm_s=comm_s)
+        node.report(task, "succeeded")
     study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
     assert study["state"] == "succeeded"
     one, two = study["points"]
@@ -108,10 +108,10 @@ def test_a_slow_rank_is_the_limit_of_a_study(dashboard: Running, node: FakeNode)
     _, alone = next_run(node)
     train(node, alone, 0.1)
     node.report(alone, "succeeded")
-    _, part = next_run(node)
-    train(node, part, 0.4, exposed_comm_s=0.3)
-    train(node, part, 0.4, rank=1, data_s=0.3, exposed_comm_s=0.001)
-    node.report(part, "succeeded")
+    _, task = next_run(node)
+    train(node, task, 0.4, exposed_comm_s=0.3)
+    train(node, task, 0.4, rank=1, data_s=0.3, exposed_comm_s=0.001)
+    node.report(task, "succeeded")
     study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
     assert study["points"][1]["limit"] == "slow rank"
     assert "Limit on 2 processes: rank 1 on " in study["verdict"] and "for data" in study["verdict"]
@@ -124,11 +124,11 @@ def test_an_unchanged_script_is_stopped_when_it_has_made_its_steps(
     script.write_text("import torch\n")
     study_id = start(dashboard, spec={"target": str(script)}, gpus=[2])
     for runs in (1, 2, 3, 4, 5):
-        assignment, part = next_run(node)
+        assignment, task = next_run(node)
         assert assignment.spec.max_steps is None
-        train(node, part, 0.1 * runs, records=4, size=40)
+        train(node, task, 0.1 * runs, records=4, size=40)
         wait_for(lambda: node.client.desired_state(None, 0).assignments[0].action == "stop", "its stop")
-        node.report(part, "stopped")
+        node.report(task, "stopped")
     study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
     assert study["points"][0]["samples_per_s"] == pytest.approx(640 / 3)
     assert "Runs differ on 2 processes (240% in 5 runs)" in study["verdict"]
@@ -136,15 +136,15 @@ def test_an_unchanged_script_is_stopped_when_it_has_made_its_steps(
 
 def test_a_size_that_fails_is_named_and_a_stop_ends_the_rest(dashboard: Running, node: FakeNode) -> None:
     study_id = start(dashboard, mode="strong")
-    assignment, part = next_run(node)
-    node.report(part, "failed", reason="script error", message="No module named foo")
+    assignment, task = next_run(node)
+    node.report(task, "failed", reason="script error", message="No module named foo")
     failed = assignment.run_id
-    assignment, part = next_run(node)
+    assignment, task = next_run(node)
     assert (assignment.spec.batch_size, assignment.spec.gpus_per_node) == (16, 2)
     assert show(dashboard, study_id)["points"][0]["problem"].startswith(f"run {failed} failed: No module")
     assert dashboard.http.post(f"/api/scaling-studies/{study_id}/stop").json()["state"] == "stopping"
     wait_for(lambda: node.client.desired_state(None, 0).assignments[0].action == "stop", "its stop")
-    node.report(part, "stopped")
+    node.report(task, "stopped")
     study = wait_for(lambda: (found := show(dashboard, study_id))["state"] == "stopped" and found, "the end")
     assert study["verdict"].endswith("2 processes: the study was stopped before it was measured.")
     assert [one["id"] for one in dashboard.http.get("/api/scaling-studies").json()] == [study_id]
@@ -156,30 +156,30 @@ def test_a_script_that_ends_too_soon_ends_the_study_and_says_what_to_do(
     script = tmp_path / "train.py"
     script.write_text("import torch\n")
     study_id = start(dashboard, spec={"target": str(script)}, steps=60)
-    _, part = next_run(node)
-    train(node, part, 0.001, records=2, size=29)
-    node.report(part, "succeeded")
+    _, task = next_run(node)
+    train(node, task, 0.001, records=2, size=29)
+    node.report(task, "succeeded")
     study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
     assert study["state"] == "failed" and len(dashboard.http.get("/api/runs").json()) == 1
     assert "ended by itself at step 30, and 20 steps of warm-up and 60 more" in study["verdict"]
     assert "--epochs '{epochs}'" in study["verdict"] and "other sizes would end as soon" in study["verdict"]
     assert study["points"][1]["run"] is None and study["points"][1]["speedup"] is None
     study_id = start(dashboard, spec={"target": str(script), "args": ["--epochs={epochs}"], "epochs": 1}, steps=60)
-    assignment, part = next_run(node)
+    assignment, task = next_run(node)
     assert (assignment.spec.epochs, assignment.spec.max_steps) == (8000, None)
-    train(node, part, 0.001, records=2, size=79)
-    node.report(part, "succeeded")
+    train(node, task, 0.001, records=2, size=79)
+    node.report(task, "succeeded")
     study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
     assert study["state"] == "failed" and "after less than the 5 s" in study["verdict"]
 
 
 def test_one_measured_size_of_two_is_no_speed_up(dashboard: Running, node: FakeNode) -> None:
     study_id = start(dashboard)
-    _, part = next_run(node)
-    node.report(part, "failed", reason="script error", message="No module named foo")
-    _, part = next_run(node)
-    train(node, part, 0.1)
-    node.report(part, "succeeded")
+    _, task = next_run(node)
+    node.report(task, "failed", reason="script error", message="No module named foo")
+    _, task = next_run(node)
+    train(node, task, 0.1)
+    node.report(task, "succeeded")
     study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
     assert study["state"] == "failed" and study["points"][1]["speedup"] == 1
     assert "a speed-up needs a second size" in study["verdict"]
@@ -192,7 +192,7 @@ def test_several_global_batches_train_as_many_samples_each_with_its_learning_rat
     study_id = start(dashboard, spec=spec, global_batches=[128, 64])
     expected = [(64, 1, 64, 240, 0.2), (64, 2, 32, 240, 0.2), (128, 1, 128, 120, 0.4), (128, 2, 64, 120, 0.4)]
     for batch, devices, of_rank, steps, rate in expected:
-        assignment, part = next_run(node)
+        assignment, task = next_run(node)
         trained = assignment.spec
         assert (trained.gpus_per_node, trained.batch_size, trained.max_steps) == (
             devices,
@@ -200,9 +200,9 @@ def test_several_global_batches_train_as_many_samples_each_with_its_learning_rat
             100 * steps,
         )
         assert (trained.scaled_lr, trained.global_batch_size) == (pytest.approx(rate), batch)
-        report_loss(node, part, [(steps // 2, 9.0), (steps - 1, 1.0), (steps, 3.0)])
-        train(node, part, 0.1 * batch / 64 / devices, size=steps // 12, samples=batch)
-        node.report(part, "succeeded")
+        report_loss(node, task, [(steps // 2, 9.0), (steps - 1, 1.0), (steps, 3.0)])
+        train(node, task, 0.1 * batch / 64 / devices, size=steps // 12, samples=batch)
+        node.report(task, "succeeded")
     study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
     assert [point["global_batch_size"] for point in study["points"]] == [64, 64, 128, 128]
     assert [point["speedup"] for point in study["points"]] == pytest.approx([1, 2, 1, 2])
@@ -228,10 +228,10 @@ def test_several_global_batches_train_as_many_samples_each_with_its_learning_rat
     assert "global_batches: must be numbers" in capfd.readouterr().err
 
 
-def report_loss(node: FakeNode, part: TaskRef, losses: list[tuple[int, float]]) -> None:
+def report_loss(node: FakeNode, task: TaskRef, losses: list[tuple[int, float]]) -> None:
     """Send what the script logged."""
     points = [(step, loss, 1000.0 + step) for step, loss in losses]
-    node.points(part, PointBatch(path="events", generation=0, start=0, end=10, series={"train/loss": points}))
+    node.points(task, PointBatch(path="events", generation=0, start=0, end=10, series={"train/loss": points}))
 
 
 @pytest.mark.parametrize(

@@ -55,10 +55,10 @@ def live(node: FakeNode, count: int) -> list[tuple[Assignment, TaskRef]]:
         return wanted if len(wanted) == count else None
 
     wanted = sorted(wait_for(assignments, "the trials"), key=lambda assignment: assignment.fence)
-    parts = [TaskRef(assignment.fence, assignment.node_rank) for assignment in wanted]
-    for part in parts:
-        node.report(part, "running")
-    return list(zip(wanted, parts, strict=True))
+    tasks = [TaskRef(assignment.fence, assignment.node_rank) for assignment in wanted]
+    for task in tasks:
+        node.report(task, "running")
+    return list(zip(wanted, tasks, strict=True))
 
 
 def test_a_sweep_launches_its_grid_and_names_the_best(
@@ -69,11 +69,11 @@ def test_a_sweep_launches_its_grid_and_names_the_best(
     assert [one.spec.args for one, _ in trials] == [["--learning-rate={lr}", "--width=8"]] * 2
     assert [one.spec.lr for one, _ in trials] == [0.1, 0.2]
     assert trials[0][0].spec.name == "train lr=0.1 width=8"
-    for (_, part), value in zip(trials, (0.5, 0.4), strict=True):
-        node.log_points(part, 0, val__loss=[(1, 0.9, 1.0), (2, value, 2.0)])
+    for (_, task), value in zip(trials, (0.5, 0.4), strict=True):
+        node.log_points(task, 0, val__loss=[(1, 0.9, 1.0), (2, value, 2.0)])
     assert [trial["value"] for trial in show(dashboard, sweep_id)["trials"]] == [0.5, 0.4]
-    for _, part in trials:
-        node.report(part, "succeeded")
+    for _, task in trials:
+        node.report(task, "succeeded")
     sweep = wait_for(lambda: (found := show(dashboard, sweep_id))["state"] != "running" and found, "the end")
     best = {"number": 1, "run": trials[1][0].run_id, "params": {"lr": 0.2, "width": 8}, "value": 0.4}
     assert sweep["best"] == best | {"rung": 0, "state": "succeeded", "message": None}
@@ -110,15 +110,15 @@ def test_a_failed_trial_is_told_as_what_it_was_and_a_stop_ends_the_rest(
     assert ended["message"] == "It logged no val/loss; it has no series."
     live(node, 2)
     assert dashboard.http.post(f"/api/sweeps/{sweep_id}/stop").json()["state"] == "stopping"
-    for assignment, part in live(node, 2):
+    for assignment, task in live(node, 2):
         wait_for(
             lambda: {one.action for one in node.client.desired_state(None, 0).assignments} == {"stop"},
             "stops",
         )
         assert assignment.spec.args in (["--width=3"], ["--width=4"])
-        node.log_points(part, 0, val__loss=[(1, 0.1, 1.0)])
-    for _, part in live(node, 2):
-        node.report(part, "stopped")
+        node.log_points(task, 0, val__loss=[(1, 0.1, 1.0)])
+    for _, task in live(node, 2):
+        node.report(task, "stopped")
     sweep = wait_for(lambda: (found := show(dashboard, sweep_id))["state"] == "stopped" and found, "the end")
     assert [trial["state"] for trial in sweep["trials"]] == ["failed", "succeeded", "stopped", "stopped"]
     assert sweep["best"]["number"] == 2
@@ -143,15 +143,15 @@ def test_a_trial_that_is_behind_is_pruned_and_goes_on_when_it_is_among_the_best(
     run_id = trials_of()[1]["run"]
     for number in (2, 3, 4, 5):
         wait_for(lambda n=number: len(trials_of()) > n, "the next trial")
-        (_, part) = next(one for one in live(node, 2) if one[0].run_id == trials_of()[number]["run"])
-        node.log_points(part, 0, val__loss=[(10, 0.9, 1.0)])
+        (_, task) = next(one for one in live(node, 2) if one[0].run_id == trials_of()[number]["run"])
+        node.log_points(task, 0, val__loss=[(10, 0.9, 1.0)])
         wait_for(lambda n=number: trials_of()[n]["message"], "its pruning")
-        node.report(part, "stopped")
+        node.report(task, "stopped")
     wait_for(lambda: trials_of()[1]["rung"] == 1, "its promotion")
-    (again, part) = next(one for one in live(node, 2) if one[0].run_id == run_id)
+    (again, task) = next(one for one in live(node, 2) if one[0].run_id == run_id)
     assert again.attempt == 2
-    node.log_points(part, 0, val__loss=[(20, 0.25, 1.0)])
-    node.report(part, "succeeded")
+    node.log_points(task, 0, val__loss=[(20, 0.25, 1.0)])
+    node.report(task, "succeeded")
     node.report(first, "succeeded")
     sweep = wait_for(lambda: (found := show(dashboard, sweep_id))["state"] != "running" and found, "the end")
     assert [trial["state"] for trial in sweep["trials"]] == ["succeeded"] * 2 + ["pruned"] * 4
@@ -169,10 +169,10 @@ def test_the_first_rung_is_a_ninth_of_the_first_trial_that_succeeds(
     dashboard: Running, node: FakeNode, script: str
 ) -> None:
     sweep_id = start(dashboard, script, early_stop="median")
-    (_, part), _ = live(node, 2)
-    node.log_points(part, 0, val__loss=[(step, 1 / step, 1.0) for step in range(1, 91)])
+    (_, task), _ = live(node, 2)
+    node.log_points(task, 0, val__loss=[(step, 1 / step, 1.0) for step in range(1, 91)])
     assert show(dashboard, sweep_id)["first_rung"] is None
-    node.report(part, "succeeded")
+    node.report(task, "succeeded")
     wait_for(lambda: show(dashboard, sweep_id)["first_rung"] == 10, "the first rung")
 
 
@@ -183,10 +183,10 @@ def test_a_searched_range_is_tried_within_its_ends(dashboard: Running, node: Fak
     for search in ("random", "tpe"):
         sweep_id = start(dashboard, script, parameters=ranges, search=search, trials=4)
         for number in range(2):
-            for assignment, part in live(node, 2):
+            for assignment, task in live(node, 2):
                 assert 1e-5 <= (assignment.spec.lr or 0) <= 1e-2
-                node.log_points(part, 0, val__loss=[(1, number + 0.5, 1.0)])
-                node.report(part, "succeeded")
+                node.log_points(task, 0, val__loss=[(1, number + 0.5, 1.0)])
+                node.report(task, "succeeded")
         sweep = wait_for(lambda s=sweep_id: (found := show(dashboard, s))["state"] != "running" and found, "the end")
         params = [trial["params"] for trial in sweep["trials"]]
         assert len({one["lr"] for one in params}) == 4
@@ -200,9 +200,9 @@ def test_a_limit_of_device_hours_ends_a_sweep_with_its_live_trials(
     """Any trial that holds a device for some milliseconds has used up this limit."""
     sweep_id = start(dashboard, script, parameters={"width": {"values": [1, 2, 3]}}, max_device_hours=1e-6)
     wait_for(lambda: [one.action for one in node.client.desired_state(None, 0).assignments] == ["stop"], "its stop")
-    ((_, part),) = live(node, 1)
-    node.log_points(part, 0, val__loss=[(1, 0.5, 1.0)])
-    node.report(part, "stopped")
+    ((_, task),) = live(node, 1)
+    node.log_points(task, 0, val__loss=[(1, 0.5, 1.0)])
+    node.report(task, "stopped")
     sweep = wait_for(lambda: (found := show(dashboard, sweep_id))["state"] != "running" and found, "the end")
     assert sweep["message"] == "The limit of 1e-06 device-hours was reached after 1 trial."
     assert (sweep["state"], sweep["best"]["value"]) == ("succeeded", 0.5) and sweep["device_hours"] > 1e-6

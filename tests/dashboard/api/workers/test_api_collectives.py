@@ -15,12 +15,12 @@ def record(rank: int, operation: str) -> RankCollectives:
 
 def test_a_worker_hears_the_verdict_that_people_read(dashboard, node) -> None:
     run_id = dashboard.launch(gpus_per_node=2)
-    part = node.part()
-    node.report(part, "running")
+    task = node.task()
+    node.report(task, "running")
     empty = {"ranks": {}, "verdict": None}
     assert dashboard.http.get(f"/api/runs/{run_id}/collectives").json() == empty
     ranks = [record(0, "all_reduce"), record(1, "all_reduce"), record(2, "barrier")]
-    verdict = node.client.collectives(part, NodeCollectives(is_stalled=True, ranks=ranks))
+    verdict = node.client.collectives(task, NodeCollectives(is_stalled=True, ranks=ranks))
     assert verdict is not None and (verdict.kind, verdict.ranks) == ("operation", [2])
     answer = dashboard.http.get(f"/api/runs/{run_id}/collectives").json()
     assert answer["verdict"] == verdict.model_dump()
@@ -30,18 +30,18 @@ def test_a_worker_hears_the_verdict_that_people_read(dashboard, node) -> None:
         "sizes": [[3, 2]],
         "retired": False,
     }
-    assert node.client.collectives(part, NodeCollectives()) is None
+    assert node.client.collectives(task, NodeCollectives()) is None
     assert dashboard.http.get(f"/api/runs/{run_id}/collectives").json() == empty
 
 
 def test_the_command_line_shows_the_last_collectives_of_an_ended_run(dashboard, node, monkeypatch, capsys) -> None:
     monkeypatch.setenv("RANKZERO_URL", dashboard.url)
     monkeypatch.setenv("RANKZERO_TOKEN", dashboard.service.credentials.user)
-    run_id, part = dashboard.launch(gpus_per_node=2), node.part()
-    node.report(part, "running")
+    run_id, task = dashboard.launch(gpus_per_node=2), node.task()
+    node.report(task, "running")
     ranks = [record(0, "all_reduce"), record(1, "barrier"), RankCollectives(rank=2, is_read=False)]
-    node.client.collectives(part, NodeCollectives(is_stalled=True, ranks=ranks))
-    node.report(part, "failed", reason="script error", message="It failed.")
+    node.client.collectives(task, NodeCollectives(is_stalled=True, ranks=ranks))
+    node.report(task, "failed", reason="script error", message="It failed.")
     assert run(["collectives", run_id, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer.keys() == {"ranks", "verdict"} and answer["verdict"].keys() == {"kind", "ranks", "sentence"}

@@ -28,13 +28,13 @@ from worker.session.failures import (
 from worker.session.pieces import Piece, bytes_piece, deliver, points_piece, run
 
 
-def points(part: TaskRef, path: str = "work/events", start: int = 0, value: float = 0.5) -> Piece:
+def points(task: TaskRef, path: str = "work/events", start: int = 0, value: float = 0.5) -> Piece:
     batch = PointBatch(path=path, generation=0, start=start, end=start + 10, series={path: [(start, value, 1.0)]})
-    return points_piece(part, batch)
+    return points_piece(task, batch)
 
 
-def words(part: TaskRef, text: bytes, offset: int = 0, path: str = "logs/rank0.out") -> Piece:
-    return bytes_piece(part, path, 0, offset, text)
+def words(task: TaskRef, text: bytes, offset: int = 0, path: str = "logs/rank0.out") -> Piece:
+    return bytes_piece(task, path, 0, offset, text)
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def test_all_that_a_node_has_to_say_takes_one_request(dashboard: Running, node: 
 
 
 def test_a_request_that_comes_twice_is_stored_once(dashboard: Running, node: FakeNode) -> None:
-    run_id, part = dashboard.launch(), node.part()
-    pieces = [points(part), words(part, b"one\n"), points(part, "probe")]
+    run_id, task = dashboard.launch(), node.task()
+    pieces = [points(task), words(task, b"one\n"), points(task, "probe")]
     assert deliver(node.client, pieces) == [10, 4, 10]
     answers = deliver(node.client, pieces)
     assert [answer.have for answer in answers if isinstance(answer, OffsetMismatch)] == [10, 4, 10]
@@ -69,11 +69,11 @@ def test_a_request_that_comes_twice_is_stored_once(dashboard: Running, node: Fak
         "work/events": [[0, 0.5, 1.0]],
         "probe": [[0, 0.5, 1.0]],
     }
-    assert node.client.file_offsets(part, "logs/rank0.out", 0).offset == 4
+    assert node.client.file_offsets(task, "logs/rank0.out", 0).offset == 4
 
 
 def test_a_bad_piece_holds_up_no_other(dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_id, part = dashboard.launch(), node.part()
+    run_id, task = dashboard.launch(), node.task()
     store = task_reports.store_batches
 
     def mistaken(session: Any, batches: Any) -> None:
@@ -82,16 +82,16 @@ def test_a_bad_piece_holds_up_no_other(dashboard: Running, node: FakeNode, monke
         store(session, batches)
 
     monkeypatch.setattr(task_reports, "store_batches", mistaken)
-    bad_path = words(part, b"x", path="")  # read as points, which it is not
+    bad_path = words(task, b"x", path="")  # read as points, which it is not
     pieces = [
-        points(part, "mistaken", value=13),
-        points(part, "a"),
-        points(dataclasses.replace(part, fence=10_000), "b"),
-        words(part, b"one\n"),
-        words(part, b"late", offset=99, path="logs/rank1.out"),
+        points(task, "mistaken", value=13),
+        points(task, "a"),
+        points(dataclasses.replace(task, fence=10_000), "b"),
+        words(task, b"one\n"),
+        words(task, b"late", offset=99, path="logs/rank1.out"),
         bad_path,
-        points(dataclasses.replace(part, fence=10_001, label="aaaaaaaaaa/1/x"), "c"),
-        words(part, b"two\n", path="logs/rank0.err"),
+        points(dataclasses.replace(task, fence=10_001, label="aaaaaaaaaa/1/x"), "c"),
+        words(task, b"two\n", path="logs/rank0.err"),
     ]
     answers = deliver(node.client, pieces)
     kinds = [type(answer) for answer in answers]
@@ -100,14 +100,14 @@ def test_a_bad_piece_holds_up_no_other(dashboard: Running, node: FakeNode, monke
     assert [answers[at] for at in (1, 3, 7)] == [10, 4, 4]
     assert dashboard.http.get(f"/api/runs/{run_id}/metrics").json() == {"a": [[0, 0.5, 1.0]]}
     for log, size in (("out", 4), ("err", 4)):
-        assert node.client.file_offsets(part, f"logs/rank0.{log}", 0).offset == size
+        assert node.client.file_offsets(task, f"logs/rank0.{log}", 0).offset == size
 
 
 def test_a_node_writes_only_to_its_own_attempts(dashboard: Running, node: FakeNode) -> None:
-    run_id, part = dashboard.launch(), node.part()
+    run_id, task = dashboard.launch(), node.task()
     other = dashboard.node("n1")
     other.client.desired_state(None, 0)
-    answers = deliver(other.client, [points(part), words(part, b"x")])
+    answers = deliver(other.client, [points(task), words(task, b"x")])
     assert [type(answer) for answer in answers] == [AttemptSuperseded] * 2
     assert dashboard.http.get(f"/api/runs/{run_id}/metrics").json() == {}
 
@@ -120,8 +120,8 @@ def test_a_body_that_is_no_bundle_is_refused_in_a_sentence(dashboard: Running, n
 
 
 def test_a_request_is_limited(dashboard: Running, node: FakeNode) -> None:
-    part = TaskRef(1, 0)
-    large = words(part, b"x" * 5_000_000)
+    task = TaskRef(1, 0)
+    large = words(task, b"x" * 5_000_000)
     body = Bundle.body([large.head], [large.content])
     token = {"Authorization": f"Bearer {node.identity.token}"}
     assert httpx2.post(f"{dashboard.url}/api/worker/pieces", headers=token, content=body).status_code == 413
@@ -130,11 +130,11 @@ def test_a_request_is_limited(dashboard: Running, node: FakeNode) -> None:
 def test_a_run_sends_all_its_streams_in_one_request(
     dashboard: Running, node: FakeNode, tmp_path: Path, requests: list[str]
 ) -> None:
-    run_id, part = dashboard.launch(), node.part()
+    run_id, task = dashboard.launch(), node.task()
     events, log = tmp_path / "work/events.out.tfevents.1700000000.n", tmp_path / "logs/rank0.out"
     for path in (events, log):
         path.parent.mkdir()
-    uploader = AttemptUploader(tmp_path, RunSpec(target="/a.py"), node.client, part, "a/1")
+    uploader = AttemptUploader(tmp_path, RunSpec(target="/a.py"), node.client, task, "a/1")
     for turn in range(3):
         with events.open("ab") as file, log.open("ab") as lines:
             file.write(scalar(turn, 0.5 * turn))
@@ -145,4 +145,4 @@ def test_a_run_sends_all_its_streams_in_one_request(
     assert sent == ["/api/worker/pieces"], "bytes of both files, and the points of one"
     (points,) = dashboard.http.get(f"/api/runs/{run_id}/metrics").json().values()
     assert [step for step, _, _ in points] == [0, 1, 2]
-    assert node.client.file_offsets(part, "logs/rank0.out", 0).offset == 3 * len(b"a line\n")
+    assert node.client.file_offsets(task, "logs/rank0.out", 0).offset == 3 * len(b"a line\n")

@@ -52,7 +52,7 @@ def test_a_worker_without_the_newest_fields_can_read_a_spec_that_does_not_use_th
 ) -> None:
     dashboard.launch(epochs=3)
     token = {"Authorization": f"Bearer {node.identity.token}"}
-    answer = httpx2.get(f"{dashboard.url}/api/worker/wishes", headers=token).json()
+    answer = httpx2.get(f"{dashboard.url}/api/worker/desired", headers=token).json()
     spec = {"target": "image_classifier", "gpus_per_node": 1, "epochs": 3, "batch_size": 32, "lr": 0.003}
     assert answer["assignments"][0]["spec"] == spec
 
@@ -95,13 +95,13 @@ def test_a_wait_ends_when_somebody_looks(dashboard: Running, node: FakeNode) -> 
 
 def test_a_runs_life_is_reported(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    part = node.part()
+    task = node.task()
     assert dashboard.run(run_id)["state"] == "starting"
-    assert node.report(part, "running", pid=4, argv=["torchrun"]) == "running"
-    assert node.report(part, "succeeded") == "succeeded"
-    assert node.report(part, "succeeded") == "succeeded"
+    assert node.report(task, "running", pid=4, argv=["torchrun"]) == "running"
+    assert node.report(task, "succeeded") == "succeeded"
+    assert node.report(task, "succeeded") == "succeeded"
     with pytest.raises(AttemptSuperseded, match="has ended"):
-        node.report(part, "failed")
+        node.report(task, "failed")
     assert dashboard.run(run_id)["state"] == "succeeded"
     assert node.client.desired_state(None, 0).assignments == []
 
@@ -111,17 +111,17 @@ def test_the_end_of_one_run_starts_the_next(dashboard: Running, node: FakeNode) 
     second = dashboard.launch(gpus_per_node=2)
     assert dashboard.run(second)["state"] == "queued"
     assert "free" in dashboard.run(second)["waiting_for"]
-    node.report(node.part(), "succeeded")
+    node.report(node.task(), "succeeded")
     assert dashboard.run(second)["state"] == "starting"
 
 
 def test_points_are_stored_once_and_nan_survives(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    part = node.part()
+    task = node.task()
     points = [(1, 2.5, 1.0), (2, float("nan"), 2.0), (3, float("-inf"), 3.0)]
-    assert node.log_points(part, 0, train__loss=points) == 10
+    assert node.log_points(task, 0, train__loss=points) == 10
     with pytest.raises(OffsetMismatch) as refusal:
-        node.log_points(part, 0, train__loss=points)
+        node.log_points(task, 0, train__loss=points)
     assert refusal.value.have == 10
     found = dashboard.http.get(f"/api/runs/{run_id}/metrics").json()
     assert found == {"train/loss": [[1, 2.5, 1.0], [2, "NaN", 2.0], [3, "-Infinity", 3.0]]}
@@ -138,7 +138,7 @@ def test_points_are_stored_once_and_nan_survives(dashboard: Running, node: FakeN
 def test_no_series_name_is_a_formula_in_csv(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
     names = ["=1+1", "+a", "-a", "@a", "\tb", 'plain, "quoted"']
-    node.log_points(node.part(), 0, **{name: [(1, -0.5, 100.0)] for name in names})
+    node.log_points(node.task(), 0, **{name: [(1, -0.5, 100.0)] for name in names})
     rows = list(csv_module.reader(dashboard.http.get(f"/api/runs/{run_id}/metrics.csv").text.splitlines()))[1:]
     assert {row[0] for row in rows} == {*(f"'{name}" for name in names[:-1]), names[-1]}
     assert {row[3] for row in rows} == {"-0.5"}
@@ -148,12 +148,12 @@ def test_no_series_name_is_a_formula_in_csv(dashboard: Running, node: FakeNode) 
 def test_a_point_that_cannot_be_stored_is_refused_and_the_next_is_taken(
     dashboard: Running, node: FakeNode, point: list[object]
 ) -> None:
-    run_id, part = dashboard.launch(), node.part()
+    run_id, task = dashboard.launch(), node.task()
     http = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
     body = {"path": "e", "generation": 0, "start": 0, "end": 9, "series": {"loss": [[0, 1.0, 1.0], point]}}
-    (answer,) = http.post("/api/worker/pieces", content=bundle_of(part, body)).json()["answers"]
+    (answer,) = http.post("/api/worker/pieces", content=bundle_of(task, body)).json()["answers"]
     assert answer["status"] == 422 and "series" in answer["body"]["detail"]["message"]
-    node.log_points(part, 0, loss=[(0, 1.0, 1.0)])
+    node.log_points(task, 0, loss=[(0, 1.0, 1.0)])
     assert dashboard.http.get(f"/api/runs/{run_id}/metrics").json() == {"loss": [[0, 1.0, 1.0]]}
 
 
@@ -161,7 +161,7 @@ def test_flipped_bits_and_odd_wall_times_cost_no_point_that_was_whole(
     dashboard: Running, node: FakeNode, tmp_path: Path
 ) -> None:
     """400 points, 12 flipped bits and a NaN wall time in front, through the worker's own pumps and server."""
-    run_id, part = dashboard.launch(), node.part()
+    run_id, task = dashboard.launch(), node.task()
     path, chance = tmp_path / "work/events.out.tfevents.1700000000.n", random.Random(3)
     path.parent.mkdir()
     records = [scalar(step, 0.5 * step, wall=math.nan if step in (0, 399) else 9.0) for step in range(400)]
@@ -172,7 +172,7 @@ def test_flipped_bits_and_odd_wall_times_cost_no_point_that_was_whole(
         records[number] = bytes(damaged)
     path.write_bytes(b"".join(records))
     for _ in range(3):  # also by workers that are started anew
-        uploader = AttemptUploader(tmp_path, RunSpec(target="/a.py"), node.client, part, "a/1")
+        uploader = AttemptUploader(tmp_path, RunSpec(target="/a.py"), node.client, task, "a/1")
         while run(node.client, uploader.upload_remaining()):
             pass
     uploader.checkpoints.take(0.0, final=True)
@@ -186,7 +186,7 @@ def test_flipped_bits_and_odd_wall_times_cost_no_point_that_was_whole(
 def test_a_batch_that_the_server_makes_mistakes_with_is_set_aside_and_told(
     dashboard: Running, node: FakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id, part = dashboard.launch(), node.part()
+    run_id, task = dashboard.launch(), node.task()
     path = tmp_path / "work/events.out.tfevents.1700000000.n"
     path.parent.mkdir()
     path.write_bytes(scalar(1, 0.5))
@@ -198,7 +198,7 @@ def test_a_batch_that_the_server_makes_mistakes_with_is_set_aside_and_told(
         store(session, batches)
 
     monkeypatch.setattr(task_reports, "store_batches", mistaken)
-    uploader = AttemptUploader(tmp_path, RunSpec(target="/a.py"), node.client, part, "a/1")
+    uploader = AttemptUploader(tmp_path, RunSpec(target="/a.py"), node.client, task, "a/1")
     tried = 0
     for number in (1, 2, 3):
         with path.open("ab") as file:
@@ -224,7 +224,7 @@ def test_a_body_that_is_no_batch_of_points_is_refused_in_a_sentence(dashboard: R
     dashboard.launch()
     http = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
     for body in ("", "[[[[" * 5000, '{"path": "x"}', '{"series": {"a": [[1]]}}'):
-        sent = http.post("/api/worker/pieces", content=bundle_of(node.part(), body))
+        sent = http.post("/api/worker/pieces", content=bundle_of(node.task(), body))
         (answer,) = sent.json()["answers"]
         assert answer["status"] == 422, body[:20]
         assert answer["body"]["detail"]["message"].endswith(".")
@@ -232,13 +232,13 @@ def test_a_body_that_is_no_batch_of_points_is_refused_in_a_sentence(dashboard: R
 
 def test_a_log_is_appended_only_where_it_ends(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    part = node.part()
-    assert node.append(part, "logs/rank0.out", 0, 0, b"hello ") == 6
+    task = node.task()
+    assert node.append(task, "logs/rank0.out", 0, 0, b"hello ") == 6
     with pytest.raises(OffsetMismatch) as refusal:
-        node.append(part, "logs/rank0.out", 0, 0, b"hello ")
+        node.append(task, "logs/rank0.out", 0, 0, b"hello ")
     assert refusal.value.have == 6
-    assert node.append(part, "logs/rank0.out", 0, 6, b"w\xc3\xb6rld\xff") == 13
-    assert node.client.file_offsets(part, "logs/rank0.out", 0).offset == 13
+    assert node.append(task, "logs/rank0.out", 0, 6, b"w\xc3\xb6rld\xff") == 13
+    assert node.client.file_offsets(task, "logs/rank0.out", 0).offset == 13
     whole = dashboard.http.get(f"/api/runs/{run_id}/logs")
     assert whole.content == b"hello w\xc3\xb6rld\xff"
     assert whole.headers["X-Rankzero-Offset"] == "0"
@@ -251,18 +251,18 @@ def test_a_log_is_appended_only_where_it_ends(dashboard: Running, node: FakeNode
 
 def test_what_a_crash_left_behind_the_known_end_is_overwritten(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    part = node.part()
-    node.append(part, "logs/rank0.out", 0, 0, b"abc")
+    task = node.task()
+    node.append(task, "logs/rank0.out", 0, 0, b"abc")
     files = dashboard.service.files.root
     (mirrored,) = [f for f in files.iterdir() if f.is_file() and f.suffix != ".times"]
     mirrored.write_bytes(b"abcHALF-WRITTEN")
-    node.append(part, "logs/rank0.out", 0, 3, b"def")
+    node.append(task, "logs/rank0.out", 0, 3, b"def")
     assert dashboard.http.get(f"/api/runs/{run_id}/logs").content == b"abcdef"
 
 
 def test_a_followed_log_goes_on_until_the_run_ends(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    part = node.part()
+    task = node.task()
     received = bytearray()
 
     def follow() -> None:
@@ -272,10 +272,10 @@ def test_a_followed_log_goes_on_until_the_run_ends(dashboard: Running, node: Fak
 
     following = threading.Thread(target=follow)
     following.start()
-    node.append(part, "logs/rank0.out", 0, 0, b"first\n")
+    node.append(task, "logs/rank0.out", 0, 0, b"first\n")
     wait_for(lambda: bytes(received) == b"first\n", "the first line")
-    node.append(part, "logs/rank0.out", 0, 6, b"second\n")
-    node.report(part, "succeeded")
+    node.append(task, "logs/rank0.out", 0, 6, b"second\n")
+    node.report(task, "succeeded")
     following.join(15)
     assert not following.is_alive()
     assert bytes(received) == b"first\nsecond\n"
@@ -283,16 +283,16 @@ def test_a_followed_log_goes_on_until_the_run_ends(dashboard: Running, node: Fak
 
 def test_a_node_cannot_speak_for_another(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    part = node.part()
-    node.append(part, "logs/rank0.out", 0, 0, b"mine")
-    mine = node.store_checkpoint(part, b"mine")
+    task = node.task()
+    node.append(task, "logs/rank0.out", 0, 0, b"mine")
+    mine = node.store_checkpoint(task, b"mine")
     other = dashboard.node("n1")
     attempts = (
-        lambda: other.report(part, "failed"),
-        lambda: other.log_points(part, 0, x=[(1, 1.0, 1.0)]),
-        lambda: other.append(part, "logs/rank0.out", 0, 4, b"theirs"),
-        lambda: other.client.file_offsets(part, "logs/rank0.out", 0),
-        lambda: other.client.offer_checkpoint(part, other.offer(part, b"theirs")),
+        lambda: other.report(task, "failed"),
+        lambda: other.log_points(task, 0, x=[(1, 1.0, 1.0)]),
+        lambda: other.append(task, "logs/rank0.out", 0, 4, b"theirs"),
+        lambda: other.client.file_offsets(task, "logs/rank0.out", 0),
+        lambda: other.client.offer_checkpoint(task, other.offer(task, b"theirs")),
     )
     for attempt in attempts:
         with pytest.raises(AttemptSuperseded, match="another node"):

@@ -150,9 +150,9 @@ class Reporter:
             self.broken.append(f"{path} {answer.status_code} {content[:2000]!r}")
         return answer
 
-    def takes(self, part: TaskRef, batch: Any) -> bool:
+    def takes(self, task: TaskRef, batch: Any) -> bool:
         """Send a batch of points, or what stands in its place; say whether it is stored."""
-        sent = self.send("pieces", bundle_of(part, batch))
+        sent = self.send("pieces", bundle_of(task, batch))
         (answer,) = sent.json()["answers"]
         if answer["status"] >= 500:
             self.broken.append(f"points {answer} {batch!r}"[:2000])
@@ -161,16 +161,16 @@ class Reporter:
 
 def test_no_number_breaks_a_route_of_workers_or_a_page_that_shows_it(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch(gpus_per_node=2)
-    part, reporter = node.part(), Reporter(dashboard, node)
-    task = f"attempts/{part.fence}/parts/{part.node_rank}"
+    task, reporter = node.task(), Reporter(dashboard, node)
+    address = f"attempts/{task.fence}/tasks/{task.node_rank}"
     for name, body in BODIES.items():
-        assert reporter.send(f"{task}/{name}", json.dumps(body)).is_success or name == "profiles", name
+        assert reporter.send(f"{address}/{name}", json.dumps(body)).is_success or name == "profiles", name
         for changed in mutations(body):
-            if reporter.send(f"{task}/{name}", json.dumps(changed)).is_success:
+            if reporter.send(f"{address}/{name}", json.dumps(changed)).is_success:
                 reporter.read(SHOWN_IN[name], run_id)
-    assert reporter.takes(part, POINTS), "points"
+    assert reporter.takes(task, POINTS), "points"
     for changed in mutations(POINTS):
-        if reporter.takes(part, changed):
+        if reporter.takes(task, changed):
             reporter.read(("runs/{run}", "runs/{run}/metrics"), run_id)
     for changed in [LOAD, *mutations(LOAD)]:
         if reporter.send("load", json.dumps(changed)).is_success:
@@ -180,9 +180,9 @@ def test_no_number_breaks_a_route_of_workers_or_a_page_that_shows_it(dashboard: 
 
 
 def test_no_number_in_an_address_or_a_registration_breaks_anything(dashboard: Running, node: FakeNode) -> None:
-    part, reporter = dashboard.launch() and node.part(), Reporter(dashboard, node)
+    task, reporter = dashboard.launch() and node.task(), Reporter(dashboard, node)
     for number in (2**31, 2**63, 10**30, -1):
-        for path in (f"attempts/{number}/parts/0", f"attempts/{part.fence}/parts/{number}"):
+        for path in (f"attempts/{number}/tasks/0", f"attempts/{task.fence}/tasks/{number}"):
             reporter.send(f"{path}/report", json.dumps({"state": "running"}))
             reporter.send(f"{path}/files?path=a", b"", "GET")
         for path in (f"checks/{number}", f"jobs/{number}", f"checkpoints/{number}/complete"):

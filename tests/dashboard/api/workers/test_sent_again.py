@@ -9,11 +9,11 @@ from tests.dashboard.running import FakeNode, Running, sha256_of
 def partial(dashboard: Running, node: FakeNode) -> tuple[str, int]:
     """A run that succeeded although half of its checkpoint never arrived; returns its id and the checkpoint's."""
     run_id = dashboard.launch()
-    part = node.part()
-    place = node.client.offer_checkpoint(part, node.offer(part, b"weights"))
+    task = node.task()
+    place = node.client.offer_checkpoint(task, node.offer(task, b"weights"))
     node.client.send_checkpoint(place.checkpoint_id, 0, b"wei")
     assert dashboard.http.post(f"/api/checkpoints/{place.checkpoint_id}/send-again").status_code == 409
-    node.report(part, "succeeded", exit_code=0)
+    node.report(task, "succeeded", exit_code=0)
     return run_id, place.checkpoint_id
 
 

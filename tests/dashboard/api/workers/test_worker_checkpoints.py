@@ -25,53 +25,53 @@ from worker.session.failures import (
 
 def test_a_checkpoint_arrives_in_pieces_and_is_listed_once_whole(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    part = node.part()
+    task = node.task()
     content = bytes(range(256)) * 4096
-    place = node.client.offer_checkpoint(part, node.offer(part, content))
+    place = node.client.offer_checkpoint(task, node.offer(task, content))
     assert (place.offset, place.complete) == (0, False)
     assert node.client.send_checkpoint(place.checkpoint_id, 0, content[:300_000]) == 300_000
     with pytest.raises(OffsetMismatch) as refusal:
         node.client.send_checkpoint(place.checkpoint_id, 0, content)
     assert refusal.value.have == 300_000
-    again = node.client.offer_checkpoint(part, node.offer(part, content))
+    again = node.client.offer_checkpoint(task, node.offer(task, content))
     assert again == place.model_copy(update={"offset": 300_000})
     node.client.send_checkpoint(place.checkpoint_id, 300_000, content[300_000:])
     node.client.complete_checkpoint(place.checkpoint_id, sha256_of(content))
     node.client.complete_checkpoint(place.checkpoint_id, sha256_of(content))
     (listed,) = dashboard.http.get(f"/api/runs/{run_id}/checkpoints").json()
     assert listed["complete"]
-    assert node.client.offer_checkpoint(part, node.offer(part, content)).complete
+    assert node.client.offer_checkpoint(task, node.offer(task, content)).complete
 
 
 def test_a_checkpoint_with_another_sha256_starts_again(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    part = node.part()
-    place = node.client.offer_checkpoint(part, node.offer(part, b"right"))
+    task = node.task()
+    place = node.client.offer_checkpoint(task, node.offer(task, b"right"))
     node.client.send_checkpoint(place.checkpoint_id, 0, b"wrong")
     with pytest.raises(ChecksumMismatch):
         node.client.complete_checkpoint(place.checkpoint_id, sha256_of(b"right"))
     assert not dashboard.http.get(f"/api/runs/{run_id}/checkpoints").json()[0]["complete"]
-    assert node.client.offer_checkpoint(part, node.offer(part, b"right")).offset == 0
+    assert node.client.offer_checkpoint(task, node.offer(task, b"right")).offset == 0
     node.client.send_checkpoint(place.checkpoint_id, 0, b"right")
     node.client.complete_checkpoint(place.checkpoint_id, sha256_of(b"right"))
 
 
 def test_more_bytes_than_were_offered_are_refused(dashboard: Running, node: FakeNode) -> None:
     dashboard.launch()
-    part = node.part()
-    place = node.client.offer_checkpoint(part, node.offer(part, b"12345"))
+    task = node.task()
+    place = node.client.offer_checkpoint(task, node.offer(task, b"12345"))
     with pytest.raises(RequestRefused, match="announced with 5 bytes"):
         node.client.send_checkpoint(place.checkpoint_id, 0, b"123456")
 
 
 def test_a_worker_that_shares_the_disk_hands_a_snapshot_over_by_name(dashboard: Running, node: FakeNode) -> None:
     dashboard.launch()
-    part = node.part()
+    task = node.task()
     adopt = node.identity.adopt
     assert adopt is not None
     assert Path(adopt.proof_file).read_text() == adopt.proof
     (Path(adopt.directory) / "snapshot-1").write_bytes(b"weights")
-    place = node.client.offer_checkpoint(part, node.offer(part, b"weights"))
+    place = node.client.offer_checkpoint(task, node.offer(task, b"weights"))
     node.client.complete_checkpoint(place.checkpoint_id, sha256_of(b"weights"), "snapshot-1")
     assert not (Path(adopt.directory) / "snapshot-1").exists()
     assert dashboard.http.get(f"/api/checkpoints/{place.checkpoint_id}/file").content == b"weights"
@@ -80,19 +80,19 @@ def test_a_worker_that_shares_the_disk_hands_a_snapshot_over_by_name(dashboard: 
 @pytest.mark.parametrize("name", ["../token", "..", "/etc/passwd", "a/b", "proof", "", "1.part", "x\0y"])
 def test_only_plain_names_are_adopted(dashboard: Running, node: FakeNode, name: str) -> None:
     dashboard.launch()
-    part = node.part()
-    place = node.client.offer_checkpoint(part, node.offer(part, b"weights"))
+    task = node.task()
+    place = node.client.offer_checkpoint(task, node.offer(task, b"weights"))
     with pytest.raises(RequestRefused):
         node.client.complete_checkpoint(place.checkpoint_id, sha256_of(b"weights"), name)
 
 
 def test_a_link_is_not_adopted(dashboard: Running, node: FakeNode, tmp_path: Path) -> None:
     dashboard.launch()
-    part = node.part()
+    task = node.task()
     assert node.identity.adopt is not None
     (tmp_path / "secret").write_bytes(b"weights")
     (Path(node.identity.adopt.directory) / "link").symlink_to(tmp_path / "secret")
-    place = node.client.offer_checkpoint(part, node.offer(part, b"weights"))
+    place = node.client.offer_checkpoint(task, node.offer(task, b"weights"))
     with pytest.raises(ChecksumMismatch):
         node.client.complete_checkpoint(place.checkpoint_id, sha256_of(b"weights"), "link")
     assert (tmp_path / "secret").exists()
@@ -100,9 +100,9 @@ def test_a_link_is_not_adopted(dashboard: Running, node: FakeNode, tmp_path: Pat
 
 def test_a_node_that_resumes_fetches_the_checkpoint(dashboard: Running, node: FakeNode, tmp_path: Path) -> None:
     run_id = dashboard.launch()
-    part = node.part()
-    node.store_checkpoint(part, b"weights")
-    node.report(part, "stopped")
+    task = node.task()
+    node.store_checkpoint(task, b"weights")
+    node.report(task, "stopped")
     assert dashboard.http.post(f"/api/runs/{run_id}/resume").json()["attempt"] == 2
     wanted = node.assignment()
     assert wanted.resume_from is not None
@@ -114,8 +114,8 @@ def test_a_node_that_resumes_fetches_the_checkpoint(dashboard: Running, node: Fa
 
 def test_a_full_disk_refuses_a_checkpoint_before_its_first_byte(dashboard: Running, node: FakeNode) -> None:
     dashboard.launch()
-    part = node.part()
-    place = node.client.offer_checkpoint(part, node.offer(part, b"weights"))
+    task = node.task()
+    place = node.client.offer_checkpoint(task, node.offer(task, b"weights"))
     dashboard.service.files._reserve_bytes = 900 << 40
     http = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
     answer = http.put(f"/api/worker/checkpoints/{place.checkpoint_id}/data?offset=0", content=b"weights")
@@ -150,13 +150,13 @@ def stored(dashboard: Running, checkpoint_id: int) -> bytes:
 
 def test_bytes_before_a_broken_connection_stay(dashboard: Running, node: FakeNode) -> None:
     dashboard.launch()
-    part = node.part()
+    task = node.task()
     content = os.urandom(10 * MIB)
-    place = node.client.offer_checkpoint(part, node.offer(part, content))
+    place = node.client.offer_checkpoint(task, node.offer(task, content))
     begun(node, place.checkpoint_id, 0, len(content), content[: 9 * MIB + 5]).close()
 
     def offset() -> int:
-        return node.client.offer_checkpoint(part, node.offer(part, content)).offset
+        return node.client.offer_checkpoint(task, node.offer(task, content)).offset
 
     wait_for(lambda: offset() == 9 * MIB + 5, "the bytes that arrived")
     with pytest.raises(OffsetMismatch):
@@ -168,13 +168,13 @@ def test_bytes_before_a_broken_connection_stay(dashboard: Running, node: FakeNod
 
 def test_a_newer_request_takes_over_from_one_that_hangs(dashboard: Running, node: FakeNode) -> None:
     dashboard.launch()
-    part = node.part()
+    task = node.task()
     content = os.urandom(10 * MIB)
-    place = node.client.offer_checkpoint(part, node.offer(part, content))
+    place = node.client.offer_checkpoint(task, node.offer(task, content))
     with begun(node, place.checkpoint_id, 0, len(content), os.urandom(5 * MIB)) as hanging:
         arriving = dashboard.service.files.arriving(place.checkpoint_id)
         wait_for(lambda: arriving.exists() and arriving.stat().st_size, "a piece of the first request")
-        assert node.client.offer_checkpoint(part, node.offer(part, content)).offset == 0
+        assert node.client.offer_checkpoint(task, node.offer(task, content)).offset == 0
         node.client.send_checkpoint(place.checkpoint_id, 0, content[: 6 * MIB])
         hanging.sendall(os.urandom(5 * MIB))
         assert b" 409 " in hanging.recv(4096)
@@ -187,9 +187,9 @@ def test_a_write_that_fails_keeps_what_was_written_before_it(
     dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dashboard.launch()
-    part = node.part()
+    task = node.task()
     content = os.urandom(10 * MIB)
-    place = node.client.offer_checkpoint(part, node.offer(part, content))
+    place = node.client.offer_checkpoint(task, node.offer(task, content))
     write = disk.write
 
     def fails(path: Path, offset: int, piece: bytearray) -> None:
@@ -201,7 +201,7 @@ def test_a_write_that_fails_keeps_what_was_written_before_it(
     with pytest.raises(RequestFailed):
         node.client.send_checkpoint(place.checkpoint_id, 0, content)
     monkeypatch.undo()
-    again = node.client.offer_checkpoint(part, node.offer(part, content))
+    again = node.client.offer_checkpoint(task, node.offer(task, content))
     assert again.offset == 4 * MIB
     node.client.send_checkpoint(place.checkpoint_id, 4 * MIB, content[4 * MIB :])
     node.client.complete_checkpoint(place.checkpoint_id, sha256_of(content))
@@ -214,15 +214,15 @@ def test_bytes_that_an_earlier_process_received_are_read_again(tmp_path: Path, i
     with running(tmp_path / "data") as first:
         node = first.node()
         first.launch()
-        part = node.part()
-        offer = node.offer(part, content)
-        place = node.client.offer_checkpoint(part, offer)
+        task = node.task()
+        offer = node.offer(task, content)
+        place = node.client.offer_checkpoint(task, offer)
         node.client.send_checkpoint(place.checkpoint_id, 0, content[:MIB])
     if not is_right:
         arriving = first.service.files.arriving(place.checkpoint_id)
         arriving.write_bytes(bytes(MIB))
     with running(tmp_path / "data") as second, closing(Client(second.url, node.client.token)) as client:
-        assert client.offer_checkpoint(part, offer).offset == MIB
+        assert client.offer_checkpoint(task, offer).offset == MIB
         client.send_checkpoint(place.checkpoint_id, MIB, content[MIB:])
         if is_right:
             client.complete_checkpoint(place.checkpoint_id, sha256_of(content))
@@ -236,13 +236,13 @@ def test_no_more_is_said_to_be_durable_than_was_synced(
     dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dashboard.launch()
-    part = node.part()
+    task = node.task()
     content = os.urandom(6 * MIB)
-    place = node.client.offer_checkpoint(part, node.offer(part, content))
+    place = node.client.offer_checkpoint(task, node.offer(task, content))
     seen = []
 
     def sync(path: Path) -> None:
-        seen.append(node.client.offer_checkpoint(part, node.offer(part, content)).offset)
+        seen.append(node.client.offer_checkpoint(task, node.offer(task, content)).offset)
         files.sync(path)
 
     monkeypatch.setattr(disk, "sync", sync)

@@ -72,9 +72,9 @@ def test_a_run_that_failed_otherwise_offers_no_such_button(pages):
 
 def test_the_api_says_what_can_be_launched_and_where(dashboard: Running, node):
     run_id = dashboard.launch(gpus_per_node=2, batch_size=32, accumulate=2)
-    part = node.part()
-    node.report(part, "starting")
-    node.report(part, "failed", reason=Reason.OUT_OF_MEMORY, message=CUDA, next_step="Halve it.")
+    task = node.task()
+    node.report(task, "starting")
+    node.report(task, "failed", reason=Reason.OUT_OF_MEMORY, message=CUDA, next_step="Halve it.")
     run = dashboard.run(run_id)
     assert run["next_step"] == HALVED
     assert run["fix"]["label"] == LABEL
