@@ -112,8 +112,9 @@ class StoreSource:
         return self._store.size_bytes
 
     def finish(self) -> None:
-        """Wait for no other file any more: all writers have ended."""
-        self._is_final = True
+        """Wait for nothing more, neither other files nor the rest of a record: all writers have ended."""
+        if not self._is_final:
+            self._is_final, self._size_read = True, -1
 
     def read(self, max_bytes: int) -> PointBatch | None:
         """Read the next records, about `max_bytes`; None if there are none that can be sent now."""
@@ -167,8 +168,9 @@ class StoreSource:
         """Keep a record to send; one that was sent before a restart is what others are compared with."""
         if record.run not in self.runs and self._judge.counts(self.logger, record):
             self.runs.add(record.run)
-        if record.gaps and record.run in self.runs and self._omissions:
-            self._omissions.record_gaps(self.path, self.generation, record.gaps)
+        gaps = [gap for gap in record.gaps if self._is_final or gap.why == "damaged"]
+        if record.run in self.runs and self._omissions:
+            self._omissions.record_gaps(self.path, self.generation, gaps)
         if record.end > self._offset:
             self._waiting.append(record)
         else:

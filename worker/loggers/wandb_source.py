@@ -43,9 +43,8 @@ class WandbFile:
             if points:
                 yield Logged(end, str(self._file), points, tuple(gaps))
                 gaps.clear()
-        damaged = tuple(gap for gap in gaps if gap.why == "damaged")  # an unfinished record may still grow
-        if damaged:
-            yield Logged(self._position, str(self._file), [], damaged)
+        if gaps:
+            yield Logged(self._position, str(self._file), [], tuple(gaps))
 
     def settings(self, run: str) -> dict[str, Any]:
         """Return hyperparameters, tags and the like, as far as they were read."""

@@ -55,8 +55,11 @@ class Node:
     def restart_worker(self) -> None:
         self.names = SharedNames(self.folder / "worker/loggers.json", lambda: self.has_event_files)
         offsets = self.server.offsets
-        self.stores = LoggerStores(self.folder, [self.work], lambda path, _: offsets[path], self.names)
-        uploader = PointUploader(answering(self.server.send), Omissions(self.folder))
+        self.omissions = Omissions(self.folder)
+        self.stores = LoggerStores(
+            self.folder, [self.work], lambda path, _: offsets[path], self.names, omissions=self.omissions
+        )
+        uploader = PointUploader(answering(self.server.send), self.omissions)
         self.stream = PointStream(self.stores.sources, uploader)
 
     def read(self, final: bool = False) -> dict[str, Curve]:

@@ -67,6 +67,20 @@ def test_a_damaged_record_of_wandb_costs_no_other(node: Node) -> None:
     assert len(node.read()["loss"]) == 1999
 
 
+def test_torn_end_of_wandb_is_a_finding_once_its_writer_has_ended(node: Node) -> None:
+    file = node.log_to_wandb(*((step, float(step)) for step in range(20)))
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-5])
+    assert len(node.read()["loss"]) == 19 and node.omissions.findings() == []  # it may still be written
+    file.write_bytes(whole + whole[-20:-5])
+    assert len(node.read()["loss"]) == 20 and node.omissions.findings() == []
+    for _ in range(2):
+        assert len(node.read(final=True)["loss"]) == 20
+        (finding,) = node.omissions.findings()
+        assert "run-abc.wandb: its last 15 bytes are an incomplete record." in finding.evidence
+        node.restart_worker()
+
+
 def test_the_lines_of_mlflow_are_read_when_they_are_whole(node: Node) -> None:
     node.log("train/loss", 10, 0.5)
     node.log("train/loss", 20, float("nan"))
