@@ -8,7 +8,6 @@ from pathlib import Path
 
 from cli.importers.left_out import LeftOut, reason_of
 from worker.loggers.databases import is_database, is_sqlite, reading, table_names
-from worker.node.run_files import walk_files
 
 LOCKED = (
     "It is in use: another program has locked it, and had not finished after some seconds. Import it again when that "
@@ -18,8 +17,7 @@ LOCKED = (
 
 def databases(root: Path, tables: frozenset[str], left_out: LeftOut) -> Iterator[Path]:
     """Yield the SQLite files at or below a path that have all of these tables; what cannot be read is noted."""
-    entries = [] if root.is_file() else walk_files(root, is_database)
-    for file in sorted([root] if root.is_file() else [Path(entry.path) for entry in entries]):
+    for file in [root] if root.is_file() else sorted(left_out.walk(root, is_database)):
         if is_database(file.name) and file not in left_out and tables <= _tables_of(file, left_out):
             _check(file, left_out)
             yield file

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from worker.node.run_files import MAX_ENTRIES, walk_files
+
 T = TypeVar("T")
 MOST_CHARACTERS = 300
 
@@ -27,6 +29,11 @@ class LeftOut:
         sentences = self._told.setdefault(source, [])
         if what not in sentences:
             sentences.append(what)
+
+    def walk(self, root: Path, matches: Callable[[str], bool]) -> list[Path]:
+        """Return the files below a folder whose name matches; what is not looked at is left out."""
+        what = f"It has more than {MAX_ENTRIES:,} files and folders, and the others were not looked at."
+        return [Path(entry.path) for entry in walk_files(root, matches, cut=lambda: self.add(root, what))]
 
     def attempt(self, source: Path, read: Callable[[], T]) -> Iterator[T]:
         """Yield what `read` returns; where it raises, its source is left out."""

@@ -15,7 +15,6 @@ from cli.importers.past_run import PastRun, PointsBySeries, digest_of_files, mom
 from domain.text.formats import plural
 from worker.loggers.mlflow_end import END_OF_NUMBER, ENDS, End, settings
 from worker.loggers.mlflow_files import META, METRICS, files, point, read_meta, texts
-from worker.node.run_files import walk_files
 
 PARTS = (METRICS, "params", "tags")
 """Folders of a run, which an experiment has not."""
@@ -26,8 +25,7 @@ def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
     """Yield the runs of all stores at or below `root`, without deleted ones."""
     yield from database_runs(root, left_out)
     if root.is_dir():
-        metas = walk_files(root, lambda name: name == META)
-        for meta in sorted(Path(entry.path) for entry in metas):
+        for meta in sorted(left_out.walk(root, lambda name: name == META)):
             described = _described(meta, left_out)
             is_run = "start_time" in described or any((meta.parent / part).is_dir() for part in PARTS)
             if is_run and described.get("lifecycle_stage", "active") == "active":

@@ -14,7 +14,6 @@ from cli.importers.left_out import LeftOut
 from cli.importers.past_run import PastRun, PointsBySeries, digest_of_files, moment
 from domain.messages import Point
 from domain.text.formats import plural
-from worker.node.run_files import walk_files
 
 PART = re.compile(r"(.*)_part_(\d+)\.parquet")
 PARAMETERS = {
@@ -31,9 +30,8 @@ MESSAGE = "Imported from Neptune, which does not record how the run ended."
 
 def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
     """Yield the run of each group of parts below `root`."""
-    entries = [] if root.is_file() else walk_files(root, lambda name: bool(PART.fullmatch(name)))
     parts: dict[Path, list[tuple[int, Path]]] = {}
-    for file in [root] if root.is_file() else [Path(entry.path) for entry in entries]:
+    for file in [root] if root.is_file() else left_out.walk(root, lambda name: bool(PART.fullmatch(name))):
         if match := PART.fullmatch(file.name):
             parts.setdefault(file.parent / match[1], []).append((int(match[2]), file))
     for source, files in sorted(parts.items()):

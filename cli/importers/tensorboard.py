@@ -13,7 +13,7 @@ from typing import Any
 from cli.importers.left_out import LeftOut
 from cli.importers.past_run import READ_BYTES, PastRun, PointsBySeries, digest_of_files, is_moment, name_below
 from domain.text.formats import plural
-from worker.node.run_files import is_event_file, walk_files
+from worker.node.run_files import is_event_file
 from worker.streams.events import EventTail, series_name
 from worker.streams.hyperparameters import are_of_add_hparams, first_events, hyperparameters
 from worker.streams.mirror import MirroredFile
@@ -40,11 +40,7 @@ class _Folder:
 
 def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
     """Yield a run for each writer below `root`."""
-    files = (
-        [root] * is_event_file(root.name)
-        if root.is_file()
-        else [Path(entry.path) for entry in walk_files(root, is_event_file)]
-    )
+    files = [root] * is_event_file(root.name) if root.is_file() else left_out.walk(root, is_event_file)
     folders: dict[Path, _Folder] = {}
     for file in sorted(files, key=lambda path: (len(path.parts), path)):
         for events in left_out.attempt(file, partial(first_events, file)):

@@ -14,7 +14,6 @@ from domain.messages import Point
 from domain.text.formats import plural
 from worker.loggers.wandb_records import records
 from worker.loggers.wandb_run import WandbRows, WandbRun
-from worker.node.run_files import walk_files
 from worker.streams.events import Gap
 
 RECORDS = 1000
@@ -34,7 +33,7 @@ class _Part:
 
 def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
     """Yield a run for each id in a folder of W&B's at or below `root`."""
-    files = [root] if root.is_file() else [Path(entry.path) for entry in walk_files(root, _is_wandb_file)]
+    files = [root] if root.is_file() else left_out.walk(root, _is_wandb_file)
     found = list[_Part]()
     for file in sorted(file for file in files if _is_wandb_file(file.name)):
         for part in left_out.attempt(file, partial(_part, file, left_out)):

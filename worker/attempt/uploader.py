@@ -209,7 +209,8 @@ class AttemptUploader:
         return refused + self._unreadable.findings() + unread + self._left_out_findings()
 
     def _left_out_findings(self) -> list[Finding]:
-        return [*self._limit.findings(), *left_out_findings(self._mirror.left_out, self._mirror.holes())]
+        mirror = self._mirror
+        return [*self._limit.findings(), *left_out_findings(mirror.left_out, mirror.holes(), mirror.too_large)]
 
     def _upload_points(self, now: float, watched: bool) -> Sending[bool]:
         if not self._points_schedule.is_due(now, watched):

@@ -34,8 +34,12 @@ _RUN_DIRECTORY = re.compile(r"(?P<data>.*)/runs/[a-z0-9]{10}/attempts/\d+/node\d
 Entries = Iterator[os.DirEntry[str]]
 
 
-def walk_files(root: Path, matches: Callable[[str], bool], prune: Path | None = None) -> Entries:
-    """Yield regular files below `root` whose name `matches`; skips links, hidden folders and `prune`."""
+def walk_files(
+    root: Path, matches: Callable[[str], bool], prune: Path | None = None, cut: Callable[[], object] = lambda: None
+) -> Entries:
+    """Yield regular files below `root` whose name `matches`; skips links, hidden folders and `prune`.
+
+    `cut` is called at the end where there are more than `MAX_ENTRIES` entries: the rest is not looked at."""
     entries_left = MAX_ENTRIES
     pending = [(str(root), 0)]
     while pending and entries_left > 0:
@@ -47,6 +51,8 @@ def walk_files(root: Path, matches: Callable[[str], bool], prune: Path | None = 
                     pending.append((entry.path, depth + 1))
             elif matches(entry.name) and entry.is_file(follow_symlinks=False):
                 yield entry
+    if pending:
+        cut()
 
 
 def remember_existing(root: Path) -> dict[str, FileKey]:

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -41,9 +41,9 @@ HPARAMS_FOLDER = re.compile(r"\d{9,}\.\d+")
 Why = Literal["damaged", "unfinished"]
 
 
-def find_event_files(root: Path, prune: Path | None = None) -> list[Path]:
-    """Return the event files below `root`, oldest first; links are not followed."""
-    return sorted((Path(entry.path) for entry in walk_files(root, is_event_file, prune)), key=_created)
+def find_event_files(root: Path, prune: Path | None = None, cut: Callable[[], object] = lambda: None) -> list[Path]:
+    """Return the event files below `root`, oldest first, as `walk_files` does; links are not followed."""
+    return sorted((Path(entry.path) for entry in walk_files(root, is_event_file, prune, cut)), key=_created)
 
 
 def main_writer_dir(files: Iterable[Path]) -> Path | None:

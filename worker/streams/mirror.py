@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -101,6 +102,8 @@ class FileMirror:
         """Whether the last step left out files that have bytes to send."""
         self.left_out = 0
         """Event files beyond `MAX_EVENT_FILES`: neither read nor copied."""
+        self.too_large: list[Path] = []
+        """Folders with more entries than are looked at."""
 
     def step(self, now: float) -> Sending[int]:
         """Send about `step_bytes`, one chunk of each file in turn; return the number of bytes sent.
@@ -154,7 +157,7 @@ class FileMirror:
             self._register(path, source)
         if now >= self._scan_at:
             began = time.monotonic()
-            self.left_out = 0
+            self.left_out, self.too_large = 0, []
             self._event_files = list(self._find_event_files())
             # A huge working directory is scanned less often: scanning takes at most a twentieth of the time.
             self._scan_at = now + max(SCAN_EVERY_S, 20 * (time.monotonic() - began))
@@ -185,10 +188,11 @@ class FileMirror:
             yield source.relative_to(self._attempt_dir).as_posix(), source
 
     def _find_event_files(self) -> Iterator[tuple[Path, Path]]:
+        prune = data_directory(self._attempt_dir)
         for root in self._roots:
             found = [
                 source
-                for source in find_event_files(root, prune=data_directory(self._attempt_dir))
+                for source in find_event_files(root, prune, partial(self.too_large.append, root))
                 if str(source) not in self._ignored or _inode(source) != self._ignored[str(source)]
             ]
             self.left_out += max(0, len(found) - MAX_EVENT_FILES)

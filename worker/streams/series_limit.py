@@ -10,6 +10,7 @@ from pathlib import Path
 
 from domain.messages import MAX_SERIES, Finding, PointBatch
 from domain.text.json_values import parse_json, storable
+from worker.node.run_files import MAX_ENTRIES
 from worker.streams.mirror import MAX_EVENT_FILES
 
 KIND = "too many series"
@@ -83,8 +84,9 @@ class SeriesLimit:
                 lines.writelines(json.dumps([source, name]) + "\n" for name in fresh)
 
 
-def left_out_findings(event_files: int, holes: Sequence[str]) -> list[Finding]:
-    """The findings on a number of event files beyond the limit, and on files with stretches never written."""
+def left_out_findings(event_files: int, holes: Sequence[str], too_large: Sequence[Path]) -> list[Finding]:
+    """The findings on a number of event files beyond the limit, on stretches never written, and on folders that are
+    not looked at as a whole."""
     findings = list[Finding]()
     if event_files:
         findings.append(
@@ -105,6 +107,15 @@ def left_out_findings(event_files: int, holes: Sequence[str]) -> list[Finding]:
                 "The whole file is still on the node.",
                 fix="Look for what lengthened the file without writing to it: truncate, a write far behind the end, "
                 "or a disk that was full.",
+            )
+        )
+    if too_large:
+        findings.append(
+            Finding(
+                kind="too many files",
+                evidence=" ".join(f"{folder} has more than {MAX_ENTRIES:,} files and folders." for folder in too_large),
+                meaning="The others are not looked at: checkpoints and curves among them stay on the node.",
+                fix="Keep data outside of the working directory, or give the script a folder of its own.",
             )
         )
     return findings

@@ -18,6 +18,7 @@ from cli.importers.past_run import PastRun
 from cli.importers.table import past_runs
 from tests.cli.importers import stores
 from tests.cli.importers.stores import POINTS, STORES
+from worker.node import run_files
 
 HAS_CHECKSUMS = ("tensorboard", "wandb")
 places = st.floats(0, 1, exclude_max=True)
@@ -165,3 +166,14 @@ def test_rows_in_a_wal_file_are_read_and_both_files_stay(tmp_path: Path) -> None
     found, left_out = read(tmp_path / "left")
     assert found == {copied[0]: POINTS + 1} and not left_out
     assert [file.read_bytes() for file in copied] == before
+
+
+def test_import_names_a_folder_with_more_entries_than_it_looks_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}/inner").mkdir(parents=True)
+    assert read(tmp_path)[1].lines() == []
+    monkeypatch.setattr(run_files, "MAX_ENTRIES", 4)
+    (line,) = read(tmp_path)[1].lines()
+    assert line.startswith(f"{tmp_path}: It has more than") and "not looked at" in line

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from domain.messages import PointBatch
 from worker.streams.series_limit import KIND, SeriesLimit, left_out_findings
 
@@ -42,7 +44,9 @@ def test_a_restarted_worker_keeps_the_same_names(tmp_path):
 
 
 def test_files_beyond_the_limit_and_holes_are_told():
-    assert left_out_findings(0, []) == []
-    many, hole = left_out_findings(1_000, ["logs/rank0.out was never written from byte 6 to byte 9."])
+    assert left_out_findings(0, [], []) == []
+    holes = ["logs/rank0.out was never written from byte 6 to byte 9."]
+    many, hole, large = left_out_findings(1_000, holes, [Path("/data/set")])
     assert many.evidence.startswith("1,000 event files are neither read nor copied")
     assert hole.evidence == "logs/rank0.out was never written from byte 6 to byte 9."
+    assert large.evidence == "/data/set has more than 500,000 files and folders."

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from domain.messages import PointBatch
 from tests.worker.sendings import done
 from tests.worker.streams.event_bytes import scalar
+from worker.node import run_files
 from worker.streams import mirror as mirrors
 from worker.streams.events import EventTail
 from worker.streams.mirror import FileMirror
@@ -93,6 +94,24 @@ def test_event_files_beyond_the_limit_are_counted(tmp_path, monkeypatch):
     mirror.pending_bytes()
     mirror.pending_bytes()
     assert (len(mirror.event_files()), mirror.left_out) == (3, 2)
+
+
+def test_folder_with_more_entries_than_are_looked_at_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_files, "MAX_ENTRIES", 5)
+    work, data = tmp_path / "work", tmp_path / "work/data"
+    data.mkdir(parents=True)
+    for number in range(5):
+        (data / str(number)).touch()
+    mirror = FileMirror(tmp_path, [work], lambda path, generation: 0, None)
+    mirror.pending_bytes()
+    assert mirror.too_large == []  # all of it was looked at
+    (work / "more").mkdir()
+    for _ in range(2):
+        mirror.pending_bytes()
+        assert mirror.too_large == [work]
+    (work / "more").rmdir()
+    mirror.pending_bytes()
+    assert mirror.too_large == []
 
 
 def test_a_hole_of_ten_gigabytes_is_neither_copied_nor_waited_for(tmp_path):
