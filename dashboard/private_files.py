@@ -8,7 +8,7 @@ import os
 import secrets
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 SPARE_BYTES = 4096
@@ -85,3 +85,24 @@ def _overwritten(spare: Path, content: str) -> Path:
         file.flush()
         os.fsync(file.fileno())
     return spare
+
+
+# A lock that lets only one dashboard use a data directory.
+
+
+class AlreadyRunning(Exception):
+    """Another dashboard uses this data directory."""
+
+
+@contextmanager
+def lock_data_directory(data: Path) -> Iterator[None]:
+    """Hold the data directory's lock. Raises AlreadyRunning when another dashboard holds it."""
+    make_private_directory(data)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(hold_lock(data / "dashboard.lock"))
+        except BlockingIOError:
+            raise AlreadyRunning(
+                f"Another dashboard already uses {data}. Stop it first, or choose another --data directory."
+            ) from None
+        yield

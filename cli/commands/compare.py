@@ -11,7 +11,7 @@ import typer
 from cli.server.options import Data, Json, RunIds, complete_run, id_of_run, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_table, say
-from dashboard.compare.spec_words import all_in_words
+from dashboard.compare.spec_changes import all_in_words
 from domain.text import formats
 from domain.text.tables import as_csv, as_latex, as_markdown
 

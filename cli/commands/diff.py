@@ -11,7 +11,7 @@ import typer
 
 from cli.server.options import Data, Json, RunId, complete_run, id_of_run, run_path, server_at
 from cli.terminal.printing import print_json, printable, warn
-from dashboard.compare.spec_words import in_words
+from dashboard.compare.spec_changes import in_words
 
 Other = Annotated[
     str,

@@ -32,7 +32,7 @@ def migrate_store(
 
     Raises CommandFailed for a store or database that cannot be used."""
     require("migrate-store", "server")
-    from dashboard.app.data_lock import AlreadyRunning, lock_data_directory
+    from dashboard.private_files import AlreadyRunning, lock_data_directory
     from db.copy_store import NotMoved, copy_store, sqlite_file
 
     folder = data_directory(data)

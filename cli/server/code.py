@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from cli.server.client import ServerClient
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import warn
-from dashboard.snapshots.git_address import is_git_address
-from dashboard.snapshots.refusal import CodeRefused
+from dashboard.snapshots.git import is_git_address
+from dashboard.snapshots.origin import CodeRefused
 from domain.choices import RECIPES
 
 if TYPE_CHECKING:  # imported lazily: only a launch needs it

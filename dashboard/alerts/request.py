@@ -7,8 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from dashboard.alerts.acting import check_rate
-from dashboard.alerts.outbox import Sender
-from dashboard.alerts.webhook import new_secret
+from dashboard.alerts.outbox import Sender, new_secret
 from dashboard.errors import Rejection
 from dashboard.service.service import Service
 from db.alerts import actions, alerts

@@ -20,6 +20,8 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboard import errors
 from dashboard.alerts.watch import AlertWatch
@@ -52,20 +54,15 @@ from dashboard.api.shared_reads import SharedAnswers
 from dashboard.api.transfer import archives, exports, imports, shared_links
 from dashboard.api.workers import worker_attempts, worker_checkpoints, worker_files
 from dashboard.app.assets import Assets
-from dashboard.app.data_lock import AlreadyRunning, lock_data_directory
-from dashboard.app.entry_page import EntryPage
-from dashboard.app.front import Front
+from dashboard.app.front import EntryPage, Front, pages
 from dashboard.app.slow_connections import ImpatientProtocol
-from dashboard.app.streamlit_app import pages
-from dashboard.app.trouble_header import Warned
 from dashboard.exports.shared_pages import SharedPages
-from dashboard.private_files import spare_path, write_private
+from dashboard.private_files import AlreadyRunning, lock_data_directory, spare_path, write_private
 from dashboard.scaling.conductor import Conductor
 from dashboard.security import headers
 from dashboard.security.auth import Guard
 from dashboard.security.login import Login
-from dashboard.security.sessions import Sessions
-from dashboard.security.sign_ins import SignIns
+from dashboard.security.sign_ins import Sessions, SignIns
 from dashboard.security.token_files import TokenUnusable
 from dashboard.service import service
 from dashboard.service.bulk_actions import BulkActions
@@ -78,6 +75,41 @@ from db.engine import StoreGone, StoreUnusable
 from db.nodes import join_tokens
 from domain.log_lines import log_to_stderr
 from domain.text.paths import problem_in_words
+
+
+def create_app(settings: Settings, opened: Service | None = None, with_pages: bool = True) -> FastAPI:
+    """The whole application; `app.state.service` is shared with the pages."""
+    shared = opened or Service.open(settings)
+    ui = pages(settings.host, settings.port) if with_pages else None
+    app = FastAPI(
+        title="Rankzero",
+        version=version("rankzero"),
+        lifespan=_lifespan(shared, ui),
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        strict_content_type=False,  # the guard checks it where the browser's cookie is the credential
+    )
+    app.state.service, app.state.threads = shared, Threads()
+    app.state.checkpoint_threads = Threads(CHECKPOINT_THREADS)
+    app.state.pictures, app.state.metrics = cluster.Pictures(shared), prometheus.registry(shared)
+    app.state.overviews, app.state.bulk_actions = overview.Overviews(shared), BulkActions(shared)
+    app.state.shared_pages, app.state.shared_threads = SharedPages(shared), Threads(1)
+    app.state.tensorboards = TensorBoards(shared.store, shared.files, settings.data / "tensorboard")
+    errors.install(app)
+    statuses.install(app)
+    # Every node's heartbeat and what its runs write, every few seconds: a third cheaper than through the router.
+    app.add_route("/api/worker/load", worker_attempts.load, methods=["POST"], include_in_schema=False)
+    app.add_route("/api/worker/pieces", worker_files.take_pieces, methods=["POST"], include_in_schema=False)
+    for module in ROUTERS:
+        app.router.routes.extend(module.router.routes)  # each is whole; include_router would build it again
+    assets = Assets()
+    app.add_route("/assets/{name:path}", assets.serve, methods=["GET", "HEAD"], include_in_schema=False)
+    _protect(app, shared)
+    if ui is not None:
+        Front(EntryPage(assets), ui).install(app)
+    return app
+
 
 log = logging.getLogger("rankzero")
 TICK_S = 1.0
@@ -127,40 +159,6 @@ ROUTERS = (
     perfetto,
     docs,
 )
-
-
-def create_app(settings: Settings, opened: Service | None = None, with_pages: bool = True) -> FastAPI:
-    """The whole application; `app.state.service` is shared with the pages."""
-    shared = opened or Service.open(settings)
-    ui = pages(settings.host, settings.port) if with_pages else None
-    app = FastAPI(
-        title="Rankzero",
-        version=version("rankzero"),
-        lifespan=_lifespan(shared, ui),
-        docs_url=None,
-        redoc_url=None,
-        openapi_url="/api/openapi.json",
-        strict_content_type=False,  # the guard checks it where the browser's cookie is the credential
-    )
-    app.state.service, app.state.threads = shared, Threads()
-    app.state.checkpoint_threads = Threads(CHECKPOINT_THREADS)
-    app.state.pictures, app.state.metrics = cluster.Pictures(shared), prometheus.registry(shared)
-    app.state.overviews, app.state.bulk_actions = overview.Overviews(shared), BulkActions(shared)
-    app.state.shared_pages, app.state.shared_threads = SharedPages(shared), Threads(1)
-    app.state.tensorboards = TensorBoards(shared.store, shared.files, settings.data / "tensorboard")
-    errors.install(app)
-    statuses.install(app)
-    # Every node's heartbeat and what its runs write, every few seconds: a third cheaper than through the router.
-    app.add_route("/api/worker/load", worker_attempts.load, methods=["POST"], include_in_schema=False)
-    app.add_route("/api/worker/pieces", worker_files.take_pieces, methods=["POST"], include_in_schema=False)
-    for module in ROUTERS:
-        app.router.routes.extend(module.router.routes)  # each is whole; include_router would build it again
-    assets = Assets()
-    app.add_route("/assets/{name:path}", assets.serve, methods=["GET", "HEAD"], include_in_schema=False)
-    _protect(app, shared)
-    if ui is not None:
-        Front(EntryPage(assets), ui).install(app)
-    return app
 
 
 def serve(settings: Settings, on_ready: Callable[[str], None] | None = None, *, new_store: bool = False) -> int:
@@ -364,3 +362,29 @@ def _log_to_stderr() -> None:
 def _url(host: str, port: int) -> str:
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)
     return f"http://{f'[{shown}]' if ':' in shown and not shown.startswith('[') else shown}:{port}"
+
+
+# A header on every response of the API that says why nothing can be stored at the moment.
+
+WARNING = "X-Rankzero-Warning"
+
+
+class Warned:
+    """Adds the current warning, if there is one, to every response below /api."""
+
+    def __init__(self, app: ASGIApp, sentence: Callable[[], str | None]) -> None:
+        self.app, self._sentence = app, sentence
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Wrap `send` so that the response's first message carries the header."""
+        sentence = self._sentence() if scope["type"] == "http" and scope["path"].startswith("/api/") else None
+        if sentence is None:
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_warning(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).setdefault(WARNING, sentence)
+            await send(message)
+
+        await self.app(scope, receive, send_with_warning)

@@ -131,7 +131,7 @@ def cells(selected: str | None, on_picked: Callable[[], None], key: str) -> None
 
 
 def preflight(check: Mapping[str, Any], key: str) -> None:
-    """Draw the matrix of `dashboard.cluster.preflight_matrix`; a newer one under the same key changes what differs."""
+    """Draw the matrix of `dashboard.cluster.preflights`; a newer one under the same key changes what differs."""
     _preflight(data={"check": dict(check)}, key=key)
 
 

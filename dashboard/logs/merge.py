@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dashboard.storage.log_times import ArrivalTimes, Read
+from dashboard.storage.files import ArrivalTimes, Read
 
 LONGEST_LINE_BYTES = 1024 * 1024
 """A longer line is split."""

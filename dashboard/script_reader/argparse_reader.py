@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dashboard.script_reader.options import Kind, Option
-from dashboard.script_reader.source import ScriptProgram, SourceFile, as_written
-from dashboard.script_reader.values import keywords, text, type_name, value
+from dashboard.script_reader.source import ScriptProgram, SourceFile, as_written, keywords, text, type_name, value
 
 SWITCHES = ("store_true", "store_false", "store_const")
 SILENT = ("help", "version", "parsers")

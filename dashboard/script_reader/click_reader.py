@@ -7,8 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from dashboard.script_reader.options import Kind, Option, command_option, declared
-from dashboard.script_reader.source import ScriptProgram, SourceFile
-from dashboard.script_reader.values import called, command_name, keywords, text, type_name, value
+from dashboard.script_reader.source import (
+    ScriptProgram,
+    SourceFile,
+    called,
+    command_name,
+    keywords,
+    text,
+    type_name,
+    value,
+)
 
 TYPES = {
     "INT": "int", "FLOAT": "float", "STRING": "str", "BOOL": "bool", "IntRange": "int", "FloatRange": "float",

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dashboard.script_reader.options import Option
-from dashboard.script_reader.source import ScriptProgram, SourceFile
-from dashboard.script_reader.values import keywords, value
+from dashboard.script_reader.source import ScriptProgram, SourceFile, keywords, value
 
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 SPAWNERS = (

@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from dashboard.script_reader import (
-    argparse_reader,
-    click_reader,
-    dataclass_reader,
-    framework_options,
-    settings_reader,
-    signature_reader,
-)
-from dashboard.script_reader.constants import constants_in
+from dashboard.script_reader import argparse_reader, click_reader, dataclass_reader, settings_reader, signature_reader
 from dashboard.script_reader.launchers import Guess, guess
 from dashboard.script_reader.options import Option
 from dashboard.script_reader.proposals import Proposal, propose
-from dashboard.script_reader.source import ScriptProgram, UnreadableScript, module_file, read_program
+from dashboard.script_reader.source import (
+    ScriptProgram,
+    SourceFile,
+    UnreadableScript,
+    keywords,
+    module_file,
+    read_program,
+    value,
+)
+
+
+def read_script(folder: Path, entry: str | None = None, module: str | None = None) -> Script:
+    """Read a script in a folder, or the module that `-m` would start. Raises UnreadableScript."""
+    key, stamp = (str(folder), entry, module), _stamp(folder, entry, module)
+    remembered = _remembered.get(key)
+    started_at = time.monotonic()
+    if remembered and remembered[0] == stamp and started_at < remembered[1]:
+        return remembered[2]
+    script = script_in(_program(folder, entry, module))
+    took_s = time.monotonic() - started_at
+    while len(_remembered) >= MOST_REMEMBERED:
+        _remembered.pop(next(iter(_remembered), key), None)
+    _remembered[key] = (stamp, started_at + REMEMBERED_FOR_S + 50 * took_s, script)
+    return script
+
 
 READERS = {
     "argparse": argparse_reader.read,
     "click": click_reader.read,
     "its function's signature": signature_reader.read,
     "its dataclasses": dataclass_reader.read,
-    "LightningCLI": framework_options.read,
+    "LightningCLI": dataclass_reader.read_frameworks,
     "its configurator": settings_reader.read_globals,
     "Hydra": settings_reader.read_hydra,
 }
@@ -80,21 +97,6 @@ REMEMBERED_FOR_S = 5.0
 """Seconds that a reading is cached: files beside the script may change without touching it."""
 Stamp = tuple[tuple[str, int, int], ...]
 _remembered: dict[tuple[str, str | None, str | None], tuple[Stamp, float, Script]] = {}
-
-
-def read_script(folder: Path, entry: str | None = None, module: str | None = None) -> Script:
-    """Read a script in a folder, or the module that `-m` would start. Raises UnreadableScript."""
-    key, stamp = (str(folder), entry, module), _stamp(folder, entry, module)
-    remembered = _remembered.get(key)
-    started_at = time.monotonic()
-    if remembered and remembered[0] == stamp and started_at < remembered[1]:
-        return remembered[2]
-    script = script_in(_program(folder, entry, module))
-    took_s = time.monotonic() - started_at
-    while len(_remembered) >= MOST_REMEMBERED:
-        _remembered.pop(next(iter(_remembered), key), None)
-    _remembered[key] = (stamp, started_at + REMEMBERED_FOR_S + 50 * took_s, script)
-    return script
 
 
 def script_in(program: ScriptProgram) -> Script:
@@ -158,3 +160,48 @@ def _stamp(folder: Path, entry: str | None, module: str | None) -> Stamp:
         except (OSError, ValueError):
             continue
     return tuple(stamps)
+
+
+# Read batch size and learning rate that are plain numbers in a script without options for them.
+
+LOADER = "torch.utils.data.DataLoader"
+OPTIMIZERS = "torch.optim."
+SCHEDULERS = "torch.optim.lr_scheduler."
+
+
+def constants_in(program: ScriptProgram) -> dict[str, int | float]:
+    """Return `batch_size` and `lr`, each only if all data loaders or all optimizers have the same value."""
+    batch_sizes = [_number(source, call, "batch_size") for source, call in program.calls() if _loads(source, call)]
+    rates = [_number(source, call, "lr") for source, call in program.calls() if _optimizes(source, call)]
+    constants = {"batch_size": _agreed(batch_sizes), "lr": _agreed(rates)}
+    return {name: number for name, number in constants.items() if number is not None}
+
+
+def _loads(source: SourceFile, call: ast.Call) -> bool:
+    return source.dotted(call.func) == LOADER
+
+
+def _optimizes(source: SourceFile, call: ast.Call) -> bool:
+    name = source.dotted(call.func)
+    return name.startswith(OPTIMIZERS) and not name.startswith(SCHEDULERS)
+
+
+def _number(source: SourceFile, call: ast.Call, keyword: str) -> int | float | None:
+    """Return the number of a keyword argument; None where it is no literal or its name is assigned twice."""
+    argument = keywords(call).get(keyword)
+    if argument is None or any(_is_bound_again(source, node) for node in ast.walk(argument)):
+        return None
+    number = value(argument, source.constants)
+    return number if type(number) in (int, float) and number > 0 else None
+
+
+def _is_bound_again(source: SourceFile, node: ast.AST) -> bool:
+    """Whether a name is assigned more than once, or is also a function's parameter."""
+    if not isinstance(node, ast.Name):
+        return False
+    stored = [n for n in source.nodes if isinstance(n, ast.Name) and n.id == node.id and isinstance(n.ctx, ast.Store)]
+    return len(stored) != 1 or any(isinstance(n, ast.arg) and n.arg == node.id for n in source.nodes)
+
+
+def _agreed(numbers: list[int | float | None]) -> int | float | None:
+    return numbers[0] if len(set(numbers)) == 1 else None

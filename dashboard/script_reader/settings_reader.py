@@ -10,8 +10,7 @@ from typing import Any
 import yaml
 
 from dashboard.script_reader.options import Option
-from dashboard.script_reader.source import ScriptProgram, SourceFile
-from dashboard.script_reader.values import keywords, literal, plain, value
+from dashboard.script_reader.source import ScriptProgram, SourceFile, keywords, literal, plain, value
 
 LARGEST_SETTINGS_BYTES = 256 * 1024
 

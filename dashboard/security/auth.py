@@ -18,9 +18,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dashboard.errors import error_body
 from dashboard.security.login import LATER, local_path, signed_in
 from dashboard.security.plain_pages import login_page
-from dashboard.security.sessions import Sessions
-from dashboard.security.sign_ins import SignIns, TooManyTries
-from dashboard.security.tensorboard_pass import METHODS, PREFIXES, Passes
+from dashboard.security.sandbox import METHODS, PREFIXES, Passes
+from dashboard.security.sign_ins import Sessions, SignIns, TooManyTries
 from dashboard.security.token_files import Credentials
 from db.nodes.join_tokens import Admitted
 from db.nodes.node_tokens import TurnedAway

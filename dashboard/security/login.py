@@ -9,8 +9,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboard.security.plain_pages import login_page
-from dashboard.security.sessions import Sessions
-from dashboard.security.sign_ins import LONGEST_DELAY_S, SignIns, TooManyTries
+from dashboard.security.sign_ins import LONGEST_DELAY_S, Sessions, SignIns, TooManyTries
 from dashboard.security.token_files import COOKIE_LIFETIME_S, Credentials
 
 LATER = "Too many tries with a wrong token from your address: wait a minute, then try again."

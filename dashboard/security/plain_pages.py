@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from dashboard import colours
-from dashboard.marks import ICON
+from dashboard.colours import ICON
 from dashboard.security.sandbox import source_hash
 
 _STYLE = (

@@ -1,17 +1,63 @@
-"""Judge the tokens of people who sign in: each wrong one slows the next from its address, and nobody is locked out."""
+"""Sign-ins and sign-outs: each wrong token slows the next from its address, and ended sessions are rejected."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import ipaddress
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from starlette.types import Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dashboard.security.token_files import Credentials
+from dashboard.private_files import write_private
+from dashboard.security.token_files import COOKIE_LIFETIME_S, Credentials
+
+
+class SignIns:
+    """All tries to sign in to one dashboard, by the form or by an address with a token; used inside the event loop."""
+
+    def __init__(self, credentials: Credentials, now: Callable[[], float], sleep: Sleep = asyncio.sleep) -> None:
+        self._credentials, self._now, self._sleep = credentials, now, sleep
+        self._failures = Failures()
+        self._by_address: OrderedDict[str, _Tries] = OrderedDict()
+
+    async def is_right(self, token: bytes, scope: Scope) -> bool:
+        """Whether this is the login token, after the delay that the sender's address has earned.
+
+        A right token waits too: otherwise its answer would be told by its speed. Raises TooManyTries."""
+        tries = self._tries(_address(scope))
+        if tries.waiting >= MOST_WAITING:
+            raise TooManyTries
+        tries.waiting += 1
+        try:
+            async with tries.turn:
+                await self._sleep(delay_s(tries.wrong))
+                return self._judge(token, tries)
+        finally:
+            tries.waiting -= 1
+
+    def _judge(self, token: bytes, tries: _Tries) -> bool:
+        if self._credentials.is_user(token):
+            tries.wrong = 0
+            return True
+        tries.wrong, tries.last_wrong_at = tries.wrong + 1, self._now()
+        self._failures.count(self._now())
+        return False
+
+    def _tries(self, address: str) -> _Tries:
+        tries = self._by_address.setdefault(address, _Tries())
+        self._by_address.move_to_end(address)
+        if len(self._by_address) > MOST_ADDRESSES:
+            self._by_address.popitem(last=False)
+        if self._now() - tries.last_wrong_at > FORGOTTEN_AFTER_S:
+            tries.wrong = 0
+        return tries
+
 
 log = logging.getLogger("rankzero")
 LOG_EVERY_S = 60.0
@@ -57,47 +103,6 @@ class _Tries:
     waiting: int = 0
 
 
-class SignIns:
-    """All tries to sign in to one dashboard, by the form or by an address with a token; used inside the event loop."""
-
-    def __init__(self, credentials: Credentials, now: Callable[[], float], sleep: Sleep = asyncio.sleep) -> None:
-        self._credentials, self._now, self._sleep = credentials, now, sleep
-        self._failures = Failures()
-        self._by_address: OrderedDict[str, _Tries] = OrderedDict()
-
-    async def is_right(self, token: bytes, scope: Scope) -> bool:
-        """Whether this is the login token, after the delay that the sender's address has earned.
-
-        A right token waits too: otherwise its answer would be told by its speed. Raises TooManyTries."""
-        tries = self._tries(_address(scope))
-        if tries.waiting >= MOST_WAITING:
-            raise TooManyTries
-        tries.waiting += 1
-        try:
-            async with tries.turn:
-                await self._sleep(delay_s(tries.wrong))
-                return self._judge(token, tries)
-        finally:
-            tries.waiting -= 1
-
-    def _judge(self, token: bytes, tries: _Tries) -> bool:
-        if self._credentials.is_user(token):
-            tries.wrong = 0
-            return True
-        tries.wrong, tries.last_wrong_at = tries.wrong + 1, self._now()
-        self._failures.count(self._now())
-        return False
-
-    def _tries(self, address: str) -> _Tries:
-        tries = self._by_address.setdefault(address, _Tries())
-        self._by_address.move_to_end(address)
-        if len(self._by_address) > MOST_ADDRESSES:
-            self._by_address.popitem(last=False)
-        if self._now() - tries.last_wrong_at > FORGOTTEN_AFTER_S:
-            tries.wrong = 0
-        return tries
-
-
 def delay_s(wrong: int) -> float:
     """Return the seconds that the next try of an address waits after so many wrong ones."""
     late = wrong - FREE_TRIES
@@ -114,3 +119,88 @@ def _address(scope: Scope) -> str:
     if isinstance(address, ipaddress.IPv6Address):
         return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
     return str(address)
+
+
+# Signed-out browser sessions: their cookies are rejected, their WebSockets are closed.
+
+SIGNED_OUT = 1008
+"""The WebSocket close code: a policy was violated."""
+
+
+class Sessions:
+    """The signed-out sessions, stored in a file so that a restart does not revive them."""
+
+    def __init__(self, path: Path, now: float) -> None:
+        self._path = path
+        self._ended = {name: until for name, until in _read(path) if until > now}
+        self._open: dict[str, set[asyncio.Event]] = {}
+
+    def is_ended(self, cookie: str) -> bool:
+        """Whether this session was signed out."""
+        return bool(self._ended) and _name(cookie) in self._ended
+
+    def end(self, cookie: str, now: float) -> None:
+        """Sign the session out for good, and close all its WebSockets. Inside the event loop only."""
+        name = _name(cookie)
+        self._ended = {session: until for session, until in self._ended.items() if until > now}
+        self._ended[name] = now + COOKIE_LIFETIME_S
+        with suppress(OSError):  # a full disk must not keep anybody signed in
+            lines = (f"{session} {until:.0f}\n" for session, until in self._ended.items())
+            write_private(self._path, "".join(lines))
+        for event in self._open.get(name, ()):
+            event.set()
+
+    async def keep_open(self, cookie: str, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a WebSocket until the session ends; the application then sees a disconnect."""
+        ended = asyncio.Event()
+        name = _name(cookie)
+        self._open.setdefault(name, set()).add(ended)
+        try:
+            connection = _Connection(ended, receive, send)
+            await app(scope, connection.receive, connection.send)
+        finally:
+            self._open[name].discard(ended)
+            if not self._open[name]:
+                del self._open[name]
+
+
+class _Connection:
+    """A WebSocket that appears closed by the browser as soon as its session has ended."""
+
+    def __init__(self, ended: asyncio.Event, receive: Receive, send: Send) -> None:
+        self._ended, self._receive, self._send = ended, receive, send
+        self._is_closed = False
+
+    async def receive(self) -> Message:
+        """The browser's next message, or a disconnect after the session's end."""
+        reading = asyncio.ensure_future(self._receive())
+        waiting = asyncio.ensure_future(self._ended.wait())
+        try:
+            await asyncio.wait({reading, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                return reading.result()
+        finally:
+            for task in (reading, waiting):
+                task.cancel()
+        self._is_closed = True
+        with suppress(RuntimeError):  # the browser was faster
+            await self._send({"type": "websocket.close", "code": SIGNED_OUT, "reason": "signed out"})
+        return {"type": "websocket.disconnect", "code": SIGNED_OUT}
+
+    async def send(self, message: Message) -> None:
+        """Send the message unless the session has ended."""
+        if not self._is_closed:
+            await self._send(message)
+
+
+def _name(cookie: str) -> str:
+    """The session's name in the file: a hash, so that nobody can sign in with it."""
+    return hashlib.sha256(b"ended session " + cookie.encode(errors="replace")).hexdigest()
+
+
+def _read(path: Path) -> list[tuple[str, float]]:
+    try:
+        lines = [line.split() for line in path.read_text(errors="replace").splitlines()]
+    except FileNotFoundError:
+        return []
+    return [(line[0], float(line[1])) for line in lines if len(line) == 2 and line[1].isdecimal()]

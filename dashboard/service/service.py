@@ -11,9 +11,8 @@ from pathlib import Path
 
 from dashboard.clock import Clock, Lease
 from dashboard.cluster.joining import Listening, outward_address
-from dashboard.cluster.lineage import Lineage
 from dashboard.cluster.preflights import Preflights
-from dashboard.cluster.registry import NodeRegistry
+from dashboard.cluster.registry import Lineage, NodeRegistry
 from dashboard.cluster.slurm_jobs import SlurmJobs
 from dashboard.json_responses import text_of
 from dashboard.live.hub import Hub, series_message
@@ -30,8 +29,7 @@ from dashboard.service.store_opening import open_store
 from dashboard.settings import MIB, Settings
 from dashboard.snapshots.bringing import PackedCode
 from dashboard.snapshots.keeping import Snapshots
-from dashboard.storage.abandoned_imports import AbandonedImports
-from dashboard.storage.checkpoint_storages import CheckpointStorages
+from dashboard.storage.checkpoint_storages import AbandonedImports, CheckpointStorages
 from dashboard.storage.conversions import Conversions
 from dashboard.storage.files import Files
 from db.attempts import attempt_queries

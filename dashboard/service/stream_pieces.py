@@ -9,7 +9,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from dashboard.service.service import Service
-from dashboard.storage.log_times import note_arrival
+from dashboard.storage.files import note_arrival
 from db.engine import StoreGone
 from db.tasks import task_reports
 from db.tasks.task_reports import Arrival, FileGrowth, FileState, StreamKey

@@ -1,4 +1,4 @@
-"""Compare two snapshots inside their archives: nothing is unpacked, no link is followed."""
+"""Compare two snapshots inside their archives (nothing is unpacked, no link is followed), and make unified diffs."""
 
 from __future__ import annotations
 
@@ -7,27 +7,38 @@ import os
 import tarfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import Match, SequenceMatcher
 from functools import cached_property
+from io import StringIO
 from pathlib import Path
 from typing import Literal
 
 from dashboard.snapshots.archive import Archive
-from dashboard.snapshots.unified import hunks, quoted
 from domain.text.formats import size
 
-Kind = Literal["added", "removed", "changed", "renamed"]
-MOST_BYTES = 1024 * 1024
-"""Limit on a file whose lines are compared; larger ones are only named."""
-MOST_TEXT = 2 * 1024 * 1024
-"""Limit on the characters of all differences; files beyond it are only named."""
 TIME_LIMIT_S = 3.0
-LINK = "120000"
-BINARY = "binary"
-_PIECE_BYTES = 1024 * 1024
-Patch = tuple[str, str, str | None]
-"""(header before the hunks, the hunks, why there are none although the contents differ)."""
+
+
+def compare(old: Path, new: Path, time_limit_s: float = TIME_LIMIT_S) -> CodeDifference:
+    """Compare two archives. Raises CodeRefused where one of them cannot be read."""
+    with Archive(old).opened() as a, Archive(new).opened() as b:
+        return _Comparison(_Files(a), _Files(b), time.monotonic() + time_limit_s).result()
+
+
+@dataclass(frozen=True)
+class CodeDifference:
+    """Every file that differs, by name."""
+
+    files: tuple[FileChange, ...] = ()
+    truncated: bool = False
+    """Whether lines were left out for their number or for lack of time; every file is still named."""
+
+    @cached_property
+    def diff(self) -> str:
+        """All differences as one text for git and patch."""
+        return "".join(file.diff for file in self.files)
 
 
 @dataclass(frozen=True)
@@ -54,24 +65,16 @@ class FileChange:
         return self.head + self.lines
 
 
-@dataclass(frozen=True)
-class CodeDifference:
-    """Every file that differs, by name."""
-
-    files: tuple[FileChange, ...] = ()
-    truncated: bool = False
-    """Whether lines were left out for their number or for lack of time; every file is still named."""
-
-    @cached_property
-    def diff(self) -> str:
-        """All differences as one text for git and patch."""
-        return "".join(file.diff for file in self.files)
-
-
-def compare(old: Path, new: Path, time_limit_s: float = TIME_LIMIT_S) -> CodeDifference:
-    """Compare two archives. Raises CodeRefused where one of them cannot be read."""
-    with Archive(old).opened() as a, Archive(new).opened() as b:
-        return _Comparison(_Files(a), _Files(b), time.monotonic() + time_limit_s).result()
+Kind = Literal["added", "removed", "changed", "renamed"]
+MOST_BYTES = 1024 * 1024
+"""Limit on a file whose lines are compared; larger ones are only named."""
+MOST_TEXT = 2 * 1024 * 1024
+"""Limit on the characters of all differences; files beyond it are only named."""
+LINK = "120000"
+BINARY = "binary"
+_PIECE_BYTES = 1024 * 1024
+Patch = tuple[str, str, str | None]
+"""(header before the hunks, the hunks, why there are none although the contents differ)."""
 
 
 class _Files:
@@ -231,3 +234,78 @@ def _by_size(files: _Files, names: Iterable[str]) -> Mapping[int, list[str]]:
     for name in sorted(names):
         by_size[files.size(name)].append(name)
     return by_size
+
+
+# Make unified diffs for git and patch, within a time limit.
+
+MOST_LINES = 20_000
+"""Limit on a text's lines; a longer file is data, whose difference nobody reads."""
+Opcode = tuple[str, int, int, int, int]
+
+
+class TooLong(Exception):
+    """The search exceeded its time limit."""
+
+
+class _Matcher(SequenceMatcher[str]):
+    """difflib's search with a deadline checked between its steps."""
+
+    until: float = 0.0
+
+    def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
+        """Do one step of the search. Raises TooLong."""
+        if time.monotonic() > self.until:
+            raise TooLong
+        return super().find_longest_match(alo, ahi, blo, bhi)
+
+
+def hunks(old: str, new: str, until: float) -> str | None:
+    """Return the hunks between two texts; None where they are too long or `until` (monotonic) passes."""
+    a, b = _lines(old), _lines(new)
+    if a and b and max(len(a), len(b)) > MOST_LINES:
+        return None
+    matcher = _Matcher(None, a, b)
+    matcher.until = until
+    try:
+        return "".join(_hunk(a, b, group) for group in matcher.get_grouped_opcodes())
+    except TooLong:
+        return None
+
+
+def quoted(name: str) -> str:
+    """Return a file's name as in git's patches: plain, or quoted like a C string where needed."""
+    if all(c.isprintable() and c not in '"\\' for c in name):
+        return name
+    raw = name.encode(errors="surrogateescape")
+    plain = (chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}" for byte in raw)
+    return f'"{"".join(plain)}"'
+
+
+def _lines(text: str) -> list[str]:
+    """Split at line feeds only; as in git, other line ends are part of the line."""
+    return list(StringIO(text, newline="\n"))
+
+
+def _hunk(a: Sequence[str], b: Sequence[str], group: Sequence[Opcode]) -> str:
+    old = _span(group[0][1], group[-1][2])
+    new = _span(group[0][3], group[-1][4])
+    lines = [f"@@ -{old} +{new} @@\n"]
+    for tag, i1, i2, j1, j2 in group:
+        if tag == "equal":
+            lines += [_signed(" ", line) for line in a[i1:i2]]
+        else:
+            lines += [_signed("-", line) for line in a[i1:i2]]
+            lines += [_signed("+", line) for line in b[j1:j2]]
+    return "".join(lines)
+
+
+def _span(start: int, stop: int) -> str:
+    """Return a range in a unified diff's notation: first line and number of lines."""
+    length = stop - start
+    if length == 1:
+        return str(start + 1)
+    return f"{start + 1 if length else start},{length}"
+
+
+def _signed(sign: str, line: str) -> str:
+    return sign + line if line.endswith("\n") else f"{sign}{line}\n\\ No newline at end of file\n"

@@ -17,9 +17,8 @@ from dashboard.private_files import make_private_directory
 from dashboard.snapshots import uploads
 from dashboard.snapshots.archive import Archive, Packed, pack
 from dashboard.snapshots.bringing import CodeRequest, PackedCode, pack_code
-from dashboard.snapshots.git_source import GitLimits
-from dashboard.snapshots.origin import Origin
-from dashboard.snapshots.refusal import CodeRefused
+from dashboard.snapshots.git import GitLimits
+from dashboard.snapshots.origin import CodeRefused, Origin
 from db.engine import Store
 from db.runs import snapshots as snapshot_records
 from db.runs.snapshots import SnapshotView

@@ -11,9 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from dashboard.snapshots import walking
-from dashboard.snapshots.origin import LeftBehind
-from dashboard.snapshots.programs import ask, has_git
-from dashboard.snapshots.refusal import CodeRefused
+from dashboard.snapshots.git import ask, has_git
+from dashboard.snapshots.origin import CodeRefused, LeftBehind
 from dashboard.snapshots.walking import foreign_folders, is_never_kept, is_worth_mentioning
 
 MOST_LOOKED_AT = 50_000

@@ -15,9 +15,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from dashboard.snapshots.archive import MOST_ENTRIES, MOST_FILES, too_many_files
-from dashboard.snapshots.refusal import CodeRefused
+from dashboard.snapshots.bringing import check_python
+from dashboard.snapshots.origin import CodeRefused
 from dashboard.snapshots.selection import Selection, TooManyFiles, select
-from dashboard.snapshots.starting_point import check_python
 from domain.text import formats
 
 ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")

@@ -1,4 +1,4 @@
-"""The storage of each checkpoint, and the deletion of discarded ones."""
+"""The storage of each checkpoint, and the deletion of what was discarded: checkpoints, points of killed imports."""
 
 from __future__ import annotations
 
@@ -21,20 +21,10 @@ from dashboard.storage.checkpoint_storage import CheckpointStorage, Via
 from dashboard.storage.disk import Disk
 from dashboard.storage.files import Files
 from dashboard.storage.s3 import S3, BucketTrouble, Gone
+from db.archives.staging import delete_abandoned
 from db.checkpoints import discarded_objects
 from db.engine import Store
 from db.models import Checkpoint
-
-log = logging.getLogger("rankzero")
-SWEEP_EVERY_S = 2.0
-AFTER_TROUBLE_S = 60.0
-AT_ONCE = 100
-ABANDONED_AFTER_S = 24 * 3600.0
-"""Age of an ended attempt whose unfinished uploads are given up; a node that returns later restarts them."""
-
-
-class StorageUnusable(Exception):
-    """Checkpoints cannot be stored as the settings say; the message says why."""
 
 
 class CheckpointStorages:
@@ -109,3 +99,36 @@ class CheckpointStorages:
             self._sweep_from = time.monotonic() + AFTER_TROUBLE_S
         except Exception:  # the store may be unavailable for a moment; the next sweep tries again
             log.exception("discarded checkpoints could not be deleted")
+
+
+log = logging.getLogger("rankzero")
+SWEEP_EVERY_S = 2.0
+AFTER_TROUBLE_S = 60.0
+AT_ONCE = 100
+ABANDONED_AFTER_S = 24 * 3600.0
+"""Age of an ended attempt whose unfinished uploads are given up; a node that returns later restarts them."""
+
+
+class StorageUnusable(Exception):
+    """Checkpoints cannot be stored as the settings say; the message says why."""
+
+
+# Deletes the points that killed imports of archives left in the store.
+
+IMPORTS_EVERY_S = 60.0
+
+
+class AbandonedImports:
+    """One series at a time, so that nobody waits long for the store."""
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self._store, self._clock, self._sweep_from = store, clock, 0.0
+
+    def sweep(self) -> None:
+        """Delete the next abandoned series; called once a second."""
+        if (now := self._clock()) < self._sweep_from:
+            return
+        if delete_abandoned(self._store, now):
+            log.info("points of an import that was interrupted deleted")
+        else:
+            self._sweep_from = now + IMPORTS_EVERY_S

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,53 +19,15 @@ import httpx2
 
 from dashboard.private_files import make_private_directory
 from dashboard.storage.files import Files
-from dashboard.tensorboard.links import arrange, event_links
 from dashboard.tensorboard.program import EVENTS, SOCKET
 from db.attempts import attempt_queries
 from db.engine import Store
 from domain.text.formats import describe_exit
-from domain.views import RunView
+from domain.views import FileView, RunView
 
-log = logging.getLogger("rankzero")
 MOST_AT_ONCE = 3
 IDLE_S = 600.0
 """Idle seconds before a process ends; an open page sends a request every half minute unless its tab is hidden."""
-REFRESH_EVERY_S = 2.0
-POLL_S = 0.05
-LONGEST_START_S = 60.0
-
-Start = Callable[[Path, str], "subprocess.Popen[bytes]"]
-"""(folder, title) -> the process that serves the folder."""
-
-
-class NothingToShow(Exception):
-    """No event file of the run has arrived."""
-
-
-class StillStarting(Exception):
-    """TensorBoard is not ready yet."""
-
-
-class TensorBoardFailed(Exception):
-    """TensorBoard ended before it was ready; the message is its last output."""
-
-
-@dataclass
-class Board:
-    """One TensorBoard process and its run."""
-
-    run_id: str
-    folder: Path
-    process: subprocess.Popen[bytes]
-    http: httpx2.AsyncClient
-    started_at: float
-    used_at: float
-    is_ready: bool = False
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the process exists."""
-        return self.process.poll() is None
 
 
 class TensorBoards:
@@ -187,6 +149,44 @@ class TensorBoards:
         log.info("run %s: TensorBoard ended", board.run_id)
 
 
+log = logging.getLogger("rankzero")
+REFRESH_EVERY_S = 2.0
+POLL_S = 0.05
+LONGEST_START_S = 60.0
+Start = Callable[[Path, str], "subprocess.Popen[bytes]"]
+"""(folder, title) -> the process that serves the folder."""
+
+
+class NothingToShow(Exception):
+    """No event file of the run has arrived."""
+
+
+class StillStarting(Exception):
+    """TensorBoard is not ready yet."""
+
+
+class TensorBoardFailed(Exception):
+    """TensorBoard ended before it was ready; the message is its last output."""
+
+
+@dataclass
+class Board:
+    """One TensorBoard process and its run."""
+
+    run_id: str
+    folder: Path
+    process: subprocess.Popen[bytes]
+    http: httpx2.AsyncClient
+    started_at: float
+    used_at: float
+    is_ready: bool = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process exists."""
+        return self.process.poll() is None
+
+
 def start_program(folder: Path, title: str) -> subprocess.Popen[bytes]:
     """Start TensorBoard. Nothing runs between fork and exec, because the dashboard has threads."""
     title = "".join(c for c in title if c.isprintable()).encode(errors="replace").decode()
@@ -223,3 +223,60 @@ def _failure_reason(board: Board) -> str:
         if lines:
             return lines[-1].strip()[:300]
     return describe_exit(code)
+
+
+# A run's event files under their own names: a folder of links for TensorBoard to read.
+
+OWN_FOLDERS = ("work", "workdir")
+"""Prefixes that the worker puts before paths below the working directory."""
+LONGEST_PART_BYTES = 120
+MOST_PARTS = 20
+
+
+def is_event_file(file: FileView) -> bool:
+    """Whether the name contains `tfevents`, which is the rule of TensorBoard and of the worker."""
+    return "tfevents" in file.path.rpartition("/")[2] and not file.path.startswith("logs/")
+
+
+def event_links(files: Iterable[FileView], nodes: int) -> dict[str, int]:
+    """The link of each event file below TensorBoard's folder, with the file's id.
+
+    Each attempt has a folder, and each node when there are several. A truncated file keeps its earlier generations."""
+    links: dict[str, int] = {}
+    for file in sorted(filter(is_event_file, files), key=lambda f: (f.attempt, f.node_rank, f.path, f.generation)):
+        folders = [f"attempt {file.attempt}", *([f"node {file.node_rank}"] if nodes > 1 else [])]
+        name = "/".join([*folders, *_parts(file.path)])
+        if file.generation:
+            name += f".{file.generation:06}"
+        if name in links:  # names that differ only in characters that file names cannot have
+            name += f".{file.id}"
+        links[name] = file.id
+    return links
+
+
+def arrange(folder: Path, targets: Mapping[str, Path]) -> None:
+    """Make the links below `folder` match `targets`; existing links stay untouched."""
+    existing = {str(link.relative_to(folder)): link for link in folder.rglob("*") if link.is_symlink()}
+    for name, link in existing.items():
+        if name not in targets:
+            link.unlink()
+    for name, target in targets.items():
+        if name not in existing and target.exists():
+            try:
+                (folder / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                (folder / name).symlink_to(target)
+            except OSError as error:  # the same name is a file and a folder
+                log.warning("TensorBoard does not show %s: %s", target.name, error)
+
+
+def _parts(path: str) -> list[str]:
+    """The path's components, each safe as a file name below the folder."""
+    parts = [part for part in path.split("/") if part not in ("", ".", "..")]
+    if len(parts) > 1 and parts[0] in OWN_FOLDERS:
+        parts = parts[1:]
+    return [_part(part) for part in parts[-MOST_PARTS:]]
+
+
+def _part(part: str) -> str:
+    safe = "".join(c if c.isprintable() else "_" for c in part).encode("utf-8", "replace")
+    return safe[-LONGEST_PART_BYTES:].decode("utf-8", "ignore")

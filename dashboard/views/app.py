@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard.marks import MARK
+from dashboard.colours import MARK
 from dashboard.views import memory, page_list
 from dashboard.views.launch import launch_page
 from dashboard.views.layout import asking, style

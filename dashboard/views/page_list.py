@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard.marks import LOGO
+from dashboard.colours import LOGO
 from dashboard.views import runs_page, studies_page
 from dashboard.views.alerts import alerts_page
 from dashboard.views.compare import compare_page

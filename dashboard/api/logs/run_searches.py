@@ -17,7 +17,7 @@ from dashboard.api.runs.logs import SEARCHES
 from dashboard.api.runs.searches import Search, parsed
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer
-from dashboard.logs.run_searches import RunsSearcher, SearchPlace
+from dashboard.logs.search import RunsSearcher, SearchPlace
 from dashboard.service.service import Service
 from db.runs.run_list import RunSelection
 from db.runs.run_logs import run_count

@@ -17,8 +17,7 @@ from dashboard.api.context import TheService
 from dashboard.errors import Rejection
 from dashboard.json_responses import json_text
 from dashboard.live.hub import Message, Viewer
-from dashboard.logs.following import FollowedLogs
-from dashboard.logs.sources import is_merged
+from dashboard.logs.sources import FollowedLogs, is_merged
 from dashboard.logs.stored_logs import ALL, SomeStream, Stream, TextPieces, check_rank, find_log
 from dashboard.service.service import Service
 from db.engine import StoreGone

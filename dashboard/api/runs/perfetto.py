@@ -10,8 +10,7 @@ from dashboard.api.context import TheService
 from dashboard.errors import Rejection
 from dashboard.perfetto import page as perfetto_page
 from dashboard.perfetto.page import NoPerfetto
-from dashboard.security.sandbox import CORS
-from dashboard.security.tensorboard_pass import METHODS, Passes
+from dashboard.security.sandbox import CORS, METHODS, Passes
 
 router = APIRouter(include_in_schema=False)
 

@@ -11,8 +11,7 @@ from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.api.runs.runs import Like
 from dashboard.json_responses import answer
-from dashboard.sweeps.document import document
-from dashboard.sweeps.picture import picture
+from dashboard.sweeps.document import document, picture
 from dashboard.sweeps.request import SweepRequest, create
 from db.sweeps import sweeps
 

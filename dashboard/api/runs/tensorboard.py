@@ -14,8 +14,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from dashboard.api.context import TheService
 from dashboard.errors import Rejection
-from dashboard.security.sandbox import CORS
-from dashboard.security.tensorboard_pass import METHODS, PREFIX, Passes
+from dashboard.security.sandbox import CORS, METHODS, PREFIX, Passes
 from dashboard.tensorboard import page as tensorboard_page
 from dashboard.tensorboard.page import PART_HEADERS
 from dashboard.tensorboard.process import NothingToShow, StillStarting, TensorBoardFailed, TensorBoards

@@ -74,7 +74,7 @@ export function faded(colour, alpha) {
 /**
  * The numbers of the colours of runs that stand together: each has its own wherever it is, which its id says,
  * or the next one where a run before it has that; after the palette new ones. Reports choose the same
- * (`run_colours.py`).
+ * (`report.py`).
  * @param {string[]} ids @returns {Map<string, number>}
  */
 export function colourNumbers(ids) {

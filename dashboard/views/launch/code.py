@@ -11,8 +11,7 @@ from dashboard.components.browser import upload_code
 from dashboard.paths import is_folder
 from dashboard.service import service
 from dashboard.snapshots.bringing import CodeRequest, survey
-from dashboard.snapshots.origin import Origin
-from dashboard.snapshots.refusal import CodeRefused
+from dashboard.snapshots.origin import CodeRefused, Origin
 from dashboard.views.launch import recent
 from dashboard.views.launch.code_fields import (
     AS_IT_WAS,

@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from dashboard.snapshots.git_address import is_git_address
+from dashboard.snapshots.git import is_git_address
 from domain.spec import RunSpec
 
 RECIPE, SCRIPT, GIT, UPLOAD = "Recipe", "Script", "Git", "Upload"

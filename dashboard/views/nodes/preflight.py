@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from dashboard.cluster.picture import natural_key
-from dashboard.cluster.preflight_matrix import picture, verdict
+from dashboard.cluster.preflights import picture, verdict
 from dashboard.components.browser import preflight
 from dashboard.service import service
 from dashboard.views.layout import refusals, style

@@ -10,9 +10,8 @@ import streamlit as st
 from dashboard.compare import runs
 from dashboard.service import service
 from dashboard.snapshots.archive import Archive
-from dashboard.snapshots.origin import LeftBehind, Origin
-from dashboard.snapshots.refusal import CodeRefused
-from dashboard.snapshots.unified import quoted
+from dashboard.snapshots.differences import quoted
+from dashboard.snapshots.origin import CodeRefused, LeftBehind, Origin
 from dashboard.views.layout import style
 from dashboard.views.run import compare
 from db.runs.snapshots import SnapshotView

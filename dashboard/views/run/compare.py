@@ -9,11 +9,9 @@ from datetime import tzinfo
 import streamlit as st
 
 from dashboard.compare import runs
-from dashboard.compare.spec_changes import SpecChange
-from dashboard.compare.spec_words import in_words
+from dashboard.compare.spec_changes import SpecChange, in_words
 from dashboard.service import service
-from dashboard.snapshots.differences import FileChange, Kind
-from dashboard.snapshots.unified import quoted
+from dashboard.snapshots.differences import FileChange, Kind, quoted
 from dashboard.views.layout.tables import Markup, table
 from dashboard.views.run.compare_phases import compare_phases
 from dashboard.views.run.tabs import browser_zone

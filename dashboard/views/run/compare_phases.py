@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard.compare.step_phases import LEAST_S, step_phases
+from dashboard.compare.document import LEAST_S, step_phases
 from dashboard.service import service
 from dashboard.views.layout.tables import table
 from domain.text.formats import UNKNOWN, milliseconds

@@ -8,7 +8,7 @@ import streamlit as st
 from pydantic import ValidationError
 
 from dashboard.errors import describe
-from dashboard.planning import resuming
+from dashboard.planning import fixes
 from dashboard.planning.fixes import LOWER_LR
 from dashboard.service import service
 from dashboard.views.launch.plan import commands
@@ -45,7 +45,7 @@ def _checkpoint(run: RunView, checkpoints: Sequence[CheckpointView]) -> Checkpoi
     if not complete:
         st.markdown("The run has no complete checkpoint, so it starts from the beginning.")
         return None
-    good = resuming.last_good(run, checkpoints)
+    good = fixes.last_good(run, checkpoints)
     at = complete.index(good) if good else 0
     chosen = st.selectbox("From checkpoint", complete, at, format_func=describe_checkpoint, key=f"resume_from_{run.id}")
     since = run.loss_not_finite_since
@@ -58,7 +58,7 @@ def _checkpoint(run: RunView, checkpoints: Sequence[CheckpointView]) -> Checkpoi
 
 def _changes(run: RunView) -> tuple[dict[str, float], list[str]]:
     """Ask for the values that the program takes; return those that differ from the run's, and what is wrong."""
-    known = resuming.current(run.spec)
+    known = fixes.current(run.spec)
     texts = {}
     for name, column in zip(known, st.columns(len(known)) if known else (), strict=True):
         value = known[name]
@@ -98,8 +98,8 @@ def _as_new_run(
     changes: dict[str, float],
 ) -> None:
     """Say that this is a new run, show its command, and launch it."""
-    resume_from = resuming.reference(run, chosen, checkpoints) if chosen else None
-    spec = resuming.changed(run.spec, changes, resume_from)
+    resume_from = fixes.reference(run, chosen, checkpoints) if chosen else None
+    spec = fixes.changed(run.spec, changes, resume_from)
     current = service.current()
     planned = current.resolve(spec, current.cluster())
     st.caption("A new run with these settings; this run and its curves stay as they are.")

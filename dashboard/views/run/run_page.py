@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.components.browser import live_charts, log_view, run_changes, run_header
 from dashboard.planning.fixes import fix_of
 from dashboard.service import service
-from dashboard.tensorboard.links import is_event_file
+from dashboard.tensorboard.process import is_event_file
 from dashboard.views.layout import asking, links, style
 from dashboard.views.layout.exporting import export_menu
 from dashboard.views.layout.sharing import share_menu

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
 
-from dashboard.cluster.preflight_matrix import picture, verdict
+from dashboard.cluster.preflights import picture, verdict
 from dashboard.components.browser import preflight, run_changes
 from dashboard.planning.interpreters import described
 from dashboard.service import service

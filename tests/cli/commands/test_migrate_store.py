@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from cli.main import run
 from cli.up.doctor import examine
-from dashboard.app.data_lock import lock_data_directory
+from dashboard.private_files import lock_data_directory
 from db import copy_store
 from db.checkpoints import checkpoint_queries
 from db.engine import Store

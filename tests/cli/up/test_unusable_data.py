@@ -13,7 +13,8 @@ import pytest
 
 from cli.terminal.errors import CommandFailed
 from cli.up import parent
-from dashboard.app import data_lock, server
+from dashboard import private_files
+from dashboard.app import server
 from dashboard.settings import Settings
 
 
@@ -38,7 +39,7 @@ def test_a_read_only_folder_is_told_by_up_and_by_the_dashboard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(parent, "hold_lock", refuse)
-    monkeypatch.setattr(data_lock, "hold_lock", refuse)
+    monkeypatch.setattr(private_files, "hold_lock", refuse)
     with (
         pytest.raises(CommandFailed, match=r"cannot be used: Read-only file system\. Make it"),
         parent.only_one(tmp_path),

@@ -8,7 +8,7 @@ from io import BytesIO
 import pytest
 from PIL import Image
 
-from dashboard.alerts.picture import HEIGHT, WIDTH, png
+from dashboard.alerts.outbox import HEIGHT, WIDTH, png
 from domain.messages import Point
 
 

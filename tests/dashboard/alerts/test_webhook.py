@@ -11,7 +11,7 @@ import time
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from dashboard.alerts.webhook import new_secret, signed
+from dashboard.alerts.outbox import new_secret, signed
 from domain.alerts.message import MessageItem, message
 
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from dashboard.clock import Clock
-from dashboard.cluster.lineage import Lineage
+from dashboard.cluster.registry import Lineage
 from dashboard.errors import Rejection
 from db import identity
 from db.engine import Store

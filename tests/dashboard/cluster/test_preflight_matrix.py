@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from dashboard.cluster.preflight_matrix import picture, title, verdict, worst
+from dashboard.cluster.preflights import picture, title, verdict, worst
 from dashboard.views.nodes.preflight import described
 from domain.views import CheckView, PreflightCell
 

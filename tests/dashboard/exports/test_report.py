@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from dashboard.exports.chart import HEIGHT, WIDTH, ChartLine, chart
 from dashboard.exports.elements import written
-from dashboard.exports.report_style import style_sheet
-from dashboard.exports.run_colours import colour_numbers
+from dashboard.exports.report import colour_numbers, style_sheet
 from tests.dashboard.exports.html_page import HOSTILE, Page
 from tests.dashboard.running import FakeNode, Running
 

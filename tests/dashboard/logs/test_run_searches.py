@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dashboard.logs import search
-from dashboard.logs.run_searches import RunsSearcher
+from dashboard.logs.search import RunsSearcher
 from db.runs.run_list import RunSelection
 from tests.dashboard.running import Running
 from tests.dashboard.seeded_store import Seed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.script_reader.constants import constants_in
+from dashboard.script_reader.reading import constants_in
 from tests.dashboard.script_reader.programs import program_in
 
 IMPORTS = "import torch\nfrom torch import optim\nfrom torch.utils.data import DataLoader\n"

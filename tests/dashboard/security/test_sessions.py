@@ -9,7 +9,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from dashboard.security.sessions import Sessions
+from dashboard.security.sign_ins import Sessions
 from dashboard.security.token_files import COOKIE_LIFETIME_S
 from tests.dashboard.running import LIMIT_S, Running
 

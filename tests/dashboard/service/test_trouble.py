@@ -17,7 +17,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from cli.server.client import Address, ServerClient
-from dashboard.app.trouble_header import WARNING
+from dashboard.app.server import WARNING
 from db import engine
 from db.engine import Store, StoreUnusable
 from db.nodes import join_tokens

@@ -7,11 +7,16 @@ from pathlib import Path
 import pytest
 
 from dashboard.snapshots.bringing import CodeRequest, PackedCode, check, pack_code
-from dashboard.snapshots.git_address import check_address, check_ref, is_git_address, repository_name
-from dashboard.snapshots.git_hosts import pinned
-from dashboard.snapshots.git_source import GitLimits
-from dashboard.snapshots.programs import Outcome
-from dashboard.snapshots.refusal import CodeRefused
+from dashboard.snapshots.git import (
+    GitLimits,
+    Outcome,
+    check_address,
+    check_ref,
+    is_git_address,
+    pinned,
+    repository_name,
+)
+from dashboard.snapshots.origin import CodeRefused
 from tests.dashboard.checkouts import commit, git, names_in, write
 from tests.dashboard.git_server import git_over_https
 
@@ -158,13 +163,13 @@ def test_neither_hooks_nor_filters_of_a_repository_run(tmp_path, repository, any
 
 
 def test_a_repository_that_is_too_large_is_cut_off(tmp_path, repository, any_address, monkeypatch):
-    monkeypatch.setattr("dashboard.snapshots.programs._wait", at_least_one_look)
+    monkeypatch.setattr("dashboard.snapshots.git._wait", at_least_one_look)
     with pytest.raises(CodeRefused, match="is larger than 1 B"):
         brought(tmp_path, repository.as_uri(), limits=GitLimits(("file",), limit_bytes=1))
 
 
 def at_least_one_look(process, limit_s, is_too_large) -> None:
-    from dashboard.snapshots.programs import GitTooLarge
+    from dashboard.snapshots.git import GitTooLarge
 
     process.wait(limit_s)
     if is_too_large():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.tensorboard.links import arrange, event_links
+from dashboard.tensorboard.process import arrange, event_links
 from domain.views import FileView
 from tests.dashboard.tensorboard.event_files import EVENT
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from dashboard.security.tensorboard_pass import LIFETIME_S, Passes
+from dashboard.security.sandbox import LIFETIME_S, Passes
 from dashboard.security.token_files import Credentials
 from dashboard.tensorboard.process import TensorBoardFailed, TensorBoards
 from tests.dashboard.event_files import write_events

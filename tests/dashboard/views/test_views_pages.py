@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from dashboard.app.entry_page import TITLES
+from dashboard.app.front import TITLES
 from dashboard.service import imports
 from dashboard.views import page_list
 from dashboard.views.layout import refusals, sharing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboard.alerts.series_rules import SeriesRules
+from dashboard.alerts.watch import SeriesRules
 from db.alerts import alerts
 from db.alerts.run_curves import disks
 from db.alerts.run_facts import run_facts

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.snapshots import bringing, programs, selection
+from dashboard.snapshots import bringing, selection
+from dashboard.snapshots import git as snapshot_git
 from dashboard.snapshots.archive import pack
 from dashboard.snapshots.bringing import CodeRequest, check, pack_code, survey
-from dashboard.snapshots.refusal import CodeRefused
+from dashboard.snapshots.origin import CodeRefused
 from dashboard.snapshots.selection import select
 from tests.dashboard.checkouts import commit, git, names_in, write
 
@@ -96,13 +97,13 @@ def test_only_event_files_are_taken_for_event_files(tmp_path):
 def test_a_checkout_too_large_for_git_is_looked_through_without_it(tmp_path, monkeypatch):
     code = write(tmp_path / "code", **{"train_py": "", ".gitignore": "data\n", "data": ""})
     commit(code)
-    monkeypatch.setattr(programs, "git", too_slow)
+    monkeypatch.setattr(snapshot_git, "git", too_slow)
     found, _ = chosen(code / "train.py")
     assert found == [".gitignore", "train.py"]
 
 
 def too_slow(*_arguments: object) -> None:
-    raise programs.GitTooSlow
+    raise snapshot_git.GitTooSlow
 
 
 def test_names_of_any_bytes_are_kept(folder):
@@ -253,7 +254,7 @@ def test_variables_of_the_environment_do_not_lead_git_elsewhere(tmp_path, monkey
     monkeypatch.setenv("GIT_WORK_TREE", str(other))
     code = write(tmp_path / "code", train_py="")
     assert names(code) == ["train.py"]
-    assert programs.git(code, "rev-parse", "HEAD").code != 0
+    assert snapshot_git.git(code, "rev-parse", "HEAD").code != 0
 
 
 # -- what is started in it ---------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.compare.groups import summary
+from dashboard.compare.document import summary
 from tests.dashboard.running import Running
 from tests.dashboard.seeded_store import Seed
 

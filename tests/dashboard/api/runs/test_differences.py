@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from dashboard.snapshots import differences
 from dashboard.snapshots.archive import pack
-from dashboard.snapshots.differences import CodeDifference, FileChange, compare
-from dashboard.snapshots.refusal import CodeRefused
+from dashboard.snapshots.differences import CodeDifference, FileChange, compare, hunks
+from dashboard.snapshots.origin import CodeRefused
 from dashboard.snapshots.selection import select
-from dashboard.snapshots.unified import hunks
 from tests.dashboard.checkouts import write
 
 MIB = 1024 * 1024

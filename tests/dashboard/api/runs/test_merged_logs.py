@@ -20,7 +20,7 @@ from dashboard.logs.merge import (
     offsets_at,
     position_of,
 )
-from dashboard.storage.log_times import ArrivalTimes, count_notes, note_arrival
+from dashboard.storage.files import ArrivalTimes, count_notes, note_arrival
 from tests.dashboard.api.runs.rank_logs import PIECES, write_logs
 from tests.dashboard.running import FakeNode, Running, running
 

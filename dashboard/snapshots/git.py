@@ -1,0 +1,340 @@
+"""Git repositories: check an address, clone one commit, and run git in a controlled environment with limits."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from dashboard.snapshots import walking
+from dashboard.snapshots.origin import CodeRefused
+from domain.alerts.networks import serves_credentials
+from domain.text.formats import size
+
+
+def clone(url: str, ref: str | None, folder: Path, limits: GitLimits) -> Checkout:
+    """Fetch and check out a ref (default: the remote's HEAD) into `folder`. Raises CodeRefused."""
+    if not has_git():
+        raise CodeRefused("target", "git is not installed on the machine that clones; install it there.")
+    commands = _CloneCommands(folder, url, limits)
+    folder.mkdir(parents=True)
+    commands.local("init", "--quiet", "--template=")
+    commit = commands.fetch(ref)
+    commands.local("checkout", "--quiet", "--detach", commit)
+    return Checkout(folder, commit)
+
+
+def git(
+    folder: Path,
+    *arguments: str,
+    options: Sequence[str] = (),
+    protocols: str = "",
+    limit_s: float = 20.0,
+    is_too_large: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """Run a git command in a folder; `protocols` are the allowed ones. Raises GitTooSlow, GitTooLarge."""
+    command = ["git", *SAFE_OPTIONS, *options, *arguments]
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(
+            command, cwd=folder, env=_environment(protocols), stdin=subprocess.DEVNULL, stdout=out,
+            stderr=err, start_new_session=True,  # without a terminal, nothing can ask for a password
+        )  # fmt: skip
+        try:
+            _wait(process, limit_s, is_too_large)
+        finally:
+            _end(process)
+        out.seek(0)
+        err.seek(0)
+        return Outcome(process.returncode, out.read(), err.read(65_536).decode(errors="replace"))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a git command."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def complaint(self) -> str:
+        """Git's error message, on one line."""
+        lines = [line.strip() for line in self.err.splitlines() if line.strip()]
+        fatal = next((i for i, line in enumerate(lines) if line.startswith(("fatal:", "error:"))), None)
+        if fatal is None:
+            return lines[-1] if lines else "it printed no message"
+        if fatal and "Could not read from remote" in lines[fatal]:
+            return lines[fatal - 1]  # ssh's own words
+        return lines[fatal].partition(": ")[2]
+
+
+POLL_S = 0.05
+KEPT_VARIABLES = frozenset(
+    "GIT_SSH GIT_SSH_COMMAND GIT_SSL_CAINFO GIT_SSL_CAPATH GIT_SSL_NO_VERIFY GIT_ASKPASS".split()
+)
+SAFE_OPTIONS = (
+    "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false",
+    "-c", "filter.lfs.smudge=", "-c", "filter.lfs.process=", "-c", "filter.lfs.required=false",
+)  # fmt: skip
+
+
+class GitTooSlow(Exception):
+    """Git was killed because it exceeded its time limit."""
+
+
+class GitTooLarge(Exception):
+    """Git was killed because it fetched more than the limit."""
+
+
+def has_git() -> bool:
+    """Whether git is installed."""
+    return shutil.which("git") is not None
+
+
+def ask(folder: Path, *arguments: str) -> Outcome:
+    """Run a git query on a local checkout; a query that takes too long returns code -1."""
+    try:
+        return git(folder, *arguments)
+    except GitTooSlow:
+        return Outcome(-1, b"", "it took too long")
+
+
+def _wait(process: subprocess.Popen[bytes], limit_s: float, is_too_large: Callable[[], bool]) -> None:
+    ends_at = time.monotonic() + limit_s
+    pause_s = 0.002
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(pause_s)
+            return
+        if time.monotonic() > ends_at:
+            raise GitTooSlow
+        if is_too_large():
+            raise GitTooLarge
+        pause_s = min(0.5, pause_s * 2)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _environment(protocols: str) -> dict[str, str]:
+    own = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") or k in KEPT_VARIABLES}
+    return {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=15"} | own | {
+        "GIT_ALLOW_PROTOCOL": protocols,
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_LFS_SKIP_SMUDGE": "1",
+        "LC_ALL": "C",
+    }  # fmt: skip
+
+
+# The hosts that git may ask: none that hands out a machine's credentials, whatever its name resolves to.
+
+HTTPS_PORT = 443
+Resolve = Callable[[str], Sequence[str]]
+"""The addresses of a host name or number; empty where it has none."""
+
+
+def addresses(host: str) -> list[str]:
+    """Return the addresses of a host as the system's resolver does, which also reads 2852039166 and 0xa9fea9fe."""
+    try:
+        answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []  # git says so, or a proxy or ssh's own configuration knows it
+    return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
+
+
+def pinned(url: str, resolve: Resolve = addresses) -> list[str]:
+    """Return git's options for asking only the addresses that were checked here. Raises CodeRefused.
+
+    Names are resolved once: a name whose address changes in between leads nowhere else."""
+    host = _host(url)
+    resolved = resolve(host)
+    if any(map(serves_credentials, resolved)):
+        raise CodeRefused(
+            "target",
+            f"{host} is an address of a machine's own network (link-local), where clouds keep its credentials; "
+            "git asks no repository there. Name the repository's real host.",
+        )
+    if not resolved or ":" in host or not url.startswith("https://"):
+        return []
+    port = urlsplit(url).port or HTTPS_PORT
+    shown = ",".join(f"[{address}]" if ":" in address else address for address in resolved)
+    return ["-c", f"http.curloptResolve={host}:{port}:{shown}"]
+
+
+def _host(url: str) -> str:
+    """Return the host of a checked address; `git@host:path` has no scheme."""
+    return urlsplit(url).hostname or url.partition("@")[2].partition(":")[0]
+
+
+# Check addresses and refs of git repositories: only https and ssh, and nothing that git could read as an option.
+
+LONGEST = 2000
+_LIKE_AN_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//|:)|[^/\s:]+@[^/\s:]+:|-.*:|(?![/~.]).*\.git/?$")
+_SCP_LIKE = re.compile(r"[A-Za-z0-9_][\w.+-]*@[A-Za-z0-9][A-Za-z0-9.-]*:(?!-)[\w./~+-]+")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[0-9a-fA-F:.]+")
+_USER = re.compile(r"[A-Za-z0-9_][\w.+-]*")
+_PATH = re.compile(r"/(?!-)[\w./~+%@,()=-]+")
+_REF = re.compile(r"[A-Za-z0-9_][\w./+#@=,-]*")
+RULE = "it must begin with https:// or ssh://, or be like git@host:path"
+
+
+def is_git_address(target: str) -> bool:
+    """Whether the target looks like a git address rather than a path or a recipe's name."""
+    return _LIKE_AN_ADDRESS.match(target) is not None
+
+
+def check_address(url: str) -> str:
+    """Return a valid address. Raises CodeRefused, whose message never repeats a possible secret."""
+    if len(url) > LONGEST or any(c.isspace() or not c.isprintable() for c in url):
+        raise CodeRefused("target", "a git address must be one short line without blanks or control characters.")
+    if _SCP_LIKE.fullmatch(url):
+        return url
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise CodeRefused("target", f"this is not a git address: {RULE}.") from None
+    if parts.scheme not in ("https", "ssh") or not url.startswith(f"{parts.scheme}://"):
+        shown = f" {parts.scheme}:" if parts.scheme else ""
+        raise CodeRefused("target", f"a git address with{shown or ' no scheme'} is not accepted: {RULE}.")
+    _check_parts(parts.scheme, parts.username, parts.password, parts.hostname, port)
+    if parts.query or parts.fragment or not _PATH.fullmatch(parts.path):
+        raise CodeRefused("target", "a git address ends with the repository's path, without ?, # or a leading dash.")
+    return url
+
+
+def check_ref(ref: str | None) -> str | None:
+    """Return a valid branch, tag or commit; None for an empty one. Raises CodeRefused."""
+    if ref is None or ref == "":
+        return None
+    if not _REF.fullmatch(ref) or ".." in ref or "@{" in ref or ref.endswith((".lock", "/", ".")):
+        raise CodeRefused("ref", f"{ref[:60]!r} cannot be the name of a branch, tag or commit.")
+    return ref
+
+
+def repository_name(url: str) -> str:
+    """Return the repository's name: the last part of its address."""
+    return re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git") or "code"
+
+
+def _check_parts(scheme: str, user: str | None, password: str | None, host: str | None, _port: int | None) -> None:
+    if password is not None or (scheme == "https" and user is not None):
+        raise CodeRefused(
+            "target",
+            "a git address must not hold a user's name or password, because it is shown and stored; "
+            "use ssh, or git's own credential helper on the machine that clones.",
+        )
+    if not host or not _HOST.fullmatch(host) or (user is not None and not _USER.fullmatch(user)):
+        raise CodeRefused("target", f"this is not a git address: {RULE}.")
+
+
+# Clone one commit of a git repository into an empty folder.
+
+MIB = 1024 * 1024
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+_UNKNOWN_REF = ("couldn't find remote ref", "unadvertised object", "not our ref", "no such ref")
+
+
+@dataclass(frozen=True)
+class GitLimits:
+    """The limits of a clone: protocols, time and size."""
+
+    protocols: tuple[str, ...] = ("https", "ssh")
+    limit_s: float = 120.0
+    limit_bytes: int = 1024 * MIB
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A checked-out commit."""
+
+    folder: Path
+    commit: str
+
+
+class _CloneCommands:
+    """The git commands of one clone."""
+
+    def __init__(self, folder: Path, url: str, limits: GitLimits) -> None:
+        self._folder, self._url, self._limits = folder, url, limits
+        self._pinned = pinned(url) if not url.startswith("file:") else []
+
+    def fetch(self, ref: str | None) -> str:
+        """Fetch a ref and return its commit, from all branches and tags where the server does not serve commits.
+
+        Raises CodeRefused."""
+        outcome = self._remote("--depth=1", "--no-tags", "--", self._url, ref or "HEAD")
+        if outcome.code == 0:
+            return self._commit("FETCH_HEAD")
+        if ref and _COMMIT.fullmatch(ref):
+            full_fetch = self._remote(
+                "--no-tags", "--", self._url, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"
+            )
+            resolved = self._run(lambda: git(self._folder, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}"))
+            if full_fetch.code == 0 and resolved.code == 0:
+                return resolved.out.decode().strip()
+            outcome = full_fetch if full_fetch.code else outcome
+        raise self._fetch_error(outcome, ref)
+
+    def local(self, *arguments: str) -> None:
+        """Run a git command without network access. Raises CodeRefused."""
+        limit_s = self._limits.limit_s
+        outcome = self._run(lambda: git(self._folder, *arguments, limit_s=limit_s))
+        if outcome.code != 0:
+            raise CodeRefused("target", f"git could not check out {self._url}: {outcome.complaint}.")
+
+    def _remote(self, *arguments: str) -> Outcome:
+        protocols = self._limits.protocols
+        allowed = [option for name in protocols for option in ("-c", f"protocol.{name}.allow=always")]
+        options = ["-c", "protocol.allow=never", *allowed, "-c", "http.followRedirects=false"]
+        options += ["-c", "fetch.recurseSubmodules=false", "-c", "transfer.fsckObjects=true"]
+        options += ["-c", "gc.auto=0", "-c", "transfer.bundleURI=false", *self._pinned]
+        return self._run(
+            lambda: git(
+                self._folder, "fetch", "--quiet", *arguments, options=options, protocols=":".join(protocols),
+                limit_s=self._limits.limit_s, is_too_large=self._is_too_large,
+            )
+        )  # fmt: skip
+
+    def _run(self, command: Callable[[], Outcome]) -> Outcome:
+        try:
+            return command()
+        except GitTooSlow:
+            limit = f"{self._limits.limit_s:.0f} s"
+            raise CodeRefused("target", f"git did not fetch {self._url} within {limit}; try again.") from None
+        except GitTooLarge:
+            raise CodeRefused(
+                "target",
+                f"{self._url} is larger than {size(self._limits.limit_bytes)}; clone it yourself and name the folder.",
+            ) from None
+
+    def _is_too_large(self) -> bool:
+        return walking.size_of(self._folder, 100_000)[0] > self._limits.limit_bytes
+
+    def _commit(self, name: str) -> str:
+        outcome = self._run(lambda: git(self._folder, "rev-parse", "--verify", f"{name}^{{commit}}"))
+        if outcome.code != 0:
+            raise CodeRefused("ref", f"the ref in {self._url} is not a commit.")
+        return outcome.out.decode().strip()
+
+    def _fetch_error(self, outcome: Outcome, ref: str | None) -> CodeRefused:
+        if ref and any(phrase in outcome.err for phrase in _UNKNOWN_REF):
+            return CodeRefused("ref", f"{self._url} has no branch, tag or commit {ref!r}.")
+        if ref is None and "find remote ref HEAD" in outcome.err:
+            return CodeRefused("target", f"{self._url} is empty: it has no commit yet.")
+        return CodeRefused("target", f"git could not fetch {self._url}: {outcome.complaint.rstrip('.')}.")
