@@ -127,6 +127,30 @@ def test_the_join_token_only_registers(shared: Running) -> None:
     assert joining.post("/api/runs", json={"target": "image_classifier"}).status_code == 403
 
 
+def test_the_metrics_token_reads_metrics_and_nothing_else(shared: Running, tmp_path: Path) -> None:
+    http, sockets = paths(shared, tmp_path)
+    token = (shared.service.settings.data / "metrics-token").read_text().strip()
+    header = {"Authorization": f"Bearer {token}"}
+    scraping = shared.anonymous(**header)
+    assert scraping.get("/metrics").status_code == 200
+    for path in sorted(http | {"/", "/run", "/_stcore/health", "/nothing", "/metrics/", "//metrics"}):
+        for method in METHODS:
+            if (method, path) != ("GET", "/metrics"):
+                answer = scraping.request(method, path)
+                assert answer.status_code == 403, (method, path, answer.status_code)
+                assert method == "HEAD" or "only reads /metrics" in answer.text, (method, path)
+    for path in sorted(sockets):
+        with pytest.raises(InvalidStatus) as refusal:
+            connect(shared.url.replace("http", "ws") + path, additional_headers=header, proxy=None)
+        assert refusal.value.response.status_code == 403
+    for other in ("/run", "/metrics"):
+        assert shared.anonymous().get(f"{other}?token={token}").status_code == 401
+    assert shared.anonymous().post("/login", data={"token": token}).status_code == 401
+    assert shared.anonymous(**shared.bearer).get("/metrics").status_code == 200
+    for wrong in (shared.join_token, token[:-1], token + "x"):
+        assert shared.anonymous(Authorization=f"Bearer {wrong}").get("/metrics").status_code in (401, 403)
+
+
 def test_a_nodes_token_only_does_a_nodes_work(dashboard: Running, node: FakeNode) -> None:
     at_work = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
     for path in ("/api/runs", "/api/nodes", "/", "/api/docs", "/api/checkpoints/1/file", "/api/workers"):
@@ -325,8 +349,8 @@ def test_token_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
         made = Credentials.load_or_create(tmp_path / "data")
     finally:
         os.umask(before)
-    for path in (tmp_path / "data" / "token", tmp_path / "data" / "join-token"):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for name in ("token", "join-token", "metrics-token"):
+        assert stat.S_IMODE((tmp_path / "data" / name).stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
     assert Credentials.load_or_create(tmp_path / "data") == made
     assert len(made.user) >= 43
