@@ -13,10 +13,20 @@ from cli.importers.left_out import LeftOut, reason_of
 from cli.importers.mlflow_database import database_runs
 from cli.importers.past_run import PastRun, PointsBySeries, digest_of_files, moment
 from domain.text.formats import plural
-from worker.loggers.mlflow_end import END_OF_NUMBER, ENDS, End, settings
-from worker.loggers.mlflow_files import META, METRICS, files, point, read_meta, texts
+from worker.loggers.mlflow import (
+    END_OF_NUMBER,
+    ENDS,
+    META,
+    METRICS_FOLDER,
+    End,
+    files,
+    point_of_line,
+    read_meta,
+    run_settings,
+    texts_of_folder,
+)
 
-PARTS = (METRICS, "params", "tags")
+PARTS = (METRICS_FOLDER, "params", "tags")
 """Folders of a run, which an experiment has not."""
 UNKNOWN_END: End = ("stopped", "Imported from MLflow, whose meta.yaml does not say how the run ended.")
 
@@ -53,7 +63,7 @@ def _described(meta: Path, left_out: LeftOut) -> Mapping[str, Any]:
 
 
 def _past_run(folder: Path, described: Mapping[str, Any], left_out: LeftOut) -> PastRun:
-    params, tags = texts(folder / "params"), texts(folder / "tags")
+    params, tags = texts_of_folder(folder / "params"), texts_of_folder(folder / "tags")
     state, message = _end_of(described)
     experiment = read_meta(folder.parent / META).get("name") or ""
     name = described.get("run_name") or tags.get("mlflow.runName") or folder.name
@@ -64,13 +74,13 @@ def _past_run(folder: Path, described: Mapping[str, Any], left_out: LeftOut) -> 
     return PastRun(
         name=str(name),
         source=folder,
-        content=digest_of_files(files(folder / METRICS)),
+        content=digest_of_files(files(folder / METRICS_FOLDER)),
         started_at=started_at,
         ended_at=moment(described.get("end_time"), 1000),
-        points=partial(_points, folder / METRICS, left_out),
+        points=partial(_points, folder / METRICS_FOLDER, left_out),
         state=state,
         message=message,
-        settings=settings(params, tags, str(experiment)),
+        settings=run_settings(params, tags, str(experiment)),
     )
 
 
@@ -83,7 +93,7 @@ def _end_of(described: Mapping[str, Any]) -> End:
 
 def _first_wall(folder: Path) -> float:
     """Return the time of the first point, else that of the folder."""
-    series = _points(folder / METRICS, LeftOut())
+    series = _points(folder / METRICS_FOLDER, LeftOut())
     walls = [wall for group in series for points in group.values() for _, _, wall in points]
     return min((wall for wall in walls if moment(wall)), default=folder.stat().st_mtime)
 
@@ -92,7 +102,7 @@ def _points(folder: Path, left_out: LeftOut) -> Iterator[PointsBySeries]:
     """Yield the points of each metric."""
     for file in files(folder):
         *lines, rest = file.read_bytes().decode(errors="replace").split("\n")
-        read = [point(line.rstrip("\r")) for line in lines if line.strip()]
+        read = [point_of_line(line.rstrip("\r")) for line in lines if line.strip()]
         points = [each for each in read if each is not None]
         if without := len(read) - len(points) + bool(rest):  # MLflow ends each line that it has written
             left_out.add(file, f"{plural(without, 'line')} of it cannot be read, or is cut off.")

@@ -15,8 +15,7 @@ from cli.importers.past_run import PastRun, PointsBySeries, moment
 from domain.messages import Point
 from domain.text.formats import plural
 from worker.loggers.databases import digest_of_rows, reading
-from worker.loggers.mlflow_end import ENDS, NO_END, settings
-from worker.loggers.mlflow_rows import TABLES, point, texts
+from worker.loggers.mlflow import ENDS, NO_END, TABLES, point_of_row, run_settings, texts_of_table
 
 RUNS = """
 SELECT runs.*, experiments.name AS experiment FROM runs JOIN experiments USING (experiment_id)
@@ -41,7 +40,7 @@ def database_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
 
 def _past_run(connection: sqlite3.Connection, file: Path, run: sqlite3.Row, left_out: LeftOut) -> PastRun:
     run_id = run["run_uuid"]
-    params, tags = texts(connection, "params", run_id), texts(connection, "tags", run_id)
+    params, tags = texts_of_table(connection, "params", run_id), texts_of_table(connection, "tags", run_id)
     state, message = ENDS.get(run["status"], NO_END)
     name = run["name"] or tags.get("mlflow.runName") or run_id
     started_at = moment(run["start_time"], 1000)
@@ -58,7 +57,7 @@ def _past_run(connection: sqlite3.Connection, file: Path, run: sqlite3.Row, left
         points=partial(_points, file, run_id, left_out),
         state=state,
         message=message,
-        settings=settings(params, tags, str(run["experiment"] or "")),
+        settings=run_settings(params, tags, str(run["experiment"] or "")),
     )
 
 
@@ -70,7 +69,7 @@ def _points(file: Path, run_id: str, left_out: LeftOut) -> Iterator[PointsBySeri
             batch = defaultdict[str, list[Point]](list)
             for row in page:
                 try:
-                    batch[str(row["key"])].append(point(row))
+                    batch[str(row["key"])].append(point_of_row(row))
                 except (ValueError, TypeError, OverflowError):
                     bad_rows += 1
             yield batch

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from domain.messages import Point
 from domain.text.json_values import storable
 from domain.transfer.imported import ImportRequest
-from worker.loggers.wandb_run import NOT_FINITE
+from worker.loggers.wandb import NOT_FINITE
 
 READ_BYTES = 1024 * 1024
 MAX_NAME = 200

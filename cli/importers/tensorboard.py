@@ -15,9 +15,16 @@ from cli.importers.past_run import READ_BYTES, PastRun, PointsBySeries, digest_o
 from domain.text.formats import plural
 from worker.node.run_files import is_event_file
 from worker.streams.events import EventTail, series_name
-from worker.streams.hyperparameters import are_of_add_hparams, first_events, hyperparameters
 from worker.streams.mirror import MirroredFile
-from worker.streams.sub_writers import is_of_hparams, line_name, outer_writer, writer_and_tag
+from worker.streams.points import (
+    are_of_add_hparams,
+    first_events,
+    hyperparameters,
+    is_of_hparams,
+    line_name,
+    outer_writer,
+    writer_and_tag,
+)
 from worker.streams.writers import Writers
 
 MESSAGE = "Imported from event files, which do not say how the run ended."

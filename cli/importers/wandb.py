@@ -12,8 +12,7 @@ from cli.importers.left_out import LeftOut
 from cli.importers.past_run import PastRun, PointsBySeries, digest_of_files, is_moment
 from domain.messages import Point
 from domain.text.formats import plural
-from worker.loggers.wandb_records import records
-from worker.loggers.wandb_run import WandbRows, WandbRun
+from worker.loggers.wandb import WandbRows, WandbRun, records
 from worker.streams.events import Gap
 
 RECORDS = 1000

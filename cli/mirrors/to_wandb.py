@@ -17,7 +17,7 @@ from cli.server.client import ServerClient
 from cli.server.options import run_path
 from cli.terminal.errors import CommandFailed
 from domain.messages import TERMINAL_STATES
-from worker.loggers.wandb_records import records
+from worker.loggers.wandb import records
 
 SCHEME = "wandb"
 

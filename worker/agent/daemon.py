@@ -18,8 +18,7 @@ from domain.spec import Assignment, Resend
 from domain.text.paths import problem_in_words
 from worker.attempt.attempt import LocalAttempt, TaskKey, key_of
 from worker.attempt.ending import Shutdown
-from worker.attempt.orphans import Orphans
-from worker.attempt.supervision import Background, Spawn
+from worker.attempt.supervision import Background, Orphans, Spawn
 from worker.checkpoints.resending import send_again
 from worker.launch import compile_cache
 from worker.launch.preparation import LocalNode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -9,15 +10,14 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from types import FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
 from domain.messages import Device, NodeFacts, NodeLoad
 from worker.agent.daemon import SHUTDOWN_GRACE_S, Daemon
-from worker.agent.loop_pauses import LoopPauses
-from worker.agent.node_address import FIRST_REFRESH_S, REFRESH_EVERY_S, NodeAddress
+from worker.attempt.attempt import TaskKey
 from worker.attempt.ending import Shutdown
 from worker.attempt.slurm_job import TIME_LIMIT_GRACE_S, WARNING_SIGNAL, SlurmJob
 from worker.checkpoints.upload import sees_server_disk
@@ -26,13 +26,14 @@ from worker.launch.interpreter import describe
 from worker.launch.preparation import LocalNode, training_environment
 from worker.launch.warm.supervisors import Supervisors, default_launch
 from worker.node import hardware
-from worker.node.idle_cores import IdleCores
+from worker.node.hardware import IdleCores
 from worker.node.threads import start_thread
 from worker.preflight.checks import Checks
 from worker.session.answers import Adoption, DesiredState, Registration
 from worker.session.backoff import Backoff
 from worker.session.client import Client
-from worker.session.failures import ServerAway
+from worker.session.clock import Offset, offset
+from worker.session.failures import RequestRefused, ServerAway
 from worker.session.identity import NodeIdentity
 from worker.session.options import CannotRun, WorkerOptions
 from worker.session.server_session import ServerSession, SessionOwner
@@ -299,3 +300,95 @@ def _node(name: str, client: Client, devices: Sequence[Device], options: WorkerO
         server_port=None if is_chosen else hardware.port_of(options.server),
         connection_address=None if is_chosen else lambda: client.own_address,
     )
+
+
+# How soon the worker's loops look again: soon while somebody watches, and for a moment after an attempt has ended.
+
+HURRIED_PAUSE_S = 0.02
+PAUSE_S = 0.2
+IDLE_PAUSE_S = 1.0
+"""While no attempt is on this node; news from the server end the pause of the steps."""
+PAUSE_PER_STEP = 5
+"""The pause after a step is at least this many times as long as the step and the server's answers took where trainings
+use all cores: they lost a quarter of their steps to shorter pauses."""
+PAUSE_PER_STEP_BESIDE_IDLE_CORES = 1
+IDLE_CORES = 0.5
+"""With so many idle cores a step takes nothing from a training."""
+LONGEST_PAUSE_S = 1.0
+"""The longest pause in seconds, also where the server answers late."""
+HURRY_S = 5.0
+"""Seconds after an end: once the server has everything, it opens the next attempt or gives the devices away."""
+Key: TypeAlias = TaskKey
+
+
+class LoopPauses:
+    """The pauses of the loops, which run in a thread each."""
+
+    def __init__(self) -> None:
+        self._ended: frozenset[Key] = frozenset()
+        self._hurried_until = float("-inf")
+        self._usual_s = PAUSE_S
+        self._may_copy, self._may_send = threading.Event(), threading.Event()
+
+    def pause_s(
+        self,
+        now: float,
+        took_s: float,
+        ended: Collection[Key],
+        *,
+        is_watched: bool,
+        is_idle: bool = False,
+        idle_cores: float = 0.0,
+    ) -> float:
+        """Seconds from a step that took so long until the next one.
+
+        `ended`: the attempts without a process whose end is not settled."""
+        self._usual_s = IDLE_PAUSE_S if is_idle else PAUSE_S
+        if not self._ended.issuperset(ended):
+            self._hurried_until = now + HURRY_S
+            self._may_copy.set()
+        self._ended = frozenset(ended)
+        is_hurried = is_watched or now < self._hurried_until
+        per_step = PAUSE_PER_STEP_BESIDE_IDLE_CORES if idle_cores >= IDLE_CORES else PAUSE_PER_STEP
+        return max(HURRIED_PAUSE_S if is_hurried else self._usual_s, min(per_step * took_s, LONGEST_PAUSE_S))
+
+    def wait_to_copy(self) -> None:
+        """Wait until checkpoints are looked for again; at once when an attempt has ended."""
+        if self._may_copy.wait(self._usual_s):
+            self._may_copy.clear()
+            self._may_send.set()
+
+    def wait_to_send(self) -> None:
+        """Wait until copies are sent again."""
+        self._may_send.wait(self._usual_s)
+        self._may_send.clear()
+
+
+# Tracks a node's slowly changing facts: the address others use, and its clock's offset to the server's.
+
+FIRST_REFRESH_S = 1.0
+"""The first pause: much changes while a cluster starts. Later pauses are twice as long each time."""
+REFRESH_EVERY_S = 30.0
+"""The longest pause; looking up the connections to a server on this machine takes tens of milliseconds."""
+
+
+class NodeAddress:
+    """The address and clock offset, refreshed in a thread of its own and sent with every load sample."""
+
+    def __init__(self, node: LocalNode, client: Client) -> None:
+        self._node, self._client = node, client
+        self._current = node
+        self._clock: Offset | None = None
+
+    def refresh(self) -> None:
+        """Look both up; waits for the server's answer."""
+        self._current = self._node.as_seen_by_others()
+        with contextlib.suppress(ServerAway, RequestRefused):
+            self._clock = offset(self._client.time)
+
+    def add_to(self, load: NodeLoad) -> NodeLoad:
+        """Add the last known address and clock offset to a load sample."""
+        load.address, load.interface = self._current.address, self._current.interface
+        if self._clock is not None:
+            load.clock_offset_s, load.clock_error_s = self._clock
+        return load

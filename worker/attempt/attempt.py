@@ -6,28 +6,36 @@ import json
 import logging
 import signal
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from domain.messages import CheckpointFetch, Reason, TaskReport
+from domain.launch.timeline import COMPILE, LAST
+from domain.messages import CheckpointFetch, PhaseEnd, Reason, TaskReport
 from domain.spec import Assignment
 from domain.text.json_values import parse_json
 from domain.text.paths import problem_in_words
 from worker.attempt import supervision
 from worker.attempt.ending import SHUTDOWN_MESSAGE, Shutdown, bare_end, end_of, with_desync
-from worker.attempt.orphans import Orphans
-from worker.attempt.reports import report_of_life, send_report
 from worker.attempt.slurm_job import at_time_limit
-from worker.attempt.supervision import Background, Spawn, SupervisorProcess
-from worker.attempt.timeline import Timeline
+from worker.attempt.supervision import Background, Orphans, Spawn, SupervisorProcess
 from worker.attempt.uploader import AttemptUploader
 from worker.checkpoints.upload import CheckpointUploader
-from worker.launch.fetching import Downloads
-from worker.launch.preparation import CannotStart, LocalNode, prepare
+from worker.launch.preparation import CannotStart, Downloads, LocalNode, masked_launch, prepare
+from worker.launch.warm.supervisors import IS_WARM
+from worker.monitor.probe_reader import ProbeReader
 from worker.monitor.watch import HUNG_FILE, with_hang_reason
 from worker.node import processes
-from worker.node.attempt_files import LAUNCH_FILE, STATE_FILE, STOP_FILE
+from worker.node.attempt_files import (
+    ASSIGNMENT_FILE,
+    EXISTING_FILE,
+    INTERPRETER_FILE,
+    LAUNCH_FILE,
+    STATE_FILE,
+    STOP_FILE,
+    WARM_FILE,
+)
 from worker.node.processes import Process
 from worker.node.state_files import (
     END_FILE,
@@ -48,8 +56,6 @@ START_LIMIT_S = 15.0
 """A supervisor that has not written its state by then is started again."""
 STARTS = 3
 LIFE = ("", "starting", "running", "stopping")
-
-
 TaskKey = tuple[int, int, str]
 """(fencing token, node rank, RUN/ATTEMPT): a restored store gives out numbers that its newer copy has given before."""
 
@@ -416,3 +422,116 @@ class LocalAttempt:
         self._reported = state
         with suppress(OSError):  # a full disk: it is reported again after a restart, which is harmless
             write_whole(self.folder / REPORTED_FILE, json.dumps({"state": state}))
+
+
+# Builds and sends the reports of a node's task, and a shorter one if the server refuses the first.
+
+SHORT_MESSAGE_CHARACTERS = 500
+
+
+def report_of_life(folder: Path, state: str, pid: int | None) -> TaskReport:
+    """The report of a state before the end; the first names the command and the Python that was started."""
+    report = TaskReport.model_validate({"state": state, "pid": pid})
+    if state == "starting":
+        report = report.model_copy(update=masked_launch(read_object(folder / LAUNCH_FILE)))
+        report.interpreter = read_object(folder / INTERPRETER_FILE) or None
+    return report
+
+
+def send_report(client: Client, task: TaskRef, report: TaskReport) -> None:
+    """Send a report; if it is refused (too large, invalid), send a bare one, because the state must arrive.
+
+    Exceptions of the client pass through; RequestRefused if the bare report is refused as well."""
+    try:
+        client.report(task, report)
+    except (RequestRefused, ValueError) as error:  # ValueError: its text is not valid Unicode
+        log.warning("the report of %s was refused, and is sent bare: %s", report.state, str(error)[:500])
+        client.report(task, bare(report))
+
+
+def bare(report: TaskReport) -> TaskReport:
+    """The state and its reason in text that every server accepts; no command, environment or traceback."""
+    message = report.message and _plain(report.message)
+    return TaskReport(
+        state=report.state,
+        pid=report.pid,
+        exit_code=report.exit_code,
+        reason=report.reason,
+        message=message,
+    )
+
+
+def _plain(text: str) -> str:
+    """Shorten the text and remove NULs and unpaired surrogates."""
+    text = text.replace("\0", "").encode(errors="backslashreplace").decode()
+    return text if len(text) <= SHORT_MESSAGE_CHARACTERS else f"{text[:SHORT_MESSAGE_CHARACTERS]}…"
+
+
+# The phases of an attempt's start on this node, read from the files that they leave behind.
+
+EVERY_S = 1.0
+
+
+class Timeline:
+    """Reads the phases that have ended so far, until the server has the first step."""
+
+    def __init__(self, folder: Path, *, has_preflight: bool) -> None:
+        self._folder, self._has_preflight = folder, has_preflight
+        self._acknowledged: list[PhaseEnd] = []
+        self._read_at: float | None = None
+
+    def news(self, now: float, probe: ProbeReader | None, *, final: bool) -> list[PhaseEnd] | None:
+        """Return all phases that have ended if the server lacks some; at most once a second, but if `final`.
+
+        The first call waits, too: what takes less than a second is reported with what follows it."""
+        self._read_at = now if self._read_at is None else self._read_at
+        is_complete = any(end.phase == LAST for end in self._acknowledged)
+        if is_complete or (now - self._read_at < EVERY_S and not final):
+            return None
+        self._read_at = now
+        ends = [*_of_files(self._folder, self._has_preflight), *(_of_ranks(probe) if probe else ())]
+        return None if ends == self._acknowledged else ends
+
+    def acknowledged(self, ends: list[PhaseEnd]) -> None:
+        """Note that the server has these phases."""
+        self._acknowledged = ends
+
+
+def _of_files(folder: Path, has_preflight: bool) -> Iterator[PhaseEnd]:
+    """Yield the phases before the ranks exist, by the times of the files that end them."""
+    files = {"placed": ASSIGNMENT_FILE, "code fetched": EXISTING_FILE}
+    if (folder / "resume").exists():
+        files["checkpoint fetched"] = LAUNCH_FILE
+    for phase, name in files.items():
+        with suppress(OSError):
+            yield PhaseEnd(phase=phase, at=(folder / name).stat().st_mtime)
+    state = read_object(folder / STATE_FILE)
+    moments = {"process": "running_at"} | ({"preflight": "started_at"} if has_preflight else {})
+    for phase, name in moments.items():
+        if isinstance(at := state.get(name), float):
+            yield PhaseEnd(phase=phase, at=at, note=_note(folder, state) if phase == "process" else "")
+
+
+def _note(folder: Path, state: dict[str, Any]) -> str:
+    """How torchrun came to be; empty where nothing is said about it."""
+    note = str(read_object(folder / WARM_FILE).get("note", ""))
+    return "" if state.get("is_warm") is False and note == IS_WARM else note
+
+
+def _of_ranks(probe: ProbeReader) -> Iterator[PhaseEnd]:
+    """Yield each phase that all ranks of this node have ended which have begun, with the last one's time."""
+    probe.look()
+    by_rank = list(probe.starts().values())
+    for phase in dict.fromkeys(name for ends in by_rank for name in ends):
+        with suppress(KeyError, TypeError, ValueError):
+            ends_of_phase = [_phase_end(ends[phase]) for ends in by_rank if phase in ends]
+            if phase == COMPILE or len(ends_of_phase) == len(by_rank):
+                yield max(ends_of_phase, key=lambda end: end.at)
+
+
+def _phase_end(event: dict[str, Any]) -> PhaseEnd:
+    """The end that a rank noted; compilation is spread over a step, so its sum is laid behind its beginning."""
+    if event["phase"] == COMPILE:
+        began_at = float(event["began"])
+        return PhaseEnd(phase=COMPILE, at=began_at + float(event["seconds"]), began_at=began_at)
+    return PhaseEnd(phase=str(event["phase"]), at=float(event["at"]))

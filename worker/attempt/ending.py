@@ -14,10 +14,8 @@ from domain.spec import RunSpec
 from worker.diagnosis.causes.files import Workplace
 from worker.diagnosis.causes.interfaces import GLOO_VARIABLE, NCCL_VARIABLE, Interfaces
 from worker.diagnosis.diagnose import MESSAGE_LIMIT, EndFacts, explain_end
-from worker.diagnosis.early_leavers import ranks_left_early
-from worker.diagnosis.rank_ends import rank_ends
-from worker.monitor.memory_snapshots import read_device_memory
-from worker.monitor.memory_watch import last_memory
+from worker.diagnosis.rank_ends import rank_ends, ranks_left_early
+from worker.monitor.memory_watch import last_memory, read_device_memory
 from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
 from worker.monitor.probe_reader import ProbeReader
 

@@ -9,21 +9,22 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from worker.attempt import spawned_ranks
-from worker.attempt.aborted_ranks import AbortedRanks
-from worker.attempt.warm_launcher import WarmLauncher
 from worker.node import control_groups, processes
-from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, MEMBERS_FILE, STATE_FILE, STOP_FILE
+from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, MEMBERS_FILE, POINTS_FILE, STATE_FILE, STOP_FILE
 from worker.node.locks import take_lock
 from worker.node.processes import Process
+from worker.probe.rankzero_probe.peers import is_aborted, keep_records
+from worker.warm.rankzero_warm import channel
+from worker.warm.rankzero_warm.server import LAUNCHER_VARIABLE
 
 STARTING_POLL_S = 0.1
 POLL_S = 0.2
@@ -252,9 +253,9 @@ class Supervisor:
         """Record the ranks that the script itself started, as they come; it runs from the first one's begin on."""
         if len(self.state["ranks"]) >= self._launch["processes"]:
             return
-        ranks = spawned_ranks.recorded_ranks(self._dir)
+        ranks = recorded_ranks(self._dir)
         if self.state["running_at"] is None:
-            if ranks or spawned_ranks.has_output(self._dir, self._launch["env"]):
+            if ranks or has_output(self._dir, self._launch["env"]):
                 self._begin_to_run(ranks)
         elif len(ranks) > len(self.state["ranks"]):
             self._change(ranks={str(rank): pid for rank, pid in sorted(ranks.items())})
@@ -417,6 +418,115 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+# Keep what all ranks of a node were doing when gloo or NCCL aborts one of them, before the others are ended.
+
+
+class AbortedRanks:
+    """Looks for ranks in the few seconds in which an aborted one waits."""
+
+    def __init__(self, attempt_dir: Path) -> None:
+        self._folder = attempt_dir / "probe"
+        self._sizes: dict[str, int] = {}
+        """Bytes of each stack file at the last look."""
+
+    def look(self) -> None:
+        """Keep the records of all ranks if one is being aborted."""
+        for path in self._folder.glob("*.stack"):
+            with suppress(OSError):
+                size = path.stat().st_size
+                if size != self._sizes.get(path.stem, 0):
+                    self._sizes[path.stem] = size
+                    if is_aborted(str(self._folder), path.stem):
+                        keep_records(str(self._folder))
+
+
+# The torchrun that was forked for a supervisor instead of started by it: its child all the same.
+
+
+class WarmLauncher:
+    """Waits for its command; then has the part of the interface of `subprocess.Popen` that a supervisor uses."""
+
+    def __init__(self, pid: int, connection: socket.socket) -> None:
+        self.pid, self._connection = pid, connection
+        self.returncode: int | None = None
+
+    @classmethod
+    def inherited(cls, own: MutableMapping[str, str]) -> WarmLauncher | None:
+        """The child that this process had before it became a supervisor; its variable is removed."""
+        pid, _, descriptor = own.pop(LAUNCHER_VARIABLE, "").partition(":")
+        if not (pid.isdigit() and descriptor.isdigit()):
+            return None
+        os.set_inheritable(int(descriptor), False)
+        return cls(int(pid), socket.socket(fileno=int(descriptor)))
+
+    def start(self, launch: Mapping[str, Any], env: Mapping[str, str], out: BinaryIO, err: BinaryIO) -> bool:
+        """Give it the command of launch.json; False, and it is gone, where Popen must report the failure."""
+        message = {name: launch[name] for name in ("argv", "cwd", "processes")} | {"env": dict(env)}
+        can_start = os.access(launch["cwd"], os.X_OK) and Path(launch["argv"][0]).is_file()
+        with suppress(OSError):
+            if can_start and self.poll() is None:
+                channel.send(self._connection, message, (out.fileno(), err.fileno()))
+                self._connection.close()
+                return True
+        self.end()
+        return False
+
+    def end(self) -> None:
+        """End it before it has a command."""
+        self._connection.close()
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def terminate(self) -> None:
+        """Send SIGTERM unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGTERM)
+
+
+# The ranks that a script starts by itself, found by the records of the probe in them.
+
+_HEAD_BYTES = 64 * 1024
+
+
+def recorded_ranks(folder: Path) -> dict[int, int]:
+    """Return rank -> pid of the processes that made a step or joined a process group, below the attempt's `folder`."""
+    ranks = {}
+    for path in sorted((folder / "probe").glob("*.jsonl"), key=_changed_at):
+        with suppress(OSError, ValueError, KeyError, TypeError), path.open("rb") as file:
+            line = json.loads(file.read(_HEAD_BYTES).splitlines()[0])
+            ranks[int(line["rank"])] = int(line["pid"])
+    return ranks
+
+
+def has_output(folder: Path, env: Mapping[str, str]) -> bool:
+    """Whether the script reported figures; without the probe, which would see its ranks, whether it wrote anything."""
+    if (folder / POINTS_FILE).exists():
+        return True
+    logs = [folder / "logs" / f"rank0.{stream}" for stream in ("out", "err")]
+    return "RANKZERO_PROBE_DIR" not in env and any(_size(log) > 0 for log in logs)
+
+
+def _changed_at(path: Path) -> float:
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from domain.spec import Assignment, RunSpec
 from worker.checkpoints.findings import incomplete_findings
 from worker.checkpoints.upload import CheckpointUploader
 from worker.checkpoints.watching import CheckpointWatch
-from worker.hardware.source import HardwareFile
-from worker.loggers.shared_names import SharedNames
+from worker.hardware.sampler import HardwareFile
+from worker.loggers.store_source import SharedNames
 from worker.loggers.stores import LoggerStores
 from worker.monitor.probe_points import ProbeFiles
 from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
@@ -27,14 +27,12 @@ from worker.node.run_files import existing_files
 from worker.session.answers import FileOffsets
 from worker.session.client import Client, TaskRef
 from worker.session.pieces import Sending, at_once, bytes_piece, in_turn, points_piece, sent, together
-from worker.streams.logger_files import LoggerFiles
 from worker.streams.mirror import FileMirror
-from worker.streams.omissions import Omissions
+from worker.streams.omissions import Omissions, Unreadable
 from worker.streams.point_uploader import STEP_BATCHES, PointStream, PointUploader
-from worker.streams.points import EventFiles
+from worker.streams.points import EventFiles, LoggerFiles
 from worker.streams.printed_source import PrintedLogs
 from worker.streams.series_limit import SeriesLimit, left_out_findings
-from worker.streams.unreadable import Unreadable
 from worker.streams.writers import RanksOfProcesses, Writers
 
 log = logging.getLogger(__name__)

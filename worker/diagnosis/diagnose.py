@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from domain.device_memory import DeviceMemory
 from domain.messages import RankError, Reason
 from worker.diagnosis.causes import collectives, exits, interfaces
+from worker.diagnosis.causes.exits import by_missing_script
 from worker.diagnosis.causes.lookup import Explanation, explain, is_gpu_memory
-from worker.diagnosis.early_leavers import explain_early_leaver
+from worker.diagnosis.causes.machine import KILLED_HINT
 from worker.diagnosis.end_facts import EndFacts, Verdict
-from worker.diagnosis.launch_failures import explain_launch_failure
-from worker.diagnosis.rank_ends import ROOT_CAUSE, Blame, RankEnd, first_failing, rank_ends
-from worker.diagnosis.terminations import explain_termination
-from worker.diagnosis.tracebacks.exceptions import shorten, tail
+from worker.diagnosis.rank_ends import ROOT_CAUSE, Blame, RankEnd, explain_early_leaver, first_failing, rank_ends
+from worker.diagnosis.tracebacks import find_failure, last_line, shorten, tail
 
 __all__ = ["EndFacts", "Verdict", "explain_end"]
 MESSAGE_LIMIT = 480
@@ -131,3 +131,112 @@ def _lost_peer(end: RankEnd) -> Explanation:
         return Explanation(Reason.KILLED, f" lost the other ranks and was aborted{how}", next_step)
     says = f" lost its connection to the other ranks: {end.raised.exception}{end.raised.place}"
     return Explanation(Reason.SCRIPT_ERROR, says, next_step)
+
+
+# Explain failures of the launcher itself: broken, killed or lost, without a rank to blame. Pure.
+
+_AGAIN = "Resume it, or launch it again."
+
+
+def explain_launch_failure(facts: EndFacts) -> Verdict:
+    """Explain why the launcher did not start, or ended without a failed rank."""
+    node, failure = facts.node, find_failure(facts.launcher_err)
+    if facts.launch_error is not None:
+        return _not_started(facts)
+    if facts.signal is not None:
+        memory = KILLED_HINT if facts.signal == "SIGKILL" else ""
+        return _verdict(facts, Reason.KILLED, f"on {node} was killed ({facts.signal}){memory}", _AGAIN)
+    if facts.exit_code is None:
+        sentence = f"ended on {node} without a report: the node or its supervisor went down"
+        return _verdict(facts, Reason.NODE_LOST, sentence, _AGAIN)
+    for rank, text in sorted(facts.rank_errs.items()):
+        if (missing := by_missing_script(text)) is not None:
+            error = RankError(rank=rank, node_rank=facts.node_rank, traceback=tail(text))
+            message = f"rank {rank} on {node}{missing.says}"
+            return Verdict("failed", missing.reason, message, error, missing.next_step)
+    error_text = failure.exception if failure else last_line(facts.launcher_err)
+    if facts.rank_errs:
+        sentence = f"on {node} ended with exit code {facts.exit_code}"
+        return _verdict(facts, Reason.EXIT_CODE, f"{sentence}: {error_text}" if error_text else sentence, _AGAIN)
+    return _could_not_start(facts, error_text)
+
+
+def _not_started(facts: EndFacts) -> Verdict:
+    error = facts.launch_error or ""
+    missing = "No such file" in error
+    reason = Reason.SCRIPT_MISSING if missing else Reason.LAUNCH_FAILED
+    next_step = "Choose another Python with --python." if missing else None
+    if "Argument list too long" in error:
+        next_step = "Shorten the arguments or the environment: put long lists into a file."
+        sentence = "its arguments and environment are larger than Linux passes to a program (E2BIG)"
+        return _verdict(facts, reason, f"could not be started on {facts.node}: {sentence}", next_step)
+    return _verdict(facts, reason, f"could not be started on {facts.node}: {shorten(error)}", next_step)
+
+
+def _could_not_start(facts: EndFacts, error_text: str | None) -> Verdict:
+    reason, next_step = Reason.LAUNCH_FAILED, None
+    if port := re.search(r"port: (\d+).*EADDRINUSE", facts.launcher_err):
+        reason = Reason.PORT_IN_USE
+        error_text = f"port {port[1]} is in use by another program"
+        next_step = "Start the run again: it gets another port."
+    elif re.search(r"No module named '?torch\b", facts.launcher_err):
+        error_text = "the Python that trains has no torch"
+        next_step = "Install torch there, or choose another Python with --python."
+    elif unknown := re.search(r"error: unrecognized arguments: (.+)", facts.launcher_err):
+        error_text = f"its torch is too old (torchrun does not know {unknown[1]})"
+        next_step = "Install torch 2.4 or newer in the Python that trains, or choose another with --python."
+    elif re.search(r"error while loading shared libraries|cannot open shared object file", facts.launcher_err):
+        next_step = "Install that library, or choose another Python with --python."
+    sentence = f"could not start on {facts.node}: {error_text or 'it gave no reason'}"
+    return _verdict(facts, reason, sentence, next_step)
+
+
+def _verdict(facts: EndFacts, reason: Reason, sentence: str, next_step: str | None) -> Verdict:
+    name = "the training" if facts.launcher == "python" else "torchrun"
+    failure = find_failure(facts.launcher_err)
+    error = RankError(
+        node_rank=facts.node_rank,
+        exit_code=facts.exit_code,
+        signal=facts.signal,
+        exception=failure.exception if failure else None,
+        traceback=tail(facts.launcher_err),
+    )
+    return Verdict("failed", reason, f"{name} {sentence}", error, next_step)
+
+
+# Explain ranks that saved and ended with 0 because somebody else sent them SIGTERM. Pure.
+
+_PROGRESS = re.compile(
+    r"\b(?:global[_ ]?)?(?:step|iter(?:ation)?|it|batch)s?\W{0,3}(?P<done>\d+)\s*(?:/|of)\s*(?P<all>\d+)",
+    re.IGNORECASE,
+)
+LATE_S = 60.0
+"""A script that goes on for longer after the signal did not end because of it."""
+NEXT = (
+    "Find out what sent it on node {node} (a scheduler, a time limit, a person), and resume the run: it goes on from "
+    "its last checkpoint."
+)
+
+
+def explain_termination(facts: EndFacts) -> Verdict | None:
+    """Return that the run was stopped from outside; None if it came to its own end all the same."""
+    if facts.terminated_at is None:
+        return None
+    done, total = _progress(facts)
+    is_late = facts.ended_at is not None and facts.ended_at - facts.terminated_at > LATE_S
+    if (total and done + 1 >= total) or (not total and is_late):
+        return None
+    where = f" at step {done} of {total}" if total else ""
+    message = (
+        f"The processes on {facts.node} got SIGTERM from outside (nobody stopped the run here), and ended with "
+        f"exit code 0{where}."
+    )
+    return Verdict("stopped", message=message, next_step=NEXT.replace("{node}", facts.node))
+
+
+def _progress(facts: EndFacts) -> tuple[int, int]:
+    """Return (step, announced steps) of the last line that names both; (0, 0) if none does."""
+    for _, text in sorted(facts.rank_outs.items()):
+        if matches := _PROGRESS.findall(text):
+            return int(matches[-1][0]), int(matches[-1][1])
+    return 0, 0

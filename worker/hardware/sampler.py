@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.hardware.gpus import Gpus
-from worker.hardware.host import Host
-from worker.hardware.kernel_log import KernelLog
-from worker.hardware.ranks import RankProcesses, last_records, recorded
+from worker.hardware.gpus import Gpus, KernelLog
+from worker.hardware.host import Host, RankProcesses, last_records, recorded
 from worker.hardware.readings import Readings
 from worker.node.attempt_files import STATE_FILE
 from worker.node.hardware import GPUS, GpuReader
 from worker.node.state_files import read_object
+from worker.streams.json_lines import JsonLines, JsonPoints, Record
+from worker.streams.point_uploader import OffsetOf
 
 FILE = "hardware.jsonl"
 """Below the attempt's directory: one line a sample."""
@@ -110,3 +110,33 @@ def _append(path: Path, wall: float, step: int, readings: Readings) -> None:
             os.write(file, f"\n{json.dumps(line, separators=(',', ':'))}\n".encode())
         finally:
             os.close(file)
+
+
+# An attempt's hardware samples as a source of points.
+
+
+class HardwareFile:
+    """The samples of one attempt on this node; there is at most one file, and it only grows."""
+
+    def __init__(self, folder: Path, offset_of: OffsetOf) -> None:
+        self._lines, self._offset_of = JsonLines(folder / FILE), offset_of
+        self._points: JsonPoints | None = None
+
+    def sources(self, final: bool) -> Iterator[JsonPoints]:
+        """Yield this source once there are samples. Raises what `offset_of` raises."""
+        if self._lines.size_bytes:
+            if self._points is None:
+                self._lines.offset = self._offset_of(FILE, 0)
+                self._points = JsonPoints(FILE, self._lines, "hardware", points_of)
+            yield self._points
+
+
+def points_of(record: Record) -> Iterator[tuple[str, int, float]]:
+    """Yield (tag, step, value) of one sample; a record that is none yields nothing."""
+    step, values = record.get("step"), record.get("values")
+    if not isinstance(step, int) or not isinstance(values, dict):
+        return
+    events = {f"event/{text}": count for text, count in (record.get("events") or {}).items()}
+    for name, value in (values | events).items():
+        if isinstance(value, float | int):
+            yield name, step, float(value)

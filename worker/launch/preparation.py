@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
 import re
+import secrets
 import shutil
 import socket
+import tarfile
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tarfile import is_tarfile
-from typing import Any
+from typing import Any, BinaryIO
 
 from domain.choices import RECIPES
 from domain.launch.plan import TaskContext, local_rank_option, plan, recipe_path
 from domain.masking import masked_args, masked_env
-from domain.messages import Reason
+from domain.messages import CheckpointFetch, Reason
 from domain.spec import RENDEZVOUS_VARIABLES, Assignment, ResumeFrom, RunSpec
 from domain.text.paths import problem_in_words
-from worker.launch import compile_cache, snapshots
+from worker.launch import compile_cache
 from worker.launch.interpreter import Interpreter, Unusable, ask, check, find, torchrun_of
-from worker.launch.snapshots import FetchSnapshot
-from worker.launch.unpack import BadArchive, unpack
+from worker.launch.unpack import BadArchive, members, safe_parts, unpack, write_new
 from worker.node.attempt_files import EXISTING_FILE, INTERPRETER_FILE, LAUNCH_FILE
 from worker.node.hardware import address_reached_by_others, interface_of, is_loopback
 from worker.node.run_files import is_checkpoint_name, remember_existing
 from worker.node.state_files import write_whole
+from worker.session.client import Client
+from worker.session.failures import ChecksumMismatch, RequestRefused, ServerAway
 
 ARCHIVE_SUFFIX = ".tar"
-
 Download = Callable[[ResumeFrom, Path], None]
 
 
@@ -222,7 +227,7 @@ def _must_exist(exists: bool, subject: str, node: LocalNode) -> None:
 def _install_snapshot(sha256: str, work: Path, node: LocalNode, fetch: FetchSnapshot) -> None:
     """Unpack the run's own copy of its code snapshot into `work`."""
     try:
-        snapshots.install(sha256, node.data_dir / "node" / "snapshots", work, fetch)
+        install(sha256, node.data_dir / "node" / "snapshots", work, fetch)
     except BadArchive as error:
         text = f"The code (snapshot {sha256[:12]}) could not be unpacked: {problem_in_words(error)}"
         raise CannotStart(Reason.LAUNCH_FAILED, text) from error
@@ -284,3 +289,163 @@ def _unpack(archive: Path, folder: Path, source: ResumeFrom) -> None:
         text = f"The checkpoint {source.name} could not be unpacked: {problem_in_words(error)}"
         raise CannotStart(Reason.RESUME_FAILED, text) from error
     archive.unlink()
+
+
+# Installs code snapshots: fetched once per node, verified by SHA-256, unpacked for every attempt.
+
+CACHE_BYTES = 1024**3
+MAX_MEMBERS = 20_000
+FetchSnapshot = Callable[[str, Path], None]
+"""(SHA-256, file): download the archive with that hash into a new file and verify it."""
+
+
+def install(sha256: str, cache: Path, work: Path, fetch: FetchSnapshot, cache_bytes: int = CACHE_BYTES) -> None:
+    """Create the folder `work` from a snapshot, completely or not at all. Raises BadArchive, OSError."""
+    if work.exists():
+        return  # created by an earlier worker, before the attempt started
+    staging = work.with_name(f".{work.name}.partial")
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(mode=0o700)
+    try:
+        with open_archive(sha256, cache, fetch) as file:
+            unpack_code(file, staging)
+        staging.rename(work)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    _drop_oldest(cache, cache_bytes)
+
+
+def open_archive(sha256: str, cache: Path, fetch: FetchSnapshot) -> BinaryIO:
+    """Open the archive in this node's cache, fetching it if it is missing or damaged.
+
+    The open file stays readable even if another attempt deletes it from the cache."""
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    archive = cache / f"{sha256}.tar"
+    with suppress(FileNotFoundError):
+        file = archive.open("rb")
+        if hashlib.file_digest(file, "sha256").hexdigest() == sha256:
+            os.utime(archive)  # marks it as recently used
+            file.seek(0)
+            return file
+        file.close()
+    arriving = cache / f"{sha256}.{secrets.token_hex(4)}.part"
+    try:
+        fetch(sha256, arriving)
+        arriving.replace(archive)
+    finally:
+        arriving.unlink(missing_ok=True)
+    return archive.open("rb")
+
+
+def unpack_code(file: BinaryIO, folder: Path) -> None:
+    """Unpack files, folders and links that stay inside; links come last, so that nothing is written through one.
+
+    Raises BadArchive, OSError."""
+    links: list[tuple[Path, str]] = []
+    for count, member in enumerate(members(file, with_links=True), start=1):
+        if count > MAX_MEMBERS:
+            raise BadArchive(f"The archive holds more than {MAX_MEMBERS} entries.")
+        path = folder.joinpath(*safe_parts(member.name))
+        (path if member.isdir() else path.parent).mkdir(parents=True, exist_ok=True)
+        if member.issym():
+            _check_link(member)
+            links.append((path, member.linkname))
+        elif not member.isdir():
+            write_new(path, file, member.size)
+            if member.mode & 0o100:
+                path.chmod(0o700)
+    for path, target in links:
+        path.symlink_to(target)
+
+
+def _check_link(member: tarfile.TarInfo) -> None:
+    """Reject a link that leaves the snapshot: `..` may only lead up to its top, and only at the start of the target."""
+    parts = PurePosixPath(member.linkname).parts
+    ups = next((i for i, name in enumerate(parts) if name != ".."), len(parts))
+    depth = len(PurePosixPath(member.name).parts) - 1
+    if not member.linkname or member.linkname.startswith("/") or ups > depth or ".." in parts[ups:]:
+        raise BadArchive(f"The link {member.name[:100]!r} leaves the snapshot.")
+
+
+def _drop_oldest(cache: Path, most_bytes: int) -> None:
+    """Delete the least recently used archives until the cache holds at most `most_bytes`."""
+    archives = []
+    for path in cache.glob("*.tar"):
+        with suppress(OSError):
+            status = path.stat()
+            archives.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in archives)
+    for _, size, path in sorted(archives):
+        if total > most_bytes:
+            path.unlink(missing_ok=True)
+            total -= size
+
+
+log = logging.getLogger(__name__)
+
+# Downloads an attempt's checkpoint and code before it starts, waiting while the server is unavailable.
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 5.0
+REPORT_EVERY_S = 1.0
+
+
+class Downloads:
+    """The downloads of one attempt; runs in the thread that prepares it, and ends once `is_stopped` is true."""
+
+    def __init__(
+        self,
+        client: Client,
+        label: str,
+        is_stopped: Callable[[], bool],
+        report: Callable[[CheckpointFetch], None],
+    ) -> None:
+        self._client, self._label, self._is_stopped, self._report = client, label, is_stopped, report
+        self._report_at = 0.0
+
+    def fetch_checkpoint(self, source: ResumeFrom, target: Path) -> None:
+        """Download the checkpoint to resume from, reporting the progress. Raises CannotStart."""
+        subject = f"the checkpoint {source.name}"
+        fetch = CheckpointFetch(name=source.name, done_bytes=0, size_bytes=source.size_bytes)
+        self._report_at = time.monotonic() + REPORT_EVERY_S
+
+        def on_progress(done_bytes: int) -> None:
+            """Report the progress now and then. Raises CannotStart once the attempt is stopped."""
+            if self._is_stopped():
+                raise _stopped(subject, Reason.RESUME_FAILED)
+            if time.monotonic() >= self._report_at:
+                self._report(fetch.model_copy(update={"done_bytes": done_bytes}))
+                self._report_at = time.monotonic() + REPORT_EVERY_S
+
+        self._fetch(subject, lambda: self._client.download(source, target, on_progress), Reason.RESUME_FAILED)
+        self._report(fetch.model_copy(update={"done_bytes": source.size_bytes, "is_verified": True}))
+
+    def fetch_code(self, sha256: str, target: Path) -> None:
+        """Download the archive of a code snapshot. Raises CannotStart."""
+        subject = f"the code (snapshot {sha256[:12]})"
+        self._fetch(subject, lambda: self._client.download_snapshot(sha256, target), Reason.LAUNCH_FAILED)
+
+    def _fetch(self, subject: str, download: Callable[[], None], reason: Reason) -> None:
+        pause_s, has_mismatched = FIRST_PAUSE_S, False
+        while not self._is_stopped():
+            try:
+                download()
+                return
+            except ChecksumMismatch as error:  # it was deleted: what comes now is read from the start
+                if has_mismatched:
+                    text = f"{subject[0].upper()}{subject[1:]} arrived wrong twice: {error}"
+                    raise CannotStart(reason, text) from error
+                has_mismatched = True
+                log.warning("attempt %s: %s is fetched again: %s", self._label, subject, error)
+            except ServerAway as error:
+                log.info("attempt %s: %s is still being fetched: %s", self._label, subject, error)
+            except RequestRefused as error:
+                text = f"{subject[0].upper()}{subject[1:]} could not be fetched: {error}"
+                raise CannotStart(reason, text) from error
+            time.sleep(pause_s)
+            pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+        raise _stopped(subject, reason)
+
+
+def _stopped(subject: str, reason: Reason) -> CannotStart:
+    return CannotStart(reason, f"It was stopped while {subject} was being fetched.")

@@ -8,9 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from worker.loggers.store_source import Logged
-from worker.loggers.wandb_run import FoundPoint
-from worker.loggers.wandb_source import size_of
+from worker.loggers.store_source import Logged, LoggedPoint, size_of
 
 NAMES = frozenset(
     f"{stem}.csv" for stem in "results summary metrics progress log logs history train_log training_log loss".split()
@@ -59,7 +57,7 @@ class CsvTable:
         """Return nothing: such a file holds values alone."""
         return {}
 
-    def _points(self, row: Mapping[str, str], wall: float) -> Iterator[FoundPoint]:
+    def _points(self, row: Mapping[str, str], wall: float) -> Iterator[LoggedPoint]:
         by_name = {name.lower(): cell for name, cell in row.items()}
         step = _number(next(by_name[name] for name in STEPS if name in by_name))
         if step is None or not step.is_integer():
@@ -67,7 +65,7 @@ class CsvTable:
         for name, cell in row.items():
             value = None if name.lower() in NO_VALUES else _number(cell)
             if name and value is not None:
-                yield FoundPoint(f"{self._file.stem}:{name}", int(step), value, wall)
+                yield LoggedPoint(f"{self._file.stem}:{name}", int(step), value, wall)
 
 
 def _cells(line: bytes) -> list[str]:

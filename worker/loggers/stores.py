@@ -11,14 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from worker.loggers import csv_table, databases, mlflow_files, mlflow_rows, trainer_state
+from worker.loggers import csv_table, databases, mlflow, trainer_state
 from worker.loggers.csv_table import CsvTable
-from worker.loggers.mlflow_sources import Database, MetricFile
-from worker.loggers.observed import ObservedRuns
-from worker.loggers.shared_names import SharedNames
-from worker.loggers.store_source import Judge, LoggerStore, StoreSource
+from worker.loggers.mlflow import Database, MetricFile
+from worker.loggers.store_source import Judge, LoggerStore, ObservedRuns, SharedNames, StoreSource
 from worker.loggers.trainer_state import TrainerStates
-from worker.loggers.wandb_source import WandbFile
+from worker.loggers.wandb import WandbFile
 from worker.node.attempt_files import EXISTING_FILE
 from worker.node.run_files import LOGGERS, data_directory, name_on_server, walk_files
 from worker.streams.omissions import Omissions
@@ -87,8 +85,8 @@ class LoggerStores:
 
     def _stores_at(self, file: Path, root: Path, began_at: float) -> Iterator[LoggerStore]:
         path = name_on_server(file, self._attempt, root)
-        if file.name == mlflow_files.META:
-            for metric in mlflow_files.files(file.parent / mlflow_files.METRICS):
+        if file.name == mlflow.META:
+            for metric in mlflow.files(file.parent / mlflow.METRICS_FOLDER):
                 yield MetricFile(name_on_server(metric, self._attempt, root), file.parent, metric)
         elif file.name.endswith(".wandb"):
             yield WandbFile(path, file)
@@ -98,7 +96,7 @@ class LoggerStores:
             yield TrainerStates(path, folder, began_at)
         elif file.name in csv_table.NAMES:
             yield CsvTable(path, file)
-        elif path in self._sources or databases.tables_of(file) >= mlflow_rows.TABLES:
+        elif path in self._sources or databases.tables_of(file) >= mlflow.TABLES:
             yield Database(path, file)
 
     def _write_settings(self) -> None:
@@ -121,7 +119,7 @@ class LoggerStores:
 
 
 def _is_of_a_store(name: str) -> bool:
-    is_named = name in (mlflow_files.META, trainer_state.FILE, *csv_table.NAMES) or name.endswith(".wandb")
+    is_named = name in (mlflow.META, trainer_state.FILE, *csv_table.NAMES) or name.endswith(".wandb")
     return is_named or databases.is_database(name)
 
 

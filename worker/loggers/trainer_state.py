@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from domain.text.json_values import NestedTooDeeply, parse_json
-from worker.loggers.store_source import Logged
-from worker.loggers.wandb_run import FoundPoint
+from worker.loggers.store_source import Logged, LoggedPoint
 
 FILE = "trainer_state.json"
 CHECKPOINTS = "checkpoint-*"
@@ -105,7 +104,7 @@ def folder_of(file: Path) -> Path:
     return file.parent.parent if file.parent.match(CHECKPOINTS) else file.parent
 
 
-def points(entry: Entry, wall: float) -> Iterator[FoundPoint]:
+def points(entry: Entry, wall: float) -> Iterator[LoggedPoint]:
     """Yield the numbers of an entry, named as the Trainer names them for its loggers."""
     step = entry.get("step")
     if not isinstance(step, int):
@@ -114,7 +113,7 @@ def points(entry: Entry, wall: float) -> Iterator[FoundPoint]:
         if key != "step" and isinstance(value, int | float) and not isinstance(value, bool):
             prefix = next((prefix for prefix in PREFIXES if key.startswith(prefix)), "")
             name = PREFIXES.get(prefix, "train/") + key.removeprefix(prefix)
-            yield FoundPoint(name, step, float(value), wall)
+            yield LoggedPoint(name, step, float(value), wall)
 
 
 def _parsed(file: Path, written_at: float, size: int) -> WrittenState | None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from domain.device_memory import DeviceMemory
 from domain.memory_growth import (
     DEVICE,
     MOST_NAMED,
@@ -22,7 +24,7 @@ from domain.memory_growth import (
 )
 from domain.messages import Finding, Point
 from domain.text.formats import size
-from worker.hardware.source import HardwareFile
+from worker.hardware.sampler import HardwareFile
 from worker.monitor.silent_mistakes import RankRecord
 from worker.streams.json_lines import READ_BYTES
 
@@ -121,3 +123,20 @@ def first_epoch_end(records: Mapping[int, RankRecord]) -> int | None:
             samples = (event.get("batch_size") or 1) * ((event.get("sampler") or {}).get("replicas") or 1)
             ends.append((event.get("step") or 0) + math.ceil(event["dataset_length"] / samples))
     return max(ends, default=None)
+
+
+# Read what the probe wrote of a rank's device when an allocation failed.
+
+MAX_BYTES = 1024 * 1024
+
+
+def read_device_memory(folder: Path) -> dict[int, DeviceMemory]:
+    """Return rank -> its device at the last failed allocation, of all ranks on this node that had one."""
+    latest: dict[int, DeviceMemory] = {}
+    for path in folder.glob("*.oom.json"):
+        with suppress(OSError, ValueError):
+            with path.open("rb") as file:
+                memory = DeviceMemory.model_validate_json(file.read(MAX_BYTES))
+            if memory.rank not in latest or memory.at > latest[memory.rank].at:
+                latest[memory.rank] = memory
+    return latest

@@ -8,13 +8,12 @@ import signal
 import statistics
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from worker.monitor.hangs import PythonFrame, RankStatus
-from worker.monitor.rank_recorder import RankRecorder
 from worker.monitor.silent_mistakes import RankRecord
 from worker.node import processes
 from worker.streams.json_lines import JsonLines, Record
@@ -249,3 +248,16 @@ def _read_answer(folder: Path, pid: int, start: int, deadline: float) -> list[Py
                 return parse_stack(path.read_bytes()[start:].decode(errors="replace"))
             size = new_size
     return []
+
+
+# The Flight Recorder of one rank, as the probe reports it.
+
+
+@dataclass(frozen=True)
+class RankRecorder:
+    """What the probe reported of one rank's recorder."""
+
+    groups: Mapping[str, list[int]] = field(default_factory=dict)
+    """Ranks of each process group."""
+    why_not: str = ""
+    """Why torch records no collectives there."""

@@ -7,10 +7,9 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from domain.collective_records import RankCollectives
-from worker.monitor.collective_fetching import fetch_records
+from worker.monitor.collective_watch import fetch_records
 from worker.monitor.hangs import PythonFrame, RankStatus
-from worker.monitor.probe_reader import ProbeReader
-from worker.monitor.rank_recorder import RankRecorder
+from worker.monitor.probe_reader import ProbeReader, RankRecorder
 
 log = logging.getLogger(__name__)
 ASK_AGAIN_S = 60.0

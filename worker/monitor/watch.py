@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +16,14 @@ from worker.monitor.collective_watch import Align, CollectivesWatch
 from worker.monitor.hangs import HangVerdict, RankStatus, hang_verdict
 from worker.monitor.losses import LossWatch
 from worker.monitor.memory_watch import MemoryWatch
-from worker.monitor.probe_faults import fault_findings
 from worker.monitor.probe_reader import ProbeReader
 from worker.monitor.silent_mistakes import silent_mistakes
 from worker.monitor.stacks import StackRequest
-from worker.monitor.stopped_ranks import StoppedRanks
 from worker.node.state_files import write_whole
 
 LOSSES_FILE = "worker/losses.json"
 HUNG_FILE = "worker/hung"
 """Holds the sentence with which the attempt is ended because it hangs."""
-
 Clock = Callable[[], float]
 
 
@@ -141,3 +139,78 @@ def _read_losses(folder: Path, *, is_fresh: bool) -> LossWatch:
     with suppress(OSError, ValueError):
         return LossWatch.model_validate_json((folder / LOSSES_FILE).read_bytes())
     return LossWatch(is_fresh=is_fresh)
+
+
+# Report failed parts of the probe as a finding. Pure.
+
+KIND = "probe part failed"
+MOST_NAMED = 8
+
+
+def fault_findings(faults: Sequence[str]) -> list[Finding]:
+    """Return one finding for the faults of all ranks (one sentence each), or none."""
+    if not faults:
+        return []
+    sentences = list(dict.fromkeys(faults))[:MOST_NAMED]
+    unnamed = len(set(faults)) - len(sentences)
+    return [
+        Finding(
+            kind=KIND,
+            evidence="; ".join(sentences)[:7800]
+            + (f"; and {unnamed} more" if unnamed else "")
+            + "; the training is not affected.",
+            meaning="What this part measures on the rank (steps, waiting, memory or silent mistakes) is missing from "
+            "now on, so a hang or a mistake may go unnoticed. Logged metrics, logs and checkpoints are not affected.",
+            fix="The usual cause is a version of torch that the probe does not know yet, or a script that replaces a "
+            "part of torch. Report the sentence above with the versions on the run's Code tab; probe: false in the "
+            "spec (--no-probe) switches the probe off.",
+        )
+    ]
+
+
+# Recognise ranks whose process is stopped: by SIGSTOP, by reading from a terminal, or by a debugger.
+
+RANK_STOPPED = "stopped rank"
+STOPPED, TRACED = "T", "t"
+ReadStatus = Callable[[int], str]
+
+
+class StoppedRanks:
+    """Remembers the ranks that were stopped at the last look: a debugger stops a process often for a moment."""
+
+    def __init__(self, read_status: ReadStatus | None = None) -> None:
+        self._read_status = read_status or _status_of
+        self._before: set[int] = set()
+
+    def findings(self, statuses: Collection[RankStatus]) -> list[Finding]:
+        """Return a finding for each rank that is stopped at two looks in succession."""
+        texts = {status: self._read_status(status.pid) for status in statuses if not status.ended}
+        stopped = {status: text for status, text in texts.items() if _field(text, "State")[:1] in ("T", "t")}
+        lasting = {status: text for status, text in stopped.items() if status.pid in self._before}
+        self._before = {status.pid for status in stopped}
+        return [_finding(status, text) for status, text in sorted(lasting.items(), key=lambda item: item[0].rank)]
+
+
+def _finding(status: RankStatus, text: str) -> Finding:
+    node, tracer = socket.gethostname(), _field(text, "TracerPid")
+    if _field(text, "State").startswith(TRACED) and tracer not in ("", "0"):
+        how, fix = f"a debugger (pid {tracer}) holds it", f"Detach the debugger on node {node}."
+    else:
+        how = "state T: by SIGSTOP, SIGTSTP or SIGTTIN"
+        fix = f"Continue it: kill -CONT {status.pid} on node {node}."
+    return Finding(
+        kind=RANK_STOPPED,
+        evidence=f"Rank {status.rank} (pid {status.pid} on node {node}) is stopped after step {status.step}; {how}.",
+        meaning="A stopped process does nothing, and the other ranks wait for it in their next collective.",
+        fix=fix,
+    )
+
+
+def _status_of(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/status").read_text()
+    return ""
+
+
+def _field(text: str, name: str) -> str:
+    return next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith(f"{name}:")), "")

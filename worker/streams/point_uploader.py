@@ -15,8 +15,7 @@ from typing import Protocol
 from domain.messages import PointBatch
 from worker.session.failures import OffsetMismatch, RequestRefused, ServerMistake, TooLarge
 from worker.session.pieces import Sending, together
-from worker.streams.omissions import Omissions
-from worker.streams.unreadable import Unreadable
+from worker.streams.omissions import Omissions, Unreadable
 
 log = logging.getLogger(__name__)
 BATCH_BYTES = 256 * 1024

@@ -1,21 +1,35 @@
-"""Event files as point sources."""
+"""Event files, with what their writers say of hyperparameters, as point sources."""
 
 from __future__ import annotations
 
 import logging
+import math
+import os
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
 from domain.messages import PointBatch
-from worker.streams.events import EventTail, main_writer_dir, series_name
-from worker.streams.hyperparameters import READ_BYTES, are_of_add_hparams, hparams_events, hyperparameters
+from worker.node.run_files import LOGGERS
+from worker.streams.events import (
+    HEADER,
+    HPARAMS_FOLDER,
+    Event,
+    EventTail,
+    Hyperparameters,
+    has_header,
+    main_writer_dir,
+    series_name,
+)
+from worker.streams.json_lines import JsonLines, JsonPoints, Record
 from worker.streams.mirror import MirroredFile
 from worker.streams.omissions import Omissions
 from worker.streams.point_uploader import OffsetOf
-from worker.streams.sub_writers import outer_writer, writer_and_tag
 from worker.streams.writers import Writers
 
 log = logging.getLogger(__name__)
@@ -176,3 +190,147 @@ def _directory_of(path: str) -> str:
 
 def _below_working_directory(directory: str) -> str:
     return directory.partition("/")[2] if directory.startswith(("work/", "workdir/")) else directory
+
+
+# The hyperparameters of `add_hparams`, which are at the beginning of an event file of their own.
+
+READ_BYTES = 1024 * 1024
+PLUGIN = b"hparams"
+EXPERIMENT, SESSION = "_hparams_/experiment", "_hparams_/session_start_info"
+"""Tags of what `add_hparams` writes into one file; Keras' callback writes the first one beside its runs."""
+
+
+def first_events(file: Path) -> list[Any]:
+    """Return the whole events at the beginning of a file. Raises OSError."""
+    return list(_events(_beginning(file)))
+
+
+def hparams_events(file: Path) -> list[Any]:
+    """Return these events if some have hyperparameters, else none: most files are told apart without being decoded.
+
+    Raises OSError."""
+    data = _beginning(file)
+    return list(_events(data)) if PLUGIN in data else []
+
+
+def hyperparameters(events: list[Any]) -> dict[str, Any]:
+    """Return the hyperparameters in some events: texts, numbers and truth values."""
+    return {name: value for event in events for name, value in _of_event(event)}
+
+
+def are_of_add_hparams(events: list[Any]) -> bool:
+    """Whether `add_hparams` wrote these events."""
+    return {EXPERIMENT, SESSION} <= {value.tag for event in events for value in event.summary.value}
+
+
+def _beginning(file: Path) -> bytes:
+    with file.open("rb") as content:
+        return content.read(READ_BYTES)
+
+
+def _events(data: bytes) -> Iterator[Any]:
+    position = 0
+    while position + HEADER.size <= len(data) and has_header(data, position):
+        begin = position + HEADER.size
+        position = begin + HEADER.unpack_from(data, position)[0] + 4
+        if position <= len(data):
+            try:
+                yield Event.FromString(data[begin : position - 4])
+            except DecodeError:
+                return
+
+
+def _of_event(event: Any) -> Iterator[tuple[str, Any]]:
+    for value in event.summary.value:
+        if value.metadata.plugin_data.plugin_name == "hparams":
+            try:
+                plugin = Hyperparameters.FromString(value.metadata.plugin_data.content)
+            except DecodeError:
+                continue
+            for hparam in plugin.session_start_info.hparams:
+                for kind in ("number_value", "string_value", "bool_value"):
+                    if hparam.value.HasField(kind):
+                        yield hparam.key, _as_json(getattr(hparam.value, kind))
+
+
+def _as_json(value: Any) -> Any:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# Tell the folders that one `SummaryWriter` makes for `add_scalars` and `add_hparams` from those of other writers.
+
+HPARAMS = "hparams"
+"""Stands for the folder of `add_hparams`, whose own name is the time of the call."""
+_REPLACED = re.compile(r"[^-\w.]")
+"""Characters of a tag that become `_`: the slash in a folder's name, others in tensorboardX's tags."""
+
+
+def line_name(tag: str, folder: str) -> str | None:
+    """Return `TAG/LINE` for a line of `add_scalars`, whose folder below its writer's is `TAG_LINE`; else None."""
+    if not tag:
+        return None
+    flat = _REPLACED.sub("_", folder)
+    begins = flat.startswith(f"{_REPLACED.sub('_', tag)}_") and len(folder) > len(tag) + 1
+    return f"{tag}/{folder[len(tag) + 1 :]}" if begins else None
+
+
+def is_of_hparams(folder: str) -> bool:
+    """Whether a folder below a writer's is named by the time, as `add_hparams` names it."""
+    return HPARAMS_FOLDER.fullmatch(folder) is not None
+
+
+def outer_writer(directory: str, directories: Collection[str]) -> str | None:
+    """Return the nearest directory around this one that has event files too; None if there is none."""
+    parents = (str(parent) for parent in PurePosixPath(directory).parents)
+    return next((parent for parent in parents if parent in directories), None)
+
+
+def writer_and_tag(tag: str, directory: str, directories: Collection[str]) -> tuple[str, str]:
+    """Return the directory of the writer that made this one, and the name that its series has there.
+
+    For `add_hparams` it is the directory `hparams`; a directory that no other writer made stays as it is."""
+    outer = outer_writer(directory, directories)
+    if outer is None:
+        return directory, tag
+    folder = str(PurePosixPath(directory).relative_to(outer))
+    if line := line_name(tag, folder):
+        return outer, line
+    return (f"{outer}/{HPARAMS}" if is_of_hparams(folder) else directory), tag
+
+
+# Points of other loggers (W&B, MLflow, ...), which the probe writes in rank 0, as point sources.
+
+
+class LoggerFiles:
+    """The files of all processes on this node whose loggers are observed."""
+
+    def __init__(self, attempt: Path, offset_of: OffsetOf) -> None:
+        self._folder, self._offset_of = attempt / LOGGERS, offset_of
+        self._sources: dict[str, JsonPoints] = {}
+
+    def sources(self, final: bool) -> Iterator[JsonPoints]:
+        """Yield the source of each file. Raises what `offset_of` raises."""
+        for name in _names(self._folder):
+            if name not in self._sources:
+                path = f"{LOGGERS}/{name}"
+                lines = JsonLines(self._folder / name, self._offset_of(path, 0))
+                self._sources[name] = JsonPoints(path, lines, "events", points_of)
+            yield self._sources[name]
+
+
+def points_of(record: Record) -> Iterator[tuple[str, int, float]]:
+    """Yield (tag, step, value) of each value that a logger got for one step."""
+    step, values = record.get("step", ""), record.get("values")
+    if not isinstance(values, dict):
+        return
+    for tag, value in values.items():
+        if isinstance(value, float | int):
+            yield tag, step, float(value)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - every 50 ms
+    except OSError:
+        return []
+    return sorted(name for name in names if name.removesuffix(".jsonl").isdigit())

@@ -14,7 +14,7 @@ from cli.importers.left_out import LeftOut
 from tests.cli.importers.imported_curves import curves
 from tests.cli.importers.logged_runs import WALL, history, neptune_points, write_neptune, write_wandb
 from tests.worker.probe.loggers import wandb_files
-from worker.loggers.wandb_run import NO_END
+from worker.loggers.wandb import NO_END
 
 
 def wandb_records() -> list[Any]:

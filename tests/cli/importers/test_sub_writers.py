@@ -22,7 +22,7 @@ from worker.loggers.stores import SETTINGS_FILE
 from worker.node.attempt_files import EXISTING_FILE
 from worker.session import pieces
 from worker.session.client import TaskRef
-from worker.streams.sub_writers import line_name
+from worker.streams.points import line_name
 
 NAMES = {"lr", "loss/train", "loss/val", "a/per class/cat", "a/per class/dog/wolf", "hparams:best_acc"}
 HYPERPARAMETERS = {"lr": 0.1, "depth": 3, "opt": "adam", "amp": True}

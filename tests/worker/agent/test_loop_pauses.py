@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from worker.agent.loop_pauses import (
+from worker.agent.program import (
     HURRIED_PAUSE_S,
     HURRY_S,
     IDLE_CORES,
@@ -45,7 +45,7 @@ def test_the_longer_a_step_took_the_longer_is_its_pause():
 
 
 def test_an_end_wakes_the_copying_and_then_the_sending(monkeypatch):
-    monkeypatch.setattr("worker.agent.loop_pauses.PAUSE_S", 60.0)
+    monkeypatch.setattr("worker.agent.program.PAUSE_S", 60.0)
     pauses, woken = LoopPauses(), []
 
     def wait_for(name):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from worker.hardware.gpus import KernelLog
 from worker.hardware.host import Host
-from worker.hardware.kernel_log import KernelLog
 
 KERNEL_LOG = """\
 6,1,100,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module

@@ -13,8 +13,7 @@ import pytest
 
 from tests.worker.hardware.recorded_nvml import RecordedNvml
 from tests.worker.sendings import answering, done
-from worker.hardware.sampler import FILE, HardwareSampler, SampledAttempt
-from worker.hardware.source import HardwareFile
+from worker.hardware.sampler import FILE, HardwareFile, HardwareSampler, SampledAttempt
 from worker.node.hardware import GpuReader
 from worker.session.failures import OffsetMismatch
 from worker.streams.omissions import Omissions

@@ -7,9 +7,8 @@ import pytest
 from domain.messages import Reason
 from domain.spec import ResumeFrom
 from tests.worker.fake_server import FakeServer
-from worker.launch import fetching
-from worker.launch.fetching import Downloads
-from worker.launch.preparation import CannotStart
+from worker.launch import preparation
+from worker.launch.preparation import CannotStart, Downloads
 from worker.session.failures import ChecksumMismatch
 
 SOURCE = ResumeFrom(checkpoint_id=3, name="work/last.pt", sha256="0" * 64, size_bytes=4, download_path="/x")
@@ -23,7 +22,7 @@ def server():
 
 
 def test_a_large_checkpoint_says_how_far_it_has_come_and_when_it_is_there(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(fetching, "REPORT_EVERY_S", 0.0)
+    monkeypatch.setattr(preparation, "REPORT_EVERY_S", 0.0)
     told = []
     Downloads(server, "r/2", lambda: False, told.append).fetch_checkpoint(SOURCE, tmp_path / "last.pt")
     assert [(each.name, each.size_bytes) for each in told] == [("work/last.pt", 4)] * 6
@@ -52,7 +51,7 @@ def test_a_stop_does_not_wait_for_the_rest_of_a_checkpoint(server, tmp_path):
 
 @pytest.mark.parametrize("mismatches", [1, 2])
 def test_damaged_file_is_fetched_once_more(server, tmp_path, monkeypatch, mismatches):
-    monkeypatch.setattr(fetching, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(preparation, "FIRST_PAUSE_S", 0.0)
     fetched, download = [], server.download
 
     def wrong_first(*arguments: object) -> None:

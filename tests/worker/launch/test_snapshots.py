@@ -12,7 +12,7 @@ import pytest
 
 from dashboard.snapshots.archive import pack
 from dashboard.snapshots.selection import select
-from worker.launch.snapshots import install, unpack_code
+from worker.launch.preparation import install, unpack_code
 from worker.launch.unpack import BadArchive
 
 MIB = 1024 * 1024

@@ -9,7 +9,7 @@ from pathlib import Path
 from domain.messages import PointBatch
 from tests.cli.importers.logged_runs import WALL, history, write_wandb
 from tests.worker.sendings import answering, done
-from worker.loggers.shared_names import SharedNames
+from worker.loggers.store_source import SharedNames
 from worker.loggers.stores import LoggerStores
 from worker.node.attempt_files import EXISTING_FILE
 from worker.session.failures import OffsetMismatch

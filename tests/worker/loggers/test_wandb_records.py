@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.importers.logged_runs import BLOCK, history, write_wandb
-from worker.loggers.wandb_records import records
+from worker.loggers.wandb import records
 from worker.streams.events import Gap
 
 pytest.importorskip("wandb")

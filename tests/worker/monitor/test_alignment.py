@@ -11,7 +11,7 @@ import pytest
 
 from domain.collective_records import Collective, RankCollectives
 from domain.collectives.alignment import judge
-from worker.monitor.collective_parsing import fail_last, parse_calls
+from worker.monitor.collective_watch import fail_last, parse_calls
 
 RECORDED = json.loads((Path(__file__).parent / "flight_records.json").read_text())
 GROUPS = {"0": [0, 1, 2], "1": [0, 1, 2]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from worker.monitor.hangs import RankStatus
-from worker.monitor.stopped_ranks import StoppedRanks
+from worker.monitor.watch import StoppedRanks
 
 RANKS = [RankStatus(rank=0, pid=10, step=7), RankStatus(rank=1, pid=11, step=7)]
 

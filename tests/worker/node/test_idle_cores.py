@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from worker.node.control_groups import CpuQuota
-from worker.node.hardware import cores
-from worker.node.idle_cores import IdleCores, idle_cores
+from worker.node.hardware import IdleCores, cores, idle_cores
 
 
 def test_idle_cores_are_those_between_two_measurements():

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from domain.spec import CheckPair
 from worker.launch.preparation import free_port
-from worker.preflight import bandwidth
+from worker.preflight import checks
 
 
 def pair(rank: int, port: int) -> CheckPair:
@@ -15,15 +15,15 @@ def pair(rank: int, port: int) -> CheckPair:
 
 
 def test_two_processes_measure_what_goes_between_them(monkeypatch) -> None:
-    monkeypatch.setattr(bandwidth, "SECONDS", 0.1)
+    monkeypatch.setattr(checks, "SECONDS", 0.1)
     port = free_port("127.0.0.1")
     with ThreadPoolExecutor(2) as threads:
-        both = list(threads.map(lambda rank: bandwidth.measure(pair(rank, port), sys.executable, "lo", []), (0, 1)))
+        both = list(threads.map(lambda rank: checks.measure(pair(rank, port), sys.executable, "lo", []), (0, 1)))
     assert all(each.problem is None and each.bytes_per_s > 1e5 for each in both), both
 
 
 def test_a_python_without_torch_and_one_that_is_missing_say_so() -> None:
-    (found,) = (bandwidth.measure(pair(0, 1), "/nowhere/python", "lo", []),)
+    (found,) = (checks.measure(pair(0, 1), "/nowhere/python", "lo", []),)
     assert found.bytes_per_s is None and "/nowhere/python" in str(found.problem)
-    failed = bandwidth.measure(pair(0, 1), "/bin/false", "lo", [])
+    failed = checks.measure(pair(0, 1), "/bin/false", "lo", [])
     assert failed.problem == "no all-reduce: exit code 1"

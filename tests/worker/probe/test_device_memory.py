@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.probe.watched import Watched
-from worker.monitor.memory_snapshots import read_device_memory
+from worker.monitor.memory_watch import read_device_memory
 
 FAKE_CUDA = (Path(__file__).parent / "fake_cuda.py").read_text()
 SCRIPT = (

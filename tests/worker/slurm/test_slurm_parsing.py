@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.slurm import parsing
+from worker.slurm import commands
 
 SQUEUE = """\
 1|rankzero-a-1|COMPLETED|cpu|n[0-1]|1795254710|1:00:00|None
@@ -26,7 +26,7 @@ old|down|1|8|gpu:2|1:00
 
 
 def test_jobs_are_read_with_their_names_and_reasons():
-    jobs = parsing.jobs(SQUEUE)
+    jobs = commands.jobs(SQUEUE)
     assert [name for name, _ in jobs.values()][:2] == ["rankzero-a-1", "rankzero-c-1"]
     completed, running, waiting = jobs["1"][1], jobs["4"][1], jobs["3"][1]
     assert completed.has_ended and completed.state == "COMPLETED"
@@ -39,7 +39,7 @@ def test_jobs_are_read_with_their_names_and_reasons():
 
 @pytest.mark.parametrize("printed", ["", "\n", "garbage", "a|b|c"])
 def test_other_lines_are_no_jobs(printed: str):
-    assert parsing.jobs(printed) == {} and parsing.partitions(printed) == []
+    assert commands.jobs(printed) == {} and commands.partitions(printed) == []
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_other_lines_are_no_jobs(printed: str):
     [(SHOWN, "1"), ("ExitCode=0:9 x", "0 (signal 9)"), ("ExitCode=0:0", "0"), ("", "")],
 )
 def test_exit_codes_are_read(printed: str, code: str):
-    assert parsing.exit_code(printed) == code
+    assert commands.exit_code(printed) == code
 
 
 def test_partitions_of_unlike_nodes_are_one():
-    gpu, cpu, old = parsing.partitions(SINFO)
+    gpu, cpu, old = commands.partitions(SINFO)
     assert (gpu["name"], gpu["is_default"], gpu["nodes"], gpu["cpus_per_node"]) == ("gpu", True, 8, 96)
     assert (gpu["gpus_per_node"], gpu["time_limit"], gpu["is_up"]) == (10, "1-00:00:00", True)
     assert (cpu["is_default"], cpu["gpus_per_node"]) == (False, 0)
@@ -63,10 +63,10 @@ def test_a_refusal_is_sbatchs_last_sentence():
         "sbatch: error: invalid partition specified: nope\n"
         "sbatch: error: Batch job submission failed: Invalid partition name specified\n"
     )
-    assert parsing.refusal(printed) == "Batch job submission failed: Invalid partition name specified"
-    assert parsing.refusal("sbatch: unrecognized option '--nope'\n") == "sbatch: unrecognized option '--nope'"
-    assert parsing.refusal("") == "sbatch gave no reason"
-    assert not parsing.is_away(printed)
+    assert commands.refusal(printed) == "Batch job submission failed: Invalid partition name specified"
+    assert commands.refusal("sbatch: unrecognized option '--nope'\n") == "sbatch: unrecognized option '--nope'"
+    assert commands.refusal("") == "sbatch gave no reason"
+    assert not commands.is_away(printed)
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_a_refusal_is_sbatchs_last_sentence():
     ],
 )
 def test_a_controller_that_does_not_answer_is_no_refusal(printed: str):
-    assert parsing.is_away(printed)
+    assert commands.is_away(printed)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.worker.sendings import done
 from worker.session.failures import ServerAway
-from worker.streams.unreadable import PATIENCE_S, RETRY_S, Unreadable
+from worker.streams.omissions import PATIENCE_S, RETRY_S, Unreadable
 
 
 class Clock:

@@ -8,8 +8,7 @@ import signal
 from domain.messages import Reason
 from worker.diagnosis.causes.lookup import Explanation, size_words
 from worker.diagnosis.causes.machine import KILLED_HINT, SMALLER
-from worker.diagnosis.tracebacks.blocks import without_box
-from worker.diagnosis.tracebacks.exceptions import clean_lines, find_crash, last_line, shorten
+from worker.diagnosis.tracebacks import clean_lines, find_crash, last_line, shorten, without_box
 
 _CODES = {
     126: "its program could not be executed (no permission, or not executable)",

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from domain.device_memory import KINDS, DeviceMemory, in_words
 from domain.messages import Reason
 from domain.text.formats import short_path, size
-from worker.diagnosis.causes import files, machine, pytorch, questions
+from worker.diagnosis.causes import files, machine, pytorch
 from worker.diagnosis.causes.cause import AS_RAISED
-from worker.diagnosis.tracebacks.exceptions import PythonFailure, shorten
+from worker.diagnosis.tracebacks import PythonFailure, shorten
 
 TABLE = (
     *machine.MEMORY, *pytorch.CUDA, *pytorch.NCCL, *machine.DISK, *machine.PORTS, *pytorch.DDP,
@@ -18,7 +18,6 @@ TABLE = (
 )  # fmt: skip
 """The first matching row wins: specific rows precede general ones."""
 SMALLER_ON_GPU = "Halve the batch per GPU and double the accumulation: the global batch stays."
-
 EXPANDABLE = "--env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True may be enough."
 
 
@@ -44,7 +43,7 @@ def explain(
         return Explanation(Reason.OUT_OF_MEMORY, says, SMALLER_ON_GPU + _fragmented(text))
     if (missing := files.missing_file(failure, node, workplace)) is not None:
         return Explanation(Reason.SCRIPT_ERROR, _filled(AS_RAISED, fields), missing)
-    if (asked := questions.question(failure)) is not None:
+    if (asked := question(failure)) is not None:
         return Explanation(Reason.SCRIPT_ERROR, *asked)
     for cause in TABLE:
         if match := cause.match(text):
@@ -110,3 +109,27 @@ def _fragmented(text: str) -> str:
     if unallocated is None or float(unallocated[1]) < 1:
         return ""
     return f" {unallocated[1]} GiB are unused between tensors: {EXPANDABLE}"
+
+
+# Recognise a script that asks a person something: a launched run has nobody at its standard input. Pure.
+
+_GETPASS = frozenset({"getpass", "unix_getpass", "fallback_getpass", "_raw_input"})
+_NOBODY = "which a launched run does not have"
+_ANSWER = (
+    "Let the script take the answer from an argument or a variable (--env), or use a default where "
+    "sys.stdin.isatty() is False."
+)
+_BREAKPOINT = "Remove the breakpoint, or switch it off with --env PYTHONBREAKPOINT=0; debug the script in a terminal."
+
+
+def question(failure: PythonFailure) -> tuple[str, str] | None:
+    """Return the sentence and the next step if the script waited for a person's answer."""
+    kind = failure.exception.partition(":")[0].rpartition(".")[2]
+    if kind == "BdbQuit":
+        says = f"the script stops at a breakpoint{failure.place}: a debugger needs a standard input, {_NOBODY}"
+        return says, _BREAKPOINT
+    if kind == "EOFError" and not _GETPASS.isdisjoint(failure.functions):
+        return f"the script asks for a password on its standard input, {_NOBODY}{failure.place}", _ANSWER
+    if kind == "EOFError" and "EOF when reading a line" in failure.exception:
+        return f"the script asks for input on its standard input, {_NOBODY}{failure.place}", _ANSWER
+    return None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.launch.warm import process, supervisors
+from worker.launch.warm import supervisors
 from worker.launch.warm.supervisors import (
     NO_MEMORY,
     NO_TORCHRUN,
@@ -79,7 +79,7 @@ def test_a_launch_waits_for_the_torch_that_is_being_imported(tmp_path: Path, mon
         assert not warm._is_awaited(launched(tmp_path, "--standalone", "--nnodes=2"))
         assert not warm._is_awaited(launched(tmp_path, "torchrun", "accelerate"))
         with monkeypatch.context() as late:
-            late.setattr(process, "IMPORT_LIMIT_S", 0.0)
+            late.setattr(supervisors, "IMPORT_LIMIT_S", 0.0)
             assert not warm._is_awaited(launched(tmp_path))
         may_end.touch()
         preparing.join()

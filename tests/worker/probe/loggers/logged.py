@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from worker.loggers.shared_names import SharedNames
+from worker.loggers.store_source import SharedNames
 from worker.loggers.stores import LoggerStores
-from worker.streams.logger_files import LoggerFiles
+from worker.streams.points import LoggerFiles
 
 Curve = list[tuple[int, float]]
 TRAINING = """

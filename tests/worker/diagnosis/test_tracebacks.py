@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from worker.diagnosis.diagnose import EndFacts, explain_end
-from worker.diagnosis.tracebacks.exceptions import find_failure
+from worker.diagnosis.tracebacks import find_failure
 
 CHAINED = """\
 Traceback (most recent call last):

@@ -1,1 +1,0 @@
-"""Tracebacks in the output of processes."""
