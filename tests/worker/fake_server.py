@@ -9,7 +9,7 @@ from pathlib import Path
 from domain.messages import TERMINAL_STATES, PointBatch
 from domain.pieces import PieceAnswer
 from worker.session.answers import CheckpointUpload, FileOffsets
-from worker.session.body_limit import BodyLimit
+from worker.session.bodies import BodyLimit
 from worker.session.client import TaskRef
 from worker.session.failures import (
     AttemptSuperseded,

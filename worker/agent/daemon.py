@@ -26,11 +26,11 @@ from worker.node.attempt_files import ASSIGNMENT_FILE
 from worker.node.state_files import END_FILE, is_settled, write_whole
 from worker.session import pieces
 from worker.session.answers import Adoption, DesiredState
-from worker.session.backoff import Backoff
+from worker.session.bodies import MayContinue
 from worker.session.client import Client, TaskRef
 from worker.session.failures import AttemptSuperseded, RequestFailed, RequestRefused, ServerAway
-from worker.session.file_part import MayContinue
 from worker.session.pieces import Sending
+from worker.session.server_session import Backoff
 
 log = logging.getLogger(__name__)
 SHUTDOWN_GRACE_S = 15.0

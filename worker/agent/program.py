@@ -30,13 +30,11 @@ from worker.node.hardware import IdleCores
 from worker.node.threads import start_thread
 from worker.preflight.checks import Checks
 from worker.session.answers import Adoption, DesiredState, Registration
-from worker.session.backoff import Backoff
 from worker.session.client import Client
 from worker.session.clock import Offset, offset
 from worker.session.failures import RequestRefused, ServerAway
-from worker.session.identity import NodeIdentity
-from worker.session.options import CannotRun, WorkerOptions
-from worker.session.server_session import ServerSession, SessionOwner
+from worker.session.options import CannotRun, NodeIdentity, WorkerOptions
+from worker.session.server_session import Backoff, ServerSession, SessionOwner
 
 log = logging.getLogger("worker")
 PREPARE_PAUSE_S = 5.0

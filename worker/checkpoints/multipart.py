@@ -10,11 +10,11 @@ from pathlib import Path
 import httpx2
 
 from worker.checkpoints.watching import CheckpointCopy
-from worker.session import other_servers
+from worker.session import bodies
 from worker.session.answers import CheckpointUpload, PresignedPart
+from worker.session.bodies import FilePart, MayContinue, UploadInterrupted
 from worker.session.client import Client
 from worker.session.failures import ChecksumMismatch, RequestFailed
-from worker.session.file_part import FilePart, MayContinue, UploadInterrupted
 
 READ_BYTES = 1024 * 1024
 AT_ONCE = 4
@@ -53,7 +53,7 @@ class BucketUpload:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self.http = httpx2.Client(timeout=other_servers.TIMEOUT, headers={"User-Agent": "rankzero-worker"})
+        self.http = httpx2.Client(timeout=bodies.BUCKET_TIMEOUT, headers={"User-Agent": "rankzero-worker"})
 
     def send(
         self,

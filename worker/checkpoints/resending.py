@@ -12,9 +12,9 @@ from worker.checkpoints.watching import CheckpointWatch
 from worker.node.attempt_files import EXISTING_FILE
 from worker.node.run_files import existing_files
 from worker.session.answers import Adoption
+from worker.session.bodies import MayContinue
 from worker.session.client import Client, TaskRef
 from worker.session.failures import RequestRefused
-from worker.session.file_part import MayContinue
 
 log = logging.getLogger(__name__)
 GONE = "It is no longer on its node, or not whole there."

@@ -13,7 +13,7 @@ from worker.checkpoints.findings import Unfinished
 from worker.checkpoints.multipart import BucketUnreachable, BucketUpload, part_digests
 from worker.checkpoints.watching import CheckpointCopy, CheckpointWatch
 from worker.session.answers import Adoption, CheckpointUpload
-from worker.session.body_limit import LEAST_BYTES
+from worker.session.bodies import LEAST_BYTES, FilePart, MayContinue, UploadInterrupted
 from worker.session.client import Client, TaskRef
 from worker.session.failures import (
     AttemptSuperseded,
@@ -24,7 +24,6 @@ from worker.session.failures import (
     ServerAway,
     TooLarge,
 )
-from worker.session.file_part import FilePart, MayContinue, UploadInterrupted
 
 log = logging.getLogger(__name__)
 FULL_DISK_PATIENCE_S = 60.0

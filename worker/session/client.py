@@ -29,7 +29,7 @@ from domain.messages import (
 from domain.pieces import Bundle, PieceAnswer, PieceAnswers, PieceHead
 from domain.profile_records import RankProfile
 from domain.spec import ResumeFrom
-from worker.session import other_servers
+from worker.session import bodies
 from worker.session.answers import (
     CheckpointUpload,
     DesiredState,
@@ -39,7 +39,7 @@ from worker.session.answers import (
     Registration,
     read_desired_state,
 )
-from worker.session.body_limit import BodyLimit
+from worker.session.bodies import BodyLimit, FilePart
 from worker.session.failures import (
     AttemptSuperseded,
     ChecksumMismatch,
@@ -53,7 +53,6 @@ from worker.session.failures import (
     raise_unless_ours,
     require,
 )
-from worker.session.file_part import FilePart
 
 log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 3.0
@@ -290,7 +289,7 @@ class Client:
         """Download from the checkpoint's bucket, or through the server if the bucket cannot be reached."""
         try:
             self._stream_into(partial, path, offset_bytes, on_progress, via="bucket")
-        except other_servers.BucketUnavailable as error:
+        except bodies.BucketUnavailable as error:
             log.info("a checkpoint comes through the server: %s", error)
             offset_bytes = partial.stat().st_size if partial.exists() else 0
             self._stream_into(partial, path, offset_bytes, on_progress, via="server")
@@ -322,11 +321,11 @@ class Client:
                         raise_for(response, conflict_error=RequestRefused, invalid_error=RequestRefused)
                     if response.headers.get("content-type", "").startswith("text/html"):
                         raise RequestFailed(f"{path}: the answer is a web page and did not come from the server")
-                    other_servers.write_body(response, partial, on_progress)
+                    bodies.write_body(response, partial, on_progress)
                     return
         except httpx2.TransportError as error:
             raise broken_off(error) from error
-        other_servers.fetch(response.headers.get("location", ""), partial, offset_bytes, on_progress)
+        bodies.fetch_from_bucket(response.headers.get("location", ""), partial, offset_bytes, on_progress)
 
     def _store(self, path: str, identity: Mapping[str, object], message: BaseModel, **options: Any) -> None:
         """Post a message, to which the server answers with the identity of what it is about."""

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import random
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from domain import protocol
 from domain.messages import NodeFacts, NodeLoad
+from worker.node.state_files import write_whole
 from worker.session.answers import DesiredState, Registration
-from worker.session.backoff import Backoff
 from worker.session.client import Client
 from worker.session.failures import Ended, RequestRefused, ServerAway, Unauthorized
-from worker.session.identity import NodeIdentity
-from worker.session.options import NO_TOKEN
-from worker.session.store_memory import StoreMemory
+from worker.session.options import NO_TOKEN, NodeIdentity
 
 log = logging.getLogger("worker")
 SILENT_S = 4.0
@@ -208,3 +209,73 @@ class Notices:
             notices = [sentence for sentences in self._sentences.values() for sentence in sentences]
         load.notice = " ".join(filter(None, [load.notice, *notices])) or None
         return load
+
+
+# Remembers the store a node works for, to detect that an older copy has replaced it.
+
+
+class StoreMemory:
+    """The store's identity and the newest attempt it assigned to this node, stored in the identity file."""
+
+    def __init__(self, client: Client, file: Path, identity: dict[str, Any]) -> None:
+        self._client, self._file, self._identity = client, file, identity
+        client.store = str(identity.get("store", ""))
+        if client.store:
+            self._announce()
+
+    def registered(self) -> None:
+        """Record a registration; attempts assigned by another store are forgotten."""
+        if self._identity.get("store", "") != self._client.store:
+            self._identity |= {"store": self._client.store, "newest_fence": 0, "newest": ""}
+        self._announce()
+        self._write()
+
+    def accept(self, desired_state: DesiredState) -> bool:
+        """Whether the desired state comes from this node's store; if so, remember its newest attempt."""
+        if desired_state.store != self._client.store:
+            return False
+        newest = max(desired_state.assignments, key=lambda assignment: assignment.fence, default=None)
+        if newest is not None and newest.store and newest.fence > self._fence:
+            self._identity |= {"newest_fence": newest.fence, "newest": newest.label}
+            self._announce()
+            self._write()
+        return True
+
+    @property
+    def _fence(self) -> int:
+        fence = self._identity.get("newest_fence", 0)
+        return fence if isinstance(fence, int) else 0
+
+    def _announce(self) -> None:
+        self._client.remember(self._fence, str(self._identity.get("newest", "")))
+
+    def _write(self) -> None:
+        write_whole(self._file, json.dumps(self._identity))
+
+
+# Pauses between retries of requests to the server.
+
+LONGEST_PAUSE_S = 5.0
+
+
+class Backoff:
+    """When to retry: after growing pauses with random jitter, so that workers do not retry together."""
+
+    def __init__(self) -> None:
+        self._pause_s = 0.0
+        self._until = float("-inf")
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time to retry."""
+        return now >= self._until
+
+    def failed(self, now: float, took_s: float = 0.0) -> float:
+        """Record a failed try that took `took_s` seconds; returns the seconds to wait, at least as many."""
+        self._pause_s = min(LONGEST_PAUSE_S, max(0.2, self._pause_s * 2))
+        wait_s = max(took_s, self._pause_s * random.uniform(0.5, 1.0))
+        self._until = now + wait_s
+        return wait_s
+
+    def worked(self) -> None:
+        """Record a success, which resets the pauses."""
+        self._pause_s, self._until = 0.0, float("-inf")

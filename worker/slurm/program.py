@@ -19,8 +19,7 @@ from worker.node.threads import start_thread
 from worker.session.answers import DesiredState, Registration
 from worker.session.client import Client
 from worker.session.failures import ServerAway
-from worker.session.identity import NodeIdentity
-from worker.session.options import CannotRun, GatewayOptions
+from worker.session.options import CannotRun, GatewayOptions, NodeIdentity
 from worker.session.server_session import ServerSession, SessionOwner
 from worker.slurm.commands import Slurm, SlurmAway
 from worker.slurm.gateway import Gateway

@@ -19,7 +19,7 @@ from domain.text.json_values import parse_json
 from worker.node.holes import first_hole
 from worker.node.run_files import LOGGERS, PROFILES, Listing, data_directory, is_event_file, name_on_server
 from worker.node.state_files import write_whole
-from worker.session.body_limit import LEAST_BYTES
+from worker.session.bodies import LEAST_BYTES
 from worker.session.failures import OffsetMismatch, RequestFailed, RequestRefused, TooLarge
 from worker.session.pieces import Sending, together
 from worker.streams.events import find_event_files

@@ -12,9 +12,8 @@ from worker.checkpoints import upload
 from worker.checkpoints.upload import CheckpointUploader, send_through_server
 from worker.checkpoints.watching import CheckpointCopy
 from worker.session.answers import CheckpointUpload
-from worker.session.body_limit import BodyLimit
+from worker.session.bodies import READ_BYTES, BodyLimit, FilePart, UploadInterrupted
 from worker.session.client import TaskRef
-from worker.session.file_part import READ_BYTES, FilePart, UploadInterrupted
 
 MIB = 1024 * 1024
 

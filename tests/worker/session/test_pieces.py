@@ -9,7 +9,7 @@ import pytest
 
 from domain.messages import PointBatch
 from domain.pieces import MOST_PIECES, Bundle, PieceAnswer, PieceHead
-from worker.session.body_limit import BodyLimit
+from worker.session.bodies import BodyLimit
 from worker.session.client import TaskRef
 from worker.session.failures import (
     AttemptSuperseded,

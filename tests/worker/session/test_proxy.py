@@ -30,8 +30,8 @@ from worker.agent.daemon import Daemon
 from worker.launch.preparation import LocalNode
 from worker.launch.warm.supervisors import Supervisors
 from worker.node import processes
-from worker.session import body_limit
-from worker.session.body_limit import BodyLimit
+from worker.session import bodies
+from worker.session.bodies import BodyLimit
 from worker.session.client import Client, TaskRef
 from worker.session.failures import RequestFailed, TooLarge
 from worker.session.pieces import Piece, bytes_piece, deliver, points_piece
@@ -121,7 +121,7 @@ def test_a_run_larger_than_the_limit_in_everything_succeeds_whole(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="worker.session.body_limit")
+    caplog.set_level(logging.WARNING, logger="worker.session.bodies")
     large = launch(dashboard, tmp_path / "large", LARGE)
     small = launch(dashboard, tmp_path / "small", "print('small')")
     ended = {"succeeded", "failed", "stopped"}
@@ -161,8 +161,8 @@ def test_a_limit_is_learnt_once_for_all_and_tried_again_later() -> None:
     limit.refused(3_000_000)
     assert limit.most(10**9) == 1_500_000 and limit.most(10) == 10
     limit.refused(1)
-    assert limit.bytes == body_limit.LEAST_BYTES
-    now[0] += body_limit.RETRY_AFTER_S
+    assert limit.bytes == bodies.LEAST_BYTES
+    now[0] += bodies.RETRY_AFTER_S
     assert limit.bytes is None and limit.notice is None
 
 
