@@ -29,8 +29,7 @@ from botocore.session import get_session
 from benchmarks.figures import Figure, Spread, in_turns, ratios
 from domain.messages import CheckpointOffer, Device, NodeFacts
 from tests.end_to_end.product import free_port, wait_for
-from worker.checkpoints.multipart import BucketUpload, part_digests
-from worker.checkpoints.upload import send_through_server
+from worker.checkpoints.upload import BucketUpload, part_digests, send_through_server
 from worker.checkpoints.watching import CheckpointCopy
 from worker.session.client import Client, TaskRef
 

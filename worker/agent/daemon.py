@@ -19,7 +19,7 @@ from domain.text.paths import problem_in_words
 from worker.attempt.attempt import LocalAttempt, TaskKey, key_of
 from worker.attempt.ending import Shutdown
 from worker.attempt.supervision import Background, Orphans, Spawn
-from worker.checkpoints.resending import send_again
+from worker.checkpoints.upload import send_again
 from worker.launch import compile_cache
 from worker.launch.preparation import LocalNode
 from worker.node.attempt_files import ASSIGNMENT_FILE

@@ -1,39 +1,33 @@
-"""Converts a checkpoint file: without a wrapper's prefix, as safetensors, or both."""
+"""A conversion of a checkpoint file that can be written, or why there can be none; that of safetensors files."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from worker.checkpoints.copies import copy_bytes
-from worker.checkpoints.names import is_archive, prefix_in
-from worker.checkpoints.planned_conversion import CannotConvert, PlannedConversion
-from worker.checkpoints.safetensors_header import SafetensorsHeader, read_header
-
-NO_PREFIX = "No prefix was found: the names are as they were saved."
+from worker.checkpoints.names import SafetensorsHeader, prefix_in
 
 
-def conversion_of(source: Path, *, strip: bool, safetensors: bool) -> PlannedConversion | str:
-    """The file to write; one sentence if the checkpoint already has that form. Raises CannotConvert, OSError."""
-    with source.open("rb") as file:
-        is_folder, header = is_archive(file), read_header(file)
-    if is_folder:
-        raise CannotConvert(
-            "A folder cannot be converted: its weights are files in the archive, so download it as it was saved."
-        )
-    if header is None:
-        from worker.checkpoints import torch_files
+@dataclass(frozen=True)
+class PlannedConversion:
+    """A converted file that can be written."""
 
-        convert = torch_files.as_safetensors if safetensors else torch_files.without_prefix
-        return convert(source, strip) or NO_PREFIX
-    if not strip:
-        return "It was saved as safetensors and is unchanged."
-    return _with_shorter_header(source, header) or NO_PREFIX
+    size_bytes: int
+    """Upper limit of the disk space that it needs."""
+    write: Callable[[Path], Sequence[str]]
+    """Overwrites an empty file; returns sentences about its content. Raises CannotConvert, OSError, RuntimeError."""
 
 
-def _with_shorter_header(source: Path, header: SafetensorsHeader) -> PlannedConversion | None:
+class CannotConvert(Exception):
+    """The copy is impossible; the message says why in one sentence."""
+
+
+def with_shorter_header(source: Path, header: SafetensorsHeader) -> PlannedConversion | None:
     """A copy with a new header alone: the tensors' bytes stay, whatever library knows their types.
 
     Raises CannotConvert."""

@@ -19,8 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from worker.checkpoints.conversion import conversion_of
-from worker.checkpoints.planned_conversion import CannotConvert, PlannedConversion
+from worker.checkpoints.conversion import CannotConvert, PlannedConversion, with_shorter_header
+from worker.checkpoints.names import is_archive, read_header
 
 MEMORY_BYTES = 3 * 1024**3
 """Memory for torch and the names; tensors are mapped from the file, which does not count."""
@@ -107,6 +107,27 @@ def _end_with_starter() -> None:
     while os.read(sys.stdin.fileno(), 1024):
         pass
     os._exit(1)
+
+
+NO_PREFIX = "No prefix was found: the names are as they were saved."
+
+
+def conversion_of(source: Path, *, strip: bool, safetensors: bool) -> PlannedConversion | str:
+    """The file to write; one sentence if the checkpoint already has that form. Raises CannotConvert, OSError."""
+    with source.open("rb") as file:
+        is_folder, header = is_archive(file), read_header(file)
+    if is_folder:
+        raise CannotConvert(
+            "A folder cannot be converted: its weights are files in the archive, so download it as it was saved."
+        )
+    if header is None:
+        from worker.checkpoints import torch_files
+
+        convert = torch_files.as_safetensors if safetensors else torch_files.without_prefix
+        return convert(source, strip) or NO_PREFIX
+    if not strip:
+        return "It was saved as safetensors and is unchanged."
+    return with_shorter_header(source, header) or NO_PREFIX
 
 
 if __name__ == "__main__":

@@ -12,8 +12,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO
 
-from worker.checkpoints.names import PickleNames, skip_legacy_header
-from worker.checkpoints.safetensors_header import read_header
+from worker.checkpoints.names import PickleNames, read_header, skip_legacy_header
 
 
 class Completeness(Enum):

@@ -19,8 +19,8 @@ import safetensors
 import torch
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
+from worker.checkpoints.conversion import CannotConvert, PlannedConversion
 from worker.checkpoints.names import prefix_in
-from worker.checkpoints.planned_conversion import CannotConvert, PlannedConversion
 
 STATE_DICT_NAMES = ("model", "state_dict", "model_state_dict", "model_state", "module", "net", "network")
 """Names that scripts give the model's state dict in a checkpoint, the most usual first."""

@@ -11,6 +11,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,12 +22,10 @@ from worker.checkpoints.findings import Unfinished
 from worker.checkpoints.folders import Folder, find_checkpoints, may_grow_into_folder
 from worker.checkpoints.formats import Completeness, completeness, step_of, what_is_missing
 from worker.checkpoints.names import prefix_of
-from worker.node.hard_links import leads_outside
-from worker.node.run_files import FileKey, Listing, data_directory, entry_key, name_on_server
+from worker.node.run_files import MAX_ENTRIES, FileKey, Listing, data_directory, entry_key, name_on_server
 from worker.node.state_files import write_whole
 
 log = logging.getLogger(__name__)
-
 QUIET_S = 5.0
 """A file or folder without an end mark counts as complete after this many seconds without a write."""
 MARKED_QUIET_S = 1.0
@@ -349,3 +348,42 @@ def _step_of(candidate: _Candidate) -> int | None:
 def _size_bytes(path: Path) -> int | None:
     """The size of a regular file; None if there is none."""
     return path.stat().st_size if path.is_file() else None
+
+
+# Detects hard links: a file that has a name outside the run's folders may not belong to the run.
+
+
+def leads_outside(path: Path, roots: Sequence[Path]) -> bool:
+    """Whether the file has a hard link outside `roots`. Frameworks link `last.ckpt` to the newest file of the same
+    folder, which counts as inside. Raises OSError."""
+    status = path.lstat()
+    if status.st_nlink == 1:
+        return False
+    names = sum(1 for entry in _entries_below(roots) if _is_same(entry, status))
+    return names < path.lstat().st_nlink  # read again: a link may have been deleted meanwhile
+
+
+def _is_same(entry: os.DirEntry[str], status: os.stat_result) -> bool:
+    if entry.inode() != status.st_ino:
+        return False
+    with suppress(OSError):
+        entry_status = entry.stat(follow_symlinks=False)
+        return (entry_status.st_dev, entry_status.st_ino) == (status.st_dev, status.st_ino)
+    return False
+
+
+def _entries_below(roots: Sequence[Path]) -> Iterator[os.DirEntry[str]]:
+    """Yield every directory entry that is not a folder once, even where one root lies inside another."""
+    pending, visited, entries_left = [str(root) for root in roots], set(), MAX_ENTRIES
+    while pending and entries_left > 0:
+        directory = pending.pop()
+        if directory in visited:
+            continue
+        visited.add(directory)
+        with suppress(OSError), os.scandir(directory) as entries:
+            for entry in entries:
+                entries_left -= 1
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+                else:
+                    yield entry

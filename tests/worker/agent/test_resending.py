@@ -6,7 +6,7 @@ import pytest
 
 from domain.spec import Resend
 from tests.worker.agent.node_under_test import RUN, checkpoint
-from worker.checkpoints.resending import CHANGED, GONE
+from worker.checkpoints.upload import CHANGED, GONE
 from worker.session.answers import DesiredState
 from worker.session.failures import RequestFailed
 

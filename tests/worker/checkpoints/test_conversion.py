@@ -16,9 +16,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from worker.checkpoints.conversion import conversion_of
+from worker.checkpoints.conversion import CannotConvert, PlannedConversion
+from worker.checkpoints.convert import conversion_of
 from worker.checkpoints.names import prefix_of
-from worker.checkpoints.planned_conversion import CannotConvert, PlannedConversion
 
 PREFIX = "module."
 

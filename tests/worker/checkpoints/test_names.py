@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker.checkpoints.conversion import conversion_of
+from worker.checkpoints.conversion import CannotConvert, PlannedConversion
+from worker.checkpoints.convert import conversion_of
 from worker.checkpoints.names import PickleNames, prefix_in, prefix_of
-from worker.checkpoints.planned_conversion import CannotConvert, PlannedConversion
 
 torch = pytest.importorskip("torch")
 OPERATIONS = [operation.code.encode("latin-1") for operation in pickletools.opcodes]

@@ -15,7 +15,7 @@ from tests.worker.checkpoints.checkpoint_node import (
     zip_bytes,
 )
 from worker.checkpoints.findings import incomplete_findings
-from worker.checkpoints.shards import is_shard
+from worker.checkpoints.folders import is_shard
 
 INDEX = "out/plain-step-40/model.safetensors.index.json"
 
