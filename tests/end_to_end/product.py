@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 import psutil
 
-from worker.launch.warm.supervisors import PREPARING
+from worker.launch.warm import PREPARING
 
 WAIT_S = 180.0
 PAUSE_S = 0.05

@@ -11,7 +11,7 @@ import pytest
 from tests.end_to_end.failing import assert_explained
 from tests.end_to_end.kills import assert_training_outlives_kills
 from tests.end_to_end.product import Product, is_ready_to_start, safely, wait_for
-from worker.launch.warm.supervisors import IS_WARM
+from worker.launch.warm import IS_WARM
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from worker.checkpoints.upload import sees_server_disk
 from worker.hardware.sampler import EVERY_S, HardwareSampler, SampledAttempt
 from worker.launch.interpreter import describe
 from worker.launch.preparation import LocalNode, training_environment
-from worker.launch.warm.supervisors import Supervisors, default_launch
+from worker.launch.warm import Supervisors, default_launch
 from worker.node import hardware
 from worker.node.hardware import IdleCores
 from worker.node.threads import start_thread

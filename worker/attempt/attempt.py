@@ -23,7 +23,7 @@ from worker.attempt.supervision import Background, Orphans, Spawn, SupervisorPro
 from worker.attempt.uploader import AttemptUploader
 from worker.checkpoints.upload import CheckpointUploader
 from worker.launch.preparation import CannotStart, Downloads, LocalNode, masked_launch, prepare
-from worker.launch.warm.supervisors import IS_WARM
+from worker.launch.warm import IS_WARM
 from worker.monitor.probe_reader import ProbeReader
 from worker.monitor.watch import HUNG_FILE, with_hang_reason
 from worker.node import processes

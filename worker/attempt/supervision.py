@@ -17,8 +17,7 @@ from domain.messages import Reason, TaskReport
 from worker.attempt.supervisor import recorded_ranks
 from worker.node import processes
 from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, MEMBERS_FILE, STATE_FILE, SUPERVISOR_MODULE
-from worker.node.locks import is_locked
-from worker.node.processes import Process
+from worker.node.processes import Process, is_locked
 from worker.node.state_files import read_object
 
 UNWRITTEN = "unwritten"

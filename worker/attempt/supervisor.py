@@ -20,8 +20,7 @@ from typing import Any, BinaryIO
 
 from worker.node import control_groups, processes
 from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, MEMBERS_FILE, POINTS_FILE, STATE_FILE, STOP_FILE
-from worker.node.locks import take_lock
-from worker.node.processes import Process
+from worker.node.processes import Process, take_lock
 from worker.probe.rankzero_probe.peers import is_aborted, keep_records
 from worker.warm.rankzero_warm import channel
 from worker.warm.rankzero_warm.server import LAUNCHER_VARIABLE

@@ -11,8 +11,16 @@ from worker.diagnosis.causes import collectives, exits, interfaces
 from worker.diagnosis.causes.exits import by_missing_script
 from worker.diagnosis.causes.lookup import Explanation, explain, is_gpu_memory
 from worker.diagnosis.causes.machine import KILLED_HINT
-from worker.diagnosis.end_facts import EndFacts, Verdict
-from worker.diagnosis.rank_ends import ROOT_CAUSE, Blame, RankEnd, explain_early_leaver, first_failing, rank_ends
+from worker.diagnosis.rank_ends import (
+    ROOT_CAUSE,
+    Blame,
+    EndFacts,
+    RankEnd,
+    Verdict,
+    explain_early_leaver,
+    first_failing,
+    rank_ends,
+)
 from worker.diagnosis.tracebacks import find_failure, last_line, shorten, tail
 
 __all__ = ["EndFacts", "Verdict", "explain_end"]

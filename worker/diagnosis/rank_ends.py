@@ -6,19 +6,22 @@ import re
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
+from domain.choices import Launcher
 from domain.collectives.alignment import rank_list
+from domain.device_memory import DeviceMemory
 from domain.messages import RankError, Reason
 from domain.text.formats import agree
 from domain.text.json_values import parse_json
 from worker.diagnosis.causes.collectives import Timeout, find_timeout, lost_peer
 from worker.diagnosis.causes.exits import as_traceback, signal_name
+from worker.diagnosis.causes.files import Workplace
+from worker.diagnosis.causes.interfaces import Interfaces
 from worker.diagnosis.causes.pytorch import NCCL
-from worker.diagnosis.end_facts import EndFacts, Verdict
 from worker.diagnosis.tracebacks import PythonFailure, find_failure, last_line, shorten, split_by_rank, tail
 
 ROOT_CAUSE = "Root Cause (first observed failure):"
@@ -251,3 +254,61 @@ def explain_early_leaver(consequence: RankEnd, facts: EndFacts) -> Verdict:
         at=consequence.at,
     )
     return Verdict("failed", Reason.SCRIPT_ERROR, shorten(sentence, 480), error, _NEXT)
+
+
+# Facts about an attempt's end on one node, and the verdict on it.
+
+
+@dataclass(frozen=True)
+class EndFacts:
+    """Facts from the supervisor and the logs of one node after all processes of the attempt have ended."""
+
+    exit_code: int | None = None
+    """Exit code of the launcher; None if it could not be started or its end was not observed."""
+    signal: str | None = None
+    """The signal that ended the launcher, e.g. SIGKILL."""
+    launcher: Launcher = "torchrun"
+    node: str = "this node"
+    node_rank: int = 0
+    world_size: int | None = None
+    """Ranks over all nodes."""
+    stop_requested: bool = False
+    """A stop was requested before the end."""
+    killed_by_us: bool = False
+    """The supervisor killed the remaining processes after the grace period."""
+    launch_error: str | None = None
+    """The system's error if the launcher could not be started."""
+    launcher_err: str = ""
+    """The end of the launcher's own stderr."""
+    rank_errs: Mapping[int, str] = field(default_factory=dict)
+    """Global rank -> the end of its stderr."""
+    rank_outs: Mapping[int, str] = field(default_factory=dict)
+    """Global rank -> the end of its stdout, in which some scripts print their tracebacks."""
+    error_file: str | None = None
+    """The text of TORCHELASTIC_ERROR_FILE, which scripts with `@record` leave."""
+    out_of_memory_kills: int = 0
+    """Number of the attempt's processes killed by the kernel for lack of memory, if the kernel reports it."""
+    memory_limit_bytes: int | None = None
+    """Memory limit of its container or control group."""
+    device_memory: Mapping[int, DeviceMemory] = field(default_factory=dict)
+    """Global rank -> its device when its last allocation failed."""
+    host_memory: str = ""
+    """The node's memory in the last sample, in words."""
+    workplace: Workplace = field(default_factory=Workplace)
+    interfaces: Interfaces = field(default_factory=Interfaces)
+    terminated_at: float | None = None
+    """When a rank was first told to end by SIGTERM and handled it; nobody asked us for a stop."""
+    ended_at: float | None = None
+    left_early: tuple[int, ...] = ()
+    """Global ranks of this node that ended by themselves with exit code 0 while others failed."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How the attempt ended on this node."""
+
+    state: Literal["succeeded", "failed", "stopped"]
+    reason: Reason | None = None
+    message: str | None = None
+    error: RankError | None = None
+    next_step: str | None = None

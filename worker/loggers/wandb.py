@@ -16,8 +16,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from domain.text.json_values import parse_json
 from worker.loggers.store_source import Logged, LoggedPoint, size_of
-from worker.streams.events import Gap
-from worker.streams.protobuf_schema import message_class
+from worker.streams.events import Gap, message_class
 
 
 class WandbFile:

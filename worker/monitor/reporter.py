@@ -13,8 +13,7 @@ from domain.messages import Finding, Findings, Point, StackFrame, Stacks
 from domain.spec import RunSpec
 from worker.monitor.hangs import PythonFrame
 from worker.monitor.probe_reader import FOLDER, ProbeReader
-from worker.monitor.stacks import StackRequest
-from worker.monitor.watch import Watch
+from worker.monitor.watch import StackRequest, Watch
 from worker.session.client import Client, TaskRef
 from worker.session.failures import RequestRefused, ServerAway, TooLarge
 from worker.streams.omissions import Omissions

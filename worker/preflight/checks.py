@@ -14,8 +14,7 @@ from domain.spec import CheckPair, DesiredCheck
 from worker.launch.interpreter import Unusable, find
 from worker.launch.preparation import LocalNode, training_environment
 from worker.preflight import allreduce
-from worker.preflight.node_check import check_node, open_listener
-from worker.preflight.port_probe import ProbeListener, probe_ports
+from worker.preflight.node_check import ProbeListener, check_node, open_listener, probe_ports
 from worker.session.client import Client
 from worker.session.failures import RequestRefused, ServerAway
 

@@ -19,8 +19,7 @@ from domain.spec import Assignment
 from worker.launch.preparation import CannotStart, LocalNode, free_port, has_endpoint, interpreter_of
 from worker.node.attempt_files import INTERPRETER_FILE, LAUNCH_FILE, STATE_FILE, STOP_FILE
 from worker.node.state_files import REPORTED_FILE, read_object, write_whole
-from worker.preflight.node_check import check_node_for_run, code_of, greeting_of
-from worker.preflight.port_probe import ProbeListener
+from worker.preflight.node_check import ProbeListener, check_node_for_run, code_of, greeting_of
 from worker.session.client import Client, TaskRef
 from worker.session.failures import AttemptSuperseded, RequestRefused, ServerAway
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from worker.node import processes
-from worker.node.locks import take_lock
+from worker.node.processes import take_lock
 from worker.node.state_files import read_object
 
 NO_TOKEN = (

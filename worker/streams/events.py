@@ -6,19 +6,19 @@ import math
 import os
 import re
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from google_crc32c import value as crc32c
 
 from domain.messages import Point
 from worker.node.holes import data_after
 from worker.node.run_files import is_event_file, walk_files
-from worker.streams.protobuf_schema import message_class
 
 MAX_ZEROS_BYTES = 4 * 1024 * 1024
 MAX_REMEMBERED_LENGTH = 4096
@@ -402,6 +402,38 @@ def next_header(buffer: bytes, begin: int) -> int | None:
             return position
         upper = buffer.find(_UPPER_LENGTH, upper + 1)
     return None
+
+
+# Make the classes of protobuf messages from the few fields that are read, without the packages that write them.
+
+
+def message_class(fields: Mapping[str, str], name: str) -> Any:
+    """Return the class of one of the messages.
+
+    `fields` has those of each message as NAME:NUMBER:TYPE, by default a text, with * repeated."""
+    schema = descriptor_pb2.FileDescriptorProto(name=f"{name}.proto", package="rankzero", syntax="proto3")
+    for message_name, texts in fields.items():
+        message = schema.message_type.add(name=message_name)
+        for text in texts.split():
+            field, number, kind = [*text.split(":"), ""][:3]
+            _add_field(message, field, int(number), kind, fields)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(schema)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"rankzero.{name}"))
+
+
+def _add_field(message: Any, name: str, number: int, kind: str, messages: Mapping[str, str]) -> None:
+    types = descriptor_pb2.FieldDescriptorProto
+    field = message.field.add(name=name, number=number, label=types.LABEL_OPTIONAL)
+    if kind.endswith("*"):
+        field.label, kind = types.LABEL_REPEATED, kind[:-1]
+    if kind in messages:
+        field.type, field.type_name = types.TYPE_MESSAGE, f".rankzero.{kind}"
+        return
+    field.type = types.Type.Value(f"TYPE_{(kind or 'string').upper()}")
+    if field.label == types.LABEL_OPTIONAL:  # told apart from its default, as `HasField` asks
+        field.proto3_optional, field.oneof_index = True, len(message.oneof_decl)
+        message.oneof_decl.add(name=f"_{name}")
 
 
 # The messages in TensorBoard's event files as far as they are read, and the scalars in their tensors.

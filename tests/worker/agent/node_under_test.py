@@ -13,7 +13,7 @@ from domain.spec import Assignment, RunSpec
 from tests.worker.fake_server import FakeServer
 from worker.agent.daemon import Daemon
 from worker.launch.preparation import LocalNode
-from worker.launch.warm.supervisors import Supervisors
+from worker.launch.warm import Supervisors
 from worker.node import processes
 from worker.session.answers import Adoption, DesiredState
 from worker.session.failures import ServerAway

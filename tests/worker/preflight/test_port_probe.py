@@ -9,8 +9,7 @@ import time
 import pytest
 
 from domain.spec import CheckPeer
-from worker.preflight.node_check import least_free
-from worker.preflight.port_probe import ProbeListener, probe_port, probe_ports
+from worker.preflight.node_check import ProbeListener, least_free, probe_port, probe_ports
 from worker.session.clock import offset
 from worker.session.failures import ServerAway
 

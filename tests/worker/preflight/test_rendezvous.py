@@ -17,7 +17,7 @@ from tests.worker.launch.environments import install_torch, site_packages, venv
 from worker.launch.preparation import free_port
 from worker.node import processes
 from worker.node.state_files import read_object, write_whole
-from worker.preflight import port_probe
+from worker.preflight import node_check
 
 TWO_NODES = {"nodes": 2, "gpus_per_node": 1}
 ENDPOINT = {"master_addr": "127.0.0.1", "master_port": 4711}
@@ -25,7 +25,7 @@ ENDPOINT = {"master_addr": "127.0.0.1", "master_port": 4711}
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeUnderTest]:
-    monkeypatch.setattr(port_probe, "CONNECT_LIMIT_S", 0.1)  # most of these nodes are alone
+    monkeypatch.setattr(node_check, "CONNECT_LIMIT_S", 0.1)  # most of these nodes are alone
     under_test = NodeUnderTest(tmp_path)
     yield under_test
     for supervisor in under_test.supervisors:
@@ -180,14 +180,14 @@ def test_the_first_node_holds_the_port_until_all_may_start(node: NodeUnderTest) 
     node.until(lambda: checks(node) and checks(node)[-1].is_prepared)
     assert checks(node)[-1].port == port
     for _ in range(2):
-        assert port_probe.probe_port(peer, f"rankzero run {RUN}/1 1").problem is None
-        assert port_probe.probe_port(peer, f"rankzero run {RUN}/2 2").trouble == "foreign"
+        assert node_check.probe_port(peer, f"rankzero run {RUN}/1 1").problem is None
+        assert node_check.probe_port(peer, f"rankzero run {RUN}/2 2").trouble == "foreign"
         node.wish(first)  # a stale list, without the port
         node.turn()
     endpoint = {"master_addr": "127.0.0.1", "master_port": port}
     node.wish(first.model_copy(update={"may_start": True} | endpoint))
     assert node.until_settled().state == "succeeded"
-    assert port_probe.probe_port(peer, "").trouble == "refused"
+    assert node_check.probe_port(peer, "").trouble == "refused"
     assert len({report.master_port for _, report in node.server.reports if report.master_port}) == 1
 
 

@@ -28,7 +28,7 @@ from tests.dashboard.running import FakeNode, Running, running, wait_for
 from tests.worker.limiting_proxy import LimitingProxy, limiting_proxy
 from worker.agent.daemon import Daemon
 from worker.launch.preparation import LocalNode
-from worker.launch.warm.supervisors import Supervisors
+from worker.launch.warm import Supervisors
 from worker.node import processes
 from worker.session import bodies
 from worker.session.bodies import BodyLimit

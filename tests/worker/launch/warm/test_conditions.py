@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from worker.launch.warm import conditions
+from worker.launch import warm
 
 TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
 OPTIONS = ("--standalone", "--nproc-per-node=2", "--log-dir=/x/logs", "--redirects=3")
@@ -20,8 +20,8 @@ def launch(*argv: str, cwd: str = "/", **fields: Any) -> dict[str, Any]:
 
 
 def test_the_command_of_a_plan_is_no_obstacle():
-    assert conditions.command_obstacle(launch(TORCHRUN, *OPTIONS, "train.py", "--standalone-not")) == ""
-    assert conditions.torchrun_python([TORCHRUN]) == sys.executable
+    assert warm.command_obstacle(launch(TORCHRUN, *OPTIONS, "train.py", "--standalone-not")) == ""
+    assert warm.torchrun_python([TORCHRUN]) == sys.executable
 
 
 @pytest.mark.parametrize(
@@ -35,15 +35,15 @@ def test_the_command_of_a_plan_is_no_obstacle():
     ],
 )
 def test_an_unusual_command_is_named(fields: dict[str, Any], part: str):
-    assert part in conditions.command_obstacle(fields)
+    assert part in warm.command_obstacle(fields)
 
 
 def test_variables_of_a_single_run_do_not_differ():
-    prepared = conditions.import_environment({"A": "1", "RANKZERO_RUN_ID": "x"})
+    prepared = warm.import_environment({"A": "1", "RANKZERO_RUN_ID": "x"})
     assert prepared == {"A": "1"}
     same = {"A": "1", "RANKZERO_RUN_ID": "y", "CUDA_VISIBLE_DEVICES": "0", "GLOO_SOCKET_IFNAME": "eth0"}
-    assert conditions.differing(prepared, same | {"WANDB_NAME": "z", "HF_HOME": "/data"}) == []
-    assert conditions.differing(prepared, {"FOO": "", "CUDA_LAUNCH_BLOCKING": "1"}) == [
+    assert warm.differing(prepared, same | {"WANDB_NAME": "z", "HF_HOME": "/data"}) == []
+    assert warm.differing(prepared, {"FOO": "", "CUDA_LAUNCH_BLOCKING": "1"}) == [
         "A", "CUDA_LAUNCH_BLOCKING", "FOO",
     ]  # fmt: skip
 
@@ -68,12 +68,12 @@ def test_code_that_would_meet_another_torch_is_named(tmp_path: Path, name: str, 
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     argv = [TORCHRUN, *OPTIONS, str(tmp_path / "train.py")]
-    obstacle = conditions.code_obstacle(launch(*argv), ["queue", "numpy", "torch"])
+    obstacle = warm.code_obstacle(launch(*argv), ["queue", "numpy", "torch"])
     assert part in obstacle and bool(part) == bool(obstacle)
 
 
 def test_a_module_imported_already_and_what_is_no_script_are_named(tmp_path: Path):
     module = launch(TORCHRUN, *OPTIONS, "-m", "torch.utils.benchmark", cwd=str(tmp_path))
-    assert "torch.utils.benchmark is imported already" in conditions.code_obstacle(module, ["torch"])
+    assert "torch.utils.benchmark is imported already" in warm.code_obstacle(module, ["torch"])
     archive = launch(TORCHRUN, *OPTIONS, "app.pyz", cwd=str(tmp_path))
-    assert "app.pyz is not a .py file" in conditions.code_obstacle(archive, ["torch"])
+    assert "app.pyz is not a .py file" in warm.code_obstacle(archive, ["torch"])

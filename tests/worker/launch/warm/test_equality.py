@@ -18,7 +18,7 @@ import pytest
 
 from domain.launch.plan import PROBE_FOLDER
 from worker.attempt.ending import end_of
-from worker.launch.warm.supervisors import IS_WARM, READY, Supervisors
+from worker.launch.warm import IS_WARM, READY, Supervisors
 from worker.node import processes
 
 OBSERVE = Path(__file__).parents[1] / "scripts" / "observe.py"

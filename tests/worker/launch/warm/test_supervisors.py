@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.launch.warm import supervisors
-from worker.launch.warm.supervisors import (
+from worker.launch import warm as supervisors
+from worker.launch.warm import (
     NO_MEMORY,
     NO_TORCHRUN,
     NOT_READY,
