@@ -30,17 +30,17 @@ def write_own_wheel(folder: Path) -> None:
 
 def needed(requirements: list[str]) -> dict[str, metadata.Distribution]:
     """Return the installed distributions that the requirements lead to, by their names."""
-    found: dict[str, metadata.Distribution] = {}
+    distributions: dict[str, metadata.Distribution] = {}
     waiting = [(Requirement(text), "") for text in requirements]
     while waiting:
         requirement, extra = waiting.pop()
         name = canonicalize_name(requirement.name)
-        if name in found or (requirement.marker and not requirement.marker.evaluate({"extra": extra})):
+        if name in distributions or (requirement.marker and not requirement.marker.evaluate({"extra": extra})):
             continue
-        found[name] = metadata.distribution(name)
-        further = [Requirement(text) for text in found[name].requires or ()]
+        distributions[name] = metadata.distribution(name)
+        further = [Requirement(text) for text in distributions[name].requires or ()]
         waiting += [(one, extra) for one in further for extra in ("", *requirement.extras)]
-    return found
+    return distributions
 
 
 def write_wheel(distribution: metadata.Distribution, folder: Path) -> Path:

@@ -172,8 +172,8 @@ def binaries() -> Path | None:
     for folder in reversed(folders):
         if (folder / "initdb").exists() and (folder / "postgres").exists():
             return folder
-    found = shutil.which("initdb")
-    return Path(found).resolve().parent if found else None
+    on_path = shutil.which("initdb")
+    return Path(on_path).resolve().parent if on_path else None
 
 
 @contextmanager

@@ -133,8 +133,8 @@ class Bucket:
     @property
     def uploads(self) -> list[str]:
         """Objects that are on their way."""
-        found = self.client.list_multipart_uploads(Bucket=self.name)
-        return [each["Key"] for each in found.get("Uploads", ())]
+        uploads_found = self.client.list_multipart_uploads(Bucket=self.name)
+        return [each["Key"] for each in uploads_found.get("Uploads", ())]
 
     def content(self, key: str) -> bytes:
         return bytes(self.client.get_object(Bucket=self.name, Key=key)["Body"].read())
@@ -142,8 +142,10 @@ class Bucket:
     def parts(self, key: str) -> list[int]:
         """The numbers of the parts that have come."""
         uploads = self.client.list_multipart_uploads(Bucket=self.name, Prefix=key).get("Uploads", ())
-        found = [self.client.list_parts(Bucket=self.name, Key=key, UploadId=each["UploadId"]) for each in uploads]
-        return [part["PartNumber"] for listing in found for part in listing.get("Parts", ())]
+        uploads_found = [
+            self.client.list_parts(Bucket=self.name, Key=key, UploadId=each["UploadId"]) for each in uploads
+        ]
+        return [part["PartNumber"] for listing in uploads_found for part in listing.get("Parts", ())]
 
 
 def error(status: str, code: str) -> Answer:

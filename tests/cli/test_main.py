@@ -162,9 +162,9 @@ def test_a_followed_log_goes_on_after_a_broken_connection(fake, capfdbinary) -> 
     assert "offset=5" in fake.asked[-1][1]
 
 
-@pytest.mark.parametrize("wish", ["stop", "resume", "delete"])
-def test_actions_answer_with_the_run(rankzero, fake, wish) -> None:
-    arguments = (wish, "abcdefghij", *(["--yes"] if wish == "delete" else []))
+@pytest.mark.parametrize("action", ["stop", "resume", "delete"])
+def test_actions_answer_with_the_run(rankzero, fake, action) -> None:
+    arguments = (action, "abcdefghij", *(["--yes"] if action == "delete" else []))
     assert document(rankzero(*arguments, "--json")) == RUN
     assert rankzero(*arguments)[0] == 0
 

@@ -59,8 +59,8 @@ class Stack(Product):
     def containers(self) -> dict[str, dict[str, Any]]:
         """What the engine says of each service's container."""
         ids = self.compose("ps", "-q").split()
-        found = json.loads(self.engine.run("docker", "inspect", *ids)) if ids else []
-        return {each["Config"]["Labels"]["com.docker.compose.service"]: each for each in found}
+        inspected = json.loads(self.engine.run("docker", "inspect", *ids)) if ids else []
+        return {each["Config"]["Labels"]["com.docker.compose.service"]: each for each in inspected}
 
     def image_size_bytes(self) -> int:
         """Uncompressed, its base included."""

@@ -23,11 +23,11 @@ TWO_NODES = {"nodes": 2, "gpus_per_node": 1}
 def running(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Stack]:
     keep = request.config.getoption("--engine-folder")
     fetched = tmp_path_factory.mktemp("wheels")
-    with engine(Path(keep) if keep else None) as found:
+    with engine(Path(keep) if keep else None) as docker:
         wheels.fetch(fetched)
         with (
             wheels.served(fetched) as address,
-            stack(found, tmp_path_factory.mktemp("stack"), address) as made,
+            stack(docker, tmp_path_factory.mktemp("stack"), address) as made,
         ):
             yield made
 

@@ -171,8 +171,8 @@ def a_preflight() -> list[CheckView]:
     cells = []
     for row, value in seen.items():
         for name in names:
-            found = ("failed", *red[row, name]) if (row, name) in red else ("ok", value, "")
-            cells.append(PreflightCell(row, name, None, *found))
+            cell = ("failed", *red[row, name]) if (row, name) in red else ("ok", value, "")
+            cells.append(PreflightCell(row, name, None, *cell))
     speeds = [
         [None, 11.8e9, 11.6e9, 2.4e9],
         [None, None, 11.7e9, 11.9e9],

@@ -38,7 +38,7 @@ durations = st.none() | st.integers(1, 50).map(float)
 @st.composite
 def hosts(draw, most: int = 5, is_plain: bool = False):
     """Nodes with runs on them; not plain ones may be drained, lost, of CPUs, or used by others."""
-    found = []
+    clusters = []
     for number in range(draw(st.integers(0, most))):
         used = [
             (f"old{number}.{index}", draw(st.integers(1, 3)), draw(durations))
@@ -53,8 +53,8 @@ def hosts(draw, most: int = 5, is_plain: bool = False):
                 contact=draw(st.sampled_from(["alive", "alive", "alive", "no contact", "lost"])),
                 draining=draw(st.sampled_from([False, False, False, True])),
             )
-        found.append(node)
-    return found
+        clusters.append(node)
+    return clusters
 
 
 @st.composite

@@ -115,8 +115,8 @@ PLACES = {
 def line_of(how: str) -> int | None:
     """Where it happens in the script."""
     lines = enumerate(BROKEN.read_text().splitlines(), 1)
-    found = [number for number, line in lines if how in PLACES and PLACES[how] in line]
-    return None if not found else found[0] if how == "peer" else found[-1]
+    places = [number for number, line in lines if how in PLACES and PLACES[how] in line]
+    return None if not places else places[0] if how == "peer" else places[-1]
 
 
 def assert_explained(product: Product, arguments: str) -> None:

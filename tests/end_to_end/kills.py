@@ -49,9 +49,9 @@ def stored_points(product: Product, run_id: str) -> dict[str, list[tuple[int, fl
 
 def written_points(run_dir: Path) -> dict[str, list[tuple[int, float]]]:
     """What the event files hold, read with TensorBoard's own reader."""
-    found: dict[str, list[tuple[int, float]]] = {}
+    series: dict[str, list[tuple[int, float]]] = {}
     for file in run_dir.rglob("*tfevents*"):
         for event in LegacyEventFileLoader(str(file)).Load():
             for value in event.summary.value:
-                found.setdefault(value.tag, []).append((event.step, value.simple_value))
-    return found
+                series.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return series

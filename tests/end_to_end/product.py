@@ -91,12 +91,12 @@ class Product:
 
     def ranks(self, run_id: str) -> dict[int, psutil.Process]:
         """The training processes of a run by rank."""
-        found: dict[int, psutil.Process] = {}
+        by_pid: dict[int, psutil.Process] = {}
         for process in psutil.process_iter():
             env = safely(process.environ, {})
             if env.get("RANKZERO_RUN_ID") == run_id and "RANK" in env:
-                found.setdefault(int(env["RANK"]), process)
-        return found
+                by_pid.setdefault(int(env["RANK"]), process)
+        return by_pid
 
     def token(self) -> str:
         """The login token."""
@@ -192,11 +192,11 @@ def wait_for(
 ) -> Any:
     """Wait until the condition gives something true, and return that."""
     deadline = time.monotonic() + timeout_s
-    while not (found := condition()):
+    while not (by_pid := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {timeout_s:.0f} s in vain for {what}\n{explain()}")
         time.sleep(pause_s)
-    return found
+    return by_pid
 
 
 def is_ready_to_start(node: dict[str, Any]) -> bool:

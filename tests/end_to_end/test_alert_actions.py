@@ -47,6 +47,6 @@ def test_a_run_whose_loss_spikes_goes_on_from_before_with_half_its_rate(telling:
     assert second["resumed_from"] == "work/step_120.pt"
     losses = telling.get(f"/api/runs/{run_id}/metrics")["train/loss"]
     assert max(value for _, value, _ in losses[-50:]) < 20.0, "with half the rate it holds"
-    told = [message.body.decode() for message in hook.received]
-    assert len(told) == 1 and "at step 13" in told[0]
-    assert "with the learning rate 0.05 instead of 0.1." in told[0]
+    bodies = [message.body.decode() for message in hook.received]
+    assert len(bodies) == 1 and "at step 13" in bodies[0]
+    assert "with the learning rate 0.05 instead of 0.1." in bodies[0]

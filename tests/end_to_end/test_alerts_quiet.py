@@ -60,15 +60,15 @@ def test_nothing_is_told_of_good_trainings_but_that_they_finished(telling: Produ
         for name, spec in TRAININGS.items():  # one after another
             runs[name] = telling.launch(**spec, name=name)
             assert telling.wait_state(runs[name], timeout_s=600)["state"] == "succeeded"
-        told: list[dict[str, Any]] = []
+        notified: list[dict[str, Any]] = []
 
         def all_told() -> bool:
-            told[:] = [e for m in hook.received for e in json.loads(m.body)["events"]]
-            return len(told) >= len(runs)
+            notified[:] = [e for m in hook.received for e in json.loads(m.body)["events"]]
+            return len(notified) >= len(runs)
 
         wait_for(all_told, "a message about each", 240)
         listed = telling.get("/api/alerts")
-    assert sorted(event["run"] for event in told) == sorted(runs.values())
+    assert sorted(event["run"] for event in notified) == sorted(runs.values())
     assert {json.loads(m.body)["rule"] for m in hook.received} == {"finished"}
     quiet = [alert for alert in listed if alert["rule"] != "finished"]
     assert [alert for alert in quiet if alert["waiting"] or alert["last_sent_at"] or alert["problem"]] == []

@@ -40,14 +40,14 @@ def stored(bucket: Bucket, tmp_path: Path) -> Iterator[Product]:
 
 def checkpoint(product: Product, run_id: str) -> Any:
     """The only one of the run, once it is known."""
-    found = product.get(f"/api/runs/{run_id}/checkpoints")
-    assert len(found) <= 1
-    return found[0] if found else None
+    shown = product.get(f"/api/runs/{run_id}/checkpoints")
+    assert len(shown) <= 1
+    return shown[0] if shown else None
 
 
 def whole(product: Product, run_id: str) -> Any:
     return wait_for(
-        lambda: (found := checkpoint(product, run_id)) and found["complete"] and found,
+        lambda: (shown := checkpoint(product, run_id)) and shown["complete"] and shown,
         "the checkpoint to be whole",
         explain=product.tail,
     )
@@ -62,8 +62,8 @@ def test_an_upload_goes_on_after_kills_of_worker_and_server(stored: Product, buc
             gate.acquire(timeout=60)
 
     bucket.server.refuse = slowly  # type: ignore[assignment]
-    told = tmp_path / "told"
-    run_id = stored.launch(SCRIPT, args=[str(told), str(MIB)], **ALONE)
+    told_file = tmp_path / "told"
+    run_id = stored.launch(SCRIPT, args=[str(told_file), str(MIB)], **ALONE)
     for name in ("worker", "dashboard", "worker"):
         (key,) = wait_for(lambda: bucket.uploads, "an upload", explain=stored.tail)
         there = len(bucket.parts(key))
@@ -72,14 +72,14 @@ def test_an_upload_goes_on_after_kills_of_worker_and_server(stored: Product, buc
         kill_and_wait_for_another(stored, name)
     for _ in range(100):
         gate.release()
-    found = whole(stored, run_id)
+    shown = whole(stored, run_id)
     (key,) = bucket.keys
     assert bucket.uploads == []
     assert len(uploads) == 1  # gone on with, never begun anew
     got = fetched(stored, run_id, tmp_path)
-    assert hashlib.sha256(got.read_bytes()).hexdigest() == found["sha256"]
+    assert hashlib.sha256(got.read_bytes()).hexdigest() == shown["sha256"]
     assert bucket.content(key) == got.read_bytes()
-    told.touch()
+    told_file.touch()
     assert stored.wait_state(run_id)["state"] == "succeeded"
     assert stored.request("DELETE", f"/api/runs/{run_id}").status_code == 200
     wait_for(lambda: not bucket.keys, "the bucket to be empty", explain=stored.tail)
@@ -95,13 +95,13 @@ def fetched(product: Product, run_id: str, folder: Path) -> Path:
 
 
 def test_a_run_ends_when_its_bucket_is_back(stored: Product, bucket: Bucket, tmp_path: Path) -> None:
-    told = tmp_path / "told"
+    told_file = tmp_path / "told"
     bucket.server.stop()
     try:
-        run_id = stored.launch(SCRIPT, args=[str(told), "20"], **ALONE)
-        told.touch()
+        run_id = stored.launch(SCRIPT, args=[str(told_file), "20"], **ALONE)
+        told_file.touch()
         waiting = wait_for(
-            lambda: (found := checkpoint(stored, run_id)) and found["trouble"],
+            lambda: (shown := checkpoint(stored, run_id)) and shown["trouble"],
             "the trouble",
             explain=stored.tail,
         )
@@ -116,12 +116,12 @@ def test_a_run_ends_when_its_bucket_is_back(stored: Product, bucket: Bucket, tmp
 
 
 def test_another_node_resumes_from_the_bucket(stored: Product, bucket: Bucket, tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    run_id = stored.launch(SCRIPT, args=[str(told), "40"], **ALONE)
-    found = whole(stored, run_id)
-    told.touch()
+    told_file = tmp_path / "told"
+    run_id = stored.launch(SCRIPT, args=[str(told_file), "40"], **ALONE)
+    shown = whole(stored, run_id)
+    told_file.touch()
     stored.wait_state(run_id)
-    told.unlink()
+    told_file.unlink()
     (first,) = stored.get("/api/nodes")
     assert stored.request("POST", f"/api/nodes/{first['name']}/drain").status_code == 200
     token = (stored.data / "join-token").read_text().strip()
@@ -141,9 +141,9 @@ def test_another_node_resumes_from_the_bucket(stored: Product, bucket: Bucket, t
         assert stored.request("POST", f"/api/runs/{run_id}/resume").status_code == 200
         log_file = other / f"runs/{run_id}/attempts/2/node0/logs/rank0.out"
         said = wait_for(lambda: log_file.exists() and log_file.read_text(), "its first line", explain=stored.tail)
-        assert said.split() == ["resumes", "from", found["sha256"]]
+        assert said.split() == ["resumes", "from", shown["sha256"]]
         assert bucket.server.asked["GET other"] >= 1
-        told.touch()
+        told_file.touch()
         assert stored.wait_state(run_id)["state"] == "succeeded"
     finally:
         worker.send_signal(signal.SIGTERM)

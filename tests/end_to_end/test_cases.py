@@ -117,8 +117,8 @@ LONG = [
 def test_a_script_shows_what_is_right(product: Product, case: Case) -> None:
     run = launched(product, case)
     assert run["state"] == case.state and run["started_at"], run
-    told = f"{run['message']} {run['next_step']}"
-    assert [task for task in case.says if task not in told] == [], told
+    explanation = f"{run['message']} {run['next_step']}"
+    assert [task for task in case.says if task not in explanation] == [], explanation
     curves = curves_of(product, run["id"])
     spans = {name: (len(steps), min(steps), max(steps)) for name, (steps, _) in curves.items()}
     assert {name: spans.get(name) for name in case.curves} == case.curves, spans
@@ -195,11 +195,11 @@ def launched(product: Product, case: Case) -> dict[str, Any]:
 
 def curves_of(product: Product, run_id: str) -> dict[str, tuple[list[int], list[float]]]:
     """Steps and values by name, printed ones without `printed/`."""
-    found = {}
+    shown = {}
     for source in ("events", "printed"):
         for name, points in product.get(f"/api/runs/{run_id}/metrics?source={source}").items():
-            found[name.removeprefix("printed/")] = ([p[0] for p in points], [p[1] for p in points])
-    return found
+            shown[name.removeprefix("printed/")] = ([p[0] for p in points], [p[1] for p in points])
+    return shown
 
 
 def checkpoints(product: Product, run_id: str) -> dict[str, tuple[int | None, bool]]:

@@ -26,11 +26,11 @@ def test_a_wrapped_model_comes_home_without_its_wrapper(product: Product, tmp_pa
     run_id = product.launch(SCRIPT, gpus_per_node=2, args=[str(plain)])
     ended = product.wait_state(run_id)
     assert ended["state"] == "failed"  # it ends with a kill in mid-save
-    found = {each["name"]: each for each in product.get(f"/api/runs/{run_id}/checkpoints")}
+    by_name = {each["name"]: each for each in product.get(f"/api/runs/{run_id}/checkpoints")}
     whole = {"work/last.pt", "work/old_style.pth", "work/sharded/step_30.tar"}
-    assert whole <= set(found) and not [name for name in found if "cut" in name]
-    assert all(each["complete"] for each in found.values())
-    prefixes = {name: found[name]["prefix"] for name in whole}
+    assert whole <= set(by_name) and not [name for name in by_name if "cut" in name]
+    assert all(each["complete"] for each in by_name.values())
+    prefixes = {name: by_name[name]["prefix"] for name in whole}
     assert prefixes == {
         "work/last.pt": "module.",
         "work/old_style.pth": "module.",
@@ -38,16 +38,16 @@ def test_a_wrapped_model_comes_home_without_its_wrapper(product: Product, tmp_pa
     }
     expected = torch.load(plain, weights_only=True)
     for name, inner in (("work/last.pt", "model"), ("work/old_style.pth", None)):
-        loaded = torch.load(io.BytesIO(fetch(product, found[name], "prefix=strip")), weights_only=True)
+        loaded = torch.load(io.BytesIO(fetch(product, by_name[name], "prefix=strip")), weights_only=True)
         state = loaded[inner] if inner else loaded
         assert state.keys() == expected.keys()
         assert all(torch.equal(state[key], expected[key]) for key in expected)
-        tensors = names_of(fetch(product, found[name], "prefix=strip&format=safetensors"))
+        tensors = names_of(fetch(product, by_name[name], "prefix=strip&format=safetensors"))
         assert tensors == set(expected)
-    unpack_and_load(fetch(product, found["work/sharded/step_30.tar"], ""), tmp_path, expected)
-    (told,) = [f for f in product.get(f"/api/runs/{run_id}/findings") if f["kind"] == "checkpoint not whole"]
-    assert "work/cut.pt: " in told["evidence"] and "its end record is missing" in told["evidence"]
-    assert "work/cut_old.pt: " in told["evidence"] and "it ends too early" in told["evidence"]
+    unpack_and_load(fetch(product, by_name["work/sharded/step_30.tar"], ""), tmp_path, expected)
+    (finding,) = [f for f in product.get(f"/api/runs/{run_id}/findings") if f["kind"] == "checkpoint not whole"]
+    assert "work/cut.pt: " in finding["evidence"] and "its end record is missing" in finding["evidence"]
+    assert "work/cut_old.pt: " in finding["evidence"] and "it ends too early" in finding["evidence"]
 
 
 def fetch(product: Product, checkpoint: dict[str, Any], query: str) -> bytes:

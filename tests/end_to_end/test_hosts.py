@@ -179,7 +179,7 @@ def kill_supervisor(host: Host, run_id: str) -> None:
         pytest.param(kill_supervisor, 0, "The supervisor of the attempt", id="supervisor-0"),
     ],
 )
-def test_what_dies_on_one_host_ends_the_run_on_all(
+def test_death_on_one_host_ends_the_run_on_all(
     hosts: Hosts, tmp_path: Path, kill: Kill, node_rank: int, message: str, script: Path,
     record_property: Callable[[str, Any], None],
 ) -> None:  # fmt: skip

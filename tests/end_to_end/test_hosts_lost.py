@@ -156,9 +156,9 @@ def assert_late_points_are_kept(hosts: Hosts, run_id: str) -> None:
     written: dict[str, list[tuple[int, float]]] = {}
     for host in hosts.hosts:
         written |= written_points(host.data / "runs" / run_id / "attempts" / "1")
-    found = hosts.get(f"/api/runs/{run_id}/metrics?name=train/loss&attempt=1")["train/loss"]
+    losses = hosts.get(f"/api/runs/{run_id}/metrics?name=train/loss&attempt=1")["train/loss"]
     assert [(step, pytest.approx(value)) for step, value in written["train/loss"]] == [
-        (step, value) for step, value, _ in found
+        (step, value) for step, value, _ in losses
     ]
 
 

@@ -101,12 +101,14 @@ def test_a_clock_that_is_five_seconds_off(hosts: Hosts, script: Path) -> None:
     hosts.start_worker(hosts[1], wrong)
     try:
         hosts.wait_for_nodes()
-        found = preflight(hosts)
+        judged = preflight(hosts)
         run, (cell,) = fails(hosts, script)
     finally:
         end_worker(hosts)
         hosts.start_worker(hosts[1])
-    assert [(each["row"], each["node"]) for each in found["cells"] if each["state"] == "failed"] == [("clock", "host1")]
+    assert [(each["row"], each["node"]) for each in judged["cells"] if each["state"] == "failed"] == [
+        ("clock", "host1")
+    ]
     assert (cell["row"], cell["value"]) == ("clock", "5.0 s behind the server") and "time" in cell["fix"]
     assert run["reason"] == "preflight"
 
@@ -124,10 +126,10 @@ def test_a_host_that_is_silent(hosts: Hosts) -> None:
     for silence, word in ((hosts[1].cut, hosts[1].mend), (worker.suspend, resume)):
         silence()
         try:
-            found = preflight(hosts, ["host0", "host1"])
+            judged = preflight(hosts, ["host0", "host1"])
         finally:
             word()
-        (cell,) = (each for each in found["cells"] if each["state"] == "failed")
+        (cell,) = (each for each in judged["cells"] if each["state"] == "failed")
         assert (cell["row"], cell["node"]) == ("alive", "host1") and "worker" in cell["fix"]
         hosts.ensure()
     assert not [each for each in preflight(hosts)["cells"] if each["state"] == "failed"]
@@ -145,16 +147,16 @@ def test_new_nodes_are_measured_before_their_first_run_and_not_again(
         for _ in range(2):
             run_id = hosts.launch(script, launcher="torchrun", **TWO_NODES)
             assert hosts.wait_state(run_id, timeout_s=300)["state"] == "succeeded"
-            found = hosts.get(f"/api/runs/{run_id}/preflight")
-            took_s.append(found["ended_at"] - found["asked_at"])
+            judged = hosts.get(f"/api/runs/{run_id}/preflight")
+            took_s.append(judged["ended_at"] - judged["asked_at"])
             history = [line["text"] for line in hosts.get(f"/api/runs/{run_id}/history")]
             measured = [text for text in history if text.startswith("bandwidth measured: ")]
             assert len(measured) == (len(took_s) == 1), history
         assert took_s[1] < min(took_s[0], 10.0)
         record_property("gate_s", round(took_s[1], 2))
         print(f"with bandwidth {took_s[0]:.2f} s, without {took_s[1]:.2f} s")
-        found = preflight(hosts, bandwidth=True)
-        assert found["bandwidth"][0][1] > 1e5, found
+        judged = preflight(hosts, bandwidth=True)
+        assert judged["bandwidth"][0][1] > 1e5, judged
     finally:
         hosts.clean_up()
 
@@ -177,8 +179,8 @@ def preflight(hosts: Hosts, nodes: list[str] | None = None, bandwidth: bool = Fa
     asked = hosts.request("POST", "/api/preflight", json={"nodes": nodes, "bandwidth": bandwidth}).json()
 
     def ended() -> dict[str, Any] | None:
-        found = hosts.get(f"/api/preflight/{asked['id']}")
-        return dict(found) if found["ended_at"] is not None else None
+        judged = hosts.get(f"/api/preflight/{asked['id']}")
+        return dict(judged) if judged["ended_at"] is not None else None
 
     return dict(wait_for(ended, "the preflight to end", 120))
 

@@ -17,7 +17,7 @@ def test_an_unchanged_script_is_measured_on_one_and_two_processes(product: Produ
     answer = product.request("POST", "/api/scaling-studies", json={"spec": spec, "gpus": [1, 2], "steps": 200})
     assert answer.status_code == 201, answer.text
     path = f"/api/scaling-studies/{answer.json()['id']}"
-    study = wait_for(lambda: (found := product.get(path))["state"] != "running" and found, "the end", 900)
+    study = wait_for(lambda: (shown := product.get(path))["state"] != "running" and shown, "the end", 900)
     assert study["state"] == "succeeded", study
     one, two = study["points"]
     assert one["speedup"] == 1 and two["speedup"] > 0 and one["samples_per_s"] > 0

@@ -44,15 +44,15 @@ def divided_with_slow_rank(product: Product, run_id: str) -> dict | None:
 def test_a_slow_rank_is_named_with_its_cause(product: Product, cause: str, rank: int, names: set[str]):
     run_id = product.launch(SLOW, gpus_per_node=2, args=[cause, "--steps=100000"], stop_grace_s=2)
     try:
-        found = wait_for(lambda: product.get(f"/api/runs/{run_id}/findings"), "a finding", 300)
+        findings = wait_for(lambda: product.get(f"/api/runs/{run_id}/findings"), "a finding", 300)
         divided = wait_for(lambda: divided_with_slow_rank(product, run_id), "the rank in the phases", 300)
     finally:
         product.request("POST", f"/api/runs/{run_id}/stop")
         product.wait_state(run_id)
-    assert found[0]["kind"] == "slow rank" and found[0]["fix"], found
-    assert found[0]["evidence"].startswith(f"Rank {rank} on "), found
+    assert findings[0]["kind"] == "slow rank" and findings[0]["fix"], findings
+    assert findings[0]["evidence"].startswith(f"Rank {rank} on "), findings
     (slow,) = divided["slow"]
-    assert (slow["rank"], slow["cause"] in names) == (rank, True), (slow, found)
+    assert (slow["rank"], slow["cause"] in names) == (rank, True), (slow, findings)
     assert 0.15 <= slow["lost_share"] <= 1 and slow["node"]
     assert set(divided["ranks"]) == {"0", "1"}
     for means in divided["ranks"].values():

@@ -28,7 +28,7 @@ def requested(product: Product, request: dict[str, Any]) -> str:
 
 
 def ended(product: Product, path: str) -> dict[str, Any]:
-    return dict(wait_for(lambda: (found := product.get(path))["state"] != "running" and found, "the end", 900))
+    return dict(wait_for(lambda: (shown := product.get(path))["state"] != "running" and shown, "the end", 900))
 
 
 @pytest.mark.long

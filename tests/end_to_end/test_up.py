@@ -160,9 +160,9 @@ def refused(up: Up) -> str:
 
 def test_the_demo_trains_on_two_ranks_and_is_launched_once(up: Up) -> None:
     up.up("--demo")
-    found = ADDRESS.search(up.tail())
-    assert found is not None and found[3] == up.token()
-    run_id = found[2].removeprefix("/run?id=")
+    match = ADDRESS.search(up.tail())
+    assert match is not None and match[3] == up.token()
+    run_id = match[2].removeprefix("/run?id=")
     assert up.run(run_id)["world_size"] == 2
     up.wait_step(run_id, 3)
     assert len(up.ranks(run_id)) == 2

@@ -28,10 +28,10 @@ MISTAKES = [
 def test_a_silent_mistake_is_said_aloud(product: Product, mistake: str, kind: str, evidence: str):
     run_id = product.launch(MISTAKEN, gpus_per_node=2, args=[mistake])
     assert product.wait_state(run_id)["state"] == "succeeded"
-    (found,) = product.get(f"/api/runs/{run_id}/findings")
-    assert found["kind"] == kind
-    assert re.search(evidence, found["evidence"]), found
-    assert found["meaning"] and found["fix"]
+    (findings,) = product.get(f"/api/runs/{run_id}/findings")
+    assert findings["kind"] == kind
+    assert re.search(evidence, findings["evidence"]), findings
+    assert findings["meaning"] and findings["fix"]
     assert product.run(run_id)["finding"].startswith(kind)
 
 
@@ -74,18 +74,20 @@ def test_a_hang_names_the_rank_that_is_behind_and_the_run_goes_on_by_itself(prod
 def stack_of(product: Product, run_id: str, rank: int) -> list[dict]:
     """Where a rank stands, asked for now."""
     assert product.request("POST", f"/api/runs/{run_id}/stacks").status_code == 202
-    answers = wait_for(lambda: (found := product.get(f"/api/runs/{run_id}/stacks"))["complete"] and found, "stacks", 60)
+    answers = wait_for(
+        lambda: (findings := product.get(f"/api/runs/{run_id}/stacks"))["complete"] and findings, "stacks", 60
+    )
     return answers["nodes"][0]["ranks"][str(rank)]
 
 
 @pytest.mark.long
 def test_a_hang_is_told_while_the_run_lasts(product: Product):
     run_id = product.launch(MISTAKEN, gpus_per_node=2, args=["hang in the loader"], hang_after_s=4, stop_grace_s=1)
-    found = wait_for(lambda: product.get(f"/api/runs/{run_id}/findings"), "a finding")
-    assert found[0]["kind"] == "hung"
-    assert found[0]["meaning"] and found[0]["fix"]
-    behind = re.search(r"Rank 1 is behind: at mistaken\.py line (\d+) in __getitem__", found[0]["evidence"])
-    assert behind and LINE[int(behind[1])].startswith("threading.Event().wait()"), found
+    findings = wait_for(lambda: product.get(f"/api/runs/{run_id}/findings"), "a finding")
+    assert findings[0]["kind"] == "hung"
+    assert findings[0]["meaning"] and findings[0]["fix"]
+    behind = re.search(r"Rank 1 is behind: at mistaken\.py line (\d+) in __getitem__", findings[0]["evidence"])
+    assert behind and LINE[int(behind[1])].startswith("threading.Event().wait()"), findings
     assert product.run(run_id)["state"] == "running"
     functions = [frame["function"] for frame in stack_of(product, run_id, rank=1)]
     assert "__getitem__" in functions and functions.index("__getitem__") < functions.index("main")

@@ -97,14 +97,14 @@ class Trained:
 
 def _tensorboard_scalars(root: Path) -> list[tuple[Path, str, Curve]]:
     """(folder, tag, points) as TensorBoard itself reads them."""
-    found = []
+    curves = []
     for folder in sorted({path.parent for path in root.rglob("*tfevents*")}):
         reader = EventAccumulator(str(folder), size_guidance={SCALARS: 0, "tensors": 0})
         reader.Reload()
         for tag in reader.Tags()["scalars"]:
             points = [[event.step, event.value, event.wall_time] for event in reader.Scalars(tag)]
-            found.append((folder.relative_to(root), tag, points))
-    return found
+            curves.append((folder.relative_to(root), tag, points))
+    return curves
 
 
 def _of_folder(curves: dict[str, Curve], folder: Path, tag: str) -> Curve | None:

@@ -86,15 +86,15 @@ def test_a_checkpoint_of_the_cnn_loads_into_the_plain_model(tmp_path: Path):
 def test_a_sharded_run_resumes_in_one_process(tmp_path: Path):
     run_ranks(2, programs.train_and_save, tmp_path, "gpt", "fsdp")
     checkpoint = tmp_path / "checkpoints" / "step_00000003.pt"
-    [found] = run_ranks(1, programs.resume_elsewhere, tmp_path / "one", checkpoint)
-    assert_equal(found["state"]["model"], found["saved"]["model"])
-    assert_equal(found["state"]["optimizer"]["state"], found["saved"]["optimizer"]["state"])
+    [restored] = run_ranks(1, programs.resume_elsewhere, tmp_path / "one", checkpoint)
+    assert_equal(restored["state"]["model"], restored["saved"]["model"])
+    assert_equal(restored["state"]["optimizer"]["state"], restored["saved"]["optimizer"]["state"])
 
 
 def test_validation_counts_each_sample_once_also_when_ranks_do_not_divide_them(tmp_path: Path):
     sizes = [1, 2, 7, 9, 16]
-    for found in run_ranks(2, programs.validate_sizes, tmp_path, sizes):
-        for (loss, accuracy, count), expected in zip(found, expected_validation(sizes), strict=True):
+    for validated in run_ranks(2, programs.validate_sizes, tmp_path, sizes):
+        for (loss, accuracy, count), expected in zip(validated, expected_validation(sizes), strict=True):
             assert (count, accuracy) == (expected[2], pytest.approx(expected[1]))
             assert loss == pytest.approx(expected[0], rel=1e-5)
 

@@ -68,8 +68,8 @@ class FakeServer:
 
     def text(self, path: str) -> str:
         """A mirrored file."""
-        found = [data for (_, name, _), data in self.files.items() if name == path]
-        return b"".join(found).decode()
+        sent = [data for (_, name, _), data in self.files.items() if name == path]
+        return b"".join(sent).decode()
 
     # What the worker calls.
 

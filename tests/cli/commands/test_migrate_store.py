@@ -36,9 +36,9 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store.open(folder / "rankzero.db")
     cluster = Cluster(store, node_reports.register_node(store, facts("odd"), None, 100.0).node_id)
     cluster.launch(name="größe")
-    (wish,) = cluster.wished()
-    cluster.points(wish.fence, 0, 2**40, {"l": [(2**62, math.nan, 1.0)] * 3000})
-    cluster.report(wish.fence, "failed", message="nul \0 and größe")
+    (assignment,) = cluster.wished()
+    cluster.points(assignment.fence, 0, 2**40, {"l": [(2**62, math.nan, 1.0)] * 3000})
+    cluster.report(assignment.fence, "failed", message="nul \0 and größe")
     seed(store, time.time())
     last = run_requests.submit(store, RunSpec(target="image_classifier", gpus_per_node=1), 1.0)
     run_requests.request_stop(store, last, 2.0)
@@ -62,14 +62,14 @@ def pictures(where: str) -> dict[str, object]:
     """What people see of a store."""
     store = Store.open(where)
     try:
-        found = run_queries.runs(store, 1e9)
-        assert found
+        run_views = run_queries.runs(store, 1e9)
+        assert run_views
         return {
-            "runs": found,
+            "runs": run_views,
             "nodes": node_queries.nodes(store, 1e9),
-            "series": {r.id: repr(curves.series(store, r.id, source="all")) for r in found},
-            "history": {r.id: run_queries.history(store, r.id) for r in found},
-            "checkpoints": {r.id: checkpoint_queries.checkpoints(store, r.id) for r in found},
+            "series": {r.id: repr(curves.series(store, r.id, source="all")) for r in run_views},
+            "history": {r.id: run_queries.history(store, r.id) for r in run_views},
+            "checkpoints": {r.id: checkpoint_queries.checkpoints(store, r.id) for r in run_views},
         }
     finally:
         store.close()
@@ -172,8 +172,8 @@ def test_only_postgresql_is_a_target_and_only_a_store_a_source(data: Path, tmp_p
 
 def test_doctor_says_where_the_store_is_and_that_files_are_shared(target: str, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("RANKZERO_DATABASE_URL", target)
-    found = {check.name: check for check in examine(tmp_path)}["store"]
-    assert found.ok and "PostgreSQL 1" in found.message and f"{tmp_path}/files" in found.message
+    store_check = {check.name: check for check in examine(tmp_path)}["store"]
+    assert store_check.ok and "PostgreSQL 1" in store_check.message and f"{tmp_path}/files" in store_check.message
     monkeypatch.setenv("RANKZERO_DATABASE_URL", "postgresql://u:geheim@127.0.0.1:1/d")
-    found = {check.name: check for check in examine(tmp_path)}["store"]
-    assert not found.ok and "cannot be reached" in found.message and "geheim" not in found.message
+    store_check = {check.name: check for check in examine(tmp_path)}["store"]
+    assert not store_check.ok and "cannot be reached" in store_check.message and "geheim" not in store_check.message

@@ -24,7 +24,7 @@ class Imported(NamedTuple):
 
     code: int
     rows: list[dict[str, Any]]
-    told: str
+    said: str
 
 
 Import = Callable[[Path], Imported]
@@ -73,28 +73,28 @@ def test_folder_of_a_sub_writer_belongs_to_its_run(dashboard: Running, imported:
     runs = by_name(imported(tmp_path).rows)
     assert runs.keys() == {"a", "b"}
     for name, lr in (("a", 0.1), ("b", 0.01)):
-        found = curves(dashboard, runs[name]["id"])
-        assert found.keys() == MADE and len(found["loss/val"]) == 50
-        assert found["hparams:best_acc"][-1][1] == pytest.approx(2 * lr)
+        curves_found = curves(dashboard, runs[name]["id"])
+        assert curves_found.keys() == MADE and len(curves_found["loss/val"]) == 50
+        assert curves_found["hparams:best_acc"][-1][1] == pytest.approx(2 * lr)
         settings = dashboard.http.get(f"/api/runs/{runs[name]['id']}/loggers").json()
         assert settings["tensorboard"]["config"] == {"lr": lr, "depth": 3.0, "opt": "adam", "amp": True}
 
 
 def test_damaged_runs_of_mlflow_hide_no_healthy_one(dashboard: Running, imported: Import, tmp_path: Path) -> None:
     make("19-mlflow-damage", tmp_path)
-    code, rows, told = imported(tmp_path)
+    code, rows, said = imported(tmp_path)
     assert code == 1
     runs = by_name(rows)
     assert "deleted" not in runs
     for name in ("healthy", "five fields", "still running", "torn line", "zeros", "not utf8"):
-        found = curves(dashboard, runs[name]["id"])
-        assert {series: len(points) for series, points in found.items()} == {"loss": 20, "val/acc top 1": 20}
-        assert [value for _, value, _ in found["loss"][:3]] == ["NaN", "Infinity", "-Infinity"]
+        curves_found = curves(dashboard, runs[name]["id"])
+        assert {series: len(points) for series, points in curves_found.items()} == {"loss": 20, "val/acc top 1": 20}
+        assert [value for _, value, _ in curves_found["loss"][:3]] == ["NaN", "Infinity", "-Infinity"]
     damaged = ("empty meta", "cut meta", "bad bytes meta", "torn line")
     folders = [file.parents[1] for file in tmp_path.rglob("mlflow.runName") if file.read_text() in damaged]
-    assert len(folders) == 4 and all(str(folder) in told for folder in folders)
+    assert len(folders) == 4 and all(str(folder) in said for folder in folders)
     healthy = next(f.parents[1] for f in tmp_path.rglob("mlflow.runName") if f.read_text() == "healthy")
-    assert str(healthy) not in told
+    assert str(healthy) not in said
     assert sorted(row["points"] for row in imported(tmp_path).rows) == sorted(row["points"] for row in rows)
 
 
@@ -103,7 +103,7 @@ def test_folders_of_one_id_of_wandb_are_one_run(dashboard: Running, imported: Im
     pytest.importorskip("wandb")
     make("20-wandb-same-id", tmp_path)
     first = imported(tmp_path)
-    assert first.code == 1 and "empty0" in first.told and "header" in first.told
+    assert first.code == 1 and "empty0" in first.said and "header" in first.said
     row = next(row for row in first.rows if row["points"])
     points = curves(dashboard, row["id"])["loss"]
     steps, values = [step for step, *_ in points], [value for _, value, _ in points]
@@ -123,18 +123,18 @@ def test_a_locked_store_of_trackio_is_named_and_comes_in_later(
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as holder:
         try:
             assert holder.stdout is not None and holder.stdout.readline() == "locked\n"
-            code, rows, told = imported(tmp_path)
+            code, rows, said = imported(tmp_path)
         finally:
             holder.kill()
-    assert (code, rows) == (1, []) and "my project.db" in told
+    assert (code, rows) == (1, []) and "my project.db" in said
     (database, wal) = (tmp_path / f"my project.db{end}" for end in ("", "-wal"))
     before = hashlib.sha256(database.read_bytes()).digest(), wal.exists()
     runs = imported(tmp_path).rows
     assert len(runs) == 2 and {row["name"] for row in runs} == {"slurm array"}
     firsts = []
     for row in runs:
-        found = curves(dashboard, row["id"])
-        assert len(found["train/loss"]) == 50 and not {"sample", "table", "text"} & found.keys()
-        firsts.append(found["train/loss"][0][1])
+        curves_found = curves(dashboard, row["id"])
+        assert len(curves_found["train/loss"]) == 50 and not {"sample", "table", "text"} & curves_found.keys()
+        firsts.append(curves_found["train/loss"][0][1])
     assert sorted(firsts) == [1, 5]
     assert (hashlib.sha256(database.read_bytes()).digest(), wal.exists()) == before

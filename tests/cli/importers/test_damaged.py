@@ -48,7 +48,7 @@ def damaged(content: bytes, kind: str, how: object) -> bytes:
 
 def read(root: Path) -> tuple[dict[Path, int], LeftOut]:
     """Import as the command does; returns the number of points of each source."""
-    left_out, found = LeftOut(), dict[Path, int]()
+    left_out, run_counts = LeftOut(), dict[Path, int]()
 
     def described(format_name: str, run: PastRun) -> str:
         return run.request(format_name, "host", "default").model_dump_json()
@@ -57,16 +57,16 @@ def read(root: Path) -> tuple[dict[Path, int], LeftOut]:
         for _ in left_out.attempt(run.source, partial(described, format_name, run)):
             groups = left_out.guarded(run.source, run.points())
             points = sum(len(points) for group in groups for points in group.values())
-            found[run.source] = found.get(run.source, 0) + points
-    return found, left_out
+            run_counts[run.source] = run_counts.get(run.source, 0) + points
+    return run_counts, left_out
 
 
 def test_a_schema_that_is_no_text_leaves_out_its_own_store_alone(tmp_path: Path) -> None:
     STORES["trackio"](tmp_path / "healthy")
     file = STORES["trackio"](tmp_path / "damaged")
     file.write_bytes(file.read_bytes().replace(b"CREATE TABLE configs", b"CREATE T\xc1BLE configs"))
-    found, left_out = read(tmp_path)
-    assert [*found.values()] == [POINTS]
+    run_counts, left_out = read(tmp_path)
+    assert [*run_counts.values()] == [POINTS]
     assert left_out.lines() == [f"{file}: It cannot be read (its schema is damaged)."]
 
 
@@ -77,20 +77,22 @@ def test_any_damage_is_survived_and_told(store: str, tmp_path: Path) -> None:
     STORES[store](tmp_path / "healthy")
     file = STORES[store](tmp_path / "damaged")
     content = file.read_bytes()
-    whole, told = read(tmp_path)
-    assert [*whole.values()] == [POINTS, POINTS] and not told
+    whole, whole_left_out = read(tmp_path)
+    assert [*whole.values()] == [POINTS, POINTS] and not whole_left_out
 
     @given(damages)
     def survives(damage: tuple[str, object]) -> None:
         file.write_bytes(damaged(content, *damage))
-        found, left_out = read(tmp_path)
-        assert POINTS in (points for source, points in found.items() if source.is_relative_to(tmp_path / "healthy"))
-        rest = sum(points for source, points in found.items() if not source.is_relative_to(tmp_path / "healthy"))
+        run_counts, left_out = read(tmp_path)
+        assert POINTS in (
+            points for source, points in run_counts.items() if source.is_relative_to(tmp_path / "healthy")
+        )
+        rest = sum(points for source, points in run_counts.items() if not source.is_relative_to(tmp_path / "healthy"))
         if store in HAS_CHECKSUMS and damage[0] in ("flip", "zeros"):
             assert rest == POINTS or left_out
         if left_out:
             assert all(str(tmp_path / "damaged") in line for line in left_out.lines())
-        assert read(tmp_path)[0] == found
+        assert read(tmp_path)[0] == run_counts
 
     survives()
     shutil.rmtree(tmp_path / "damaged")
@@ -101,8 +103,8 @@ def test_a_torn_database_gives_the_rows_before_and_is_named(store: str, tmp_path
     file = STORES[store](tmp_path / "damaged")
     content = file.read_bytes()
     file.write_bytes(content[: len(content) - 4096])
-    found, left_out = read(tmp_path)
-    assert file in left_out and sum(found.values()) < POINTS
+    run_counts, left_out = read(tmp_path)
+    assert file in left_out and sum(run_counts.values()) < POINTS
 
 
 def test_a_run_of_mlflow_without_its_meta_comes_in_with_its_points(tmp_path: Path) -> None:
@@ -116,8 +118,8 @@ def test_a_run_of_mlflow_without_its_meta_comes_in_with_its_points(tmp_path: Pat
     for number, content in enumerate(contents):
         stores.mlflow(tmp_path / str(number)).write_bytes(content)
     stores.mlflow(tmp_path / "healthy")
-    found, left_out = read(tmp_path)
-    assert [*found.values()] == [POINTS] * (len(contents) + 1)
+    run_counts, left_out = read(tmp_path)
+    assert [*run_counts.values()] == [POINTS] * (len(contents) + 1)
     assert len(left_out) == len(contents) and not any("healthy" in line for line in left_out.lines())
 
 
@@ -125,8 +127,8 @@ def test_a_run_of_mlflow_without_its_meta_comes_in_with_its_points(tmp_path: Pat
 def test_a_torn_last_line_costs_that_line_only(end: bytes, tmp_path: Path) -> None:
     file = stores.mlflow_metric(tmp_path)
     file.write_bytes(file.read_bytes() + end)
-    found, left_out = read(tmp_path)
-    assert [*found.values()] == [POINTS] and file in left_out
+    run_counts, left_out = read(tmp_path)
+    assert [*run_counts.values()] == [POINTS] and file in left_out
 
 
 def test_a_locked_database_is_waited_for_and_named_beside_others(
@@ -136,8 +138,8 @@ def test_a_locked_database_is_waited_for_and_named_beside_others(
     with closing(sqlite3.connect(locked, isolation_level=None)) as writer:
         writer.execute("BEGIN EXCLUSIVE")
         monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Impatient))
-        found, left_out = read(tmp_path)
-    assert found == {other: POINTS}
+        run_counts, left_out = read(tmp_path)
+    assert run_counts == {other: POINTS}
     (line,) = left_out.lines()
     assert line.startswith(f"{locked}: It is in use") and Impatient.waited_s == 5.0
 
@@ -163,8 +165,8 @@ def test_rows_in_a_wal_file_are_read_and_both_files_stay(tmp_path: Path) -> None
         for file in copied:
             shutil.copy(source.parent / file.name, file)  # as a killed writer leaves them
     before = [file.read_bytes() for file in copied]
-    found, left_out = read(tmp_path / "left")
-    assert found == {copied[0]: POINTS + 1} and not left_out
+    run_counts, left_out = read(tmp_path / "left")
+    assert run_counts == {copied[0]: POINTS + 1} and not left_out
     assert [file.read_bytes() for file in copied] == before
 
 

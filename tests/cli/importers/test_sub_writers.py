@@ -82,8 +82,8 @@ def test_a_run_in_the_folder_of_another_stays_a_run(tmp_path: Path) -> None:
     write(tmp_path / "runs" / "loss_2")
     with SummaryWriter(str(tmp_path / "runs" / "fine_tuned")) as writer:
         writer.add_scalar("loss", 1.0, 0)
-    found = {run.name for run in tensorboard.past_runs(tmp_path, LeftOut())}
-    assert found == {"runs", "runs/loss_2", "runs/fine_tuned"}
+    run_names = {run.name for run in tensorboard.past_runs(tmp_path, LeftOut())}
+    assert run_names == {"runs", "runs/loss_2", "runs/fine_tuned"}
 
 
 def test_hyperparameters_in_a_folder_with_a_name_belong_to_the_run(tmp_path: Path) -> None:

@@ -170,12 +170,12 @@ def test_processes_of_runs_are_found_by_their_data_directory_and_killed(tmp_path
     other_data = subprocess.Popen([*sleep, "-m", SUPERVISOR_MODULE, "--data", str(tmp_path) + "2"])
     other_run = subprocess.Popen(sleep, env=environment | {"RANKZERO_RUN_ID": uuid.uuid4().hex[:10]})
     try:
-        found = RunProcesses(tmp_path)
-        wait_for(lambda: [process.pid for process in found.supervisors()] == [supervisor.pid])
-        wait_for(lambda: {process.pid for process in found.all_processes()} == {supervisor.pid, rank.pid})
-        found.kill()
+        run_processes = RunProcesses(tmp_path)
+        wait_for(lambda: [process.pid for process in run_processes.supervisors()] == [supervisor.pid])
+        wait_for(lambda: {process.pid for process in run_processes.all_processes()} == {supervisor.pid, rank.pid})
+        run_processes.kill()
         assert None not in (supervisor.poll(), rank.poll())
-        assert found.all_processes() == []
+        assert run_processes.all_processes() == []
         assert (other_data.poll(), other_run.poll()) == (None, None)
     finally:
         for process in (supervisor, rank, other_data, other_run):

@@ -74,13 +74,13 @@ def test_a_failed_run_is_told_once_to_a_webhook_and_by_mail(
             assert [alert["rule"] for alert in listed] == ["failed", "failed", "spike", "no-improvement=50"]
             assert "very-secret-path" not in json.dumps(listed) and "b@example.com" not in json.dumps(listed)
             assert added["secret"] not in json.dumps(listed)
-        told = hook.received[1]
-        (event,) = json.loads(told.body)["events"]
+        notified = hook.received[1]
+        (event,) = json.loads(notified.body)["events"]
         assert (event["run"], event["sentence"]) == (run_id, "digits failed: rank 0 on n0: ValueError: x")
         assert event["url"] == f"{it.url}/run?id={run_id}"
-        signature = {f"webhook-{name}": told.header(f"webhook-{name}") for name in ("id", "timestamp", "signature")}
-        assert Webhook(added["secret"]).verify(told.body, signature)["rule"] == "failed"
-        picture = base64.b64decode(json.loads(told.body)["picture"])
+        signature = {f"webhook-{name}": notified.header(f"webhook-{name}") for name in ("id", "timestamp", "signature")}
+        assert Webhook(added["secret"]).verify(notified.body, signature)["rule"] == "failed"
+        picture = base64.b64decode(json.loads(notified.body)["picture"])
         with Image.open(BytesIO(picture)) as image:
             assert (image.format, image.size) == ("PNG", (640, 280))
         assert b"curve.png" in post.received[0].body
@@ -105,17 +105,17 @@ def test_browser_alert_waits_for_the_browser(
         assert (added["target"], added["secret"]) == ("browser", None)
         run_id = fail_a_run(it, "digits", lambda: None)
 
-        def told() -> list[dict[str, Any]]:
+        def notified() -> list[dict[str, Any]]:
             return list(it.http.get("/api/notifications").json()["notifications"])
 
-        (notice,) = wait_for(told, "a notification", LIMIT_S)
+        (notice,) = wait_for(notified, "a notification", LIMIT_S)
         assert (notice["alert"], notice["rule"], notice["run"]) == (added["id"], "failed", run_id)
         assert notice["sentence"] == "digits failed: rank 0 on n0: ValueError: x"
         assert rankzero("list")[0]["waiting"] == 1
         assert it.anonymous().get("/api/notifications").status_code == 401
         it.http.post("/api/notifications/shown", json={"ids": [notice["id"]]}).raise_for_status()
         (alert,) = rankzero("list")
-        assert alert["waiting"] == 0 and alert["last_sent_at"] is not None and told() == []
+        assert alert["waiting"] == 0 and alert["last_sent_at"] is not None and notified() == []
 
 
 def test_a_wrong_request_is_refused_without_its_secret(

@@ -204,9 +204,11 @@ def test_a_body_that_is_broken_off_leaves_no_traceback(
                 sender.sendall(head(path, token) + b"{")
         server_answers(dashboard)
         wait_for(lambda: not others_are_served(dashboard), "the requests to end")
-    told = [r for r in caplog.records if r.levelno >= logging.WARNING and r.name.startswith(("uvicorn", "rankzero"))]
-    assert [r for r in told if r.exc_info] == []
-    assert len(told) <= 3
+    warnings_logged = [
+        r for r in caplog.records if r.levelno >= logging.WARNING and r.name.startswith(("uvicorn", "rankzero"))
+    ]
+    assert [r for r in warnings_logged if r.exc_info] == []
+    assert len(warnings_logged) <= 3
 
 
 def server_answers(it: Running) -> None:

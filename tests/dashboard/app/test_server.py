@@ -52,8 +52,8 @@ class Program:
     def about(self) -> dict[str, Any]:
         """server.json, or nothing."""
         with suppress(OSError, ValueError):
-            found: dict[str, Any] = json.loads((self.data / "server.json").read_text())
-            return found if found["pid"] == self.process.pid else {}
+            server_file: dict[str, Any] = json.loads((self.data / "server.json").read_text())
+            return server_file if server_file["pid"] == self.process.pid else {}
         return {}
 
     @property
@@ -190,8 +190,8 @@ def test_a_streamlit_folder_where_it_is_started_changes_nothing(tmp_path: Path) 
     )
     with dashboard(tmp_path / "data", cwd=tmp_path / "cwd") as program:
         assert program.get("/_stcore/health").status_code == 200
-        told = program.get("/_stcore/host-config").json()
-        assert told.get("enableCustomParentMessages") is not True
+        host_config = program.get("/_stcore/host-config").json()
+        assert host_config.get("enableCustomParentMessages") is not True
 
 
 def test_no_token_is_ever_printed(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_worker_with_a_wrong_token_is_told_where_to_get_one(dashboard: Running
         joining(dashboard, "rzjoin-00000000-aaaaaaaaaaaaaaaaaaaaaaaa", "n1")
 
 
-def test_a_wish_that_cannot_be_is_refused(dashboard: Running) -> None:
+def test_wrong_join_token_request_is_refused(dashboard: Running) -> None:
     assert dashboard.http.post("/api/join-tokens", json={"ttl_s": 5}).status_code == 422
     assert dashboard.http.post("/api/join-tokens", json={"ttl": 5}).status_code == 422
     assert dashboard.http.delete("/api/join-tokens/00000000").status_code == 404
@@ -165,7 +165,7 @@ def test_a_removed_node_is_gone_from_the_list_and_its_worker_is_told(
     assert main.run(["nodes", "--json"]) == 0 and json.loads(capsys.readouterr().out) == []
 
 
-def test_what_a_node_says_of_its_address_and_clock_is_listed(
+def test_list_has_the_address_and_clock_of_a_node(
     dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RANKZERO_URL", dashboard.url)

@@ -85,9 +85,9 @@ def test_hundreds_of_nodes_are_summed_up_too():
 
 
 def test_a_silent_node_says_what_it_has_before_anything_it_once_said():
-    told = {"notice": "The disk of /data is nearly full: 3.1 GiB are free."}
-    assert notices(node(load=told)) == [told["notice"]]
-    silent = node(load=told, state="no contact", silent_s=14.2)
+    notice_load = {"notice": "The disk of /data is nearly full: 3.1 GiB are free."}
+    assert notices(node(load=notice_load)) == [notice_load["notice"]]
+    silent = node(load=notice_load, state="no contact", silent_s=14.2)
     assert notices(silent) == ["Silent for 14 s. 1 run has devices there."]
     assert notices(node(devices=(), state="lost", silent_s=7300)) == ["Lost: silent for 2 h."]
 

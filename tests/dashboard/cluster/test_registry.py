@@ -38,9 +38,9 @@ def test_many_heartbeats_are_one_transaction(store: Store, registry: NodeRegistr
     registry.write_down()
     registry.write_down()
     assert len(commits) == 1
-    found = nodes(store, Clock()())
-    assert {node.load["cpu_percent"] for node in found if node.load} == {7.0}
-    assert all([device.foreign for device in node.devices] == [False, True] for node in found)
+    known_nodes = nodes(store, Clock()())
+    assert {node.load["cpu_percent"] for node in known_nodes if node.load} == {7.0}
+    assert all([device.foreign for device in node.devices] == [False, True] for node in known_nodes)
 
 
 def test_unwritable_record_is_written_later(
@@ -54,6 +54,6 @@ def test_unwritable_record_is_written_later(
         with pytest.raises(ZeroDivisionError):
             registry.write_down()
     registry.write_down()
-    (found,) = nodes(store, Clock()())
-    assert found.load is not None and found.load["cpu_percent"] == 7.0
-    assert found.last_seen > before
+    (known_nodes,) = nodes(store, Clock()())
+    assert known_nodes.load is not None and known_nodes.load["cpu_percent"] == 7.0
+    assert known_nodes.last_seen > before

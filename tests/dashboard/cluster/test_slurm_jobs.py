@@ -54,25 +54,27 @@ def gateway(dashboard: Running) -> Client:
 
 def launched(dashboard: Running, gateway: Client) -> tuple[str, DesiredJob]:
     run_id = dashboard.launch(pool="slurm", nodes=1, gpus_per_node=1)
-    (wish,) = wait_for(lambda: gateway.desired_state(None, 5).jobs, "the gateway to hear of the run")
-    return run_id, wish
+    (desired_job,) = wait_for(lambda: gateway.desired_state(None, 5).jobs, "the gateway to hear of the run")
+    return run_id, desired_job
 
 
-def join(dashboard: Running, wish: DesiredJob, pool: str | None = None) -> Client:
+def join(dashboard: Running, desired_job: DesiredJob, pool: str | None = None) -> Client:
     client = dashboard.closing.enter_context(closing(Client(dashboard.url)))
-    client.register(node_facts("n0", f"slurm:{wish.fence}" if pool is None else pool, 1), None, wish.secret)
+    client.register(
+        node_facts("n0", f"slurm:{desired_job.fence}" if pool is None else pool, 1), None, desired_job.secret
+    )
     return client
 
 
 def test_a_runs_life_in_a_job(dashboard: Running, gateway: Client) -> None:
-    run_id, wish = launched(dashboard, gateway)
-    gateway.report_job(wish.fence, JobReport(job_id="7", state="PENDING", reason="Resources", partition="gpu"))
+    run_id, desired_job = launched(dashboard, gateway)
+    gateway.report_job(desired_job.fence, JobReport(job_id="7", state="PENDING", reason="Resources", partition="gpu"))
     wait_for(lambda: "waiting for resources" in dashboard.run(run_id)["waiting_for"], "Slurm's words")
-    worker = join(dashboard, wish)
+    worker = join(dashboard, desired_job)
     (assignment,) = wait_for(lambda: worker.desired_state(None, 5).assignments, "the worker's share")
     assert assignment.run_id == run_id and not worker.desired_state(None, 0).leave
     assert dashboard.run(run_id)["state"] == "starting"
-    gateway.report_job(wish.fence, JobReport(job_id="7", state="NODE_FAIL", nodes="n0"))
+    gateway.report_job(desired_job.fence, JobReport(job_id="7", state="NODE_FAIL", nodes="n0"))
     ended = dashboard.run(run_id)
     assert (ended["state"], ended["reason"]) == ("failed", "node lost")
     assert worker.desired_state(None, 0).leave
@@ -80,36 +82,38 @@ def test_a_runs_life_in_a_job(dashboard: Running, gateway: Client) -> None:
 
 
 def test_the_secret_of_a_job_is_good_for_its_attempt_alone(dashboard: Running, gateway: Client) -> None:
-    run_id, wish = launched(dashboard, gateway)
-    other = wish.model_copy(update={"secret": wish.secret.replace(f"job-{wish.fence}-", "job-999-")})
+    run_id, desired_job = launched(dashboard, gateway)
+    other = desired_job.model_copy(
+        update={"secret": desired_job.secret.replace(f"job-{desired_job.fence}-", "job-999-")}
+    )
     for pool in ("", "slurm", "slurm:999"):
         with pytest.raises(RequestRefused, match="secret of a Slurm job is valid"):
-            join(dashboard, wish, pool)
+            join(dashboard, desired_job, pool)
     with pytest.raises(Unauthorized):
         join(dashboard, other, "slurm:999")
     with pytest.raises(RequestRefused, match="secret of a Slurm job is valid"):
-        join(dashboard, wish.model_copy(update={"secret": dashboard.join_token}))
+        join(dashboard, desired_job.model_copy(update={"secret": dashboard.join_token}))
     dashboard.service.stop(run_id)
     with pytest.raises(RequestRefused, match="has ended"):
-        join(dashboard, wish)
+        join(dashboard, desired_job)
 
 
 def test_a_node_of_a_job_comes_back_by_its_own_token(dashboard: Running, gateway: Client) -> None:
-    _, wish = launched(dashboard, gateway)
-    worker = join(dashboard, wish)
-    facts = node_facts("n0", f"slurm:{wish.fence}", 1)
+    _, desired_job = launched(dashboard, gateway)
+    worker = join(dashboard, desired_job)
+    facts = node_facts("n0", f"slurm:{desired_job.fence}", 1)
     assert worker.register(facts, None, worker.token, again=True).token == worker.token
     with pytest.raises(RequestRefused, match="stays in the pool"):
         worker.register(node_facts("n0", "", 1), None, worker.token, again=True)
 
 
 def test_ordinary_nodes_are_told_nothing_of_jobs(dashboard: Running, gateway: Client) -> None:
-    _, wish = launched(dashboard, gateway)
+    _, desired_job = launched(dashboard, gateway)
     node = dashboard.node()
-    wishes = node.client.desired_state(None, 0)
-    assert wishes.jobs == [] and not wishes.leave and wishes.assignments == []
+    desired = node.client.desired_state(None, 0)
+    assert desired.jobs == [] and not desired.leave and desired.assignments == []
     with pytest.raises(AttemptSuperseded):
-        node.client.report_job(wish.fence, JobReport(state="CANCELLED"))
+        node.client.report_job(desired_job.fence, JobReport(state="CANCELLED"))
 
 
 def test_a_plan_shows_the_job_as_its_gateway_would_submit_it(dashboard: Running, gateway: Client) -> None:

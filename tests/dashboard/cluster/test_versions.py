@@ -66,7 +66,7 @@ def test_once_upgraded_it_gets_what_waited(dashboard: Running) -> None:
     assert node(dashboard)["upgrade"] is None
 
 
-def test_what_an_older_worker_trains_goes_on_being_answered(dashboard: Running, node: FakeNode) -> None:
+def test_server_answers_the_training_of_an_older_worker(dashboard: Running, node: FakeNode) -> None:
     """As after an upgrade of the dashboard alone: its node has never named a protocol."""
     run_id = dashboard.launch()
     task = node.task()

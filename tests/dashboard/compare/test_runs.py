@@ -130,9 +130,9 @@ WORDS = st.lists(st.sampled_from(["--a", "--b=1", "-c", "x", "-1", "--", "", "é
 
 @given(WORDS, WORDS)
 def test_there_is_a_row_exactly_where_arguments_differ(old, new):
-    found = spec_differences([spec(args=old), spec(args=new)])
-    assert bool(found) == (old != new)
-    assert all(len(set(in_words(*row.values))) == 2 for row in found)
+    differences = spec_differences([spec(args=old), spec(args=new)])
+    assert bool(differences) == (old != new)
+    assert all(len(set(in_words(*row.values))) == 2 for row in differences)
 
 
 # -- over HTTP ---------------------------------------------------------------------------------
@@ -166,19 +166,19 @@ def two(shared: Running, tmp_path: Path) -> tuple[str, str]:
 
 
 def test_two_runs_differ_in_settings_and_code(shared, two):
-    found = difference(shared, *two)
-    assert found["spec"] == [{"field": "lr", "label": "Learning rate", "old": 0.1, "new": 0.2}]
-    assert found["same_code"] is False
-    (file,) = found["code"]["files"]
+    differences = difference(shared, *two)
+    assert differences["spec"] == [{"field": "lr", "label": "Learning rate", "old": 0.1, "new": 0.2}]
+    assert differences["same_code"] is False
+    (file,) = differences["code"]["files"]
     assert (file["name"], file["kind"], file["lines_added"]) == ("train.py", "changed", 1)
-    assert found["code"]["diff"].endswith("@@ -1 +1 @@\n-lr = 1\n+lr = 2\n")
+    assert differences["code"]["diff"].endswith("@@ -1 +1 @@\n-lr = 1\n+lr = 2\n")
     assert difference(shared, *reversed(two))["code"]["diff"].endswith("-lr = 2\n+lr = 1\n")
 
 
 def test_the_same_snapshot_is_the_same_code(shared, tmp_path):
     code = write(tmp_path / "a", train_py="lr = 1\n")
-    found = difference(shared, bring(shared, code), bring(shared, code))
-    assert (found["spec"], found["same_code"], found["code"]["files"]) == ([], True, [])
+    differences = difference(shared, bring(shared, code), bring(shared, code))
+    assert (differences["spec"], differences["same_code"], differences["code"]["files"]) == ([], True, [])
 
 
 def test_recipes_and_code_that_was_not_kept_are_told(shared, two, tmp_path):
@@ -198,9 +198,9 @@ def test_a_snapshot_that_is_gone_from_the_disk_is_told(dashboard, node, tmp_path
     second = bring(dashboard, write(tmp_path / "b", train_py="2\n"))
     gone = dashboard.run(second)["spec"]["snapshot"]
     dashboard.service.snapshots.path(gone).unlink()
-    found = difference(dashboard, first, second)
-    assert found["same_code"] is None
-    assert found["code"]["note"] == f"The snapshot {gone[:12]} can no longer be read."
+    differences = difference(dashboard, first, second)
+    assert differences["same_code"] is None
+    assert differences["code"]["note"] == f"The snapshot {gone[:12]} can no longer be read."
 
 
 def test_runs_that_are_not_there_are_named(shared, two):

@@ -146,13 +146,13 @@ def test_values_that_are_not_finite_are_gaps_and_said(server: FakeServer, show: 
 
 
 def test_nan_is_told_the_same_in_header_and_chart_and_by_the_server_since_when(server: FakeServer, show: Show) -> None:
-    told = series("train/loss", [[1, 2.5, WALL], [300, "NaN", WALL + 3], [999, "NaN", WALL + 4]])
-    told["series"]["train/loss"]["not_finite_since"] = 812  # the picture is a selection of the points
+    nan_series = series("train/loss", [[1, 2.5, WALL], [300, "NaN", WALL + 3], [999, "NaN", WALL + 4]])
+    nan_series["series"]["train/loss"]["not_finite_since"] = 812  # the picture is a selection of the points
     server.picture = [run_view(last_loss="-Infinity", loss_not_finite_since=7)]
     page = show("run_header,charts")
     figure = page.locator(".figure", has_text="Train loss")
     expect(figure).to_contain_text("−∞since step 7")
-    server.send(told)
+    server.send(nan_series)
     expect(figure).to_contain_text("NaNsince step 812")
     expect(figure).to_have_attribute("title", "NaN since step 812, last number 2.5")
     expect(card(page, "train/loss").locator(".note")).to_have_text("NaN since step 812, last number 2.5")

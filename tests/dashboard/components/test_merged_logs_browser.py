@@ -138,7 +138,7 @@ def test_earlier_lines_of_all_ranks_join_without_a_seam(visit, dashboard, traini
     earlier = page.get_by_role("button", name="Load earlier lines")
     earlier.click()
     expect(earlier).to_be_hidden()
-    found = page.locator(".pane .text").all_text_contents()
-    assert found[:6] == LINES[:5] + LINES[5:6]
-    shown = [int(text.split("line ")[1].split()[0]) for text in found if "line " in text]
+    shown_lines = page.locator(".pane .text").all_text_contents()
+    assert shown_lines[:6] == LINES[:5] + LINES[5:6]
+    shown = [int(text.split("line ")[1].split()[0]) for text in shown_lines if "line " in text]
     assert sorted(shown) == numbers

@@ -48,13 +48,13 @@ def soon(action: Callable[[], object]) -> Iterator[None]:
 
 def points_of(page: Page, name: str, count: int) -> list[list[Any]]:
     """The first `count` points of a series that a page is shown."""
-    found: list[list[Any]] = [
+    received: list[list[Any]] = [
         p for m in page.received if m["type"] == "series" for p in m["series"].get(name, {"points": []})["points"]
     ]
-    while len(found) < count:
+    while len(received) < count:
         message = page.next(lambda m: m["type"] == "series" and name in m["series"])
-        found += message["series"][name]["points"]
-    return found
+        received += message["series"][name]["points"]
+    return received
 
 
 def test_points_and_states_are_seen_at_once_at_the_other_dashboard(pair, node: FakeNode):

@@ -39,9 +39,9 @@ def searched(shared: Running, **query: str) -> Any:
 
 
 def test_the_runs_that_printed_a_text_are_found_with_their_first_line(shared, made):
-    found = searched(shared, q=BEST)
-    assert (found["searched"], found["total"], found["after"]) == (3, 3, None)
-    long, two = found["runs"]
+    search_page = searched(shared, q=BEST)
+    assert (search_page["searched"], search_page["total"], search_page["after"]) == (3, 3, None)
+    long, two = search_page["runs"]
     assert (long["id"], long["name"], long["lines"]) == (made["long"], "long", 1)
     assert long["first"] == {
         "attempt": 1, "rank": 0, "stream": "out", "line": 401, "offset": 400 * 13, "text": "reached Bingo at last",
@@ -61,10 +61,10 @@ def test_a_search_without_time_goes_on_where_it_ended(shared, made, monkeypatch)
     runs, after, answers = 0, None, 0
     while answers == 0 or after:
         searcher = RunsSearcher(shared.service.store, shared.service.files, BEST, seconds=0)
-        found = searcher.search(RunSelection(), shared.service.clock(), after)
-        for run in found.runs:
+        search_page = searcher.search(RunSelection(), shared.service.clock(), after)
+        for run in search_page.runs:
             lines[run.name] = lines.get(run.name, 0) + run.lines
-        runs, after, answers = runs + found.searched, found.after, answers + 1
+        runs, after, answers = runs + search_page.searched, search_page.after, answers + 1
     assert lines == {"long": 1, "two ranks": 3}
     assert runs == 3 and answers > 5400 / 64
 
@@ -80,9 +80,9 @@ def test_an_odd_search_is_refused(shared, query, words):
 
 def test_the_command_lists_runs_and_lines(rankzero, made):
     code, out, err = rankzero("logs", "--search", BEST, "--json")
-    found = json.loads(out)
-    assert (code, err, found["is_complete"]) == (0, "", True)
-    assert [run["id"] for run in found["runs"]] == [made["long"], made["two ranks"]]
+    search_page = json.loads(out)
+    assert (code, err, search_page["is_complete"]) == (0, "", True)
+    assert [run["id"] for run in search_page["runs"]] == [made["long"], made["two ranks"]]
     code, out, err = rankzero("logs", "--search", BEST, "--filter", "two")
     assert "attempt 1, rank0.out:2" in out and "1 run of 1 searched printed it." in out
     code, out, err = rankzero("logs", made["two ranks"], "--search", BEST)

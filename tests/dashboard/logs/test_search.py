@@ -15,12 +15,12 @@ def reader(log: bytes):
 
 def expected(log: bytes, text: str) -> list[tuple[int, int]]:
     """Line and offset of each line that holds the text, found the slow way."""
-    found, offset = [], 0
+    result, offset = [], 0
     for number, line in enumerate(log.split(b"\n"), 1):
         if text.lower().encode() in line.lower():
-            found.append((number, offset))
+            result.append((number, offset))
         offset += len(line) + 1
-    return found
+    return result
 
 
 LOG = b"\n".join(
@@ -43,30 +43,30 @@ LOG = b"\n".join(
 def test_lines_and_offsets_are_right_wherever_it_is_cut(monkeypatch, log, text):
     for stretch in (*range(1, 40), 1000):
         monkeypatch.setattr(log_search, "STRETCH_BYTES", stretch)
-        found = search(reader(log), len(log), *find_text(text))
-        assert [(hit.line, hit.offset) for hit in found.hits] == expected(log, text), stretch
-        assert (found.lines, found.is_complete) == (len(found.hits), True)
-        assert all(text.lower() in hit.text.lower() for hit in found.hits)
+        result = search(reader(log), len(log), *find_text(text))
+        assert [(hit.line, hit.offset) for hit in result.hits] == expected(log, text), stretch
+        assert (result.lines, result.is_complete) == (len(result.hits), True)
+        assert all(text.lower() in hit.text.lower() for hit in result.hits)
 
 
 def test_a_search_that_takes_too_long_goes_on_where_it_ended(monkeypatch):
     monkeypatch.setattr(log_search, "STRETCH_BYTES", 7)
     monkeypatch.setattr(log_search, "MOST_SECONDS", -1.0)
-    lines, offset, line, found = set(), 0, 1, None
+    lines, offset, line, result = set(), 0, 1, None
     for _ in range(len(LOG)):
         monkeypatch.setattr(log_search, "STRETCH_BYTES", log_search.STRETCH_BYTES + 7)
-        found = search(reader(LOG), len(LOG), *find_text("error"), offset, line)
-        lines |= {(hit.line, hit.offset) for hit in found.hits}
-        offset, line = found.offset, found.line
-        if found.is_complete:
+        result = search(reader(LOG), len(LOG), *find_text("error"), offset, line)
+        lines |= {(hit.line, hit.offset) for hit in result.hits}
+        offset, line = result.offset, result.line
+        if result.is_complete:
             break
     assert sorted(lines) == expected(LOG, "error")
 
 
 def test_more_lines_than_are_wanted_are_counted():
     log = b"error\n" * 5000
-    found = search(reader(log), len(log), *find_text("error"), most=10)
-    assert (len(found.hits), found.lines) == (10, 5000)
+    result = search(reader(log), len(log), *find_text("error"), most=10)
+    assert (len(result.hits), result.lines) == (10, 5000)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_more_lines_than_are_wanted_are_counted():
 )  # fmt: skip
 def test_the_first_error_is_what_reads_like_one(text, is_error):
     log = f"step 1\n{text}\n".encode()
-    found = search(reader(log), len(log), find_error, 200, most=1, stops_at_most=True)
-    assert [hit.line for hit in found.hits] == ([2] if is_error else [])
+    result = search(reader(log), len(log), find_error, 200, most=1, stops_at_most=True)
+    assert [hit.line for hit in result.hits] == ([2] if is_error else [])
 
 
 def test_a_line_is_found_by_its_number(monkeypatch):
@@ -99,10 +99,10 @@ def test_fifty_thousand_lines_are_searched_on_the_server(dashboard: Running, nod
     for start in range(0, len(log), 1 << 20):
         node.append(task, "logs/rank0.out", 0, start, log[start : start + (1 << 20)])
     url = f"/api/runs/{run_id}/logs/search"
-    found = dashboard.http.get(url, params={"q": "error"}).json()
-    assert [hit["line"] for hit in found["hits"]] == [8, 31_001]
-    assert (found["lines"], found["is_complete"]) == (2, True)
-    hit = found["hits"][1]
+    result = dashboard.http.get(url, params={"q": "error"}).json()
+    assert [hit["line"] for hit in result["hits"]] == [8, 31_001]
+    assert (result["lines"], result["is_complete"]) == (2, True)
+    hit = result["hits"][1]
     there = dashboard.http.get(f"/api/runs/{run_id}/logs", params={"offset": hit["offset"], "limit": 16}).text
     assert there == "ERROR step 31000" == hit["text"]
     assert dashboard.http.get(url, params={"errors": True}).json()["hits"][0]["line"] == 8

@@ -43,11 +43,11 @@ def resolved(path: Path, **asked) -> Resolved:
 
 
 def test_a_value_that_the_arguments_do_not_hand_over_is_said_aloud(script: Path) -> None:
-    told = said(script, batch_size=32)
+    warnings_said = said(script, batch_size=32)
     assert (
         "accepts --batch-size, but the arguments do not contain {batch_size}: its own default 256 is used, not 32"
-    ) in told
-    assert "Add --batch-size={batch_size}." in told
+    ) in warnings_said
+    assert "Add --batch-size={batch_size}." in warnings_said
     assert "batch_size" not in said(script, batch_size=32, args=["--batch-size", "{batch_size}"])
 
 

@@ -55,9 +55,13 @@ def test_no_number_of_processes_means_what_the_emptiest_node_has_free() -> None:
 
 def test_only_nodes_that_may_get_the_run_count_for_it() -> None:
     login, gpu = node("login", slots=64), node("gpu-1", slots=8, used=2, kind="cuda")
-    assert [found.name for found in ClusterNodes(lambda: [login, gpu]).eligible(spec())] == ["gpu-1"]
-    assert [found.name for found in ClusterNodes(lambda: [login, gpu]).eligible(spec(gpus_per_node=9))] == ["login"]
-    assert [found.name for found in ClusterNodes(lambda: [login, gpu]).eligible(spec(on_nodes=["login"]))] == ["login"]
+    assert [eligible_node.name for eligible_node in ClusterNodes(lambda: [login, gpu]).eligible(spec())] == ["gpu-1"]
+    assert [
+        eligible_node.name for eligible_node in ClusterNodes(lambda: [login, gpu]).eligible(spec(gpus_per_node=9))
+    ] == ["login"]
+    assert [
+        eligible_node.name for eligible_node in ClusterNodes(lambda: [login, gpu]).eligible(spec(on_nodes=["login"]))
+    ] == ["login"]
     assert preview(spec(), [login, gpu]).world_size == 6
     assert "0 of the known nodes have that many" in warned(spec(labels={"rack": "b"}, gpus_per_node=1), gpu)
 

@@ -19,8 +19,8 @@ def argparse(*lines: str) -> Script:
     return script("\n".join(f"p.add_argument({line})" for line in lines))
 
 
-def ticked(found: Script) -> set[str]:
-    return {proposal.argument for proposal in found.proposals if proposal.is_ticked}
+def ticked(reading: Script) -> set[str]:
+    return {proposal.argument for proposal in reading.proposals if proposal.is_ticked}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_batch_for_all_gpus_is_not_filled_in_with_that_of_one(source, why):
 
 
 def test_nanogpt_divides_its_accumulation_by_the_ranks():
-    found = script(
+    reading = script(
         """
         gradient_accumulation_steps = 5 * 8
         batch_size = 12
@@ -119,21 +119,21 @@ def test_nanogpt_divides_its_accumulation_by_the_ranks():
         gradient_accumulation_steps //= ddp_world_size
         """
     )
-    assert ticked(found) == {"--batch_size={batch_size}"}
-    assert any("line 5 divides" in proposal.reason for proposal in found.proposals)
+    assert ticked(reading) == {"--batch_size={batch_size}"}
+    assert any("line 5 divides" in proposal.reason for proposal in reading.proposals)
 
 
 def test_a_precision_is_asked_for_in_the_scripts_own_words():
-    found = argparse("'--dtype', choices=['float32', 'bfloat16', 'float16']", "'--bf16', action='store_true'")
-    arguments = {(proposal.only_when, proposal.argument) for proposal in found.proposals}
+    reading = argparse("'--dtype', choices=['float32', 'bfloat16', 'float16']", "'--bf16', action='store_true'")
+    arguments = {(proposal.only_when, proposal.argument) for proposal in reading.proposals}
     assert arguments == {("bf16", "--dtype=bfloat16"), ("fp16", "--dtype=float16")}
     (only,) = argparse("'--bf16', action='store_true'").proposals
     assert (only.only_when, only.argument) == ("bf16", "--bf16")
 
 
 def test_lightning_is_told_to_fit():
-    found = script("from lightning.pytorch.cli import LightningCLI\nLightningCLI(Net)")
-    assert {"fit", "--trainer.max_epochs={epochs}", "--ckpt_path={resume}"} <= ticked(found)
+    reading = script("from lightning.pytorch.cli import LightningCLI\nLightningCLI(Net)")
+    assert {"fit", "--trainer.max_epochs={epochs}", "--ckpt_path={resume}"} <= ticked(reading)
 
 
 FORM = """
@@ -147,8 +147,8 @@ p.add_argument("--tag", action="append")
 
 
 def composed(free: str = "", taken=("lr", "accumulate"), **given) -> list[str]:
-    found = script(FORM)
-    return compose(found.options, found.proposals, Filled(given, taken), free.split())
+    reading = script(FORM)
+    return compose(reading.options, reading.proposals, Filled(given, taken), free.split())
 
 
 def test_unchanged_value_adds_no_argument():
@@ -168,23 +168,23 @@ def test_free_argument_wins(free):
 
 
 def test_arguments_are_taken_apart_into_the_fields_that_made_them():
-    found = script(FORM)
+    reading = script(FORM)
     args = ["/d", "--layers", "1", "2", "--lr={lr}", "--amp", "--tag=a", "--tag=b c", "--other"]
-    filled, rest = take_apart(found.options, found.proposals, args, Filled())
+    filled, rest = take_apart(reading.options, reading.proposals, args, Filled())
     assert rest == ["--other"] and list(filled.ticked) == ["lr"]
     assert filled.values == {"data": "/d", "layers": "1 2", "amp": True, "tag": "a 'b c'"}
 
 
 @pytest.mark.parametrize("args", [["--amp", "/d"], ["--lr", "0.1"], ["--amp", "--amp"], ["x", "y", "--layers"]])
 def test_arguments_in_another_order_stay_exactly_as_they_are(args):
-    found = script(FORM)
-    filled, rest = take_apart(found.options, found.proposals, args, Filled())
-    assert [*compose(found.options, found.proposals, filled, rest), *rest] == args
+    reading = script(FORM)
+    filled, rest = take_apart(reading.options, reading.proposals, args, Filled())
+    assert [*compose(reading.options, reading.proposals, filled, rest), *rest] == args
 
 
 def test_each_proposal_has_a_key_of_its_own():
-    found = argparse("'--dtype', choices=['bf16', 'fp16']", "'--lr', type=float")
-    assert sorted(map(key_of, found.proposals)) == ["lr", "precision bf16", "precision fp16"]
+    reading = argparse("'--dtype', choices=['bf16', 'fp16']", "'--lr', type=float")
+    assert sorted(map(key_of, reading.proposals)) == ["lr", "precision bf16", "precision fp16"]
 
 
 @pytest.mark.parametrize(
@@ -282,5 +282,5 @@ def test_warning_names_its_line(source, warning):
 
 
 def test_a_port_that_is_only_a_default_is_no_trouble():
-    found = script("import os\nos.environ.setdefault('MASTER_PORT', '1')\nos.environ['RANK']\nprint(1)")
-    assert found.guess.warnings == []
+    reading = script("import os\nos.environ.setdefault('MASTER_PORT', '1')\nos.environ['RANK']\nprint(1)")
+    assert reading.guess.warnings == []

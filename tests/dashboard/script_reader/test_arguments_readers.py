@@ -27,7 +27,7 @@ def options(folder: Path, source: str, **others: str) -> dict[str, Option]:
 
 
 def test_argparse_with_groups_switches_lists_and_later_defaults(tmp_path: Path) -> None:
-    found = options(
+    by_name = options(
         tmp_path,
         """
         import argparse
@@ -48,18 +48,18 @@ def test_argparse_with_groups_switches_lists_and_later_defaults(tmp_path: Path) 
             return p
         """,
     )
-    assert list(found) == ["ema", "milestones", "tag", "shuffle", "crop", "width"]
-    assert (found["ema"].on, found["ema"].off, found["ema"].help) == ("--ema", "--no-ema", "100% (True)")
-    assert (found["milestones"].kind, found["milestones"].default) == ("values", [30, 60])
-    assert written(found["milestones"], ["1", "2"]) == ["--milestones", "1", "2"]
-    assert written(found["tag"], ["a", "b"]) == ["--tag=a", "--tag=b"]
-    assert written(found["shuffle"], False) == ["--shuffle="], "bool('False') would be true"
-    assert found["crop"].default == 256
-    assert (found["width"].default, found["width"].help) == (64, "a wide … one")
+    assert list(by_name) == ["ema", "milestones", "tag", "shuffle", "crop", "width"]
+    assert (by_name["ema"].on, by_name["ema"].off, by_name["ema"].help) == ("--ema", "--no-ema", "100% (True)")
+    assert (by_name["milestones"].kind, by_name["milestones"].default) == ("values", [30, 60])
+    assert written(by_name["milestones"], ["1", "2"]) == ["--milestones", "1", "2"]
+    assert written(by_name["tag"], ["a", "b"]) == ["--tag=a", "--tag=b"]
+    assert written(by_name["shuffle"], False) == ["--shuffle="], "bool('False') would be true"
+    assert by_name["crop"].default == 256
+    assert (by_name["width"].default, by_name["width"].help) == (64, "a wide … one")
 
 
 def test_argparse_subcommands_keep_their_options_apart(tmp_path: Path) -> None:
-    found = script(
+    by_name = script(
         tmp_path,
         """
         p = ArgumentParser()
@@ -71,14 +71,14 @@ def test_argparse_subcommands_keep_their_options_apart(tmp_path: Path) -> None:
         e.add_argument("--lr", type=float, default=0.2)
         """,
     ).options
-    assert [(o.name, o.command) for o in found] == [
+    assert [(o.name, o.command) for o in by_name] == [
         ("debug", None), ("command", None), ("lr", "train"), ("lr", "eval"),
     ]  # fmt: skip
-    assert found[1].choices == ("train", "eval") and found[1].required
+    assert by_name[1].choices == ("train", "eval") and by_name[1].required
 
 
 def test_a_parser_in_a_module_beside_the_script_is_followed(tmp_path: Path) -> None:
-    found = options(
+    by_name = options(
         tmp_path,
         """
         import lib.more
@@ -106,7 +106,7 @@ def test_a_parser_in_a_module_beside_the_script_is_followed(tmp_path: Path) -> N
             p.add_argument("--unused")
         """,
     )
-    assert set(found) == {"lr", "more"}
+    assert set(by_name) == {"lr", "more"}
 
 
 def test_a_module_that_changes_is_read_again_after_a_while(tmp_path: Path, monkeypatch) -> None:
@@ -117,7 +117,7 @@ def test_a_module_that_changes_is_read_again_after_a_while(tmp_path: Path, monke
 
 
 def test_click_options_arguments_and_switches(tmp_path: Path) -> None:
-    found = options(
+    by_name = options(
         tmp_path,
         """
         import click
@@ -132,18 +132,18 @@ def test_click_options_arguments_and_switches(tmp_path: Path) -> None:
         def main(**kw): ...
         """,
     )
-    assert list(found) == ["data", "batch_size", "optimizer", "amp", "verbose", "layer", "size"]
-    assert (found["data"].kind, found["data"].type, found["data"].required) == ("positional", "Path", True)
-    assert (found["batch_size"].type, found["batch_size"].default) == ("int", 64)
-    assert (found["optimizer"].flag, found["optimizer"].choices) == ("--opt", ("sgd", "adam"))
-    assert (found["amp"].on, found["amp"].off, found["amp"].default) == ("--amp", "--no-amp", True)
-    assert (found["verbose"].on, found["verbose"].off) == ("--verbose", None)
-    assert (found["layer"].kind, found["layer"].type) == ("repeated", "int")
-    assert (found["size"].kind, found["size"].required) == ("values", True)
+    assert list(by_name) == ["data", "batch_size", "optimizer", "amp", "verbose", "layer", "size"]
+    assert (by_name["data"].kind, by_name["data"].type, by_name["data"].required) == ("positional", "Path", True)
+    assert (by_name["batch_size"].type, by_name["batch_size"].default) == ("int", 64)
+    assert (by_name["optimizer"].flag, by_name["optimizer"].choices) == ("--opt", ("sgd", "adam"))
+    assert (by_name["amp"].on, by_name["amp"].off, by_name["amp"].default) == ("--amp", "--no-amp", True)
+    assert (by_name["verbose"].on, by_name["verbose"].off) == ("--verbose", None)
+    assert (by_name["layer"].kind, by_name["layer"].type) == ("repeated", "int")
+    assert (by_name["size"].kind, by_name["size"].required) == ("values", True)
 
 
 def test_commands_of_a_click_group_are_chosen_first(tmp_path: Path) -> None:
-    found = script(
+    by_name = script(
         tmp_path,
         """
         import click
@@ -157,13 +157,13 @@ def test_commands_of_a_click_group_are_chosen_first(tmp_path: Path) -> None:
         def anything(): ...
         """,
     ).options
-    assert [(o.name, o.command, o.choices) for o in found] == [
+    assert [(o.name, o.command, o.choices) for o in by_name] == [
         ("command", None, ("train", "check")), ("seed", None, None), ("lr", "train", None),
     ]  # fmt: skip
 
 
 def test_typer_signatures_old_and_new(tmp_path: Path) -> None:
-    found = options(
+    by_name = options(
         tmp_path,
         """
         from enum import Enum
@@ -189,24 +189,24 @@ def test_typer_signatures_old_and_new(tmp_path: Path) -> None:
         ): ...
         """,
     )
-    assert list(found)[:3] == ["data", "lr", "epochs"]
-    assert found["data"].kind == "positional" and found["data"].required
-    assert (found["lr"].flags, found["lr"].default, found["lr"].help) == (("--lr", "-l"), 3e-4, "the rate")
-    assert (found["epochs"].flag, found["epochs"].default) == ("--epochs", 10)
-    assert found["name"].required
-    assert (found["precision"].choices, found["precision"].default) == (("fp32", "bf16"), "bf16")
-    assert found["sampler"].choices == ("random", "fixed")
-    assert (found["resume"].type, found["resume"].required) == ("str", False)
-    assert (found["compile_model"].on, found["compile_model"].off) == (
+    assert list(by_name)[:3] == ["data", "lr", "epochs"]
+    assert by_name["data"].kind == "positional" and by_name["data"].required
+    assert (by_name["lr"].flags, by_name["lr"].default, by_name["lr"].help) == (("--lr", "-l"), 3e-4, "the rate")
+    assert (by_name["epochs"].flag, by_name["epochs"].default) == ("--epochs", 10)
+    assert by_name["name"].required
+    assert (by_name["precision"].choices, by_name["precision"].default) == (("fp32", "bf16"), "bf16")
+    assert by_name["sampler"].choices == ("random", "fixed")
+    assert (by_name["resume"].type, by_name["resume"].required) == ("str", False)
+    assert (by_name["compile_model"].on, by_name["compile_model"].off) == (
         "--compile-model",
         "--no-compile-model",
     )
-    assert (found["force"].on, found["force"].off) == ("--force", None)
-    assert found["tags"].kind == "repeated"
+    assert (by_name["force"].on, by_name["force"].off) == ("--force", None)
+    assert by_name["tags"].kind == "repeated"
 
 
 def test_dataclasses_of_hf_and_the_trainers_own_arguments(tmp_path: Path) -> None:
-    found = options(
+    by_name = options(
         tmp_path,
         """
         from dataclasses import dataclass, field
@@ -224,17 +224,17 @@ def test_dataclasses_of_hf_and_the_trainers_own_arguments(tmp_path: Path) -> Non
         data, training = HfArgumentParser((Data, Mine)).parse_args_into_dataclasses()
         """,
     )
-    assert found["train_file"].required and not found["layers"].required
-    assert (found["max_length"].default, found["max_length"].help) == (512, "Longest sequence")
-    assert found["layers"].kind == "values"
-    assert written(found["pack"], False) == ["--pack=False"]
-    assert found["per_device_train_batch_size"].default == 8
-    assert found["learning_rate"].default == 1e-3, "a field written again replaces the Trainer's"
-    assert {"note", "output_dir", "resume_from_checkpoint"} <= set(found)
+    assert by_name["train_file"].required and not by_name["layers"].required
+    assert (by_name["max_length"].default, by_name["max_length"].help) == (512, "Longest sequence")
+    assert by_name["layers"].kind == "values"
+    assert written(by_name["pack"], False) == ["--pack=False"]
+    assert by_name["per_device_train_batch_size"].default == 8
+    assert by_name["learning_rate"].default == 1e-3, "a field written again replaces the Trainer's"
+    assert {"note", "output_dir", "resume_from_checkpoint"} <= set(by_name)
 
 
 def test_tyro_classes_within_classes(tmp_path: Path) -> None:
-    found = options(
+    by_name = options(
         tmp_path,
         """
         import dataclasses, tyro
@@ -250,23 +250,23 @@ def test_tyro_classes_within_classes(tmp_path: Path) -> None:
         args = tyro.cli(Args)
         """,
     )
-    assert [option.flag for option in found.values()] == ["--optim.lr", "--batch-size", "--amp"]
-    assert found["batch_size"].help == "Samples per process"
-    assert found["amp"].off == "--no-amp"
+    assert [option.flag for option in by_name.values()] == ["--optim.lr", "--batch-size", "--amp"]
+    assert by_name["batch_size"].help == "Samples per process"
+    assert by_name["amp"].off == "--no-amp"
 
 
 def test_fire_takes_the_functions_parameters(tmp_path: Path) -> None:
-    found = options(tmp_path, "import fire\ndef train(data, lr=0.1, *, amp=False): ...\nfire.Fire(train)")
-    assert [(o.flag, o.required) for o in found.values()] == [
+    by_name = options(tmp_path, "import fire\ndef train(data, lr=0.1, *, amp=False): ...\nfire.Fire(train)")
+    assert [(o.flag, o.required) for o in by_name.values()] == [
         ("--data", True),
         ("--lr", False),
         ("--amp", False),
     ]
-    assert (found["lr"].type, found["amp"].kind) == ("float", "switch")
+    assert (by_name["lr"].type, by_name["amp"].kind) == ("float", "switch")
 
 
 def test_globals_above_a_configurator(tmp_path: Path) -> None:
-    found = options(
+    by_name = options(
         tmp_path,
         """
         out_dir = 'out'
@@ -281,17 +281,17 @@ def test_globals_above_a_configurator(tmp_path: Path) -> None:
         later = 3
         """,
     )
-    assert list(found) == ["out_dir", "gradient_accumulation_steps", "batch_size", "learning_rate", "compile"]
-    assert (found["gradient_accumulation_steps"].default, found["batch_size"].help) == (
+    assert list(by_name) == ["out_dir", "gradient_accumulation_steps", "batch_size", "learning_rate", "compile"]
+    assert (by_name["gradient_accumulation_steps"].default, by_name["batch_size"].help) == (
         40,
         "the micro-batch size",
     )
-    assert written(found["compile"], False) == ["--compile=False"]
-    assert written(found["learning_rate"], "{lr}") == ["--learning_rate={lr}"]
+    assert written(by_name["compile"], False) == ["--compile=False"]
+    assert written(by_name["learning_rate"], "{lr}") == ["--learning_rate={lr}"]
 
 
 def test_lightnings_command_line_with_the_scripts_model_and_data(tmp_path: Path) -> None:
-    found = options(
+    by_name = options(
         tmp_path,
         """
         from lightning.pytorch.cli import LightningCLI
@@ -302,14 +302,14 @@ def test_lightnings_command_line_with_the_scripts_model_and_data(tmp_path: Path)
         LightningCLI(Net, datamodule_class=Data)
         """,
     )
-    assert found["subcommand"].choices[0] == "fit"
-    assert found["model.lr"].default == 0.02 and found["data.batch_size"].default == 32
-    assert found["data.root"].required
-    assert "trainer.max_epochs" in found
+    assert by_name["subcommand"].choices[0] == "fit"
+    assert by_name["model.lr"].default == 0.02 and by_name["data.batch_size"].default == 32
+    assert by_name["data.root"].required
+    assert "trainer.max_epochs" in by_name
 
 
 def test_hydra_values_come_from_the_yaml_beside_the_script(tmp_path: Path) -> None:
-    found = options(
+    by_name = options(
         tmp_path,
         """
         import hydra
@@ -327,10 +327,10 @@ def test_hydra_values_come_from_the_yaml_beside_the_script(tmp_path: Path) -> No
         conf_slash_model_slash_small__yaml="width: 64",
         conf_slash_model_slash_large__yaml="width: 512",
     )
-    assert (found["model"].choices, found["model"].default) == (("large", "small"), "small")
-    assert written(found["optim.lr"], "0.2") == ["optim.lr=0.2"]
-    assert written(found["optim.nesterov"], False) == ["optim.nesterov=false"]
-    assert found["data"].required and found["model.width"].default == 64
+    assert (by_name["model"].choices, by_name["model"].default) == (("large", "small"), "small")
+    assert written(by_name["optim.lr"], "0.2") == ["optim.lr=0.2"]
+    assert written(by_name["optim.nesterov"], False) == ["optim.nesterov=false"]
+    assert by_name["data"].required and by_name["model.width"].default == 64
 
 
 @pytest.mark.parametrize(

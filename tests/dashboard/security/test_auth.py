@@ -86,7 +86,7 @@ def test_no_route_answers_without_a_token(shared: Running, tmp_path: Path) -> No
                 assert answer.status_code == 401, (method, path, answer.status_code)
 
 
-def test_what_is_public_says_nothing(shared: Running) -> None:
+def test_public_routes_say_nothing(shared: Running) -> None:
     anonymous = shared.anonymous()
     assert {path for _, path in PUBLIC} == {"/login", "/api/health"}
     assert anonymous.get("/api/health").json() == {"status": "ok"}

@@ -27,12 +27,12 @@ def rows(pages: Pages, wanted: Filter = overviews.EVERYTHING) -> list[dict[str, 
 
 
 def test_runs_with_trouble_come_first_then_what_trains_what_failed_what_waits_and_the_rest(full):
-    found = rows(full)
-    assert [row["name"] for row in found] == [
+    page = rows(full)
+    assert [row["name"] for row in page] == [
         "nan at once", "just launched", "being stopped", "gpt wide, long warm-up", "bad labels",
         "waits for room", HOSTILE_NAME, "digits baseline",
     ]  # fmt: skip
-    by_name = {row["name"]: row for row in found}
+    by_name = {row["name"]: row for row in page}
     assert by_name["nan at once"]["attention"] == "NaN loss"
     assert by_name["nan at once"]["note"] == "the loss is NaN since step 50"
     assert by_name["waits for room"]["note"].startswith("needs 4 GPUs on one node, none is free; ")
@@ -45,8 +45,8 @@ def test_a_column_of_a_series_has_its_change_to_the_projects_baseline(full):
     service, ids = full.service, full.seed.runs
     service.edit(ids["gpt wide, long warm-up"], RunEdit(baseline=True))
     window = RowRange(columns=("min:train/loss", "lr"))
-    found = overview(service.store, service.clock(), window=window)["runs"]
-    by_id = {row["id"]: row for row in found}
+    page = overview(service.store, service.clock(), window=window)["runs"]
+    by_id = {row["id"]: row for row in page}
     own, base = by_id[ids["digits baseline"]], by_id[ids["gpt wide, long warm-up"]]
     expected = 100 * (own["values"][0] / base["values"][0] - 1)
     assert own["changes"] == [pytest.approx(expected), None]
@@ -58,14 +58,14 @@ def test_a_long_queue_leaves_room_for_all_other_runs(full, monkeypatch):
     monkeypatch.setattr(overviews, "FEW_QUEUED", 2)
     for number in range(5):
         full.seed.launch(f"queued {number}", 5 - number / 2, gpus_per_node=8)
-    found = overview(full.service.store, full.service.clock(), window=RowRange(limit=8))
-    names = [row["name"] for row in found["runs"]]
+    page = overview(full.service.store, full.service.clock(), window=RowRange(limit=8))
+    names = [row["name"] for row in page["runs"]]
     assert names == [
         "nan at once", "just launched", "being stopped", "gpt wide, long warm-up", "bad labels", "queued 4",
         "queued 3", HOSTILE_NAME,
     ]  # fmt: skip
-    assert (found["fold"], found["folded"], found["total"]) == (7, 4, 9)
-    assert (found["queued"], found["live"], found["ended"], found["is_cut"]) == (6, 4, 3, True)
+    assert (page["fold"], page["folded"], page["total"]) == (7, 4, 9)
+    assert (page["queued"], page["live"], page["ended"], page["is_cut"]) == (6, 4, 3, True)
 
 
 def test_windows_of_any_size_make_up_the_same_list(full):

@@ -24,9 +24,9 @@ def start(cluster: Cluster, **spec) -> tuple[str, int]:
 
 
 def view(cluster: Cluster, run_id: str) -> RunView:
-    found = run_queries.run(cluster.store, run_id, cluster.now)
-    assert found is not None
-    return found
+    shown = run_queries.run(cluster.store, run_id, cluster.now)
+    assert shown is not None
+    return shown
 
 
 def test_a_run_that_only_prints_is_a_full_citizen(cluster: Cluster) -> None:
@@ -77,5 +77,5 @@ def test_a_checkpoint_is_the_best_by_a_printed_validation_loss(cluster: Cluster)
         )
         row = checkpoint_reports.offered(cluster.store, cluster.node_id, fence, 0, offer, 100.0)
         checkpoint_reports.completed(cluster.store, row.id, 100.0)
-    found = {one.step: (one.loss, one.best) for one in checkpoint_queries.checkpoints(cluster.store, run_id)}
-    assert found == {0: (3.0, False), 10: (1.0, True), 20: (2.0, False)}
+    shown = {one.step: (one.loss, one.best) for one in checkpoint_queries.checkpoints(cluster.store, run_id)}
+    assert shown == {0: (3.0, False), 10: (1.0, True), 20: (2.0, False)}

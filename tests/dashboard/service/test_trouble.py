@@ -244,6 +244,6 @@ def test_an_outage_of_postgresql_is_one_sentence_and_its_end_another(
             postgres.start()
         wait_for(lambda: dashboard.service.trouble is None, "the store to be back")
         assert dashboard.run(run_id)["state"] == "starting"
-        told = [record for record in caplog.records[before:] if record.name == "rankzero"]
-        assert [record.getMessage() for record in told] == [Trouble.AWAY, "the store accepts writes again"]
+        logged = [record for record in caplog.records[before:] if record.name == "rankzero"]
+        assert [record.getMessage() for record in logged] == [Trouble.AWAY, "the store accepts writes again"]
         assert not any(record.exc_info for record in caplog.records[before:])

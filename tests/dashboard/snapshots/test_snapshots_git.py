@@ -137,10 +137,10 @@ def test_a_ref_becomes_the_commit_it_stands_for(tmp_path, repository, any_addres
     url = repository.as_uri()
     for ref, expected in ((None, second), ("main", second), ("v1", first), ("other", first), (second, second),
                           (first, first), (first[:9], first)):  # fmt: skip
-        found = brought(tmp_path, url, ref)
-        assert found.origin.commit == expected, ref
-        assert (found.origin.url, found.origin.ref, found.entry) == (url, ref, "train.py")
-        assert names_in(found.packed.path) == ["package/x.py", "train.py"]
+        brought_code = brought(tmp_path, url, ref)
+        assert brought_code.origin.commit == expected, ref
+        assert (brought_code.origin.url, brought_code.origin.ref, brought_code.entry) == (url, ref, "train.py")
+        assert names_in(brought_code.packed.path) == ["package/x.py", "train.py"]
 
 
 @pytest.mark.parametrize("ref", ["nothing", "0" * 40, "0" * 9])
@@ -182,14 +182,14 @@ def test_a_repository_that_takes_too_long_is_given_up(tmp_path, repository, any_
 
 
 def test_a_start_that_is_not_in_the_repository_is_named_by_its_address(tmp_path, repository, any_address):
-    wish = CodeRequest(repository.as_uri(), entry="none.py")
+    code_request = CodeRequest(repository.as_uri(), entry="none.py")
     with pytest.raises(CodeRefused) as refused:
-        pack_code(wish, tmp_path / "archive", MIB, FILES)
+        pack_code(code_request, tmp_path / "archive", MIB, FILES)
     assert str(refused.value) == f"entry: there is no file 'none.py' in {repository.as_uri()}."
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "sentence"),
     [
         ("me@host: Permission denied (publickey).\nfatal: Could not read from remote repository.\n\nPlease make\n",
          "me@host: Permission denied (publickey)."),
@@ -199,16 +199,16 @@ def test_a_start_that_is_not_in_the_repository_is_named_by_its_address(tmp_path,
         ("", "it printed no message"),
     ],
 )  # fmt: skip
-def test_sentence_has_gits_most_telling_line(said, told):
-    assert Outcome(1, b"", said).complaint == told
+def test_sentence_has_gits_most_telling_line(said, sentence):
+    assert Outcome(1, b"", said).complaint == sentence
 
 
 def test_https_is_spoken_and_nothing_else_follows(tmp_path, repository, monkeypatch):
     with git_over_https(tmp_path) as (url, server, certificate):
         monkeypatch.setenv("GIT_SSL_CAINFO", str(certificate))
         address = f"{url}/code.git"
-        found = brought(tmp_path, address, "v1", GitLimits())
-        assert found.origin.commit == git(repository, "rev-parse", "v1")
+        brought_code = brought(tmp_path, address, "v1", GitLimits())
+        assert brought_code.origin.commit == git(repository, "rev-parse", "v1")
         server.redirect_to = "https://example.org"
         with pytest.raises(CodeRefused, match="git could not fetch"):
             brought(tmp_path, address, limits=GitLimits())

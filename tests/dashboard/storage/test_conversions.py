@@ -194,9 +194,9 @@ def test_a_program_that_takes_too_long_is_ended(wrapped: Stored, monkeypatch: py
 def test_the_dashboard_ends_while_a_program_writes(wrapped: Stored) -> None:
     service = wrapped.dashboard.service
 
-    found = checkpoint_queries.checkpoint_file(service.store, wrapped.id)
-    assert found is not None
-    future = service.conversions.request(found[0], Conversion(strip=True))
+    stored = checkpoint_queries.checkpoint_file(service.store, wrapped.id)
+    assert stored is not None
+    future = service.conversions.request(stored[0], Conversion(strip=True))
     service.conversions.close()
     assert future.done()
 
@@ -310,10 +310,13 @@ def rankzero(
 def test_a_command_fetches_it_in_another_form(wrapped: Stored, rankzero: Any, tmp_path: Path) -> None:
     code, out, err = rankzero("download", wrapped.run_id, "--strip-prefix", "--safetensors", "--json")
     assert (code, err) == (0, "")
-    told = json.loads(out)
+    converted_file = json.loads(out)
     target = tmp_path / "step_10.no-prefix.safetensors"
-    assert (told["path"], told["sha256"]) == (str(target), hashlib.sha256(target.read_bytes()).hexdigest())
-    assert told["note"].startswith("2 tensors of 'model' are in it")
+    assert (converted_file["path"], converted_file["sha256"]) == (
+        str(target),
+        hashlib.sha256(target.read_bytes()).hexdigest(),
+    )
+    assert converted_file["note"].startswith("2 tensors of 'model' are in it")
     code, out, _ = rankzero("download", wrapped.run_id, "step_10.pt", "--strip-prefix")
     assert code == 0 and "Names lost their prefix module." in out
     assert list(torch.load(tmp_path / "step_10.no-prefix.pt", weights_only=True)["model"]) == ["w", "b"]

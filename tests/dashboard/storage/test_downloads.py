@@ -101,12 +101,12 @@ def test_missing_or_partial_file_is_not_served(dashboard: Running, node: FakeNod
 
 def lose(dashboard: Running, checkpoint_id: int) -> None:
     """Somebody deletes the bytes."""
-    found = checkpoint_queries.checkpoint_file(dashboard.service.store, checkpoint_id)
-    assert found is not None
-    if found[0].location is None:
+    stored = checkpoint_queries.checkpoint_file(dashboard.service.store, checkpoint_id)
+    assert stored is not None
+    if stored[0].location is None:
         dashboard.service.files.checkpoint(checkpoint_id).unlink()
     else:
-        dashboard.service.storages.s3.delete(ObjectName.parse(found[0].location))
+        dashboard.service.storages.s3.delete(ObjectName.parse(stored[0].location))
 
 
 @pytest.mark.parametrize(

@@ -77,10 +77,10 @@ def test_a_run_opens_in_tensorboard_behind_the_login(dashboard: Running, node: F
 def test_neither_session_nor_token_reaches_tensorboard_and_it_sets_nothing(
     dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[httpx2.Request] = []
+    requests_seen: list[httpx2.Request] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
-        told.append(request)
+        requests_seen.append(request)
         headers = {"Set-Cookie": "a=b", "Server": "x", "Connection": "close", "Location": "/", "ETag": '"1"'}
         return httpx2.Response(200, headers=headers, stream=httpx2.ByteStream(b"<head></head>"))
 
@@ -95,7 +95,7 @@ def test_neither_session_nor_token_reaches_tensorboard_and_it_sets_nothing(
     assert task.headers["etag"] == '"1"'
     assert not {"set-cookie", "location"} & task.headers.keys()
     assert task.headers["server"] != "x" if "server" in task.headers else True
-    sent = told[-1]
+    sent = requests_seen[-1]
     assert (sent.method, sent.url.raw_path, sent.content) == ("POST", b"/a%20b/c?d=e%2Ff&g", b"asked")
     assert not {"cookie", "authorization", "x-y"} & sent.headers.keys()
     assert sent.headers["accept"] == "image/png"

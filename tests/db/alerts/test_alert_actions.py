@@ -28,9 +28,9 @@ def alert_of(cluster: Cluster, act: Act = Act.ROLLBACK, rule: str = "spike") -> 
 
 def running(cluster: Cluster, **spec) -> tuple[str, int]:
     run_id = cluster.launch(gpus_per_node=2, **spec)
-    (wished,) = cluster.wished()
-    cluster.report(wished.fence, "running")
-    return run_id, wished.fence
+    (assignment,) = cluster.wished()
+    cluster.report(assignment.fence, "running")
+    return run_id, assignment.fence
 
 
 def spike(run_id: str, fence: int, key: str = "loss/70", at: float = 170.0) -> RunEvent:
@@ -54,8 +54,8 @@ def checkpoint(cluster: Cluster, fence: int, step: int | None, written_at: float
 
 def end(cluster: Cluster, fence: int, state: str = "stopped") -> None:
     """The node ends the attempt, and the run is placed again where it goes on."""
-    (wished,) = cluster.wished()
-    assert (wished.fence, wished.action) == (fence, "stop")
+    (assignment,) = cluster.wished()
+    assert (assignment.fence, assignment.action) == (fence, "stop")
     cluster.report(fence, state)
     cluster.place()
 
@@ -68,7 +68,7 @@ def carry_out(cluster: Cluster, alert: AlertView, event: RunEvent, last=None, ra
     return actions.carry_out(cluster.store, alert, event, last or good(), rate, cluster.now)
 
 
-def told(cluster: Cluster) -> list[str]:
+def alert_sentences(cluster: Cluster) -> list[str]:
     with cluster.store.read() as session:
         return list(session.scalars(select(AlertEvent.sentence).order_by(AlertEvent.id)))
 
@@ -89,7 +89,7 @@ def test_a_run_goes_on_from_its_last_checkpoint_before_the_spike_with_a_lower_ra
     assert (second.action, second.spec.lr, second.attempt) == ("run", 0.05, 2)
     run = run_queries.run(cluster.store, run_id, cluster.now)
     assert run is not None and (run.lr, run.base_lr, run.state) == (0.05, 0.1, State.STARTING)
-    assert told(cluster) == [
+    assert alert_sentences(cluster) == [
         "digits: loss jumped to 40 at step 70. The run goes back to its last checkpoint up to step 69, "
         "with the learning rate 0.05 instead of 0.1."
     ]
@@ -192,7 +192,7 @@ def test_alert_leaves_an_ending_run_alone(cluster: Cluster) -> None:
     assert not carry_out(cluster, alert, spike(run_id, fence, "1"))
     end(cluster, fence)
     assert not carry_out(cluster, alert, spike(run_id, fence, "2"))
-    assert [sentence.partition("70. ")[2] for sentence in told(cluster)] == [
+    assert [sentence.partition("70. ")[2] for sentence in alert_sentences(cluster)] == [
         "It was ending already, so nothing was done.",
         "It has ended meanwhile, so nothing was done.",
     ]

@@ -163,13 +163,13 @@ def test_browser_alert_waits_for_a_tab_and_for_no_sender(store: Store) -> None:
     events.record(store, [(alert_id, event("a")), (other, event("b"))], SOON)
     events.record_test(store, alert_id, SOON)
     assert [delivery.alert_id for delivery in claim(store, SOON)] == [other]
-    newest, found = notices.notices(store, None)
+    newest, browser_notices = notices.notices(store, None)
     assert (
-        found[0].sentence == "a failed."
-        and [each.rule for each in found] == ["failed", "test"]
-        and newest == found[-1].id
+        browser_notices[0].sentence == "a failed."
+        and [each.rule for each in browser_notices] == ["failed", "test"]
+        and newest == browser_notices[-1].id
     )
-    notices.shown(store, [each.id for each in found] + [10**6], 7.0)
+    notices.shown(store, [each.id for each in browser_notices] + [10**6], 7.0)
     assert notices.notices(store, None) == (newest, [])
     view = alerts.alert(store, alert_id)
     assert (view.waiting, view.last_sent_at, view.problem) == (0, 7.0, None)

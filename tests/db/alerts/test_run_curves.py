@@ -33,5 +33,5 @@ def test_a_disk_that_fills_is_told_of_and_a_silent_node_says_nothing(cluster: Cl
     alert = alerts.alert(cluster.store, alerts.create(cluster.store, "disk-full=3h", "slack://", None, 1.0))
     (run,) = run_facts(cluster.store, 0.0)
     for rule, expected in (("disk-full=1h", []), ("disk-full=3h", ["digits: the disk of gpu-1 is full"])):
-        found = SeriesRules(cluster.store).events(alert, parse_rule(rule), run, now)
-        assert [event.sentence[:33] for event in found] == expected
+        curve_events = SeriesRules(cluster.store).events(alert, parse_rule(rule), run, now)
+        assert [event.sentence[:33] for event in curve_events] == expected

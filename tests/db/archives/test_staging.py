@@ -53,10 +53,10 @@ class Archived:
 def archived(cluster: Cluster) -> RunDocument:
     """The document of a run that is not in the store any more."""
     run_id = cluster.launch()
-    (wished,) = cluster.wished()
-    cluster.report(wished.fence, "running")
-    cluster.points(wished.fence, 0, 10, {"train/loss": POINTS})
-    cluster.report(wished.fence, "succeeded", exit_code=0)
+    (assignment,) = cluster.wished()
+    cluster.report(assignment.fence, "running")
+    cluster.points(assignment.fence, 0, 10, {"train/loss": POINTS})
+    cluster.report(assignment.fence, "succeeded", exit_code=0)
     document = run_document(cluster.store, run_id)
     run_requests.delete(cluster.store, run_id, cluster.now)
     return document

@@ -11,8 +11,8 @@ from tests.db.attempts.test_restarts import fail
 def test_only_what_is_different_from_the_attempt_before_is_said():
     spec = RunSpec(target="image_classifier", nodes=2, batch_size=8, lr=0.1)
     fewer = {"nodes": 1, "accumulate": 2}
-    found = marks(spec, [(1, None), (2, fewer), (3, fewer | {"lr": 0.05}), (4, None)])
-    assert [(mark.attempt, mark.text) for mark in found] == [
+    changes = marks(spec, [(1, None), (2, fewer), (3, fewer | {"lr": 0.05}), (4, None)])
+    assert [(mark.attempt, mark.text) for mark in changes] == [
         (2, "attempt 2: 1 node, accumulation 2"),
         (3, "attempt 3: lr 0.05"),
         (4, "attempt 4: 2 nodes, accumulation 1, lr 0.1"),

@@ -26,12 +26,12 @@ def test_a_run_goes_from_queued_to_succeeded(cluster):
     assert view(cluster, run_id).state == State.QUEUED
     cluster.place()
     assert view(cluster, run_id).state == State.STARTING
-    (wish,) = cluster.wished()
-    assert (wish.action, wish.devices, wish.attempt) == ("run", ["cpu:0", "cpu:1"], 1)
+    (assignment,) = cluster.wished()
+    assert (assignment.action, assignment.devices, assignment.attempt) == ("run", ["cpu:0", "cpu:1"], 1)
     for state in ("starting", "running"):
-        cluster.report(wish.fence, state)
+        cluster.report(assignment.fence, state)
         assert view(cluster, run_id).state == state
-    cluster.report(wish.fence, "succeeded", exit_code=0)
+    cluster.report(assignment.fence, "succeeded", exit_code=0)
     assert view(cluster, run_id).state == State.SUCCEEDED
     assert cluster.wished() == []
 
@@ -57,15 +57,15 @@ def test_more_than_the_known_nodes_offer_is_refused(cluster):
 
 def test_stop_is_desired_until_the_worker_reports_the_end(cluster):
     run_id = cluster.launch()
-    (wish,) = cluster.wished()
-    cluster.report(wish.fence, "running")
+    (assignment,) = cluster.wished()
+    cluster.report(assignment.fence, "running")
     run_requests.request_stop(cluster.store, run_id, 101.0)
     run_requests.request_stop(cluster.store, run_id, 105.0)
     assert view(cluster, run_id).state == State.RUNNING
     assert view(cluster, run_id).stop_requested_at == 101.0
     assert cluster.wished()[0].action == "stop"
-    cluster.report(wish.fence, "stopping")
-    cluster.report(wish.fence, "stopped")
+    cluster.report(assignment.fence, "stopping")
+    cluster.report(assignment.fence, "stopped")
     assert view(cluster, run_id).state == State.STOPPED
 
 
@@ -78,13 +78,13 @@ def test_a_queued_run_stops_at_once(cluster):
 
 def test_a_terminal_attempt_never_changes(cluster):
     run_id = cluster.launch()
-    (wish,) = cluster.wished()
-    cluster.report(wish.fence, "failed", message="rank 1 raised")
-    assert cluster.report(wish.fence, "failed") == State.FAILED
+    (assignment,) = cluster.wished()
+    cluster.report(assignment.fence, "failed", message="rank 1 raised")
+    assert cluster.report(assignment.fence, "failed") == State.FAILED
     with pytest.raises(Superseded):
-        cluster.report(wish.fence, "succeeded")
+        cluster.report(assignment.fence, "succeeded")
     with pytest.raises(Superseded):
-        cluster.report(wish.fence, "running")
+        cluster.report(assignment.fence, "running")
     assert view(cluster, run_id).message == "rank 1 raised"
 
 
@@ -121,10 +121,10 @@ def test_a_resumed_run_shows_the_new_attempts_points_from_its_first_step_on(clus
     cluster.report(fence, "failed", message="killed")
     assert run_requests.resume(cluster.store, run_id, 200.0) == 2
     cluster.place()
-    (wish,) = cluster.wished()
-    assert wish.resume_from.checkpoint_id == checkpoint
-    assert wish.fence > fence
-    cluster.points(wish.fence, 0, 9, {"train/loss": [(6, 2.0, 106.0), (7, 2.0, 107.0)]})
+    (assignment,) = cluster.wished()
+    assert assignment.resume_from.checkpoint_id == checkpoint
+    assert assignment.fence > fence
+    cluster.points(assignment.fence, 0, 9, {"train/loss": [(6, 2.0, 106.0), (7, 2.0, 107.0)]})
     curve = curves.series(cluster.store, run_id)["train/loss"]
     assert [(p[0], p[1]) for p in curve.points] == [(s, 1.0) for s in range(1, 6)] + [(6, 2.0), (7, 2.0)]
     whole = curves.series(cluster.store, run_id, whole=True)["train/loss"]
@@ -141,10 +141,10 @@ def test_a_new_attempt_has_figures_of_its_own_from_the_first_moment(cluster):
     cluster.points(fence, 0, 5, {"samples_per_s": [(7, 99.0, 1.0)]}, source="probe")
     cluster.report(fence, "failed", message="killed")
     run_requests.resume(cluster.store, run_id, 200.0)
-    found = view(cluster, run_id)
-    assert (found.attempt, found.state, found.message) == (2, "queued", None)
-    assert (found.step, found.last_loss, found.throughput, found.loss_not_finite_since) == (None,) * 4
-    assert not found.progress
+    shown = view(cluster, run_id)
+    assert (shown.attempt, shown.state, shown.message) == (2, "queued", None)
+    assert (shown.step, shown.last_loss, shown.throughput, shown.loss_not_finite_since) == (None,) * 4
+    assert not shown.progress
 
 
 def test_only_an_ended_run_is_resumed_or_deleted(cluster):
@@ -196,8 +196,8 @@ def test_the_others_are_told_of_another_port_and_the_history_says_why(store):
     assert second.wished()[0].master_port == 4568
     second.report(fence, "starting", 1, master_addr="10.0.0.2", master_port=1)  # not for it to say
     assert second.wished()[0].master_port == 4568
-    told = [entry.text for entry in run_queries.history(store, run_id) if "port" in entry.text]
-    assert told == ["port 4567 was taken by another program: rendezvous at port 4568"]
+    port_lines = [entry.text for entry in run_queries.history(store, run_id) if "port" in entry.text]
+    assert port_lines == ["port 4567 was taken by another program: rendezvous at port 4568"]
 
 
 def test_a_node_whose_ranks_only_lost_their_peers_does_not_explain_the_end(store):
@@ -212,8 +212,8 @@ def test_a_node_whose_ranks_only_lost_their_peers_does_not_explain_the_end(store
     first.report(fence, "failed", 0, message="rank 0 on a: connection closed", error=lost, next_step="Look.")
     cause = {"rank": 3, "at": 5.0}
     second.report(fence, "failed", 1, message="rank 3 on b: KeyError", error=cause, next_step="Mend it.")
-    found = view(first, run_id)
-    assert (found.message, found.next_step) == ("rank 3 on b: KeyError", "Mend it.")
+    shown = view(first, run_id)
+    assert (shown.message, shown.next_step) == ("rank 3 on b: KeyError", "Mend it.")
 
 
 def test_the_run_list_searches_plain_text(cluster):
@@ -299,13 +299,13 @@ def test_printed_epoch_and_rate_fill_in_what_is_not_logged(cluster):
     fence = cluster.wished()[0].fence
     said = {"epoch": [(411, 1.0, 0.0)], "lr": [(411, 0.1, 0.0)], "loss": [(411, 2.0, 0.0)]}
     cluster.points(fence, 0, 5, said, source="printed")
-    found = view(cluster, run_id)
-    assert (found.epoch, found.last_lr, found.last_loss) == (1.0, 0.1, 2.0)
-    assert found.inferred == ["epoch", "last_loss", "last_lr"]
+    shown = view(cluster, run_id)
+    assert (shown.epoch, shown.last_lr, shown.last_loss) == (1.0, 0.1, 2.0)
+    assert shown.inferred == ["epoch", "last_loss", "last_lr"]
     cluster.points(fence, 5, 9, {"train/loss": [(9, 1.5, 0.0)]})
-    found = view(cluster, run_id)
-    assert (found.step, found.last_loss, found.epoch, found.last_lr) == (9, 1.5, 1.0, 0.1)
-    assert found.inferred == ["epoch", "last_lr"]
+    shown = view(cluster, run_id)
+    assert (shown.step, shown.last_loss, shown.epoch, shown.last_lr) == (9, 1.5, 1.0, 0.1)
+    assert shown.inferred == ["epoch", "last_lr"]
     cluster.points(fence, 9, 12, {"lr": [(10, 0.2, 0.0)], "train/epoch": [(10, 3.0, 0.0)]})
-    found = view(cluster, run_id)
-    assert (found.epoch, found.last_lr, found.inferred) == (3.0, 0.2, [])
+    shown = view(cluster, run_id)
+    assert (shown.epoch, shown.last_lr, shown.inferred) == (3.0, 0.2, [])

@@ -134,7 +134,7 @@ def test_slow_steps_are_waited_for(three):
     assert three.pass_s(180) == [] and len(three.pass_s(10)) == 1
 
 
-def test_what_its_worker_calls_a_hang_needs_no_further_wait(three):
+def test_hang_that_the_worker_reports_needs_no_further_wait(three):
     run_id, fence = three.launch()
     three.silent.add("b")
     three.pass_s(25, stepping="a")

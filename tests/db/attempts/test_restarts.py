@@ -15,13 +15,13 @@ ERROR = {"exception": "ValueError: bad labels", "file": "train.py", "line": 41}
 
 def fail(cluster, reason: Reason = Reason.SCRIPT_ERROR, *, steps: int = 0, **more) -> int:
     """The run's latest attempt runs, makes steps and fails; its fence."""
-    (wish,) = cluster.wished()
-    cluster.report(wish.fence, "running")
+    (assignment,) = cluster.wished()
+    cluster.report(assignment.fence, "running")
     if steps:
-        cluster.points(wish.fence, 0, 10, {"train/loss": [(steps, 0.5, 1.0)]})
+        cluster.points(assignment.fence, 0, 10, {"train/loss": [(steps, 0.5, 1.0)]})
     said = {"message": "rank 1 on gpu-1: ValueError: bad labels, train.py line 41"} | more
-    cluster.report(wish.fence, "failed", reason=reason, **said)
-    return wish.fence
+    cluster.report(assignment.fence, "failed", reason=reason, **said)
+    return assignment.fence
 
 
 def hang(cluster) -> int:
@@ -97,10 +97,10 @@ def test_a_person_who_resumes_it_gives_it_all_its_restarts_again(cluster):
 
 def test_a_persons_stop_wins(cluster):
     run_id = cluster.launch(max_restarts=3)
-    (wish,) = cluster.wished()
-    cluster.report(wish.fence, "running")
+    (assignment,) = cluster.wished()
+    cluster.report(assignment.fence, "running")
     run_requests.request_stop(cluster.store, run_id, cluster.now)
-    cluster.report(wish.fence, "failed", reason=Reason.SCRIPT_ERROR)
+    cluster.report(assignment.fence, "failed", reason=Reason.SCRIPT_ERROR)
     assert state(cluster, run_id) == (1, State.FAILED)
 
 

@@ -16,13 +16,13 @@ HUNG = Finding(kind="hung", evidence="No rank has made a step for 61 s.", meanin
 @pytest.fixture
 def running(cluster):
     run_id = cluster.launch()
-    (wish,) = cluster.wished()
-    cluster.report(wish.fence, "running")
-    return cluster, run_id, wish.fence
+    (assignment,) = cluster.wished()
+    cluster.report(assignment.fence, "running")
+    return cluster, run_id, assignment.fence
 
 
-def say(cluster, fence, *told: Finding, node_rank: int = 0):
-    return findings_reported(cluster.store, cluster.node_id, fence, node_rank, list(told), cluster.now)
+def say(cluster, fence, *findings_said: Finding, node_rank: int = 0):
+    return findings_reported(cluster.store, cluster.node_id, fence, node_rank, list(findings_said), cluster.now)
 
 
 def history(cluster, run_id) -> list[str]:
@@ -32,8 +32,8 @@ def history(cluster, run_id) -> list[str]:
 def test_a_finding_is_kept_with_its_attempt_and_told_in_the_history(running):
     cluster, run_id, fence = running
     assert say(cluster, fence, HUNG) == run_id
-    (found,) = findings(cluster.store, run_id)
-    assert (found.attempt, found.kind, found.fix, found.gone_at) == (1, "hung", "stop it", None)
+    (finding,) = findings(cluster.store, run_id)
+    assert (finding.attempt, finding.kind, finding.fix, finding.gone_at) == (1, "hung", "stop it", None)
     assert "hung: No rank has made a step for 61 s." in history(cluster, run_id)
 
 

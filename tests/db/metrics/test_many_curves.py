@@ -40,14 +40,14 @@ def lengths(cluster) -> dict[str, list[tuple[int, float, float]]]:
     """Runs with a series below one chunk, at its edge, and with several levels."""
     counts = (1, 100, CHUNK_POINTS, CHUNK_POINTS + 1, 10_000)
     logged = [noisy(count, seed) for seed, count in enumerate(counts)]
-    return {add(cluster, "train/loss", found): found for found in logged}
+    return {add(cluster, "train/loss", curve): curve for curve in logged}
 
 
 @given(POINTS)
-def test_columns_hold_what_was_packed(found):
-    columns = unpacked([pack(found[:7]), pack(found[7:])])
+def test_columns_hold_what_was_packed(curve):
+    columns = unpacked([pack(curve[:7]), pack(curve[7:])])
     assert repr([tuple(column) for column in columns.T.tolist()]) == repr(
-        [(float(step), value, wall) for step, value, wall in found]
+        [(float(step), value, wall) for step, value, wall in curve]
     )
 
 
@@ -110,9 +110,9 @@ def test_names_tell_the_source_of_each_series(cluster):
 
 
 def test_results_are_the_last_and_the_best_value_and_the_last_step(cluster, lengths):
-    found = run_results.results(cluster.store, [*lengths])
+    curve = run_results.results(cluster.store, [*lengths])
     for run, logged in lengths.items():
-        result = found[run]["train/loss"]
+        result = curve[run]["train/loss"]
         assert (result.last, result.steps) == (logged[-1][1], logged[-1][0])
         assert result.best == min(value for _, value, _ in logged)
 
@@ -125,13 +125,13 @@ def test_results_leave_out_the_points_that_a_newer_attempt_replaced(cluster):
         [(9, 0.7, 1e9)],
     ]
     run = cluster.launch()
-    for found in logged:
-        if found is not logged[0]:
+    for curve in logged:
+        if curve is not logged[0]:
             run_requests.resume(cluster.store, run, cluster.now)
             cluster.place()
         fence = cluster.wished()[-1].fence
         cluster.report(fence, "running")
-        cluster.points(fence, 0, 1, {"train/loss": found})
+        cluster.points(fence, 0, 1, {"train/loss": curve})
         cluster.report(fence, "succeeded", exit_code=0)
     result = run_results.results(cluster.store, [run])[run]["train/loss"]
     assert (result.lowest, result.highest, result.best) == (0.4, 5.0, 0.4)

@@ -15,9 +15,9 @@ from domain.performance.slow_ranks import KIND
 @pytest.fixture
 def running(cluster):
     run_id = cluster.launch()
-    (wish,) = cluster.wished()
-    cluster.report(wish.fence, "running")
-    return cluster, run_id, wish.fence
+    (assignment,) = cluster.wished()
+    cluster.report(assignment.fence, "running")
+    return cluster, run_id, assignment.fence
 
 
 def points(first: int, *totals: float, start: float = 100.0) -> list[tuple[int, float, float]]:

@@ -25,8 +25,8 @@ def curve(count: int, start: int = 0) -> list[tuple[int, float, float]]:
 
 
 @given(point_lists)
-def test_packing_loses_nothing_not_even_nan_and_negative_zero(found):
-    assert repr(unpack(pack(found))) == repr(found)
+def test_packing_loses_nothing_not_even_nan_and_negative_zero(pairs):
+    assert repr(unpack(pack(pairs))) == repr(pairs)
 
 
 def write(store, series_id: int, count: int, batch: int) -> None:

@@ -42,9 +42,9 @@ def test_uses_are_counted_and_the_newest_stands_first(store):
     new, secret = join_tokens.make(store, None, "new", 2000.0)
     join_tokens.used(store, old.id, 2500.0)
     join_tokens.used(store, old.id, 2600.0)
-    found = join_tokens.every(store)
-    assert [(t.name, t.uses, t.last_used_at) for t in found] == [("new", 0, None), ("old", 2, 2600.0)]
-    assert new == found[0] and secret not in repr(found)
+    tokens = join_tokens.every(store)
+    assert [(t.name, t.uses, t.last_used_at) for t in tokens] == [("new", 0, None), ("old", 2, 2600.0)]
+    assert new == tokens[0] and secret not in repr(tokens)
 
 
 def test_the_store_keeps_no_secret(store):

@@ -61,7 +61,7 @@ def test_a_copied_identity_is_refused_while_the_node_is_at_work_elsewhere(store)
     assert register_node(store, copy, proof(first), 30.0).node_id == first.node_id
 
 
-def test_of_two_workers_with_one_identity_the_earlier_is_told_that_it_is_over(store):
+def test_earlier_of_two_workers_with_one_identity_is_refused(store):
     first = register_node(store, facts(info={"place": "b"}), None, 10.0)
     register_node(store, facts(instance_id="i2", info={"place": "c"}), proof(first), 60.0)
     with pytest.raises(IdentityEnded, match="was started after it"):

@@ -32,8 +32,8 @@ class NodeAnswer:
         return preflight_results.check_answered(self.store, self.ids[number], check_id, said, self.now)[0]
 
     def facts(self, number: int, check_id: int, **other) -> bool:
-        found = NodeCheck(**GOOD | {"address": f"10.0.0.{number}", "port": 4000 + number} | other)
-        return self.answer(number, check_id, stage=0, facts=found)
+        node_check = NodeCheck(**GOOD | {"address": f"10.0.0.{number}", "port": 4000 + number} | other)
+        return self.answer(number, check_id, stage=0, facts=node_check)
 
     def reached(self, number: int, check_id: int, **other) -> bool:
         ways = [Reached(**peer.model_dump(), took_s=0.001, **other) for peer in self.wish(number).peers]
@@ -91,8 +91,8 @@ def test_a_silent_node_is_given_up_and_the_others_go_on(asked):
     assert [peer.node_rank for peer in asked.wish(0).peers] == [1]
     asked.reached(0, check_id)
     asked.reached(1, check_id)
-    (found,) = asked.view(check_id).failed
-    assert (found.row, found.node, found.value) == ("alive", "c", "silent for 11 s")
+    (cell,) = asked.view(check_id).failed
+    assert (cell.row, cell.node, cell.value) == ("alive", "c", "silent for 11 s")
 
 
 def test_who_was_silent_before_is_not_waited_for_long(asked):
@@ -102,8 +102,8 @@ def test_who_was_silent_before_is_not_waited_for_long(asked):
     check_id = asked.ask(["a", "c"])
     asked.facts(0, check_id)
     preflight_results.checks_overdue(asked.store, 1004.0)
-    (found,) = asked.view(check_id).failed
-    assert found.value == "silent for 904 s" and asked.view(check_id).ended_at == 1004.0
+    (cell,) = asked.view(check_id).failed
+    assert cell.value == "silent for 904 s" and asked.view(check_id).ended_at == 1004.0
     assert asked.view(asked.ask()).nodes == ["a", "b"]  # of its own accord only those that are alive
 
 
@@ -131,11 +131,11 @@ def test_pairs_measure_in_rounds_and_passes_are_remembered(asked):
     assert sorted(seen) == [(0, 1), (0, 2), (1, 2)]
     view = asked.view(check_id)
     assert view.bandwidth == [[None, 1e9, 1e9], [1e9, None, 1e9 + 1], [1e9, 1e9 + 1, None]]
-    found = [(node, NodeCheck(**GOOD | {"address": f"10.0.0.{n}"})) for n, node in enumerate(asked.ids)]
+    checks = [(node, NodeCheck(**GOOD | {"address": f"10.0.0.{n}"})) for n, node in enumerate(asked.ids)]
     with asked.store.read() as session:
-        assert pair_passes.not_passed(session, found, [(0, 1), (1, 2)]) == []
-        found[1] = (asked.ids[1], NodeCheck(**GOOD | {"address": "10.0.9.9"}))
-        assert pair_passes.not_passed(session, found, [(0, 1), (0, 2)]) == [(0, 1)]
+        assert pair_passes.not_passed(session, checks, [(0, 1), (1, 2)]) == []
+        checks[1] = (asked.ids[1], NodeCheck(**GOOD | {"address": "10.0.9.9"}))
+        assert pair_passes.not_passed(session, checks, [(0, 1), (0, 2)]) == [(0, 1)]
 
 
 def test_a_pair_that_fails_or_never_ends_is_red(asked):
@@ -145,9 +145,9 @@ def test_a_pair_that_fails_or_never_ends_is_red(asked):
         step(1, check_id)
     asked.answer(0, check_id, stage=2, measured=Measured(bytes_per_s=1.0))
     assert preflight_results.checks_overdue(asked.store, asked.now + 181) == (True, [])
-    (found,) = asked.view(check_id).failed
-    assert (found.row, found.node, found.peer) == ("bandwidth", "a", "b")
-    assert found.value == "b gave no result within 180 s"
+    (cell,) = asked.view(check_id).failed
+    assert (cell.row, cell.node, cell.peer) == ("bandwidth", "a", "b")
+    assert cell.value == "b gave no result within 180 s"
 
 
 def test_who_does_not_reach_each_other_measures_nothing(asked):

@@ -54,7 +54,7 @@ def history(cluster, run_id) -> list[str]:
     return [line.text for line in run_queries.history(cluster.store, run_id)]
 
 
-def test_nobody_starts_before_everybody_has_spoken(pair):
+def test_no_node_starts_before_all_have_reported(pair):
     first, second = pair
     run_id, fence = launch(pair)
     assert view(first, run_id).waiting_for == "waits in preflight for a and b"
@@ -132,7 +132,7 @@ def test_repeated_reports_are_compared_once(pair):
     assert view(first, run_id).state == State.RUNNING
 
 
-def test_what_a_node_says_later_ends_nothing_that_trains(pair):
+def test_late_report_of_a_node_ends_no_training(pair):
     first, second = pair
     run_id, fence = launch(pair)
     first.report(fence, "starting", 0, **ready(0, NEW))
@@ -186,7 +186,7 @@ def test_a_node_lost_before_the_start_holds_up_nobody(pair, store):
     assert [wish.action for wish in second.wished()] == ["stop"]  # until it has proven that nothing runs
 
 
-def test_a_node_lost_while_a_stop_is_wished_lets_it_end(pair, store):
+def test_node_lost_during_a_stop_lets_the_run_end(pair, store):
     first, second = pair
     run_id, fence = launch(pair)
     run_requests.request_stop(store, run_id, 101.0)

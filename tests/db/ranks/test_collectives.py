@@ -24,17 +24,21 @@ def test_ranks_of_all_nodes_are_compared_and_a_withdrawn_report_is_forgotten(clu
     for node_id in more:
         send_heartbeat(store, node_id, cluster.now)
     run_id = cluster.launch(nodes=3, gpus_per_node=1)
-    wishes = {node_id: assignments(store, node_id)[0] for node_id in (cluster.node_id, *more)}
-    for node_id, wish in wishes.items():
-        operation = "barrier" if wish.node_rank == 2 else "all_reduce"
-        collectives_reported(store, node_id, wish.fence, wish.node_rank, node(wish.node_rank, operation))
+    assigned = {node_id: assignments(store, node_id)[0] for node_id in (cluster.node_id, *more)}
+    for node_id, assignment in assigned.items():
+        operation = "barrier" if assignment.node_rank == 2 else "all_reduce"
+        collectives_reported(
+            store, node_id, assignment.fence, assignment.node_rank, node(assignment.node_rank, operation)
+        )
     answer = collectives(store, run_id)
     assert answer.ranks[2] == PositionView(7, "barrier", [[3, 2]], False)
     assert answer.verdict is not None
     assert (answer.verdict.kind, answer.verdict.ranks) == ("operation", [2])
-    (last, wish) = next((node_id, wish) for node_id, wish in wishes.items() if wish.node_rank == 2)
-    collectives_reported(store, last, wish.fence, 2, NodeCollectives())
-    assert verdict_of_attempt(store, wish.fence) is None
+    (last, assignment) = next(
+        (node_id, assignment) for node_id, assignment in assigned.items() if assignment.node_rank == 2
+    )
+    collectives_reported(store, last, assignment.fence, 2, NodeCollectives())
+    assert verdict_of_attempt(store, assignment.fence) is None
 
 
 def test_unknown_run_stores_nothing(cluster):

@@ -16,11 +16,11 @@ from domain.profile_records import RankProfile
 def run(cluster) -> tuple[str, int]:
     """(id, fence) of a run with two ranks that step, on one node."""
     run_id = cluster.launch(gpus_per_node=2)
-    (wish,) = assignments(cluster.store, cluster.node_id)
-    cluster.report(wish.fence, "running")
+    (assignment,) = assignments(cluster.store, cluster.node_id)
+    cluster.report(assignment.fence, "running")
     series = {f"rank{rank}/step_time_s": [(40 + rank, 0.5, cluster.now)] for rank in (0, 1)}
-    cluster.points(wish.fence, 0, 10, series, source="probe")
-    return run_id, wish.fence
+    cluster.points(assignment.fence, 0, 10, series, source="probe")
+    return run_id, assignment.fence
 
 
 def answer(cluster, fence: int, profile_id: str, rank: int, **outcome) -> None:
@@ -39,9 +39,9 @@ def store_trace(cluster, fence: int, profile_id: str, rank: int) -> int:
 def test_all_ranks_get_the_same_steps_and_the_profile_is_recorded_once_its_traces_are_stored(cluster, run):
     (run_id, fence), store, now = run, cluster.store, cluster.now
     profile_id = request(store, run_id, 10, [], now)
-    (wish,) = assignments(store, cluster.node_id)
-    assert wish.profile is not None and (wish.profile.id, wish.profile.ranks) == (profile_id, [0, 1])
-    assert (wish.profile.first_step, wish.profile.steps) == (53, 10), "four seconds ahead of rank 1's step"
+    (assignment,) = assignments(store, cluster.node_id)
+    assert assignment.profile is not None and (assignment.profile.id, assignment.profile.ranks) == (profile_id, [0, 1])
+    assert (assignment.profile.first_step, assignment.profile.steps) == (53, 10), "four seconds ahead of rank 1's step"
     answer(cluster, fence, profile_id, 1, flame=[(0, "train", 1.0)])
     assert assignments(store, cluster.node_id)[0].profile.ranks == [0]
     assert profile(store, run_id, profile_id, now).state == "recording"

@@ -13,9 +13,9 @@ from domain.messages import StackFrame, Stacks
 @pytest.fixture
 def running(cluster):
     run_id = cluster.launch()
-    (wish,) = cluster.wished()
-    cluster.report(wish.fence, "running")
-    return cluster, run_id, wish.fence
+    (assignment,) = cluster.wished()
+    cluster.report(assignment.fence, "running")
+    return cluster, run_id, assignment.fence
 
 
 def frame(line: int) -> StackFrame:
@@ -55,9 +55,9 @@ def test_node_answers_where_its_ranks_stand(running):
     assert cluster.wished()[0].stacks_requested_at == 111.0
     assert not stacks(cluster.store, run_id).complete
     assert answer(cluster, fence, 111.0) == run_id
-    found = stacks(cluster.store, run_id)
-    assert found.complete
-    assert found.nodes[0].ranks == {0: [frame(41)], 1: []}
+    shown = stacks(cluster.store, run_id)
+    assert shown.complete
+    assert shown.nodes[0].ranks == {0: [frame(41)], 1: []}
 
 
 def test_an_answer_to_an_older_question_does_not_count(running):

@@ -49,15 +49,15 @@ def test_a_list_counts_and_orders_runs_by_an_index_that_has_all_it_needs(sqlite_
 
 
 def test_runs_that_may_be_urgent_are_looked_up_by_their_ids(sqlite_store: Store):
-    found = plan(sqlite_store, lambda runs: runs.urgent(100))
-    assert any(line.startswith("SEARCH runs USING INDEX") and "(id=?)" in line for line in found)
-    assert "SCAN runs_1 USING INDEX pinned_runs" in found, "pinned ones, without looking at all others"
+    steps = plan(sqlite_store, lambda runs: runs.urgent(100))
+    assert any(line.startswith("SEARCH runs USING INDEX") and "(id=?)" in line for line in steps)
+    assert "SCAN runs_1 USING INDEX pinned_runs" in steps, "pinned ones, without looking at all others"
 
 
 def test_runs_that_have_not_ended_are_counted_by_their_states(sqlite_store: Store):
-    found = plan(sqlite_store, lambda runs: runs.not_ended())
-    assert "SEARCH attempts USING INDEX ix_attempts_state (state=?)" in found
-    assert not any(line.startswith("SCAN") for line in found)
+    steps = plan(sqlite_store, lambda runs: runs.not_ended())
+    assert "SEARCH attempts USING INDEX ix_attempts_state (state=?)" in steps
+    assert not any(line.startswith("SCAN") for line in steps)
 
 
 @pytest.mark.parametrize("search", ["", "state:running", "-tag:paper", "archived:yes lr<1"])

@@ -11,8 +11,8 @@ A, B = "a" * 64, "b" * 64
 def test_the_same_content_is_kept_once_with_its_newest_origin(cluster: Cluster) -> None:
     snapshots.keep(cluster.store, A, 10, 1, {"kind": "script"}, 100.0)
     snapshots.keep(cluster.store, A, 10, 1, None, 200.0)
-    found = snapshots.find(cluster.store, A)
-    assert found == snapshots.SnapshotView(A, 10, 1, {"kind": "script"}, 100.0)
+    snapshot = snapshots.find(cluster.store, A)
+    assert snapshot == snapshots.SnapshotView(A, 10, 1, {"kind": "script"}, 100.0)
     snapshots.keep(cluster.store, A, 10, 1, {"kind": "folder"}, 200.0)
     assert snapshots.find(cluster.store, A) == snapshots.SnapshotView(A, 10, 1, {"kind": "folder"}, 100.0)
     assert snapshots.find(cluster.store, B) is None

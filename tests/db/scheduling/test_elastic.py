@@ -196,7 +196,7 @@ def test_it_does_not_grow_before_it_has_trained_for_long_enough(rack):
         assert (rack.save(run_id, int(rack.now)) == run_id) == grows
 
 
-def test_nobody_comes_between_an_attempt_that_ends_and_the_next(grown):
+def test_resized_run_keeps_its_devices_between_attempts(grown):
     rack, run_id = grown
     rack.save(run_id, 40)
     other = rack.launch(gpus_per_node=2, priority=-1, on_nodes=["a"])
@@ -299,7 +299,7 @@ def mine(name, **more):
     return host(name, 0, [("mine", 2, None)], **more)
 
 
-def test_what_is_worth_ending_for_is_decided_on_the_nodes_alone():
+def test_nodes_alone_decide_whether_a_run_is_resized():
     assert others([mine("a"), host("b", 2)], {"id-a"}) == ["a", "b"]
     assert others([mine("a"), host("b", 1)], {"id-a"}) is None
     assert others([mine("a"), host("b", 2)], {"id-a"}, may_grow=False) is None
@@ -319,7 +319,7 @@ def test_who_waits_with_less_priority_is_in_nobodys_way():
 
 @settings(max_examples=2 * settings.default.max_examples)
 @given(queues(), hosts(is_plain=True), st.integers(2, 4), st.integers(0, 9))
-def test_nobody_of_its_priority_waits_longer_because_a_run_grew(queue, nodes, most, turn):
+def test_growing_run_delays_no_run_of_its_priority(queue, nodes, most, turn):
     """Neither the first in line nor whoever could start now."""
     known = [mine("m"), *nodes]
     run = want(99, nodes=most, devices=2, fewest_nodes=1, run_id="mine", created_at=float(turn))

@@ -116,7 +116,7 @@ def test_a_draining_node_gets_nothing_new_until_it_is_told_otherwise(two):
         node_requests.drain(first.store, "x", 1.0)
 
 
-def test_what_others_compute_on_is_not_given_out(cluster):
+def test_devices_in_use_by_other_programs_are_not_given_out(cluster):
     load = NodeLoad(gpus=[{"id": "cpu:0", "foreign": True}, {"id": "cpu:1", "foreign": False}])
     send_heartbeat(cluster.store, cluster.node_id, cluster.now, load)
     assert node_queries.nodes(cluster.store, cluster.now)[0].free == 1
@@ -146,7 +146,7 @@ def view_spec(**asked):
     return run_requests.RunSpec(target="image_classifier", **asked)
 
 
-def test_what_somebody_else_took_meanwhile_is_not_given_out_twice(cluster, monkeypatch):
+def test_devices_taken_meanwhile_are_not_given_out_twice(cluster, monkeypatch):
     run_id = run_requests.submit(cluster.store, view_spec(gpus_per_node=2), 100.0)
     decide = queue_placement.place
 

@@ -77,8 +77,8 @@ def test_every_search_of_one_field_divides_the_runs(store: Store, records: Recor
         "imported:wandb",
         "gpt",
     ):
-        found, other = searched(store, text), searched(store, f"-{text}")
-        assert found and other and sorted(found + other) == sorted(records)
+        matching, other = searched(store, text), searched(store, f"-{text}")
+        assert matching and other and sorted(matching + other) == sorted(records)
 
 
 def test_words_as_they_stand_find_what_holds_them(store: Store, records: Records) -> None:

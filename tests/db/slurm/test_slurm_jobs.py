@@ -126,7 +126,7 @@ def test_a_job_over_before_its_workers_came_ends_the_attempt(gateway):
     assert history(gateway, run_id)[-1] == "failed: Slurm refused the job: Invalid account."
 
 
-def test_what_the_workers_have_not_told_the_jobs_end_tells(gateway):
+def test_end_of_the_job_ends_what_workers_did_not_report(gateway):
     run_id = launch(gateway, max_restarts=1)
     (wish,) = wished(gateway)
     for name in ("n0", "n1"):

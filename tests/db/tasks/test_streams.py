@@ -33,13 +33,13 @@ def log_of(fence: int) -> tuple[StreamKey, None]:
 def fences(cluster: Cluster) -> list[int]:
     for _ in range(2):
         cluster.launch(gpus_per_node=1)
-    return sorted(wish.fence for wish in cluster.wished())
+    return sorted(assignment.fence for assignment in cluster.wished())
 
 
 def curves_of(cluster: Cluster, fence: int) -> dict[str, list]:
     run_id = attempt_queries.run_of_attempt(cluster.store, fence)
-    found = curves.series(cluster.store, run_id, whole=True)
-    return {tag: [(point[0], point[1]) for point in curve.points] for tag, curve in found.items()}
+    stored = curves.series(cluster.store, run_id, whole=True)
+    return {tag: [(point[0], point[1]) for point in curve.points] for tag, curve in stored.items()}
 
 
 def test_streams_of_several_attempts_take_one_transaction(cluster: Cluster, fences: list[int]) -> None:
@@ -103,9 +103,9 @@ def test_series_at_different_lengths_grow_together(cluster: Cluster, fences: lis
     offers = [points(f, n, n + 1, loss=[(n, math.inf, 1.0)], fresh=[(n, 1.0, 1.0)]) for f, n in lengths.items()]
     task_reports.streams_arrived(cluster.store, cluster.node_id, offers)
     for fence, length in lengths.items():
-        found = curves_of(cluster, fence)
-        assert found["loss"] == [*((s, float(s)) for s in range(length)), (length, math.inf)]
-        assert found["fresh"] == [(length, 1.0)]
+        stored = curves_of(cluster, fence)
+        assert stored["loss"] == [*((s, float(s)) for s in range(length)), (length, math.inf)]
+        assert stored["fresh"] == [(length, 1.0)]
 
 
 def test_bytes_of_several_files_become_durable_together(cluster: Cluster, fences: list[int]) -> None:

@@ -198,8 +198,8 @@ def test_a_script_of_torch_1_is_told_its_rank_by_the_name_it_knows(source: str, 
     assert local_rank_option(source) == option
     argv = plan(spec, local_rank_option=option).argv
     assert ("--use-env" in argv) == (option is not None)
-    told = ["--local_rank=${local_rank}"] if option else []
-    assert list(argv[argv.index("/code/train.py") + 1 :]) == [*told, "--epochs", "3"]
+    rank_option = ["--local_rank=${local_rank}"] if option else []
+    assert list(argv[argv.index("/code/train.py") + 1 :]) == [*rank_option, "--epochs", "3"]
 
 
 def test_a_cpu_run_sees_no_gpu_and_a_gpu_run_sees_its_own():

@@ -50,12 +50,12 @@ def test_systemd_takes_it(tmp_path):
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, timeout=60
     )
-    told = [line for line in done.stderr.splitlines() if NAME in line]
-    assert (done.returncode, told) == (0, [])
+    complaints = [line for line in done.stderr.splitlines() if NAME in line]
+    assert (done.returncode, complaints) == (0, [])
 
 
 def parsed(text: str) -> configparser.ConfigParser:
-    found = configparser.ConfigParser(interpolation=None, strict=True)
-    found.optionxform = str  # type: ignore[assignment,method-assign]
-    found.read_string(text)
-    return found
+    unit_file = configparser.ConfigParser(interpolation=None, strict=True)
+    unit_file.optionxform = str  # type: ignore[assignment,method-assign]
+    unit_file.read_string(text)
+    return unit_file

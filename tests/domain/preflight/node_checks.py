@@ -18,5 +18,5 @@ GOOD = {
 
 
 def way(peer: int = 0, **other) -> Reached:
-    found = {"node_rank": peer, "address": "10.0.0.1", "port": 4711} | ({} if other else {"took_s": 0.0004})
-    return Reached(**found | other)
+    reached = {"node_rank": peer, "address": "10.0.0.1", "port": 4711} | ({} if other else {"took_s": 0.0004})
+    return Reached(**reached | other)

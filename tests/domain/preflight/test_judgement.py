@@ -33,8 +33,8 @@ def pair(first: NodeCheck | None, second: NodeCheck | None, **of_second) -> list
 
 
 def cell(asked, row, node="b"):
-    (found,) = [each for each in judge(asked, for_run=True) if (each.row, each.node) == (row, node)]
-    return found
+    (judged,) = [each for each in judge(asked, for_run=True) if (each.row, each.node) == (row, node)]
+    return judged
 
 
 def test_two_nodes_alike_are_all_green():
@@ -64,9 +64,9 @@ RED = [
 @pytest.mark.parametrize(("row", "other", "value", "fix"), RED)
 def test_fault_of_a_node_is_one_red_cell_with_its_fix(row, other, value, fix):
     asked = pair(facts(), facts(reached=[way()], **other))
-    found = cell(asked, row)
-    assert (found.state, found.value) == ("failed", value) and fix in found.fix
-    assert red(judge(asked, for_run=True)) == [found]
+    judged = cell(asked, row)
+    assert (judged.state, judged.value) == ("failed", value) and fix in judged.fix
+    assert red(judge(asked, for_run=True)) == [judged]
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_fault_of_a_node_is_one_red_cell_with_its_fix(row, other, value, fix):
     ],
 )
 def test_a_way_that_does_not_work_names_both_ends_and_the_place(trouble, problem, fix):
-    found = cell(pair(facts(), facts(reached=[way(trouble=trouble, problem=problem)])), "reach")
-    assert (found.peer, found.state, found.value) == ("a", "failed", f"{problem} at 10.0.0.1:4711")
-    assert fix in found.fix
+    judged = cell(pair(facts(), facts(reached=[way(trouble=trouble, problem=problem)])), "reach")
+    assert (judged.peer, judged.state, judged.value) == ("a", "failed", f"{problem} at 10.0.0.1:4711")
+    assert fix in judged.fix
 
 
 def test_a_loopback_address_is_the_cause_of_what_is_not_reached():
@@ -94,8 +94,8 @@ def test_who_said_nothing_is_waited_for_until_it_is_given_up():
     assert not red(judge(waiting, for_run=True))
     assert unanswered(waiting, judge(waiting, for_run=True)) == ["b"]
     lost = pair(facts(), None, silent_s=12.3)
-    (found,) = red(judge(lost, for_run=True))
-    assert (found.row, found.value) == ("alive", "silent for 12 s") and "worker" in found.fix
+    (judged,) = red(judge(lost, for_run=True))
+    assert (judged.row, judged.value) == ("alive", "silent for 12 s") and "worker" in judged.fix
 
 
 def test_who_is_not_ready_is_waited_for():
@@ -148,20 +148,20 @@ def test_a_slow_link_is_a_warning_and_a_dead_one_is_red():
 @given(st.integers(1, 24), st.integers(1, 24))
 def test_in_one_round_no_node_measures_twice_and_every_pair_comes_once(nodes, all_up_to):
     wanted = pairs(nodes, all_up_to)
-    found = rounds(wanted)
-    assert sorted(one for each in found for one in each) == sorted(set(wanted))
-    for each in found:
+    judged = rounds(wanted)
+    assert sorted(one for each in judged for one in each) == sorted(set(wanted))
+    for each in judged:
         both = [node for one in each for node in one]
         assert len(both) == len(set(both))
     if nodes <= all_up_to:
-        assert len(found) <= nodes
+        assert len(judged) <= nodes
     else:
-        assert len(found) <= 3
+        assert len(judged) <= 3
 
 
 @given(st.lists(st.one_of(st.none(), st.just(GOOD), st.just(GOOD | {"clock_offset_s": 9.0})), max_size=6))
-def test_every_cell_has_a_known_state_and_every_red_one_a_mend(found):
-    asked = [NodeAnswer(f"n{i}", NodeCheck(**one) if one else None) for i, one in enumerate(found)]
+def test_every_cell_has_a_known_state_and_every_red_one_a_mend(judged):
+    asked = [NodeAnswer(f"n{i}", NodeCheck(**one) if one else None) for i, one in enumerate(judged)]
     for each in judge(asked, for_run=False):
         assert each.state in ("ok", "failed", "waiting", "skipped")
         assert bool(each.fix) == (each.state == "failed")

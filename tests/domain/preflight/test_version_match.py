@@ -12,17 +12,17 @@ def python(torch="2.13.0+cu126", cuda="12.6", nccl="2.21.5", path="/usr/bin/pyth
     return {"path": path, "python": "3.11.8", "torch": torch, "cuda": cuda, "nccl": nccl} | more
 
 
-def told(**interpreters) -> list[NodeInterpreter]:
+def nodes_with(**interpreters) -> list[NodeInterpreter]:
     return [NodeInterpreter(node.replace("_", "-"), interpreter) for node, interpreter in interpreters.items()]
 
 
 def test_the_same_everywhere_agrees():
-    assert disagreement(told(gpu_1=python(), gpu_2=python(path="/opt/env/bin/python"))) is None
+    assert disagreement(nodes_with(gpu_1=python(), gpu_2=python(path="/opt/env/bin/python"))) is None
 
 
 def test_nodes_with_another_torch_are_named_with_their_interpreters():
     old = python("2.12.1+cu126", path="/opt/old/bin/python")
-    assert disagreement(told(gpu_1=python(), gpu_2=old, gpu_3=python())) == (
+    assert disagreement(nodes_with(gpu_1=python(), gpu_2=old, gpu_3=python())) == (
         "The nodes disagree on torch: gpu-1 and gpu-3 have torch 2.13.0+cu126 (/usr/bin/python), "
         "gpu-2 has torch 2.12.1+cu126 (/opt/old/bin/python). "
         "Install the same everywhere, or choose one interpreter for all nodes with --python."
@@ -31,7 +31,7 @@ def test_nodes_with_another_torch_are_named_with_their_interpreters():
 
 def test_cuda_and_nccl_have_to_agree_too():
     text = disagreement(
-        told(a=python(), b=python("2.13.0+cu128", "12.8", "2.27.3"), c=python("2.13.0+cpu", None, None))
+        nodes_with(a=python(), b=python("2.13.0+cu128", "12.8", "2.27.3"), c=python("2.13.0+cpu", None, None))
     )
     assert text.startswith(
         "The nodes disagree on CUDA and NCCL: a has torch 2.13.0+cu126, CUDA 12.6, NCCL 2.21.5 (/usr/bin/python), "
@@ -42,12 +42,12 @@ def test_cuda_and_nccl_have_to_agree_too():
 
 def test_how_a_version_is_written_is_no_difference():
     conda = python("2.13.0", "12.6.85", "2.21.5.1")
-    assert disagreement(told(a=python(), b=conda, c=python(nccl=None))) is None
+    assert disagreement(nodes_with(a=python(), b=conda, c=python(nccl=None))) is None
 
 
 def test_builds_for_rocm_and_for_the_cpu_differ():
     rocm, cpu = python("2.9.0+rocm6.4", None, None, rocm="6.4.1"), python("2.9.0+cpu", None, None, rocm=None)
-    assert "disagree on ROCm" in disagreement(told(a=rocm, b=cpu))
+    assert "disagree on ROCm" in disagreement(nodes_with(a=rocm, b=cpu))
 
 
 def test_a_crowd_is_counted():
@@ -58,10 +58,10 @@ def test_a_crowd_is_counted():
 
 
 def test_another_python_is_worth_a_remark_only():
-    found = told(a=python(), b=python(python="3.12.1"), c=python(python="3.11.2"))
-    assert disagreement(found) is None
-    assert remark(found) == "the nodes train with different Pythons: 3.11 on a and c, 3.12 on b"
-    assert remark(told(a=python(), b=python(python="3.11.9"))) is None
+    interpreters = nodes_with(a=python(), b=python(python="3.12.1"), c=python(python="3.11.2"))
+    assert disagreement(interpreters) is None
+    assert remark(interpreters) == "the nodes train with different Pythons: 3.11 on a and c, 3.12 on b"
+    assert remark(nodes_with(a=python(), b=python(python="3.11.9"))) is None
 
 
 def test_who_is_waited_for():
@@ -76,8 +76,8 @@ groups = st.lists(answers, min_size=1, max_size=6)
 
 
 @given(groups, st.randoms())
-def test_the_order_of_the_nodes_does_not_matter(found, chance):
-    nodes = [NodeInterpreter(f"n{i}", facts) for i, facts in enumerate(found)]
+def test_the_order_of_the_nodes_does_not_matter(interpreters, chance):
+    nodes = [NodeInterpreter(f"n{i}", facts) for i, facts in enumerate(interpreters)]
     mixed = list(nodes)
     chance.shuffle(mixed)
     assert (disagreement(nodes) is None) == (disagreement(mixed) is None)
@@ -85,8 +85,8 @@ def test_the_order_of_the_nodes_does_not_matter(found, chance):
 
 
 @given(groups, st.integers(0, 5))
-def test_one_more_node_like_another_changes_nothing(found, which):
-    nodes = [NodeInterpreter(f"n{i}", facts) for i, facts in enumerate(found)]
+def test_one_more_node_like_another_changes_nothing(interpreters, which):
+    nodes = [NodeInterpreter(f"n{i}", facts) for i, facts in enumerate(interpreters)]
     twin = NodeInterpreter("twin", nodes[which % len(nodes)].interpreter)
     assert (disagreement(nodes) is None) == (disagreement([*nodes, twin]) is None)
 
@@ -98,8 +98,8 @@ def test_nodes_that_say_the_same_agree(facts, count):
 
 
 @given(groups)
-def test_a_disagreement_names_every_node_and_ends_with_what_to_do(found):
-    text = disagreement([NodeInterpreter(f"<n{i}>", facts) for i, facts in enumerate(found)])
+def test_a_disagreement_names_every_node_and_ends_with_what_to_do(interpreters):
+    text = disagreement([NodeInterpreter(f"<n{i}>", facts) for i, facts in enumerate(interpreters)])
     if text is not None:
-        assert all(f"<n{i}>" in text for i in range(len(found)))
+        assert all(f"<n{i}>" in text for i in range(len(interpreters)))
         assert text.endswith("with --python.")

@@ -28,9 +28,9 @@ def spec(**asked) -> RunSpec:
     ],
 )  # fmt: skip
 def test_impossible_request_is_refused(asked, field, words):
-    found = fit(spec(**asked), NODES).refusal
-    assert found is not None
-    assert found[0] == field and words in found[1] and found[1].startswith(f"{field}: ")
+    fitted = fit(spec(**asked), NODES).refusal
+    assert fitted is not None
+    assert fitted[0] == field and words in fitted[1] and fitted[1].startswith(f"{field}: ")
     assert fit(spec(**asked, wait_for_nodes=True), NODES).refusal is None
 
 
@@ -66,13 +66,13 @@ def test_as_many_names_are_needed_as_nodes():
     ],
 )
 def test_where_a_run_would_start_is_said(nodes, verdict, words):
-    found = fit(spec(gpus_per_node=2), nodes)
-    assert found.verdict == verdict and words in found.sentence
+    fitted = fit(spec(gpus_per_node=2), nodes)
+    assert fitted.verdict == verdict and words in fitted.sentence
 
 
 def test_where_no_node_is_what_was_asked_for_that_is_said():
-    found = fit(spec(gpus_per_node=2, labels={"rack": "b"}), [])
-    assert (found.verdict, found.sentence) == (
+    fitted = fit(spec(gpus_per_node=2, labels={"rack": "b"}), [])
+    assert (fitted.verdict, fitted.sentence) == (
         "missing",
         "No connected node has this name and these labels.",
     )

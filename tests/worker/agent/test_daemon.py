@@ -99,14 +99,14 @@ def test_stop_before_the_start_starts_nothing(node):
 
 
 def test_repeated_assignment_starts_nothing_twice(node):
-    wish = node.assignment(node.script("print('once')\n" + WAITING))
-    node.wish(wish)
+    assignment = node.assignment(node.script("print('once')\n" + WAITING))
+    node.wish(assignment)
     node.until_ready()
-    node.wish(wish)
+    node.wish(assignment)
     node.turn()
     node.let_end()
     node.until_settled()
-    node.wish(wish)  # a late copy of the list
+    node.wish(assignment)  # a late copy of the list
     node.turn()
     node.until_settled()
     assert node.server.text("logs/rank0.out") == "once\n"
@@ -136,19 +136,19 @@ def test_a_superseded_attempt_is_ended_and_forgotten(node):
 
 
 def test_an_attempt_given_up_with_its_node_is_ended_and_its_end_is_told(node):
-    wish = node.assignment(node.script(WAITING))
-    node.wish(wish)
+    assignment = node.assignment(node.script(WAITING))
+    node.wish(assignment)
     node.until_ready()
     node.server.given_up.add(1)
-    node.wish(wish.model_copy(update={"action": "stop", "grace_s": 0.5}))
+    node.wish(assignment.model_copy(update={"action": "stop", "grace_s": 0.5}))
     node.until(lambda: not node.daemon.attempts)
     assert processes.of_attempt(RUN, 1, 0) == []
     assert node.server.end() is not None
 
 
 def test_a_list_that_is_late_ends_nothing(node):
-    wish = node.assignment(node.script(WAITING))
-    node.wish(wish)
+    assignment = node.assignment(node.script(WAITING))
+    node.wish(assignment)
     node.until_ready()
     node.wish()  # written down before the run was placed here, delivered after it
     for _ in range(5):
@@ -217,14 +217,14 @@ def test_rank_0s_node_reports_its_port_before_it_starts(node):
     spec = {"nodes": 2, "launcher": "torchrun", "gpus_per_node": 1}
     started = []
     node.daemon._spawn = lambda folder, *_: started.append(order_of(folder)) or Gone()
-    wish = node.assignment(node.script("pass"), spec=spec)
-    node.wish(wish)
+    assignment = node.assignment(node.script("pass"), spec=spec)
+    node.wish(assignment)
     node.until(lambda: started)
     report = node.server.reports[0][1]
     assert report.state == "starting" and report.master_port
     assert f"--master-port={report.master_port}" in started[0]["argv"]
     assert "--master-addr=127.0.0.1" in started[0]["argv"]
-    node.wish(wish)  # a list from before the report
+    node.wish(assignment)  # a list from before the report
     node.turn()
     assert {r.master_port for _, r in node.server.reports if r.master_port} == {report.master_port}
     node.until_settled()
@@ -291,9 +291,9 @@ def test_logs_arrive_while_the_server_makes_mistakes_with_points(node):
 
 
 def test_a_server_that_is_away_is_asked_by_one_attempt_for_all(node):
-    wishes = [node.assignment(node.script(events() + WAITING), fence=fence, attempt=fence) for fence in (1, 2)]
+    assignments = [node.assignment(node.script(events() + WAITING), fence=fence, attempt=fence) for fence in (1, 2)]
     node.server.is_away = True
-    node.wish(*wishes)
+    node.wish(*assignments)
     node.until(lambda: all(processes.of_attempt(RUN, fence, 0) for fence in (1, 2)))
     for _ in range(50):
         calls = node.server.calls

@@ -16,9 +16,9 @@ from worker.session.answers import Adoption
 def test_a_checkpoint_is_sent_whole(node):
     node.wish(node.assignment(node.script(checkpoint("ckpt_12.pt", size=9_000_000))))
     node.until_settled()
-    (found,) = node.server.checkpoints
-    assert (found["path"], found["step"], found["complete"]) == ("work/ckpt_12.pt", 12, True)
-    assert found["data"] == (node.dir() / "work/ckpt_12.pt").read_bytes()
+    (offered,) = node.server.checkpoints
+    assert (offered["path"], offered["step"], offered["complete"]) == ("work/ckpt_12.pt", 12, True)
+    assert offered["data"] == (node.dir() / "work/ckpt_12.pt").read_bytes()
     assert [path.name for path in (node.dir() / "outbox").iterdir()] == ["taken.json"]
 
 
@@ -27,8 +27,8 @@ def test_a_checkpoint_on_a_shared_disk_is_not_sent_but_linked(node, tmp_path):
     node.adoption = Adoption(directory=str(tmp_path), proof_file="unused", proof="unused")
     node.wish(node.assignment(node.script(checkpoint("a.pt"))))
     node.until_settled()
-    (found,) = node.server.checkpoints
-    assert found["complete"] and found["adopted"] == "adopted-0"
+    (offered,) = node.server.checkpoints
+    assert offered["complete"] and offered["adopted"] == "adopted-0"
     assert (tmp_path / "adopted-0").stat().st_nlink == 1
 
 

@@ -61,10 +61,10 @@ def test_a_restarted_worker_sends_the_points_of_files_it_has_mirrored_already(no
 def test_acknowledged_end_is_not_reported_again(node):
     node.wish(node.assignment(node.script("pass")))
     node.until_settled()
-    told = len(node.server.reports)
+    reports_before = len(node.server.reports)
     node.start_worker()
     node.turn()
-    assert node.daemon.attempts == [] and len(node.server.reports) == told
+    assert node.daemon.attempts == [] and len(node.server.reports) == reports_before
 
 
 def test_training_goes_on_while_the_server_is_away(node):
@@ -161,8 +161,8 @@ def test_a_training_whose_state_file_was_deleted_is_followed_by_the_next_worker(
 
 
 def test_a_supervisor_that_cannot_write_its_state_is_followed_and_told_to_stop(node):
-    wish = node.assignment(node.script(WAITING))
-    node.wish(wish)
+    assignment = node.assignment(node.script(WAITING))
+    node.wish(assignment)
     node.until_ready()
     (node.dir() / "supervisor.tmp").mkdir()  # opening it for writing fails as on a full disk
     for name in ("supervisor.json", *(spare.name for spare in node.dir().glob("supervisor.spare*"))):
@@ -172,7 +172,7 @@ def test_a_supervisor_that_cannot_write_its_state_is_followed_and_told_to_stop(n
         node.turn()
     assert len(node.supervisors) == 1 and node.supervisors[0].poll() is None
     assert node.server.end() is None and node.daemon.attempts[0].is_over is False
-    node.wish(wish.model_copy(update={"action": "stop"}))
+    node.wish(assignment.model_copy(update={"action": "stop"}))
     node.until(lambda: not processes.of_attempt(RUN, 1, 0))
     for _ in range(5):
         node.turn()
@@ -237,12 +237,12 @@ def test_points_arrive_once_whatever_is_killed(node):
 
 def test_attempt_that_another_worker_began_is_ended_and_not_started_again(node):
     """A data directory that was lost, or an identity that was copied without it."""
-    wish = node.assignment(node.script(WAITING))
-    node.wish(wish)
+    assignment = node.assignment(node.script(WAITING))
+    node.wish(assignment)
     node.until_ready()
     node.node = dataclasses.replace(node.node, data_dir=node.folder / "another")
     node.start_worker()
-    node.wish(wish.model_copy(update={"is_known": True}))
+    node.wish(assignment.model_copy(update={"is_known": True}))
     end = node.until(node.server.end)
     assert (end.state, end.reason) == ("failed", Reason.NODE_LOST)
     assert "Node n0 returned without the run" in end.message

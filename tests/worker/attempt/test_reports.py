@@ -63,6 +63,6 @@ def test_report_that_is_refused_twice_holds_nothing_up():
 
 def test_a_bare_report_keeps_what_decides():
     whole = TaskReport(state="failed", pid=7, exit_code=1, reason=Reason.KILLED, message="m" * 900, env={"A": "b"})
-    told = bare(whole)
-    assert (told.state, told.pid, told.exit_code, told.reason) == ("failed", 7, 1, Reason.KILLED)
-    assert told.message == "m" * 500 + "…" and told.env is None
+    report = bare(whole)
+    assert (report.state, report.pid, report.exit_code, report.reason) == ("failed", 7, 1, Reason.KILLED)
+    assert report.message == "m" * 500 + "…" and report.env is None

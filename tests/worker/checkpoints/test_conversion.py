@@ -105,9 +105,9 @@ def test_a_wrapped_checkpoint_becomes_safetensors_of_the_plain_model(tmp_path: P
     torch.save(saved, source)
     strip_module_prefix(source, target, "safetensors")
     fresh = plain_model(seed=1)
-    found = load_file(target)
-    fresh.load_state_dict(found, strict=True)
-    assert all(torch.equal(found[name.removeprefix(PREFIX)], value) for name, value in saved["model"].items())
+    tensors = load_file(target)
+    fresh.load_state_dict(tensors, strict=True)
+    assert all(torch.equal(tensors[name.removeprefix(PREFIX)], value) for name, value in saved["model"].items())
 
 
 def test_views_parameters_and_small_types_become_safetensors(tmp_path: Path) -> None:
@@ -117,10 +117,10 @@ def test_views_parameters_and_small_types_become_safetensors(tmp_path: Path) -> 
     state["module.parameter"] = torch.nn.Parameter(torch.ones(2))
     torch.save(state, tmp_path / "a.pt")
     strip_module_prefix(tmp_path / "a.pt", tmp_path / "a.safetensors", "safetensors")
-    found = load_file(tmp_path / "a.safetensors")
-    assert torch.equal(found["view"], base[4:8]) and found["scalar"].item() == 3
-    assert found["empty"].shape == (0, 3)
-    assert torch.equal(found["half"], state["module.half"]) and found["parameter"].tolist() == [1.0, 1.0]
+    tensors = load_file(tmp_path / "a.safetensors")
+    assert torch.equal(tensors["view"], base[4:8]) and tensors["scalar"].item() == 3
+    assert tensors["empty"].shape == (0, 3)
+    assert torch.equal(tensors["half"], state["module.half"]) and tensors["parameter"].tolist() == [1.0, 1.0]
 
 
 def test_tensors_in_another_order_are_laid_out_anew(tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_tensors_in_another_order_are_laid_out_anew(tmp_path: Path) -> None:
     }
     torch.save(state, tmp_path / "a.pt")
     strip_module_prefix(tmp_path / "a.pt", tmp_path / "a.safetensors", "safetensors")
-    found = load_file(tmp_path / "a.safetensors")
-    assert all(torch.equal(found[name], value) for name, value in state.items())
+    tensors = load_file(tmp_path / "a.safetensors")
+    assert all(torch.equal(tensors[name], value) for name, value in state.items())
 
 
 def test_a_plain_checkpoint_keeps_its_names(tmp_path: Path) -> None:
@@ -169,8 +169,8 @@ def test_the_old_format_is_converted_too(tmp_path: Path) -> None:
     strip_module_prefix(source, target)
     plain_model(seed=1).load_state_dict(torch.load(target, weights_only=True)["model"], strict=True)
     strip_module_prefix(source, tmp_path / "plain.safetensors", "safetensors")
-    found = load_file(tmp_path / "plain.safetensors")
-    assert all(torch.equal(found[name.removeprefix(PREFIX)], value) for name, value in saved["model"].items())
+    tensors = load_file(tmp_path / "plain.safetensors")
+    assert all(torch.equal(tensors[name.removeprefix(PREFIX)], value) for name, value in saved["model"].items())
 
 
 def test_safetensors_lose_the_prefix_too(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ before reporting an error. GLHF! 🏖️
 
 
 def failure(number: int, rank: int, exit_code: int, signal: str = "") -> str:
-    told = (
+    said = (
         f"Signal {-exit_code} ({signal}) received by PID 92{rank}" if signal else "To enable traceback see: https://x"
     )
     return f"""\
@@ -60,7 +60,7 @@ def failure(number: int, rank: int, exit_code: int, signal: str = "") -> str:
   rank      : {rank} (local_rank: {rank})
   exitcode  : {exit_code} (pid: 92{rank}) {f" ({signal})" if signal else ""}
   error_file: <N/A>
-  traceback : {told}
+  traceback : {said}
 """
 
 

@@ -175,8 +175,8 @@ def test_a_rank_that_failed_by_itself_is_the_reason_of_its_peers_time_out() -> N
 
 
 def test_earlier_error_of_two_ranks_counts() -> None:
-    told = failure(1, 0, 1)
-    summary = torchrun((1, 1, ""), (0, 1, "")).replace(told, told.replace("03:24:28", "03:24:20"))
+    said = failure(1, 0, 1)
+    summary = torchrun((1, 1, ""), (0, 1, "")).replace(said, said.replace("03:24:28", "03:24:20"))
     rank_errs = {0: raised(0, "work()", "KeyError: 'first'"), 1: raised(1, "work()", "KeyError: 'second'")}
     assert (torchrun_failed(rank_errs, summary).message or "").startswith("rank 0 on gpu-1: KeyError: 'first'")
 

@@ -13,8 +13,8 @@ def venv(folder: Path) -> Path:
 
 
 def site_packages(environment: Path) -> Path:
-    (found,) = environment.glob("lib/python*/site-packages")
-    return found
+    (packages,) = environment.glob("lib/python*/site-packages")
+    return packages
 
 
 def install_torch(place: Path, version: str, cuda: str | None = None, **more: str | None) -> Path:

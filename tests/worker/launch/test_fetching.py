@@ -23,17 +23,17 @@ def server():
 
 def test_a_large_checkpoint_says_how_far_it_has_come_and_when_it_is_there(server, tmp_path, monkeypatch):
     monkeypatch.setattr(preparation, "REPORT_EVERY_S", 0.0)
-    told = []
-    Downloads(server, "r/2", lambda: False, told.append).fetch_checkpoint(SOURCE, tmp_path / "last.pt")
-    assert [(each.name, each.size_bytes) for each in told] == [("work/last.pt", 4)] * 6
-    assert [each.done_bytes for each in told] == [0, 1, 2, 3, 4, 4]
-    assert [each.is_verified for each in told] == [False] * 5 + [True]
+    notices = []
+    Downloads(server, "r/2", lambda: False, notices.append).fetch_checkpoint(SOURCE, tmp_path / "last.pt")
+    assert [(each.name, each.size_bytes) for each in notices] == [("work/last.pt", 4)] * 6
+    assert [each.done_bytes for each in notices] == [0, 1, 2, 3, 4, 4]
+    assert [each.is_verified for each in notices] == [False] * 5 + [True]
 
 
 def test_a_small_checkpoint_is_only_said_to_be_there(server, tmp_path):
-    told = []
-    Downloads(server, "r/2", lambda: False, told.append).fetch_checkpoint(SOURCE, tmp_path / "last.pt")
-    assert [each.is_verified for each in told] == [True]
+    notices = []
+    Downloads(server, "r/2", lambda: False, notices.append).fetch_checkpoint(SOURCE, tmp_path / "last.pt")
+    assert [each.is_verified for each in notices] == [True]
 
 
 def test_a_stop_does_not_wait_for_the_rest_of_a_checkpoint(server, tmp_path):

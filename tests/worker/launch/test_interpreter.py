@@ -36,15 +36,15 @@ def install_metadata(place: Path, package: str, version: str) -> None:
 
 
 def test_the_interpreter_of_these_tests_has_what_an_import_says() -> None:
-    found = ask(sys.executable, os.environ)
+    described = ask(sys.executable, os.environ)
     code = "import torch, platform; print(torch.__version__, torch.version.cuda, platform.python_version())"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert [found.torch, str(found.cuda), found.python] == said.stdout.split()
-    assert found.path == sys.executable and found.prefix == sys.prefix
+    assert [described.torch, str(described.cuda), described.python] == said.stdout.split()
+    assert described.path == sys.executable and described.prefix == sys.prefix
     names = ("torch", "numpy", "pydantic-core", "pytest")
-    assert [found.packages[name] for name in names] == [metadata.version(name) for name in names]
-    assert "packages" not in found.facts
-    check(found)
+    assert [described.packages[name] for name in names] == [metadata.version(name) for name in names]
+    assert "packages" not in described.facts
+    check(described)
 
 
 def test_a_venv_without_torch_is_told_apart_from_one_with_it(tmp_path: Path) -> None:
@@ -58,9 +58,9 @@ def test_a_venv_without_torch_is_told_apart_from_one_with_it(tmp_path: Path) -> 
     install_torch(site_packages(environment), "2.12.1+cu126", "12.6")
     install_metadata(site_packages(environment), "nvidia-nccl-cu12", "2.27.3")
     install_metadata(site_packages(environment), "nvidia-nccl-cu13", "2.99.1")
-    found = ask(path, ENV)
-    assert (found.torch, found.cuda, found.nccl) == ("2.12.1+cu126", "12.6", "2.27.3")
-    assert found.path == path and found.prefix == str(environment)
+    described = ask(path, ENV)
+    assert (described.torch, described.cuda, described.nccl) == ("2.12.1+cu126", "12.6", "2.27.3")
+    assert described.path == path and described.prefix == str(environment)
 
 
 def test_an_answer_is_kept_until_something_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,8 +81,13 @@ def test_an_answer_is_kept_until_something_is_installed(tmp_path: Path, monkeypa
 def test_pythonpath_is_seen_as_the_training_will_see_it(tmp_path: Path) -> None:
     path = str(venv(tmp_path / "env") / "bin/python")
     install_torch(tmp_path / "elsewhere", "2.5.1+rocm6.2", hip="6.2.41133", rocm=None)
-    found = ask(path, ENV | {"PYTHONPATH": str(tmp_path / "elsewhere")})
-    assert (found.torch, found.cuda, found.nccl, found.rocm) == ("2.5.1+rocm6.2", None, None, "6.2.41133")
+    described = ask(path, ENV | {"PYTHONPATH": str(tmp_path / "elsewhere")})
+    assert (described.torch, described.cuda, described.nccl, described.rocm) == (
+        "2.5.1+rocm6.2",
+        None,
+        None,
+        "6.2.41133",
+    )
     assert ask(path, ENV).torch is None
 
 

@@ -54,8 +54,8 @@ def test_a_folder_comes_back_as_it_was(tmp_path: Path) -> None:
     folder, archive = folder_at(tmp_path / "step_1", FILES), tmp_path / "step_1.tar"
     assert copy_folder(folder, archive)
     target = unpack(archive, tmp_path / "resume/step_1", max_bytes=200_000)
-    found = {path.relative_to(target).as_posix(): path for path in target.rglob("*") if path.is_file()}
-    assert {name: path.read_bytes() for name, path in found.items()} == FILES
+    unpacked = {path.relative_to(target).as_posix(): path for path in target.rglob("*") if path.is_file()}
+    assert {name: path.read_bytes() for name, path in unpacked.items()} == FILES
     assert [path.name for path in target.parent.iterdir()] == ["step_1"]
 
 

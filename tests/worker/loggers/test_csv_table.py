@@ -31,9 +31,9 @@ def test_padded_names_and_rows_that_follow(node: Node) -> None:
     assert node.read() == {"results:train/box_loss": [(1, 1.2)], "results:metrics/mAP50(B)": [(1, 0.11)]}
     write(node, ",  0.22\n" + HEADER + "3,,nan\n4,text\n")
     node.restart_worker()
-    found = node.read()
-    assert found["results:train/box_loss"] == [(1, 1.2), (2, 1.1)]
-    assert [step for step, _ in found["results:metrics/mAP50(B)"]] == [1, 2, 3]
+    points = node.read()
+    assert points["results:train/box_loss"] == [(1, 1.2), (2, 1.1)]
+    assert [step for step, _ in points["results:metrics/mAP50(B)"]] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

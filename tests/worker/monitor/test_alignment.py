@@ -47,10 +47,10 @@ def _record(rank: int, recorded: dict, kind: str) -> RankCollectives:
     ],
 )  # fmt: skip
 def test_each_desync_names_the_rank_its_call_and_its_line(kind: str, verdict: str, sentence: str) -> None:
-    found = judge(records_of(kind), is_stalled=True)
-    assert found is not None
-    assert (found.kind, found.ranks) == (verdict, [2])
-    assert re.search(sentence, found.sentence), found.sentence
+    judgement = judge(records_of(kind), is_stalled=True)
+    assert judgement is not None
+    assert (judgement.kind, judgement.ranks) == (verdict, [2])
+    assert re.search(sentence, judgement.sentence), judgement.sentence
 
 
 def test_equal_ranks_are_not_accused() -> None:
@@ -65,32 +65,34 @@ def test_a_rank_that_may_still_come_is_not_accused(kind: str) -> None:
 
 def test_calls_that_differ_are_a_mistake_before_the_ranks_count_as_hung() -> None:
     records = records_of("extra")
-    found = judge(records, is_stalled=False)
-    assert found is not None and found.ranks == [2]
+    judgement = judge(records, is_stalled=False)
+    assert judgement is not None and judgement.ranks == [2]
     just_now = {rank: record.model_copy(update={"at": record.at - 58}) for rank, record in records.items()}
     assert judge(just_now, is_stalled=False) is None
 
 
 def test_alignment_names_the_rank_that_left_its_habit() -> None:
     for kind in ("skipped", "extra", "dtype"):
-        found = judge(records_of(kind, [0, 2]), is_stalled=True)
-        assert found is not None and found.ranks == [2], kind
+        judgement = judge(records_of(kind, [0, 2]), is_stalled=True)
+        assert judgement is not None and judgement.ranks == [2], kind
 
 
 def test_two_ranks_without_a_habit_are_both_named() -> None:
     records = {rank: _waiting(rank, operation) for rank, operation in enumerate(("all_reduce", "broadcast"))}
-    found = judge(records, is_stalled=True)
-    assert found is not None and (found.kind, found.ranks) == ("operation", [0, 1])
-    assert found.sentence == "Rank 0 waits in all_reduce #1 (40 B, Float); rank 1 called broadcast #1 (40 B, Float)."
+    judgement = judge(records, is_stalled=True)
+    assert judgement is not None and (judgement.kind, judgement.ranks) == ("operation", [0, 1])
+    assert (
+        judgement.sentence == "Rank 0 waits in all_reduce #1 (40 B, Float); rank 1 called broadcast #1 (40 B, Float)."
+    )
 
 
 def test_a_rank_that_does_not_answer_is_named_and_one_nobody_knows_of_is_not() -> None:
     records = {rank: _waiting(rank, "all_reduce", world_size=3) for rank in (0, 1)}
     assert judge(records, is_stalled=True) is None
     records[2] = RankCollectives(rank=2, world_size=3, is_read=False, line="train.py line 3 in f")
-    found = judge(records, is_stalled=True)
-    assert found is not None and (found.kind, found.ranks) == ("missing", [2])
-    assert found.sentence.endswith("rank 2 has not come and does not answer (train.py line 3 in f).")
+    judgement = judge(records, is_stalled=True)
+    assert judgement is not None and (judgement.kind, judgement.ranks) == ("missing", [2])
+    assert judgement.sentence.endswith("rank 2 has not come and does not answer (train.py line 3 in f).")
 
 
 def test_who_waits_in_another_group_for_the_late_rank_is_not_accused() -> None:
@@ -99,8 +101,8 @@ def test_who_waits_in_another_group_for_the_late_rank_is_not_accused() -> None:
     records = {rank: _waiting(rank, "all_reduce", groups=groups) for rank in (0, 1)}
     records[2] = _waiting(2, "all_gather", group="1", groups=groups)
     records[3] = RankCollectives(rank=3, world_size=4, groups=groups, doing="data")
-    found = judge(records, is_stalled=True)
-    assert found is not None and (found.kind, found.ranks) == ("loader", [3])
+    judgement = judge(records, is_stalled=True)
+    assert judgement is not None and (judgement.kind, judgement.ranks) == ("loader", [3])
 
 
 def _waiting(rank: int, operation: str, world_size: int = 2, group: str = "0", groups=None) -> RankCollectives:

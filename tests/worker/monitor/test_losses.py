@@ -31,9 +31,9 @@ def noise(count: int, mean: float = 2.3, spread: float = 0.1) -> list[float]:
 
 
 def test_nan_is_told_with_its_first_step_and_the_last_number():
-    (found,) = watch([2.0, 1.5, NAN, NAN]).findings()
-    assert found.kind == "loss is not a number"
-    assert found.evidence == "train/loss is NaN since step 3. The last number was 1.5 at step 2."
+    (finding,) = watch([2.0, 1.5, NAN, NAN]).findings()
+    assert finding.kind == "loss is not a number"
+    assert finding.evidence == "train/loss is NaN since step 3. The last number was 1.5 at step 2."
 
 
 def test_infinity_is_called_by_its_name_and_a_loss_that_never_was_a_number():
@@ -53,9 +53,9 @@ def test_several_losses_are_one_finding_the_first_to_break_speaks():
     seen = watch([1.0, 1.0, 1.0, NAN, NAN], tag="val/loss")
     for step, value in [(1, 1.0), (2, NAN), (3, NAN)]:
         seen.take({"train/loss": [(step, value, 0.0)]}, "events")
-    (found,) = seen.findings()
-    assert found.evidence.startswith("train/loss is NaN since step 2.")
-    assert "Others too: val/loss." in found.evidence
+    (finding,) = seen.findings()
+    assert finding.evidence.startswith("train/loss is NaN since step 2.")
+    assert "Others too: val/loss." in finding.evidence
 
 
 @pytest.mark.parametrize("tag", ["lossy_frames", "closs", "train/lr", "glossary"])
@@ -67,8 +67,8 @@ def test_a_constant_loss_is_told_early_and_a_flat_one_late():
     assert kinds(watch([0.5] * 19)) == []
     assert kinds(watch([0.5] * 20)) == ["loss has not moved"]
     assert kinds(watch(noise(FLAT_POINTS - 1))) == []
-    (found,) = watch(noise(FLAT_POINTS)).findings()
-    assert "less than its random variation" in found.evidence
+    (finding,) = watch(noise(FLAT_POINTS)).findings()
+    assert "less than its random variation" in finding.evidence
 
 
 def test_a_loss_that_falls_slowly_is_not_called_flat():

@@ -160,8 +160,8 @@ print(cores())
 def test_in_a_real_group_of_half_a_core_there_is_one_core(cpu_group):
     root = Path(__file__).parents[3]
     argv = [sys.executable, "-c", HALF_A_CORE, str(cpu_group)]
-    found = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=60)
-    assert found.stdout.split() == ["1"], found
+    done = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["1"], done
 
 
 @pytest.fixture
@@ -194,10 +194,10 @@ print(code, control_groups.out_of_memory_kills() - before, control_groups.memory
 
 def test_a_real_kill_is_counted(group):
     root = Path(__file__).parents[3]
-    found = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", GREEDY, str(group)], cwd=root, capture_output=True, text=True, timeout=60
     )
-    assert found.stdout.split() == ["-9", "1", str(64 << 20)], found
+    assert done.stdout.split() == ["-9", "1", str(64 << 20)], done
 
 
 def test_a_training_that_the_kernel_kills_for_memory_is_called_that(group, tmp_path):

@@ -98,8 +98,8 @@ def test_without_a_gpu_the_slots_are_cores() -> None:
 
 
 def test_gpus_are_known_by_their_uuid() -> None:
-    found = devices(None, GpuReader(FakeNvml()))
-    assert [(device.id, device.kind, device.name, device.memory_bytes) for device in found] == [
+    devices_found = devices(None, GpuReader(FakeNvml()))
+    assert [(device.id, device.kind, device.name, device.memory_bytes) for device in devices_found] == [
         ("GPU-aaaa", "cuda", "NVIDIA H100", 80 << 30),
         ("GPU-bbbb", "cuda", "NVIDIA H100", 80 << 30),
     ]
@@ -261,11 +261,11 @@ def test_the_address_others_reach_is_that_of_their_connections(monkeypatch: pyte
         ("192.168.0.7", 8765, "10.0.0.1"),  # from this machine itself
         ("::ffff:10.0.0.1", 8765, "::ffff:10.0.0.2"),
     ]
-    found = [connection(own, port, other) for own, port, other in established]
-    listening = SimpleNamespace(status=psutil.CONN_LISTEN, laddr=found[3].laddr, raddr=())
-    monkeypatch.setattr(psutil, "net_connections", lambda kind: [listening, *found])
+    devices_found = [connection(own, port, other) for own, port, other in established]
+    listening = SimpleNamespace(status=psutil.CONN_LISTEN, laddr=devices_found[3].laddr, raddr=())
+    monkeypatch.setattr(psutil, "net_connections", lambda kind: [listening, *devices_found])
     assert address_reached_by_others(8765) == "10.0.0.1"
-    del found[3]
+    del devices_found[3]
     assert address_reached_by_others(8765) is None
 
 

@@ -27,20 +27,20 @@ def sleeper():
 
 
 def test_a_process_is_itself_only_with_its_start_time(sleeper):
-    found = processes.find(sleeper.pid)
-    assert found is not None and processes.is_alive(found)
-    assert not processes.is_alive(Process(sleeper.pid, found.start_ticks + 1))
+    process = processes.find(sleeper.pid)
+    assert process is not None and processes.is_alive(process)
+    assert not processes.is_alive(Process(sleeper.pid, process.start_ticks + 1))
 
 
 def test_a_zombie_is_not_alive(sleeper):
-    found = processes.find(sleeper.pid)
+    process = processes.find(sleeper.pid)
     sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
-    assert not processes.is_alive(found)
+    assert not processes.is_alive(process)
 
 
 def test_an_attempts_processes_are_found_by_their_environment(sleeper):
-    assert [found.pid for found in processes.of_attempt(RUN, 3, 1)] == [sleeper.pid]
+    assert [process.pid for process in processes.of_attempt(RUN, 3, 1)] == [sleeper.pid]
     assert processes.of_attempt(RUN, 4, 1) == []
 
 
@@ -52,7 +52,7 @@ def test_children_and_their_children_are_descendants():
     with subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE, text=True) as shell:
         grandchild = int(shell.stdout.readline())
         assert shell.pid in processes.children(os.getpid())
-        assert {shell.pid, grandchild} <= {found.pid for found in processes.descendants(os.getpid())}
+        assert {shell.pid, grandchild} <= {process.pid for process in processes.descendants(os.getpid())}
         os.kill(grandchild, signal.SIGKILL)
 
 

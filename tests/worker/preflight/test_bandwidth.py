@@ -23,7 +23,7 @@ def test_two_processes_measure_what_goes_between_them(monkeypatch) -> None:
 
 
 def test_a_python_without_torch_and_one_that_is_missing_say_so() -> None:
-    (found,) = (checks.measure(pair(0, 1), "/nowhere/python", "lo", []),)
-    assert found.bytes_per_s is None and "/nowhere/python" in str(found.problem)
+    (measured,) = (checks.measure(pair(0, 1), "/nowhere/python", "lo", []),)
+    assert measured.bytes_per_s is None and "/nowhere/python" in str(measured.problem)
     failed = checks.measure(pair(0, 1), "/bin/false", "lo", [])
     assert failed.problem == "no all-reduce: exit code 1"

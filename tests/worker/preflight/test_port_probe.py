@@ -20,8 +20,8 @@ def at(port: int, node_rank: int = 0) -> CheckPeer:
 
 def test_who_comes_hears_the_words_and_the_port_is_free_at_once_after() -> None:
     door = ProbeListener("127.0.0.1", 0, "rankzero abc/1")
-    found = probe_ports([at(door.port, rank) for rank in range(40)], "rankzero abc/1")
-    assert [each.node_rank for each in found] == list(range(40)) and not any(each.problem for each in found)
+    probed = probe_ports([at(door.port, rank) for rank in range(40)], "rankzero abc/1")
+    assert [each.node_rank for each in probed] == list(range(40)) and not any(each.problem for each in probed)
     door.close()
     with socket.socket() as other:
         other.bind(("127.0.0.1", door.port))  # without SO_REUSEADDR, as strict as a program can be
@@ -31,8 +31,8 @@ def test_who_comes_hears_the_words_and_the_port_is_free_at_once_after() -> None:
 def test_closed_port_is_a_refusal() -> None:
     door = ProbeListener("127.0.0.1", 0, "x")
     door.close()
-    found = probe_port(at(door.port), "x")
-    assert (found.trouble, found.problem) == ("refused", "connection refused")
+    probed = probe_port(at(door.port), "x")
+    assert (probed.trouble, probed.problem) == ("refused", "connection refused")
 
 
 def test_a_door_that_opens_a_moment_later_is_found() -> None:
@@ -56,8 +56,8 @@ def test_another_program_is_not_taken_for_a_node(words: bytes) -> None:
             guest.close()
 
         threading.Thread(target=answer, daemon=True).start()
-        found = probe_port(at(server.getsockname()[1]), "rankzero abc/1")
-    assert (found.trouble, found.problem) == ("foreign", "another program answers")
+        probed = probe_port(at(server.getsockname()[1]), "rankzero abc/1")
+    assert (probed.trouble, probed.problem) == ("foreign", "another program answers")
 
 
 def test_a_taken_port_and_a_strange_address_open_no_door() -> None:

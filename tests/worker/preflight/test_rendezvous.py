@@ -207,8 +207,10 @@ def test_a_missing_script_and_interpreter_are_told_with_what_was_found(node: Nod
     spec = TWO_NODES | {"python": "/nowhere/python"}
     node.wish(node.assignment(node.script("pass"), **wanted | {"spec": spec, "attempt": 2, "fence": 2}))
     node.until_settled()
-    told = node.server.end(2)
-    assert told.preflight.interpreter == {"problem": told.message} and told.preflight.problem is None
+    last_report = node.server.end(2)
+    assert (
+        last_report.preflight.interpreter == {"problem": last_report.message} and last_report.preflight.problem is None
+    )
 
 
 def test_a_node_without_room_for_the_runs_directory_says_so(node: NodeUnderTest) -> None:

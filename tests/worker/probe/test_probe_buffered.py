@@ -101,10 +101,10 @@ class Script:
 
     def steps(self) -> list[int]:
         """What a reader finds in the event files."""
-        found: list[int] = []
+        sizes: list[int] = []
         for path in find_event_files(self.folder):
-            found += [step for points in EventTail(path).read().series.values() for step, _, _ in points]
-        return found
+            sizes += [step for points in EventTail(path).read().series.values() for step, _, _ in points]
+        return sizes
 
     def errors(self) -> list[str]:
         """What the probe says of itself."""

@@ -140,11 +140,11 @@ def test_a_run_larger_than_the_limit_in_everything_succeeds_whole(
     series = dashboard.http.get(f"/api/runs/{large}/metrics?name=train/loss").json()
     assert series["train/loss"] == [[step, step * 0.5, 1e9 + step] for step in range(30_000)]
     (checkpoint,) = dashboard.http.get(f"/api/runs/{large}/checkpoints").json()
-    found = dashboard.http.get(f"/api/checkpoints/{checkpoint['id']}/file")
-    assert found.content == (attempt / "work/last.pt").read_bytes()
+    answer = dashboard.http.get(f"/api/checkpoints/{checkpoint['id']}/file")
+    assert answer.content == (attempt / "work/last.pt").read_bytes()
 
-    told = [record.message for record in caplog.records if "refuses large requests (413)" in record.message]
-    assert len(told) == len(set(told)) and told, "said once for each limit"
+    logged = [record.message for record in caplog.records if "refuses large requests (413)" in record.message]
+    assert len(logged) == len(set(logged)) and logged, "said once for each limit"
     worker.client.load(NodeLoad(notice="The disk is nearly full."))
     dashboard.service.registry.write_down()
     (node,) = dashboard.http.get("/api/nodes").json()

@@ -166,7 +166,7 @@ def everything(path: Path, piece: int = 10**6, final: bool = True) -> tuple[list
     tail, points, gaps = EventTail(path), [], []
     tail.final = final
     while (read := tail.read(max_bytes=piece)).end > read.start:
-        points += [(tag, *point) for tag, found in read.series.items() for point in found]
+        points += [(tag, *point) for tag, points_read in read.series.items() for point in points_read]
         gaps += read.gaps
     return points, gaps
 
@@ -185,8 +185,8 @@ def test_no_single_flipped_bit_stores_anything_wrong_or_costs_another_record(pat
         damaged[bit // 8] ^= 1 << bit % 8
         path.write_bytes(damaged)
         hit = next(n for n, end in enumerate(ends) if bit // 8 < end)
-        found, gaps = everything(path, piece)
-        assert sorted(found, key=lambda point: point[1]) == points[:hit] + points[hit + 1 :], bit
+        points_read, gaps = everything(path, piece)
+        assert sorted(points_read, key=lambda point: point[1]) == points[:hit] + points[hit + 1 :], bit
         assert sum(gap.end - gap.start for gap in gaps) == len(records[hit]), bit
 
 
@@ -199,9 +199,9 @@ def test_nothing_wrong_is_read_whatever_is_cut_out_or_overwritten(path: Path) ->
         begin, length = chance.randrange(len(whole)), chance.randrange(1, 300)
         filling = chance.choice([b"", bytes(length), chance.randbytes(length)])
         path.write_bytes(whole[:begin] + filling + whole[begin + length :])
-        found, _ = everything(path, chance.choice([64, 500, 10**6]))
-        assert set(found) <= truth and len(found) == len(set(found))
-        assert len(found) >= 60 - 2 - length // 48 - 1
+        points_read, _ = everything(path, chance.choice([64, 500, 10**6]))
+        assert set(points_read) <= truth and len(points_read) == len(set(points_read))
+        assert len(points_read) >= 60 - 2 - length // 48 - 1
 
 
 def point_of(data: bytes, path: Path) -> tuple:
@@ -212,8 +212,8 @@ def point_of(data: bytes, path: Path) -> tuple:
 
 def test_a_whole_record_that_is_no_event_is_told_and_the_next_one_read(path: Path) -> None:
     path.write_bytes(scalar(1, 0.5) + record(b"\xff\xff\xff") + scalar(3, 0.5))
-    found, gaps = everything(path)
-    assert [step for _, step, _, _ in found] == [1, 3]
+    points_read, gaps = everything(path)
+    assert [step for _, step, _, _ in points_read] == [1, 3]
     assert gaps == [Gap(len(scalar(1, 0.5)), len(scalar(1, 0.5)) + 19)]
 
 
@@ -221,8 +221,8 @@ def test_a_whole_record_that_is_no_event_is_told_and_the_next_one_read(path: Pat
 def test_a_whole_record_that_ends_within_an_event_is_told_and_the_next_one_read(path: Path, length: int) -> None:
     whole = scalar(300, 0.5)
     path.write_bytes(whole + record(whole[12:-4][:length]) + scalar(301, 0.5))
-    found, _ = everything(path)
-    assert [step for _, step, _, _ in found] == [300, 301]
+    points_read, _ = everything(path)
+    assert [step for _, step, _, _ in points_read] == [300, 301]
 
 
 def test_behind_garbage_reading_goes_on_also_when_the_next_record_comes_later(path: Path) -> None:
@@ -255,15 +255,15 @@ def test_zeros_at_the_end_are_waited_for_and_read_when_they_are_filled(path: Pat
 def test_in_the_end_zeros_and_a_torn_record_are_given_up_and_told(path: Path, tail: bytes) -> None:
     path.write_bytes(scalar(1, 0.5) + tail)
     assert everything(path, final=False)[1] == []
-    found, gaps = everything(path)
-    assert len(found) == 1
+    points_read, gaps = everything(path)
+    assert len(points_read) == 1
     assert (gaps[0].start, gaps[-1].end) == (len(scalar(1, 0.5)), path.stat().st_size)
 
 
 def test_a_hole_of_zeros_between_records_is_stepped_over(path: Path) -> None:
     path.write_bytes(scalar(1, 0.5) + bytes(4096) + scalar(2, 0.5))
-    found, gaps = everything(path, final=False)
-    assert [step for _, step, _, _ in found] == [1, 2]
+    points_read, gaps = everything(path, final=False)
+    assert [step for _, step, _, _ in points_read] == [1, 2]
     assert gaps == [Gap(len(scalar(1, 0.5)), len(scalar(1, 0.5)) + 4096)]
 
 

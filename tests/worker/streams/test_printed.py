@@ -74,9 +74,9 @@ def test_an_epoch_may_be_announced_by_a_line_of_its_own() -> None:
         "200/200 [==============] - 12s 30ms/step - loss: 0.4 - val_loss: 0.6\n"
         "Epoch 2/2\n\x1b[1m 100/200\x1b[0m \x1b[32m━━━━━━━━━━\x1b[0m 1s 9ms/step - accuracy: 0.9 - loss: 0.3\n"
     )
-    found = series_of(keras)
-    assert found["loss"] == [(100, 0.5), (200, 0.4), (300, 0.3)]
-    assert found["val/loss"] == [(200, 0.6)]
+    series_read = series_of(keras)
+    assert series_read["loss"] == [(100, 0.5), (200, 0.4), (300, 0.3)]
+    assert series_read["val/loss"] == [(200, 0.6)]
     quickstart = (
         "Epoch 1\n-------------------------------\nloss: 2.303494  [   64/60000]\nloss: 2.29  [ 6464/60000]\n"
         "Test Error: \n Accuracy: 44.3%, Avg loss: 2.15\n\nEpoch 2\n-----\nloss: 2.1  [   64/60000]\n"
@@ -108,9 +108,9 @@ def test_lightnings_bar_is_read_over_epochs_and_validation_counts_once() -> None
             stale = "v_num=0, train_loss=9.990" if step == 1 else loss
             text += bar(step, 2, stale, f"Epoch {epoch}: ") + bar(step, 2, loss, f"Epoch {epoch}: ")
         text += "\n\rValidation DataLoader 0:  45%|████▌     | 9/20 [00:01<00:01,  7.12it/s]\x1b[A"
-    found = series_of(text + "\n")
-    assert found["train/loss"] == [(1, 1.9), (2, 1.8), (3, 0.9), (4, 0.8)]
-    assert found["val/loss"] == [(3, 0.5)]
+    series_read = series_of(text + "\n")
+    assert series_read["train/loss"] == [(1, 1.9), (2, 1.8), (3, 0.9), (4, 0.8)]
+    assert series_read["val/loss"] == [(3, 0.5)]
 
 
 def test_a_bar_that_begins_again_is_the_next_epoch() -> None:
@@ -123,9 +123,9 @@ def test_bars_of_training_and_validation_are_kept_apart() -> None:
         bar(10, 10, "loss=1.0", f"Epoch {epoch} [train]: ") + bar(4, 4, "loss=2.0", f"Epoch {epoch} [val]: ")
         for epoch in (1, 2)
     )
-    found = series_of(text + "\n")
-    assert found["train/loss"] == [(10, 1.0), (20, 1.0)]
-    assert [value for _, value in found["val/loss"]] == [2.0]
+    series_read = series_of(text + "\n")
+    assert series_read["train/loss"] == [(10, 1.0), (20, 1.0)]
+    assert [value for _, value in series_read["val/loss"]] == [2.0]
 
 
 def test_a_slow_bar_tells_its_rate_per_second() -> None:
@@ -156,11 +156,11 @@ iter 250: loss 2.0435, time 3123.87ms, mfu 14.10%
 
 
 def test_the_output_of_nanogpt() -> None:
-    found = series_of(NANOGPT)
-    assert found["loss"] == [(0, 4.2664), (10, 3.2435), (250, 2.0435)]
-    assert found["train/loss"] == [(0, 4.2874), (250, 1.9654)]
-    assert found["val/loss"] == [(0, 4.2823), (250, 2.0612)]
-    assert set(found) == {"loss", "train/loss", "val/loss", "time_s", "mfu"}
+    series_read = series_of(NANOGPT)
+    assert series_read["loss"] == [(0, 4.2664), (10, 3.2435), (250, 2.0435)]
+    assert series_read["train/loss"] == [(0, 4.2874), (250, 1.9654)]
+    assert series_read["val/loss"] == [(0, 4.2823), (250, 2.0612)]
+    assert set(series_read) == {"loss", "train/loss", "val/loss", "time_s", "mfu"}
 
 
 HF_OUT = """\
@@ -172,9 +172,9 @@ HF_OUT = """\
 
 
 def test_the_output_of_hf_trainer_has_epochs_for_steps() -> None:
-    found = series_of(HF_OUT)
-    assert found["loss"] == [(500, 1.653), (1000, 1.5)]
-    assert found["eval/loss"] == [(500, 1.249)]
+    series_read = series_of(HF_OUT)
+    assert series_read["loss"] == [(500, 1.653), (1000, 1.5)]
+    assert series_read["eval/loss"] == [(500, 1.249)]
     bars = "".join(f"\r{n:3}%|██        | {n}/100 [00:10<01:30,  5.00it/s]" for n in range(0, 100, 10))
     assert series_of(bars + "\n") == {}
 
@@ -184,14 +184,14 @@ def test_any_cut_of_the_bytes_gives_the_same_points() -> None:
     data = (NANOGPT + bar(1, 9, "loss=1.0") + bar(2, 9, "loss=0.5") + "\r\nEpoch 3: loss é 1\n").encode()
     whole = PrintedLines().feed(data, 0.0)[1]
     for size in (1, 7, 64, 500):
-        lines, found, at, seen = PrintedLines(), {}, 0, 0
+        lines, series_read, at, seen = PrintedLines(), {}, 0, 0
         while seen < len(data):
             seen = min(len(data), seen + size)
             used, series = lines.feed(data[at:seen], 0.0)
             at += used
             for tag, points in series.items():
-                found.setdefault(tag, []).extend(points)
-        assert found == whole and at == len(data), size
+                series_read.setdefault(tag, []).extend(points)
+        assert series_read == whole and at == len(data), size
 
 
 def test_a_last_line_without_its_end_is_read_when_nothing_follows() -> None:
@@ -212,8 +212,8 @@ def test_an_endless_line_is_stepped_over_in_little_memory() -> None:
 
 
 def test_names_that_never_end_are_cut_off() -> None:
-    found = series_of("".join(f"step {n}: loss_{n}=0.5\n" for n in range(1000)))
-    assert len(found) == MAX_TAGS
+    series_read = series_of("".join(f"step {n}: loss_{n}=0.5\n" for n in range(1000)))
+    assert len(series_read) == MAX_TAGS
 
 
 @pytest.mark.parametrize(

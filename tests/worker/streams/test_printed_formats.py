@@ -13,11 +13,11 @@ from worker.streams.printed import TOTAL_STEPS_TAG, PrintedLines
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
 def test_a_format_gives_its_series(format: Format) -> None:
-    found = series_of(f"{format.example}\n")
-    assert {tag: found[tag][-1] for tag in format.gives} == {
+    series = series_of(f"{format.example}\n")
+    assert {tag: series[tag][-1] for tag in format.gives} == {
         tag: (format.step, pytest.approx(value)) for tag, value in format.gives.items()
     }
-    assert not {"eta", "train/eta", "val/eta", "day"} & found.keys()
+    assert not {"eta", "train/eta", "val/eta", "day"} & series.keys()
 
 
 def test_documents_name_every_format() -> None:
@@ -32,18 +32,18 @@ def test_timms_epochs_follow_one_another_with_a_validation_at_each_end() -> None
             text += f"Train: {epoch} [{i:>4d}/20 ({5 * i:>3.0f}%)]  Loss: {1 - epoch / 2:#.3g} (0.9)  LR: 1.000e-03\n"
         for i in (0, 4):
             text += f"Test: [{i:>4d}/4]  Time: 0.050 (0.050)  Loss:  {epoch + i / 10:>7.4f} (0.5)  Acc@1: 40.0 (39.0)\n"
-    found = series_of(text)
-    assert [step for step, _ in found["train/loss"]] == [0, 10, 19, 20, 30, 39]
-    assert found["val/loss"] == [(19, 0.4), (39, 1.4)]
+    series = series_of(text)
+    assert [step for step, _ in series["train/loss"]] == [0, 10, 19, 20, 30, 39]
+    assert series["val/loss"] == [(19, 0.4), (39, 1.4)]
 
 
 def test_a_validation_that_counts_its_own_batches_stands_at_the_trainings_step() -> None:
     text = "".join(
         f"Epoch [{epoch}][{i}/40]\tlr: 0.01, eta: 1 day, 12:59:34, loss: 0.5\n" for epoch in (3, 4) for i in (20, 40)
     )
-    found = series_of(text + "Epoch(val) [4][5]\tbbox_mAP: 0.4, bbox_mAP_s: -1.000\nIter(val) [64]\tmIoU: 0.5\n")
-    assert [step for step, _ in found["loss"]] == [100, 120, 140, 160]
-    assert found["val/bbox_map_s"] == [(160, -1.0)] and found["val/miou"] == [(160, 0.5)]
+    series = series_of(text + "Epoch(val) [4][5]\tbbox_mAP: 0.4, bbox_mAP_s: -1.000\nIter(val) [64]\tmIoU: 0.5\n")
+    assert [step for step, _ in series["loss"]] == [100, 120, 140, 160]
+    assert series["val/bbox_map_s"] == [(160, -1.0)] and series["val/miou"] == [(160, 0.5)]
 
 
 def test_lines_that_begin_to_count_again_go_on() -> None:
@@ -66,9 +66,9 @@ def test_columns_of_two_groups_keep_apart_and_only_the_row_of_all_classes_counts
         "  Class  Images  Box(P  R  mAP50)  Mask(P  R  mAP50)\n  all  8  0.1  0.2  0.3  0.4  0.5  0.6\n"
         "  dog  8  0.9  0.9  0.9  0.9  0.9  0.9\n"
     )
-    found = series_of(text)
-    assert found["box_loss"] == [(1, 1.1)]
-    assert found["val/map50"] == [(1, 0.3)] and found["val/mask_map50"] == [(1, 0.6)]
+    series = series_of(text)
+    assert series["box_loss"] == [(1, 1.1)]
+    assert series["val/map50"] == [(1, 0.3)] and series["val/mask_map50"] == [(1, 0.6)]
 
 
 @pytest.mark.parametrize(

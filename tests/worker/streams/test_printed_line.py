@@ -123,10 +123,10 @@ from tests.worker.streams.printed_series import series_of, values_of
     ],
 )
 def test_a_line_of_training_is_understood(line: str, step: int, values: dict[str, float]) -> None:
-    found = values_of(line)
-    told = {tag: found.get(tag, (None, None))[1] for tag in values}
-    assert told == pytest.approx(values, nan_ok=True)
-    assert {at for at, _ in found.values()} == {step}
+    values_read = values_of(line)
+    shown = {tag: values_read.get(tag, (None, None))[1] for tag in values}
+    assert shown == pytest.approx(values, nan_ok=True)
+    assert {at for at, _ in values_read.values()} == {step}
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ def test_a_log_is_read_on_from_where_the_server_is_with_the_steps_it_had(tmp_pat
         file.write(bar(10, 10, "loss=0.8") + "\n")
     restarted = PrintedTail(log, offset=tail.offset, clock=lambda: 9.0)
     for reader in (tail, restarted):
-        found = reader.read()
-        assert (found.start, found.end) == (len(first.encode()), log.stat().st_size)
-        assert [step for step, _, _ in found.series["loss"]] == [20]
+        piece = reader.read()
+        assert (piece.start, piece.end) == (len(first.encode()), log.stat().st_size)
+        assert [step for step, _, _ in piece.series["loss"]] == [20]
 
 
 def test_a_log_is_read_to_its_very_end_when_the_run_is_over(tmp_path: Path) -> None:
@@ -53,13 +53,13 @@ def test_a_log_that_grows_faster_than_it_is_read_is_read_at_its_end(
     log = tmp_path / "rank0.out"
     log.write_text("".join(f"step {step} loss 1.0\n" for step in range(1000)))
     tail = PrintedTail(log)
-    found = tail.read()
-    assert (found.start, found.end, found.series) == (0, log.stat().st_size - 100, {})
-    assert "no series are read" in (found.notice or "")
+    piece = tail.read()
+    assert (piece.start, piece.end, piece.series) == (0, log.stat().st_size - 100, {})
+    assert "no series are read" in (piece.notice or "")
     assert [step for step, _, _ in tail.read().series["loss"]] == [995, 996, 997, 998, 999]
     assert tail.offset == log.stat().st_size
 
 
 def test_a_log_that_is_gone_says_so(tmp_path: Path) -> None:
-    found = PrintedTail(tmp_path / "none").read()
-    assert (found.start, found.end) == (0, 0) and "could not be read" in (found.notice or "")
+    piece = PrintedTail(tmp_path / "none").read()
+    assert (piece.start, piece.end) == (0, 0) and "could not be read" in (piece.notice or "")

@@ -80,12 +80,12 @@ def test_every_node_of_a_run_gets_the_same(dashboard, archive, tmp_path):
 
 def test_where_it_came_from_is_told_beside_it(dashboard, archive):
     path = f"/api/snapshots/{put(dashboard, archive)}"
-    told = {"kind": "folder", "path": "/x", "host": "gpu-1", "commit": "a" * 40, "dirty": True}
-    assert dashboard.http.put(f"{path}/origin", json=told).json()["origin"].items() >= told.items()
+    origin = {"kind": "folder", "path": "/x", "host": "gpu-1", "commit": "a" * 40, "dirty": True}
+    assert dashboard.http.put(f"{path}/origin", json=origin).json()["origin"].items() >= origin.items()
     assert dashboard.http.get(path).json()["origin"]["dirty"] is True
-    wrong = dashboard.http.put(f"{path}/origin", json=told | {"commit": "HEAD"})
+    wrong = dashboard.http.put(f"{path}/origin", json=origin | {"commit": "HEAD"})
     assert wrong.status_code == 422 and wrong.json()["detail"]["field"] == "commit"
-    assert dashboard.http.put(f"/api/snapshots/{'0' * 64}/origin", json=told).status_code == 404
+    assert dashboard.http.put(f"/api/snapshots/{'0' * 64}/origin", json=origin).status_code == 404
 
 
 def test_bytes_that_are_not_what_the_address_says_are_refused(dashboard, archive):
@@ -245,10 +245,10 @@ def test_an_upload_becomes_a_snapshot_that_can_be_launched(dashboard, node, name
         content = buffer.getvalue()
     answer = dashboard.http.post("/api/uploads", params={"name": name}, content=content, headers=OCTETS)
     assert answer.status_code == 201
-    told = answer.json()
-    spec = {"target": name, "entry": told["scripts"][0], "snapshot": told["snapshot"]}
-    assert dashboard.run(dashboard.launch(**spec))["spec"]["snapshot"] == told["snapshot"]
-    assert dashboard.http.get(f"/api/snapshots/{told['snapshot']}").json()["origin"]["path"] == name
+    answered = answer.json()
+    spec = {"target": name, "entry": answered["scripts"][0], "snapshot": answered["snapshot"]}
+    assert dashboard.run(dashboard.launch(**spec))["spec"]["snapshot"] == answered["snapshot"]
+    assert dashboard.http.get(f"/api/snapshots/{answered['snapshot']}").json()["origin"]["path"] == name
 
 
 def test_a_bad_upload_is_refused_in_a_sentence(shared):

@@ -59,8 +59,8 @@ def test_snapshot_leaves_out_files_that_are_no_code(folder, monkeypatch):
     monkeypatch.chdir(folder)  # a socket's path must be short
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("socket")
-        found = names(folder)
-    assert [name for name in found if name != "logs"] == [
+        chosen_names = names(folder)
+    assert [name for name in chosen_names if name != "logs"] == [
         "notes", "package/deep/ops.py", "package/model.py", "train.py"
     ]  # fmt: skip
 
@@ -98,8 +98,8 @@ def test_a_checkout_too_large_for_git_is_looked_through_without_it(tmp_path, mon
     code = write(tmp_path / "code", **{"train_py": "", ".gitignore": "data\n", "data": ""})
     commit(code)
     monkeypatch.setattr(snapshot_git, "git", too_slow)
-    found, _ = chosen(code / "train.py")
-    assert found == [".gitignore", "train.py"]
+    chosen_names, _ = chosen(code / "train.py")
+    assert chosen_names == [".gitignore", "train.py"]
 
 
 def too_slow(*_arguments: object) -> None:
@@ -149,8 +149,8 @@ def test_too_many_files_are_refused(tmp_path, monkeypatch):
 # -- a script and its folder -------------------------------------------------------------------
 
 
-def chosen(target: Path, **wish) -> tuple[list[str], list[str]]:
-    choice = survey(CodeRequest(str(target), **wish), 100 * MIB)
+def chosen(target: Path, **start) -> tuple[list[str], list[str]]:
+    choice = survey(CodeRequest(str(target), **start), 100 * MIB)
     assert choice is not None
     return [item.name for item in choice.selection.items], choice.origin.notes
 
@@ -163,8 +163,8 @@ def test_a_script_comes_with_its_folder_where_that_is_small(tmp_path):
 @pytest.mark.parametrize("much", [{"data": b"x" * 21 * MIB}, {f"f{n}": "" for n in range(500)}])
 def test_a_script_comes_alone_where_its_folder_is_large(tmp_path, much):
     code = write(tmp_path / "code", train_py="", **much)
-    found, (note,) = chosen(code / "train.py")
-    assert found == ["train.py"]
+    chosen_names, (note,) = chosen(code / "train.py")
+    assert chosen_names == ["train.py"]
     assert note.startswith(f"Only train.py itself is stored: {code} is not a git checkout and larger than")
 
 
@@ -189,8 +189,8 @@ def test_hidden_folders_come_only_where_git_has_them(tmp_path):
 def test_a_part_of_a_checkout_says_so(tmp_path):
     top = write(tmp_path / "top", scripts__train_py="", package__x_py="")
     commit(top)
-    found, notes = chosen(top / "scripts" / "train.py")
-    assert found == ["train.py"]
+    chosen_names, notes = chosen(top / "scripts" / "train.py")
+    assert chosen_names == ["train.py"]
     expected = f"launch {top} with --entry scripts/train.py to store all of it."
     assert notes == [f"Only scripts/ of the checkout is stored; {expected}"]
 
@@ -261,7 +261,7 @@ def test_variables_of_the_environment_do_not_lead_git_elsewhere(tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    ("wish", "field", "words"),
+    ("start", "field", "words"),
     [
         ({}, "entry", "is a folder; name the file or module"),
         ({"entry": "../x.py"}, "entry", "lies outside of"),
@@ -280,7 +280,7 @@ def test_variables_of_the_environment_do_not_lead_git_elsewhere(tmp_path, monkey
         ({"entry": "train.py", "ref": "main"}, "ref", "only a git address has one"),
     ],
 )
-def test_a_wrong_start_is_refused_in_a_sentence(tmp_path, wish, field, words):
+def test_a_wrong_start_is_refused_in_a_sentence(tmp_path, start, field, words):
     code = write(tmp_path / "code", train_py="", package__x_py="", src__inner_py="")
     write(
         code,
@@ -292,9 +292,9 @@ def test_a_wrong_start_is_refused_in_a_sentence(tmp_path, wish, field, words):
         },
     )
     (code / "leaving.py").symlink_to(write(tmp_path, x_py="") / "x.py")
-    for look in (check, lambda wished: survey(wished, MIB)):
+    for look in (check, lambda code_request: survey(code_request, MIB)):
         with pytest.raises(CodeRefused) as refused:
-            look(CodeRequest(str(code), **wish))
+            look(CodeRequest(str(code), **start))
         assert refused.value.field == field and words in str(refused.value)
         assert str(refused.value).startswith(f"{field}: ")
 
@@ -306,8 +306,8 @@ def test_a_script_that_does_not_compile_here_is_only_warned_of(tmp_path):
 
 def test_modules_and_entries_below_are_found(tmp_path):
     code = write(tmp_path / "code", package__train_py="", package__main____main___py="", deep__er__t_py="")
-    for wish in ({"module": "package.train"}, {"entry": "deep/er/t.py"}, {"entry": "./deep/er/../er/t.py"}):
-        check(CodeRequest(str(code), **wish))
+    for start in ({"module": "package.train"}, {"entry": "deep/er/t.py"}, {"entry": "./deep/er/../er/t.py"}):
+        check(CodeRequest(str(code), **start))
     assert (
         bringing.pack_code(CodeRequest(str(code), str(code / "deep/er/t.py")), tmp_path / "a", MIB).entry
         == "deep/er/t.py"

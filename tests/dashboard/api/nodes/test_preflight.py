@@ -34,11 +34,11 @@ class Answering:
         version = None
         while not self._ends.is_set():
             try:
-                wishes = self._client.desired_state(version, 0.2)
+                desired = self._client.desired_state(version, 0.2)
             except ServerAway:
                 continue
-            version = wishes.version
-            self._checks.set_desired_checks(wishes.checks)
+            version = desired.version
+            self._checks.set_desired_checks(desired.checks)
 
     def end(self) -> None:
         """And its door with it."""
@@ -49,9 +49,9 @@ class Answering:
 
 @pytest.fixture
 def nodes(dashboard: Running, tmp_path: Path) -> Iterator[list[Answering]]:
-    found = [Answering(dashboard.node(name), tmp_path, sys.executable) for name in ("gpu-1", "gpu-2")]
-    yield found
-    for each in found:
+    answering = [Answering(dashboard.node(name), tmp_path, sys.executable) for name in ("gpu-1", "gpu-2")]
+    yield answering
+    for each in answering:
         each.end()
 
 
@@ -69,12 +69,12 @@ def rankzero(dashboard: Running, monkeypatch: pytest.MonkeyPatch, capfd: pytest.
 
 def test_two_nodes_are_asked_and_all_is_well(nodes, rankzero, dashboard) -> None:
     code, out = rankzero("preflight", "--json")
-    found = json.loads(out)
+    answering = json.loads(out)
     assert code == 0, out
-    assert found["nodes"] == ["gpu-1", "gpu-2"] and {cell["state"] for cell in found["cells"]} == {"ok"}
-    assert {"alive", "torch", "port", "reach", "clock"} <= {cell["row"] for cell in found["cells"]}
+    assert answering["nodes"] == ["gpu-1", "gpu-2"] and {cell["state"] for cell in answering["cells"]} == {"ok"}
+    assert {"alive", "torch", "port", "reach", "clock"} <= {cell["row"] for cell in answering["cells"]}
     (kept,) = dashboard.http.get("/api/preflight").json()
-    assert kept == dashboard.http.get(f"/api/preflight/{kept['id']}").json() == found
+    assert kept == dashboard.http.get(f"/api/preflight/{kept['id']}").json() == answering
 
 
 def test_a_red_cell_is_exit_code_1_and_told_with_its_fix(nodes, rankzero, dashboard, tmp_path) -> None:

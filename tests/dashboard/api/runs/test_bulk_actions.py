@@ -38,14 +38,14 @@ def test_delete_tells_what_it_freed_and_what_was_refused(dashboard: Running, nod
     live = dashboard.launch(name="alive")
     action = begun(dashboard, action="delete", runs=[ended_run, live, ended_run, "nosuchrunx"])
     assert action["total"] == 3
-    told = ended(dashboard, action)
-    assert (told["state"], told["done"], told["changed"]) == ("done", 1, [ended_run])
-    assert told["freed_bytes"] == len(b"hello") + len(b"weights")
-    assert [(refusal["run"], refusal["name"]) for refusal in told["refused"]] == [
+    outcome = ended(dashboard, action)
+    assert (outcome["state"], outcome["done"], outcome["changed"]) == ("done", 1, [ended_run])
+    assert outcome["freed_bytes"] == len(b"hello") + len(b"weights")
+    assert [(refusal["run"], refusal["name"]) for refusal in outcome["refused"]] == [
         (live, "alive"),
         ("nosuchrunx", "nosuchrunx"),
     ]
-    assert "has not ended; stop it first" in told["refused"][0]["message"]
+    assert "has not ended; stop it first" in outcome["refused"][0]["message"]
     assert [run["id"] for run in dashboard.http.get("/api/runs").json()] == [live]
 
 
@@ -67,8 +67,8 @@ def test_runs_that_a_search_finds_are_tagged_archived_listed_again_and_stopped(
         ({"action": "untag", "tag": "old"}, "tags", []),
         ({"action": "archive"}, "archived", True),
     ):
-        told = ended(dashboard, begun(dashboard, filter="name:mine", **request))
-        assert (told["done"], set(told["changed"]), told["refused"]) == (3, runs, [])
+        outcome = ended(dashboard, begun(dashboard, filter="name:mine", **request))
+        assert (outcome["done"], set(outcome["changed"]), outcome["refused"]) == (3, runs, [])
         assert all(dashboard.run(run)[field] == value for run in runs)
         assert dashboard.run(other)[field] != value or value == []
     assert archived(dashboard) == runs
@@ -101,8 +101,8 @@ def test_one_action_at_a_time_is_told_to_every_page_and_can_be_cancelled(
     assert dashboard.http.post(f"/api/bulk-actions/{first['id']}/cancel").json()["state"] == "running"
     assert dashboard.run(runs[0])["tags"] == []
     may_go_on.set()
-    told = ended(dashboard, first)
-    assert (told["state"], told["total"], told["changed"]) == ("cancelled", 3, runs[:1])
+    outcome = ended(dashboard, first)
+    assert (outcome["state"], outcome["total"], outcome["changed"]) == ("cancelled", 3, runs[:1])
     assert ended(dashboard, second)["state"] == "done" and dashboard.run(runs[0])["tags"] == ["late"]
     assert archived(dashboard) == {runs[0]} and named() == "none"
     after = dashboard.http.post(f"/api/bulk-actions/{second['id']}/cancel").json()
@@ -121,9 +121,9 @@ def test_trouble_with_one_run_holds_up_no_other(
         return original(service, run_id, change)
 
     monkeypatch.setattr(Service, "edit", broken)
-    told = ended(dashboard, begun(dashboard, action="archive", runs=runs))
-    assert told["changed"] == runs[1:] and told["refused"][0]["run"] == runs[0]
-    assert "/data" not in told["refused"][0]["message"]
+    outcome = ended(dashboard, begun(dashboard, action="archive", runs=runs))
+    assert outcome["changed"] == runs[1:] and outcome["refused"][0]["run"] == runs[0]
+    assert "/data" not in outcome["refused"][0]["message"]
 
 
 @pytest.mark.parametrize(

@@ -55,20 +55,20 @@ def metrics(shared: Running, run: str) -> Any:
 
 def test_only_what_differs_is_returned_with_the_value_of_each_run(shared, made):
     a, b, c = made["a"], made["b"], made["c"]
-    found = compared(shared, b, a, c)
-    fields = {row["field"]: row["values"] for row in found["differences"]}
-    assert found["runs"] == [b, a, c]
+    comparison = compared(shared, b, a, c)
+    fields = {row["field"]: row["values"] for row in comparison["differences"]}
+    assert comparison["runs"] == [b, a, c]
     assert fields["lr"] == {a: 0.1, b: 0.2, c: 0.2}
     assert fields["seed"] == {a: 0, b: 1, c: 2}
     assert {"env.MODE", "target", "project", "state"}.isdisjoint(fields)
-    assert not any(secret in json.dumps(found) for secret in SECRETS)
+    assert not any(secret in json.dumps(comparison) for secret in SECRETS)
     assert len(set(fields["env.API_TOKEN"].values())) == 3
 
 
 def test_results_are_the_last_and_the_best_value_of_each_series(shared, made):
     a, waits = made["a"], made["waits"]
-    found = compared(shared, a, waits)
-    series = {row["name"]: row for row in found["series"]}
+    comparison = compared(shared, a, waits)
+    series = {row["name"]: row for row in comparison["series"]}
     logged = metrics(shared, a)
     assert set(series) == set(logged)
     for name, points in logged.items():
@@ -77,7 +77,7 @@ def test_results_are_the_last_and_the_best_value_of_each_series(shared, made):
         extremes = {"lowest": min(values), "highest": max(values)}
         expected = {"last": values[-1], "best": best, "steps": points[-1][0], **extremes}
         assert series[name]["runs"] == {a: expected}
-    assert {row["field"] for row in found["differences"]} >= {"state", "nodes", "nodes_used"}
+    assert {row["field"] for row in comparison["differences"]} >= {"state", "nodes", "nodes_used"}
 
 
 def test_logged_hyperparameters_that_differ_are_fields(shared, made):
@@ -152,9 +152,9 @@ def test_runs_that_are_not_there_are_named(shared, query, status, words):
 
 def test_groups_have_the_mean_and_the_spread_of_their_results(shared, made):
     a, b, c = made["a"], made["b"], made["c"]
-    found = compared(shared, a, b, c, group="lr")
-    assert found["groups"] == [{"values": {"lr": 0.1}, "runs": [a]}, {"values": {"lr": 0.2}, "runs": [b, c]}]
-    (loss,) = (row for row in found["series"] if row["name"] == "train/loss")
+    comparison = compared(shared, a, b, c, group="lr")
+    assert comparison["groups"] == [{"values": {"lr": 0.1}, "runs": [a]}, {"values": {"lr": 0.2}, "runs": [b, c]}]
+    (loss,) = (row for row in comparison["series"] if row["name"] == "train/loss")
     best = [loss["runs"][run]["best"] for run in (b, c)]
     alone, pair = (group["best"] for group in loss["groups"])
     assert alone == {"mean": loss["runs"][a]["best"], "spread": None, "count": 1}
@@ -173,8 +173,8 @@ def test_groups_have_the_mean_and_the_spread_of_their_results(shared, made):
 
 def test_runs_that_are_not_there_can_be_left_out(shared, made):
     a, b = made["a"], made["b"]
-    found = compared(shared, a, "zzzzzzzzzz", b, skip_missing="true")
-    assert found == compared(shared, a, b)
+    comparison = compared(shared, a, "zzzzzzzzzz", b, skip_missing="true")
+    assert comparison == compared(shared, a, b)
     assert compared(shared, "zzzzzzzzzz", skip_missing="true")["runs"] == []
 
 
@@ -201,13 +201,13 @@ def test_a_baseline_that_does_not_exist_is_refused(shared, made):
 
 def test_the_same_figure_of_different_loggers_is_one_series_that_says_so(rankzero, shared, made):
     logs, prints = made["logs"], made["prints"]
-    found = compared(shared, logs, prints, baseline=prints)
-    (loss,) = found["series"]
+    comparison = compared(shared, logs, prints, baseline=prints)
+    (loss,) = comparison["series"]
     assert (loss["name"], loss["own_names"]) == ("loss", {prints: "printed/loss"})
     assert {run: result["best"] for run, result in loss["runs"].items()} == {logs: 0.05, prints: 0.15}
     assert loss["runs"][logs]["best_change_percent"] == pytest.approx(-200 / 3)
-    arguments = next(row for row in found["differences"] if row["field"] == "args.--lr")
-    assert arguments["values"] == {logs: ["0.1"], prints: ["0.3"]} and "{lr}" not in json.dumps(found)
+    arguments = next(row for row in comparison["differences"] if row["field"] == "args.--lr")
+    assert arguments["values"] == {logs: ["0.1"], prints: ["0.3"]} and "{lr}" not in json.dumps(comparison)
     joined = shared.http.get("/api/compare/joined", params={"runs": f"{logs},{prints}"})
     assert joined.json() == {prints: {"printed/loss": "loss"}}
     assert "loss (lowest), joined with printed/loss" in rankzero("compare", logs, prints)[1]

@@ -46,8 +46,8 @@ def differ(tmp_path):
     return between
 
 
-def only(found: CodeDifference) -> FileChange:
-    (file,) = found.files
+def only(difference: CodeDifference) -> FileChange:
+    (file,) = difference.files
     return file
 
 
@@ -58,20 +58,20 @@ def test_the_same_code_has_no_difference(differ):
 
 
 def test_each_kind_of_change_is_named(differ):
-    found = differ(
+    difference = differ(
         {"a.py": b"1\n2\n", "gone.py": b"x\n", "old/name.py": b"moved\n", "same": b"s"},
         {"a.py": b"1\n3\n", "come.py": b"y\n", "new/name.py": b"moved\n", "same": b"s"},
     )
-    told = {file.name: (file.kind, file.lines_added, file.lines_removed) for file in found.files}
-    assert told == {
+    changes_by_name = {file.name: (file.kind, file.lines_added, file.lines_removed) for file in difference.files}
+    assert changes_by_name == {
         "a.py": ("changed", 1, 1),
         "come.py": ("added", 1, 0),
         "gone.py": ("removed", 0, 1),
         "new/name.py": ("renamed", 0, 0),
     }
-    assert found.files[-1].old_name == "old/name.py"
-    assert "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n 1\n-2\n+3\n" in found.diff
-    assert "rename from old/name.py\nrename to new/name.py\n" in found.diff
+    assert difference.files[-1].old_name == "old/name.py"
+    assert "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n 1\n-2\n+3\n" in difference.diff
+    assert "rename from old/name.py\nrename to new/name.py\n" in difference.diff
 
 
 def test_a_binary_or_very_large_file_is_only_named(differ):
@@ -101,17 +101,17 @@ def test_links_are_compared_by_where_they_point(differ):
 def test_a_link_out_of_the_archive_is_never_followed(differ, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("do not tell")
-    found = differ({"a": b"1"}, {"a": b"1", "b": str(secret), "c": "../secret"})
-    assert "do not tell" not in found.diff and str(secret) in found.diff
+    difference = differ({"a": b"1"}, {"a": b"1", "b": str(secret), "c": "../secret"})
+    assert "do not tell" not in difference.diff and str(secret) in difference.diff
 
 
 def test_beyond_its_bounds_files_are_still_named(differ, monkeypatch):
     many = {f"{i:03}.py": b"x\n" * 100 for i in range(50)}
     monkeypatch.setattr(differences, "MOST_TEXT", 3000)
-    found = differ(many, dict.fromkeys(many, b"y\n" * 100))
-    assert found.truncated and len(found.files) == 50 and len(found.diff) < 20_000
-    assert found.files[0].lines_added == 100
-    assert found.files[-1].omitted == "too much differs to show it all"
+    difference = differ(many, dict.fromkeys(many, b"y\n" * 100))
+    assert difference.truncated and len(difference.files) == 50 and len(difference.diff) < 20_000
+    assert difference.files[0].lines_added == 100
+    assert difference.files[-1].omitted == "too much differs to show it all"
     late = differ(many, dict.fromkeys(many, b"y\n" * 100), time_limit_s=-1.0)
     assert late.truncated and len(late.files) == 50 and not any(file.lines for file in late.files)
 
@@ -121,18 +121,18 @@ def test_difficult_comparison_ends_in_time(differ):
     hard = {f"{i}.txt": "".join(f"{j % 149}\n" for j in range(15_000)).encode() for i in range(40)}
     other = {name: "".join(f"{j * 7 % 149}\n" for j in range(15_000)).encode() for name in hard}
     began = time.monotonic()
-    found = differ(hard, other)
+    difference = differ(hard, other)
     assert time.monotonic() - began < 20  # the limit is 3 s; this machine may be busy
-    assert len(found.files) == 40 and any(file.omitted for file in found.files)
+    assert len(difference.files) == 40 and any(file.omitted for file in difference.files)
 
 
 def test_two_thousand_files_take_a_moment(differ):
     old = {f"package{i % 50}/module{i}.py": f"value = {i}\n".encode() * 50 for i in range(2000)}
     new = old | {name: content + b"more = 1\n" for name, content in list(old.items())[::10]}
     began = time.monotonic()
-    found = differ(old, new)
+    difference = differ(old, new)
     assert time.monotonic() - began < 20
-    assert len(found.files) == 200 and not found.truncated
+    assert len(difference.files) == 200 and not difference.truncated
 
 
 def test_an_archive_that_cannot_be_read_is_refused(tmp_path):
@@ -160,16 +160,16 @@ TREES = st.dictionaries(NAMES, CONTENT, max_size=5)
 def test_git_makes_the_new_tree_of_the_old_with_the_difference(old, new, old_modes, new_modes):
     with TemporaryDirectory() as temporary:
         root = Path(temporary)
-        found = compare(tar(root / "old.tar", old, old_modes), tar(root / "new.tar", new, new_modes))
+        difference = compare(tar(root / "old.tar", old, old_modes), tar(root / "new.tar", new, new_modes))
         tree = root / "tree"
         tree.mkdir()
         with tarfile.open(root / "old.tar", errors="surrogateescape") as archive:
             archive.extractall(tree, filter="data")
-        if found.diff:
+        if difference.diff:
             command = ["git", "apply", "--whitespace=nowarn", "-"]
-            patch = found.diff.encode()
+            patch = difference.diff.encode()
             done = subprocess.run(command, cwd=tree, input=patch, capture_output=True, timeout=60)
-            assert done.returncode == 0, (done.stderr, found.diff)
+            assert done.returncode == 0, (done.stderr, difference.diff)
         made = {
             str(path.relative_to(tree)): (path.read_bytes(), bool(path.stat().st_mode & 0o100))
             for path in tree.rglob("*")
@@ -180,6 +180,6 @@ def test_git_makes_the_new_tree_of_the_old_with_the_difference(old, new, old_mod
 
 @given(LINES, LINES, st.sampled_from(["", "\n"]))
 def test_lines_only_end_at_line_feeds(old, new, end):
-    found = hunks("\n".join(old) + end, "\n".join(new), time.monotonic() + 60)
-    assert found is not None
-    assert all(line[0] in " +-@\\" for line in found.split("\n")[:-1])
+    difference = hunks("\n".join(old) + end, "\n".join(new), time.monotonic() + 60)
+    assert difference is not None
+    assert all(line[0] in " +-@\\" for line in difference.split("\n")[:-1])

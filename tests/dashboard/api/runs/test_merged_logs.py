@@ -56,7 +56,7 @@ def ends(sources: list[LogSource]) -> list[int]:
     return [source.whole_bytes for source in sources]
 
 
-def told(lines: list[Line]) -> list[tuple[Any, ...]]:
+def shown(lines: list[Line]) -> list[tuple[Any, ...]]:
     return [(line.rank, line.stream, line.text) for line in lines]
 
 
@@ -87,14 +87,14 @@ def test_lines_of_several_ranks_are_in_the_order_in_which_they_arrived(logs: Log
     logs.write(0, b" b\nopen", 1500)
     logs.write(3, b"bye\n", 1400)
     lines = lines_before(logs.sources(), ends(logs.sources()), 10_000)
-    assert told(lines) == [
+    assert shown(lines) == [
         (1, "out", "one a"), (1, "out", "one b"), (0, "out", "zero a"), (0, "err", "Warning"),
         ("launcher", "err", "bye"), (0, "out", "zero b"),
     ]  # fmt: skip
     assert [line.at for line in lines] == [1.0, 1.0, 1.25, 1.3, 1.4, 1.5]
     assert [line.offset for line in lines] == [0, 6, 0, 0, 0, 7]
     ended = logs.sources(is_complete=True)
-    assert told(lines_before(ended, ends(ended), 10_000))[-1] == (0, "out", "open")
+    assert shown(lines_before(ended, ends(ended), 10_000))[-1] == (0, "out", "open")
 
 
 @pytest.mark.parametrize("is_complete", [False, True])
@@ -136,13 +136,13 @@ def test_a_line_longer_than_a_window_comes_in_pieces(logs: Logs, monkeypatch: py
     logs.write(0, b"x" * 5000, 1)
     logs.write(0, b"y" * 5000 + b"\nend\n", 2)
     for read, start in ((lines_before, ends), (lines_from, lambda sources: [0] * len(sources))):
-        sources, found = logs.sources(), list[str]()
+        sources, answered = logs.sources(), list[str]()
         offsets = start(sources)
         while lines := read(sources, offsets, 300):
-            found = [*found, *(line.text for line in lines)] if read is lines_from else (
-                [line.text for line in lines] + found
+            answered = [*answered, *(line.text for line in lines)] if read is lines_from else (
+                [line.text for line in lines] + answered
             )  # fmt: skip
-        assert "".join(found) == "x" * 5000 + "y" * 5000 + "end"
+        assert "".join(answered) == "x" * 5000 + "y" * 5000 + "end"
 
 
 def test_logs_without_notes_stand_in_the_order_of_their_files(logs: Logs) -> None:
@@ -202,18 +202,18 @@ def test_all_logs_are_searched_and_matches_stand_in_their_place(dashboard: Runni
     url = f"/api/runs/{run_id}/logs/merged/search"
     hits, place, is_complete = list[dict[str, Any]](), dict[str, int](), False
     while not is_complete:  # a log at a time
-        found = dashboard.http.get(url, params={"q": "E", "limit": 1, **place}).json()
-        hits += found["hits"]
-        place = {name: found[name] for name in ("log", "offset", "line")}
-        is_complete = found["is_complete"]
-    found = dashboard.http.get(url, params={"q": "error"}).json()
-    assert [(h["rank"], h["stream"], h["line"], h["text"]) for h in found["hits"]] == [
+        answered = dashboard.http.get(url, params={"q": "E", "limit": 1, **place}).json()
+        hits += answered["hits"]
+        place = {name: answered[name] for name in ("log", "offset", "line")}
+        is_complete = answered["is_complete"]
+    answered = dashboard.http.get(url, params={"q": "error"}).json()
+    assert [(h["rank"], h["stream"], h["line"], h["text"]) for h in answered["hits"]] == [
         (1, "err", 1, "ValueError: no"), ("launcher", "err", 1, "Error: bye")
     ]  # fmt: skip
     assert {hit["text"] for hit in hits} >= {"one 0", "zero 0", "UserWarning: x", "ValueError: no"}
-    around = merged(dashboard, run_id, **{"from": found["hits"][0]["position"]})
+    around = merged(dashboard, run_id, **{"from": answered["hits"][0]["position"]})
     assert [line["text"] for line in around["lines"]] == TEXTS[4:]
-    before = merged(dashboard, run_id, before=found["hits"][0]["position"])
+    before = merged(dashboard, run_id, before=answered["hits"][0]["position"])
     assert [line["text"] for line in before["lines"]] == TEXTS[:4]
     errors = dashboard.http.get(url, params={"errors": True}).json()
     assert [hit["text"] for hit in errors["hits"]] == ["ValueError: no", "Error: bye"]

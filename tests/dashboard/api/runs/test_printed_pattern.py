@@ -48,5 +48,5 @@ def test_a_live_runs_node_gets_the_pattern(dashboard: Running, node: FakeNode) -
     assert dashboard.http.patch(address, json={"printed_pattern": ""}).status_code == 200
     assert node.assignment().spec.printed_pattern is None
     history = [line["text"] for line in dashboard.http.get(f"{address}/history").json()]
-    told = [text for text in history if text.startswith("printed lines are read by")]
-    assert told == [f"printed lines are read by {PATTERN}", "printed lines are read by the rules alone"]
+    history_lines = [text for text in history if text.startswith("printed lines are read by")]
+    assert history_lines == [f"printed lines are read by {PATTERN}", "printed lines are read by the rules alone"]

@@ -45,18 +45,18 @@ def test_a_profile_travels_to_the_worker_and_back(dashboard, node) -> None:
     requested = dashboard.http.post(path, json={"steps": 10, "ranks": [0]})
     assert (requested.status_code, requested.json()["state"]) == (202, "recording")
     assert dashboard.http.post(path).status_code == 409, "one at a time"
-    wished = node.assignment().profile
-    assert (wished.id, wished.ranks, wished.steps) == (requested.json()["id"], [0], 10)
-    record(node, task, wished.id, 0)
+    profile_request = node.assignment().profile
+    assert (profile_request.id, profile_request.ranks, profile_request.steps) == (requested.json()["id"], [0], 10)
+    record(node, task, profile_request.id, 0)
     assert node.assignment().profile is None
-    answer = dashboard.http.get(f"{path}/{wished.id}").json()
+    answer = dashboard.http.get(f"{path}/{profile_request.id}").json()
     assert answer["state"] == "recorded" and dashboard.http.get(path).json() == [answer]
     (file,) = answer["files"]
     trace = dashboard.http.get(file["path"])
     assert trace.content == TRACE and file["name"] in trace.headers["content-disposition"]
-    flame = dashboard.http.get(f"{path}/{wished.id}/ranks/0/flame").json()
+    flame = dashboard.http.get(f"{path}/{profile_request.id}/ranks/0/flame").json()
     assert flame == [[0, "train.py(1): main", 1.0]]
-    assert dashboard.http.get(f"{path}/{wished.id}/ranks/1/trace").status_code == 404
+    assert dashboard.http.get(f"{path}/{profile_request.id}/ranks/1/trace").status_code == 404
 
 
 def test_the_command_line_waits_for_the_ranks_and_prints_the_overview(dashboard, node, monkeypatch, capsys) -> None:

@@ -76,7 +76,7 @@ def test_a_study_runs_one_size_after_another_and_says_what_more_devices_bring(
         assert show(dashboard, study_id)["points"][devices - 1]["speedup"] is None
         train(node, task, step_s, exposed_comm_s=comm_s)
         node.report(task, "succeeded")
-    study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
+    study = wait_for(lambda: (shown := show(dashboard, study_id))["state"] != "running" and shown, "the end")
     assert study["state"] == "succeeded"
     one, two = study["points"]
     assert (one["samples_per_s"], two["samples_per_s"]) == (pytest.approx(640), pytest.approx(320))
@@ -112,7 +112,7 @@ def test_a_slow_rank_is_the_limit_of_a_study(dashboard: Running, node: FakeNode)
     train(node, task, 0.4, exposed_comm_s=0.3)
     train(node, task, 0.4, rank=1, data_s=0.3, exposed_comm_s=0.001)
     node.report(task, "succeeded")
-    study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
+    study = wait_for(lambda: (shown := show(dashboard, study_id))["state"] != "running" and shown, "the end")
     assert study["points"][1]["limit"] == "slow rank"
     assert "Limit on 2 processes: rank 1 on " in study["verdict"] and "for data" in study["verdict"]
 
@@ -129,7 +129,7 @@ def test_an_unchanged_script_is_stopped_when_it_has_made_its_steps(
         train(node, task, 0.1 * runs, records=4, size=40)
         wait_for(lambda: node.client.desired_state(None, 0).assignments[0].action == "stop", "its stop")
         node.report(task, "stopped")
-    study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
+    study = wait_for(lambda: (shown := show(dashboard, study_id))["state"] != "running" and shown, "the end")
     assert study["points"][0]["samples_per_s"] == pytest.approx(640 / 3)
     assert "Runs differ on 2 processes (240% in 5 runs)" in study["verdict"]
 
@@ -145,7 +145,7 @@ def test_a_size_that_fails_is_named_and_a_stop_ends_the_rest(dashboard: Running,
     assert dashboard.http.post(f"/api/scaling-studies/{study_id}/stop").json()["state"] == "stopping"
     wait_for(lambda: node.client.desired_state(None, 0).assignments[0].action == "stop", "its stop")
     node.report(task, "stopped")
-    study = wait_for(lambda: (found := show(dashboard, study_id))["state"] == "stopped" and found, "the end")
+    study = wait_for(lambda: (shown := show(dashboard, study_id))["state"] == "stopped" and shown, "the end")
     assert study["verdict"].endswith("2 processes: the study was stopped before it was measured.")
     assert [one["id"] for one in dashboard.http.get("/api/scaling-studies").json()] == [study_id]
 
@@ -159,7 +159,7 @@ def test_a_script_that_ends_too_soon_ends_the_study_and_says_what_to_do(
     _, task = next_run(node)
     train(node, task, 0.001, records=2, size=29)
     node.report(task, "succeeded")
-    study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
+    study = wait_for(lambda: (shown := show(dashboard, study_id))["state"] != "running" and shown, "the end")
     assert study["state"] == "failed" and len(dashboard.http.get("/api/runs").json()) == 1
     assert "ended by itself at step 30, and 20 steps of warm-up and 60 more" in study["verdict"]
     assert "--epochs '{epochs}'" in study["verdict"] and "other sizes would end as soon" in study["verdict"]
@@ -169,7 +169,7 @@ def test_a_script_that_ends_too_soon_ends_the_study_and_says_what_to_do(
     assert (assignment.spec.epochs, assignment.spec.max_steps) == (8000, None)
     train(node, task, 0.001, records=2, size=79)
     node.report(task, "succeeded")
-    study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
+    study = wait_for(lambda: (shown := show(dashboard, study_id))["state"] != "running" and shown, "the end")
     assert study["state"] == "failed" and "after less than the 5 s" in study["verdict"]
 
 
@@ -180,7 +180,7 @@ def test_one_measured_size_of_two_is_no_speed_up(dashboard: Running, node: FakeN
     _, task = next_run(node)
     train(node, task, 0.1)
     node.report(task, "succeeded")
-    study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
+    study = wait_for(lambda: (shown := show(dashboard, study_id))["state"] != "running" and shown, "the end")
     assert study["state"] == "failed" and study["points"][1]["speedup"] == 1
     assert "a speed-up needs a second size" in study["verdict"]
 
@@ -203,7 +203,7 @@ def test_several_global_batches_train_as_many_samples_each_with_its_learning_rat
         report_loss(node, task, [(steps // 2, 9.0), (steps - 1, 1.0), (steps, 3.0)])
         train(node, task, 0.1 * batch / 64 / devices, size=steps // 12, samples=batch)
         node.report(task, "succeeded")
-    study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
+    study = wait_for(lambda: (shown := show(dashboard, study_id))["state"] != "running" and shown, "the end")
     assert [point["global_batch_size"] for point in study["points"]] == [64, 64, 128, 128]
     assert [point["speedup"] for point in study["points"]] == pytest.approx([1, 2, 1, 2])
     assert study["mode"] == "strong"

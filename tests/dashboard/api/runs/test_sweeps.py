@@ -74,7 +74,7 @@ def test_a_sweep_launches_its_grid_and_names_the_best(
     assert [trial["value"] for trial in show(dashboard, sweep_id)["trials"]] == [0.5, 0.4]
     for _, task in trials:
         node.report(task, "succeeded")
-    sweep = wait_for(lambda: (found := show(dashboard, sweep_id))["state"] != "running" and found, "the end")
+    sweep = wait_for(lambda: (shown := show(dashboard, sweep_id))["state"] != "running" and shown, "the end")
     best = {"number": 1, "run": trials[1][0].run_id, "params": {"lr": 0.2, "width": 8}, "value": 0.4}
     assert sweep["best"] == best | {"rung": 0, "state": "succeeded", "message": None}
     assert (sweep["state"], sweep["metric"], sweep["goal"]) == ("succeeded", "val/loss", "min")
@@ -119,7 +119,7 @@ def test_a_failed_trial_is_told_as_what_it_was_and_a_stop_ends_the_rest(
         node.log_points(task, 0, val__loss=[(1, 0.1, 1.0)])
     for _, task in live(node, 2):
         node.report(task, "stopped")
-    sweep = wait_for(lambda: (found := show(dashboard, sweep_id))["state"] == "stopped" and found, "the end")
+    sweep = wait_for(lambda: (shown := show(dashboard, sweep_id))["state"] == "stopped" and shown, "the end")
     assert [trial["state"] for trial in sweep["trials"]] == ["failed", "succeeded", "stopped", "stopped"]
     assert sweep["best"]["number"] == 2
 
@@ -153,7 +153,7 @@ def test_a_trial_that_is_behind_is_pruned_and_goes_on_when_it_is_among_the_best(
     node.log_points(task, 0, val__loss=[(20, 0.25, 1.0)])
     node.report(task, "succeeded")
     node.report(first, "succeeded")
-    sweep = wait_for(lambda: (found := show(dashboard, sweep_id))["state"] != "running" and found, "the end")
+    sweep = wait_for(lambda: (shown := show(dashboard, sweep_id))["state"] != "running" and shown, "the end")
     assert [trial["state"] for trial in sweep["trials"]] == ["succeeded"] * 2 + ["pruned"] * 4
     assert [trial["value"] for trial in sweep["trials"]] == [0.2, 0.25, 0.9, 0.9, 0.9, 0.9]
     assert (sweep["early_stop"], sweep["first_rung"], sweep["best"]["number"]) == ("asha", 10, 0)
@@ -187,7 +187,7 @@ def test_a_searched_range_is_tried_within_its_ends(dashboard: Running, node: Fak
                 assert 1e-5 <= (assignment.spec.lr or 0) <= 1e-2
                 node.log_points(task, 0, val__loss=[(1, number + 0.5, 1.0)])
                 node.report(task, "succeeded")
-        sweep = wait_for(lambda s=sweep_id: (found := show(dashboard, s))["state"] != "running" and found, "the end")
+        sweep = wait_for(lambda s=sweep_id: (shown := show(dashboard, s))["state"] != "running" and shown, "the end")
         params = [trial["params"] for trial in sweep["trials"]]
         assert len({one["lr"] for one in params}) == 4
         assert {type(one["width"]) for one in params} == {int}
@@ -203,7 +203,7 @@ def test_a_limit_of_device_hours_ends_a_sweep_with_its_live_trials(
     ((_, task),) = live(node, 1)
     node.log_points(task, 0, val__loss=[(1, 0.5, 1.0)])
     node.report(task, "stopped")
-    sweep = wait_for(lambda: (found := show(dashboard, sweep_id))["state"] != "running" and found, "the end")
+    sweep = wait_for(lambda: (shown := show(dashboard, sweep_id))["state"] != "running" and shown, "the end")
     assert sweep["message"] == "The limit of 1e-06 device-hours was reached after 1 trial."
     assert (sweep["state"], sweep["best"]["value"]) == ("succeeded", 0.5) and sweep["device_hours"] > 1e-6
 

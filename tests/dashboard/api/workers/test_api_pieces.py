@@ -47,8 +47,8 @@ def requests(node: FakeNode) -> list[str]:
 
 def test_all_that_a_node_has_to_say_takes_one_request(dashboard: Running, node: FakeNode, requests: list[str]) -> None:
     runs = [dashboard.launch() for _ in range(2)]
-    wishes = node.client.desired_state(None, 0).assignments
-    tasks = [TaskRef(wish.fence, 0, wish.label) for wish in wishes]
+    assignments = node.client.desired_state(None, 0).assignments
+    tasks = [TaskRef(assignment.fence, 0, assignment.label) for assignment in assignments]
     requests.clear()
     pieces = [piece for task in tasks for piece in (points(task), words(task, b"hello\n"))]
     assert deliver(node.client, pieces) == [10, 6, 10, 6]

@@ -249,7 +249,7 @@ def test_a_log_is_appended_only_where_it_ends(dashboard: Running, node: FakeNode
     assert beyond.status_code == 416
 
 
-def test_what_a_crash_left_behind_the_known_end_is_overwritten(dashboard: Running, node: FakeNode) -> None:
+def test_bytes_behind_the_known_end_are_overwritten(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
     task = node.task()
     node.append(task, "logs/rank0.out", 0, 0, b"abc")

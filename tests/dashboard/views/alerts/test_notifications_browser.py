@@ -67,7 +67,7 @@ def fail(made: Seed, dashboard: Browsed, name: str) -> str:
     return made.runs[name]
 
 
-def told(*tabs: Page) -> list[dict[str, Any]]:
+def notifications(*tabs: Page) -> list[dict[str, Any]]:
     """What the tabs have shown."""
     return [
         notification
@@ -90,16 +90,16 @@ def test_one_of_the_open_tabs_shows_it_and_leads_to_the_run(visit: Visit, dashbo
     expect(first.get_by_text("nothing sent yet")).to_be_visible()
     second = tab(visit, dashboard, "/")
     run_id = fail(made, dashboard, "digits")
-    wait_for(lambda: told(first, second), "a notification", LIMIT_S)
+    wait_for(lambda: notifications(first, second), "a notification", LIMIT_S)
     (alert,) = alerts.alerts(dashboard.service.store)
     assert alert.target == "browser"
-    (shown,) = told(first, second)
+    (shown,) = notifications(first, second)
     assert shown["title"] == "Rankzero: failed"
     assert shown["body"] == "digits failed: Rank 1 raised ValueError: got <b>10</b>."
     wait_for(lambda: alerts.alerts(dashboard.service.store)[0].last_sent_at, "the tab's answer", LIMIT_S)
     expect(first.get_by_text("nothing sent yet")).to_have_count(0)
     assert alerts.alerts(dashboard.service.store)[0].waiting == 0
-    shower, other = (first, second) if told(first) else (second, first)
+    shower, other = (first, second) if notifications(first) else (second, first)
     with visit.context.expect_page() as opening:
         shower.evaluate("told[0].onclick()")
     expect(opening.value.get_by_role("heading", name="digits")).to_be_visible()
@@ -107,11 +107,11 @@ def test_one_of_the_open_tabs_shows_it_and_leads_to_the_run(visit: Visit, dashbo
     opening.value.close()
     shower.close()
     fail(made, dashboard, "text")
-    wait_for(lambda: told(other), "the other tab to go on", LIMIT_S)
-    assert [each["body"].partition(" ")[0] for each in told(other)] == ["text"]
+    wait_for(lambda: notifications(other), "the other tab to go on", LIMIT_S)
+    assert [each["body"].partition(" ")[0] for each in notifications(other)] == ["text"]
     other.reload()
     other.wait_for_load_state("networkidle")
-    assert told(other) == []
+    assert notifications(other) == []
 
 
 def test_notification_waits_for_permission_and_the_page_says_why(visit: Visit, dashboard: Browsed, made: Seed) -> None:
@@ -126,11 +126,11 @@ def test_notification_waits_for_permission_and_the_page_says_why(visit: Visit, d
     fail(made, dashboard, "digits")
     fail(made, dashboard, "text")
     expect(page.get_by_text("2 events waiting")).to_be_visible()
-    assert told(page) == []
+    assert notifications(page) == []
     allow(visit, dashboard)
     expect(page.get_by_text("This browser shows notifications.")).to_be_visible()
-    wait_for(lambda: told(page), "a notification", LIMIT_S)
-    (shown,) = told(page)
+    wait_for(lambda: notifications(page), "a notification", LIMIT_S)
+    (shown,) = notifications(page)
     assert shown["title"] == "Rankzero: failed (2 events)"
     assert [line.partition(" ")[0] for line in shown["body"].splitlines()] == ["digits", "text"]
     expect(page.get_by_text("waiting")).to_have_count(0)

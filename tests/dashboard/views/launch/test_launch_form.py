@@ -111,8 +111,8 @@ def test_a_specification_written_into_the_fields_reads_back_as_itself():
 
 
 def test_form_keeps_the_elastic_choice():
-    told = {"max_restarts": "3", "on_lost_node": "end", "lr_on_resize": "scale", "torchrun_restarts": "1"}
-    elastic = read({**FILLED, **told, "nodes": "2:4"}).spec
+    choices = {"max_restarts": "3", "on_lost_node": "end", "lr_on_resize": "scale", "torchrun_restarts": "1"}
+    elastic = read({**FILLED, **choices, "nodes": "2:4"}).spec
     assert elastic is not None
     assert (elastic.elastic, elastic.min_nodes, elastic.nodes) == (True, 2, 4)
     assert (elastic.max_restarts, elastic.on_lost_node, elastic.lr_on_resize) == (3, "end", "scale")

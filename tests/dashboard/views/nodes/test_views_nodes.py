@@ -143,6 +143,6 @@ def test_ranks_are_said_in_short():
     ],
 )
 def test_clocks_that_do_not_agree_are_said(full, offset_s, error_s, words, is_told):
-    found = replace(full.service.nodes()[1], info={"clock_offset_s": offset_s, "clock_error_s": error_s})
-    assert clock_sentence(found) == words
-    assert any("clock" in text for text in notices(found)) is is_told
+    drifting = replace(full.service.nodes()[1], info={"clock_offset_s": offset_s, "clock_error_s": error_s})
+    assert clock_sentence(drifting) == words
+    assert any("clock" in text for text in notices(drifting)) is is_told

@@ -73,10 +73,10 @@ def shown(page: Page, dashboard: tuple[Browsed, Seed], label: str) -> Page:
 
 def shift(page: Page) -> float:
     """What moved so far without anybody's doing; printed, for whoever has to find out."""
-    found = page.evaluate("window.shifts")
-    for value, *sources in found:
+    shifts = page.evaluate("window.shifts")
+    for value, *sources in shifts:
         print(f"{value:.4f}", *sources, sep="\n    ")
-    return sum(value for value, *_ in found)
+    return sum(value for value, *_ in shifts)
 
 
 @pytest.mark.long

@@ -76,14 +76,14 @@ def test_code_is_not_read_before_its_tab_is_opened(pages, launch, monkeypatch):
 
 def test_where_code_came_from_is_told_with_what_was_left_out(pages, launch):
     page = opened(pages, launch("one", 10, train_py="print('hello')\n"))
-    told = said(page)
-    assert "/home/ada/vision on gpu-1: main, commit a1b2c3d4e5 with uncommitted changes." in told
-    assert "Left out: data/ (52 MiB, ignored by git), far (a link out of the folder)." in told
+    text = said(page)
+    assert "/home/ada/vision on gpu-1: main, commit a1b2c3d4e5 with uncommitted changes." in text
+    assert "Left out: data/ (52 MiB, ignored by git), far (a link out of the folder)." in text
     run = pages.service.run(pages.seed.runs["one"])
     links = [link.proto.url for link in page.get("link_button")]
     assert f"/api/snapshots/{run.spec.snapshot}/archive" in links
-    assert run.spec.snapshot in told
-    assert "There is no other run to compare with yet." in told
+    assert run.spec.snapshot in text
+    assert "There is no other run to compare with yet." in text
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_settings_that_differ_stand_in_a_table(pages):
     pages.seed.launch("a", 20, lr=0.1, gpus_per_node=1)
     run_id = pages.seed.launch(HOSTILE, 10, lr=0.2, gpus_per_node=2)
     page = opened(pages, run_id)
-    told = said(page)
-    assert "| Learning rate | 0.1 | 0.2 |" in told and "| World size | 1 | 2 |" in told
-    assert "The same code. Both train the recipe language_model that ships with Rankzero." in told
-    assert "The recipe language_model, which ships with Rankzero (" in told
+    text = said(page)
+    assert "| Learning rate | 0.1 | 0.2 |" in text and "| World size | 1 | 2 |" in text
+    assert "The same code. Both train the recipe language_model that ships with Rankzero." in text
+    assert "The recipe language_model, which ships with Rankzero (" in text
 
 
 def test_phases_of_two_runs_stand_side_by_side(pages):
@@ -162,10 +162,10 @@ def test_phases_of_two_runs_stand_side_by_side(pages):
         pages.seed.launch(label, 20 if label == "a" else 10, gpus_per_node=1)
         pages.seed.start(label, 5)
         pages.seed.spend(label, 101, data_s=data_s, forward_s=0.03)
-    told = said(opened(pages, pages.seed.runs["b"], compare=pages.seed.runs["a"]))
-    assert "| Phase | a | This run | Change |" in told
-    assert "| Step | 50 ms | 40 ms | -20% |" in told and "| Waiting for data | 20 ms | 10 ms | -50% |" in told
-    assert "Checkpoints |" not in told
+    text = said(opened(pages, pages.seed.runs["b"], compare=pages.seed.runs["a"]))
+    assert "| Phase | a | This run | Change |" in text
+    assert "| Step | 50 ms | 40 ms | -20% |" in text and "| Waiting for data | 20 ms | 10 ms | -50% |" in text
+    assert "Checkpoints |" not in text
 
 
 def test_a_comparison_can_be_sent_as_an_address(pages, launch):

@@ -114,16 +114,16 @@ ROWS = [
 def test_error_of_a_library_becomes_a_sentence_and_a_next_step(
     exception: str, reason: Reason, says: str, next_step: str
 ) -> None:
-    found = explained(exception)
-    assert found.reason is reason
-    assert found.says.startswith(says)
-    assert next_step in (found.next_step or "")
+    cause = explained(exception)
+    assert cause.reason is reason
+    assert cause.says.startswith(says)
+    assert next_step in (cause.next_step or "")
 
 
 def test_an_exception_nobody_knows_speaks_for_itself() -> None:
-    found = explained("ValueError: the picture has 3 channels")
-    assert (found.reason, found.next_step) == (Reason.SCRIPT_ERROR, None)
-    assert found.says == "ValueError: the picture has 3 channels, train.py line 41"
+    cause = explained("ValueError: the picture has 3 channels")
+    assert (cause.reason, cause.next_step) == (Reason.SCRIPT_ERROR, None)
+    assert cause.says == "ValueError: the picture has 3 channels, train.py line 41"
 
 
 COPY = "which contains a copy of the code without the files that .gitignore excludes"
@@ -164,18 +164,18 @@ COPY = "which contains a copy of the code without the files that .gitignore excl
     ],
 )  # fmt: skip
 def test_a_missing_path_is_explained_by_where_a_run_works(exception: str, next_step: str) -> None:
-    found = explained(exception)
-    assert (found.reason, found.next_step) == (Reason.SCRIPT_ERROR, next_step)
+    cause = explained(exception)
+    assert (cause.reason, cause.next_step) == (Reason.SCRIPT_ERROR, next_step)
     assert (
-        found.says
+        cause.says
         == f"{exception.split('. ')[0].rstrip('.') if 'class folder' in exception else exception}, train.py line 41"
     )
 
 
 def test_in_place_no_link_is_proposed() -> None:
     place = Workplace("/home/ana/project", in_place=True)
-    found = explained("FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv'", place)
-    assert found.next_step == (
+    cause = explained("FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv'", place)
+    assert cause.next_step == (
         "data/train.csv is looked up in /home/ana/project, the working directory: put it there, or pass an absolute path."
     )
 
@@ -188,8 +188,8 @@ def test_a_missing_command_is_not_taken_for_missing_data() -> None:
     )
     failure = find_failure(text)
     assert failure is not None
-    found = explain(failure, "gpu-1", PLACE).next_step
-    assert found == "Install the command ffmpeg on node gpu-1, or put its folder on the PATH of the worker there."
+    cause = explain(failure, "gpu-1", PLACE).next_step
+    assert cause == "Install the command ffmpeg on node gpu-1, or put its folder on the PATH of the worker there."
 
 
 def test_every_row_is_well_formed() -> None:

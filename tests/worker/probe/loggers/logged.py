@@ -37,23 +37,23 @@ def losses(steps):
 
 def curves(attempt: Path) -> dict[str, Curve]:
     """Name -> [(step, value)] of the points that the worker sends."""
-    found: dict[str, Curve] = {}
+    by_name: dict[str, Curve] = {}
     for source in LoggerFiles(attempt, lambda path, generation: 0).sources(final=True):
         while batch := source.read(1 << 20):
             for tag, points in batch.series.items():
-                found.setdefault(tag, []).extend((step, value) for step, value, _ in points)
-    return found
+                by_name.setdefault(tag, []).extend((step, value) for step, value, _ in points)
+    return by_name
 
 
 def read_from_disk(attempt: Path, work: Path) -> dict[str, Curve]:
     """Name -> [(step, value)] of the points that the worker sends from the files of the loggers themselves."""
     names = SharedNames(attempt / "names.json", lambda: False)
-    found: dict[str, Curve] = {}
+    by_name: dict[str, Curve] = {}
     for source in LoggerStores(attempt, [work], lambda path, generation: 0, names).sources(final=True):
         while batch := source.read(1 << 20):
             for tag, points in batch.series.items():
-                found.setdefault(tag, []).extend((step, value) for step, value, _ in points)
-    return found
+                by_name.setdefault(tag, []).extend((step, value) for step, value, _ in points)
+    return by_name
 
 
 def settings(attempt: Path) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def curves(path: Path) -> dict[str, Curve]:
     """Name -> [(x, value)]: x is the latest value of the metric that `define_metric` chose, if whole, else the step."""
     axes: dict[str, str] = {}
     latest: dict[str, float] = {}
-    found: dict[str, Curve] = {}
+    by_name: dict[str, Curve] = {}
     for record in records(path):
         if record.HasField("metric"):
             metric = record.metric
@@ -54,8 +54,8 @@ def curves(path: Path) -> dict[str, Curve]:
                 axis = axes.get(name) or _prefix_axis(axes, name)
                 x = latest.get(axis) if axis != name else None
                 step = row["_step"] if x is None or not float(x).is_integer() else x
-                found.setdefault(name, []).append((int(step), float(value)))
-    return found
+                by_name.setdefault(name, []).append((int(step), float(value)))
+    return by_name
 
 
 def config(path: Path) -> dict[str, Any]:
