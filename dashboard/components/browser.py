@@ -25,17 +25,21 @@ export default async (component) => (await import(new URL('assets/MODULE.js', ba
 
 def browser_component(name: str, module: str, css: str = "") -> Callable[..., Any]:
     """Register the component that a script and style sheet of this folder draw, after a further style sheet."""
-    css += (files("dashboard.components") / f"{module}.css").read_text(encoding="utf-8")
+    css = style("elements/component") + css + style(module)
     return component(f"rankzero.{name}", css=css, js=_LOADER.replace("MODULE", module))
+
+
+def style(module: str) -> str:
+    """The style sheet of that name."""
+    return (files("dashboard.components") / f"{module}.css").read_text(encoding="utf-8")
 
 
 _cells = browser_component("cells", "cluster/cells")
 _plot_css = (files("uplot.static") / "uPlot.min.css").read_text(encoding="utf-8")
-_charts_css = (files("dashboard.components") / "charts/charts.css").read_text(encoding="utf-8")
 _charts = browser_component("live_charts", "charts/charts", _plot_css)
-_plots_css = (files("dashboard.components") / "plots/plots.css").read_text(encoding="utf-8")
+_plots_css = style("plots/plots")
 _changes = component("rankzero.run_changes", js=_LOADER.replace("MODULE", "live/run_changes"))
-_compare = browser_component("compare", "compare/compare", _plot_css + _charts_css + _plots_css)
+_compare = browser_component("compare", "compare/compare", _plot_css + style("charts/charts") + _plots_css)
 _flame = browser_component("flame_graph", "run/flame")
 _header = browser_component("run_header", "run/run_header")
 _finder = browser_component("log_finder", "logs/log_finder")
@@ -50,7 +54,7 @@ _refresh = component("rankzero.refresh", js=_LOADER.replace("MODULE", "live/tell
 _kept_form = component("rankzero.kept_form", js=_LOADER.replace("MODULE", "launch/kept_form"))
 _search = browser_component("search_field", "runs/search_field")
 _sweep = browser_component("sweep", "studies/sweeps", _plots_css)
-_table = browser_component("runs_table", "runs/runs_table")
+_table = browser_component("runs_table", "runs/runs_table", style("runs/selection"))
 _timeline = browser_component("timeline", "run/timeline")
 _upload = browser_component("upload_code", "launch/upload_code")
 

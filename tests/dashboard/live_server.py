@@ -206,7 +206,8 @@ class FakeServer:
         colours = THEMES[request.query_params.get("theme", "light")]
         variables = ";".join(f"--st-{name}-color:{value}" for name, value in colours.items())
         modules = [module_path(name) for name in request.query_params.get("show", "charts").split(",")]
-        style = "".join((COMPONENTS / f"{module}.css").read_text(encoding="utf-8") for module in modules)
+        sheets = ["elements/component", *modules]
+        style = "".join((COMPONENTS / f"{sheet}.css").read_text(encoding="utf-8") for sheet in sheets)
         style += (files("uplot.static") / "uPlot.min.css").read_text(encoding="utf-8")
         return HTMLResponse(HOST % (variables, json.dumps(style), json.dumps(RUN_ID), json.dumps(modules)))
 

@@ -15,3 +15,14 @@ export const MARKS = {
   failed: '✕',
   stopped: '■',
 };
+
+/** The tones of states, by their names in palette.json: white is read on them in both themes. */
+export const TONES = /** @type {const} */ ({
+  queued: 'grey',
+  starting: 'blue',
+  running: 'accent',
+  stopping: 'orange',
+  succeeded: 'green',
+  failed: 'red',
+  stopped: 'grey',
+});

@@ -1,22 +1,8 @@
 /** The browser's tab of a run: its state in the title and in the icon, also while another tab is in front. */
 
 import { el } from '../elements/elements.js';
-import { GRAVE, LIVE, MARKS } from '../elements/run_states.js';
-
-/** @type {Record<string, string>} */
-const COLOURS = {
-  queued: '#7a8194',
-  starting: '#2f6fd0',
-  running: '#4549d6',
-  stopping: '#b35900',
-  succeeded: '#177233',
-  failed: '#b3262b',
-  stopped: '#6b7283',
-};
-/** @type {Record<string, string>} */
-const IN_DISC = { succeeded: '✓', failed: '✕', stopped: '■', queued: '…' };
-const GRAVE_COLOUR = '#b3262b';
-const WARNING_COLOUR = '#b35900';
+import PALETTE from '../elements/palette.json' with { type: 'json' };
+import { GRAVE, LIVE, MARKS, TONES } from '../elements/run_states.js';
 
 /**
  * Show a run in the tab's title and icon for as long as its page is open.
@@ -42,38 +28,35 @@ export function showInTab(connection) {
   };
 }
 
-/** `● 42 % name`, `! hung name`, `✕ failed name`. @param {any} run */
+/** `● 42 % name`, `! hung name`, `✕ failed name`. @param {import('../server/documents.js').Run} run */
 function titleOf(run) {
   return `${markOf(run)} ${run.name || run.id} – Rankzero`;
 }
 
-/** @param {any} run */
+/** @param {import('../server/documents.js').Run} run */
 function markOf(run) {
   if (needsAttention(run)) return `! ${run.attention}`;
   if (run.state === 'running') {
-    const isKnown = typeof run.progress === 'number';
-    return isKnown ? `● ${Math.floor(run.progress * 100)} %` : '●';
+    return typeof run.progress === 'number' ? `● ${Math.floor(run.progress * 100)} %` : '●';
   }
   return run.state === 'succeeded' ? '✓' : `${MARKS[run.state] ?? ''} ${run.state}`;
 }
 
-/** @param {any} run */
+/** @param {import('../server/documents.js').Run} run */
 function needsAttention(run) {
   return Boolean(run.attention) && LIVE.has(run.state);
 }
 
-/** A disc in the state's colour with a white mark on it. @param {any} run */
+/** A disc in the state's tone with its white mark on it. @param {import('../server/documents.js').Run} run */
 function iconOf(run) {
   const isWrong = needsAttention(run);
-  const colour = isWrong ? (GRAVE.has(run.attention) ? GRAVE_COLOUR : WARNING_COLOUR) : COLOURS[run.state];
-  const mark = isWrong ? '!' : (IN_DISC[run.state] ?? '');
-  const inner = run.state === 'running' && !isWrong ? '<circle cx="16" cy="16" r="6" fill="#fff"/>' : '';
+  const wrong = GRAVE.has(run.attention ?? '') ? 'red' : 'orange';
+  const tone = isWrong ? wrong : TONES[/** @type {keyof typeof TONES} */ (run.state)];
   const text =
-    mark &&
     '<text x="16" y="23" font-family="sans-serif" font-size="20" font-weight="700" text-anchor="middle" ' +
-      `fill="#fff">${mark}</text>`;
-  const circle = `<circle cx="16" cy="16" r="15" fill="${colour}"/>`;
-  const svg = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">${circle}${inner}${text}</svg>`;
+    `fill="#fff">${isWrong ? '!' : MARKS[run.state]}</text>`;
+  const circle = `<circle cx="16" cy="16" r="15" fill="${PALETTE.tones[tone]}"/>`;
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">${circle}${text}</svg>`;
   return `data:image/svg+xml,${encodeURIComponent(svg)}`;
 }
 
