@@ -24,13 +24,17 @@ export const mount = (component) =>
 /** @typedef {{text: string, share: number, problem?: string|null}} Link */
 /** @typedef {Link & {name: string}} NamedLink */
 /** @typedef {{summary: string, nodes: string[], matrix: (Link|null)[][]|null, slowest: NamedLink[]}} Links */
+/**
+ * @typedef {{title: string, verdict: string, troubles: Trouble[], rows: string[], nodes: Node[], links: Links|null}}
+ *   Check of `dashboard.cluster.preflight_matrix`
+ */
 
 class Preflight {
   /** @type {Map<string, string>} what each part shows */
   _drawn = new Map();
   _allTroubles = false;
   _allNodes = false;
-  /** @type {any} */
+  /** @type {Check|null} */
   _check = null;
 
   /** @param {import('../elements/mounting.js').Component} component */
@@ -56,7 +60,7 @@ class Preflight {
     if (check) this._show(check);
   }
 
-  /** @param {any} check */
+  /** @param {Check} check */
   _show(check) {
     this._check = check;
     setText(this._title, check.title);
@@ -160,7 +164,7 @@ class Preflight {
   _more(text, change) {
     const show = () => {
       change();
-      this._show(this._check);
+      if (this._check) this._show(this._check);
     };
     return el('button', { type: 'button', class: 'more', text, onclick: show });
   }

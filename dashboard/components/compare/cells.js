@@ -135,10 +135,15 @@ export function settingCell(value) {
   return { text: text || UNKNOWN, title: text };
 }
 
-/** The last or best value of a run. @param {any} result @param {'last'|'best'} figure @returns {Cell} */
+/**
+ * The last or best value of a run.
+ * @param {import('../server/documents.js').Result|undefined} result
+ * @param {'last'|'best'} figure
+ * @returns {Cell}
+ */
 export function resultCell(result, figure) {
   const value = fromJson(result?.[figure]);
-  if (value === null || value === undefined) return { text: UNKNOWN };
+  if (!result || value === null || value === undefined) return { text: UNKNOWN };
   return {
     text: number(value, 4),
     title: `${exact(value)}, last step ${count(result.steps)}`,

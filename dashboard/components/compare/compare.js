@@ -87,7 +87,7 @@ class Compare {
     if (link && new URL(link.href).searchParams.has('choose')) keepSelection(this._runs.map((run) => run.id));
   }
 
-  /** @param {any} document */
+  /** @param {import('../server/documents.js').Comparison} document */
   _showFields(document) {
     this._live.setBaseline(document.baseline, document.baseline_name);
     this._plots.show(document);

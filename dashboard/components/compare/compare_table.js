@@ -25,7 +25,7 @@ export class CompareTable {
   _columns = [];
   /** @type {ComparedRun[]} */
   _present = [];
-  /** @type {any} */
+  /** @type {import('../server/documents.js').Comparison|null} */
   _document = null;
   _isStale = false;
   _started = false;
@@ -133,7 +133,7 @@ export class CompareTable {
     this._polling.askSoon(0);
   }
 
-  /** @param {any} document */
+  /** @param {import('../server/documents.js').Comparison} document */
   _show(document) {
     this._isStale = false;
     if (!document) return;
@@ -148,16 +148,16 @@ export class CompareTable {
     this._onDocument(document);
     this._showBaseline(document);
     /** @type {Row[]} */
-    const settings = document.differences.map((/** @type {any} */ row) => ({
+    const settings = document.differences.map((row) => ({
       title: row.label,
       cells: present.map(({ id }) => settingCell(row.values[id])),
     }));
     /** @type {Row[]} */
-    const rows = document.series.flatMap((/** @type {any} */ row) => this._resultRows(row));
+    const rows = document.series.flatMap((row) => this._resultRows(row));
     const results = groups ? groupRows(document, groups) : rows.filter(({ cells }) => differ(cells));
     this._columns = groups ?? present.map((run) => ({ label: run.name || run.id }));
     /** @type {Row[]} */
-    const phases = groups ? [] : document.phases.map((/** @type {any} */ row) => this._phaseRow(row));
+    const phases = groups ? [] : document.phases.map((row) => this._phaseRow(row));
     this._shown = groups ? results : [...settings, ...results, ...phases];
     const parts = [
       missing.length
@@ -190,7 +190,7 @@ export class CompareTable {
 
   /**
    * Choose the baseline that the server took: without a choice that of the project, which may be another run.
-   * @param {any} document
+   * @param {import('../server/documents.js').Comparison} document
    */
   _showBaseline({ baseline, baseline_name: name }) {
     if (baseline && ![...this._choice.options].some((option) => option.value === baseline)) {
@@ -199,7 +199,7 @@ export class CompareTable {
     this._choice.value = baseline ?? NO_BASELINE;
   }
 
-  /** @param {any} row @returns {Row[]} */
+  /** @param {import('../server/documents.js').ComparedSeries} row @returns {Row[]} */
   _resultRows({ name, goal, runs, own_names: own }) {
     const others = [...new Set(Object.values(own))];
     const joined = others.length ? `, joined with ${others.join(', ')}` : '';
@@ -213,9 +213,12 @@ export class CompareTable {
       : [row('last', name)];
   }
 
-  /** @param {any} row @returns {Row} */
+  /** @param {import('../server/documents.js').ComparedPhase} row @returns {Row} */
   _phaseRow({ title, runs }) {
-    /** @param {any} figure @returns {import('./cells.js').Cell} */
+    /**
+     * @param {import('../server/documents.js').ComparedPhase['runs'][string]} figure
+     * @returns {import('./cells.js').Cell}
+     */
     const cell = (figure) =>
       figure
         ? {
@@ -266,7 +269,7 @@ export class CompareTable {
     });
     link.addEventListener('pointerenter', () => this._onPoint(run.id));
     link.addEventListener('pointerleave', () => this._onPoint(null));
-    const isBase = run.id === this._document.baseline;
+    const isBase = run.id === this._document?.baseline;
     return el(
       'span',
       { class: 'run' },

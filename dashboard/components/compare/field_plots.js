@@ -86,7 +86,7 @@ export class FieldPlots {
     this._sizes.disconnect();
   }
 
-  /** @param {any} document of the comparison */
+  /** @param {import('../server/documents.js').Comparison} document of the comparison */
   show(document) {
     this._fields = fieldsOf(document);
     this._present = document.runs;

@@ -20,13 +20,13 @@ const SECONDARY = /^(seed|state|reason|nodes_used|snapshot|interpreter\..*|packa
 
 /**
  * All fields of a comparison's document in the order of its tables.
- * @param {any} document of a comparison
+ * @param {import('../server/documents.js').Comparison} document of a comparison
  * @returns {Map<string, Field>}
  */
 export function fieldsOf({ runs, differences, series }) {
   /** @type {string[]} */
   const ids = runs;
-  const settings = differences.map((/** @type {any} */ { field, label, values }) =>
+  const settings = differences.map(({ field, label, values }) =>
     /**
      * @param {string} id
      * @param {string} label
@@ -41,7 +41,7 @@ export function fieldsOf({ runs, differences, series }) {
       ids.map((run) => [run, plain(values[run])]),
     ),
   );
-  const results = series.flatMap((/** @type {any} */ { name, goal, baseline, runs: of }) =>
+  const results = series.flatMap(({ name, goal, baseline, runs: of }) =>
     FIGURES.filter(([figure]) => figure !== 'best' || goal).map(([figure, word]) => ({
       ...fieldOf(
         `${name}:${word}`,

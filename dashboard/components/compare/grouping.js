@@ -61,7 +61,7 @@ export class Grouping {
 
   /**
    * The groups of an answer, named after their values; null without any.
-   * @param {any} document of the comparison
+   * @param {import('../server/documents.js').Comparison} document of the comparison
    * @returns {Group[]|null}
    */
   groups({ groups, differences }) {
@@ -86,16 +86,16 @@ export class Grouping {
 
 /**
  * How many runs each group has, then the mean and the spread of each result.
- * @param {any} document
+ * @param {import('../server/documents.js').Comparison} document
  * @param {Group[]} groups
  * @returns {Row[]}
  */
 export function groupRows({ series }, groups) {
-  const results = series.flatMap((/** @type {any} */ { name, goal, groups: of }) => {
+  const results = series.flatMap(({ name, goal, groups: of = [] }) => {
     /** @param {'best'|'last'} figure @param {string} title */
     const row = (figure, title) => ({
       title,
-      cells: of.map((/** @type {any} */ group) => summaryCell(group[figure])),
+      cells: of.map((group) => summaryCell(group[figure])),
     });
     return goal
       ? [row('best', `${name} (${goal === 'min' ? 'lowest' : 'highest'})`), row('last', `${name} (last)`)]
@@ -107,7 +107,7 @@ export function groupRows({ series }, groups) {
   ];
 }
 
-/** @param {any} summary @returns {import('./cells.js').Cell} */
+/** @param {import('../server/documents.js').Summary|null} summary @returns {import('./cells.js').Cell} */
 function summaryCell(summary) {
   if (!summary) return { text: UNKNOWN };
   const { mean, spread, change_percent: percent } = summary;

@@ -60,7 +60,7 @@ export class Pivot {
     parent.append(this._root);
   }
 
-  /** @param {any} document of the comparison */
+  /** @param {import('../server/documents.js').Comparison} document of the comparison */
   show(document) {
     this._fields = fieldsOf(document);
     this._runs = document.runs;

@@ -53,7 +53,7 @@ export class LiveConnection {
     this.kept = new Map();
     /** @type {Map<object, Iterable<string>>} */
     this._wants = new Map();
-    /** @type {any} the run as GET /api/runs/{id} has it */
+    /** @type {import('../server/documents.js').Run|null} */
     this.run = null;
     /** @type {Status} */
     this.status = 'connecting';
@@ -160,8 +160,9 @@ export class LiveConnection {
     this._failures = 0;
     this._setStatus('live');
     if (message.type === 'run') {
-      this.run = message.run;
-      for (const name of FIGURES) this.run[name] = fromJson(this.run[name]);
+      const { run } = message;
+      for (const name of FIGURES) run[name] = fromJson(run[name]);
+      this.run = run;
       if (typeof message.now === 'number') this.clockOffset = message.now - Date.now() / 1000;
       this._tell('run', this.run);
     } else if (message.type === 'names') {

@@ -8,7 +8,7 @@ const GATHERED_MS = 200;
 /** Not all viewers' pages ask in the same moment. */
 const SPREAD_MS = 500;
 /** What a part of the page may show of a run, by the names that `run_changes` in browser.py gives. */
-const SHOWN = /** @type {Record<string, (run: any) => unknown>} */ ({
+const SHOWN = /** @type {Record<string, (run: import('../server/documents.js').Run) => unknown>} */ ({
   state: (run) => run.state,
   step: (run) => run.step ?? null,
   has_step: (run) => Boolean(run.step),

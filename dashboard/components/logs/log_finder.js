@@ -9,6 +9,11 @@ import { request, sentenceOf } from '../server/request.js';
 
 const MOST_SHOWN = 1000;
 
+/**
+ * @typedef {{id: string, name: string, lines: number, first: {attempt: number, rank: number|'launcher', stream:
+ *   'out'|'err', line: number, text: string}}} Found a run whose logs match, with the first line that does
+ */
+
 /** @param {import('../elements/mounting.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new LogFinder(first));
 
@@ -157,7 +162,7 @@ class LogFinder {
 
   /**
    * A run that the answer before left in the middle comes again with the lines that follow.
-   * @param {any} answer
+   * @param {{runs: Found[], searched: number, total: number}} answer
    * @param {string} text
    */
   _add({ runs, searched, total }, text) {
@@ -182,7 +187,7 @@ class LogFinder {
 
 /**
  * A run and its first matching line, which is a link to that line.
- * @param {any} run
+ * @param {Found} run
  * @param {HTMLElement} lines
  * @param {string} text
  */

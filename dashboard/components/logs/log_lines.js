@@ -11,6 +11,7 @@ const CONTROLS = /[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]/g;
 /**
  * @typedef {{rank: number|'launcher', stream: 'out'|'err', offset: number, at: number|null, position:
  *   string}} Source where a line of several logs comes from
+ * @typedef {Source & {text: string}} SourcedLine
  */
 /**
  * @typedef {{text: string, cut: number, source?: Source}} Line `cut`: how many characters were left out at
@@ -62,7 +63,7 @@ export class LogText {
 
   /**
    * Add whole lines, each with where it comes from.
-   * @param {(Source & {text: string})[]} lines
+   * @param {SourcedLine[]} lines
    * @returns {number} number of the first one
    */
   appendLines(lines) {
@@ -73,7 +74,7 @@ export class LogText {
     return first;
   }
 
-  /** Put whole lines into the front. @param {(Source & {text: string})[]} lines */
+  /** Put whole lines into the front. @param {SourcedLine[]} lines */
   prependLines(lines) {
     this.lines = [...lines.map(sourced), ...this.lines];
     this.first -= lines.length;

@@ -102,7 +102,7 @@ export class LogPane {
     this._drawSoon();
   }
 
-  /** Add whole lines of several logs. @param {any[]} lines */
+  /** Add whole lines of several logs. @param {import('./log_lines.js').SourcedLine[]} lines */
   appendLines(lines) {
     this._drawnTo = Math.min(this._drawnTo, this._text.appendLines(lines));
     this._text.keepLast(this._most());
@@ -114,7 +114,7 @@ export class LogPane {
     this._prepend(() => this._text.prepend(text));
   }
 
-  /** @param {any[]} lines whole ones of several logs */
+  /** @param {import('./log_lines.js').SourcedLine[]} lines whole ones of several logs */
   prependLines(lines) {
     this._prepend(() => this._text.prependLines(lines));
   }
@@ -180,7 +180,11 @@ export class LogPane {
     this._show(chosen);
   }
 
-  /** Show lines of several logs and mark one. @param {any[]} lines @param {number} chosen number from 1 */
+  /**
+   * Show lines of several logs and mark one.
+   * @param {import('./log_lines.js').SourcedLine[]} lines
+   * @param {number} chosen number from 1
+   */
   showLines(lines, chosen) {
     this.clear();
     this._text.appendLines(lines);

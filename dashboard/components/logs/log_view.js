@@ -128,7 +128,7 @@ class LogView {
     );
   }
 
-  /** @param {any} run */
+  /** @param {import('../server/documents.js').Run} run */
   _showRun(run) {
     const ranks = ['launcher', ...Array.from({ length: run.world_size }, (_, rank) => String(rank))];
     /**
@@ -153,7 +153,10 @@ class LogView {
     this._pane.setEmptySentence(emptyLog(run, this._choice.stream));
   }
 
-  /** A failed run opens at the words of the rank that failed first. @param {any} run */
+  /**
+   * A failed run opens at the words of the rank that failed first.
+   * @param {import('../server/documents.js').Run} run
+   */
   _showFailure(run) {
     const rank = run.error?.rank ?? null;
     this._rank.value = rank === null ? 'launcher' : String(rank);
@@ -436,7 +439,7 @@ function fill(select, values, textOf) {
   if (values.includes(chosen)) select.value = chosen;
 }
 
-/** @param {any} run @param {LogChoice['stream']} stream */
+/** @param {import('../server/documents.js').Run} run @param {LogChoice['stream']} stream */
 function emptyLog(run, stream) {
   const where = { err: 'stderr', out: 'stdout', both: 'stdout or stderr' }[stream];
   if (run.state === 'queued') return 'The run has not started yet.';

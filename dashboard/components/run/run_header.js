@@ -18,6 +18,8 @@ import { follow, pageUrl } from '../links/links.js';
 import { connect, STATUS_TEXT } from '../live/live_connection.js';
 import { showInTab } from './tab_title.js';
 
+/** @typedef {import('../server/documents.js').Run} Run */
+
 /** Series whose newest values the figures show. */
 const SHOWN = ['train/loss', 'train/lr', 'train/samples_per_s', 'probe/samples_per_s'];
 const NO_CONTACT = 'no contact';
@@ -183,7 +185,7 @@ class RunHeader {
 
   /**
    * Show the state; for a run that needs attention also why, in the tone of the table of runs.
-   * @param {any} run
+   * @param {Run} run
    * @param {string} state
    */
   _showState(run, state) {
@@ -194,7 +196,7 @@ class RunHeader {
     setAttribute(this._state, 'title', why === NO_CONTACT ? NO_CONTACT_TITLE : why && run.finding);
   }
 
-  /** What people wrote about it; only ever text. @param {any} run */
+  /** What people wrote about it; only ever text. @param {Run} run */
   _showEdited(run) {
     const tags = [
       ...(run.baseline ? ['◆ baseline'] : []),
@@ -211,7 +213,7 @@ class RunHeader {
     setText(this._note, run.note ?? '');
   }
 
-  /** The result beside that of the project's baseline, with a link to the comparison. @param {any} run */
+  /** The result beside that of the project's baseline, with a link to the comparison. @param {Run} run */
   _showAgainstBaseline({ id, against_baseline: against }) {
     this._against.hidden = !against;
     if (!against) return;
@@ -220,10 +222,11 @@ class RunHeader {
     setAttribute(this._better, 'title', title);
     setAttribute(this._baseline, 'href', pageUrl(`compare?runs=${id},${against.run_id}&baseline=${against.run_id}`));
     setAttribute(this._baseline, 'title', `Compare with ${against.name}`);
-    this._against.dataset.tone = against.better_percent > 0 ? 'better' : against.better_percent < 0 ? 'worse' : '';
+    const better = against.better_percent ?? 0;
+    this._against.dataset.tone = better > 0 ? 'better' : better < 0 ? 'worse' : '';
   }
 
-  /** @param {any} run */
+  /** @param {Run} run */
   _showContact(run) {
     const shown = run.lost_contact && LIVE.has(run.state) && run.attention !== NO_CONTACT;
     this._contact.hidden = !shown;
@@ -232,7 +235,7 @@ class RunHeader {
     setAttribute(this._contact, 'title', NO_CONTACT_TITLE);
   }
 
-  /** @param {any} run */
+  /** @param {Run} run */
   _showProgress(run) {
     const share = run.state === 'succeeded' ? 1 : this._progress(run);
     const isKnown = share !== null;
@@ -250,7 +253,7 @@ class RunHeader {
 
   /**
    * The run's own figure, moved on by steps that were pushed since.
-   * @param {any} run
+   * @param {Run} run
    * @returns {number|null}
    */
   _progress(run) {
@@ -259,7 +262,7 @@ class RunHeader {
     return run.progress ?? null;
   }
 
-  /** @param {any} run @returns {number|null} */
+  /** @param {Run} run @returns {number|null} */
   _step(run) {
     const pushed = LIVE.has(run.state) ? (this._pushed('train/loss')?.lastStep ?? null) : null;
     return pushed === null ? (run.step ?? null) : Math.max(pushed, run.step ?? 0);
@@ -267,11 +270,11 @@ class RunHeader {
 
   /** @param {string} name */
   _pushed(name) {
-    const attempts = this._connection.store.series.get(name)?.attempts;
-    return attempts?.get(this._connection.run.attempt);
+    const { run, store } = this._connection;
+    return run && store.series.get(name)?.attempts.get(run.attempt);
   }
 
-  /** @param {any} run @param {number} now by the server's clock, in seconds */
+  /** @param {Run} run @param {number} now by the server's clock, in seconds */
   _showFigures(run, now) {
     const step = this._step(run);
     const losses = this._pushed('train/loss');
@@ -279,8 +282,8 @@ class RunHeader {
     const since = losses?.count ? losses.notFiniteSince : run.loss_not_finite_since;
     const pushedRate = this._pushed('train/lr')?.lastValue;
     const rate = pushedRate ?? run.last_lr ?? run.lr;
-    /** @param {string} name @returns {boolean} */
-    const printed = (name) => run.inferred?.includes(name);
+    /** @param {string} name */
+    const printed = (name) => run.inferred?.includes(name) ?? false;
     const isPrinted = {
       epoch: printed('epoch'),
       loss: !losses && printed('last_loss'),
@@ -350,7 +353,7 @@ class RunHeader {
 }
 
 /**
- * @param {any} run
+ * @param {Run} run
  * @param {number} now
  * @returns {[string, string]} the sentence that matters now, and its tone
  */
@@ -376,7 +379,7 @@ function sentenceOf(run, now) {
 }
 
 /**
- * @param {any} against
+ * @param {import('../server/documents.js').BaselineChange} against
  * @returns {[string, string]} `val/loss 0.182, 4 % better than `, and both figures exactly
  */
 function againstBaseline({ metric, value, baseline_value: base, better_percent: better, name }) {
@@ -389,14 +392,14 @@ function againstBaseline({ metric, value, baseline_value: base, better_percent: 
   return [`${figure}, ${number(Math.abs(better), 2)} % ${better > 0 ? 'better' : 'worse'} than `, title];
 }
 
-/** @param {any} run */
+/** @param {Run} run */
 function noContact(run) {
   return run.silent_s ? `${NO_CONTACT} for ${Math.round(run.silent_s)} s` : NO_CONTACT;
 }
 
 /**
  * Why it waits, and when it is expected to start, by the browser's clock.
- * @param {any} run
+ * @param {Run} run
  * @param {number} now
  */
 function waiting(run, now) {
@@ -416,7 +419,7 @@ function sentenceCase(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** @param {any} run */
+/** @param {Run} run */
 function silence(run) {
   if (!(run.nodes > 1)) {
     return (
@@ -434,7 +437,7 @@ function silence(run) {
   );
 }
 
-/** For how long it may still save, and which nodes are awaited. @param {any} run @param {number} now */
+/** For how long it may still save, and which nodes are awaited. @param {Run} run @param {number} now */
 function stopping(run, now) {
   const why = !run.stop_requested_at && run.message ? `${run.message} Ending it` : 'Stopping';
   const waits = run.waiting_for ? `; it ${run.waiting_for}` : '';
@@ -445,7 +448,7 @@ function stopping(run, now) {
     : `${why}: the grace period is over, its ranks are being killed${waits}.`;
 }
 
-/** @param {any} run @param {number} now */
+/** @param {Run} run @param {number} now */
 function etaTitle(run, now) {
   if (run.eta_s === null || run.eta_s === undefined || !LIVE.has(run.state)) return null;
   return `about ${new Date((now + run.eta_s) * 1000).toLocaleString()}`;

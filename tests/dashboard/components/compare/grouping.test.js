@@ -57,6 +57,7 @@ test('a value stands on the line between its neighbours', () => {
 
 test('a table of groups counts the runs and has a row for each result', () => {
   const summary = { mean: 0.5, spread: 0.1, count: 2, change_percent: null };
+  /** @type {any} */
   const document = {
     series: [
       { name: 'loss', goal: 'min', groups: [{ best: summary, last: null }] },
