@@ -12,8 +12,7 @@ from itertools import count
 from typing import Any
 
 from benchmarks.waiting import connected, length
-from domain.messages import NodeLoad
-from domain.pieces import Bundle, PieceHead
+from domain.messages import Bundle, NodeLoad, PieceHead
 
 HEARTBEAT_S, POLL_WAIT_S, UPLOAD_EVERY_S = 3.0, 20.0, 5.0
 """The defaults of the settings and of a worker whose run nobody looks at (worker/attempt/uploader.py)."""

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from domain.collective_records import CollectivesVerdict
+from domain.collectives import CollectivesVerdict
 from domain.goals import BaselineChange
 from domain.liveness import Contact
 from domain.messages import LIVE_STATES, Point, StackFrame, State

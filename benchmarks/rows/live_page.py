@@ -25,8 +25,7 @@ from benchmarks.figures import Figure, Spread, in_turns, milliseconds, ratios
 from benchmarks.served import Served, served
 from benchmarks.streamlit_server import streamlit
 from benchmarks.streamlit_viewer import bare, viewer
-from domain.messages import PointBatch
-from domain.pieces import Bundle
+from domain.messages import Bundle, PointBatch
 from worker.session.client import TaskRef
 from worker.session.pieces import bytes_piece, points_piece
 

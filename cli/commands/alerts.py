@@ -11,7 +11,7 @@ from cli.server.client import ServerClient
 from cli.server.options import Data, Json, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_outcome, print_table, say, warn
-from domain.alerts.actions import Act, in_words
+from domain.alerts.rules import Act, act_in_words
 from domain.alerts.targets import BROWSER
 from domain.choices import RUN_ID
 from domain.text import formats
@@ -75,7 +75,7 @@ def add(
     if as_json:
         print_json(added)
         return
-    acts = in_words(added["act"], added["lr_factor"])
+    acts = act_in_words(added["act"], added["lr_factor"])
     does = f"{acts} and tells" if acts else "to"
     tries = f"`rankzero alert test {added['id']}` tries it."
     say(f"Alert {added['id']}: {added['rule']} {does} {added['target']}. {tries}")
@@ -122,7 +122,7 @@ def row(alert: dict[str, Any], now: float) -> tuple[object, ...]:
     scope = alert["run"] or (f"project {alert['project']}" if alert["project"] else "")
     last_sent = formats.ago(alert["last_sent_at"], now)
     return (
-        alert["id"], alert["rule"], in_words(alert["act"], alert["lr_factor"]) or "tells", alert["target"], scope,
+        alert["id"], alert["rule"], act_in_words(alert["act"], alert["lr_factor"]) or "tells", alert["target"], scope,
         last_sent, alert["waiting"], alert["problem"] or "",
     )  # fmt: skip
 

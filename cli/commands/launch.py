@@ -21,7 +21,7 @@ from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, printable, say, warn
 from dashboard.snapshots.git import is_git_address
 from domain.choices import RECIPES
-from domain.sweeps.parameters import seeds_of
+from domain.sweeps import seeds_of
 from domain.text import formats
 
 AS_GIVEN = (

@@ -12,9 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from domain.imported_runs import ImportRequest
 from domain.messages import Point
 from domain.text.json_values import storable
-from domain.transfer.imported import ImportRequest
 from worker.loggers.wandb import NOT_FINITE
 
 READ_BYTES = 1024 * 1024

@@ -9,9 +9,8 @@ from dashboard.script_reader import targets
 from dashboard.service.service import Service
 from db.alerts import actions, run_curves
 from db.alerts.alerts import AlertView
-from domain.alerts.actions import Act, AlertAction, RateChange
 from domain.alerts.judgement import RunEvent
-from domain.alerts.rules import Trigger
+from domain.alerts.rules import Act, AlertAction, RateChange, Trigger
 from domain.errors import InvalidRequest
 from domain.launch.plan import program_name
 from domain.spec import RunSpec

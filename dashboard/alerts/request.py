@@ -12,8 +12,7 @@ from dashboard.errors import Rejection
 from dashboard.service.service import Service
 from db.alerts import actions, alerts
 from db.alerts.alerts import AlertView
-from domain.alerts.actions import Act, action
-from domain.alerts.rules import Trigger, parse_rule
+from domain.alerts.rules import Act, Trigger, action, parse_rule
 from domain.alerts.targets import BROWSER, check_target, masked_target
 from domain.errors import InvalidRequest
 

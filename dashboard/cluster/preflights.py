@@ -10,7 +10,7 @@ from db.engine import Store
 from db.exceptions import NoSuchCheck
 from db.preflight import preflight_results, preflight_sessions
 from domain.messages import CheckAnswer
-from domain.preflight.judgement import rate
+from domain.preflight import rate
 from domain.spec import DesiredCheck
 from domain.text.formats import agree, clock_time, count, plural
 from domain.views import CheckView, PreflightCell

@@ -13,6 +13,7 @@ from db.findings.findings import findings
 from db.metrics.run_results import results, without_repeated
 from db.runs import run_queries
 from db.runs.compared_runs import compared_runs
+from domain.launch.plan import shell_line
 from domain.spec import LABELS
 from domain.text.formats import (
     UNKNOWN,
@@ -25,7 +26,6 @@ from domain.text.formats import (
     plural,
     size,
 )
-from domain.text.shell import shell_line
 from domain.views import RunView
 
 MOST_ROWS = 300

@@ -17,7 +17,7 @@ from dashboard.script_reader.reading import Script
 from domain.device_memory import DeviceMemory, fitting_share
 from domain.messages import Reason, State
 from domain.spec import RunSpec
-from domain.text import not_finite
+from domain.text import formats
 from domain.views import CheckpointView, RunView
 
 LOWER_LR = 0.1
@@ -113,7 +113,7 @@ def _of_broken_loss(run: RunView, checkpoints: Sequence[CheckpointView]) -> Fix 
         changes["resume"] = reference(run, before, checkpoints)
         steps.insert(0, f"from step {before.step}")
         phrases.insert(0, f"from the checkpoint of step {before.step}")
-    sentence = f"The loss is {not_finite.in_words(run.last_loss, since)}; progress since then is lost."
+    sentence = f"The loss is {formats.not_finite_in_words(run.last_loss, since)}; progress since then is lost."
     if not changes:
         return Fix(f"{sentence} Launch it again with a lower learning rate.")
     spec = RunSpec.model_validate(run.spec.model_dump() | changes)

@@ -26,8 +26,7 @@ from domain.errors import InvalidRequest
 from domain.launch import plan
 from domain.masking import masked_args, masked_env
 from domain.scheduling.fit import Fit, devices_per_node, fit
-from domain.scheduling.models import Allocation, Kind, NodeState, ResourceRequest
-from domain.scheduling.pools import Pools
+from domain.scheduling.models import Allocation, Kind, NodeState, Pools, ResourceRequest
 from domain.spec import RunSpec
 from domain.views import NodeView
 

@@ -19,8 +19,8 @@ from db.exceptions import NoSuchRun, WrongState
 from db.runs import run_queries
 from domain.choices import RUN_ID
 from domain.errors import InvalidRequest
-from domain.run_edit import RunEdit, Tag
 from domain.search.parser import LONGEST
+from domain.spec import RunEdit, Tag
 
 log = logging.getLogger("rankzero")
 MOST_NAMED = 1000

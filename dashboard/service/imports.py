@@ -8,7 +8,7 @@ from dashboard.service.service import Service
 from db.runs import imported_runs
 from db.runs.imported_runs import Import
 from db.tasks import task_reports
-from domain.transfer.imported import ImportedPoints, ImportRequest
+from domain.imported_runs import ImportedPoints, ImportRequest
 
 
 def begin(service: Service, request: ImportRequest) -> Import:

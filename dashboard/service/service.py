@@ -53,8 +53,7 @@ from domain.choices import RUN_ID
 from domain.masking import has_mask, masked_text, unmasked_spec
 from domain.messages import CheckAnswer, NodeFacts
 from domain.profiles.views import ProfileView, cost_sentence, latest_cost
-from domain.run_edit import RunEdit
-from domain.spec import Assignment, RunSpec, check_size
+from domain.spec import Assignment, RunEdit, RunSpec, check_size
 from domain.views import JoinTokenView, NodeView, RunView, StacksView
 
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from dashboard.snapshots import walking
 from dashboard.snapshots.origin import CodeRefused
-from domain.alerts.networks import serves_credentials
+from domain.alerts.targets import serves_credentials
 from domain.text.formats import size
 
 

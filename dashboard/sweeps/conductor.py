@@ -21,8 +21,7 @@ from db.sweeps.sweeps import SweepView
 from db.sweeps.trials import PRUNED, Result, TrialView
 from domain.errors import InvalidRequest
 from domain.messages import SCRIPT_KINDS, Point, State
-from domain.sweeps.conduct import SweepAction, Trial, next_actions
-from domain.sweeps.plan import SweepPlan
+from domain.sweeps import SweepAction, SweepPlan, Trial, next_actions
 from domain.text.formats import as_list
 
 

@@ -11,7 +11,7 @@ from db.metrics import curves
 from db.sweeps.sweeps import SweepView
 from db.sweeps.trials import PRUNED, TrialView
 from domain.messages import State
-from domain.sweeps.conduct import best
+from domain.sweeps import best_number
 
 SweepState = Literal["running", "stopping", "succeeded", "failed", "stopped"]
 
@@ -28,7 +28,7 @@ def state(sweep: SweepView) -> SweepState:
 def best_trial(sweep: SweepView) -> TrialView | None:
     """Return the best trial of those whose result is stored; None where none has a value."""
     settled = [trial for trial in sweep.trials if trial.is_settled]
-    number = best(sweep.plan, [trial.state or "" for trial in settled], [trial.value for trial in settled])
+    number = best_number(sweep.plan, [trial.state or "" for trial in settled], [trial.value for trial in settled])
     return None if number is None else settled[number]
 
 

@@ -20,8 +20,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from db.sweeps.sweeps import SweepView
 from db.sweeps.trials import PRUNED, TrialView
 from domain.messages import State
-from domain.sweeps.parameters import SweptParameter, Value
-from domain.sweeps.plan import SweepPlan
+from domain.sweeps import SweepPlan, SweptParameter, Value
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 FEWEST_FOR_IMPORTANCE = 10

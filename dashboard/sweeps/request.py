@@ -10,8 +10,7 @@ from db.sweeps import sweeps
 from domain.errors import InvalidRequest
 from domain.scheduling.fit import fit
 from domain.spec import RunSpec
-from domain.sweeps.parameters import SweptParameter, Value
-from domain.sweeps.plan import SweepPlan
+from domain.sweeps import SweepPlan, SweptParameter, Value
 
 
 class SweepRequest(SweepPlan):

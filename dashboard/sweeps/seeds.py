@@ -14,7 +14,7 @@ from db.sweeps.trials import TrialView
 from domain.errors import InvalidRequest
 from domain.launch.plan import program_name
 from domain.spec import RunSpec
-from domain.sweeps.parameters import MOST_SEEDS, Value
+from domain.sweeps import MOST_SEEDS, Value
 
 SEEDS = (1, 2, 3)
 

@@ -11,7 +11,7 @@ from domain.choices import RECIPES
 from domain.errors import InvalidRequest
 from domain.launch.plan import program_name
 from domain.spec import RunSpec
-from domain.sweeps.parameters import Value, as_argument, in_words
+from domain.sweeps import Value, as_argument, params_in_words
 from domain.text.formats import as_list
 
 SIZE = ("nodes", "gpus_per_node", "strategy", "lr_scaling")
@@ -36,7 +36,7 @@ def trial_spec(base: RunSpec, params: Mapping[str, Value]) -> RunSpec:
             args.append(proposed)
         else:
             args += _arguments(base, script, name, value)
-    changes = fields | {"args": args, "name": f"{program_name(base)} {in_words(params)}"[:200]}
+    changes = fields | {"args": args, "name": f"{program_name(base)} {params_in_words(params)}"[:200]}
     return RunSpec.model_validate(base.model_dump() | changes)
 
 

@@ -13,10 +13,10 @@ from db.attempts.rollbacks import changes_before, origin_limit, request_rollback
 from db.engine import Store
 from db.models import Alert, AlertEvent, Attempt
 from db.runs import run_requests
-from domain.alerts.actions import MOST_ROLLBACKS, Act, RateChange
 from domain.alerts.judgement import RunEvent
+from domain.alerts.rules import MOST_ROLLBACKS, Act, RateChange
 from domain.messages import State
-from domain.recovery.rollback import Rollback
+from domain.recovery import Rollback
 from domain.spec import RunSpec
 
 

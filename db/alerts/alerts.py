@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.exceptions import NoSuchAlert, NoSuchRun
 from db.models import Alert, AlertEvent, Run, new_id
-from domain.alerts.actions import Act, AlertAction
 from domain.alerts.message import DeliveryState
+from domain.alerts.rules import Act, AlertAction
 from domain.choices import RUN_ID
 
 

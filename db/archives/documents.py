@@ -29,10 +29,10 @@ from db.models import (
     Task,
 )
 from db.models.base import Base
+from domain.imported_runs import ImportFormat
 from domain.masking import masked_args, masked_changes, masked_env, masked_spec
 from domain.messages import TERMINAL_STATES
 from domain.spec import RunSpec
-from domain.transfer.imported import ImportFormat
 
 Row = dict[str, Any]
 

@@ -12,7 +12,7 @@ from db.engine import Store
 from db.models import Attempt, Node, Task
 from domain.liveness import is_silent
 from domain.messages import TERMINAL_STATES, Reason
-from domain.preflight.version_match import names
+from domain.preflight import names
 from domain.spec import RunSpec
 from domain.text.formats import agree
 

@@ -15,7 +15,7 @@ from db.history import add_history
 from db.models import Attempt, File, FindingRow, Node, Run, Series, Task
 from domain.liveness import SILENT_AFTER_S
 from domain.messages import LIVE_STATES, TERMINAL_STATES, Reason, State
-from domain.preflight.version_match import names
+from domain.preflight import names
 from domain.text.formats import agree
 
 STILL_AT_LEAST_S = 10.0

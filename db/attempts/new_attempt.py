@@ -14,8 +14,7 @@ from db.lookups import latest_attempt
 from db.models import Attempt, Checkpoint
 from domain.errors import InvalidRequest
 from domain.messages import State
-from domain.recovery.rank_files import SavedFile, rank_0s
-from domain.recovery.rollback import is_left_behind
+from domain.recovery import SavedFile, is_left_behind, rank_0s
 
 
 def open_next_attempt(

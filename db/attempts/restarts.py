@@ -11,7 +11,7 @@ from db.attempts.new_attempt import open_next_attempt
 from db.history import add_history
 from db.models import Attempt, Checkpoint, Run, Series
 from domain.messages import SCRIPT_KINDS, State
-from domain.recovery.restart_policy import FailedAttempt, Leave, decide_restart
+from domain.recovery import FailedAttempt, Leave, decide_restart
 from domain.spec import RunSpec
 
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from db.history import add_history
 from db.models import Attempt, Checkpoint, Run
-from domain.recovery.rollback import Rollback
+from domain.recovery import Rollback
 from domain.scheduling.resizing import effective
 from domain.spec import RunSpec
 

@@ -13,7 +13,7 @@ from db.metrics import points
 from db.metrics.series_names import VALIDATION_LOSS, main_loss
 from db.models import Attempt, Checkpoint, Series
 from domain.messages import SCRIPT_KINDS
-from domain.recovery.rank_files import SavedFile, rank_0s
+from domain.recovery import SavedFile, rank_0s
 from domain.views import CheckpointView
 
 

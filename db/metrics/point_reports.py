@@ -19,7 +19,7 @@ from db.metrics.many_curves import read_columns
 from db.models import Attempt, HistoryEntry, Series
 from db.postgres import NUL, NUL_SHOWN
 from domain.messages import MAX_SERIES, Point, PointKind
-from domain.text import not_finite
+from domain.text import formats
 
 EXTREMES_OF = 16_384
 """Points of which a series' extremes are taken anew when its script goes back; of more, those of buckets."""
@@ -191,7 +191,7 @@ def _summary(series: Row[Any], pts: Sequence[Point]) -> dict[str, object]:
     before, since = series.last_value, series.not_finite_since
     if since is not None or len(finite) < len(values):
         for step, value in zip(steps, values, strict=True):
-            since = not_finite.since(value, step, before, since)
+            since = formats.not_finite_since(value, step, before, since)
             before = value
     last = pts[-1]
     return {

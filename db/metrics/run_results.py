@@ -13,8 +13,8 @@ from db.engine import Store
 from db.metrics.columns import within
 from db.metrics.many_curves import SeriesRow, ends_of, read_columns, series_rows
 from domain import goals
+from domain.goals import PRINTED
 from domain.messages import SCRIPT_KINDS
-from domain.series.joined import PRINTED
 
 ALL_POINTS = 10**9
 AnyT = TypeVar("AnyT")

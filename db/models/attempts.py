@@ -34,7 +34,7 @@ class Attempt(Base):
     resize_message: Mapped[str | None] = mapped_column(Text)
     """at checkpoint last.pt to continue on 3 nodes: gpu-3 is free"""
     rollback: Mapped[dict[str, Any] | None]
-    """The last good point, before which the next attempt begins (`domain.recovery.rollback`)."""
+    """The last good point, before which the next attempt begins (`domain.recovery`)."""
     turn_since: Mapped[float | None]
     """Queue time inherited from the previous attempt (automatic restarts)."""
     not_before: Mapped[float | None]

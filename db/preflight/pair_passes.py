@@ -10,8 +10,7 @@ from sqlalchemy.orm import Session
 
 from db.models import PairPass
 from domain.messages import NodeCheck
-from domain.preflight.judgement import Pair
-from domain.preflight.version_match import versions
+from domain.preflight import Pair, library_versions
 
 
 def not_passed(session: Session, facts: Sequence[tuple[str, NodeCheck]], pairs: Iterable[Pair]) -> list[Pair]:
@@ -26,5 +25,7 @@ def passed_before(session: Session, first: tuple[str, NodeCheck], second: tuple[
 
 
 def fingerprint(*facts: NodeCheck) -> str:
-    identities = [[node_facts.address, node_facts.interface, versions(node_facts.interpreter)] for node_facts in facts]
+    identities = [
+        [node_facts.address, node_facts.interface, library_versions(node_facts.interpreter)] for node_facts in facts
+    ]
     return hashlib.sha256(json.dumps(identities).encode()).hexdigest()

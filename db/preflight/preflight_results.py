@@ -13,7 +13,7 @@ from db.lookups import latest_attempt
 from db.models import Attempt, Check
 from db.preflight import preflight_sessions, start_gate
 from domain.messages import LIVE_STATES, CheckAnswer
-from domain.preflight.judgement import judge
+from domain.preflight import judge
 from domain.views import CheckView
 
 

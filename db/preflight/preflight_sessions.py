@@ -14,7 +14,7 @@ from db.preflight.pair_passes import fingerprint, not_passed
 from domain.errors import InvalidRequest
 from domain.liveness import SILENT_AFTER_S, is_silent
 from domain.messages import LIVE_STATES, CheckAnswer, NodeCheck
-from domain.preflight.judgement import Link, NodeAnswer, Pair, judge, judge_links, pairs, red, rounds
+from domain.preflight import Link, NodeAnswer, Pair, judge, judge_links, pairs, red, rounds
 from domain.spec import CheckPair, CheckPeer, DesiredCheck
 from domain.views import CheckView, PreflightCell
 

@@ -11,19 +11,21 @@ from db.history import add_history
 from db.models import Attempt, Check, Checkpoint, Node, Run, Task
 from db.preflight import pair_passes, preflight_sessions
 from domain.messages import TERMINAL_STATES, NodeCheck, Reason, State
-from domain.preflight.judgement import (
+from domain.preflight import (
     CHECKPOINTS_WITH_ROOM,
     RESERVE_BYTES,
     NodeAnswer,
+    NodeInterpreter,
     judge,
     judge_links,
+    names,
     pairs,
     rate,
     red,
     sentence,
     unanswered,
+    version_remark,
 )
-from domain.preflight.version_match import NodeInterpreter, names, remark
 from domain.views import PreflightCell
 
 
@@ -143,7 +145,9 @@ def _has_new_pairs(session: Session, attempt: Attempt, tasks: Sequence[tuple[Tas
 
 
 def _tell(session: Session, attempt: Attempt, answers: Sequence[NodeAnswer], check: Check | None, now: float) -> None:
-    if text := remark([NodeInterpreter(answer.node, answer.facts.interpreter) for answer in answers if answer.facts]):
+    if text := version_remark(
+        [NodeInterpreter(answer.node, answer.facts.interpreter) for answer in answers if answer.facts]
+    ):
         add_history(session, attempt.run_id, attempt.number, now, text)
     links = [] if check is None else preflight_sessions.links(session, check)
     measured = [f"{rate(link.bytes_per_s)} {link.node} – {link.peer}" for link in links if link.bytes_per_s]

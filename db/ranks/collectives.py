@@ -10,8 +10,7 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.lookups import attempt_scope, latest_attempt, task_of_node
 from db.models import Node, Task
-from domain.collective_records import CollectivesVerdict, NodeCollectives, RankCollectives
-from domain.collectives.alignment import judge
+from domain.collectives import CollectivesVerdict, NodeCollectives, RankCollectives, judge
 from domain.views import CollectivesView, PositionView
 
 

@@ -14,7 +14,7 @@ from db.exceptions import NoSuchProfile, WrongState
 from db.lookups import attempt_scope, latest_attempt, task_of_node
 from db.models import Attempt, File, Node, ProfiledRank, Series, Task
 from domain.messages import LIVE_STATES, State
-from domain.profile_records import MAX_RANKS, MAX_STEPS, Overview, ProfileRequest, RankProfile
+from domain.profiles.records import MAX_RANKS, MAX_STEPS, Overview, ProfileRequest, RankProfile
 from domain.profiles.views import (
     ANSWER_S,
     ProfileCost,

@@ -15,10 +15,10 @@ from db.lookups import latest_attempt
 from db.metrics.point_reports import store_series
 from db.models import Attempt, ImportedRun, Run, Series, new_id
 from db.tasks.task_reports import Arrival, file_of
+from domain.imported_runs import ImportedPoints, ImportRequest
 from domain.messages import State
 from domain.spec import RunSpec
 from domain.text.formats import plural
-from domain.transfer.imported import ImportedPoints, ImportRequest
 
 UNFINISHED = "Its import has not finished: import it again to complete it."
 SETTINGS_FILE = "probe/loggers/settings-0.jsonl"

@@ -32,9 +32,8 @@ from domain.choices import RUN_ID, ExportFormat
 from domain.errors import InvalidRequest
 from domain.masking import has_mask, masked_text
 from domain.messages import TERMINAL_STATES, State
-from domain.run_edit import MOST_TAGS, RunEdit
 from domain.scheduling.fit import fit
-from domain.spec import RunSpec
+from domain.spec import MOST_TAGS, RunEdit, RunSpec
 from domain.text.formats import plural
 
 

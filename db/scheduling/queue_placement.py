@@ -19,7 +19,7 @@ from db.scheduling.node_state import has_devices, node_states
 from db.slurm import slurm_jobs
 from domain.liveness import LOST_AFTER_S, SILENT_AFTER_S
 from domain.messages import State
-from domain.preflight.version_match import names as named
+from domain.preflight import names as named
 from domain.scheduling import resizing
 from domain.scheduling.models import Decision, Placement, ResourceRequest, Waits
 from domain.scheduling.placement import place

@@ -17,8 +17,7 @@ from domain import slurm
 from domain.liveness import SILENT_AFTER_S, is_silent
 from domain.messages import TERMINAL_STATES, JobReport, State
 from domain.protocol import is_spoken
-from domain.scheduling.models import ResourceRequest, Waits
-from domain.scheduling.pools import matches
+from domain.scheduling.models import ResourceRequest, Waits, matches
 from domain.spec import DesiredJob, RunSpec
 from domain.text.formats import MOST_NAMED, as_list
 

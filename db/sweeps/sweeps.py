@@ -13,7 +13,7 @@ from db.models import Sweep, new_id
 from db.sweeps.trials import TrialView, trials_of
 from domain.choices import RUN_ID
 from domain.spec import RunSpec
-from domain.sweeps.plan import SweepPlan
+from domain.sweeps import SweepPlan
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""From a spec to what a node starts: commands, environments, job scripts, systemd units."""
+"""From a spec to what a node starts: commands, environments, systemd units."""

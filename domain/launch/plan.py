@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -282,3 +283,16 @@ def _whole(text: str) -> int | None:
     except ValueError:
         return None
     return int(value) if 1 <= value <= 1e15 and value.is_integer() else None
+
+
+# Commands as a person would type them in a shell.
+
+
+def shell_line(argv: Sequence[str]) -> str:
+    """The command quoted for a shell; placeholders such as <port> stay readable."""
+    return " ".join(argument if _is_placeholder(argument) else shlex.quote(argument) for argument in argv)
+
+
+def _is_placeholder(argument: str) -> bool:
+    bare = argument.replace("<", "").replace(">", "")
+    return bare != argument and shlex.quote(bare) == bare

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from domain.preflight.judgement import rate
+from domain.preflight import rate
 from domain.text.formats import milliseconds, number, plural, size
 
 TAG = "ddp/"

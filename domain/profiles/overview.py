@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from domain.profile_records import MAX_FRAMES, DeviceTimes, Frame, Gaps, Operator, Overview
+from domain.profiles.records import MAX_FRAMES, DeviceTimes, Frame, Gaps, Operator, Overview
 from domain.text.formats import milliseconds
 
 MAX_OPERATORS = 20

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from domain.scaling import limits
 from domain.scaling.batches import BatchComparison, compared
 from domain.scaling.measurement import is_steady, quartiles, spread, spread_of_medians
-from domain.scaling.points import MeasuredPoint, Point, limit_of, named
+from domain.scaling.points import DISTURBED_SHARE, MeasuredPoint, Point, limit_of, mean_step, named
 from domain.text.formats import as_list, count, number, plural
 
 WORTHWHILE = 0.5
@@ -125,11 +124,11 @@ def _unsteady(points: Sequence[MeasuredPoint], name: Name) -> list[str]:
 
 def _disturbed(points: Sequence[MeasuredPoint], name: Name) -> list[str]:
     """Name the sizes whose ranks waited for CPUs that something else used."""
-    steps = [(point, limits.mean_step(point.figures, point.devices, point.nodes)) for point in points]
+    steps = [(point, mean_step(point.figures, point.devices, point.nodes)) for point in points]
     names = [
         f"{name(point)} ({step.disturbed_share:.0%} of the step)"
         for point, step in steps
-        if step is not None and step.disturbed_share >= limits.DISTURBED_SHARE
+        if step is not None and step.disturbed_share >= DISTURBED_SHARE
     ]
     return [f"Ranks waited for CPUs that something else used, on {as_list(names)}."] if names else []
 

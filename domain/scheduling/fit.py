@@ -1,16 +1,19 @@
-"""Whether the registered nodes can hold a run: decided once, for the form, the preview, and submission. Pure."""
+"""Whether the registered nodes can hold a run, and why one waits, in words. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from operator import neg
 from typing import Literal
 
-from domain.scheduling.models import NodeState, ResourceRequest
-from domain.scheduling.placement_words import where
-from domain.scheduling.pools import Pools, matches
+from domain.protocol import is_older, is_spoken
+from domain.scheduling.models import Kind, NodeState, Pools, ResourceRequest, matches
 from domain.spec import RunSpec
-from domain.text.formats import MOST_NAMED, as_list, count, plural
+from domain.text.formats import MOST_NAMED, agree, as_list, count, plural
 
 
 @dataclass(frozen=True)
@@ -155,3 +158,164 @@ def _without_gateway(gateways: Sequence[NodeState]) -> tuple[str, str]:
         "pool: no gateway to a Slurm cluster has joined. Start `rankzero gateway --server URL` on its login "
         "node, or launch with --wait-for-nodes."
     )
+
+
+# Say why a run waits: the devices it needs, those that are free, and the run it waits for. Pure.
+
+
+@dataclass(frozen=True)
+class Blocker:
+    """The run that a waiting one waits for longest."""
+
+    run: str
+    """Its name, else its id."""
+    node: str
+    ends_at: float | None
+    """None where its end is unknown."""
+    waiting: ResourceRequest | None = None
+    """Its own request, where it waits too."""
+
+
+@dataclass(frozen=True)
+class PlacementContext:
+    """The nodes and devices that waiting runs with the same nodes to choose from might get."""
+
+    kind: Kind
+    nodes: Sequence[NodeState]
+    """All registered nodes that match their requests."""
+    free: Sequence[int]
+    """Free devices on each of those that can be given work."""
+
+    @property
+    def unit(self) -> str:
+        """The word for a device."""
+        return "GPU" if self.kind == "cuda" else "slot"
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """The number of all devices of each node, the largest first."""
+        return sorted((node.size for node in self.nodes), reverse=True)
+
+    @cached_property
+    def out_of_reach(self) -> str:
+        """Which nodes cannot be given work, and why."""
+        return ", ".join(_out_of_reach(self.nodes, self.unit))
+
+
+def reason(
+    request: ResourceRequest,
+    context: PlacementContext,
+    now: float,
+    holder: ResourceRequest | None,
+    blocker: Blocker | None,
+) -> str:
+    """needs 16 GPUs on 2 nodes, 8 are free; 7f3k on gpu-2 ends in about 25 min
+
+    `holder` has a reservation on the free devices, where these would suffice."""
+    unit = context.unit
+    need, total = _need(request, unit), sum(context.free)
+    free = "none is free" if total == 0 else f"{total} {agree(total, 'is', 'are')} free"
+    if holder is not None:
+        first = holder.run_name or holder.run_id
+        return f"{need}; {free}, but reserved for {first}, which {_comes_first(holder, request)}"
+    if not context.free:
+        return f"{need}; {_missing(request, context)}"
+    shortage = f"{need}, {free}{_but(request, context.free)}"
+    if blocker is None:
+        return f"{shortage}; {_missing(request, context)}"
+    return f"{shortage}; {_until(blocker, request, now)}"
+
+
+def about(seconds: float) -> str:
+    """in about 25 min: rounded to what the estimate is worth."""
+    if seconds < 5:
+        return "any moment"
+    if seconds < 90:
+        return f"in about {math.ceil(seconds / 10) * 10} s"
+    if seconds < 90 * 60:
+        return f"in about {round(seconds / 60)} min"
+    if seconds < 36 * 3600:
+        return f"in about {round(seconds / 3600)} h"
+    return f"in about {round(seconds / 86_400)} days"
+
+
+def where(nodes: int, on_nodes: Sequence[str], labels: Iterable[tuple[str, str]], fewest: int | None = None) -> str:
+    """on 2 nodes labelled rack=7; on one of gpu-1 and gpu-2; on 2 to 4 nodes"""
+    is_range = fewest is not None and fewest < nodes
+    many = f"{fewest} to {nodes}" if is_range else "one" if nodes == 1 else str(nodes)
+    if on_nodes and len(on_nodes) == nodes and not is_range:
+        location = f"on {as_list(on_nodes, MOST_NAMED)}"
+    elif on_nodes:
+        location = f"on {many} of {as_list(on_nodes, MOST_NAMED)}"
+    else:
+        location = f"on {many} {agree(nodes, 'node', 'nodes')}"
+    label_list = ", ".join(f"{key}={value}" for key, value in sorted(labels))
+    return f"{location} labelled {label_list}" if label_list else location
+
+
+def _need(request: ResourceRequest, unit: str) -> str:
+    at_least = "at least " if request.fewest < request.nodes else ""
+    amount = f"needs {at_least}{plural(request.fewest * request.devices_per_node, unit)}"
+    is_plain = request.nodes * request.devices_per_node == 1 and not request.on_nodes and not request.labels
+    location = where(request.nodes, request.on_nodes, request.labels.items(), request.fewest)
+    return amount if is_plain else f"{amount} {location}"
+
+
+def _but(request: ResourceRequest, free: Sequence[int]) -> str:
+    """The clause for devices that suffice in total but not on each node; empty when they do not suffice in total."""
+    if sum(free) < request.fewest * request.devices_per_node:
+        return ""
+    if request.fewest == 1:
+        return f", but at most {max(free)} on one node"
+    able = sum(count >= request.devices_per_node for count in free)
+    having = {0: "no node has", 1: "only 1 node has"}.get(able, f"only {able} nodes have")
+    return f", but {having} {request.devices_per_node} of them"
+
+
+def _comes_first(first: ResourceRequest, other: ResourceRequest) -> str:
+    return f"has priority {first.priority}" if first.priority > other.priority else "came first"
+
+
+def _until(blocker: Blocker, request: ResourceRequest, now: float) -> str:
+    if blocker.waiting is not None:
+        return f"{blocker.run} is waiting, too, and {_comes_first(blocker.waiting, request)}"
+    if blocker.ends_at is None:
+        return f"{blocker.run} on {blocker.node} does not say when it ends"
+    return f"{blocker.run} on {blocker.node} ends {about(blocker.ends_at - now)}"
+
+
+def _missing(request: ResourceRequest, context: PlacementContext) -> str:
+    """Why the request could not start even if all runs ended."""
+    if not context.nodes:
+        return "no such node has joined" if request.on_nodes or request.labels else "no node has joined"
+    # From the largest to the smallest, so that those of a size are not counted for each of many requests.
+    large, largest = bisect_right(context.sizes, -request.devices_per_node, key=neg), context.sizes[0]
+    if not large:
+        return f"the largest registered node has {plural(largest, context.unit)}"
+    if large < request.fewest:
+        return f"only {plural(large, 'node')} of that size {agree(large, 'is', 'are')} known"
+    return context.out_of_reach
+
+
+def _out_of_reach(nodes: Sequence[NodeState], unit: str) -> list[str]:
+    silent = [node.name for node in nodes if node.contact == "no contact"]
+    lost = [node.name for node in nodes if node.contact == "lost"]
+    draining = [node.name for node in nodes if node.draining and node.contact == "alive"]
+    occupied = [node for node in nodes if node.foreign and node.is_usable]
+    mute = [node for node in nodes if not is_spoken(node.protocol) and node.contact == "alive"]
+    old = [node.name for node in mute if is_older(node.protocol)]
+    new = [node.name for node in mute if not is_older(node.protocol)]
+    reasons = [f"no contact with {as_list(silent, MOST_NAMED)}"] if silent else []
+    reasons += [
+        f"{as_list(names, MOST_NAMED)} {agree(len(names), 'is', 'are')} {state}"
+        for names, state in ((lost, "lost"), (draining, "draining"), (new, "newer than this dashboard"))
+        if names
+    ]
+    if old:
+        workers = agree(len(old), "worker", "workers")
+        reasons.append(f"the {workers} of {as_list(old, MOST_NAMED)} must be upgraded first")
+    if occupied:
+        used = sum(node.foreign for node in occupied)
+        on = as_list((node.name for node in occupied), MOST_NAMED)
+        reasons.append(f"other programs use {plural(used, unit)} of {on}")
+    return reasons

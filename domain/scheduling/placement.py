@@ -8,9 +8,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from domain.scheduling.models import Decision, NodeState, Placement, ResourceRequest, Waits
-from domain.scheduling.placement_words import Blocker, PlacementContext, reason
-from domain.scheduling.pools import Pool, Pools
+from domain.scheduling.fit import Blocker, PlacementContext, reason
+from domain.scheduling.models import Decision, NodeState, Placement, Pool, Pools, ResourceRequest, Waits
 
 
 def place(queue: Iterable[ResourceRequest], nodes: Iterable[NodeState], now: float) -> Decision:

@@ -8,8 +8,6 @@ import signal
 from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
 
-from domain.text.not_finite import in_words
-
 UNKNOWN = "–"
 JOULES_PER_KWH = 3.6e6
 MOST_NAMED = 3
@@ -57,7 +55,7 @@ def not_finite(value: float | None, since: int | None) -> str | None:
     """NaN since step 812; None for a finite number or an unknown value."""
     if value is None or math.isfinite(value):
         return None
-    return in_words(value, since)
+    return not_finite_in_words(value, since)
 
 
 def count(value: int | None) -> str:
@@ -191,3 +189,26 @@ def describe_exit(code: int) -> str:
         return signal.Signals(-code).name
     except ValueError:
         return f"signal {-code}"
+
+
+# Values that became NaN or infinite: since which step, and how to say so; shared by store, workers and pages.
+
+
+def not_finite_since(value: float, step: int, before: float, previous_since: int | None) -> int | None:
+    """First step of the run of equal non-finite values that a series ends with; None when it ends with a number.
+
+    `before` and `previous_since` are the value and the result for the previous point."""
+    if math.isfinite(value):
+        return None
+    return previous_since if previous_since is not None and _kind(before) == _kind(value) else step
+
+
+def not_finite_in_words(value: float, since_step: int | None) -> str:
+    """NaN since step 812."""
+    return _kind(value) if since_step is None else f"{_kind(value)} since step {since_step}"
+
+
+def _kind(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "∞" if value > 0 else "−∞"

@@ -17,8 +17,7 @@ from websockets.sync.client import ClientConnection, connect
 from dashboard.app.server import Server, create_app, uvicorn_config
 from dashboard.service.service import Service
 from dashboard.settings import Settings
-from domain.messages import CheckpointOffer, Device, NodeFacts, PointBatch, TaskReport
-from domain.pieces import Bundle, PieceHead
+from domain.messages import Bundle, CheckpointOffer, Device, NodeFacts, PieceHead, PointBatch, TaskReport
 from domain.spec import Assignment
 from tests.db.templates import new_data
 from tests.end_to_end.product import WITHOUT_TLS, wait_for

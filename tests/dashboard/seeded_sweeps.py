@@ -13,8 +13,7 @@ from db.sweeps.trials import Result
 from db.tasks import task_reports
 from domain.messages import PointBatch
 from domain.spec import RunSpec
-from domain.sweeps.parameters import in_words
-from domain.sweeps.plan import SweepPlan
+from domain.sweeps import SweepPlan, params_in_words
 from tests.dashboard.seeded_store import Seed
 from tests.db.cluster import send_heartbeat
 
@@ -49,7 +48,7 @@ def loss(lr: float, accumulate: int) -> float:
 
 
 def _trial(seed: Seed, spec: RunSpec, trial: NewTrial, is_ended: bool) -> None:
-    label = f"language_model {in_words(trial.params)}"
+    label = f"language_model {params_in_words(trial.params)}"
     seed.runs[label] = run_requests.submit(
         seed.store, spec.model_copy(update=trial.params | {"name": label}), seed.now - 500, part_of=trial
     )

@@ -6,8 +6,7 @@ import hashlib
 import time
 from pathlib import Path
 
-from domain.messages import TERMINAL_STATES, PointBatch
-from domain.pieces import PieceAnswer
+from domain.messages import TERMINAL_STATES, PieceAnswer, PointBatch
 from worker.session.answers import CheckpointUpload, FileOffsets
 from worker.session.bodies import BodyLimit
 from worker.session.client import TaskRef

@@ -10,8 +10,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
-from domain.messages import CheckpointOffer, Findings, PointBatch, TaskReport
-from domain.pieces import Bundle
+from domain.messages import Bundle, CheckpointOffer, Findings, PointBatch, TaskReport
 from domain.protocol import PROTOCOL
 from tests.worker.fake_server import FakeServer
 from worker.session.client import TaskRef

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from domain.choices import Launcher
-from domain.collectives.alignment import rank_list
+from domain.collectives import rank_list
 from domain.device_memory import DeviceMemory
 from domain.messages import RankError, Reason
 from domain.text.formats import agree

@@ -14,7 +14,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
-from domain.collective_records import MAX_CALLS, Collective, CollectivesVerdict, NodeCollectives, RankCollectives
+from domain.collectives import MAX_CALLS, Collective, CollectivesVerdict, NodeCollectives, RankCollectives
 from domain.messages import Finding
 from domain.text.json_values import parse_json
 from worker.monitor.hangs import PythonFrame, RankStatus, users_frame

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from domain.messages import Finding, Point
-from domain.text import not_finite
+from domain.text import formats
 
 ENDS_KEPT = 50
 """Points remembered from the beginning and from the end, for a comparison in runs of any length."""
@@ -59,7 +59,7 @@ class Loss(BaseModel):
             self.last_number, self.last_number_step = value, step
             self.broken_since, self.broken_points = None, 0
             return
-        self.broken_since = not_finite.since(value, step, self.broken_value, self.broken_since)
+        self.broken_since = formats.not_finite_since(value, step, self.broken_value, self.broken_since)
         self.broken_value = value
         self.broken_points += 1
 
@@ -121,7 +121,7 @@ def _flat_change(first: Sequence[float], last: Sequence[float]) -> float | None:
 
 def _not_finite_finding(broken: Sequence[tuple[str, Loss]]) -> Finding:
     name, loss = min(broken, key=lambda named_loss: named_loss[1].broken_since or 0)
-    value = not_finite.in_words(loss.broken_value, loss.broken_since)
+    value = formats.not_finite_in_words(loss.broken_value, loss.broken_since)
     before = (
         f" The last number was {loss.last_number:.5g} at step {loss.last_number_step}."
         if loss.last_number is not None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from domain.collective_records import CollectivesVerdict, NodeCollectives
+from domain.collectives import CollectivesVerdict, NodeCollectives
 from domain.messages import Finding, Findings, Point, StackFrame, Stacks
 from domain.spec import RunSpec
 from worker.monitor.hangs import PythonFrame

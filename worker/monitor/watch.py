@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from domain.collective_records import CollectivesVerdict, RankCollectives
+from domain.collectives import CollectivesVerdict, RankCollectives
 from domain.messages import Finding, Point, Reason, TaskReport
 from domain.spec import RunSpec
 from worker.monitor.collective_watch import Align, CollectivesWatch, fetch_records

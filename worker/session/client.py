@@ -15,19 +15,22 @@ from typing import Any, TypeVar
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from domain.collective_records import CollectivesAnswer, CollectivesVerdict, NodeCollectives
+from domain.collectives import CollectivesAnswer, CollectivesVerdict, NodeCollectives
 from domain.messages import (
+    Bundle,
     CheckAnswer,
     CheckpointOffer,
     Findings,
     JobReport,
     NodeFacts,
     NodeLoad,
+    PieceAnswer,
+    PieceAnswers,
+    PieceHead,
     Stacks,
     TaskReport,
 )
-from domain.pieces import Bundle, PieceAnswer, PieceAnswers, PieceHead
-from domain.profile_records import RankProfile
+from domain.profiles.records import RankProfile
 from domain.spec import ResumeFrom
 from worker.session import bodies
 from worker.session.answers import (
@@ -187,7 +190,7 @@ class Client:
         return _read(FileOffsets, self._json("GET", f"{task.path}/files", task=task, params=params))
 
     def bundle(self, heads: Sequence[PieceHead], contents: Sequence[bytes]) -> list[PieceAnswer]:
-        """Send pieces of streams in one request (domain/pieces.py); returns the answer to each.
+        """Send pieces of streams in one request (domain/messages.py); returns the answer to each.
 
         Raises RequestFailed if there are more or fewer answers than pieces."""
         answer = self._json(

@@ -11,8 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import httpx2
 
-from domain.messages import PointBatch
-from domain.pieces import MOST_BYTES, MOST_PIECES, PieceAnswer, PieceHead
+from domain.messages import MOST_BYTES, MOST_PIECES, PieceAnswer, PieceHead, PointBatch
 from worker.session.client import Client, TaskRef
 from worker.session.failures import (
     AttemptSuperseded,

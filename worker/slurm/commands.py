@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from domain.launch.slurm_script import Submission
 from domain.messages import JobReport
+from domain.slurm import Submission
 
 ANSWER_TIMEOUT_S = 60.0
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from domain.launch.slurm_script import GatewayPaths, Submission, job_name, submission
 from domain.messages import JobReport
+from domain.slurm import GatewayPaths, Submission, job_name, submission
 from domain.spec import DesiredJob
 from worker.node.state_files import read_object, write_whole
 from worker.session.client import Client

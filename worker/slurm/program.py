@@ -12,8 +12,8 @@ import uuid
 from types import FrameType
 from typing import Any
 
-from domain.launch.slurm_script import GatewayPaths
 from domain.messages import NodeFacts, NodeLoad
+from domain.slurm import GatewayPaths
 from worker.node import hardware
 from worker.node.threads import start_thread
 from worker.session.answers import DesiredState, Registration

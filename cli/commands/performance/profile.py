@@ -12,9 +12,8 @@ from cli.server.client import ServerClient
 from cli.server.options import Data, Json, RunId, run_path, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_table, printable, say
-from domain.profile_records import MAX_RANKS, MAX_STEPS, Operator, Overview
-from domain.profiles.overview_table import OPERATOR_TITLES, operator_rows, table_of
-from domain.profiles.views import ProfileState, ProfileView, troubles
+from domain.profiles.records import MAX_RANKS, MAX_STEPS, Operator, Overview
+from domain.profiles.views import OPERATOR_TITLES, ProfileState, ProfileView, operator_rows, table_of, troubles
 from domain.text import formats
 
 POLL_S = 0.5

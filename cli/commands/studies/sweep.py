@@ -14,8 +14,7 @@ from cli.server import code, interpreter
 from cli.server.options import server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_table, say, warn
-from domain.sweeps.conduct import saved_in_words
-from domain.sweeps.parameters import as_argument, in_words, parameters_of
+from domain.sweeps import as_argument, parameters_of, params_in_words, saved_in_words
 from domain.text import formats
 
 PATH = "/api/sweeps"
@@ -157,7 +156,7 @@ def show(sweep: dict[str, Any], as_json: bool) -> None:
     if saved := saved_in_words(sweep):
         say(f"{saved}.")
     if best := sweep["best"]:
-        value, params = formats.number(best["value"]), in_words(best["params"])
+        value, params = formats.number(best["value"]), params_in_words(best["params"])
         say(f"Best: {sweep['metric']} {value} with {params}, run {best['run']}.")
 
 

@@ -21,10 +21,10 @@ from cli.server.client import ServerClient
 from cli.server.options import Data, Json, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_table, say, warn
+from domain.imported_runs import ImportedPoints, ImportRequest
 from domain.messages import Point
 from domain.text.formats import count, plural
 from domain.text.json_values import storable
-from domain.transfer.imported import ImportedPoints, ImportRequest
 
 BATCH_POINTS = 10_000
 REFUSED = 2

@@ -20,8 +20,8 @@ from db.metrics.run_results import without_repeated
 from db.runs.baselines import common_baseline
 from db.runs.compared_runs import attempt_batches, compared_runs
 from domain.choices import RUN_ID
+from domain.goals import joined_names
 from domain.messages import SCRIPT_KINDS
-from domain.series.joined import joined_names
 
 router = APIRouter(route_class=JsonRoute, prefix="/api/compare", tags=["runs"])
 MOST_RUNS = 1000

@@ -27,8 +27,7 @@ from db.runs import run_list, run_queries
 from db.runs.named_runs import named_runs
 from db.runs.run_list import RunSelection
 from domain.messages import State
-from domain.run_edit import RunEdit
-from domain.spec import RunSpec, check_size
+from domain.spec import RunEdit, RunSpec, check_size
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
 States = Annotated[list[State] | None, Query(description="Only runs in these states.")]

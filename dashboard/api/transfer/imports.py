@@ -13,7 +13,7 @@ from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
 from dashboard.service import imports
 from db.runs.imported_runs import Import
-from domain.transfer.imported import ImportedPoints, ImportRequest
+from domain.imported_runs import ImportedPoints, ImportRequest
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["imports"])
 POINTS_BODY = {"requestBody": {"content": {"application/json": {"schema": ImportedPoints.model_json_schema()}}}}

@@ -24,7 +24,7 @@ from db.nodes.node_reports import Claim
 from db.ranks import collectives, profiles, ranks
 from db.tasks import task_reports
 from domain import protocol
-from domain.collective_records import CollectivesAnswer, NodeCollectives
+from domain.collectives import CollectivesAnswer, NodeCollectives
 from domain.messages import (
     CheckAnswer,
     Findings,
@@ -34,7 +34,7 @@ from domain.messages import (
     Stacks,
     TaskReport,
 )
-from domain.profile_records import RankProfile
+from domain.profiles.records import RankProfile
 from domain.spec import Assignment
 
 router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])

@@ -20,8 +20,7 @@ from dashboard.storage.downloads import DigestResponse
 from db.identity import UnknownAttempt
 from db.tasks import desired_state, task_reports
 from db.tasks.task_reports import StreamKey
-from domain.messages import PointBatch
-from domain.pieces import Bundle, PieceHead
+from domain.messages import Bundle, PieceHead, PointBatch
 
 router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
 FILES = "/attempts/{fence}/tasks/{node_rank}/files"
@@ -29,7 +28,7 @@ Path_ = Annotated[str, Query(min_length=1, max_length=4096)]
 Generation = Annotated[int, Query(ge=0, le=2**31)]
 
 _BUNDLE = {"schema": {"type": "string", "format": "binary", "title": "a bundle of pieces"}}
-"""OpenAPI entry of a body that `domain/pieces.py` reads."""
+"""OpenAPI entry of a body that `domain/messages.py` reads."""
 
 
 @router.get(FILES)
@@ -51,7 +50,7 @@ async def file_offsets(
 
 @router.post("/pieces", openapi_extra={"requestBody": {"content": {"application/octet-stream": _BUNDLE}}})
 async def take_pieces(request: Request) -> Response:
-    """Take pieces of several streams (`domain/pieces.py`); the answer has one for each, as if it had come alone."""
+    """Take pieces of several streams (`domain/messages.py`); the answer has one for each, as if it had come alone."""
     service: Service = request.app.state.service
     threads: Threads = request.app.state.threads
     node_id, body = await node_of(request), await request.body()

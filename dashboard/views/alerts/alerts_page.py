@@ -14,8 +14,7 @@ from dashboard.views.layout import refusals, style
 from db.alerts import alerts, events
 from db.alerts.alerts import AlertView
 from db.exceptions import NoSuchAlert
-from domain.alerts.actions import AFTER_THE_END, HAVE_A_STEP, LR_FACTOR, Act, in_words
-from domain.alerts.rules import LIMITS, ON_SERIES, Trigger
+from domain.alerts.rules import AFTER_THE_END, HAVE_A_STEP, LIMITS, LR_FACTOR, ON_SERIES, Act, Trigger, act_in_words
 from domain.alerts.targets import BROWSER, masked_target
 from domain.errors import InvalidRequest
 from domain.text.formats import ago, as_text, plural, with_code
@@ -139,7 +138,7 @@ def _list() -> None:
 def _row(alert: AlertView, now: float) -> None:
     rule, target, sent, test, remove = st.columns(COLUMNS, vertical_alignment="center")
     scope = alert.run_id or (f"project {alert.project}" if alert.project else "all runs")
-    acts = in_words(alert.act, alert.lr_factor)
+    acts = act_in_words(alert.act, alert.lr_factor)
     rule.markdown(f"**{as_text(alert.rule)}**, {as_text(scope)}{f', {acts}' if acts else ''}")
     target.text(masked_target(alert.target))
     waiting = f", {plural(alert.waiting, 'event')} waiting" if alert.waiting else ""

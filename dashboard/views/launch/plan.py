@@ -10,8 +10,8 @@ from dashboard.planning import interpreters
 from dashboard.planning.preview import slurm_job
 from dashboard.planning.resolve import Resolved
 from dashboard.views.launch import meaning
+from domain.launch.plan import shell_line
 from domain.text.formats import as_text, count, learning_rate
-from domain.text.shell import shell_line
 
 MOST_COMMANDS = 8
 FIT_ICONS = {"fits": ":material/check_circle:", "waits": ":material/schedule:", "missing": ":material/info:"}

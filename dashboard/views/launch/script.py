@@ -23,7 +23,7 @@ from dashboard.views.launch.form import EMPTY
 from dashboard.views.launch.swept_fields import SweptFields, add
 from dashboard.views.layout import style
 from domain.spec import RunSpec
-from domain.sweeps.parameters import as_argument, holds_several
+from domain.sweeps import as_argument, holds_several
 from domain.text.formats import as_text, plural
 
 MOST_AT_ONCE = 8

@@ -12,7 +12,7 @@ from dashboard.views.launch import keeping, telling
 from dashboard.views.layout import refusals
 from domain.errors import InvalidRequest
 from domain.spec import RunSpec
-from domain.sweeps.parameters import SweptParameter, listed
+from domain.sweeps import SweptParameter, listed
 from domain.text.formats import plural
 
 REFUSED = "seeds_refused"

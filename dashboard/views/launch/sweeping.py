@@ -20,8 +20,7 @@ from domain.choices import RECIPES
 from domain.errors import InvalidRequest
 from domain.goals import goal
 from domain.spec import RunSpec
-from domain.sweeps.parameters import SweptParameter, Value, as_argument, in_words
-from domain.sweeps.plan import EarlyStop, SweepPlan
+from domain.sweeps import EarlyStop, SweepPlan, SweptParameter, Value, as_argument, params_in_words
 from domain.text.formats import as_text, plural
 
 PREFIX, REFUSED = "sweep_", "sweep_refused"
@@ -203,7 +202,7 @@ def _trials(plan: SweepPlan | None) -> None:
     search = plan.effective_search
     st.markdown(f"**Sweep of {plural(plan.count, 'run')}**, {search} search")
     if search == "grid":
-        shown = [in_words(plan.of_grid(number)) for number in range(min(plan.count, MOST_TRIALS_SHOWN))]
+        shown = [params_in_words(plan.of_grid(number)) for number in range(min(plan.count, MOST_TRIALS_SHOWN))]
         shown += [f"and {plan.count - len(shown)} more"] if plan.count > len(shown) else []
     else:
         shown = list(map(_in_words, plan.parameters.items()))

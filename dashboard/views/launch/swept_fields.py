@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from dashboard.errors import describe
 from domain.spec import LABELS, RunSpec
-from domain.sweeps.parameters import SweptParameter, holds_several, parameters_of
+from domain.sweeps import SweptParameter, holds_several, parameters_of
 
 NUMBERS = (
     "nodes", "gpus_per_node", "batch_size", "accumulate", "lr", "warmup_steps", "epochs", "max_steps", "seed",

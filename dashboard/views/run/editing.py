@@ -9,7 +9,7 @@ from dashboard.errors import describe
 from dashboard.service import service
 from dashboard.views.layout import asking
 from domain.errors import InvalidRequest
-from domain.run_edit import RunEdit
+from domain.spec import RunEdit
 from domain.views import RunView
 
 

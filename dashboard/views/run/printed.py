@@ -14,8 +14,7 @@ from dashboard.views.layout import refusals
 from dashboard.views.layout.tables import table
 from domain.errors import InvalidRequest
 from domain.printed_pattern import MOST_CHARACTERS, SUCH_AS, proposal
-from domain.run_edit import RunEdit
-from domain.spec import LABELS
+from domain.spec import LABELS, RunEdit
 from domain.text.formats import as_text, plural
 from domain.views import FindingView, RunView
 

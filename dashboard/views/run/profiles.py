@@ -11,9 +11,18 @@ from dashboard.service import service
 from dashboard.views.layout import refusals
 from dashboard.views.layout.tables import table
 from db.ranks import profiles as db_profiles
-from domain.profile_records import MAX_RANKS, MAX_STEPS, Operator, Overview
-from domain.profiles.overview_table import OPERATOR_TITLES, difference, operator_rows, table_of
-from domain.profiles.views import ProfileFile, ProfileState, ProfileView, RankOutcome, troubles
+from domain.profiles.records import MAX_RANKS, MAX_STEPS, Operator, Overview
+from domain.profiles.views import (
+    OPERATOR_TITLES,
+    ProfileFile,
+    ProfileState,
+    ProfileView,
+    RankOutcome,
+    difference,
+    operator_rows,
+    table_of,
+    troubles,
+)
 from domain.text.formats import as_text, size
 from domain.views import RankView
 

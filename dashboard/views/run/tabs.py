@@ -17,9 +17,9 @@ from dashboard.views.run import start
 from db.attempts import attempt_queries
 from db.runs import run_queries
 from db.runs.usage import usage
+from domain.launch.plan import shell_line
 from domain.spec import LABELS, RunSpec
 from domain.text.formats import as_text, clock_time, duration, plural, usage_sentence
-from domain.text.shell import shell_line
 from domain.views import AttemptView, TaskView
 
 MOST_LINES = 200

@@ -15,8 +15,7 @@ from db.sweeps import sweeps
 from db.sweeps.sweeps import SweepView
 from db.sweeps.trials import TrialView
 from domain.launch.plan import program_name
-from domain.sweeps.conduct import saved_in_words
-from domain.sweeps.parameters import in_words
+from domain.sweeps import params_in_words, saved_in_words
 from domain.text.formats import ago, as_text, number, plural
 
 EXAMPLE = "rankzero sweep train.py --param lr=1e-4,3e-4,1e-3 --param accumulate=1,2 --metric val/loss"
@@ -56,7 +55,7 @@ def _row(one: SweepView, now: float) -> dict[str, object]:
     best = best_trial(one)
     parameters = ", ".join(one.plan.parameters)
     trials = f"{len(one.trials)} of {one.plan.count}"
-    words = f"{one.plan.metric} {number(best.value)} with {in_words(best.params)}" if best else one.message or ""
+    words = f"{one.plan.metric} {number(best.value)} with {params_in_words(best.params)}" if best else one.message or ""
     cells = [program_name(one.spec), parameters, trials, state(one), ago(one.created_at, now), words]
     return {"cells": cells, "at": 0, "address": links.address("sweeps", id=one.id)}
 
@@ -113,7 +112,7 @@ def _best(one: SweepView, best: TrialView) -> None:
     """Show the best trial, and the button that launches it again with several seeds."""
     figure = f"{one.plan.metric} {number(best.value)}"
     with st.container(horizontal=True, vertical_alignment="center", key="sweep_best"):
-        st.markdown(f"**{as_text(f'Best: {figure} with {in_words(best.params)}')}**", width="content")
+        st.markdown(f"**{as_text(f'Best: {figure} with {params_in_words(best.params)}')}**", width="content")
         if best.run_id:
             links.link("run", "Its run", "sweep_best_run", kind="tertiary", id=best.run_id)
         help_text = "Launches the best trial again, once with each of three seeds: how much of its value is luck?"

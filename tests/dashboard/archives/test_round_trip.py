@@ -14,8 +14,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from domain.imported_runs import ImportRequest
 from domain.messages import Finding, Findings, Point
-from domain.transfer.imported import ImportRequest
 from tests.dashboard.running import FakeNode, Running, running
 
 SECRET = "hf_abcdefghijklmnop"

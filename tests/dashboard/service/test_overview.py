@@ -10,7 +10,7 @@ import pytest
 from dashboard.service import overview as overviews
 from dashboard.service.overview import Filter, RowRange, overview
 from domain.messages import State
-from domain.run_edit import RunEdit
+from domain.spec import RunEdit
 from tests.dashboard.pages import Pages, served_full
 from tests.dashboard.running import Running
 from tests.dashboard.seeded_store import HOSTILE_NAME

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from dashboard.service.service import Service
-from domain.run_edit import RunEdit
+from domain.spec import RunEdit
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_runs import seed_runs
 from tests.dashboard.seeded_store import HOSTILE_NAME, Seed, seed

@@ -18,8 +18,8 @@ from dashboard.views.run import run_page as run
 from db.attempts import attempt_queries
 from db.runs import run_queries
 from db.trouble import Trouble
+from domain.imported_runs import ImportedPoints, ImportRequest
 from domain.messages import State
-from domain.transfer.imported import ImportedPoints, ImportRequest
 from tests.dashboard.pages import Pages, button, links, served, served_full, texts
 from tests.dashboard.seeded_store import HOSTILE_NAME
 

@@ -13,8 +13,8 @@ from db.alerts.run_curves import last_good
 from db.attempts import attempt_queries
 from db.models import AlertEvent, Attempt, Checkpoint, HistoryEntry
 from db.runs import run_queries, run_requests
-from domain.alerts.actions import MOST_ROLLBACKS, Act, AlertAction, RateChange
 from domain.alerts.judgement import RunEvent
+from domain.alerts.rules import MOST_ROLLBACKS, Act, AlertAction, RateChange
 from domain.messages import State
 from tests.db.cluster import Cluster
 

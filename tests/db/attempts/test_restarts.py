@@ -6,7 +6,7 @@ import pytest
 
 from db.runs import run_queries, run_requests
 from domain.messages import Reason, State
-from domain.recovery.restart_policy import HANGS_IN_A_ROW, FailedAttempt, Leave, Restart, decide_restart
+from domain.recovery import HANGS_IN_A_ROW, FailedAttempt, Leave, Restart, decide_restart
 from domain.spec import RunSpec
 from tests.db.attempts.offers import store_checkpoint
 

@@ -8,7 +8,7 @@ from db.exceptions import NoSuchRun, Superseded
 from db.nodes.node_reports import register_node
 from db.ranks.collectives import collectives, collectives_reported, verdict_of_attempt
 from db.tasks.desired_state import assignments
-from domain.collective_records import Collective, NodeCollectives, RankCollectives
+from domain.collectives import Collective, NodeCollectives, RankCollectives
 from domain.views import PositionView
 from tests.db.cluster import facts, send_heartbeat
 

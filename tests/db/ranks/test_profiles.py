@@ -9,7 +9,7 @@ from db.ranks.profiles import flame, profile, profile_reported, request, trace_f
 from db.tasks import task_reports
 from db.tasks.desired_state import assignments
 from domain.messages import State
-from domain.profile_records import RankProfile
+from domain.profiles.records import RankProfile
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from db.runs import run_queries
 from db.runs.baselines import common_baseline
 from db.runs.run_requests import edit
 from domain.goals import BaselineChange
-from domain.run_edit import RunEdit
+from domain.spec import RunEdit
 from domain.views import RunView
 from tests.db.cluster import Cluster
 

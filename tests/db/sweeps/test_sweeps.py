@@ -12,7 +12,7 @@ from db.sweeps import sweeps, trials
 from db.sweeps.trials import PRUNED, Result
 from domain.messages import State
 from domain.spec import RunSpec
-from domain.sweeps.plan import SweepPlan
+from domain.sweeps import SweepPlan
 from tests.db.cluster import Cluster
 
 SPEC = RunSpec(target="image_classifier", gpus_per_node=1)

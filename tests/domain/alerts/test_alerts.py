@@ -8,9 +8,8 @@ import pytest
 
 from domain.alerts.judgement import OpenFinding, RunFacts, events
 from domain.alerts.message import DeliveryState, MessageItem, SendOutcome, message, pause_s, state_after
-from domain.alerts.networks import is_public
 from domain.alerts.rules import Rule, Trigger, parse_rule
-from domain.alerts.targets import check_target, masked_target
+from domain.alerts.targets import check_target, is_public, masked_target
 from domain.errors import InvalidRequest
 from domain.messages import State
 

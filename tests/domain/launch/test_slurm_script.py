@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from domain.launch.slurm_script import GatewayPaths, seconds_of, submission
+from domain.slurm import GatewayPaths, seconds_of, submission
 from domain.spec import RunSpec
 
 PLACE = GatewayPaths(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.messages import NodeCheck
-from domain.preflight.judgement import (
+from domain.preflight import (
     RESERVE_BYTES,
     Link,
     NodeAnswer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.preflight.version_match import MOST_NAMED, NodeInterpreter, disagreement, names, remark
+from domain.preflight import MOST_NAMED, NodeInterpreter, names, version_disagreement, version_remark
 
 
 def python(torch="2.13.0+cu126", cuda="12.6", nccl="2.21.5", path="/usr/bin/python", **more):
@@ -17,12 +17,12 @@ def nodes_with(**interpreters) -> list[NodeInterpreter]:
 
 
 def test_the_same_everywhere_agrees():
-    assert disagreement(nodes_with(gpu_1=python(), gpu_2=python(path="/opt/env/bin/python"))) is None
+    assert version_disagreement(nodes_with(gpu_1=python(), gpu_2=python(path="/opt/env/bin/python"))) is None
 
 
 def test_nodes_with_another_torch_are_named_with_their_interpreters():
     old = python("2.12.1+cu126", path="/opt/old/bin/python")
-    assert disagreement(nodes_with(gpu_1=python(), gpu_2=old, gpu_3=python())) == (
+    assert version_disagreement(nodes_with(gpu_1=python(), gpu_2=old, gpu_3=python())) == (
         "The nodes disagree on torch: gpu-1 and gpu-3 have torch 2.13.0+cu126 (/usr/bin/python), "
         "gpu-2 has torch 2.12.1+cu126 (/opt/old/bin/python). "
         "Install the same everywhere, or choose one interpreter for all nodes with --python."
@@ -30,7 +30,7 @@ def test_nodes_with_another_torch_are_named_with_their_interpreters():
 
 
 def test_cuda_and_nccl_have_to_agree_too():
-    text = disagreement(
+    text = version_disagreement(
         nodes_with(a=python(), b=python("2.13.0+cu128", "12.8", "2.27.3"), c=python("2.13.0+cpu", None, None))
     )
     assert text.startswith(
@@ -42,26 +42,26 @@ def test_cuda_and_nccl_have_to_agree_too():
 
 def test_how_a_version_is_written_is_no_difference():
     conda = python("2.13.0", "12.6.85", "2.21.5.1")
-    assert disagreement(nodes_with(a=python(), b=conda, c=python(nccl=None))) is None
+    assert version_disagreement(nodes_with(a=python(), b=conda, c=python(nccl=None))) is None
 
 
 def test_builds_for_rocm_and_for_the_cpu_differ():
     rocm, cpu = python("2.9.0+rocm6.4", None, None, rocm="6.4.1"), python("2.9.0+cpu", None, None, rocm=None)
-    assert "disagree on ROCm" in disagreement(nodes_with(a=rocm, b=cpu))
+    assert "disagree on ROCm" in version_disagreement(nodes_with(a=rocm, b=cpu))
 
 
 def test_a_crowd_is_counted():
     crowd = [NodeInterpreter(f"n{i}", python()) for i in range(64)] + [NodeInterpreter("odd", python("2.4.0"))]
-    text = disagreement(crowd)
+    text = version_disagreement(crowd)
     assert f"n{MOST_NAMED - 1} and {64 - MOST_NAMED} more have" in text and "odd has torch 2.4.0" in text
     assert len(text) < 400
 
 
 def test_another_python_is_worth_a_remark_only():
     interpreters = nodes_with(a=python(), b=python(python="3.12.1"), c=python(python="3.11.2"))
-    assert disagreement(interpreters) is None
-    assert remark(interpreters) == "the nodes train with different Pythons: 3.11 on a and c, 3.12 on b"
-    assert remark(nodes_with(a=python(), b=python(python="3.11.9"))) is None
+    assert version_disagreement(interpreters) is None
+    assert version_remark(interpreters) == "the nodes train with different Pythons: 3.11 on a and c, 3.12 on b"
+    assert version_remark(nodes_with(a=python(), b=python(python="3.11.9"))) is None
 
 
 def test_who_is_waited_for():
@@ -80,26 +80,26 @@ def test_the_order_of_the_nodes_does_not_matter(interpreters, chance):
     nodes = [NodeInterpreter(f"n{i}", facts) for i, facts in enumerate(interpreters)]
     mixed = list(nodes)
     chance.shuffle(mixed)
-    assert (disagreement(nodes) is None) == (disagreement(mixed) is None)
-    assert (remark(nodes) is None) == (remark(mixed) is None)
+    assert (version_disagreement(nodes) is None) == (version_disagreement(mixed) is None)
+    assert (version_remark(nodes) is None) == (version_remark(mixed) is None)
 
 
 @given(groups, st.integers(0, 5))
 def test_one_more_node_like_another_changes_nothing(interpreters, which):
     nodes = [NodeInterpreter(f"n{i}", facts) for i, facts in enumerate(interpreters)]
     twin = NodeInterpreter("twin", nodes[which % len(nodes)].interpreter)
-    assert (disagreement(nodes) is None) == (disagreement([*nodes, twin]) is None)
+    assert (version_disagreement(nodes) is None) == (version_disagreement([*nodes, twin]) is None)
 
 
 @given(answers, st.integers(1, 5))
 def test_nodes_that_say_the_same_agree(facts, count):
     same = [NodeInterpreter(f"n{i}", facts) for i in range(count)]
-    assert disagreement(same) is None and remark(same) is None
+    assert version_disagreement(same) is None and version_remark(same) is None
 
 
 @given(groups)
 def test_a_disagreement_names_every_node_and_ends_with_what_to_do(interpreters):
-    text = disagreement([NodeInterpreter(f"<n{i}>", facts) for i, facts in enumerate(interpreters)])
+    text = version_disagreement([NodeInterpreter(f"<n{i}>", facts) for i, facts in enumerate(interpreters)])
     if text is not None:
         assert all(f"<n{i}>" in text for i in range(len(interpreters)))
         assert text.endswith("with --python.")

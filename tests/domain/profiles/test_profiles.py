@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from domain.profile_records import Overview
 from domain.profiles.overview import (
     NoSteps,
     between,
@@ -17,16 +16,19 @@ from domain.profiles.overview import (
     recorded_events,
     union,
 )
-from domain.profiles.overview_table import NO_DEVICE, difference, table_of
+from domain.profiles.records import Overview
 from domain.profiles.views import (
+    NO_DEVICE,
     ProfileCost,
     ProfileState,
     ProfileView,
     RankOutcome,
     cost_sentence,
+    difference,
     first_step_to_record,
     latest_cost,
     state_of_all,
+    table_of,
     troubles,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.recovery.rank_files import SavedFile, rank_0s, rank_in
+from domain.recovery import SavedFile, rank_0s, rank_in
 
 
 @pytest.mark.parametrize(

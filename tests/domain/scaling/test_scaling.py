@@ -7,7 +7,7 @@ import pytest
 from domain.messages import State
 from domain.performance.phases import BESIDES, PHASES, PhaseTotals
 from domain.performance.slow_ranks import SlowRank
-from domain.scaling import limits, measurement
+from domain.scaling import measurement
 from domain.scaling.judgement import judge
 from domain.scaling.measurement import (
     Action,
@@ -20,7 +20,7 @@ from domain.scaling.measurement import (
     next_action,
     spread,
 )
-from domain.scaling.points import MeasuredPoint
+from domain.scaling.points import MeasuredPoint, limit_against, limit_alone, mean_step
 
 STEP = {"data_s": 0.01, "forward_s": 0.03, "backward_s": 0.05, "optimizer_s": 0.01}
 
@@ -166,8 +166,8 @@ def test_ranks_on_one_cpu_share_its_cores() -> None:
     ],
 )
 def test_the_limit_is_what_grew_against_the_ideal(cause, more) -> None:
-    base, step = limits.mean_step([figures()], 1, 1), limits.mean_step([figures(samples=64, **more)], 2, 1)
-    limit = limits.limit(step, base)
+    base, step = mean_step([figures()], 1, 1), mean_step([figures(samples=64, **more)], 2, 1)
+    limit = limit_against(step, base)
     assert (limit and limit.cause) == cause
 
 
@@ -187,20 +187,20 @@ def slow(cause: str, lost_share: float) -> SlowRank:
     ],
 )
 def test_a_rank_that_the_others_wait_for_is_the_limit(cause, verdict, more) -> None:
-    base = limits.mean_step([figures(ranks_per_core=0.5)], 1, 1)
+    base = mean_step([figures(ranks_per_core=0.5)], 1, 1)
     run = figures(samples=64, exposed_comm_s=0.05, slow=verdict, **more)
-    limit = limits.limit(limits.mean_step([run, run], 2, 1), base)
+    limit = limit_against(mean_step([run, run], 2, 1), base)
     assert limit.cause == cause
     assert (cause == "slow rank") == limit.words.startswith("rank 1 on gpu-2 ")
 
 
 def test_a_slow_rank_counts_only_in_most_runs_and_beyond_that_of_the_base_line() -> None:
-    base = limits.mean_step([figures()], 1, 1)
+    base = mean_step([figures()], 1, 1)
     runs = [figures(samples=64, exposed_comm_s=0.05, slow=one) for one in (slow("data", 0.3), None)]
-    assert limits.limit(limits.mean_step(runs, 2, 1), base).cause == "communication"
-    both = limits.mean_step([figures(slow=slow("data", 0.3))], 1, 1)
-    assert limits.limit_alone(both).cause == "slow rank"
-    assert limits.limit(limits.mean_step(runs[:1], 2, 1), both).cause == "communication"
+    assert limit_against(mean_step(runs, 2, 1), base).cause == "communication"
+    both = mean_step([figures(slow=slow("data", 0.3))], 1, 1)
+    assert limit_alone(both).cause == "slow rank"
+    assert limit_against(mean_step(runs[:1], 2, 1), both).cause == "communication"
 
 
 def test_ranks_are_uneven_by_their_own_work_not_by_waiting_for_a_cpu() -> None:
@@ -223,18 +223,18 @@ def test_the_verdict_says_whom_the_ranks_wait_for() -> None:
 
 
 def test_ranks_that_wait_for_a_network_leave_the_cores_idle() -> None:
-    base = limits.mean_step([figures(ranks_per_core=0.5)], 1, 1)
+    base = mean_step([figures(ranks_per_core=0.5)], 1, 1)
     runs = [figures(samples=64, exposed_comm_s=0.05, ranks_per_core=1.0, cpu_percent=60.0)]
-    causes = [limits.limit(limits.mean_step(runs, 2, nodes), base).cause for nodes in (1, 2)]
+    causes = [limit_against(mean_step(runs, 2, nodes), base).cause for nodes in (1, 2)]
     assert causes == ["CPU cores", "communication"]
 
 
 def test_with_half_the_batch_half_the_time_is_ideal() -> None:
-    base = limits.mean_step([figures()], 1, 1)
+    base = mean_step([figures()], 1, 1)
     halved = {name: seconds / 2 for name, seconds in STEP.items()}
-    assert limits.limit(limits.mean_step([figures(samples=32, **halved)], 2, 1), base) is None
-    same = limits.mean_step([figures(samples=32)], 2, 1)
-    assert limits.limit(same, base).cause == "compute"
+    assert limit_against(mean_step([figures(samples=32, **halved)], 2, 1), base) is None
+    same = mean_step([figures(samples=32)], 2, 1)
+    assert limit_against(same, base).cause == "compute"
 
 
 def test_runs_that_differ_and_data_parallel_are_said() -> None:

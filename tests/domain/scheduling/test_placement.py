@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from domain.scheduling.models import Pools, natural_order
 from domain.scheduling.placement import place, turn
-from domain.scheduling.pools import Pools, natural_order
 from tests.db.clusters import Simulation, crowds, host, hosts, queues, want
 
 

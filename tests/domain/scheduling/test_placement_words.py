@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from domain.scheduling.fit import about
 from domain.scheduling.placement import place
-from domain.scheduling.placement_words import about
 from tests.db.clusters import host, want
 
 HOUR_S = 3600.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.series.joined import joined_names
+from domain.goals import joined_names
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from domain.messages import State
-from domain.sweeps.conduct import SweepAction, Trial, next_actions, passes, pruned_message, saved_in_words
-from domain.sweeps.parameters import SweptParameter
-from domain.sweeps.plan import SweepPlan
+from domain.sweeps import (
+    SweepAction,
+    SweepPlan,
+    SweptParameter,
+    Trial,
+    next_actions,
+    passes,
+    pruned_message,
+    saved_in_words,
+)
 
 VALUES = st.lists(st.none() | st.sampled_from([-1.0, 0.0, 0.5, 0.5001, 2.0]), min_size=1, max_size=14)
 GOALS = st.sampled_from(["min", "max"])

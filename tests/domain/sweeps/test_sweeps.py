@@ -6,9 +6,18 @@ import pytest
 from pydantic import ValidationError
 
 from domain.messages import State
-from domain.sweeps.conduct import SweepAction, Trial, best, next_actions
-from domain.sweeps.parameters import in_words, parameter_of, parameters_of, seeds_of
-from domain.sweeps.plan import DEFAULT_TRIALS, SweepPlan
+from domain.sweeps import (
+    DEFAULT_TRIALS,
+    SweepAction,
+    SweepPlan,
+    Trial,
+    best_number,
+    next_actions,
+    parameter_of,
+    parameters_of,
+    params_in_words,
+    seeds_of,
+)
 
 
 def plan(*texts: str, **more) -> SweepPlan:
@@ -52,7 +61,7 @@ def test_a_parameter_needs_one_name_and_values(texts: list[str]) -> None:
 def test_a_grid_is_every_combination_in_the_order_of_the_values() -> None:
     grid = plan("lr=0.1,0.2", "accumulate=1,2,4")
     assert (grid.effective_search, grid.count) == ("grid", 6)
-    assert [in_words(grid.of_grid(number)) for number in range(4)] == [
+    assert [params_in_words(grid.of_grid(number)) for number in range(4)] == [
         "lr=0.1 accumulate=1",
         "lr=0.1 accumulate=2",
         "lr=0.1 accumulate=4",
@@ -115,10 +124,10 @@ def test_a_limit_of_device_hours_stops_the_live_trials_and_ends_the_sweep() -> N
 
 def test_the_best_is_of_those_that_succeeded() -> None:
     states = ["failed", "succeeded", "succeeded", "stopped"]
-    assert best(plan(), states, [0.1, 0.5, 0.4, 0.2]) == 2
-    assert best(plan(goal="max"), states, [0.9, 0.5, 0.4, 0.2]) == 1
-    assert best(plan(), states, [0.3, None, None, 0.2]) == 3
-    assert best(plan(), states, [None] * 4) is None
+    assert best_number(plan(), states, [0.1, 0.5, 0.4, 0.2]) == 2
+    assert best_number(plan(goal="max"), states, [0.9, 0.5, 0.4, 0.2]) == 1
+    assert best_number(plan(), states, [0.3, None, None, 0.2]) == 3
+    assert best_number(plan(), states, [None] * 4) is None
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("1,2,3", [1, 2, 3]), ("7", [7]), ("0..3", [0, 1, 2, 3])])

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from domain.collective_records import Collective, RankCollectives
-from domain.collectives.alignment import judge
+from domain.collectives import Collective, RankCollectives, judge
 from worker.monitor.collective_watch import fail_last, parse_calls
 
 RECORDED = json.loads((Path(__file__).parent / "flight_records.json").read_text())

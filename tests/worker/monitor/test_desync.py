@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from domain.collective_records import CollectivesVerdict, NodeCollectives
-from domain.collectives.alignment import judge
+from domain.collectives import CollectivesVerdict, NodeCollectives, judge
 from domain.messages import Finding
 from domain.spec import RunSpec
 from worker.monitor.probe_reader import ProbeReader

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from domain.collectives.alignment import judge
+from domain.collectives import judge
 from domain.messages import Finding, RankError, Reason, TaskReport
 from worker.attempt.ending import with_desync
 from worker.monitor.collective_watch import read_left_records

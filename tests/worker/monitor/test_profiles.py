@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from domain.launch import plan
-from domain.profile_records import ProfileRequest, RankProfile
+from domain.profiles.records import ProfileRequest, RankProfile
 from worker.monitor.probe_reader import ProbeReader
 from worker.monitor.profiles import ProfileReporter
 from worker.session.client import TaskRef

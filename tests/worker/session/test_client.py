@@ -9,8 +9,7 @@ import math
 import httpx2
 import pytest
 
-from domain.messages import NodeFacts, NodeLoad, PointBatch, TaskReport
-from domain.pieces import Bundle
+from domain.messages import Bundle, NodeFacts, NodeLoad, PointBatch, TaskReport
 from domain.spec import ResumeFrom
 from worker.session.client import Client, TaskRef
 from worker.session.failures import (

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from domain.messages import PointBatch
-from domain.pieces import MOST_PIECES, Bundle, PieceAnswer, PieceHead
+from domain.messages import MOST_PIECES, Bundle, PieceAnswer, PieceHead, PointBatch
 from worker.session.bodies import BodyLimit
 from worker.session.client import TaskRef
 from worker.session.failures import (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from domain.launch.slurm_script import GatewayPaths
 from domain.messages import JobReport
+from domain.slurm import GatewayPaths
 from domain.spec import DesiredJob, RunSpec
 from worker.session.failures import AttemptSuperseded, ServerAway
 from worker.slurm.commands import JobRefused, SlurmAway

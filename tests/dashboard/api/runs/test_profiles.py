@@ -8,7 +8,7 @@ from typing import Any
 
 from cli.main import run
 from domain.messages import PointBatch
-from domain.profile_records import Overview, RankProfile
+from domain.profiles.records import Overview, RankProfile
 
 TRACE = b"a packed trace"
 OPERATOR = {"name": "aten::mm", "calls": 20, "self_s": 0.5, "total_s": 0.6}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from cli.main import run
-from domain.collective_records import Collective, NodeCollectives, RankCollectives
+from domain.collectives import Collective, NodeCollectives, RankCollectives
 
 
 def record(rank: int, operation: str) -> RankCollectives:

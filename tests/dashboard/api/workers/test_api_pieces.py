@@ -10,8 +10,7 @@ import httpx2
 import pytest
 
 from db.tasks import task_reports
-from domain.messages import PointBatch
-from domain.pieces import Bundle
+from domain.messages import Bundle, PointBatch
 from domain.spec import RunSpec
 from tests.dashboard.running import FakeNode, Running
 from tests.worker.streams.event_bytes import scalar

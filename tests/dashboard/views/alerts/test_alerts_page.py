@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from db.alerts import alerts, events
-from domain.alerts.actions import Act
-from domain.alerts.rules import Trigger
+from domain.alerts.rules import Act, Trigger
 from tests.dashboard.pages import Pages, button, served, texts
 
 

@@ -13,7 +13,7 @@ from dashboard.service import stream_pieces
 from db.attempts import attempt_queries
 from db.tasks.task_reports import StreamKey
 from domain.messages import PointBatch
-from domain.run_edit import RunEdit
+from domain.spec import RunEdit
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import Seed
 from tests.dashboard.visits import axe_faults, signed_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dashboard.views.launch.swept_fields import LINES, take_out
-from domain.sweeps.parameters import parameters_of
+from domain.sweeps import parameters_of
 
 
 @pytest.mark.parametrize("text", ["1e-4, 3e-4", "1e-4..1e-2", "1e-4..1e-2:log", "1e-4..1e-2 log", "1e-4 .. 1e-2 :log"])

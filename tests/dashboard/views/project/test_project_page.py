@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from db.runs import projects, run_requests
-from domain.run_edit import RunEdit
+from domain.spec import RunEdit
 from tests.dashboard.pages import Pages, links, served_full, texts
 
 

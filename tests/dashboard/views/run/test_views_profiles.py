@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from db.models import Attempt, File, Node, ProfiledRank
-from domain.profile_records import Gaps, Operator, Overview
+from domain.profiles.records import Gaps, Operator, Overview
 from tests.dashboard.pages import served, texts
 
 

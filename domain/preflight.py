@@ -1,16 +1,17 @@
-"""Judge the preflight: whether nodes can train together, from the facts they report about themselves. Pure."""
+"""Judge what nodes measured of themselves and each other, and whether their libraries can train together. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import ip_address
+from typing import Any
 
 from domain.messages import NodeCheck, Reached
-from domain.preflight.version_match import NodeInterpreter, disagreement, versions
-from domain.text.formats import clock_offset, size
+from domain.text.formats import agree, as_list, clock_offset, size
 from domain.views import PreflightCell
 
 CLOCK_LIMIT_S = 1.0
@@ -40,7 +41,7 @@ class NodeAnswer:
         """Component versions of its interpreter, cached: hundreds of nodes are compared pairwise."""
         if self.facts is None or not self.facts.interpreter or self.facts.interpreter.get("problem"):
             return {}
-        return versions(self.facts.interpreter)
+        return library_versions(self.facts.interpreter)
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def sentence(answers: Sequence[NodeAnswer], cells: Sequence[PreflightCell]) -> t
     failures = red(cells)
     first = failures[0]
     interpreters = [NodeInterpreter(answer.node, answer.facts.interpreter) for answer in answers if answer.facts]
-    if first.row in versions({}) and (text := disagreement(interpreters)):
+    if first.row in library_versions({}) and (text := version_disagreement(interpreters)):
         return text, first.fix
     location = first.node + (f" → {first.peer}" if first.peer else "")
     remainder = {1: "", 2: " One more cell is red."}.get(len(failures), f" {len(failures) - 1} more cells are red.")
@@ -139,13 +140,13 @@ def _version(component: str) -> Callable[[NodeAnswer, Sequence[NodeAnswer]], Out
     """The check of one component: any version but the most common fails; in a tie the first node's version wins."""
 
     def check(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
-        versions = [
+        library_versions = [
             other_version for other in answers if (other_version := _component_version(other, component)) is not None
         ]
         version = _component_version(answer, component)
-        if version is None or set(versions) <= {"none"}:
+        if version is None or set(library_versions) <= {"none"}:
             return "skipped", version or "", ""
-        most_common = Counter(versions).most_common(1)[0][0]
+        most_common = Counter(library_versions).most_common(1)[0][0]
         if version == most_common:
             return "ok", version, ""
         fix = f"Install the same {component} everywhere, or choose one interpreter for all nodes with --python."
@@ -319,10 +320,45 @@ def _is_loopback(address: str) -> bool:
     return _is_address(address) and ip_address(address.partition("%")[0]).is_loopback
 
 
+def library_versions(interpreter: Mapping[str, Any]) -> dict[str, str | None]:
+    """The version of each component that must be the same on all nodes; None where it is unknown."""
+    return {component: version(interpreter) for component, version in _MUST_AGREE.items()}
+
+
+def _torch(interpreter: Mapping[str, Any]) -> str:
+    """2.13.0 for 2.13.0+cu126: CUDA and ROCm are compared separately."""
+    return str(interpreter.get("torch")).partition("+")[0]
+
+
+def _cuda(interpreter: Mapping[str, Any]) -> str:
+    return _numbers(interpreter.get("cuda"), 2) or "none"
+
+
+def _rocm(interpreter: Mapping[str, Any]) -> str:
+    return _numbers(interpreter.get("rocm"), 2) or "none"
+
+
+def _nccl(interpreter: Mapping[str, Any]) -> str | None:
+    """The NCCL version; None where it is unknown, because it may be built into torch."""
+    return _numbers(interpreter.get("nccl"), 3)
+
+
+def _numbers(version: object, count: int) -> str | None:
+    """The first `count` numbers of a version, or as many as it has."""
+    numbers = re.findall(r"\d+", str(version or ""))[:count]
+    return ".".join(numbers) or None
+
+
+_MUST_AGREE: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
+    "torch": _torch,
+    "CUDA": _cuda,
+    "ROCm": _rocm,
+    "NCCL": _nccl,
+}
 _OF_ALL: dict[str, Callable[[NodeAnswer, Sequence[NodeAnswer]], Outcome]] = {
     "alive": _alive,
     "interpreter": _interpreter,
-    **{component: _version(component) for component in versions({})},
+    **{component: _version(component) for component in library_versions({})},
     "interface": _interface,
     "port": _port,
     "devices": _devices,
@@ -369,3 +405,67 @@ def _round_of(pair: Pair, nodes: int) -> int:
     players = nodes + nodes % 2
     a, b = pair
     return (2 * a if b == players - 1 else a + b) % max(1, players - 1)
+
+
+# Compare the libraries of the nodes' interpreters: nodes with different versions cannot train together. Pure.
+
+MOST_NAMED = 8
+"""Nodes a sentence names one by one; it counts the others."""
+
+
+@dataclass(frozen=True)
+class NodeInterpreter:
+    """A node and the facts about the Python that trains there."""
+
+    node: str
+    interpreter: Mapping[str, Any]
+
+
+def version_disagreement(interpreters: Sequence[NodeInterpreter]) -> str | None:
+    """A sentence naming the nodes that differ in torch, CUDA, ROCm or NCCL; None when they agree."""
+    differing = [component for component, version in _MUST_AGREE.items() if len(_numbers_of(interpreters, version)) > 1]
+    if not differing:
+        return None
+    groups: dict[str, list[str]] = {}
+    for reported in interpreters:
+        groups.setdefault(_description(reported.interpreter, differing), []).append(reported.node)
+    groups_text = ", ".join(
+        f"{names(nodes)} {agree(len(nodes), 'has', 'have')} {text}" for text, nodes in groups.items()
+    )
+    return (
+        f"The nodes disagree on {as_list(differing)}: {groups_text}. "
+        "Install the same everywhere, or choose one interpreter for all nodes with --python."
+    )
+
+
+def version_remark(interpreters: Sequence[NodeInterpreter]) -> str | None:
+    """A history line when the nodes' Python versions differ, which stops nothing; None when they agree."""
+    groups: dict[str, list[str]] = {}
+    for reported in interpreters:
+        groups.setdefault(_numbers(reported.interpreter.get("python"), 2) or "unknown", []).append(reported.node)
+    if len(groups) < 2:
+        return None
+    groups_text = ", ".join(f"{version} on {names(nodes)}" for version, nodes in groups.items())
+    return f"the nodes train with different Pythons: {groups_text}"
+
+
+def names(nodes: Sequence[str]) -> str:
+    """The nodes as a list in a sentence: a, b and c, or with many nodes: a, b and 5 more."""
+    return as_list(nodes, MOST_NAMED)
+
+
+def _numbers_of(
+    interpreters: Sequence[NodeInterpreter], version: Callable[[Mapping[str, Any]], str | None]
+) -> set[str]:
+    return {number for reported in interpreters if (number := version(reported.interpreter)) is not None}
+
+
+def _description(interpreter: Mapping[str, Any], differing: Sequence[str]) -> str:
+    """torch 2.13.0+cu126, NCCL 2.21.5 (/usr/bin/python): torch always, other components where they differ."""
+    descriptions = [f"torch {interpreter.get('torch')}"]
+    descriptions += [
+        f"{component} {interpreter.get(component.lower()) or ('unknown' if component == 'NCCL' else 'none')}"
+        for component in differing
+        if component != "torch"
+    ]
+    return f"{', '.join(descriptions)} ({interpreter.get('path')})"

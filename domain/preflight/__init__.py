@@ -1,1 +1,0 @@
-"""Whether nodes can train together, judged from what they report."""

@@ -1,1 +1,0 @@
-"""Decide what follows a failure: another attempt, or none."""

@@ -1,1 +1,0 @@
-"""Series of runs beside those of other runs."""
