@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from playwright.sync_api import CDPSession, Page, sync_playwright
 from sqlalchemy import select
 
-from dashboard.api.nodes.cluster import Pictures
+from dashboard.api.nodes import Pictures
 from dashboard.service.service import Service
 from db.models import Node
 from tests.dashboard.browsed import Browsed, browsed, opened

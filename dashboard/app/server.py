@@ -25,34 +25,35 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboard import errors
 from dashboard.alerts.watch import AlertWatch
-from dashboard.api import alerts, docs, prometheus, statuses, system
-from dashboard.api.code import script, snapshots
+from dashboard.api import (
+    alerts,
+    code,
+    docs,
+    lists,
+    nodes,
+    prometheus,
+    statuses,
+    system,
+    transfer,
+    worker_attempts,
+    worker_checkpoints,
+)
 from dashboard.api.context import CHECKPOINT_THREADS, Threads
-from dashboard.api.lists import bulk_actions, projects, saved_views
-from dashboard.api.logs import run_searches
-from dashboard.api.nodes import cluster, joining, nodes, preflight
 from dashboard.api.runs import (
     checkpoints,
     compare,
-    completions,
-    differences,
     live,
-    loggers,
     logs,
-    merged_logs,
     metrics,
     overview,
     perfetto,
     phases,
     profiles,
     runs,
-    scaling,
-    sweeps,
+    studies,
     tensorboard,
 )
 from dashboard.api.shared_reads import SharedAnswers
-from dashboard.api.transfer import archives, exports, imports, shared_links
-from dashboard.api.workers import worker_attempts, worker_checkpoints, worker_files
 from dashboard.app.assets import Assets
 from dashboard.app.front import EntryPage, Front, pages
 from dashboard.app.slow_connections import ImpatientProtocol
@@ -92,7 +93,7 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     )
     app.state.service, app.state.threads = shared, Threads()
     app.state.checkpoint_threads = Threads(CHECKPOINT_THREADS)
-    app.state.pictures, app.state.metrics = cluster.Pictures(shared), prometheus.registry(shared)
+    app.state.pictures, app.state.metrics = nodes.Pictures(shared), prometheus.registry(shared)
     app.state.overviews, app.state.bulk_actions = overview.Overviews(shared), BulkActions(shared)
     app.state.shared_pages, app.state.shared_threads = SharedPages(shared), Threads(1)
     app.state.tensorboards = TensorBoards(shared.store, shared.files, settings.data / "tensorboard")
@@ -100,7 +101,7 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     statuses.install(app)
     # Every node's heartbeat and what its runs write, every few seconds: a third cheaper than through the router.
     app.add_route("/api/worker/load", worker_attempts.load, methods=["POST"], include_in_schema=False)
-    app.add_route("/api/worker/pieces", worker_files.take_pieces, methods=["POST"], include_in_schema=False)
+    app.add_route("/api/worker/pieces", worker_attempts.take_pieces, methods=["POST"], include_in_schema=False)
     for module in ROUTERS:
         app.router.routes.extend(module.router.routes)  # each is whole; include_router would build it again
     assets = Assets()
@@ -121,40 +122,24 @@ OTHER_FILES = 500
 MAX_WEBSOCKET_BYTES = 8 * 1024 * 1024
 ROUTERS = (
     worker_attempts,  # first: routes are tried in order, and workers send most requests
-    worker_files,
     worker_checkpoints,
-    loggers,
-    phases,
     runs,
+    phases,
     overview,
     compare,
-    completions,
-    differences,
-    exports,
-    archives,
-    shared_links,
-    script,
-    snapshots,
+    transfer,
+    code,
     metrics,
     logs,
-    merged_logs,
-    run_searches,
     checkpoints,
     nodes,
-    joining,
-    cluster,
-    preflight,
     profiles,
     system,
     prometheus,
     live,
-    scaling,
-    sweeps,
-    imports,
+    studies,
     alerts,
-    saved_views,
-    bulk_actions,
-    projects,
+    lists,
     tensorboard,
     perfetto,
     docs,

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
+import anyio.to_thread
 import numpy as np
+from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Query
+from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
+from dashboard.compare import runs
 from dashboard.compare.document import comparison
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer, json_text
+from dashboard.service.service import Service
+from dashboard.snapshots.differences import FileChange
 from db.exceptions import NoSuchRun
 from db.metrics import many_curves
 from db.metrics.many_curves import RunCurve, StepRange
@@ -23,7 +30,7 @@ from domain.choices import RUN_ID
 from domain.goals import joined_names
 from domain.messages import SCRIPT_KINDS
 
-router = APIRouter(route_class=JsonRoute, prefix="/api/compare", tags=["runs"])
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
 MOST_RUNS = 1000
 MOST_POINTS = 5000
 NO_BASELINE = "none"
@@ -44,7 +51,7 @@ def chosen_runs(
 RunIds = Annotated[list[str], Depends(chosen_runs)]
 
 
-@router.get("")
+@router.get("/compare")
 def compare(
     service: TheService,
     runs: RunIds,
@@ -74,13 +81,13 @@ def compare(
     return answer(comparison(service.store, service.files, ordered, compared.get(named), group or ()))
 
 
-@router.get("/names")
+@router.get("/compare/names")
 def names(service: TheService, runs: RunIds) -> Response:
     """The source of each series by name, for each run: {run id: {"train/loss": "events"}}."""
     return answer(many_curves.sources(service.store, runs))
 
 
-@router.get("/joined")
+@router.get("/compare/joined")
 def joined(service: TheService, runs: RunIds) -> Response:
     """The name of a series in charts with other runs that log the same figure: {run id: {"printed/loss": "loss"}}."""
     by_run = many_curves.sources(service.store, runs)
@@ -91,7 +98,7 @@ def joined(service: TheService, runs: RunIds) -> Response:
     return answer(joined_names({run_id: without_repeated(of_run) for run_id, of_run in logged.items()}))
 
 
-@router.get("/batches")
+@router.get("/compare/batches")
 def batches(service: TheService, runs: RunIds) -> Response:
     """The batch and the first logged step of each attempt: {run id: [{"attempt", "global_batch", "first_step"}]}.
 
@@ -100,7 +107,7 @@ def batches(service: TheService, runs: RunIds) -> Response:
     return answer({run_id: [row._asdict() for row in rows] for run_id, rows in by_run.items()})
 
 
-@router.get("/curves")
+@router.get("/compare/curves")
 def curves(
     service: TheService,
     runs: RunIds,
@@ -134,4 +141,49 @@ def _head(curve: RunCurve) -> dict[str, object]:
         "attempt": curve.attempt,
         "count": curve.columns.shape[1],
         "not_finite_since": curve.not_finite_since,
+    }
+
+
+# The difference between two runs: their specifications and their code.
+
+
+@router.get("/runs/{run_id}/diff")
+async def diff(
+    service: TheService,
+    request: Request,
+    run_id: str,
+    other: Annotated[str, Query(alias="with", max_length=100, description="The run on the `+` side.")],
+) -> Response:
+    """From one run to another: `spec` in rows, `code` as files and one unified diff.
+
+    `same_code` is null when the code of one of them was not stored; `code.note` says so."""
+    state = request.app.state
+    if not hasattr(state, "comparing"):  # of this event loop
+        state.comparing = CapacityLimiter(1)
+    find = partial(_difference, service, run_id, other)
+    return answer(await anyio.to_thread.run_sync(find, limiter=state.comparing))
+
+
+def _difference(service: Service, run_id: str, other_id: str) -> dict[str, Any]:
+    old, new = service.run(run_id), service.run(other_id)
+    comparison = runs.code(service, old, new)
+    code = {
+        "files": [_file(file) for file in comparison.difference.files],
+        "diff": comparison.difference.diff,
+        "truncated": comparison.difference.truncated,
+        "note": comparison.note,
+    }
+    return {"spec": runs.setting_changes(service.store, old, new), "code": code, "same_code": comparison.same}
+
+
+def _file(file: FileChange) -> dict[str, Any]:
+    return {
+        "name": file.name,
+        "kind": file.kind,
+        "old_name": file.old_name,
+        "old_size_bytes": file.old_size_bytes,
+        "new_size_bytes": file.new_size_bytes,
+        "lines_added": file.lines_added,
+        "lines_removed": file.lines_removed,
+        "omitted": file.omitted,
     }

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query
+from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.api.context import TheService
 from dashboard.api.reading import MOST, JsonRoute
 from dashboard.api.runs.compare import MOST_RUNS
 from dashboard.api.runs.searches import Columns, Search, SortText, check_columns, parsed, parsed_sort
-from dashboard.api.tagged import Tagged, answer_tagged, tagged
+from dashboard.api.shared_reads import Tagged, answer_tagged, tagged
 from dashboard.json_responses import answer
 from dashboard.service.cost_cache import CostCache
 from dashboard.service.overview import Filter, RowRange, overview, run_ids
 from dashboard.service.service import Service
+from db.search.search_words import words
 from domain.messages import State
+from domain.search.completion import complete, complete_column
+from domain.search.parser import LONGEST
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
 CACHED_S = 1.0
@@ -88,3 +93,28 @@ def overview_of_runs(
     # Said also when there is none: a browser keeps a header that a 304 leaves out.
     response.headers["Rankzero-Bulk-Action"] = request.app.state.bulk_actions.running() or "none"
     return response
+
+
+# Completions of a search of runs, while it is typed.
+
+
+@router.get("/search/completions")
+def completions(
+    service: TheService,
+    search: Annotated[str, Query(alias="filter", max_length=LONGEST, description="The search so far.")] = "",
+    cursor: Annotated[
+        int | None, Query(ge=0, le=LONGEST, description="Where the cursor stands; by default at the end.")
+    ] = None,
+) -> Response:
+    """Texts that can take the place of the characters `start` to `end` (exclusive) of the search."""
+    completion = complete(search, len(search) if cursor is None else cursor, partial(words, service.store))
+    return answer(completion._asdict() | {"proposals": [proposal._asdict() for proposal in completion.proposals]})
+
+
+@router.get("/search/columns")
+def columns(
+    service: TheService,
+    text: Annotated[str, Query(max_length=LONGEST, description="Part of a name.")] = "",
+) -> Response:
+    """Fields and numbers of series that can be a column of the list of runs, or sort it."""
+    return answer(complete_column(text, partial(words, service.store)))

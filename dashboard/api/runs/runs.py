@@ -14,6 +14,7 @@ from dashboard.api.reading import MOST, JsonRoute
 from dashboard.api.runs.searches import Search, SortText, parsed, parsed_sort
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer, document
+from dashboard.logs.logged_settings import logged_settings
 from dashboard.planning import preview as previews
 from dashboard.planning.fixes import fix_of, launch_path, with_next_step
 from dashboard.service.service import Service
@@ -193,3 +194,17 @@ def attempts(service: TheService, run_id: str) -> Response:
     """The attempts of a run, with the commands started on each node."""
     service.run(run_id)
     return answer(attempt_queries.attempts(service.store, run_id))
+
+
+# What the script told its loggers about a run.
+
+
+@router.get("/runs/{run_id}/loggers")
+def loggers(
+    service: TheService,
+    run_id: str,
+    attempt: Annotated[int | None, Query(ge=1, le=10**6, description="By default the latest.")] = None,
+) -> Response:
+    """Hyperparameters (`config`), tags, summary and mode of each logger that the script calls beside event files."""
+    run = service.run(run_id)
+    return answer(logged_settings(service, run_id, attempt or run.attempt))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dashboard.api.nodes.cluster import Pictures
+from dashboard.api.nodes import Pictures
 from dashboard.cluster.picture import (
     DeviceUse,
     attention,
@@ -151,7 +151,7 @@ def test_the_picture_is_served_small_and_not_again_while_nothing_changed(dashboa
 
 def test_a_picture_is_read_once_for_all_who_look(shared: Running, monkeypatch):
     asked = []
-    monkeypatch.setattr("dashboard.api.nodes.cluster.occupants", lambda store: asked.append(store) or [])
+    monkeypatch.setattr("dashboard.api.nodes.occupants", lambda store: asked.append(store) or [])
     pictures = Pictures(shared.service)
     assert pictures.latest() == pictures.latest()
     assert len(asked) == 1

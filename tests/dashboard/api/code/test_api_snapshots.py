@@ -132,7 +132,7 @@ def test_an_archive_that_no_worker_would_unpack_is_refused(shared, content):
 
 
 def test_more_than_the_limit_is_not_taken(tmp_path, monkeypatch):
-    monkeypatch.setattr("dashboard.api.code.snapshots.OVERHEAD_BYTES", MIB)
+    monkeypatch.setattr("dashboard.api.code.OVERHEAD_BYTES", MIB)
     with running(tmp_path / "data", snapshot_limit_mb=1) as dashboard:
         assert dashboard.http.get("/api/info").json()["snapshot_limit_bytes"] == MIB
         slightly = tar_of(member("x", size=MIB + 1), content=b"x" * (MIB + 1))

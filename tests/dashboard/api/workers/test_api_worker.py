@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from sqlalchemy.orm import Session
 
-from dashboard.api.workers import worker_attempts
+from dashboard.api import worker_attempts
 from db.tasks import task_reports
 from domain.messages import NodeLoad, PointBatch
 from domain.spec import RunSpec

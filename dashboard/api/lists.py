@@ -1,10 +1,10 @@
-"""Routes of what is done to many runs at once: begin, follow, cancel."""
+"""Lists of runs: actions on many, saved views, projects."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
@@ -16,8 +16,11 @@ from dashboard.json_responses import answer
 from dashboard.service.bulk_actions import MOST_FOUND, BulkActions, BulkRequest
 from dashboard.service.overview import Filter, run_ids
 from dashboard.service.service import Service
+from db.runs import projects
+from db.search import saved_views
+from domain.search.parser import NamedView
 
-router = APIRouter(route_class=JsonRoute, prefix="/api/bulk-actions", tags=["runs"])
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
 
 
 async def bulk_actions_of(connection: HTTPConnection) -> BulkActions:
@@ -30,21 +33,21 @@ TheActions = Annotated[BulkActions, Depends(bulk_actions_of)]
 ActionId = Annotated[str, Path(max_length=40)]
 
 
-@router.post("", status_code=202)
+@router.post("/bulk-actions", status_code=202)
 def begin(service: TheService, actions: TheActions, request: BulkRequest) -> Response:
     """Stop, delete, archive, list again or tag many runs in the background; returns the action as `show` does."""
     runs = request.runs or _found(service, request.filter or "")
     return answer(actions.begin(request, runs).document(), 202)
 
 
-@router.get("/{action_id}")
+@router.get("/bulk-actions/{action_id}")
 def show(actions: TheActions, action_id: ActionId) -> Response:
     """How far an action is. `state`: running, done, cancelled; `refused`: runs that were not changed, and why;
     `freed_bytes`: what deleted runs held in checkpoints, logs and event files; `changed`: once it has ended."""
     return answer(actions.find(action_id).document())
 
 
-@router.post("/{action_id}/cancel")
+@router.post("/bulk-actions/{action_id}/cancel")
 def cancel(actions: TheActions, action_id: ActionId) -> Response:
     """Reach no further run; what was done stays done."""
     return answer(actions.cancel(action_id).document())
@@ -59,3 +62,35 @@ def _found(service: Service, search: str) -> list[str]:
         rule = "No run matches." if not runs else f"More than {MOST_FOUND:,} runs match; narrow the search."
         raise Rejection(422, rule, "filter")
     return runs
+
+
+# Saved views of the list of runs, the same for everybody.
+
+
+@router.get("/views")
+def views(service: TheService) -> Response:
+    """All saved views: [{"name", "filter", "states", "project", "columns", "sort"}]."""
+    return answer(saved_views.saved(service.store))
+
+
+@router.put("/views")
+def save(service: TheService, view: NamedView) -> Response:
+    """Save a view instead of an earlier one of its name; returns all."""
+    saved_views.save(service.store, view, service.clock())
+    return answer(saved_views.saved(service.store))
+
+
+@router.delete("/views")
+def forget(service: TheService, name: Annotated[str, Query(max_length=200)]) -> Response:
+    """Delete a view; returns the others."""
+    saved_views.forget(service.store, name)
+    return answer(saved_views.saved(service.store))
+
+
+# A project as a whole.
+
+
+@router.get("/project")
+def project(service: TheService, name: Annotated[str, Query(min_length=1, max_length=200)]) -> Response:
+    """A project: its runs by state, the metric they are judged by, its baseline and best run, and its last weeks."""
+    return answer(projects.project(service.store, name, service.clock()))

@@ -1,4 +1,4 @@
-"""Code snapshots: whether one is stored, its bytes and its origin; and uploads from the browser."""
+"""Code of runs: stored snapshots, uploads, and what a script says about itself without being executed."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.api.context import TheService, TheThreads, Threads
 from dashboard.api.reading import JsonRoute
-from dashboard.errors import Rejection
+from dashboard.errors import Rejection, describe
 from dashboard.json_responses import answer
+from dashboard.script_reader import targets
+from dashboard.script_reader.source import UnreadableScript
 from dashboard.service.service import Service
 from dashboard.snapshots.archive import MOST_FILES
 from dashboard.snapshots.origin import Origin
 from dashboard.storage.downloads import DigestResponse
 from db.runs.snapshots import SnapshotView
+from domain.spec import RunSpec
 from domain.text.formats import size
 
-router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["snapshots"])
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["code"])
 PIECE_BYTES = 1024 * 1024
 OVERHEAD_BYTES = 2 * MOST_FILES * 2048
 """How much larger an archive may be than the files in it."""
@@ -114,3 +118,24 @@ async def _write_body(request: Request, threads: Threads, service: Service, path
             await threads.run(flush)
     await threads.run(flush)
     return hashing.hexdigest()
+
+
+# A script's own options, the values proposed for them and its launcher, read without executing it.
+
+
+@router.get("/script")
+def script(
+    target: Annotated[str, Query(max_length=4096, description="Script or folder on the dashboard's machine.")],
+    entry: Annotated[str | None, Query(max_length=4096, description="The file to start in a folder.")] = None,
+    module: Annotated[str | None, Query(max_length=4096, description="The module to start in a folder.")] = None,
+) -> Response:
+    """Read a script without executing it. Raises Rejection when it cannot be read."""
+    try:
+        reading = targets.read(RunSpec(target=target, entry=entry, module=module))
+    except ValidationError as error:
+        field, sentence = describe(error.errors())
+        raise Rejection(422, sentence, field) from error
+    except UnreadableScript as unreadable:
+        raise Rejection(422, str(unreadable), "target") from unreadable
+    content = {name: getattr(reading, name) for name in ("name", "parsers", "options", "proposals")}
+    return answer(content | {"launcher": reading.guess})

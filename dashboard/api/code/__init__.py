@@ -1,1 +1,0 @@
-"""Routes of scripts and snapshots."""

@@ -1,1 +1,0 @@
-"""How people look at many runs: saved views, projects."""

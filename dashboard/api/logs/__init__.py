@@ -1,1 +1,0 @@
-"""Routes of searches in the logs of many runs."""

@@ -1,0 +1,148 @@
+"""Nodes: list, drain and remove them, join tokens, preflights, and the cluster at a glance."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dashboard.api.context import TheService
+from dashboard.api.reading import JsonRoute
+from dashboard.api.shared_reads import Tagged, answer_tagged, tagged
+from dashboard.cluster.joining import how_to_join
+from dashboard.cluster.picture import picture
+from dashboard.json_responses import answer, document
+from dashboard.service.cost_cache import CostCache
+from dashboard.service.service import Service
+from db.nodes.device_allocations import occupants
+
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["nodes"])
+
+
+@router.get("/nodes")
+def list_nodes(service: TheService) -> Response:
+    """Every node that ever joined, with what runs on it."""
+    return answer(service.nodes())
+
+
+@router.post("/nodes/{node}/drain")
+def drain(service: TheService, node: str) -> Response:
+    """Start nothing new on a node, by its name or id; its runs continue."""
+    return answer(service.drain(node))
+
+
+@router.post("/nodes/{node}/undrain")
+def undrain(service: TheService, node: str) -> Response:
+    """Let a node take new runs again."""
+    return answer(service.undrain(node))
+
+
+@router.post("/nodes/{node}/end-unknown")
+def end_unknown(service: TheService, node: str, run: Annotated[str, Body(embed=True, max_length=100)]) -> Response:
+    """Have a node end a run that this store does not know because an older copy was restored."""
+    node_id = service.end_unknown(node, run)
+    service.hub.desired_state_changed({node_id})
+    return answer(next(view for view in service.nodes() if view.id == node_id))
+
+
+@router.delete("/nodes/{node}")
+def remove(service: TheService, node: str) -> Response:
+    """Remove a node from the cluster, by its name or id: its worker ends, its runs stay readable."""
+    return answer({"name": service.remove_node(node)})
+
+
+# Join tokens: make, list and revoke them, and show the commands that use them on a new machine.
+
+
+class JoinTokenRequest(BaseModel):
+    """The lifetime and name of a new join token."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    ttl_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Lifetime in seconds; a day by default."""
+    name: str = ""
+
+
+@router.get("/join-tokens")
+def list_tokens(service: TheService) -> Response:
+    """Every join token, newest first, without the secrets."""
+    return answer(service.join_tokens())
+
+
+@router.post("/join-tokens", status_code=201)
+def make_token(service: TheService, request: Request, token_request: JoinTokenRequest) -> Response:
+    """Make a join token. Its secret is in this response and nowhere else."""
+    view, secret = service.make_join_token(token_request.ttl_s, token_request.name)
+    join_commands = how_to_join(secret, service.listening(), shown_url(request))
+    return answer(document(view) | {"token": secret} | document(join_commands), 201, {"Cache-Control": "no-store"})
+
+
+@router.delete("/join-tokens/{token_id}")
+def revoke_token(service: TheService, token_id: str) -> Response:
+    """Revoke a join token; nodes that have joined with it stay."""
+    return answer(service.revoke_join_token(token_id))
+
+
+def shown_url(request: Request) -> str:
+    """The address that the client used to reach the dashboard; a proxy that speaks TLS names its scheme."""
+    scheme = request.headers.get("x-forwarded-proto", request.url.scheme)
+    return f"{scheme}://{request.headers['host']}"
+
+
+# Preflights: whether nodes can train together, cell by cell.
+
+Nodes = Annotated[
+    list[Annotated[str, Body(max_length=200)]] | None,
+    Body(max_length=4096, description="Names or ids; by default all nodes that are online."),
+]
+Bandwidth = Annotated[bool, Body(description="Also measure an all-reduce between each pair of nodes.")]
+
+
+@router.post("/preflight", status_code=202)
+def ask(service: TheService, nodes: Nodes = None, bandwidth: Bandwidth = False) -> Response:
+    """Ask nodes whether they can train together; they answer within seconds."""
+    check = service.preflights.one(service.preflights.ask(nodes, bandwidth))
+    return answer(check, 202, {"Location": f"/api/preflight/{check.id}"})
+
+
+@router.get("/preflight")
+def list_preflights(service: TheService) -> Response:
+    """The preflights that people asked for, newest first."""
+    return answer(service.preflights.all())
+
+
+@router.get("/preflight/{check_id}")
+def show(service: TheService, check_id: int) -> Response:
+    """One preflight with the answers so far."""
+    return answer(service.preflights.one(check_id))
+
+
+# The cluster as the Nodes page draws it; every open page asks for it every few seconds.
+
+CACHED_S = 1.0
+
+
+class Pictures:
+    """The last picture, shared by all pages: hundreds of nodes are read once a second at most."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._cache = CostCache[None, Tagged](CACHED_S)
+
+    def latest(self) -> Tagged:
+        """The picture as gzipped JSON, and its tag."""
+        return self._cache.get(None, self._draw)
+
+    def _draw(self) -> Tagged:
+        return tagged(picture(self._service.nodes(), occupants(self._service.store)))
+
+
+@router.get("/cluster")
+def cluster(request: Request) -> Response:
+    """Every node with its devices as cells [state, run, rank, utilisation %, bytes used], and a summary."""
+    pictures: Pictures = request.app.state.pictures
+    return answer_tagged(request, pictures.latest())

@@ -1,1 +1,0 @@
-"""Routes of nodes: the cluster, joining, preflights."""

@@ -1,1 +1,0 @@
-"""Routes for runs that come from elsewhere, or leave."""

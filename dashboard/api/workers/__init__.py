@@ -1,1 +1,0 @@
-"""Routes that workers use."""

