@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib import metadata
 
-from cli.terminal.errors import CommandFailed
+from cli.terminal import CommandFailed
 
 _OF_EXTRA = re.compile(r"""([\w.-]+).*;.*\bextra == ["'](\w+)["']""")
 

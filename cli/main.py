@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
+import re
 import sys
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from cli.commands_on_demand import CommandsOnDemand, name_of
-from cli.terminal.errors import CommandFailed
-from cli.terminal.printing import warn
+from cli.terminal import CommandFailed, warn
 
 GROUPS = {
     "Start": (
@@ -24,8 +29,8 @@ GROUPS = {
     ),
     "Train": (
         "cli.commands.launch:launch",
-        "cli.commands.studies.sweep:sweep",
-        "cli.commands.studies.scale:scale",
+        "cli.commands.studies:sweep",
+        "cli.commands.studies:scale",
         "cli.commands.runs:stop",
         "cli.commands.runs:resume",
     ),
@@ -35,23 +40,23 @@ GROUPS = {
         "cli.commands.output:metrics",
         "cli.commands.output:logs",
         "cli.commands.compare:compare",
-        "cli.commands.diff:diff",
+        "cli.commands.compare:diff",
     ),
     "Diagnose": (
-        "cli.commands.ranks:ranks",
-        "cli.commands.performance.collectives:collectives",
-        "cli.commands.performance.phases:phases",
-        "cli.commands.performance.profile:profile",
-        "cli.commands.performance.timeline:timeline",
-        "cli.commands.performance.hardware:hardware",
+        "cli.commands.performance:ranks",
+        "cli.commands.performance:collectives",
+        "cli.commands.performance:phases",
+        "cli.commands.performance:profile",
+        "cli.commands.performance:timeline",
+        "cli.commands.performance:hardware",
     ),
     "Checkpoints and results": (
         "cli.commands.checkpoints:checkpoints",
         "cli.commands.checkpoints:download",
-        "cli.commands.transfer.export:export",
-        "cli.commands.transfer.share:share",
-        "cli.commands.transfer.importing:import_",
-        "cli.commands.transfer.mirroring:mirror",
+        "cli.commands.export:export",
+        "cli.commands.export:share",
+        "cli.commands.importing:import_",
+        "cli.commands.mirroring:mirror",
     ),
     "Keep order": (
         "cli.commands.edits:tag",
@@ -65,10 +70,10 @@ GROUPS = {
         "cli.commands.nodes:nodes_app",
         "cli.commands.nodes:drain",
         "cli.commands.nodes:undrain",
-        "cli.commands.preflight:preflight",
+        "cli.commands.nodes:preflight",
         "cli.commands.tokens:token",
         "cli.commands.system:backup",
-        "cli.commands.store:migrate_store",
+        "cli.commands.system:migrate_store",
     ),
 }
 """In the order of the help: the modules, and in each the function or Typer app of a command."""
@@ -170,6 +175,73 @@ def report_wrong_usage(error: typer.TyperException) -> int:
     command = context.command_path if context is not None else "rankzero"
     warn(f"{sentence} `{command} --help` shows its usage.")
     return 2
+
+
+# Commands that are imported when they are called: importing all of them takes longer than most of them run.
+
+WITH_SIGNS = frozenset({"tag"})
+"""Commands whose arguments may look like options: `rankzero tag RUN -TAG`."""
+_RAISES = re.compile(r"\s+Raises [A-Z]")
+
+
+class CommandsOnDemand(Mapping[str, TyperCommand | TyperGroup]):
+    """Commands by name, from places such as `cli.commands.runs:show`: a module and a function or Typer app in it."""
+
+    def __init__(self, places: Sequence[str]) -> None:
+        self._places = {name_of(place): place for place in places}
+        self._loaded: dict[str, TyperCommand | TyperGroup] = {}
+
+    def __getitem__(self, name: str) -> TyperCommand | TyperGroup:
+        if name not in self._loaded:
+            self._loaded[name] = _load(name, self._places[name])
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def described(self) -> dict[str, TyperCommand]:
+        """Return the commands with their help alone, read from the source of their modules."""
+        return {name: TyperCommand(name, help=_help(place)) for name, place in self._places.items()}
+
+
+def name_of(place: str) -> str:
+    """Return the name of the command at a place."""
+    return place.partition(":")[2].removesuffix("_app").rstrip("_").replace("_", "-")
+
+
+def _load(name: str, place: str) -> TyperCommand | TyperGroup:
+    module, _, attribute = place.partition(":")
+    target = getattr(import_module(module), attribute)
+    parent = typer.Typer(rich_markup_mode=None)
+    if isinstance(target, typer.Typer):
+        parent.add_typer(target, name=name)
+    else:
+        settings = {"ignore_unknown_options": name in WITH_SIGNS}
+        parent.command(name, help=_without_errors(inspect.getdoc(target)), context_settings=settings)(target)
+    command: TyperCommand | TyperGroup = typer.main.get_group(parent).commands[name]  # type: ignore[assignment]
+    return command
+
+
+def _help(place: str) -> str:
+    module, _, attribute = place.partition(":")
+    return _without_errors(_docstrings(module)[attribute.removesuffix("_app")])
+
+
+def _without_errors(docstring: str | None) -> str:
+    """Return the help without what is raised, which is for those who read the code."""
+    return _RAISES.split(str(docstring), maxsplit=1)[0]
+
+
+@cache
+def _docstrings(module: str) -> dict[str, str | None]:
+    """Docstrings of a module's functions by name, without importing it."""
+    specification = find_spec(module)
+    assert specification is not None and specification.origin is not None
+    parsed = ast.parse(Path(specification.origin).read_text(encoding="utf-8"))
+    return {part.name: ast.get_docstring(part) for part in parsed.body if isinstance(part, ast.FunctionDef)}
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 
 from benchmarks.figures import Figure, Spread, in_turns, ratios
 from benchmarks.rows.start import BY_HAND
-from cli.up import demo
+from cli.up import parent
 from domain.launch.plan import TaskContext, plan
 from domain.spec import RunSpec
 from tests.end_to_end.product import Product, wait_for
@@ -95,7 +95,7 @@ class Newcomer:
         context = TaskContext(
             python=str(programs / "python"), torchrun=str(programs / "torchrun"), attempt_dir=str(folder)
         )
-        command = plan(RunSpec(**demo.spec(demo.RANKS)), context).argv
+        command = plan(RunSpec(**parent.demo_spec(parent.DEMO_RANKS)), context).argv
         return seconds_until(lambda: _has_logged(folder), command, folder, self.env | BY_HAND)
 
     def _forget(self, venv: Path) -> None:

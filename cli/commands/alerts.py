@@ -9,8 +9,7 @@ import typer
 
 from cli.server.client import ServerClient
 from cli.server.options import Data, Json, server_at
-from cli.terminal.errors import CommandFailed
-from cli.terminal.printing import print_json, print_outcome, print_table, say, warn
+from cli.terminal import CommandFailed, print_json, print_outcome, print_table, say, warn
 from domain.alerts.rules import Act, act_in_words
 from domain.alerts.targets import BROWSER
 from domain.choices import RUN_ID

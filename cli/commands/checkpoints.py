@@ -10,10 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from cli.commands.runs import figure
+from cli.server.download import Transfer, converted, sha256_of
 from cli.server.options import Data, Json, RunId, run_path, server_at
-from cli.server.transfer import Transfer, converted, sha256_of
-from cli.terminal.errors import CommandFailed
-from cli.terminal.printing import print_json, print_outcome, print_table, printable, say
+from cli.terminal import CommandFailed, print_json, print_outcome, print_table, printable, say
 from dashboard.storage.conversion import Conversion, is_folder
 from domain.text import formats
 

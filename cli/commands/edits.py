@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.commands.choosing import ChosenRuns, Filter, chosen, for_each
+from cli.commands.runs import ChosenRuns, Filter, chosen, for_each
 from cli.server.options import Data, Json, RunId, complete_run, id_of_run, run_path, server_at
-from cli.terminal.errors import CommandFailed
-from cli.terminal.printing import print_json, print_outcome, say
+from cli.terminal import CommandFailed, print_json, print_outcome, say
 from domain.spec import check_tag
 from domain.text.formats import plural
 

@@ -1,4 +1,4 @@
-"""`rankzero nodes, drain, undrain`: the machines that train."""
+"""`rankzero nodes, drain, undrain, preflight`: the machines that train, and whether they can train together."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ from urllib.parse import quote
 import typer
 
 from cli.server.options import Data, Json, server_at
-from cli.terminal.printing import print_json, print_outcome, print_table, say
+from cli.terminal import print_json, print_outcome, print_table, say
 from domain.text import formats
 from domain.text.formats import state_label
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its name or id.", show_default=False)]
-
-
 CLOCK_AGREES_S = 1.0
-
 nodes_app = typer.Typer(invoke_without_command=True)
 
 
@@ -135,3 +132,53 @@ def remarks(node: dict[str, Any]) -> Iterator[str]:
     ):
         if text:
             yield text
+
+
+# `rankzero preflight`: whether nodes can train together, as a matrix.
+
+PAUSE_S = 0.2
+SIGNS = {"ok": "ok", "failed": "RED", "warning": "look", "waiting": "…", "skipped": "–"}
+
+
+def preflight(
+    nodes: Annotated[
+        list[str] | None, typer.Argument(metavar="NODE", help="Names or ids.", show_default="all online")
+    ] = None,
+    bandwidth: Annotated[
+        bool, typer.Option("--bandwidth", help="Also measure an all-reduce between each pair of nodes.")
+    ] = False,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Check whether nodes can train together; exit code 1 if a cell is red.
+
+    Raises typer.Exit with code 1 for a failed cell."""
+    server = server_at(data)
+    check = server.post("/api/preflight", {"nodes": nodes or None, "bandwidth": bandwidth})
+    while check["ended_at"] is None:
+        time.sleep(PAUSE_S)
+        check = server.get(f"/api/preflight/{check['id']}")
+    if as_json:
+        print_json(check)
+    else:
+        print_matrix(check)
+    if any(cell["state"] == "failed" for cell in check["cells"]):
+        raise typer.Exit(1)
+
+
+def print_matrix(check: dict[str, Any]) -> None:
+    """Print a row per check and node, then every failed or doubtful cell with its fix."""
+    cells = check["cells"]
+    print_table(
+        ("check", "node", "", "result"),
+        [(cell["row"], _nodes_of(cell), SIGNS[cell["state"]], cell["value"]) for cell in cells],
+    )
+    problems = [cell for cell in cells if cell["state"] in ("failed", "warning")]
+    for cell in problems:
+        say(f"{SIGNS[cell['state']]:<4}  {cell['row']}, {_nodes_of(cell)}: {cell['value']}. {cell['fix']}")
+    if not problems:
+        say(f"All checks passed on {formats.plural(len(check['nodes']), 'node')}.")
+
+
+def _nodes_of(cell: dict[str, Any]) -> str:
+    return str(cell["node"]) + (f" → {cell['peer']}" if cell["peer"] else "")

@@ -8,9 +8,9 @@ import typer
 
 from cli.extras import require
 from cli.server.client import data_directory
-from cli.server.interpreter import named
+from cli.server.code import named_interpreter
 from cli.server.options import Data
-from cli.terminal.errors import CommandFailed
+from cli.terminal import CommandFailed
 
 Host = Annotated[
     str | None,
@@ -84,7 +84,7 @@ def up(
         has_worker=not no_worker,
         demo=demo,
         new_store=new_store,
-        python=named(python),
+        python=named_interpreter(python),
     )
     raise typer.Exit(parent.run(plan))
 

@@ -12,8 +12,7 @@ import typer
 
 from cli.server.client import data_directory
 from cli.server.options import Data, Json, server_at
-from cli.terminal.errors import CommandFailed
-from cli.terminal.printing import print_json, print_table, say, warn
+from cli.terminal import CommandFailed, print_json, print_table, say, warn
 from dashboard.security.token_files import join_token_path, metrics_token_path
 from domain.text import formats
 

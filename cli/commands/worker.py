@@ -16,9 +16,9 @@ from cli.commands.launch import pairs
 from cli.commands.programs import Python, Slots, WarmStart
 from cli.extras import require
 from cli.server.client import data_directory
-from cli.server.interpreter import named
+from cli.server.code import named_interpreter
 from cli.server.options import Data
-from cli.terminal.errors import CommandFailed
+from cli.terminal import CommandFailed
 from domain.launch.systemd_unit import unit
 from domain.log_lines import log_to_stderr, one_line
 from worker.session.options import CannotRun, GatewayOptions, WorkerOptions
@@ -58,7 +58,7 @@ def worker(
         server=_url(server, "as `rankzero up` prints it") if not print_unit else server or "",
         data=data_directory(data),
         name=name,
-        python=named(python),
+        python=named_interpreter(python),
         labels=pairs(label, "label"),
         token_file=token_file and token_file.expanduser().absolute(),
         slots=slots,
@@ -96,7 +96,7 @@ def gateway(
         server=_url(server, "as the compute nodes reach it"),
         data=data_directory(data),
         name=name,
-        python=named(python),
+        python=named_interpreter(python),
         labels=pairs(label, "label"),
         token_file=token_file,
         job_data=job_data,

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from cli.importers.left_out import LeftOut, reason_of
+from cli.importers.past_run import LeftOut, reason_of
 from worker.loggers.databases import is_database, is_sqlite, reading, table_names
 
 LOCKED = (

@@ -9,9 +9,8 @@ from typing import Any
 
 import yaml
 
-from cli.importers.left_out import LeftOut, reason_of
 from cli.importers.mlflow_database import database_runs
-from cli.importers.past_run import PastRun, PointsBySeries, digest_of_files, moment
+from cli.importers.past_run import LeftOut, PastRun, PointsBySeries, digest_of_files, moment, reason_of
 from domain.text.formats import plural
 from worker.loggers.mlflow import (
     END_OF_NUMBER,

@@ -10,8 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from cli.importers.databases import databases, rows_of, sentence
-from cli.importers.left_out import LeftOut
-from cli.importers.past_run import PastRun, PointsBySeries, moment
+from cli.importers.past_run import LeftOut, PastRun, PointsBySeries, moment
 from domain.messages import Point
 from domain.text.formats import plural
 from worker.loggers.databases import digest_of_rows, reading

@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cli.importers.left_out import LeftOut
-from cli.importers.past_run import PastRun, PointsBySeries, digest_of_files, moment
+from cli.importers.past_run import LeftOut, PastRun, PointsBySeries, digest_of_files, moment
 from domain.messages import Point
 from domain.text.formats import plural
 

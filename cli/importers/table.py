@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
-from cli.importers.left_out import LeftOut
-from cli.importers.past_run import PastRun
+from cli.importers.past_run import LeftOut, PastRun
 
 IMPORTERS = {
     "tensorboard": "cli.importers.tensorboard",

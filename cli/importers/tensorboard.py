@@ -10,8 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from cli.importers.left_out import LeftOut
-from cli.importers.past_run import READ_BYTES, PastRun, PointsBySeries, digest_of_files, is_moment, name_below
+from cli.importers.past_run import READ_BYTES, LeftOut, PastRun, PointsBySeries, digest_of_files, is_moment, name_below
 from domain.text.formats import plural
 from worker.node.run_files import is_event_file
 from worker.streams.events import EventTail, series_name

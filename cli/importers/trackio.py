@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.importers.databases import databases, rows_of, sentence
-from cli.importers.left_out import LeftOut, reason_of
-from cli.importers.past_run import PastRun, PointsBySeries, moment, numbers
+from cli.importers.past_run import LeftOut, PastRun, PointsBySeries, moment, numbers, reason_of
 from domain.messages import Point
 from domain.text.formats import plural
 from domain.text.json_values import parse_json

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cli.importers.left_out import LeftOut
-from cli.importers.past_run import PastRun, PointsBySeries, digest_of_files, is_moment
+from cli.importers.past_run import LeftOut, PastRun, PointsBySeries, digest_of_files, is_moment
 from domain.messages import Point
 from domain.text.formats import plural
 from worker.loggers.wandb import WandbRows, WandbRun, records

@@ -8,7 +8,7 @@ from typing import Any
 
 from cli.server.client import ServerClient
 from cli.server.options import run_path
-from cli.terminal.errors import CommandFailed
+from cli.terminal import CommandFailed
 
 Curves = Mapping[str, Sequence[Sequence[Any]]]
 """Series -> [[step, value, wall time in seconds]]; NaN and the infinities are texts."""

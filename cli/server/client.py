@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from cli.terminal.errors import CommandFailed
+from cli.terminal import CommandFailed
 
 if TYPE_CHECKING:
     import httpx2

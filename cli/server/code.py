@@ -1,4 +1,4 @@
-"""Select and pack a launch's code on this machine, and upload it unless the dashboard already has it."""
+"""The code and the interpreter of a launch: selected here, packed, and uploaded unless the dashboard has it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cli.server.client import ServerClient
-from cli.terminal.errors import CommandFailed
-from cli.terminal.printing import warn
+from cli.terminal import CommandFailed, warn
 from dashboard.snapshots.git import is_git_address
 from dashboard.snapshots.origin import CodeRefused
 from domain.choices import RECIPES
 
 if TYPE_CHECKING:  # imported lazily: only a launch needs it
     from dashboard.snapshots.bringing import CodeRequest, PackedCode
+import os
+
+from dashboard.planning import interpreters
 
 Spec = dict[str, Any]
 
@@ -88,3 +90,27 @@ def _send(server: ServerClient, packed_code: PackedCode) -> None:
 def _print_notes(notes: list[str]) -> None:
     for note in notes:
         warn(f"Note: {note}")
+
+
+# Choose the interpreter of a launch: the one named, or the project's own.
+
+
+def named_interpreter(python: str | None) -> str | None:
+    """Return an absolute path for a path or environment folder; a plain name is left for the node's PATH."""
+    if python and (os.sep in python or (Path(python) / "bin" / "python").exists()):
+        # Not resolved: an environment's `python` is a link, and would lead out of it.
+        return os.path.abspath(Path(python).expanduser())  # noqa: PTH100
+    return python
+
+
+def with_project_python(server: ServerClient, spec: dict[str, Any], *, is_launch: bool) -> dict[str, Any]:
+    """Return the spec with the project's Python, if none is named and all nodes are on this machine."""
+    python = None if "python" in spec else interpreters.project_python(spec["target"], spec.get("entry"))
+    if python is None:
+        return spec
+    nodes = server.get("/api/nodes")
+    if not interpreters.all_here(node["hostname"] for node in nodes if node["state"] != "lost"):
+        return spec
+    if is_launch:
+        warn(f"Note: The run uses {python}, found in the project; choose another with --python.")
+    return spec | {"python": str(python)}

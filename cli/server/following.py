@@ -9,8 +9,7 @@ from typing import Any
 
 from cli.server.client import ServerClient, ServerUnreachable
 from cli.server.options import run_path
-from cli.terminal.errors import CommandFailed
-from cli.terminal.printing import printable, warn
+from cli.terminal import CommandFailed, printable, warn
 from domain.text import formats
 
 POLL_S = 0.5

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cli.server.client import ServerClient, find_server
-from cli.terminal.errors import CommandFailed
+from cli.terminal import CommandFailed
 from domain.choices import RUN_ID
 
 

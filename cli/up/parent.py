@@ -11,18 +11,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from cli.server.client import Address, ServerClient, find_server
-from cli.terminal.errors import CommandFailed
-from cli.terminal.printing import printable
-from cli.up import demo
+from cli.terminal import CommandFailed, printable
 from cli.up.children import ProgramCommand, SupervisedProgram
-from cli.up.leftovers import RunProcesses
 from dashboard.cluster.joining import outward_address
 from dashboard.private_files import hold_lock, make_private_directory
 from dashboard.security.token_files import join_token_path
 from domain.text.formats import plural
+from worker.node import processes
+from worker.node.attempt_files import SUPERVISOR_MODULE
+from worker.node.processes import Process
 
 TICK_S = 0.1
 READY_WITHIN_S = 90.0
@@ -164,7 +166,7 @@ class Parent:
         path = "/"
         if self.worker is not None:
             slots = self._slots_of_a_node(server)
-            path = f"/run?id={demo.launch(server, slots)}" if self.plan.demo and slots else "/"
+            path = f"/run?id={launch_demo(server, slots)}" if self.plan.demo and slots else "/"
         if not self.is_ending:
             self._print_address(server.address, path)
         while not self.is_ending:
@@ -177,7 +179,7 @@ class Parent:
 
         def has_joined() -> bool:
             nonlocal slots
-            slots = demo.most_slots(server)
+            slots = most_slots(server)
             return slots > 0
 
         if not self._wait_for(has_joined, NODE_WITHIN_S, self._children()) and not self.is_ending:
@@ -306,3 +308,80 @@ def _url_in(data: Path) -> str | None:
         return str(json.loads((data / "server.json").read_text())["url"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+# The run that `rankzero up --demo` launches: real data, two ranks, several minutes long.
+
+DEMO_NAME = "demo"
+DEMO_RANKS = 2
+TERMINAL = ("succeeded", "failed", "stopped")
+DEMO_STEPS = {"cpu": 7_000, "cuda": 100_000}
+"""Enough for more than five minutes: a step takes about 90 ms on two CPU cores and 5 ms on a GPU."""
+DEMO_STEPS_PER_EPOCH = 5_621
+"""Steps of an epoch with two ranks and eight samples each."""
+
+
+def demo_spec(slots: int, kind: str = "cpu") -> dict[str, Any]:
+    """Return the spec of a byte-level GPT that trains on the Python standard library's sources."""
+    return {
+        "target": "language_model",
+        "name": DEMO_NAME,
+        "gpus_per_node": min(DEMO_RANKS, slots),
+        "batch_size": 8,
+        "lr": 0.0007,
+        "lr_scaling": "linear",
+        "warmup_steps": 100,
+        "epochs": -(-DEMO_STEPS[kind] // DEMO_STEPS_PER_EPOCH),
+        "max_steps": DEMO_STEPS[kind],
+        "seed": 1,
+        "stop_grace_s": 15,
+        "args": [f"--checkpoint-every={DEMO_STEPS[kind] // 14}"],
+    }
+
+
+def most_slots(server: ServerClient) -> int:
+    """Return the largest number of slots on an online node; 0 without one."""
+    nodes: list[dict[str, Any]] = server.get("/api/nodes")
+    return max((int(node["slots"]) for node in nodes if node["state"] == "alive"), default=0)
+
+
+def launch_demo(server: ServerClient, slots: int) -> str:
+    """Return the id of the demo run that has not ended, or launch a new one."""
+    for run in server.get("/api/runs", q=DEMO_NAME):
+        if run["name"] == DEMO_NAME and run["state"] not in TERMINAL:
+            return str(run["id"])
+    kinds = {device["kind"] for node in server.get("/api/nodes") for device in node["devices"]}
+    return str(server.post("/api/runs", demo_spec(slots, "cuda" if "cuda" in kinds else "cpu"))["id"])
+
+
+# Find the processes of a data directory's runs on this machine, end them, and prove that none is left.
+
+
+class RunProcesses:
+    """The processes of one data directory's runs on this machine."""
+
+    def __init__(self, data: Path) -> None:
+        self._data, self._runs = str(data), data / "runs"
+
+    def supervisors(self) -> list[Process]:
+        """Return the supervisors, one per attempt, whose command line names the data directory."""
+        return processes.with_arguments(
+            lambda words: SUPERVISOR_MODULE in words and ("--data", self._data) in pairwise(words)
+        )
+
+    def all_processes(self) -> list[Process]:
+        """Return the supervisors, their descendants, and every process with the id of one of the runs."""
+        supervisors = self.supervisors()
+        members = processes.of_runs(path.name for path in self._runs.glob("*"))
+        for supervisor in supervisors:
+            members += processes.descendants(supervisor.pid)
+        return list({*supervisors, *members})
+
+    def terminate(self) -> None:
+        """Send SIGTERM to every supervisor, which ends its attempt."""
+        for supervisor in self.supervisors():
+            processes.send_signal(supervisor, signal.SIGTERM)
+
+    def kill(self, timeout_s: float = 5.0) -> None:
+        """Send SIGKILL until no process is left or time is up."""
+        processes.kill_all(self.all_processes, timeout_s)

@@ -11,8 +11,7 @@ import pytest
 
 from cli import main
 from cli.server.client import find_server
-from cli.terminal.errors import CommandFailed
-from cli.terminal.printing import printable
+from cli.terminal import CommandFailed, printable
 from tests.cli.documents import document
 from tests.dashboard.fake_dashboard import RUN, TOKEN
 

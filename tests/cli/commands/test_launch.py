@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cli.commands.launch import resolve_target
-from cli.terminal.errors import CommandFailed
+from cli.terminal import CommandFailed
 from tests.cli.documents import document
 
 

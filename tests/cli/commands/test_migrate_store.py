@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from cli.commands.system import examine
 from cli.main import run
-from cli.up.doctor import examine
 from dashboard.private_files import lock_data_directory
 from db import copy_store
 from db.checkpoints import checkpoint_queries

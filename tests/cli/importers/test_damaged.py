@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.importers.left_out import LeftOut
-from cli.importers.past_run import PastRun
+from cli.importers.past_run import LeftOut, PastRun
 from cli.importers.table import past_runs
 from tests.cli.importers import stores
 from tests.cli.importers.stores import POINTS, STORES

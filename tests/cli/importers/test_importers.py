@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cli.importers import neptune, wandb
-from cli.importers.left_out import LeftOut
+from cli.importers.past_run import LeftOut
 from tests.cli.importers.imported_curves import curves
 from tests.cli.importers.logged_runs import WALL, history, neptune_points, write_neptune, write_wandb
 from tests.worker.probe.loggers import wandb_files

@@ -13,7 +13,7 @@ import tensorboardX
 from torch.utils.tensorboard import SummaryWriter
 
 from cli.importers import tensorboard
-from cli.importers.left_out import LeftOut
+from cli.importers.past_run import LeftOut
 from domain.spec import RunSpec
 from tests.cli.importers.imported_curves import curves
 from tests.worker.fake_server import FakeServer

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cli import main
-from cli.mirrors.wandb_rows import rows_of
+from cli.mirrors.wandb import rows_of
 from tests.cli.importers.conftest import imported
 from tests.dashboard.running import FakeNode, Running
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cli import main
-from cli.terminal.printing import printable
-from cli.terminal.terminal import TerminalText
+from cli.commands.output import TerminalText
+from cli.terminal import printable
 from tests.dashboard.fake_dashboard import TOKEN, FakeDashboard, serving
 
 STEERING = {

@@ -17,7 +17,7 @@ import pytest
 
 from cli.up import children
 from cli.up.children import ProgramCommand, SupervisedProgram, start_program
-from cli.up.leftovers import RunProcesses
+from cli.up.parent import RunProcesses
 from worker.node.attempt_files import SUPERVISOR_MODULE
 
 

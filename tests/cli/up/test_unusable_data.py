@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal.errors import CommandFailed
+from cli.terminal import CommandFailed
 from cli.up import parent
 from dashboard import private_files
 from dashboard.app import server

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.commands import diff as diff_command
+from cli.commands import compare as diff_command
 from dashboard.compare.spec_changes import (
     Difference,
     in_words,

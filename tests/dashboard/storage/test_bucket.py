@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from cli.up import doctor
+from cli.commands import system
 from dashboard.settings import Settings
 from tests.dashboard.running import running, sha256_of, wait_for
 from tests.dashboard.storage.bucket_stage import CONTENT, Stage
@@ -286,26 +286,26 @@ def _try(send: Callable[[], None]) -> None:
 
 
 def test_the_doctor_tries_the_bucket(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert doctor._checkpoints() == (True, "in the directory of files.")
+    assert system._checkpoints() == (True, "in the directory of files.")
     monkeypatch.setenv("RANKZERO_CHECKPOINTS_URL", bucket.url)
-    ok, message = doctor._checkpoints()
+    ok, message = system._checkpoints()
     assert ok and "read and written; it verifies no checksums" in message
     bucket.server.is_strict = True
-    assert "it verifies each part" in doctor._checkpoints()[1]
+    assert "it verifies each part" in system._checkpoints()[1]
     assert bucket.keys == bucket.uploads == []
     bucket.server.refuse = lambda method, path: error("403 Forbidden", "AccessDenied")
-    assert doctor._checkpoints()[0] is False
+    assert system._checkpoints()[0] is False
     monkeypatch.setenv("RANKZERO_CHECKPOINTS_URL", "s3://no-such-bucket-anywhere/x")
     bucket.server.refuse = lambda method, path: None
-    assert "does not exist" in doctor._checkpoints()[1]
+    assert "does not exist" in system._checkpoints()[1]
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    assert "has no credentials" in doctor._checkpoints()[1]
+    assert "has no credentials" in system._checkpoints()[1]
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("botocore", "botocore.config", "botocore.exceptions", "botocore.session"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setenv("RANKZERO_CHECKPOINTS_URL", "s3://bucket/runs")
-    ok, message = doctor._checkpoints()
+    ok, message = system._checkpoints()
     assert not ok and "pip install 'rankzero[s3]'" in message

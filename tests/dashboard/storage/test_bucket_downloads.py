@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from cli.server.client import Address, ServerClient
-from cli.server.transfer import Transfer
+from cli.server.download import Transfer
 from dashboard.settings import Settings
 from db.tasks import desired_state
 from domain.spec import ResumeFrom

@@ -326,7 +326,7 @@ def test_a_command_waits_for_a_long_conversion(
     tensors: Stored, rankzero: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dashboard.api.runs.checkpoints.WAIT_S", 0.0)
-    monkeypatch.setattr("cli.server.transfer.RETRY_S", 0.05)
+    monkeypatch.setattr("cli.server.download.RETRY_S", 0.05)
     assert rankzero("download", tensors.run_id, "--strip-prefix")[0] == 0
     assert (tmp_path / "step_10.no-prefix.safetensors").exists()
 

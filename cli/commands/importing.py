@@ -1,10 +1,11 @@
-"""`rankzero import`: take runs that trained elsewhere, as ended runs."""
+"""`rankzero import`: take runs that trained elsewhere, as ended runs, and archives of other installations."""
 
 from __future__ import annotations
 
 import json
 import socket
 import sys
+import zipfile
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
@@ -13,14 +14,12 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.importers.archive import import_archive, is_archive
-from cli.importers.left_out import LeftOut
-from cli.importers.past_run import PastRun, PointsBySeries, can_be_stored
+from cli.importers.past_run import LeftOut, PastRun, PointsBySeries, can_be_stored
 from cli.importers.table import past_runs
 from cli.server.client import ServerClient
 from cli.server.options import Data, Json, server_at
-from cli.terminal.errors import CommandFailed
-from cli.terminal.printing import print_json, print_table, say, warn
+from cli.terminal import CommandFailed, print_json, print_table, say, warn
+from dashboard.archives.manifest import MANIFEST
 from domain.imported_runs import ImportedPoints, ImportRequest
 from domain.messages import Point
 from domain.text.formats import count, plural
@@ -146,3 +145,27 @@ def _print(imported: list[dict[str, Any]]) -> None:
     print_table(("run", "name", "series", "points", "was there already"), rows, right=frozenset({2, 3}))
     new = sum(run["is_new"] for run in imported)
     say(f"{plural(new, 'run')} imported." if new else "Nothing new to import.")
+
+
+# Archives of other installations, which the dashboard imports itself: the file is only sent.
+
+IMPORT_TIMEOUT_S = 1800.0
+"""The dashboard verifies and stores everything before it answers."""
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file is an archive of runs."""
+    if not path.is_file() or not zipfile.is_zipfile(path):
+        return False
+    try:
+        with zipfile.ZipFile(path) as opened:
+            return MANIFEST in opened.namelist()
+    except (zipfile.BadZipFile, OSError):
+        return False
+
+
+def import_archive(server: ServerClient, path: Path) -> list[dict[str, Any]]:
+    """Send an archive and return its runs, as `rankzero import` prints them. Raises CommandFailed."""
+    source = f"{socket.gethostname()}:{path.absolute()}"
+    runs = server.post_file("/api/archives", path, IMPORT_TIMEOUT_S, source=source)
+    return [{**run, "source": str(path)} for run in runs]

@@ -13,12 +13,11 @@ import typer
 
 from cli.mirrors.copying import Mirrored, ReceiverAway
 from cli.mirrors.mlflow import Mlflow
-from cli.mirrors.to_mlflow import mirror as to_mlflow
-from cli.mirrors.to_wandb import SCHEME, Wandb
+from cli.mirrors.mlflow import mirror as to_mlflow
+from cli.mirrors.wandb import SCHEME, Wandb
 from cli.server.client import ServerClient, ServerUnreachable
 from cli.server.options import Data, Json, RunIds, server_at
-from cli.terminal.errors import CommandFailed
-from cli.terminal.printing import print_json, say, warn
+from cli.terminal import CommandFailed, print_json, say, warn
 from domain.text.formats import plural
 
 EVERY_S = 5.0

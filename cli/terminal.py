@@ -1,4 +1,4 @@
-"""Print JSON documents, tables and sentences, with control characters made visible."""
+"""Print JSON documents, tables and sentences, with control characters made visible; the error that ends a command."""
 
 from __future__ import annotations
 
@@ -104,3 +104,14 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     width = max((len(name) for name, _ in lines), default=0)
     for name, value in lines:
         print(f"{name:<{width}}  {value}")
+
+
+# The error that ends a command.
+
+
+class CommandFailed(Exception):
+    """A failed command with one sentence for the user; exit code 1: it failed, 2: wrong usage."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

@@ -1,1 +1,0 @@
-"""Commands that submit many runs of one spec: scaling studies and sweeps."""

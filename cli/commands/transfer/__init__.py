@@ -1,1 +1,0 @@
-"""Commands that take runs from elsewhere, or hand them out."""

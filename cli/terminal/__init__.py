@@ -1,1 +1,0 @@
-"""Text at the terminal."""
