@@ -16,8 +16,8 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 
 from db.engine import Store, StoreUnusable, newest_schema
-from db.exact_json import dump_json
 from db.models import Base, StoreIdentity
+from db.models.base import dump_json
 from db.postgres import NUL, NUL_SHOWN
 
 ROWS_AT_ONCE = 1000

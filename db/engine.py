@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
 from db import identity, postgres, schema
-from db.exact_json import dump_json
+from db.models.base import dump_json
 from db.postgres import PostgresUnusable
 from db.store_file import StoreFile, StoreMissing, make_file, newest_copy
 from db.store_file import StoreGone as StoreGone

@@ -1,4 +1,4 @@
-"""Look up rows by the names that people and workers use."""
+"""Look up rows by the names that people and workers use, and add to the history of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Table, and_, bindparam, or_, select
 from sqlalchemy.orm import Session
 
 from db.exceptions import NoSuchNode, NoSuchRun, NotOwner, Superseded
-from db.models import Attempt, Node, Run, Task
+from db.models import Attempt, HistoryEntry, Node, Run, Task
 from domain.messages import TERMINAL_STATES
 from domain.spec import RunSpec
 
@@ -94,3 +94,11 @@ def task_is_live() -> ColumnElement[bool]:
 
 def attempt_spec(session: Session, attempt: Attempt) -> RunSpec:
     return RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec)
+
+
+# The history of a run, a line for each event.
+
+
+def add_history(session: Session, run_id: str, attempt: int | None, now: float, text: str) -> None:
+    """Add a line to the run's history."""
+    session.add(HistoryEntry(run_id=run_id, attempt=attempt, at=now, text=text))

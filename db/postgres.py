@@ -10,7 +10,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from db.exact_json import dump_json
+from db.models.base import dump_json
 
 CONNECT_TIMEOUT_S = 10
 SERVER_SETTINGS = {

@@ -20,7 +20,7 @@ from benchmarks.figures import Figure, Spread, in_turns, milliseconds, ratios
 from benchmarks.peers.environment import is_installed, peer
 from db.attempts import attempt_queries
 from db.engine import Store
-from db.metrics import many_curves
+from db.metrics import curves
 from db.metrics.columns import Columns, extremes
 from db.metrics.points import BUCKET_POINTS, CHUNK_POINTS
 from db.models import Chunk, Series
@@ -134,7 +134,7 @@ def chunks(columns: Columns) -> list[dict[str, object]]:
 
 def read(store: Store, runs: list[str], names: tuple[str, ...]) -> None:
     """The curves as the page asks for them."""
-    many_curves.curves(store, runs, names, 400)
+    curves.curves_of_runs(store, runs, names, 400)
 
 
 def open_page(page: Page, url: str, runs: list[str]) -> float:

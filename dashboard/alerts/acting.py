@@ -7,7 +7,7 @@ import logging
 from dashboard.planning.wiring import Wiring
 from dashboard.script_reader import targets
 from dashboard.service.service import Service
-from db.alerts import actions, run_curves
+from db.alerts import actions, run_facts
 from db.alerts.alerts import AlertView
 from domain.alerts.judgement import RunEvent
 from domain.alerts.rules import Act, AlertAction, RateChange, Trigger
@@ -29,7 +29,7 @@ def act(service: Service, alert: AlertView, event: RunEvent, now: float) -> None
         spec = actions.spec_of(store, run_id)
         rate = rate_change(spec, alert.lr_factor or 1.0) if spec else rate
         is_nan = alert.rule == Trigger.LOSS_NAN
-        good = run_curves.last_good(store, event.fence) if is_nan else good
+        good = run_facts.last_good(store, event.fence) if is_nan else good
     if actions.carry_out(store, alert, event, good, rate, now):
         log.info("alert %s acted on run %s: %s", alert.id, run_id, alert.act)
         service.hub.desired_state_of_runs_changed([run_id])

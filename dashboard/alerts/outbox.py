@@ -151,7 +151,7 @@ class Sender:
 def picture_of(store: Store, delivery: Delivery) -> bytes | None:
     """The curve of a message's first run as a PNG; None where there is none, or it cannot be drawn."""
     run_id = delivery.items[0].run_id
-    if run_id is None or delivery.rule == events.TEST:
+    if run_id is None or delivery.rule == events.TEST_EVENT:
         return None
     try:
         names = curves.series_names(store, run_id, "all")

@@ -8,10 +8,10 @@ from dashboard.alerts.acting import act
 from dashboard.alerts.outbox import Outbox, Sender
 from dashboard.cluster.joining import address_for_others, is_loopback
 from dashboard.service.service import Service
-from db.alerts import alerts, events, notices
+from db.alerts import alerts, events
 from db.alerts.alerts import AlertView
-from db.alerts.run_curves import curve, disks
-from db.alerts.run_facts import run_facts
+from db.alerts.events import give_up
+from db.alerts.run_facts import curve, disks, run_facts
 from db.engine import Store
 from domain.alerts import judgement
 from domain.alerts.judgement import RunEvent, RunFacts, filling_disk, growth_bytes_per_s, spikes, standstill
@@ -64,7 +64,7 @@ class AlertWatch:
                     act(self._service, alert, event, now)
             events.record(store, recorded, now)
             events.settle_left_behind(store, now)
-            notices.give_up(store, now)
+            give_up(store, now)
         self._ended_since = now - OVERLAP_S
 
     def _events(self, alert: AlertView, runs: list[RunFacts], now: float) -> Iterator[RunEvent]:

@@ -12,7 +12,7 @@ from dashboard.alerts.request import AlertRequest, create, document
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
-from db.alerts import alerts, events, notices
+from db.alerts import alerts, events
 from domain.alerts.message import plain
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["alerts"])
@@ -23,7 +23,7 @@ class ShownNotices(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    ids: Annotated[list[int], Field(max_length=notices.MOST)]
+    ids: Annotated[list[int], Field(max_length=events.MOST)]
 
 
 @router.get("/alerts")
@@ -62,7 +62,7 @@ def remove_alert(service: TheService, alert_id: str) -> Response:
 @router.get("/notifications")
 def list_notifications(service: TheService, after: int | None = None) -> Response:
     """Notifications for open tabs of the dashboard: those that none has shown yet, and those after an id."""
-    newest, found = notices.notices(service.store, after)
+    newest, found = events.notices(service.store, after)
     shown = [
         {"id": notice.id, "alert": notice.alert, "rule": notice.rule, "run": notice.run_id, "at": notice.at,
          "sentence": plain(notice.sentence)}
@@ -74,5 +74,5 @@ def list_notifications(service: TheService, after: int | None = None) -> Respons
 @router.post("/notifications/shown", status_code=204)
 def notifications_shown(service: TheService, request: ShownNotices) -> Response:
     """Note that a tab has shown notifications."""
-    notices.shown(service.store, request.ids, service.clock())
+    events.shown(service.store, request.ids, service.clock())
     return Response(status_code=204)

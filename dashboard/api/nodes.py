@@ -17,7 +17,7 @@ from dashboard.cluster.picture import picture
 from dashboard.json_responses import answer, document
 from dashboard.service.cost_cache import CostCache
 from dashboard.service.service import Service
-from db.nodes.device_allocations import occupants
+from db.nodes.node_queries import occupants
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["nodes"])
 

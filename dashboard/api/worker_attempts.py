@@ -26,7 +26,7 @@ from db.findings import findings
 from db.identity import UnknownAttempt
 from db.nodes import node_reports
 from db.nodes.node_reports import Claim
-from db.ranks import collectives, profiles, ranks
+from db.ranks import profiles, ranks
 from db.tasks import desired_state, task_reports
 from db.tasks.task_reports import StreamKey
 from domain import protocol
@@ -207,10 +207,10 @@ def collectives_now(
     service: TheService, node_id: TheNode, fence: int, node_rank: int, records: NodeCollectives
 ) -> Response:
     """Take the latest collectives of the task's ranks; answer where the ranks of all nodes disagree."""
-    collectives.collectives_reported(service.store, node_id, fence, node_rank, records)
+    ranks.collectives_reported(service.store, node_id, fence, node_rank, records)
     if run_id := service.run_of(fence):
         service.run_changed(run_id)
-    return answer(CollectivesAnswer(verdict=collectives.verdict_of_attempt(service.store, fence)))
+    return answer(CollectivesAnswer(verdict=ranks.verdict_of_attempt(service.store, fence)))
 
 
 def _desired_state(service: Service, node_id: str) -> tuple[str, str]:

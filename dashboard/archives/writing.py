@@ -15,9 +15,9 @@ from dashboard.exports.pipe import Pipe
 from dashboard.service.service import Service
 from db.archives.documents import RunDocument, run_document
 from db.checkpoints import checkpoint_queries
-from db.exact_json import dump_json
-from db.metrics.stored_series import pages
+from db.metrics.points import pages_of_series
 from db.models import Checkpoint
+from db.models.base import dump_json
 
 PIECE_BYTES = 1024 * 1024
 
@@ -58,7 +58,7 @@ class _Writer:
             yield from self._snapshot(document.snapshot["sha256"])
         for attempt in document.attempts:
             for series in attempt.series:
-                chunks = pages(self._service.store, series["id"])
+                chunks = pages_of_series(self._service.store, series["id"])
                 yield from self._add(name("series", series["id"]), map(b"".join, chunks))
             for file in attempt.files:
                 yield from self._file(name, file["id"], file["size_bytes"])

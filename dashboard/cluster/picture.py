@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any
 
-from db.nodes.device_allocations import Occupant
+from db.nodes.node_queries import Occupant
 from db.slurm.slurm_jobs import GATEWAY
 from domain.text.formats import agree, as_list, clock_offset, count, duration_words, plural
 from domain.views import DeviceView, NodeView

@@ -8,7 +8,7 @@ from typing import Any
 from dashboard.clock import Clock
 from db.engine import Store
 from db.exceptions import NoSuchCheck
-from db.preflight import preflight_results, preflight_sessions
+from db.preflight import preflight_sessions, start_gate
 from domain.messages import CheckAnswer
 from domain.preflight import rate
 from domain.spec import DesiredCheck
@@ -56,7 +56,7 @@ class Preflights:
 
     def of_run(self, run_id: str) -> CheckView | None:
         """The preflight before a run's start; None on one node. Raises NoSuchRun."""
-        return preflight_results.preflight_of_run(self._store, run_id)
+        return start_gate.preflight_of_run(self._store, run_id)
 
     def requested_checks(self, node_id: str) -> list[DesiredCheck]:
         """The preflights that a node takes part in."""
@@ -64,14 +64,14 @@ class Preflights:
 
     def answered(self, node_id: str, check_id: int, check_answer: CheckAnswer) -> list[str]:
         """Take a node's answer; returns the ids of the runs that it moved on."""
-        moved, run_ids = preflight_results.check_answered(self._store, node_id, check_id, check_answer, self._clock())
+        moved, run_ids = start_gate.check_answered(self._store, node_id, check_id, check_answer, self._clock())
         if moved:
             self._desired_state_changed(preflight_sessions.node_ids(self._store, check_id))
         return run_ids
 
     def tick(self, now: float) -> list[str]:
         """Continue without overdue nodes; returns the ids of the runs that this moved on."""
-        moved, run_ids = preflight_results.checks_overdue(self._store, now)
+        moved, run_ids = start_gate.checks_overdue(self._store, now)
         if moved:
             self._desired_state_changed(None)
         return run_ids

@@ -12,8 +12,8 @@ from db import identity
 from db.engine import Store
 from db.identity import Key, UnknownAttempt
 from db.nodes import node_reports
+from db.nodes.join_tokens import TurnedAway
 from db.nodes.node_reports import Claim, Heartbeat
-from db.nodes.node_tokens import TurnedAway
 from domain.liveness import LOST_AFTER_S
 from domain.messages import HeldAttempt, NodeFacts, NodeLoad
 

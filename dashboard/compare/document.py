@@ -13,7 +13,7 @@ from dashboard.compare.spec_changes import Difference
 from dashboard.logs.logged_settings import MOST_BYTES, Settings, flat, merge
 from dashboard.storage.files import Files
 from db.engine import Store
-from db.metrics.phases import mean_step
+from db.metrics.performance import mean_step
 from db.metrics.run_results import SeriesResult, results, without_repeated
 from db.runs.compared_runs import ComparedRun, settings_files
 from domain import goals

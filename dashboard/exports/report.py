@@ -18,8 +18,7 @@ from dashboard.exports.chart import ChartLine, chart
 from dashboard.exports.elements import Element, change_texts, element, written
 from dashboard.service.service import Service
 from dashboard.snapshots.differences import FileChange
-from db.metrics import many_curves
-from db.metrics.many_curves import StepRange
+from db.metrics.curves import StepRange, curves_of_runs, sources_of_runs
 from db.metrics.series_names import main_loss
 from domain.messages import SCRIPT_KINDS
 from domain.text.formats import clock_time, plural
@@ -132,7 +131,7 @@ def _charts(service: Service, runs: Sequence[RunView]) -> Iterator[Element]:
 
 def _names(service: Service, runs: Sequence[RunView]) -> list[str]:
     """Return the names of the series that scripts logged, the training loss first."""
-    by_run = many_curves.sources(service.store, [run.id for run in runs])
+    by_run = sources_of_runs(service.store, [run.id for run in runs])
     names = {name for of_run in by_run.values() for name, source in of_run.items() if source in SCRIPT_KINDS}
     first = main_loss(names)
     return sorted(names, key=lambda name: (name != first, "loss" not in name.lower(), name))
@@ -140,7 +139,7 @@ def _names(service: Service, runs: Sequence[RunView]) -> list[str]:
 
 def _chart(service: Service, runs: Sequence[RunView], name: str) -> Element | None:
     places = {run.id: place for place, run in enumerate(runs)}
-    curves = many_curves.curves(service.store, list(places), [name], CURVE_POINTS, StepRange())
+    curves = curves_of_runs(service.store, list(places), [name], CURVE_POINTS, StepRange())
     lines = [
         ChartLine(places[curve.run_id], runs[places[curve.run_id]].name, curve.columns[0], curve.columns[1])
         for curve in curves

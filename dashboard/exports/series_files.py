@@ -14,7 +14,7 @@ from db.engine import Store
 from db.metrics import points
 from db.metrics.columns import unpacked
 from db.metrics.curves import to_json_points
-from db.metrics.stored_series import StoredSeries, counting_pages, stored_series
+from db.metrics.points import StoredSeries, counting_pages, stored_series
 from domain.text.tables import without_formula
 
 if TYPE_CHECKING:

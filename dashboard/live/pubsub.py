@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dashboard.live.hub import series_message
 from db.channel import LARGEST_MESSAGE_BYTES, Channel
 from db.engine import Store
-from db.metrics import new_points
+from db.metrics import points
 
 log = logging.getLogger("rankzero")
 POINTS = "points"
@@ -110,7 +110,7 @@ class DashboardPeers:
     def follow(self, run_id: str) -> None:
         """Deliver new points of the run from now on; call it before reading the run's points."""
         if run_id not in self._point_counts:
-            counts = new_points.counts(self._store, run_id)
+            counts = points.point_counts(self._store, run_id)
             with self._condition:
                 self._point_counts.setdefault(run_id, counts)
 
@@ -265,7 +265,7 @@ class DashboardPeers:
         sent_counts = self._point_counts.get(run_id)
         if sent_counts is None:
             return
-        batches, counts = new_points.points_since(self._store, run_id, sent_counts)
+        batches, counts = points.points_since(self._store, run_id, sent_counts)
         with self._condition:
             if run_id in self._point_counts:
                 self._point_counts[run_id] = counts

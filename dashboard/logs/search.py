@@ -12,8 +12,7 @@ from itertools import groupby
 from dashboard.logs.stored_logs import LogFile, newest_logs
 from dashboard.storage.files import Files
 from db.engine import Store
-from db.runs.run_list import RunSelection
-from db.runs.run_logs import RunLogs, run_logs
+from db.runs.run_list import RunLogs, RunSelection, run_logs
 from domain.views import FileView
 
 Read = Callable[[int, int], bytes]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Literal
 
-from db.scaling.figures import Figures
-from db.scaling.studies import RunOfStudy, StudyView
+from db.scaling.studies import Figures, RunOfStudy, StudyView
 from domain.messages import State
 from domain.scaling.batches import BatchComparison, rule_in_words
 from domain.scaling.judgement import Judgement, judge

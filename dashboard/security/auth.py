@@ -21,8 +21,7 @@ from dashboard.security.plain_pages import login_page
 from dashboard.security.sandbox import METHODS, PREFIXES, Passes
 from dashboard.security.sign_ins import Sessions, SignIns, TooManyTries
 from dashboard.security.token_files import Credentials
-from db.nodes.join_tokens import Admitted
-from db.nodes.node_tokens import TurnedAway
+from db.nodes.join_tokens import Admitted, TurnedAway
 
 PUBLIC = frozenset({(m, "/login") for m in ("GET", "HEAD", "POST")} | {(m, "/api/health") for m in ("GET", "HEAD")})
 """The routes that need no credential; a test compares this list with all routes."""

@@ -10,7 +10,7 @@ from db.attempts import attempt_queries, liveness
 from db.engine import Store
 from db.exceptions import NoSuchRun
 from db.findings.findings import finding_judged
-from db.metrics.phases import phase_counts, phase_totals
+from db.metrics.performance import phase_counts, phase_totals
 from db.tasks import task_reports
 from domain.liveness import is_silent
 from domain.performance.slow_ranks import KIND, slow_rank_finding, slow_ranks

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from db.engine import Store
-from db.metrics.curves import series, series_names
-from db.metrics.many_curves import SeriesRow, StepRange, series_rows, thinned_points
+from db.metrics.curves import SeriesRow, StepRange, series, series_names, series_rows, thinned_points
 from db.metrics.series_names import main_loss
 from db.runs.run_list import RunList, RunSelection
 from domain.goals import change_percent

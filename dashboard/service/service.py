@@ -44,7 +44,7 @@ from db.nodes.node_reports import Claim, RegisteredNode
 from db.ranks import profiles, ranks
 from db.runs import run_queries, run_requests
 from db.runs.run_requests import NewTrial, StudyPoint
-from db.scaling.figures import Figures
+from db.scaling.studies import Figures
 from db.scheduling import elastic
 from db.tasks import desired_state
 from db.tasks.task_reports import Arrival

@@ -21,8 +21,8 @@ from dashboard.storage.checkpoint_storage import CheckpointStorage, Via
 from dashboard.storage.disk import Disk
 from dashboard.storage.files import Files
 from dashboard.storage.s3 import S3, BucketTrouble, Gone
-from db.archives.staging import delete_abandoned
-from db.checkpoints import discarded_objects
+from db.archives.restore import delete_abandoned
+from db.checkpoints import checkpoint_reports
 from db.engine import Store
 from db.models import Checkpoint
 
@@ -89,10 +89,10 @@ class CheckpointStorages:
     def _delete_discarded(self) -> None:
         try:
             now = self._clock()
-            discarded_objects.give_up_uploads(self._store, now - ABANDONED_AFTER_S, now)
-            for location in discarded_objects.discarded(self._store, AT_ONCE):
+            checkpoint_reports.give_up_uploads(self._store, now - ABANDONED_AFTER_S, now)
+            for location in checkpoint_reports.discarded(self._store, AT_ONCE):
                 self.s3.delete(ObjectName.parse(location))
-                discarded_objects.deleted(self._store, location)
+                checkpoint_reports.deleted(self._store, location)
                 log.info("%s deleted", location)
         except BucketTrouble as trouble:
             log.warning("discarded checkpoints are still in their bucket: %s", trouble)

@@ -14,8 +14,8 @@ from dashboard.sweeps.trial_spec import trial_spec
 from db.engine import Store
 from db.exceptions import NoSuchRun, WrongState
 from db.metrics import curves
+from db.metrics.performance import usage
 from db.runs.run_requests import NewTrial
-from db.runs.usage import usage
 from db.sweeps import sweeps, trials
 from db.sweeps.sweeps import SweepView
 from db.sweeps.trials import PRUNED, Result, TrialView

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from db.alerts import events
 from db.alerts.alerts import AlertView
-from db.attempts.rollbacks import changes_before, origin_limit, request_rollback, spec_after_rollbacks
+from db.attempts.new_attempt import changes_before, origin_limit, request_rollback, spec_after_rollbacks
 from db.engine import Store
 from db.models import Alert, AlertEvent, Attempt
 from db.runs import run_requests

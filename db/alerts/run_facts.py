@@ -1,17 +1,24 @@
-"""Read what alert rules depend on: runs that are queued or live, and those that have ended lately."""
+"""Read what alert rules depend on: runs and how they stand, their curves, and how the disks of their nodes filled."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from db.engine import Store
-from db.models import Attempt, FindingRow, ImportedRun, Run
-from domain.alerts.judgement import OpenFinding, RunFacts
-from domain.messages import LIVE_STATES, State
+from db.metrics import points
+from db.metrics.columns import counting_points
+from db.metrics.curves import StepRange, thinned_points
+from db.metrics.points import unpack
+from db.metrics.series_names import main_loss, public_name
+from db.models import Attempt, Chunk, FindingRow, ImportedRun, Node, Run, Series, Task
+from domain.alerts.judgement import FRESH_S, OpenFinding, RunFacts
+from domain.messages import LIVE_STATES, SCRIPT_KINDS, Point, State
 
 
 def run_facts(store: Store, ended_since: float) -> list[RunFacts]:
@@ -57,3 +64,113 @@ def _facts(name: str, project: str, attempt: Attempt, findings: Sequence[OpenFin
         waiting_for=attempt.waiting_for,
         findings=tuple(findings),
     )
+
+
+# Read the curves that alert rules are about, and how the disks of a run's nodes filled.
+
+BEFORE_NAN = 1000
+"""Points read before the first that is not a number."""
+
+
+@dataclass(frozen=True)
+class JudgedCurve:
+    """A series of one attempt, as far as it was read."""
+
+    name: str
+    count: int
+    """Points of the whole series."""
+    finite_count: int
+    finite_sum: float
+    """Of all finite values of the series."""
+    points: list[Point]
+
+
+def curve(
+    store: Store, fence: int, name: str | None, *, last: int | None, most: int | None, known_count: int
+) -> JudgedCurve | None:
+    """A series of an attempt, by default its training loss; None where there is none or it has `known_count` points.
+
+    `last`: about so many points of its end; `most`: at most so many of the whole, the extremes of buckets."""
+    with store.read() as session:
+        row = _row(session, fence, name)
+        if row is None or row.count == known_count or not row.finite_count:
+            return None
+        since = None if last is None else row.last_step - _spacing(row) * last
+        if most is None:
+            read = counting_points(points.read(session, row.id, since, row.last_step))
+        else:
+            read = thinned_points(session, [row], most, StepRange(since))[row.id]
+        return JudgedCurve(public_name(row), row.count, row.finite_count, row.finite_sum, read)
+
+
+def last_good(store: Store, fence: int) -> Point | None:
+    """The last point of a loss that is a number, before the first one that is not; None where there is none.
+
+    Of several losses, the one that was not a number first."""
+    query = select(Series).where(
+        Series.fence == fence, Series.node_rank == 0, Series.source.in_(SCRIPT_KINDS),
+        Series.not_finite_since.is_not(None), func.lower(Series.tag).contains("loss"),
+    )  # fmt: skip
+    with store.read() as session:
+        row = session.scalars(query.order_by(Series.not_finite_since, Series.id)).first()
+        if row is None or row.not_finite_since is None:
+            return None
+        since = row.not_finite_since - _spacing(row) * BEFORE_NAN
+        read = counting_points(points.read(session, row.id, since, row.not_finite_since))
+        return next((point for point in reversed(read) if math.isfinite(point[1])), None)
+
+
+def _row(session: Session, fence: int, name: str | None) -> Series | None:
+    query = select(Series).where(Series.fence == fence, Series.node_rank == 0, Series.source.in_(SCRIPT_KINDS))
+    rows = session.scalars(query.order_by(Series.id)).all()
+    if name is not None:
+        return next((row for row in rows if public_name(row) == name), None)
+    return _loss([row for row in rows if row.source == "events"]) or _loss(rows)
+
+
+def _loss(rows: Sequence[Series]) -> Series | None:
+    by_tag = {row.tag: row for row in rows}
+    return by_tag.get(main_loss(by_tag) or "")
+
+
+def _spacing(row: Series) -> int:
+    """Steps between two of its points, rounded up."""
+    return -((row.first_step - row.last_step) // max(1, row.count - 1))
+
+
+DISK_TAG = "disk_used_bytes"
+DISK_CHUNKS = 3
+"""The last ones: more than half an hour, at a sample every 5 s."""
+
+
+@dataclass(frozen=True)
+class NodeDisk:
+    """The disk of a node's data directory."""
+
+    node: str
+    node_rank: int
+    free_bytes: int
+    samples: list[tuple[float, float]]
+    """Wall time and bytes used, oldest first."""
+
+
+def disks(store: Store, fence: int, now: float) -> list[NodeDisk]:
+    """The disks of an attempt's nodes, without those that are silent or whose free space is not known."""
+    query = (
+        select(Series.id, Task.node_rank, Node.name, Node.load)
+        .join(Task, (Task.fence == Series.fence) & (Task.node_rank == Series.node_rank))
+        .join(Node, Node.id == Task.node_id)
+        .where(Series.fence == fence, Series.source == "hardware", Series.tag == DISK_TAG)
+        .where(Node.last_seen >= now - FRESH_S)
+        .order_by(Task.node_rank)
+    )
+    with store.read() as session:
+        found = []
+        for series_id, rank, name, load in session.execute(query).all():
+            if not (load or {}).get("disk_total_bytes"):
+                continue
+            last = select(Chunk.points).where(Chunk.series_id == series_id, Chunk.level == 0)
+            blobs = list(session.scalars(last.order_by(Chunk.seq.desc()).limit(DISK_CHUNKS)))
+            samples = [(wall, value) for _, value, wall in unpack(*reversed(blobs))]
+            found.append(NodeDisk(name, rank, int(load["disk_free_bytes"]), samples))
+        return found

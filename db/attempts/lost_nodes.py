@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from db.attempts.attempt_state import combine
 from db.engine import Store
-from db.history import add_history
+from db.lookups import add_history
 from db.models import Attempt, File, FindingRow, Node, Run, Series, Task
 from domain.liveness import SILENT_AFTER_S
 from domain.messages import LIVE_STATES, TERMINAL_STATES, Reason, State

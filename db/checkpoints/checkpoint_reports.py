@@ -1,17 +1,15 @@
-"""Reports about checkpoints: offered, uploading, complete, and discarded."""
+"""Reports about checkpoints: offered, uploading, complete, and discarded, with objects to delete from the bucket."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from sqlalchemy import delete, or_, select, update
+from sqlalchemy import Select, delete, or_, select, update
 from sqlalchemy.orm import Session
 
-from db.checkpoints.discarded_objects import discard
 from db.engine import Store
 from db.exceptions import NotOwner
-from db.history import add_history
-from db.lookups import attempt_scope, task_of_node
+from db.lookups import add_history, attempt_scope, task_of_node
 from db.models import Attempt, Checkpoint, Discarded, Node, Task
 from domain.messages import CheckpointFetch, CheckpointOffer
 from domain.text.formats import size
@@ -155,3 +153,44 @@ def record_fetch_progress(session: Session, attempt: Attempt, part: Task, fetch:
     size_text = size(fetch.size_bytes, is_coarse=True)
     text = f"{node} has fetched the checkpoint {fetch.name} ({size_text}); its SHA-256 agrees"
     add_history(session, attempt.run_id, attempt.number, now, text)
+
+
+# Objects to delete from the bucket, remembered until they are deleted.
+
+
+def discard(session: Session, checkpoints: Sequence[Checkpoint], now: float) -> None:
+    """Mark the checkpoints' objects for deletion, as part of the caller's transaction."""
+    for checkpoint in checkpoints:
+        if checkpoint.location is not None:
+            session.merge(Discarded(location=checkpoint.location, discarded_at=now))
+
+
+def discarded(store: Store, at_most: int) -> list[str]:
+    """Locations of objects to delete, the oldest first."""
+    oldest = select(Discarded.location).order_by(Discarded.discarded_at).limit(at_most)
+    with store.read() as session:
+        return list(session.scalars(oldest))
+
+
+def deleted(store: Store, location: str) -> None:
+    """Forget an object that was deleted from its bucket."""
+    with store.write() as session:
+        session.execute(delete(Discarded).where(Discarded.location == location))
+
+
+def give_up_uploads(store: Store, before: float, now: float) -> None:
+    """Discard incomplete checkpoints whose upload began, and whose attempt ended, before `before`."""
+    with store.read() as session:
+        if session.scalars(_abandoned(before).limit(1)).first() is None:
+            return
+    with store.write() as session:
+        abandoned = list(session.scalars(_abandoned(before)))
+        discard(session, abandoned, now)
+        for checkpoint in abandoned:
+            checkpoint.upload_id, checkpoint.received_bytes = None, 0
+
+
+def _abandoned(before: float) -> Select[Checkpoint]:
+    ended = select(Attempt.fence).where(Attempt.ended_at < before)
+    on_its_way = select(Checkpoint).where(Checkpoint.complete.is_(False), Checkpoint.upload_id.is_not(None))
+    return on_its_way.where(Checkpoint.upload_began_at < before, Checkpoint.fence.in_(ended))

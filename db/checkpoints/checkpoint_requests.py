@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.exceptions import NoSuchCheckpoint, WrongState
-from db.history import add_history
+from db.lookups import add_history
 from db.models import Attempt, Checkpoint, Node, Task
 from domain.messages import State
 from domain.spec import Resend

@@ -1,21 +1,267 @@
-"""Reading curves: one series over all attempts of a run, cut where a newer attempt took over."""
+"""Read the curves of one run or many at once, each by a few packed chunks of the level that is fine enough."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import ScalarSelect, func, select
+from sqlalchemy.orm import Session, aliased
 
 from db.engine import Store
 from db.metrics import points
-from db.metrics.lives import counting_points, goes_back
-from db.metrics.many_curves import StepRange, thinned_points
-from db.metrics.series_names import public_name
-from db.models import Attempt, Series
+from db.metrics.columns import (
+    Columns,
+    as_points,
+    counting_columns,
+    counting_points,
+    goes_back,
+    thinned_each,
+    unpacked,
+    within,
+)
+from db.metrics.points import CHUNK_POINTS
+from db.metrics.series_names import name_of, public_name
+from db.models import Attempt, Chunk, Series
 from domain.messages import Point
 from domain.views import Segment, SeriesView
+
+MOST_LEVELS = 10
+"""More than a series of 10 billion points has."""
+READ_PER_POINT = 8
+"""Points read for each that is returned: that many make a level above."""
+_FIELDS: tuple[Any, ...] = (
+    Attempt.run_id, Attempt.number, Series.id, Series.node_rank, Series.source, Series.tag, Series.count,
+    Series.first_step, Series.last_step, Series.last_value, Series.lowest, Series.highest, Series.not_finite_since,
+)  # fmt: skip
+
+
+class Extent(Protocol):
+    """What is known of a series without reading its points."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def first_step(self) -> int: ...
+    @property
+    def last_step(self) -> int: ...
+    @property
+    def source(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class SeriesRow:
+    """A series of one attempt, without its points."""
+
+    run_id: str
+    attempt: int
+    id: int
+    node_rank: int
+    source: str
+    tag: str
+    count: int
+    first_step: int
+    last_step: int
+    last_value: float
+    lowest: float | None
+    highest: float | None
+    """Of the finite values; None without any."""
+    not_finite_since: int | None
+
+    @property
+    def name(self) -> str:
+        """How people name the series."""
+        return name_of(self.node_rank, self.source, self.tag)
+
+
+@dataclass(frozen=True)
+class StepRange:
+    """Steps, both ends included; None for no limit."""
+
+    first: int | None = None
+    last: int | None = None
+
+
+@dataclass(frozen=True)
+class RunCurve:
+    """A series of one attempt, from its first step until a newer attempt's first."""
+
+    run_id: str
+    name: str
+    source: str
+    attempt: int
+    not_finite_since: int | None
+    columns: Columns
+
+
+def sources_of_runs(store: Store, run_ids: Collection[str]) -> dict[str, dict[str, str]]:
+    """The source of each series by name, for each run: {run id: {"train/loss": "events"}}."""
+    query = select(Attempt.run_id, Series.node_rank, Series.source, Series.tag)
+    query = query.join(Attempt, Attempt.fence == Series.fence).where(Attempt.run_id.in_(run_ids)).distinct()
+    by_run: dict[str, dict[str, str]] = {run_id: {} for run_id in run_ids}
+    with store.read() as session:
+        for row in session.execute(query):
+            by_run[row.run_id][name_of(row.node_rank, row.source, row.tag)] = row.source
+    return by_run
+
+
+def curves_of_runs(
+    store: Store,
+    run_ids: Collection[str],
+    names: Collection[str],
+    max_points: int,
+    window: StepRange | None = None,
+) -> list[RunCurve]:
+    """The named series of the runs, at most `max_points` an attempt, by their extremes; older attempts first."""
+    window = window or StepRange()
+    with store.read() as session:
+        rows = [row for row in series_rows(session, run_ids, names=names) if row.name in names]
+        ends = ends_of(rows)
+        read = read_columns(session, rows, READ_PER_POINT * max_points, window)
+    visible = [within(read[row.id], window.first, _last_step(ends[row.id], window)) for row in rows]
+    chosen = thinned_each(visible, max_points)
+    return [_curve(row, own, ends[row.id]) for row, own in zip(rows, chosen, strict=True)]
+
+
+def series_rows(
+    session: Session,
+    run_ids: Collection[str],
+    names: Iterable[str] | None = None,
+    sources: Collection[str] | None = None,
+) -> list[SeriesRow]:
+    """The series of the runs, older attempts first; those with other names may be among them."""
+    query = select(*_FIELDS).join(Attempt, Attempt.fence == Series.fence).where(Attempt.run_id.in_(run_ids))
+    if names is not None:
+        query = query.where(Series.tag.in_({tag for name in names for tag in _possible_tags(name)}))
+    if sources is not None:
+        query = query.where(Series.source.in_(sources))
+    query = query.order_by(Attempt.run_id, Attempt.number, Series.id)
+    return [SeriesRow(*row) for row in session.execute(query)]
+
+
+def ends_of(rows: Sequence[SeriesRow]) -> dict[int, int | None]:
+    """The last step at which each row's points count: a newer attempt's first step replaces them; by series id."""
+    ends: dict[int, int | None] = {}
+    first: dict[tuple[str, str], int] = {}
+    for row in reversed(rows):
+        key = (row.run_id, row.name)
+        ends[row.id] = first[key] - 1 if key in first else None
+        first[key] = min(row.first_step, first.get(key, row.first_step))
+    return ends
+
+
+def read_columns(
+    session: Session,
+    rows: Sequence[Extent],
+    budget: int,
+    window: StepRange | None = None,
+    *,
+    whole: bool = False,
+) -> dict[int, Columns]:
+    """The points of each series from its finest level of at most `budget` points in the window; by series id.
+
+    `whole` keeps those that a later life of the script replaced."""
+    window = window or StepRange()
+    tops = _last_chunks(session, [row.id for row in rows])
+    levels = {row.id: _level(row, tops[row.id], budget, window) for row in rows}
+    blobs = _chunks(session, levels, window)
+    for series, blob in _unreduced(session, levels):
+        blobs[series].append(blob)
+    read = {row.id: unpacked(blobs[row.id]) for row in rows}
+    return read if whole else {row.id: _counting(row, read[row.id]) for row in rows}
+
+
+def thinned_points(
+    session: Session, rows: Sequence[Extent], most: int, window: StepRange, *, whole: bool = False
+) -> dict[int, list[Point]]:
+    """At most `most` points of each series in the window, by their extremes; by series id."""
+    read = read_columns(session, rows, READ_PER_POINT * most, window, whole=whole)
+    chosen = thinned_each([within(own, window.first, window.last) for own in read.values()], most)
+    return {series: as_points(own) for series, own in zip(read, chosen, strict=True)}
+
+
+def _counting(row: Extent, columns: Columns) -> Columns:
+    """A later life that has not reached the window yet replaces what stands in it."""
+    return counting_columns(within(columns, None, row.last_step)) if goes_back(row.source) else columns
+
+
+def _last_step(end: int | None, window: StepRange) -> int | None:
+    return min((limit for limit in (end, window.last) if limit is not None), default=None)
+
+
+def _curve(row: SeriesRow, columns: Columns, end: int | None) -> RunCurve:
+    not_finite_since = row.not_finite_since if end is None else None
+    return RunCurve(row.run_id, row.name, row.source, row.attempt, not_finite_since, columns)
+
+
+def _possible_tags(name: str) -> set[str]:
+    """The tags that a series of this name may have: the name without a node's rank and without a source."""
+    bare = re.sub(r"^node\d+/", "", name)
+    return {name, bare} | {text.partition("/")[2] for text in (name, bare) if "/" in text}
+
+
+def _last_chunks(session: Session, series_ids: Sequence[int]) -> dict[int, list[int]]:
+    """The number of the last chunk at each level of each series: looked up, not counted."""
+    last = [_last_chunk(level) for level in range(MOST_LEVELS)]
+    rows = session.execute(select(Series.id, *last).where(Series.id.in_(series_ids)))
+    return {row[0]: [seq for seq in row[1:] if seq is not None] for row in rows}
+
+
+def _level(row: Extent, tops: Sequence[int], budget: int, window: StepRange) -> int:
+    """The finest level that has at most `budget` points in the window; a level is counted in whole chunks."""
+    first = max(row.first_step, row.first_step if window.first is None else window.first)
+    last = min(row.last_step, row.last_step if window.last is None else window.last)
+    share = min(1.0, max(0, last - first + 1) / max(1, row.last_step - row.first_step + 1))
+    sizes = [min((seq + 1) * CHUNK_POINTS, row.count) * share for seq in tops]
+    return next((level for level, size in enumerate(sizes) if size <= budget), max(0, len(sizes) - 1))
+
+
+def _chunks(session: Session, levels: Mapping[int, int], window: StepRange) -> dict[int, list[bytes]]:
+    by_level: dict[int, list[int]] = defaultdict(list)
+    for series, level in levels.items():
+        by_level[level].append(series)
+    blobs: dict[int, list[bytes]] = defaultdict(list)
+    for level, series_ids in by_level.items():
+        query = select(Chunk.series_id, Chunk.points).where(Chunk.series_id.in_(series_ids), Chunk.level == level)
+        if window.first is not None:
+            query = query.where(Chunk.step_max >= window.first)
+        if window.last is not None:
+            query = query.where(Chunk.step_min <= window.last)
+        for series, blob in session.execute(query.order_by(Chunk.series_id, Chunk.seq)):
+            blobs[series].append(blob)
+    return blobs
+
+
+def _unreduced(session: Session, levels: Mapping[int, int]) -> Iterator[tuple[int, bytes]]:
+    """Yield the last chunks of lower levels that are not full, so not part of a level above; higher levels first."""
+    for level in range(max(levels.values(), default=0) - 1, -1, -1):
+        above = [series for series, own in levels.items() if own > level]
+        # Joined to the series, the last chunk is looked up; without, SQLite reads all chunks.
+        query = (
+            select(Chunk.series_id, Chunk.points)
+            .join(Series, Series.id == Chunk.series_id)
+            .where(Series.id.in_(above), Chunk.level == level, Chunk.count < CHUNK_POINTS)
+            .where(Chunk.seq == _last_chunk(level))
+        )
+        yield from session.execute(query)
+
+
+@cache
+def _last_chunk(level: int) -> ScalarSelect[int]:
+    """The number of a series' last chunk of a level, looked up in its key; made once, which takes 2 ms."""
+    chunk = aliased(Chunk)
+    last = select(func.max(chunk.seq)).where(chunk.series_id == Series.id, chunk.level == level)
+    return last.correlate(Series).scalar_subquery()
+
+
+# Reading curves: one series over all attempts of a run, cut where a newer attempt took over.
 
 
 def series_names(store: Store, run_id: str, source: str = "events") -> list[str]:
@@ -52,7 +298,7 @@ def series(
                 by_name.setdefault(public_name(row), []).append((row, number))
         series_rows = [row for rows in by_name.values() for row, _ in rows]
         read = _read(session, series_rows, StepRange(since_step, until_step), max_points, whole)
-    return {name: _curve(name, rows, read, whole) for name, rows in sorted(by_name.items())}
+    return {name: _joined_curve(name, rows, read, whole) for name, rows in sorted(by_name.items())}
 
 
 def of_metric(store: Store, run_id: str, metric: str, most: int | None = None) -> list[Point]:
@@ -90,7 +336,9 @@ def _read_all(session: Session, row: Series, window: StepRange, whole: bool) -> 
     return counting_points(points.read(session, row.id, window.first, bounded))
 
 
-def _curve(name: str, rows: Sequence[tuple[Series, int]], read: Mapping[int, list[Point]], whole: bool) -> SeriesView:
+def _joined_curve(
+    name: str, rows: Sequence[tuple[Series, int]], read: Mapping[int, list[Point]], whole: bool
+) -> SeriesView:
     segments: list[Segment] = []
     until = math.inf
     for row, number in reversed(rows):

@@ -11,11 +11,10 @@ import numpy as np
 from sqlalchemy import Row, Table, bindparam, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from db.history import add_history
-from db.lookups import AttemptKey
+from db.lookups import AttemptKey, add_history
 from db.metrics import points
-from db.metrics.lives import goes_back, steps_back
-from db.metrics.many_curves import read_columns
+from db.metrics.columns import goes_back, steps_back
+from db.metrics.curves import read_columns
 from db.models import Attempt, HistoryEntry, Series
 from db.postgres import NUL, NUL_SHOWN
 from domain.messages import MAX_SERIES, Point, PointKind

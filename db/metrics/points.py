@@ -12,7 +12,9 @@ import math
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any, cast
 
@@ -21,20 +23,23 @@ from numpy.typing import NDArray
 from sqlalchemy import Table, bindparam, func, insert, select, update
 from sqlalchemy.orm import Session
 
+from db.engine import Store
 from db.metrics import columns
-from db.models import Chunk
+from db.metrics.columns import counting_chunks, goes_back
+from db.metrics.series_names import public_name
+from db.models import Attempt, Chunk, Run, Series
 from domain.messages import Point
 
 CHUNK_POINTS = 256
 BUCKET_POINTS = 16
 _CHUNKS = cast(Table, Chunk.__table__)
+
 # Built once and run for all series at a time: points arrive many times a second.
 _REPLACE = (
     update(_CHUNKS)
     .where(_CHUNKS.c.series_id == bindparam("of"), _CHUNKS.c.level == bindparam("at"))
     .where(_CHUNKS.c.seq == bindparam("number"))
 )
-
 _TAILS = (
     select(_CHUNKS.c.series_id, _CHUNKS.c.points)
     .where(_CHUNKS.c.series_id.in_(bindparam("series", expanding=True)), _CHUNKS.c.level == bindparam("at"))
@@ -169,3 +174,125 @@ def _little_endian(column: array[Any]) -> array[Any]:
     if sys.byteorder == "big":
         column.byteswap()
     return column
+
+
+# The points that were added to a run's series since an earlier read.
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """New points of one series."""
+
+    series: Series
+    attempt: int
+    points: Sequence[Point]
+
+
+def point_counts(store: Store, run_id: str) -> dict[int, int]:
+    """The number of points of each of a run's series, by series id."""
+    with store.read() as session:
+        return {series.id: series.count for series, _ in _series(session, run_id)}
+
+
+def points_since(store: Store, run_id: str, known_counts: Mapping[int, int]) -> tuple[list[Fresh], dict[int, int]]:
+    """The points beyond the known counts, and the new count of every series, by series id."""
+    with store.read() as session:
+        series_of_run = _series(session, run_id)
+        fresh = [
+            Fresh(series, attempt, _points_from(session, series.id, known_counts.get(series.id, 0)))
+            for series, attempt in series_of_run
+            if series.count > known_counts.get(series.id, 0)
+        ]
+        return fresh, {series.id: series.count for series, _ in series_of_run}
+
+
+def _series(session: Session, run_id: str) -> list[tuple[Series, int]]:
+    query = (
+        select(Series, Attempt.number)
+        .join(Attempt, Attempt.fence == Series.fence)
+        .where(Attempt.run_id == run_id)
+        .order_by(Series.id)
+    )
+    return [(series, number) for series, number in session.execute(query)]
+
+
+def _points_from(session: Session, series_id: int, position: int) -> list[Point]:
+    first = position // CHUNK_POINTS
+    chunks = (
+        select(Chunk.points)
+        .where(Chunk.series_id == series_id, Chunk.level == 0, Chunk.seq >= first)
+        .order_by(Chunk.seq)
+    )
+    points = unpack(*session.scalars(chunks))
+    return points[position - first * CHUNK_POINTS :]
+
+
+# Every stored point of whole runs, a few chunks at a time, so that no reader holds the store or much memory.
+
+CHUNKS_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class StoredSeries:
+    """One series of one attempt of a run."""
+
+    id: int
+    run_id: str
+    run_name: str
+    attempt: int
+    name: str
+    source: str
+
+
+def stored_series(store: Store, run_ids: Collection[str]) -> list[StoredSeries]:
+    """Return all series of the runs, in the order of the ids, then by attempt and name."""
+    query = (
+        select(Series, Attempt.number, Run.id, Run.name)
+        .join(Attempt, Attempt.fence == Series.fence)
+        .join(Run, Run.id == Attempt.run_id)
+        .where(Run.id.in_(run_ids))
+    )
+    with store.read() as session:
+        rows = [
+            StoredSeries(row.id, run_id, name, number, public_name(row), row.source)
+            for row, number, run_id, name in session.execute(query)
+        ]
+    place = {run_id: number for number, run_id in enumerate(run_ids)}
+    return sorted(rows, key=lambda row: (place[row.run_id], row.attempt, row.name, row.id))
+
+
+def pages_of_series(store: Store, series_id: int) -> Iterator[list[bytes]]:
+    """Yield the packed chunks of all points of a series in their order, some at a time, each in a short read."""
+    query = (
+        select(Chunk.seq, Chunk.points)
+        .where(Chunk.series_id == series_id, Chunk.level == 0)
+        .order_by(Chunk.seq)
+        .limit(CHUNKS_AT_ONCE)
+    )
+    last = -1
+    while True:
+        with store.read() as session:
+            rows = session.execute(query.where(Chunk.seq > last)).all()
+        if not rows:
+            return
+        last = rows[-1].seq
+        yield [row.points for row in rows]
+
+
+def counting_pages(store: Store, series: StoredSeries) -> Iterator[list[bytes]]:
+    """Yield what `pages` yields without the points that a later life of the script replaced."""
+    if not goes_back(series.source):
+        yield from pages_of_series(store, series.id)
+        return
+    floors, read = _floors(store, series.id), 0
+    for blobs in pages_of_series(store, series.id):
+        read += len(blobs)
+        yield counting_chunks(blobs, floors[read] if read < len(floors) else math.inf)
+
+
+def _floors(store: Store, series_id: int) -> Sequence[int]:
+    """The lowest step from each chunk on."""
+    query = select(Chunk.step_min).where(Chunk.series_id == series_id, Chunk.level == 0)
+    with store.read() as session:
+        lowest = session.scalars(query.order_by(Chunk.seq.desc())).all()
+    return [*accumulate(lowest, min)][::-1]

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.metrics.columns import within
-from db.metrics.many_curves import SeriesRow, ends_of, read_columns, series_rows
+from db.metrics.curves import SeriesRow, ends_of, read_columns, series_rows
 from domain import goals
 from domain.goals import PRINTED
 from domain.messages import SCRIPT_KINDS

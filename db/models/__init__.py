@@ -8,6 +8,8 @@ from db.models.attempts import Job as Job
 from db.models.attempts import ProfiledRank as ProfiledRank
 from db.models.attempts import Task as Task
 from db.models.base import Base as Base
+from db.models.base import DeletedAttempt as DeletedAttempt
+from db.models.base import StoreIdentity as StoreIdentity
 from db.models.base import new_id as new_id
 from db.models.files import Checkpoint as Checkpoint
 from db.models.files import Chunk as Chunk
@@ -24,11 +26,9 @@ from db.models.runs import ImportedRun as ImportedRun
 from db.models.runs import Run as Run
 from db.models.runs import RunTag as RunTag
 from db.models.runs import SavedView as SavedView
+from db.models.runs import ScalingRun as ScalingRun
+from db.models.runs import ScalingStudy as ScalingStudy
 from db.models.runs import SharedLink as SharedLink
 from db.models.runs import Snapshot as Snapshot
-from db.models.store import DeletedAttempt as DeletedAttempt
-from db.models.store import StoreIdentity as StoreIdentity
-from db.models.studies import ScalingRun as ScalingRun
-from db.models.studies import ScalingStudy as ScalingStudy
-from db.models.studies import Sweep as Sweep
-from db.models.studies import SweepTrial as SweepTrial
+from db.models.runs import Sweep as Sweep
+from db.models.runs import SweepTrial as SweepTrial

@@ -33,7 +33,7 @@ class Series(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     fence: Mapped[int] = mapped_column(ForeignKey("attempts.fence", ondelete="CASCADE"), nullable=True)
-    """NULL while its points are being imported (`db.archives.staging`): it belongs to no attempt yet."""
+    """NULL while its points are being imported (`db.archives.restore`): it belongs to no attempt yet."""
     node_rank: Mapped[int]
     source: Mapped[str] = mapped_column(String(8))
     tag: Mapped[str] = mapped_column(Text)

@@ -1,7 +1,8 @@
-"""Join tokens for new nodes: they expire, can be revoked, and are stored as hashes only."""
+"""Join tokens for new nodes: they expire, can be revoked, and are stored as hashes only, as are the tokens of nodes."""
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import math
 import re
@@ -14,7 +15,6 @@ from sqlalchemy import select, update
 from db.engine import Store
 from db.exceptions import NoSuch
 from db.models import JoinToken
-from db.nodes.node_tokens import TurnedAway, hash_token
 from domain.errors import InvalidRequest
 from domain.views import JoinTokenView
 
@@ -124,3 +124,19 @@ def _view(row: JoinToken) -> JoinTokenView:
         last_used_at=row.last_used_at,
         uses=row.uses,
     )
+
+
+# Tokens of nodes, stored as hashes.
+
+
+@dataclass(frozen=True)
+class TurnedAway:
+    """A credential that is no longer valid; the message says since when and what to do."""
+
+    message: str
+    is_node: bool = True
+
+
+def hash_token(token: str) -> str:
+    """The hash that is stored of a token, so that a stolen copy of the store grants no access."""
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -15,7 +15,7 @@ from db.engine import Store
 from db.exceptions import NoSuchRun, WrongState
 from db.lookups import node_named
 from db.models import Attempt, Job, Node, Task
-from db.nodes.node_tokens import TurnedAway, hash_token
+from db.nodes.join_tokens import TurnedAway, hash_token
 from domain.liveness import LOST_AFTER_S
 from domain.messages import LIVE_STATES, HeldAttempt, NodeFacts, NodeLoad
 from domain.text.formats import agree

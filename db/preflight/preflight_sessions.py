@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
 
 from sqlalchemy import delete, select
@@ -10,11 +12,10 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.lookups import node_named
 from db.models import Attempt, Check, CheckedNode, Node, PairPass, Run, Task
-from db.preflight.pair_passes import fingerprint, not_passed
 from domain.errors import InvalidRequest
 from domain.liveness import SILENT_AFTER_S, is_silent
 from domain.messages import LIVE_STATES, CheckAnswer, NodeCheck
-from domain.preflight import Link, NodeAnswer, Pair, judge, judge_links, pairs, red, rounds
+from domain.preflight import Link, NodeAnswer, Pair, judge, judge_links, library_versions, pairs, red, rounds
 from domain.spec import CheckPair, CheckPeer, DesiredCheck
 from domain.views import CheckView, PreflightCell
 
@@ -369,3 +370,24 @@ def _answers(nodes: Sequence[CheckedNode]) -> list[NodeAnswer]:
         )
         for node in nodes
     ]
+
+
+# Pairs of nodes with a successful all-reduce, remembered until their versions or addresses change.
+
+
+def not_passed(session: Session, facts: Sequence[tuple[str, NodeCheck]], pairs: Iterable[Pair]) -> list[Pair]:
+    """The candidate pairs without a successful all-reduce since their nodes' versions or addresses changed."""
+    return [(a, b) for a, b in pairs if passed_before(session, facts[a], facts[b]) is None]
+
+
+def passed_before(session: Session, first: tuple[str, NodeCheck], second: tuple[str, NodeCheck]) -> PairPass | None:
+    (node_a, a), (node_b, b) = sorted((first, second), key=lambda item: item[0])
+    stored = session.get(PairPass, (node_a, node_b))
+    return stored if stored is not None and stored.fingerprint == fingerprint(a, b) else None
+
+
+def fingerprint(*facts: NodeCheck) -> str:
+    identities = [
+        [node_facts.address, node_facts.interface, library_versions(node_facts.interpreter)] for node_facts in facts
+    ]
+    return hashlib.sha256(json.dumps(identities).encode()).hexdigest()

@@ -1,16 +1,19 @@
-"""The gate before an attempt's ranks start: its nodes must pass the preflight first."""
+"""The gate before an attempt's ranks start: its nodes must pass the preflight first, whose answers let it go on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from db.history import add_history
+from db.attempts.attempt_state import combine
+from db.engine import Store
+from db.lookups import add_history, latest_attempt
 from db.models import Attempt, Check, Checkpoint, Node, Run, Task
-from db.preflight import pair_passes, preflight_sessions
-from domain.messages import TERMINAL_STATES, NodeCheck, Reason, State
+from db.preflight import preflight_sessions
+from domain.messages import LIVE_STATES, TERMINAL_STATES, CheckAnswer, NodeCheck, Reason, State
 from domain.preflight import (
     CHECKPOINTS_WITH_ROOM,
     RESERVE_BYTES,
@@ -26,7 +29,7 @@ from domain.preflight import (
     unanswered,
     version_remark,
 )
-from domain.views import PreflightCell
+from domain.views import CheckView, PreflightCell
 
 
 def may_start(session: Session, fence: int) -> bool:
@@ -141,7 +144,7 @@ def _has_new_pairs(session: Session, attempt: Attempt, tasks: Sequence[tuple[Tas
     if session.get_one(Run, attempt.run_id).spec.get("pool", "nodes") != "nodes":
         return False
     facts = [(task.node_id, NodeCheck.model_validate(task.preflight)) for task, _ in tasks]
-    return bool(pair_passes.not_passed(session, facts, pairs(len(facts), preflight_sessions.PAIRS_BEFORE_A_RUN)))
+    return bool(preflight_sessions.not_passed(session, facts, pairs(len(facts), preflight_sessions.PAIRS_BEFORE_A_RUN)))
 
 
 def _tell(session: Session, attempt: Attempt, answers: Sequence[NodeAnswer], check: Check | None, now: float) -> None:
@@ -156,3 +159,61 @@ def _tell(session: Session, attempt: Attempt, answers: Sequence[NodeAnswer], che
     slow = [f"{cell.node} – {cell.peer}: {cell.value}" for cell in judge_links(links) if cell.state == "warning"]
     if slow:
         add_history(session, attempt.run_id, attempt.number, now, f"slow links: {'; '.join(slow)}")
+
+
+# Store nodes' preflight answers, advance the check, and with it the run that waits for it.
+
+
+def check_answered(
+    store: Store, node_id: str, check_id: int, answer: CheckAnswer, now: float
+) -> tuple[bool, list[str]]:
+    """Store a node's answer; return whether the check advanced, and the ids of the runs that did."""
+    with store.write() as session:
+        check = preflight_sessions.answered(session, node_id, check_id, answer, now)
+        return check is not None, _go_on(session, [check] if check else [], now)
+
+
+def checks_overdue(store: Store, now: float) -> tuple[bool, list[str]]:
+    """Advance checks without the nodes that are too late; return whether any did, and the ids of the runs that did."""
+    with store.read() as session:
+        if not preflight_sessions.has_open(session):
+            return False, []
+    with store.write() as session:
+        moved = preflight_sessions.overdue(session, now)
+        return bool(moved), _go_on(session, moved, now)
+
+
+def preflight_of_run(store: Store, run_id: str) -> CheckView | None:
+    """The preflight of a run's latest attempt; None for a run on one node. Raises NoSuchRun."""
+    with store.read() as session:
+        attempt = latest_attempt(session, run_id)
+        tasks = tasks_and_nodes(session, attempt.fence)
+        if len(tasks) < 2:
+            return None
+        check = preflight_sessions.of_attempt(session, attempt.fence)
+        cells = judge(node_answers(session, attempt, tasks), for_run=True)
+        if attempt.ended_at is not None:  # no more answers will come
+            cells = [replace(cell, state="skipped") if cell.state == "waiting" else cell for cell in cells]
+        return CheckView(
+            id=None,
+            asked_at=attempt.placed_at or attempt.created_at,
+            ended_at=attempt.preflighted_at or attempt.ended_at,
+            run_id=run_id,
+            nodes=[node for _, node in tasks],
+            cells=cells + measured_cells(session, check),
+            bandwidth=preflight_sessions.bandwidth(len(tasks), check.measured if check else []),
+        )
+
+
+def _go_on(session: Session, moved: Sequence[Check], now: float) -> list[str]:
+    """Start, or end, the runs whose measurement has ended; return their ids."""
+    changed = []
+    for check in moved:
+        attempt = session.get(Attempt, check.fence) if check.fence is not None else None
+        if check.ended_at is None or attempt is None or attempt.state not in LIVE_STATES:
+            continue
+        go_on(session, attempt, now, measure=True)
+        session.flush()
+        combine(session, attempt, now)
+        changed.append(attempt.run_id)
+    return changed

@@ -10,8 +10,7 @@ from sqlalchemy.orm import Session
 from db.attempts.new_attempt import open_attempt
 from db.engine import Store
 from db.exceptions import NoSuchRun
-from db.history import add_history
-from db.lookups import latest_attempt
+from db.lookups import add_history, latest_attempt
 from db.metrics.point_reports import store_series
 from db.models import Attempt, ImportedRun, Run, Series, new_id
 from db.tasks.task_reports import Arrival, file_of

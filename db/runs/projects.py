@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.exceptions import NoSuchProject
 from db.models import Attempt, Run, Series, Task
-from db.runs.baselines import baseline_of
 from db.runs.run_list import RunList, RunSelection
+from db.runs.run_queries import baseline_of
 from domain.goals import better_percent, goal, main_metric
 from domain.messages import SCRIPT_KINDS, State
 from domain.search.fields import Column, SeriesFigure, Sort

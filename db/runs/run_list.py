@@ -1,24 +1,24 @@
-"""The list of runs: those that a selection lists, counted, ordered and read a window at a time."""
+"""The list of runs: those that a selection lists, counted, ordered and read a window at a time, with their logs."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, func, or_, select, union
 from sqlalchemy.orm import Session, aliased
 
 from db.engine import Store
-from db.models import Attempt, Run, Series
+from db.models import Attempt, File, Run, Series
 from db.runs import run_queries, run_views
 from db.search import run_search
-from db.search.run_fields import value_of
+from db.search.run_search import value_of
 from domain.messages import LIVE_STATES, State
 from domain.search.fields import Column, Sort
 from domain.search.query import EVERYTHING, Query
-from domain.views import FAILED_LATELY_S, RunView
+from domain.views import FAILED_LATELY_S, FileView, RunView
 
 _AnyAttempt, _AnyRun = aliased(Attempt), aliased(Run)
 
@@ -188,3 +188,41 @@ def projects(store: Store) -> list[str]:
     """The names of all projects that have runs."""
     with store.read() as session:
         return list(session.scalars(select(Run.project).distinct().order_by(Run.project)))
+
+
+# The log files of many runs, a few runs at a time.
+
+
+@dataclass
+class RunLogs:
+    """A run and the files below the `logs/` of its attempts, oldest attempt first."""
+
+    id: str
+    name: str
+    created_at: float
+    files: list[FileView] = field(default_factory=list)
+
+
+def run_logs(
+    store: Store, selection: RunSelection, now: float, than: tuple[float, str] | None, limit: int
+) -> list[RunLogs]:
+    """Return the logs of the next selected runs, newest first, after this time of creation and id."""
+    with store.read() as session:
+        older = RunList(session, selection, now).older(than, limit)
+        runs = {run.id: RunLogs(run.id, run.name, run.created_at) for run in older}
+        query = (
+            select(Attempt.run_id, Attempt.number, File)
+            .join(File, File.fence == Attempt.fence)
+            .where(Attempt.run_id.in_(runs), File.path.startswith("logs/"))
+            .order_by(File.fence, File.node_rank, File.path, File.generation)
+        )
+        for run_id, number, file in session.execute(query):
+            view = FileView(file.id, number, file.node_rank, file.path, file.generation, file.size_bytes)
+            runs[run_id].files.append(view)
+    return list(runs.values())
+
+
+def run_count(store: Store, selection: RunSelection, now: float) -> int:
+    """Return the number of selected runs."""
+    with store.read() as session:
+        return RunList(session, selection, now).total()

@@ -1,19 +1,23 @@
-"""Read runs and their histories as pages and the API show them."""
+"""Read runs, by id or by what people call them, with their histories and their baseline."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, bindparam, func, or_, select
+from sqlalchemy.orm import Session
 
 from db.attempts.attempt_queries import attempt_changes
 from db.engine import Store
 from db.exceptions import NoSuchRun
+from db.metrics.curves import series_rows
+from db.metrics.run_results import results_of
 from db.models import Attempt, HistoryEntry, Run
-from db.runs.baselines import against_baseline
 from db.runs.run_views import views
-from domain.messages import State
+from domain.goals import BaselineChange, better_percent, main_metric
+from domain.messages import SCRIPT_KINDS, State
 from domain.views import HistoryView, RunView
 
 _NAME_AND_STATE = (
@@ -79,3 +83,76 @@ def history(store: Store, run_id: str) -> list[HistoryView]:
     query = select(HistoryEntry).where(HistoryEntry.run_id == run_id).order_by(HistoryEntry.id)
     with store.read() as session:
         return [HistoryView(row.at, row.attempt, row.text) for row in session.scalars(query)]
+
+
+# The baselines of projects, and how a run compares to its project's.
+
+
+def baseline_of(session: Session, project: str) -> Run | None:
+    """The baseline of a project; None where it has none."""
+    return session.scalars(select(Run).where(Run.project == project, Run.baseline_at.is_not(None))).first()
+
+
+def common_baseline(store: Store, run_ids: Collection[str]) -> str | None:
+    """The baseline of the runs' projects; None where these have none or several."""
+    projects = select(Run.project).where(Run.id.in_(run_ids))
+    with store.read() as session:
+        baselines = select(Run.id).where(Run.project.in_(projects), Run.baseline_at.is_not(None)).limit(2)
+        ids = session.scalars(baselines).all()
+    return ids[0] if len(ids) == 1 else None
+
+
+def against_baseline(session: Session, run: RunView) -> BaselineChange | None:
+    """The run's best value beside the baseline's; None for the baseline itself, and where there is none."""
+    baseline = None if run.baseline else baseline_of(session, run.project)
+    if baseline is None:
+        return None
+    ids = (run.id, baseline.id)
+    rows = [row for row in series_rows(session, ids, sources=SCRIPT_KINDS) if row.node_rank == 0]
+    own, other = ({row.name for row in rows if row.run_id == run_id} for run_id in ids)
+    metric = main_metric(own & other)
+    if metric is None:
+        return BaselineChange(baseline.id, baseline.name, None, None, None, None)
+    results = results_of(session, ids, [row for row in rows if row.name == metric])
+    value, base = (results[run_id][metric].best for run_id in ids)
+    change = better_percent(metric, value, base)
+    return BaselineChange(baseline.id, baseline.name, metric, value, base, change)
+
+
+# Find a run by what people call it: its id, `latest`, its name, or the beginning of its id.
+
+LATEST = "latest"
+MOST = 20
+"""Runs of one name that are told apart for who asks."""
+
+
+class NamedRun(NamedTuple):
+    """A run that a word may mean."""
+
+    id: str
+    name: str
+
+
+def named_runs(store: Store, word: str) -> list[NamedRun]:
+    """Return the runs that `word` may mean, newest first, at most `MOST`; archived ones only by their id."""
+    with store.read() as session:
+        if word == LATEST:
+            return _newest(session, limit=1)
+        for condition in _readings(word):
+            if runs := _newest(session, condition):
+                return runs
+    return []
+
+
+def _readings(word: str) -> list[ColumnElement[bool]]:
+    """The conditions under which a run is meant by a word, the most exact first."""
+    listed = Run.archived_at.is_(None)
+    readings = [Run.id == word, (Run.name == word) & listed]
+    is_beginning = word != "" and word.isascii() and word.isalnum() and word == word.lower()
+    return [*readings, Run.id.startswith(word) & listed] if is_beginning else readings
+
+
+def _newest(session: Session, condition: ColumnElement[bool] | None = None, limit: int = MOST) -> list[NamedRun]:
+    query = select(Run.id, Run.name).where(Run.archived_at.is_(None) if condition is None else condition)
+    newest = query.order_by(Run.created_at.desc(), Run.id).limit(limit)
+    return [NamedRun(*row) for row in session.execute(newest)]

@@ -10,11 +10,10 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from db.attempts.new_attempt import find_checkpoint, open_attempt, open_next_attempt
-from db.checkpoints.discarded_objects import discard
+from db.checkpoints.checkpoint_reports import discard
 from db.engine import Store
 from db.exceptions import NoSuchRun, WrongState
-from db.history import add_history
-from db.lookups import latest_attempt
+from db.lookups import add_history, latest_attempt
 from db.models import (
     Attempt,
     Checkpoint,

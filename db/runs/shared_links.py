@@ -13,7 +13,7 @@ from sqlalchemy import delete, or_, select
 from db.engine import Store
 from db.exceptions import NoSuch, NoSuchRun
 from db.models import Run, SharedLink, new_id
-from db.nodes.node_tokens import hash_token
+from db.nodes.join_tokens import hash_token
 from domain.errors import InvalidRequest
 from domain.text.formats import clock_time
 

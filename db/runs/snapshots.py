@@ -1,11 +1,11 @@
-"""The stored snapshots of code."""
+"""The stored snapshots of code, and what the newest runs train."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import delete, select
 
@@ -57,3 +57,25 @@ def forget_unused(store: Store, besides: Collection[str], made_before: float = m
         unused = set(session.scalars(old)) - used - set(besides)
         session.execute(delete(Snapshot).where(Snapshot.sha256.in_(unused)))
         return sorted(unused)
+
+
+# What the newest runs train, for the launch form.
+
+LOOKED_AT = 200
+"""Newest runs that are looked at, so that a large store costs no more than a small one."""
+
+
+class Code(NamedTuple):
+    """A run's target, and what starts in it."""
+
+    target: str
+    entry: str | None
+    module: str | None
+
+
+def recent_code(store: Store) -> list[Code]:
+    """Return what the newest runs train, each once, the newest first."""
+    parts = [Run.spec[name].as_string() for name in Code._fields]
+    query = select(*parts).order_by(Run.created_at.desc(), Run.id).limit(LOOKED_AT)
+    with store.read() as session:
+        return list(dict.fromkeys(Code(*row) for row in session.execute(query)))

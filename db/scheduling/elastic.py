@@ -10,11 +10,11 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.history import add_history
+from db.lookups import add_history
 from db.models import Attempt, Checkpoint, Node, Run, Series, Task
 from db.scheduling import queue_placement
-from db.scheduling.completion_estimate import expected_ends
 from db.scheduling.node_state import node_states
+from db.scheduling.queue_placement import expected_ends
 from domain.liveness import LOST_AFTER_S
 from domain.messages import State
 from domain.scheduling.models import NodeState, ResourceRequest

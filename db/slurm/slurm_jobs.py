@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from db.attempts.attempt_state import combine
-from db.attempts.restarts import carry_on
+from db.attempts.attempt_state import carry_on, combine
 from db.engine import Store
 from db.exceptions import Superseded
-from db.history import add_history
+from db.lookups import add_history
 from db.models import Attempt, Job, Node, Run, Task
 from domain import slurm
 from domain.liveness import SILENT_AFTER_S, is_silent

@@ -13,8 +13,7 @@ from db.attempts.attempt_state import combine
 from db.checkpoints import checkpoint_reports
 from db.engine import Store
 from db.exceptions import NotOwner, Superseded
-from db.history import add_history
-from db.lookups import AttemptKey, attempt_scope, attempts_of_node, task_of_node
+from db.lookups import AttemptKey, add_history, attempt_scope, attempts_of_node, task_of_node
 from db.metrics.point_reports import SeriesOf, store_batches
 from db.models import Attempt, File, Node, Task
 from db.preflight import start_gate

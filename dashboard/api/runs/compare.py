@@ -21,11 +21,10 @@ from dashboard.json_responses import answer, json_text
 from dashboard.service.service import Service
 from dashboard.snapshots.differences import FileChange
 from db.exceptions import NoSuchRun
-from db.metrics import many_curves
-from db.metrics.many_curves import RunCurve, StepRange
+from db.metrics.curves import RunCurve, StepRange, curves_of_runs, sources_of_runs
 from db.metrics.run_results import without_repeated
-from db.runs.baselines import common_baseline
 from db.runs.compared_runs import attempt_batches, compared_runs
+from db.runs.run_queries import common_baseline
 from domain.choices import RUN_ID
 from domain.goals import joined_names
 from domain.messages import SCRIPT_KINDS
@@ -84,13 +83,13 @@ def compare(
 @router.get("/compare/names")
 def names(service: TheService, runs: RunIds) -> Response:
     """The source of each series by name, for each run: {run id: {"train/loss": "events"}}."""
-    return answer(many_curves.sources(service.store, runs))
+    return answer(sources_of_runs(service.store, runs))
 
 
 @router.get("/compare/joined")
 def joined(service: TheService, runs: RunIds) -> Response:
     """The name of a series in charts with other runs that log the same figure: {run id: {"printed/loss": "loss"}}."""
-    by_run = many_curves.sources(service.store, runs)
+    by_run = sources_of_runs(service.store, runs)
     logged = {
         run_id: {name: source for name, source in of_run.items() if source in SCRIPT_KINDS}
         for run_id, of_run in by_run.items()
@@ -121,7 +120,7 @@ def curves(
     First a 64-bit little-endian length, then as many bytes of JSON padded with spaces to a multiple of eight:
     [{"run", "name", "source", "attempt", "count", "not_finite_since"}]; then, in the same order, the steps, the
     values and the wall times of each as little-endian 64-bit floats."""
-    drawn = many_curves.curves(service.store, runs, name, max_points, StepRange(since, until))
+    drawn = curves_of_runs(service.store, runs, name, max_points, StepRange(since, until))
     return Response(packed(drawn), media_type="application/octet-stream")
 
 

@@ -40,8 +40,7 @@ from dashboard.logs.search import (
 from dashboard.logs.sources import MergedSearchResult, merged_sources, page, search_all
 from dashboard.logs.stored_logs import ALL, LogFile, SomeStream, Stream, check_rank, find_log
 from dashboard.service.service import Service
-from db.runs.run_list import RunSelection
-from db.runs.run_logs import run_count
+from db.runs.run_list import RunSelection, run_count
 from domain.printed_pattern import MOST_CHARACTERS
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["logs"])

@@ -13,9 +13,8 @@ from starlette.responses import Response, StreamingResponse
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer, json_text
-from db.metrics import curves
+from db.metrics import curves, performance
 from db.metrics.curves import to_json_number, to_json_points
-from db.runs import usage
 from domain.messages import PointChoice
 from domain.text.tables import FORMULAS
 from domain.views import SeriesView
@@ -52,7 +51,7 @@ def hardware(
     max_points: Annotated[int | None, Query(ge=10, le=1_000_000)] = None,
 ) -> Response:
     """Samples of the nodes' hardware: {"hardware/gpu0/power_w": [[step, value, wall time], …]}, as `metrics`."""
-    names = usage.hardware_names(service.store, run_id, node)
+    names = performance.hardware_names(service.store, run_id, node)
     series = curves.series(service.store, run_id, names, "hardware", max_points=max_points)
     return StreamingResponse(_json(series), media_type="application/json")
 
@@ -60,7 +59,7 @@ def hardware(
 @router.get("/runs/{run_id}/usage")
 def run_usage(service: TheService, run_id: str) -> Response:
     """Device-hours of all attempts, and the energy that their devices measured: {"device_hours", "energy_j"}."""
-    return answer(usage.usage(service.store, run_id, service.clock()))
+    return answer(performance.usage(service.store, run_id, service.clock()))
 
 
 @router.get("/runs/{run_id}/metrics.csv")

@@ -18,7 +18,7 @@ from dashboard.json_responses import answer
 from dashboard.service.cost_cache import CostCache
 from dashboard.service.overview import Filter, RowRange, overview, run_ids
 from dashboard.service.service import Service
-from db.search.search_words import words
+from db.search.run_search import words
 from domain.messages import State
 from domain.search.completion import complete, complete_column
 from domain.search.parser import LONGEST

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
-from db.metrics.phases import phase_totals
+from db.metrics.performance import phase_totals
 from domain.performance.phases import PHASES, TITLES, PhaseTotals, breakdown
 from domain.performance.slow_ranks import slow_ranks
 

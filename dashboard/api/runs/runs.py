@@ -19,14 +19,14 @@ from dashboard.planning import preview as previews
 from dashboard.planning.fixes import fix_of, launch_path, with_next_step
 from dashboard.service.service import Service
 from dashboard.sweeps.seeds import SeedsRequest, launch_with_seeds
-from db.attempts import attempt_queries, timelines
+from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_queries
 from db.findings import findings as db_findings
-from db.ranks import collectives as db_collectives
+from db.ranks import ranks as db_collectives
 from db.ranks import ranks as db_ranks
 from db.runs import run_list, run_queries
-from db.runs.named_runs import named_runs
 from db.runs.run_list import RunSelection
+from db.runs.run_queries import named_runs
 from domain.messages import State
 from domain.spec import RunEdit, RunSpec, check_size
 
@@ -167,7 +167,7 @@ def timeline(service: TheService, run_id: str) -> Response:
     """The phases of the start on each node: [{"node", "phase", "started_at", "seconds"}], the last one in progress.
 
     A phase about which there is something to say has a "note"."""
-    phases = map(asdict, timelines.timeline(service.store, run_id, service.clock()))
+    phases = map(asdict, attempt_queries.timeline(service.store, run_id, service.clock()))
     return answer([{name: value for name, value in phase.items() if value != ""} for phase in phases])
 
 

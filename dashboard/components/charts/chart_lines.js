@@ -75,7 +75,7 @@ export function thinned(x, y, from, to, buckets) {
 const SWAPPED_WITHIN_S = 1;
 
 /**
- * Which points a later life of the script replaced, as `db/metrics/lives.py` has it: one value a step.
+ * Which points a later life of the script replaced, as `db/metrics/columns.py` has it: one value a step.
  * @param {Columns} columns
  * @returns {Uint8Array} 1 for each replaced one
  */

@@ -11,7 +11,7 @@ from dashboard.paths import exists
 from dashboard.service import service
 from dashboard.views.launch.code_fields import RECIPE, SCRIPT
 from dashboard.views.launch.fields import PREFIX
-from db.runs.recent_code import Code, recent_code
+from db.runs.snapshots import Code, recent_code
 from domain.text.formats import as_text
 
 MOST = 8

@@ -12,7 +12,7 @@ from dashboard.service import service
 from dashboard.views.layout import asking, links, refusals, style
 from dashboard.views.layout.tables import table
 from dashboard.views.nodes import facts
-from db.nodes.device_allocations import Occupant, occupants
+from db.nodes.node_queries import Occupant, occupants
 from domain.protocol import is_older
 from domain.text.formats import as_text, number, plural, size, state_label
 from domain.views import DeviceView, NodeView

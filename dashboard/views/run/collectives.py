@@ -9,7 +9,7 @@ import streamlit as st
 
 from dashboard.service import service
 from dashboard.views.layout.tables import table
-from db.ranks.collectives import node_records, verdict
+from db.ranks.ranks import node_records, verdict
 from domain.collectives import NodeCollectives, RankCollectives, Wait, call_name, waits_of_node
 from domain.text.formats import UNKNOWN, as_text, duration_words, size
 

@@ -13,7 +13,7 @@ from dashboard.planning.fixes import memory_of
 from dashboard.service import service
 from dashboard.views.layout import style
 from dashboard.views.layout.tables import table
-from db.metrics.memory import MemorySeries, memory_series
+from db.metrics.performance import MemorySeries, memory_series
 from domain.device_memory import KINDS, AllocatingLine, DeviceMemory, how_counted, in_words
 from domain.memory_growth import MemorySample, MemorySamples
 from domain.text.formats import UNKNOWN, as_text, count, short_path, size

@@ -12,7 +12,7 @@ from dashboard.views.layout import refusals, style
 from dashboard.views.layout.tables import table
 from dashboard.views.run.collectives import collectives
 from dashboard.views.run.profiles import profiles
-from db.metrics.efficiency import arithmetic_of, reduction_of
+from db.metrics.performance import arithmetic_of, reduction_of
 from db.ranks import ranks as db_ranks
 from domain.messages import StackFrame
 from domain.performance.efficiency import arithmetic_sentence as arithmetic_sentence

@@ -9,7 +9,7 @@ import streamlit as st
 
 from dashboard.components.browser import timeline
 from dashboard.service import service
-from db.attempts import timelines
+from db.attempts import attempt_queries
 from domain.launch.timeline import (
     COMPILE,
     LAST,
@@ -60,13 +60,13 @@ def _is_starting(run: RunView, phases: Sequence[Phase]) -> bool:
 
 def _phases(run_id: str) -> list[Phase]:
     current = service.current()
-    return timelines.timeline(current.store, run_id, current.clock())
+    return attempt_queries.timeline(current.store, run_id, current.clock())
 
 
 @st.cache_data(ttl=LOOK_AGAIN_S, show_spinner=False, max_entries=100)
 def _before(run_id: str) -> tuple[str, list[Phase]] | None:
     current = service.current()
-    return timelines.previous_timeline(current.store, run_id, current.clock())
+    return attempt_queries.previous_timeline(current.store, run_id, current.clock())
 
 
 def picture(

@@ -15,8 +15,8 @@ from dashboard.views.layout import style
 from dashboard.views.layout.tables import table
 from dashboard.views.run import start
 from db.attempts import attempt_queries
+from db.metrics.performance import usage
 from db.runs import run_queries
-from db.runs.usage import usage
 from domain.launch.plan import shell_line
 from domain.spec import LABELS, RunSpec
 from domain.text.formats import as_text, clock_time, duration, plural, usage_sentence

@@ -8,8 +8,7 @@ from typing import Any
 from dashboard.scaling.document import judgement, rate_rule, state
 from dashboard.views.layout.links import address
 from dashboard.views.scaling.batches import batches_table
-from db.scaling.figures import Figures
-from db.scaling.studies import StudyView
+from db.scaling.studies import Figures, StudyView
 from domain.scaling.judgement import RULE_OF_THUMB, Judgement
 from domain.scaling.points import Point, named
 from domain.text.formats import ago, as_list, count, number

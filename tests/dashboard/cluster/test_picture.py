@@ -17,7 +17,7 @@ from dashboard.cluster.picture import (
     picture,
     summary,
 )
-from db.nodes.device_allocations import Occupant
+from db.nodes.node_queries import Occupant
 from domain.spec import rank_at
 from domain.views import DeviceView, NodeView
 from tests.dashboard.running import Running

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from db.alerts import actions, alerts
 from db.alerts.alerts import AlertView
-from db.alerts.run_curves import last_good
+from db.alerts.run_facts import last_good
 from db.attempts import attempt_queries
 from db.models import AlertEvent, Attempt, Checkpoint, HistoryEntry
 from db.runs import run_queries, run_requests

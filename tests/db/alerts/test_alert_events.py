@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from db.alerts import alerts, events, notices
-from db.alerts.run_curves import curve
-from db.alerts.run_facts import run_facts
+from db.alerts import alerts, events
+from db.alerts.run_facts import curve, run_facts
 from db.engine import Store
 from db.exceptions import NoSuchAlert, NoSuchRun
 from db.findings.findings import findings_reported
@@ -163,14 +162,14 @@ def test_browser_alert_waits_for_a_tab_and_for_no_sender(store: Store) -> None:
     events.record(store, [(alert_id, event("a")), (other, event("b"))], SOON)
     events.record_test(store, alert_id, SOON)
     assert [delivery.alert_id for delivery in claim(store, SOON)] == [other]
-    newest, browser_notices = notices.notices(store, None)
+    newest, browser_notices = events.notices(store, None)
     assert (
         browser_notices[0].sentence == "a failed."
         and [each.rule for each in browser_notices] == ["failed", "test"]
         and newest == browser_notices[-1].id
     )
-    notices.shown(store, [each.id for each in browser_notices] + [10**6], 7.0)
-    assert notices.notices(store, None) == (newest, [])
+    events.shown(store, [each.id for each in browser_notices] + [10**6], 7.0)
+    assert events.notices(store, None) == (newest, [])
     view = alerts.alert(store, alert_id)
     assert (view.waiting, view.last_sent_at, view.problem) == (0, 7.0, None)
 
@@ -178,26 +177,26 @@ def test_browser_alert_waits_for_a_tab_and_for_no_sender(store: Store) -> None:
 def test_another_browser_is_shown_what_came_after_what_it_knows(store: Store) -> None:
     alert_id = of_browser(store)
     events.record(store, [(alert_id, event("a"))], SOON)
-    newest, (first,) = notices.notices(store, None)
+    newest, (first,) = events.notices(store, None)
     events.record(store, [(alert_id, event("b"))], SOON)
-    notices.shown(store, [each.id for each in notices.notices(store, None)[1]], SOON)
-    assert [each.sentence for each in notices.notices(store, newest)[1]] == ["b failed."]
-    assert [each.sentence for each in notices.notices(store, first.id - 1)[1]] == ["a failed.", "b failed."]
+    events.shown(store, [each.id for each in events.notices(store, None)[1]], SOON)
+    assert [each.sentence for each in events.notices(store, newest)[1]] == ["b failed."]
+    assert [each.sentence for each in events.notices(store, first.id - 1)[1]] == ["a failed.", "b failed."]
 
 
 def test_a_tab_cannot_settle_what_is_sent_to_addresses(store: Store) -> None:
     events.record(store, [(alert_of(store), event("a"))], SOON)
     (delivery,) = claim(store, SOON)
     events.settle(store, delivery, SendOutcome.UNAVAILABLE, None, SOON)
-    notices.shown(store, delivery.event_ids, SOON)
-    assert notices.notices(store, 0) == (0, []) and alerts.alerts(store)[0].waiting == 1
+    events.shown(store, delivery.event_ids, SOON)
+    assert events.notices(store, 0) == (0, []) and alerts.alerts(store)[0].waiting == 1
 
 
 def test_browser_alert_is_given_up_after_a_day(store: Store) -> None:
     alert_id = of_browser(store)
     events.record(store, [(alert_id, event("a", at=10.0))], SOON)
-    notices.give_up(store, 10.0 + GIVE_UP_S - 1)
+    events.give_up(store, 10.0 + GIVE_UP_S - 1)
     assert alerts.alert(store, alert_id).waiting == 1
-    notices.give_up(store, 10.0 + GIVE_UP_S + 1)
+    events.give_up(store, 10.0 + GIVE_UP_S + 1)
     view = alerts.alert(store, alert_id)
-    assert (view.waiting, view.problem) == (0, notices.UNSEEN) and notices.notices(store, None)[1] == []
+    assert (view.waiting, view.problem) == (0, events.UNSEEN) and events.notices(store, None)[1] == []

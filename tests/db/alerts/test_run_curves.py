@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dashboard.alerts.watch import SeriesRules
 from db.alerts import alerts
-from db.alerts.run_curves import disks
-from db.alerts.run_facts import run_facts
+from db.alerts.run_facts import disks, run_facts
 from domain.alerts.rules import parse_rule
 from domain.messages import NodeLoad
 from tests.db.cluster import Cluster, send_heartbeat

@@ -13,16 +13,14 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from db.archives import staging
 from db.archives.documents import RunDocument, run_document
-from db.archives.restore import ArchiveSource, restore
-from db.archives.staging import ABANDONED_AFTER_S, PIECE_POINTS, delete_abandoned
+from db.archives.restore import ABANDONED_AFTER_S, PIECE_POINTS, ArchiveSource, delete_abandoned, restore
 from db.engine import Store
-from db.metrics import curves
+from db.metrics import curves, points
 from db.metrics.points import CHUNK_POINTS, pack
 from db.models import Chunk, Node, Series
 from db.runs import run_queries, run_requests
-from db.search.search_words import words
+from db.search.run_search import words
 from domain.errors import InvalidRequest
 from domain.messages import Point
 from tests.db.cluster import Cluster
@@ -114,13 +112,13 @@ def write_one(store: Store, cluster: Cluster, number: int) -> int:
 
 def test_one_transaction_holds_few_points(store: Store, archived: RunDocument, monkeypatch: pytest.MonkeyPatch) -> None:
     appended: list[int] = []
-    original = staging.points.append
+    original = points.append
 
     def noted(session: Any, new: Any) -> None:
         appended.extend(len(points) for _, points in new.values())
         original(session, new)
 
-    monkeypatch.setattr(staging.points, "append", noted)
+    monkeypatch.setattr(points, "append", noted)
     imported(store, archived, Archived())
     assert appended == [PIECE_POINTS, PIECE_POINTS, PIECE_POINTS, 100]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from db.attempts.timelines import previous_timeline, timeline
+from db.attempts.attempt_queries import previous_timeline, timeline
 from db.exceptions import NoSuchRun
 from domain.messages import NodeLoad, PhaseEnd
 from tests.db.cluster import send_heartbeat

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from db.checkpoints import checkpoint_reports
-from db.findings.findings import findings
-from db.findings.partial_checkpoints import KIND
+from db.findings.findings import KIND, findings
 from db.runs import run_queries
 from tests.db.attempts.offers import offer, store_checkpoint
 

@@ -10,9 +10,9 @@ from itertools import pairwise
 import pytest
 
 from dashboard.exports.series_files import csv_file
-from db.metrics import many_curves, run_results
+from db.metrics import curves, run_results
+from db.metrics.columns import counting_points
 from db.metrics.curves import series
-from db.metrics.lives import counting_points
 from db.runs import run_queries
 from domain.messages import Point
 from tests.db.cluster import Cluster
@@ -34,7 +34,7 @@ def trained(cluster: Cluster, *batches: Sequence[Point], tag: str = "loss") -> s
 def test_the_later_life_wins_from_its_first_step_on(cluster: Cluster, pieces: int) -> None:
     points, size = FIRST + SECOND, -(-250 // pieces)
     run = trained(cluster, *(points[at : at + size] for at in range(0, 250, size)))
-    (curve,) = many_curves.curves(cluster.store, [run], ["loss"], 1000)
+    (curve,) = curves.curves_of_runs(cluster.store, [run], ["loss"], 1000)
     exported = list(csv.DictReader(io.StringIO(b"".join(csv_file(cluster.store, [run])).decode())))
     result = run_results.results(cluster.store, [run])[run]["loss"]
     assert series(cluster.store, run)["loss"].points == RIGHT

@@ -9,9 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.metrics import many_curves, points, run_results
+from db.metrics import points, run_results
 from db.metrics.columns import thinned_each, unpacked, within
-from db.metrics.many_curves import SeriesRow, StepRange
+from db.metrics.curves import (
+    SeriesRow,
+    StepRange,
+    curves_of_runs,
+    ends_of,
+    read_columns,
+    series_rows,
+    sources_of_runs,
+    thinned_points,
+)
 from db.metrics.points import CHUNK_POINTS, pack
 from db.models import Chunk
 from db.runs import run_requests
@@ -63,7 +72,7 @@ def test_thinning_keeps_the_extremes_and_that_something_was_not_finite(values, m
 
 
 def test_all_runs_are_read_at_once_each_with_its_extremes_and_its_end(cluster, lengths):
-    curves = many_curves.curves(cluster.store, [*lengths], ["train/loss", "absent"], 500)
+    curves = curves_of_runs(cluster.store, [*lengths], ["train/loss", "absent"], 500)
     assert sorted(curve.run_id for curve in curves) == sorted(lengths)
     for curve in curves:
         logged = lengths[curve.run_id]
@@ -77,34 +86,34 @@ def test_all_runs_are_read_at_once_each_with_its_extremes_and_its_end(cluster, l
 
 def test_a_window_is_read_finer_than_the_whole(cluster, lengths):
     long = max(lengths, key=lambda run: len(lengths[run]))
-    (curve,) = many_curves.curves(cluster.store, [long], ["train/loss"], 500, StepRange(6_000, 6_400))
+    (curve,) = curves_of_runs(cluster.store, [long], ["train/loss"], 500, StepRange(6_000, 6_400))
     assert list(zip(*curve.columns.tolist(), strict=True)) == lengths[long][6_000:6_401]
 
 
 def test_few_of_many_chunks_are_read(cluster, lengths):
     with cluster.store.read() as session:
-        rows = many_curves.series_rows(session, [*lengths])
-        read = many_curves.read_columns(session, rows, 500)
+        rows = series_rows(session, [*lengths])
+        read = read_columns(session, rows, 500)
         total = session.query(Chunk).count()
     assert total > 40 and sum(columns.shape[1] for columns in read.values()) < 5 * 800
 
 
 def test_constant_series_have_fewer_points_above_and_are_read_whole(cluster):
     run = add(cluster, "train/lr", [(step, 1.0, 1e9 + step) for step in range(5000)])
-    (curve,) = many_curves.curves(cluster.store, [run], ["train/lr"], 50)
+    (curve,) = curves_of_runs(cluster.store, [run], ["train/lr"], 50)
     assert curve.columns[0, 0] < 16 and curve.columns[0, -1] > 4900
 
 
 def test_a_newer_attempt_replaces_points_from_its_first_step_on():
     firsts = ((1, 0), (2, 60), (3, 40))
     rows = [SeriesRow("a", i, i, 0, "events", "loss", 99, first, 99, 0.1, 0.1, 3.0, None) for i, first in firsts]
-    assert many_curves.ends_of(rows) == {1: 39, 2: 39, 3: None}
+    assert ends_of(rows) == {1: 39, 2: 39, 3: None}
 
 
 def test_names_tell_the_source_of_each_series(cluster):
     run = add(cluster, "train/loss", noisy(3, 0))
     other = add(cluster, "val/loss", noisy(3, 0))
-    assert many_curves.sources(cluster.store, [run, other, "missing"]) == {
+    assert sources_of_runs(cluster.store, [run, other, "missing"]) == {
         run: {"train/loss": "events"}, other: {"val/loss": "events"}, "missing": {}
     }  # fmt: skip
 
@@ -147,8 +156,8 @@ def test_within_takes_both_ends():
 def test_points_are_read_as_before(cluster, lengths):
     """The reader of one series and that of many agree point by point."""
     with cluster.store.read() as session:
-        for row in many_curves.series_rows(session, [*lengths]):
-            whole = many_curves.read_columns(session, [row], 10**9)[row.id]
+        for row in series_rows(session, [*lengths]):
+            whole = read_columns(session, [row], 10**9)[row.id]
             assert list(zip(*whole.tolist(), strict=True)) == points.read(session, row.id)
 
 
@@ -157,8 +166,8 @@ def test_steps_beyond_2_to_the_53_are_rounded_in_thinned_curves_only(cluster):
     logged = [(largest - 2, 1.0, 1.0), (largest, 2.0, 2.0), (largest + 1, 3.0, 3.0), (largest + 3, 4.0, 4.0)]
     run = add(cluster, "hash", logged)
     with cluster.store.read() as session:
-        rows = many_curves.series_rows(session, [run])
-        thinned = many_curves.thinned_points(session, rows, 100, StepRange())[rows[0].id]
+        rows = series_rows(session, [run])
+        thinned = thinned_points(session, rows, 100, StepRange())[rows[0].id]
         stored = points.read(session, rows[0].id)
     assert [step for step, _, _ in stored] == [step for step, _, _ in logged]
     assert [step for step, _, _ in thinned] == [largest - 2, largest, largest, largest + 4]

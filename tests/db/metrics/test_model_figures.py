@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from db.metrics.efficiency import arithmetic_of, reduction_of
+from db.metrics.performance import arithmetic_of, reduction_of
 from domain.performance.efficiency import Arithmetic, Reduction
 
 FIGURES = {

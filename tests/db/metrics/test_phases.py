@@ -7,7 +7,7 @@ import pytest
 from dashboard.service import live_attempts
 from db.exceptions import NoSuchRun
 from db.findings.findings import finding_judged, findings, findings_reported
-from db.metrics.phases import phase_counts, phase_totals
+from db.metrics.performance import phase_counts, phase_totals
 from domain.messages import Finding
 from domain.performance.slow_ranks import KIND
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from db.metrics import columns, points
-from db.metrics.many_curves import SeriesRow, StepRange, thinned_points
+from db.metrics.curves import SeriesRow, StepRange, thinned_points
 from db.metrics.points import BUCKET_POINTS, CHUNK_POINTS, pack, unpack
 from db.models import Chunk
 

@@ -7,6 +7,7 @@ from sqlalchemy import text
 
 from db.attempts.attempt_queries import attempts
 from db.exceptions import NoSuchNode, WrongState
+from db.nodes.join_tokens import TurnedAway
 from db.nodes.node_queries import nodes
 from db.nodes.node_reports import (
     Claim,
@@ -18,7 +19,6 @@ from db.nodes.node_reports import (
     register_node,
     remove_node,
 )
-from db.nodes.node_tokens import TurnedAway
 from tests.db.cluster import facts
 
 

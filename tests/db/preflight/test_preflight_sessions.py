@@ -6,7 +6,7 @@ import pytest
 
 from db.exceptions import NoSuchNode
 from db.nodes import node_reports
-from db.preflight import pair_passes, preflight_results, preflight_sessions
+from db.preflight import preflight_sessions, start_gate
 from domain.errors import InvalidRequest
 from domain.messages import CheckAnswer, Measured, NodeCheck, Reached
 from tests.db.cluster import facts, send_heartbeat
@@ -29,7 +29,7 @@ class NodeAnswer:
 
     def answer(self, number: int, check_id: int, **said) -> bool:
         said = CheckAnswer(**said)
-        return preflight_results.check_answered(self.store, self.ids[number], check_id, said, self.now)[0]
+        return start_gate.check_answered(self.store, self.ids[number], check_id, said, self.now)[0]
 
     def facts(self, number: int, check_id: int, **other) -> bool:
         node_check = NodeCheck(**GOOD | {"address": f"10.0.0.{number}", "port": 4000 + number} | other)
@@ -85,9 +85,9 @@ def test_a_silent_node_is_given_up_and_the_others_go_on(asked):
     asked.facts(0, check_id)
     asked.facts(1, check_id)
     asked.now = 109.0
-    assert preflight_results.checks_overdue(asked.store, asked.now) == (False, [])
+    assert start_gate.checks_overdue(asked.store, asked.now) == (False, [])
     asked.now = 111.0
-    assert preflight_results.checks_overdue(asked.store, asked.now) == (True, [])
+    assert start_gate.checks_overdue(asked.store, asked.now) == (True, [])
     assert [peer.node_rank for peer in asked.wish(0).peers] == [1]
     asked.reached(0, check_id)
     asked.reached(1, check_id)
@@ -101,7 +101,7 @@ def test_who_was_silent_before_is_not_waited_for_long(asked):
         send_heartbeat(asked.store, node, asked.now)
     check_id = asked.ask(["a", "c"])
     asked.facts(0, check_id)
-    preflight_results.checks_overdue(asked.store, 1004.0)
+    start_gate.checks_overdue(asked.store, 1004.0)
     (cell,) = asked.view(check_id).failed
     assert cell.value == "silent for 904 s" and asked.view(check_id).ended_at == 1004.0
     assert asked.view(asked.ask()).nodes == ["a", "b"]  # of its own accord only those that are alive
@@ -111,8 +111,8 @@ def test_a_slow_node_that_is_alive_gets_more_time(asked):
     check_id = asked.ask()
     for node in asked.ids:
         send_heartbeat(asked.store, node, 130.0)
-    assert preflight_results.checks_overdue(asked.store, 139.0) == (False, [])
-    assert preflight_results.checks_overdue(asked.store, 141.0) == (True, [])
+    assert start_gate.checks_overdue(asked.store, 139.0) == (False, [])
+    assert start_gate.checks_overdue(asked.store, 141.0) == (True, [])
     assert asked.view(check_id).ended_at == 141.0
 
 
@@ -133,9 +133,9 @@ def test_pairs_measure_in_rounds_and_passes_are_remembered(asked):
     assert view.bandwidth == [[None, 1e9, 1e9], [1e9, None, 1e9 + 1], [1e9, 1e9 + 1, None]]
     checks = [(node, NodeCheck(**GOOD | {"address": f"10.0.0.{n}"})) for n, node in enumerate(asked.ids)]
     with asked.store.read() as session:
-        assert pair_passes.not_passed(session, checks, [(0, 1), (1, 2)]) == []
+        assert preflight_sessions.not_passed(session, checks, [(0, 1), (1, 2)]) == []
         checks[1] = (asked.ids[1], NodeCheck(**GOOD | {"address": "10.0.9.9"}))
-        assert pair_passes.not_passed(session, checks, [(0, 1), (0, 2)]) == [(0, 1)]
+        assert preflight_sessions.not_passed(session, checks, [(0, 1), (0, 2)]) == [(0, 1)]
 
 
 def test_a_pair_that_fails_or_never_ends_is_red(asked):
@@ -144,7 +144,7 @@ def test_a_pair_that_fails_or_never_ends_is_red(asked):
         step(0, check_id)
         step(1, check_id)
     asked.answer(0, check_id, stage=2, measured=Measured(bytes_per_s=1.0))
-    assert preflight_results.checks_overdue(asked.store, asked.now + 181) == (True, [])
+    assert start_gate.checks_overdue(asked.store, asked.now + 181) == (True, [])
     (cell,) = asked.view(check_id).failed
     assert (cell.row, cell.node, cell.peer) == ("bandwidth", "a", "b")
     assert cell.value == "b gave no result within 180 s"

@@ -9,7 +9,7 @@ from db.attempts.lost_nodes import LostNodes
 from db.checkpoints import checkpoint_reports
 from db.exceptions import Superseded
 from db.nodes import node_reports
-from db.preflight import preflight_results, preflight_sessions
+from db.preflight import preflight_sessions, start_gate
 from db.runs import run_queries, run_requests
 from db.tasks import task_reports
 from domain.messages import CheckAnswer, CheckpointOffer, Measured, NodeCheck, Reached, State, TaskReport
@@ -225,7 +225,7 @@ def test_the_next_attempt_is_asked_anew(pair):
 
 
 def cells(pair, run_id) -> dict:
-    view = preflight_results.preflight_of_run(pair[0].store, run_id)
+    view = start_gate.preflight_of_run(pair[0].store, run_id)
     return {(each.row, each.node, each.peer): each.state for each in view.cells}
 
 
@@ -304,9 +304,7 @@ class Measuring:
             for cluster in self.pair:
                 (wish,) = preflight_sessions.check_requests(self.store, cluster.node_id)
                 answer = CheckAnswer(stage=stage, **said)
-                changed += preflight_results.check_answered(self.store, cluster.node_id, wish.check_id, answer, 102.0)[
-                    1
-                ]
+                changed += start_gate.check_answered(self.store, cluster.node_id, wish.check_id, answer, 102.0)[1]
         return changed
 
 
@@ -319,7 +317,7 @@ def test_new_nodes_are_measured_once_before_they_train(pair):
     assert measuring.answer(1.5e9) == [run_id]
     assert [cluster.wished()[0].may_start for cluster in pair] == [True, True]
     assert "bandwidth measured: 1.5 GB/s a – b" in history(pair[0], run_id)
-    assert preflight_results.preflight_of_run(pair[0].store, run_id).bandwidth == [
+    assert start_gate.preflight_of_run(pair[0].store, run_id).bandwidth == [
         [None, 1.5e9],
         [1.5e9, None],
     ]

@@ -6,7 +6,7 @@ import pytest
 
 from db.exceptions import NoSuchRun, Superseded
 from db.nodes.node_reports import register_node
-from db.ranks.collectives import collectives, collectives_reported, verdict_of_attempt
+from db.ranks.ranks import collectives, collectives_reported, verdict_of_attempt
 from db.tasks.desired_state import assignments
 from domain.collectives import Collective, NodeCollectives, RankCollectives
 from domain.views import PositionView

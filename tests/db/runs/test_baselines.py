@@ -6,7 +6,7 @@ import pytest
 
 from db.engine import Store
 from db.runs import run_queries
-from db.runs.baselines import common_baseline
+from db.runs.run_queries import common_baseline
 from db.runs.run_requests import edit
 from domain.goals import BaselineChange
 from domain.spec import RunEdit

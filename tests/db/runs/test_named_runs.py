@@ -6,7 +6,7 @@ import pytest
 
 from db.models import Run
 from db.runs import run_requests
-from db.runs.named_runs import named_runs
+from db.runs.run_queries import named_runs
 from domain.spec import RunSpec
 
 pytestmark = pytest.mark.both_stores

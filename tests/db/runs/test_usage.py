@@ -6,8 +6,8 @@ import pytest
 
 from db.exceptions import NoSuchNode, NoSuchRun
 from db.metrics import curves
+from db.metrics.performance import Usage, hardware_names, usage
 from db.runs import run_queries
-from db.runs.usage import Usage, hardware_names, usage
 
 pytestmark = pytest.mark.both_stores
 

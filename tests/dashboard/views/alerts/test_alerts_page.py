@@ -37,7 +37,7 @@ def test_an_alert_is_set_tested_and_removed_on_the_page(pages: Pages) -> None:
     assert str(alert.secret) not in texts(pages.open("alerts")), "another session never sees it"
     page.button(key=f"alert_test_{alert.id}").click().run()
     (delivery,) = events.claim(pages.service.store, pages.service.clock(), (), 4)
-    assert delivery.rule == events.TEST
+    assert delivery.rule == events.TEST_EVENT
     page.button(key=f"alert_remove_{alert.id}").click().run()
     assert not page.exception and alerts.alerts(pages.service.store) == []
 

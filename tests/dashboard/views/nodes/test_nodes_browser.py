@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from dashboard.views.nodes import details
 from db.engine import Store
-from db.nodes.device_allocations import Occupant
+from db.nodes.node_queries import Occupant
 from domain.views import CheckView, PreflightCell
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_cluster import seed_cluster

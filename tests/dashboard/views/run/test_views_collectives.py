@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dashboard.views.run.collectives import strip
 from db.attempts import attempt_queries
-from db.ranks.collectives import collectives_reported
+from db.ranks.ranks import collectives_reported
 from domain.collectives import Collective, NodeCollectives, RankCollectives, Wait, waits_of_node
 from tests.dashboard.pages import served, texts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dashboard.views.run.memory import shares_bar, strip
-from db.metrics.memory import memory_series
+from db.metrics.performance import memory_series
 from domain.device_memory import AllocatingLine
 from domain.messages import RankError, Reason
 from tests.dashboard.pages import Pages, served, texts
