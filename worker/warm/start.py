@@ -12,7 +12,8 @@ import sys  # noqa: E402
 FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - nothing but this may be imported
 sys.path.insert(0, FOLDER)
 
-from rankzero_warm import ending, server  # type: ignore[import-not-found, unused-ignore] # noqa: E402
+from rankzero_warm import server  # type: ignore[import-not-found, unused-ignore] # noqa: E402
+from rankzero_warm.program import leave  # type: ignore[import-not-found, unused-ignore] # noqa: E402
 
 sys.path[:] = [entry for entry in sys.path if entry != FOLDER]
 program = server.serve(sys.argv[1:])
@@ -26,7 +27,7 @@ except BaseException as error:
     if error.__traceback__ is not None:  # without this frame, as Python itself reports it
         error.__traceback__ = error.__traceback__.tb_next
     if program.is_launcher:
-        ending.leave(error)
+        leave(error)
     raise
 if program.is_launcher:
-    ending.leave(None)
+    leave(None)

@@ -30,15 +30,15 @@ class FakeCuda:
 
     def initialise(self):
         """As `_lazy_init` does: the queued calls run first, then CUDA counts as initialised."""
-        from rankzero_probe import memory_summary
+        from rankzero_probe import device_memory
 
         for call, _ in self.torch.cuda._queued_calls:
             if "rankzero" in call.__module__:
                 call()
         self.torch.cuda.is_initialized = lambda: True
         if self.storage is None:
-            self.storage = memory_summary._storage
-            memory_summary._storage = lambda tensor, device: self.storage(_OnDevice(tensor), device)
+            self.storage = device_memory._storage
+            device_memory._storage = lambda tensor, device: self.storage(_OnDevice(tensor), device)
 
     def run_out_of_memory(self, requested):
         for observe in self.observers:

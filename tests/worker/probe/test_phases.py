@@ -191,7 +191,7 @@ def test_the_wait_for_a_cpu_is_known_in_a_forked_process():
     """As the ranks of a warm start are: Python keeps the parent's number for their main thread."""
     code = """
         import os, threading
-        from worker.probe.rankzero_probe.phase_totals import _cpu_wait_s
+        from worker.probe.rankzero_probe.phases import _cpu_wait_s
         if os.fork() == 0:
             os._exit(0 if _cpu_wait_s(threading.get_ident()) is not None else 7)
         raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
@@ -202,7 +202,7 @@ def test_the_wait_for_a_cpu_is_known_in_a_forked_process():
 def test_a_clock_that_fails_is_off_and_the_training_goes_on(watched):
     script = watched.script("""
         import torch
-        import rankzero_probe.phase_totals as totals
+        import rankzero_probe.phases as totals
         def broken(*_): raise RuntimeError("no such thread")
         totals._cpu_wait_s = broken
         model = torch.nn.Linear(8, 1)

@@ -10,13 +10,13 @@ PROBE = Path(__file__).parents[3] / "worker" / "probe"
 SCRIPT = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
-from rankzero_probe import process_state, terminations
+from rankzero_probe import process_state, recorder
 
 def before(number, frame): print("before", number)
 def after(number, frame): print("after", number)
 
 signal.signal(signal.SIGTERM, before)
-terminations.hook_into_signals()
+recorder.hook_into_signals()
 assert signal.getsignal(signal.SIGTERM) is before
 os.kill(os.getpid(), signal.SIGTERM)
 assert signal.signal(signal.SIGTERM, after) is before

@@ -10,13 +10,11 @@ from time import perf_counter
 from typing import Any
 
 from . import (
-    buffered,
     collectives,
     device_memory,
-    group_end,
+    event_writers,
     is_rank_by_environment,
     loggers,
-    model_size,
     named_as_probe,
     phases,
     process_state,
@@ -26,7 +24,6 @@ from . import (
     samples,
     start,
 )
-from .loggers import event_files
 from .phase_clock import DATA
 
 OTHERS_BEFORE_SWITCH = 50
@@ -84,13 +81,13 @@ def hook_into_process_groups(module: Any) -> None:
     if is_rank_by_environment():
         collectives.serve()
     _hook_in_part("phases", phases.hook_into_collectives, module)
-    _hook_in_part("group end", group_end.hook_into_process_groups, module)
+    _hook_in_part("group end", collectives.hook_into_process_groups, module)
 
 
 def hook_into_writers(module: Any) -> None:
     """Make writers of event files flush often, and note the names of their scalars."""
-    buffered.hook_into_writers(module)
-    _hook_in_part("event_files", event_files.hook_into_writers, module)
+    event_writers.flush_often(module)
+    _hook_in_part("event_writers", event_writers.observe_writers, module)
 
 
 HOOK_INTO: dict[str, Callable[[Any], None]] = {
@@ -169,7 +166,7 @@ def _is_counted_from_now(optimizer: Any, state: process_state.ProcessState) -> b
     if not state.optimizer_id:
         state.thread = state.clock.thread = get_ident()
         recorder.start()
-        model_size.note_parameters(optimizer, state)
+        note_parameters(optimizer, state)
     state.optimizer_id, state.optimizer = id(optimizer), weakref.ref(optimizer)
     return True
 
@@ -234,3 +231,16 @@ def _noting_index(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return index
 
     return named_as_probe(_next_index)  # type: ignore[no-any-return]
+
+
+# Count the parameters that the training's optimizer steps: the size of the model for estimates of its arithmetic.
+
+SHARDED = "FlatParameter"
+"""The parameter of torch's first FSDP: a rank sees its own part alone."""
+
+
+def note_parameters(optimizer: Any, state: process_state.ProcessState) -> None:
+    """Note the number of elements of all parameters; a DTensor counts as a whole."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if not any(type(parameter).__name__ == SHARDED for parameter in parameters):
+        state.note("parameters", step=state.step, count=sum(int(parameter.numel()) for parameter in parameters))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import faulthandler
+import functools
 import json
 import os
 import resource
@@ -11,19 +12,10 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
-from . import (
-    activity,
-    collectives,
-    group_end,
-    peers,
-    phase_totals,
-    process_state,
-    profiling,
-    samples,
-    terminations,
-)
+from . import activity, collectives, named_as_probe, peers, phases, process_state, profiling, samples
 
 EVERY_S = 1.0
 LATER_EVERY_S = 5.0
@@ -32,18 +24,6 @@ LATER_AFTER_S = 3600.0
 STACK_AFTER_S = 2.0
 EXIT_WAIT_S = 2.0
 MAX_EVENTS = 100
-
-_recorder: Recorder | None = None
-
-
-def start() -> None:
-    """Start recording this process as a rank; further calls have no effect."""
-    global _recorder
-    if _recorder is None:
-        folder = os.environ.get("RANKZERO_PROBE_DIR")
-        if folder:
-            _recorder = Recorder(folder)
-            _recorder.begin()
 
 
 class Recorder:
@@ -63,7 +43,7 @@ class Recorder:
         self._identity: dict[str, Any] = {"rank": _number("RANK", 0), "world_size": _number("WORLD_SIZE", 1)}
         self._step_s: float | None = None
         self._was_torn = False
-        self._phases = phase_totals.PhaseRecord()
+        self._phases = phases.PhaseRecord()
 
     def begin(self) -> None:
         """Start the recorder's thread. Called by the thread that trains."""
@@ -71,7 +51,7 @@ class Recorder:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)  # noqa: PTH103, PTH120
             self._answer_to_signal()
             if threading.current_thread() is threading.main_thread():
-                terminations.hook_into_signals()
+                hook_into_signals()
             state = process_state.current
             state.note("started", python=sys.version.split()[0], torch=_torch_version(), argv=sys.argv[:1])
             collectives.serve()
@@ -89,7 +69,7 @@ class Recorder:
             process_state.current.note("exit")
             self._write(is_last=True)
             if process_state.is_in_process_group():
-                group_end.wait_for_threads()
+                collectives.wait_for_threads()
 
     def _run(self) -> None:
         while True:
@@ -217,6 +197,19 @@ class Recorder:
         return False
 
 
+_recorder: Recorder | None = None
+
+
+def start() -> None:
+    """Start recording this process as a rank; further calls have no effect."""
+    global _recorder
+    if _recorder is None:
+        folder = os.environ.get("RANKZERO_PROBE_DIR")
+        if folder:
+            _recorder = Recorder(folder)
+            _recorder.begin()
+
+
 def _figures(state: process_state.ProcessState) -> dict[str, Any]:
     """Return the figures of the steps since the last line; empty if there were none."""
     intervals = _drain(state.intervals_s)
@@ -302,3 +295,46 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
+
+# Note when the script is told to end by SIGTERM and handles it: a clean exit after that is no success.
+
+EVENT = "terminated"
+
+
+def hook_into_signals() -> None:
+    """Note SIGTERM ahead of the script's own handler, be it installed before or after this."""
+    if getattr(signal.signal, "_rankzero", False):
+        return
+    install, get = signal.signal, signal.getsignal
+
+    @functools.wraps(install)
+    def signal_(number: Any, handler: Any) -> Any:
+        previous = install(number, _noting(handler) if _is_ours_to_note(number, handler) else handler)
+        return getattr(previous, "_rankzero_handler", previous)
+
+    @functools.wraps(get)
+    def getsignal(number: Any) -> Any:
+        handler = get(number)
+        return getattr(handler, "_rankzero_handler", handler)
+
+    signal_._rankzero = True  # type: ignore[attr-defined]
+    signal.signal, signal.getsignal = named_as_probe(signal_), named_as_probe(getsignal)
+    handler = get(signal.SIGTERM)
+    if callable(handler) and not isinstance(handler, signal.Handlers):
+        install(signal.SIGTERM, _noting(handler))
+
+
+def _is_ours_to_note(number: Any, handler: Any) -> bool:
+    return number == signal.SIGTERM and callable(handler) and not isinstance(handler, signal.Handlers)
+
+
+def _noting(handler: Callable[..., Any]) -> Callable[..., Any]:
+    if hasattr(handler, "_rankzero_handler"):
+        return handler
+
+    def noting(number: int, frame: Any) -> Any:
+        process_state.current.note(EVENT, step=process_state.current.step)
+        return handler(number, frame)
+
+    noting._rankzero_handler = handler  # type: ignore[attr-defined]
+    return named_as_probe(noting)  # type: ignore[no-any-return]

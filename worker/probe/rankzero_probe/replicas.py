@@ -7,7 +7,7 @@ import weakref
 from time import perf_counter
 from typing import Any
 
-from . import process_state, reduction
+from . import process_state
 
 MAX_MODELS = 4
 MAX_PARAMETERS = 8
@@ -114,7 +114,7 @@ def _note_checksum(replica: Replica, state: process_state.ProcessState, step: in
 def _report_reduction(replica: Replica, state: process_state.ProcessState) -> None:
     model = replica.model()
     if model is not None:
-        reduction.report(model, replica.number, state)
+        note_reduction(model, replica.number, state)
 
 
 def _note_unused(optimizer: Any, replica: Replica, state: process_state.ProcessState) -> None:
@@ -149,3 +149,41 @@ def _batch_norms(model: Any) -> int:
         isinstance(layer, kinds._BatchNorm) and not isinstance(layer, kinds.SyncBatchNorm) and layer.training
         for layer in model.modules()
     )
+
+
+# Report what DistributedDataParallel itself counts of its gradient reduction: buckets, times, unused parameters.
+
+SECONDS = {
+    "backward_s": "avg_backward_compute_time",
+    "communication_s": "avg_backward_comm_time",
+    "overlap_s": "avg_backward_compute_comm_overlap_time",
+}
+"""Means over the passes that torch samples (the first ten, then every hundredth), in nanoseconds there."""
+LEAST_SAMPLED = 3
+
+
+def note_reduction(model: Any, number: int, state: process_state.ProcessState) -> None:
+    """Note the data of a wrapped model when torch has sampled another pass."""
+    if "reduction" in state.off:
+        return
+    try:
+        data = model._get_ddp_logging_data()
+        passes = int(data.get("iteration", 0))
+        if passes >= LEAST_SAMPLED and state.reduced_passes.get(number) != passes:
+            state.reduced_passes[number] = passes
+            state.note("reduction", model=number, step=state.step, **_reduction_of(model, data))
+    except Exception as error:
+        state.failed("reduction", error)
+
+
+def _reduction_of(model: Any, data: dict[str, Any]) -> dict[str, Any]:
+    is_rebuilt = bool(data.get("has_rebuilt_buckets"))
+    sizes = str(data["rebuilt_bucket_sizes" if is_rebuilt else "bucket_sizes"])
+    times = {name: int(data.get(key, 0)) / 1e9 for name, key in SECONDS.items()}
+    return {
+        "buckets_bytes": [int(size) for size in sizes.split(",")],
+        "rebuilt": is_rebuilt,
+        "unused_bytes": int(data.get("unused_parameter_size", 0)),
+        "static_graph": bool(getattr(model, "static_graph", False)),
+        **({} if min(times.values()) < 0 or not times["communication_s"] else times),
+    }

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
+
+from .identity import flush_native
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,3 +62,33 @@ class Program:
             sys.path.insert(0, folder)
         for name in [name for name in sys.modules if name.partition(".")[0] == "rankzero_warm"]:
             del sys.modules[name]
+
+
+def leave(error: BaseException | None) -> None:
+    """End a forked torchrun as Python ends after this error, or without one, but do not take torch apart: that takes a
+    second for nothing. Returns where only Python itself can end like that."""
+    if isinstance(error, KeyboardInterrupt):
+        return
+    code = _exit_code(error)
+    threading._shutdown()  # type: ignore[attr-defined, unused-ignore]
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return
+    flush_native()
+    os._exit(code)
+
+
+def _exit_code(error: BaseException | None) -> int:
+    """The exit code, after printing what Python prints."""
+    if error is None:
+        return 0
+    if not isinstance(error, SystemExit):
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    if error.code is None or isinstance(error.code, int):
+        return (error.code or 0) & 0xFF
+    print(error.code, file=sys.stderr)
+    return 1

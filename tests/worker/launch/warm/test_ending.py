@@ -18,15 +18,15 @@ print("out")
 LEAVING = f"""
 import sys
 sys.path.insert(0, {str(FOLDER)!r})
-from rankzero_warm import ending
+from rankzero_warm.program import leave
 path = sys.argv[1]
 try:
     exec(compile(open(path).read(), path, "exec"), {{"__name__": "__main__"}})
 except BaseException as error:
     error.__traceback__ = error.__traceback__.tb_next
-    ending.leave(error)
+    leave(error)
     raise
-ending.leave(None)
+leave(None)
 """
 ENDS = {
     "the last line": "",
