@@ -104,8 +104,10 @@ class Seed:
         names = {queried.id: queried.name for queried in node_queries.nodes(self.store, self.now)}
         for task in attempt.tasks:
             node_id = next(i for i, name in names.items() if name == task.node)
-            told = TaskReport.model_validate({"state": state, **more})
-            task_reports.task_reported(self.store, node_id, attempt.fence, task.node_rank, told, self.now - age_s)
+            task_report = TaskReport.model_validate({"state": state, **more})
+            task_reports.task_reported(
+                self.store, node_id, attempt.fence, task.node_rank, task_report, self.now - age_s
+            )
 
     def start(self, label: str, age_s: float) -> None:
         """All its ranks exist."""

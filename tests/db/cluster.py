@@ -49,7 +49,7 @@ class Cluster:
         send_heartbeat(self.store, self.node_id, self.now)
         return queue_placement.place_queue(self.store, self.now, silent_after_s=30)
 
-    def wished(self) -> list[Assignment]:
+    def assignments(self) -> list[Assignment]:
         return assignments(self.store, self.node_id)
 
     def report(self, fence: int, state: str, node_rank: int = 0, **more) -> State:

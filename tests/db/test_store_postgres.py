@@ -178,13 +178,13 @@ def test_a_dashboard_that_stands_still_lets_go_of_its_locks(stores: list[Store])
 def test_numbers_that_are_none_and_large_ones_come_back(pair: list[Cluster]):
     cluster = pair[0]
     run_id = cluster.launch()
-    (wish,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     values = [(5, -0.5, 1.0), (2**40, math.nan, 2.0), (2**62, math.inf, 3.0), (2**62 + 1, -math.inf, 4.0)]
     values += [(2**63 - 1, 1e-310, 5.0)]
-    cluster.points(wish.fence, 0, 2**40, {"loss": values})
-    found = curves.series(cluster.store, run_id)["loss"].points
-    assert math.isnan(found[1][1]) and [p[1] for p in found[2:]] == [math.inf, -math.inf, 1e-310]
-    assert [p[0] for p in found] == [5, 2**40, 2**62, 2**62 + 1, 2**63 - 1]
+    cluster.points(assignment.fence, 0, 2**40, {"loss": values})
+    stored = curves.series(cluster.store, run_id)["loss"].points
+    assert math.isnan(stored[1][1]) and [p[1] for p in stored[2:]] == [math.inf, -math.inf, 1e-310]
+    assert [p[0] for p in stored] == [5, 2**40, 2**62, 2**62 + 1, 2**63 - 1]
     with cluster.store.read() as session:
         assert session.query(Series).one().last_value == 1e-310
         assert session.query(File).one().points_offset == 2**40
@@ -194,19 +194,19 @@ def test_json_keeps_what_it_is_given_and_says_in_words_what_json_cannot(store: S
     info = {"größe": [1, 2.5, None, True], "nul": "a\0b", "nan": math.nan, "deep": {"inf": -math.inf}}
     node_reports.register_node(store, facts(info=info), None, 1.0)
     with store.read() as session:
-        found = session.query(Node).one().info
-    assert {**info, "nan": "NaN", "deep": {"inf": "-Infinity"}} == {k: found[k] for k in info}
+        stored = session.query(Node).one().info
+    assert {**info, "nan": "NaN", "deep": {"inf": "-Infinity"}} == {k: stored[k] for k in info}
 
 
 def test_a_nul_in_a_text_stops_nothing(store: Store):
     cluster = Cluster(store, node_reports.register_node(store, facts(), None, 100.0).node_id)
     run_id = cluster.launch()
-    (wish,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     for start in (0, 10):
-        assert cluster.points(wish.fence, start, start + 10, {"lo\0ss": [(start, 1.0, 1.0)]}).stored
+        assert cluster.points(assignment.fence, start, start + 10, {"lo\0ss": [(start, 1.0, 1.0)]}).stored
     (series,) = curves.series(store, run_id).values()
     assert series.count == 2
-    cluster.report(wish.fence, "failed", message="died\0badly")
+    cluster.report(assignment.fence, "failed", message="died\0badly")
     assert run_queries.run(store, run_id, 1.0).message in ("died\0badly", "died\ufffdbadly")
 
 
@@ -214,8 +214,8 @@ def test_search_knows_no_case_and_takes_signs_as_they_are(store: Store):
     cluster = Cluster(store, node_reports.register_node(store, facts(), None, 100.0).node_id)
     plain = cluster.launch(name="Plain ResNet")
     signs = cluster.launch(name="100%_done")
-    found = {word: [run.id for run in run_queries.runs(store, 1.0, text=word)] for word in ("RESNET", "%_", "%d")}
-    assert found == {"RESNET": [plain], "%_": [signs], "%d": []}
+    stored = {word: [run.id for run in run_queries.runs(store, 1.0, text=word)] for word in ("RESNET", "%_", "%d")}
+    assert stored == {"RESNET": [plain], "%_": [signs], "%d": []}
 
 
 def test_runs_of_one_instant_have_an_order(store: Store):
@@ -229,15 +229,15 @@ def test_runs_of_one_instant_have_an_order(store: Store):
 
 def test_points_sent_through_both_dashboards_are_stored_once(pair: list[Cluster]):
     run_id = pair[0].launch()
-    (wish,) = pair[0].wished()
+    (assignment,) = pair[0].assignments()
     for turn in range(TURNS):
         points = [(step, float(step), 1.0) for step in range(turn * 10, turn * 10 + 10)]
         start = turn * 100
-        found = at_once(
-            *[lambda c=c, s=start, p=points: c.points(wish.fence, s, s + 100, {"a": p, "b": p}) for c in pair]
+        stored = at_once(
+            *[lambda c=c, s=start, p=points: c.points(assignment.fence, s, s + 100, {"a": p, "b": p}) for c in pair]
         )
-        assert sorted(arrival.stored for arrival in found) == [False, True]
-        assert {arrival.offset for arrival in found} == {start + 100}
+        assert sorted(arrival.stored for arrival in stored) == [False, True]
+        assert {arrival.offset for arrival in stored} == {start + 100}
     for series in curves.series(pair[0].store, run_id).values():
         assert [p[0] for p in series.points] == list(range(TURNS * 10))
 
@@ -246,7 +246,7 @@ def test_points_of_several_attempts_are_stored_at_the_same_time(pair: list[Clust
     """While one transaction is open, another of another attempt ends; one of the same attempt does not."""
     for _ in range(2):
         pair[0].launch(gpus_per_node=2)
-    first, second = (wish.fence for wish in pair[0].wished())
+    first, second = (assignment.fence for assignment in pair[0].assignments())
     done = threading.Event()
     with pair[0].store.write(attempt_scope(first)):
         assert pair[1].points(second, 0, 10, {"a": [(1, 1.0, 1.0)]}).stored
@@ -266,24 +266,24 @@ def run_of(pair: list[Cluster], fence: int) -> str:
 
 def test_a_checkpoint_offered_twice_at_once_is_one(pair: list[Cluster]):
     pair[0].launch()
-    (wish,) = pair[0].wished()
+    (assignment,) = pair[0].assignments()
     for turn in range(TURNS):
         offer = CheckpointOffer(path=f"{turn}.pt", size_bytes=1, sha256="0" * 64, written_at=1.0)
-        found = at_once(
+        stored = at_once(
             *[
-                lambda c=c, o=offer: checkpoint_reports.offered(c.store, c.node_id, wish.fence, 0, o, 1.0).id
+                lambda c=c, o=offer: checkpoint_reports.offered(c.store, c.node_id, assignment.fence, 0, o, 1.0).id
                 for c in pair
             ]
         )
-        assert found[0] == found[1]
+        assert stored[0] == stored[1]
 
 
 def test_a_file_first_seen_by_both_is_one_and_grows_once(pair: list[Cluster]):
     pair[0].launch()
-    (wish,) = pair[0].wished()
+    (assignment,) = pair[0].assignments()
 
     def append(cluster: Cluster, path: str) -> tuple[int, int]:
-        file_id, _ = task_reports.file_for_append(cluster.store, cluster.node_id, wish.fence, 0, path, 0)
+        file_id, _ = task_reports.file_for_append(cluster.store, cluster.node_id, assignment.fence, 0, path, 0)
         return file_id, task_reports.file_grew(cluster.store, file_id, 0, 10)
 
     for turn in range(TURNS):
@@ -295,12 +295,12 @@ def test_a_run_that_is_stopped_while_it_is_placed_is_one_or_the_other(pair: list
         run_id = run_requests.submit(pair[0].store, RunSpec(target="image_classifier", gpus_per_node=1), 100.0)
         at_once(pair[0].place, pair[1].place, lambda r=run_id: run_requests.request_stop(pair[1].store, r, 100.0))
         run = run_queries.run(pair[0].store, run_id, 100.0)
-        wished = [wish for wish in pair[0].wished() if wish.run_id == run_id]
+        assigned = [assignment for assignment in pair[0].assignments() if assignment.run_id == run_id]
         if run.state == State.STOPPED:
-            assert wished == []
+            assert assigned == []
         else:
-            assert (run.state, [wish.action for wish in wished]) == (State.STARTING, ["stop"])
-            pair[0].report(wished[0].fence, "stopped")
+            assert (run.state, [assignment.action for assignment in assigned]) == (State.STARTING, ["stop"])
+            pair[0].report(assigned[0].fence, "stopped")
 
 
 def test_no_device_is_given_out_twice(pair: list[Cluster]):
@@ -337,8 +337,8 @@ def test_reports_of_two_nodes_at_once_end_the_attempt_once(stores: list[Store]):
 def test_two_resumes_at_once_open_one_attempt(pair: list[Cluster]):
     run_id = pair[0].launch()
     for turn in range(10):
-        (wish,) = pair[0].wished()
-        pair[0].report(wish.fence, "failed")
+        (assignment,) = pair[0].assignments()
+        pair[0].report(assignment.fence, "failed")
 
         def resume(cluster: Cluster) -> int | str:
             try:
@@ -366,9 +366,9 @@ def test_one_dashboard_at_a_time_is_alone_under_a_name(stores: list[Store]):
 
 def test_points_batches_are_checked_before_they_are_stored(pair: list[Cluster]):
     pair[0].launch()
-    (wish,) = pair[0].wished()
+    (assignment,) = pair[0].assignments()
     points = {"a": [(2**64, 1.0, 1.0)]}  # no request can bring it, but the store looks for itself
     batch = PointBatch.model_construct(path="e", generation=0, start=0, end=1, series=points)
     with pytest.raises(Exception, match="out of range"):
-        task_reports.points_arrived(pair[0].store, pair[0].node_id, wish.fence, 0, batch)
-    assert pair[0].points(wish.fence, 0, 1, {"a": [(1, 1.0, 1.0)]}).stored
+        task_reports.points_arrived(pair[0].store, pair[0].node_id, assignment.fence, 0, batch)
+    assert pair[0].points(assignment.fence, 0, 1, {"a": [(1, 1.0, 1.0)]}).stored

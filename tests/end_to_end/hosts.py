@@ -182,13 +182,13 @@ class Host:
 
     def supervisor(self, run_id: str) -> psutil.Process:
         """What looks after a run here."""
-        (found,) = self.find("worker.attempt.supervisor", f"{run_id}/1")
-        return found
+        (matching,) = self.find("worker.attempt.supervisor", f"{run_id}/1")
+        return matching
 
     def launcher(self, run_id: str) -> psutil.Process:
         """The run's torchrun here."""
-        (found,) = safely(self.supervisor(run_id).children, [])
-        return psutil.Process(found.pid)
+        (matching,) = safely(self.supervisor(run_id).children, [])
+        return psutil.Process(matching.pid)
 
     def of_run(self, run_id: str) -> list[psutil.Process]:
         """Every process of a run here: supervisor, torchrun, ranks."""
@@ -324,8 +324,8 @@ class Hosts(Product):
 
     def workers(self, host: Host) -> list[psutil.Process]:
         """A host's worker, if there is one; on its way from one command line to the other it is met with both."""
-        found = host.find("cli.main", "worker") + host.find("worker")
-        return list({process.pid: process for process in found}.values())
+        matching = host.find("cli.main", "worker") + host.find("worker")
+        return list({process.pid: process for process in matching}.values())
 
     def clean_up(self) -> None:
         """Nothing remains: no process, no network, no file."""
@@ -342,8 +342,8 @@ class Hosts(Product):
 
     def host_of(self, run_id: str, node_rank: int) -> Host:
         """The host that is this node of a run."""
-        (found,) = (h for h in self.hosts if (h.data / f"runs/{run_id}/attempts/1/node{node_rank}").exists())
-        return found
+        (matching,) = (h for h in self.hosts if (h.data / f"runs/{run_id}/attempts/1/node{node_rank}").exists())
+        return matching
 
     def left_of(self, run_id: str) -> list[psutil.Process]:
         """The run's processes on all hosts."""

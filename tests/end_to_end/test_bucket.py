@@ -62,8 +62,8 @@ def test_an_upload_goes_on_after_kills_of_worker_and_server(stored: Product, buc
             gate.acquire(timeout=60)
 
     bucket.server.refuse = slowly  # type: ignore[assignment]
-    told_file = tmp_path / "told"
-    run_id = stored.launch(SCRIPT, args=[str(told_file), str(MIB)], **ALONE)
+    release = tmp_path / "told"
+    run_id = stored.launch(SCRIPT, args=[str(release), str(MIB)], **ALONE)
     for name in ("worker", "dashboard", "worker"):
         (key,) = wait_for(lambda: bucket.uploads, "an upload", explain=stored.tail)
         there = len(bucket.parts(key))
@@ -79,7 +79,7 @@ def test_an_upload_goes_on_after_kills_of_worker_and_server(stored: Product, buc
     got = fetched(stored, run_id, tmp_path)
     assert hashlib.sha256(got.read_bytes()).hexdigest() == shown["sha256"]
     assert bucket.content(key) == got.read_bytes()
-    told_file.touch()
+    release.touch()
     assert stored.wait_state(run_id)["state"] == "succeeded"
     assert stored.request("DELETE", f"/api/runs/{run_id}").status_code == 200
     wait_for(lambda: not bucket.keys, "the bucket to be empty", explain=stored.tail)
@@ -95,11 +95,11 @@ def fetched(product: Product, run_id: str, folder: Path) -> Path:
 
 
 def test_a_run_ends_when_its_bucket_is_back(stored: Product, bucket: Bucket, tmp_path: Path) -> None:
-    told_file = tmp_path / "told"
+    release = tmp_path / "told"
     bucket.server.stop()
     try:
-        run_id = stored.launch(SCRIPT, args=[str(told_file), "20"], **ALONE)
-        told_file.touch()
+        run_id = stored.launch(SCRIPT, args=[str(release), "20"], **ALONE)
+        release.touch()
         waiting = wait_for(
             lambda: (shown := checkpoint(stored, run_id)) and shown["trouble"],
             "the trouble",
@@ -116,12 +116,12 @@ def test_a_run_ends_when_its_bucket_is_back(stored: Product, bucket: Bucket, tmp
 
 
 def test_another_node_resumes_from_the_bucket(stored: Product, bucket: Bucket, tmp_path: Path) -> None:
-    told_file = tmp_path / "told"
-    run_id = stored.launch(SCRIPT, args=[str(told_file), "40"], **ALONE)
+    release = tmp_path / "told"
+    run_id = stored.launch(SCRIPT, args=[str(release), "40"], **ALONE)
     shown = whole(stored, run_id)
-    told_file.touch()
+    release.touch()
     stored.wait_state(run_id)
-    told_file.unlink()
+    release.unlink()
     (first,) = stored.get("/api/nodes")
     assert stored.request("POST", f"/api/nodes/{first['name']}/drain").status_code == 200
     token = (stored.data / "join-token").read_text().strip()
@@ -143,7 +143,7 @@ def test_another_node_resumes_from_the_bucket(stored: Product, bucket: Bucket, t
         said = wait_for(lambda: log_file.exists() and log_file.read_text(), "its first line", explain=stored.tail)
         assert said.split() == ["resumes", "from", shown["sha256"]]
         assert bucket.server.asked["GET other"] >= 1
-        told_file.touch()
+        release.touch()
         assert stored.wait_state(run_id)["state"] == "succeeded"
     finally:
         worker.send_signal(signal.SIGTERM)

@@ -132,8 +132,8 @@ def test_a_worker_with_anothers_name_or_identity_is_refused(hosts: Hosts) -> Non
 
 @pytest.mark.parametrize("away_s", [3, pytest.param(60, marks=pytest.mark.long)])
 def test_training_goes_on_without_worker_cable_or_server(hosts: Hosts, tmp_path: Path, away_s: int) -> None:
-    told = tmp_path / "told"
-    run_id = hosts.launch(UNTIL_TOLD, args=[str(told)], **TWO_NODES)
+    release = tmp_path / "told"
+    run_id = hosts.launch(UNTIL_TOLD, args=[str(release)], **TWO_NODES)
     hosts.wait_step(run_id, 3)
     ranks = hosts.ranks(run_id)
     for host in hosts.hosts:
@@ -148,7 +148,7 @@ def test_training_goes_on_without_worker_cable_or_server(hosts: Hosts, tmp_path:
     hosts.start_dashboard()
     has_gone_on(hosts, run_id)
     assert hosts.ranks(run_id) == ranks
-    told.touch()
+    release.touch()
     ended = hosts.wait_state(run_id)
     assert (ended["state"], ended["attempt"]) == ("succeeded", 1), ended
     assert_nothing_is_left_or_lost(hosts, run_id)
@@ -273,11 +273,11 @@ def shown_addresses(hosts: Hosts) -> dict[str, tuple[str, str | None]]:
 
 def endpoint(hosts: Hosts, run_id: str) -> tuple[str, int]:
     """Where the nodes were told to meet: the same for each."""
-    found = {
+    by_host = {
         tuple(re.search(rf"--master-{what}=(\S+)", " ".join(task["argv"]))[1] for what in ("addr", "port"))  # type: ignore[index]
         for task in tasks(hosts, run_id)
     }
-    ((address, port),) = found
+    ((address, port),) = by_host
     return address, int(port)
 
 

@@ -40,8 +40,8 @@ def cluster_of(started: list[Hosts], folder: Path, count: int, joined: int, env:
 
 @pytest.mark.long
 def test_a_run_grows_when_a_host_joins(started: list[Hosts], tmp_path: Path) -> None:
-    hosts, told = cluster_of(started, tmp_path, 2, joined=1), tmp_path / "told"
-    run_id = launch(hosts, "1:2", told)
+    hosts, release = cluster_of(started, tmp_path, 2, joined=1), tmp_path / "told"
+    run_id = launch(hosts, "1:2", release)
     states = trains_on(hosts, run_id, 1, nodes=1)
     assert accumulated(hosts, run_id) == {"2"}
     hosts.start_worker(hosts[1])
@@ -49,13 +49,13 @@ def test_a_run_grows_when_a_host_joins(started: list[Hosts], tmp_path: Path) -> 
     assert not states & {"stopped", "failed", "succeeded"}
     assert accumulated(hosts, run_id) == {"1"}
     assert any("to continue on 2 nodes: host1 is free" in line for line in history(hosts, run_id))
-    ends_well(hosts, run_id, told, attempts=2)
+    ends_well(hosts, run_id, release, attempts=2)
 
 
 @pytest.mark.long
 def test_a_run_grows_and_shrinks_with_what_joins_and_drains(started: list[Hosts], tmp_path: Path) -> None:
-    hosts, told = cluster_of(started, tmp_path, 3, joined=2), tmp_path / "told"
-    run_id = launch(hosts, "2:3", told)
+    hosts, release = cluster_of(started, tmp_path, 3, joined=2), tmp_path / "told"
+    run_id = launch(hosts, "2:3", release)
     trains_on(hosts, run_id, 1, nodes=2)
     hosts.start_worker(hosts[2])
     trains_on(hosts, run_id, 2, nodes=3)
@@ -64,7 +64,7 @@ def test_a_run_grows_and_shrinks_with_what_joins_and_drains(started: list[Hosts]
     tasks = hosts.get(f"/api/runs/{run_id}/attempts")[-1]["tasks"]
     assert [task["node"] for task in tasks] == ["host0", "host2"]
     assert any("to continue on 2 nodes: host1 drains" in line for line in history(hosts, run_id))
-    ends_well(hosts, run_id, told, attempts=3)
+    ends_well(hosts, run_id, release, attempts=3)
 
 
 @pytest.mark.long
@@ -73,26 +73,26 @@ def test_a_run_goes_on_without_a_lost_host_and_has_it_again_when_it_is_back(
 ) -> None:
     """Without a restart being allowed: that nodes come and go is no failure of an elastic run."""
     soon_lost = {"RANKZERO_LOST_AFTER_S": "4", "RANKZERO_HEARTBEAT_S": "1"}
-    hosts, told = cluster_of(started, tmp_path, 2, joined=2, env=soon_lost), tmp_path / "told"
-    run_id = launch(hosts, "1:2", told, on_lost_node="end")
+    hosts, release = cluster_of(started, tmp_path, 2, joined=2, env=soon_lost), tmp_path / "told"
+    run_id = launch(hosts, "1:2", release, on_lost_node="end")
     trains_on(hosts, run_id, 1, nodes=2)
     hosts[1].cut()
     trains_on(hosts, run_id, 2, nodes=1)
     hosts[1].mend()
     trains_on(hosts, run_id, 3, nodes=2)
-    told.touch()
+    release.touch()
     assert hosts.wait_state(run_id)["state"] == "succeeded", told_of(hosts, run_id)
-    found = hosts.get(f"/api/runs/{run_id}/attempts")
-    assert [each["state"] for each in found] == ["failed", "stopped", "succeeded"]
-    assert found[0]["reason"] == "node lost"
+    rows = hosts.get(f"/api/runs/{run_id}/attempts")
+    assert [each["state"] for each in rows] == ["failed", "stopped", "succeeded"]
+    assert rows[0]["reason"] == "node lost"
     assert_the_curve_has_no_break(hosts, run_id)
     assert hosts.left_of(run_id) == []
 
 
-def launch(hosts: Hosts, nodes: str, told: Path, **spec: Any) -> str:
+def launch(hosts: Hosts, nodes: str, release: Path, **spec: Any) -> str:
     """With a batch of 6 per rank on all its nodes, which fewer ranks make up by accumulation."""
     more = {"gpus_per_node": 1, "batch_size": 6, "lr": 0.001, "stop_grace_s": 5} | spec
-    return hosts.launch(SCRIPT, nodes=nodes, args=[str(told), "0", "{batch_size}", "{accumulate}"], **more)
+    return hosts.launch(SCRIPT, nodes=nodes, args=[str(release), "0", "{batch_size}", "{accumulate}"], **more)
 
 
 def trains_on(hosts: Hosts, run_id: str, attempt: int, nodes: int) -> set[str]:
@@ -117,15 +117,15 @@ def accumulated(hosts: Hosts, run_id: str) -> set[str]:
     return {task["env"]["RANKZERO_ACCUMULATE"] for task in tasks}
 
 
-def ends_well(hosts: Hosts, run_id: str, told: Path, attempts: int) -> None:
-    told.touch()
+def ends_well(hosts: Hosts, run_id: str, release: Path, attempts: int) -> None:
+    release.touch()
     ended = hosts.wait_state(run_id)
     assert (ended["state"], ended["attempt"]) == ("succeeded", attempts), told_of(hosts, run_id)
     assert ended["lr"] == 0.001
-    found: list[dict[str, Any]] = hosts.get(f"/api/runs/{run_id}/attempts")
-    assert [each["state"] for each in found] == ["stopped"] * (attempts - 1) + ["succeeded"]
-    assert all(each["message"].startswith("Ended at checkpoint ") for each in found[:-1])
-    assert all(each["resumed_from"] for each in found[1:])
+    rows: list[dict[str, Any]] = hosts.get(f"/api/runs/{run_id}/attempts")
+    assert [each["state"] for each in rows] == ["stopped"] * (attempts - 1) + ["succeeded"]
+    assert all(each["message"].startswith("Ended at checkpoint ") for each in rows[:-1])
+    assert all(each["resumed_from"] for each in rows[1:])
     assert_the_curve_has_no_break(hosts, run_id)
     assert hosts.left_of(run_id) == []
 

@@ -45,10 +45,10 @@ def cluster_of(started: list[Hosts], folder: Path, count: int, **env: str) -> Ho
 def test_a_run_goes_on_without_a_lost_host_which_is_fenced_when_it_is_back(
     started: list[Hosts], folder: Path, tmp_path: Path
 ) -> None:
-    hosts, told = cluster_of(started, folder, 2, **SHORT), tmp_path / "told"
+    hosts, release = cluster_of(started, folder, 2, **SHORT), tmp_path / "told"
     more = {"max_restarts": 1, "min_nodes": 1, "on_lost_node": "end"}
-    run_id = hosts.launch(SCRIPT, args=[str(told)], **more, **TWO_NODES)
-    goes_on_elsewhere(hosts, run_id, told)
+    run_id = hosts.launch(SCRIPT, args=[str(release)], **more, **TWO_NODES)
+    goes_on_elsewhere(hosts, run_id, release)
     assert hosts.run(run_id)["world_size"] == 1
     assert "attempt 2: 1 node" in hosts.run(run_id)["attempt_changes"][0]["text"]
 
@@ -58,9 +58,9 @@ def test_a_host_that_is_gone_for_good_is_replaced_by_another(
     started: list[Hosts], folder: Path, tmp_path: Path
 ) -> None:
     """With the limits as they are by default: 30 seconds of silence, and as long without a step."""
-    hosts, told = cluster_of(started, folder, 3), tmp_path / "told"
-    run_id = hosts.launch(SCRIPT, args=[str(told)], max_restarts=1, **TWO_NODES)
-    goes_on_elsewhere(hosts, run_id, told)
+    hosts, release = cluster_of(started, folder, 3), tmp_path / "told"
+    run_id = hosts.launch(SCRIPT, args=[str(release)], max_restarts=1, **TWO_NODES)
+    goes_on_elsewhere(hosts, run_id, release)
     assert hosts.run(run_id)["world_size"] == 2
 
 
@@ -69,15 +69,15 @@ def test_a_host_on_which_everything_was_killed_for_good_is_replaced_by_another(
     started: list[Hosts], folder: Path, tmp_path: Path
 ) -> None:
     """Its worker does not come back before the run has gone on; then it must say that nothing is left."""
-    hosts, told = cluster_of(started, folder, 3, **SHORT), tmp_path / "told"
-    run_id = hosts.launch(SCRIPT, args=[str(told)], max_restarts=1, **TWO_NODES)
+    hosts, release = cluster_of(started, folder, 3, **SHORT), tmp_path / "told"
+    run_id = hosts.launch(SCRIPT, args=[str(release)], max_restarts=1, **TWO_NODES)
     wait_for(lambda: saved(hosts, run_id), "a checkpoint", explain=hosts.tail)
     lost = the_one_to_lose(hosts, run_id)
     lost.kill_everything()
     wait_for(lambda: attempt(hosts, run_id) == (2, "running"), "the next attempt", 120, explain=hosts.tail)
     hosts.start_worker(lost)
     wait_for(lambda: any("is back" in line for line in history(hosts, run_id)), "the proof", 60)
-    told.touch()
+    release.touch()
     assert hosts.wait_state(run_id)["state"] == "succeeded"
     assert_the_curve_has_no_break(hosts, run_id)
     assert hosts.left_of(run_id) == []
@@ -86,9 +86,9 @@ def test_a_host_on_which_everything_was_killed_for_good_is_replaced_by_another(
 @pytest.mark.long
 def test_a_server_that_was_cut_off_ends_nothing(started: list[Hosts], folder: Path, tmp_path: Path) -> None:
     """To it all nodes look lost; they train on, and what they wrote arrives."""
-    hosts, told = cluster_of(started, folder, 3, **SHORT), tmp_path / "told"
+    hosts, release = cluster_of(started, folder, 3, **SHORT), tmp_path / "told"
     others = {"on_nodes": ["host1", "host2"]}
-    run_id = hosts.launch(SCRIPT, args=[str(told)], max_restarts=1, **others, **TWO_NODES)
+    run_id = hosts.launch(SCRIPT, args=[str(release)], max_restarts=1, **others, **TWO_NODES)
     hosts.wait_step(run_id, 3)
     hosts[0].cut()
     wait_for(lambda: hosts.run(run_id)["silent_s"] > 30, "a long silence", 60)
@@ -96,7 +96,7 @@ def test_a_server_that_was_cut_off_ends_nothing(started: list[Hosts], folder: Pa
     hosts[0].mend()
     step = hosts.run(run_id)["step"]
     wait_for(lambda: hosts.run(run_id)["step"] > step + 5, "steps to arrive again", 60, explain=hosts.tail)
-    told.touch()
+    release.touch()
     ended = hosts.wait_state(run_id)
     assert (ended["state"], ended["attempt"]) == ("succeeded", 1), ended
     assert_the_curve_has_no_break(hosts, run_id)
@@ -125,7 +125,7 @@ def the_one_to_lose(hosts: Hosts, run_id: str) -> Host:
     return next(host for host in hosts_of(hosts, run_id, 1) if host is not hosts[0])
 
 
-def goes_on_elsewhere(hosts: Hosts, run_id: str, told: Path) -> None:
+def goes_on_elsewhere(hosts: Hosts, run_id: str, release: Path) -> None:
     """Cut a host off, see the run go on without it, mend it, and see that nothing of the old attempt is left."""
     wait_for(lambda: saved(hosts, run_id), "a checkpoint", explain=hosts.tail)
     lost = the_one_to_lose(hosts, run_id)
@@ -140,7 +140,7 @@ def goes_on_elsewhere(hosts: Hosts, run_id: str, told: Path) -> None:
     wait_for(lambda: not left_of(lost, run_id, 1), "the old ranks to be ended", 60, explain=hosts.tail)
     wait_for(lambda: any("is back" in line for line in history(hosts, run_id)), "the proof", 60)
     assert attempt(hosts, run_id) == (2, "running")
-    told.touch()
+    release.touch()
     assert hosts.wait_state(run_id)["state"] == "succeeded"
     first, second = hosts.get(f"/api/runs/{run_id}/attempts")
     assert (first["state"], first["reason"], second["state"]) == ("failed", "node lost", "succeeded")

@@ -32,9 +32,9 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 @pytest.mark.long
 def test_a_run_resumed_on_another_host_fetches_its_checkpoint_there_first(hosts: Hosts, tmp_path: Path) -> None:
-    told = tmp_path / "told"
+    release = tmp_path / "told"
     move_to(hosts, 0)
-    run_id = hosts.launch(SCRIPT, args=[str(told), str(BALLAST_MIB)], gpus_per_node=1)
+    run_id = hosts.launch(SCRIPT, args=[str(release), str(BALLAST_MIB)], gpus_per_node=1)
     wait_for(lambda: saved(hosts, run_id), "a checkpoint", explain=hosts.tail)
     hosts.request("POST", f"/api/runs/{run_id}/stop")
     hosts.wait_state(run_id, "stopped")
@@ -44,7 +44,7 @@ def test_a_run_resumed_on_another_host_fetches_its_checkpoint_there_first(hosts:
     progress = wait_for(lambda: fetching(hosts, run_id), "the first of it", explain=hosts.tail)
     assert re.fullmatch(rf"host1 fetches the checkpoint \S+: \d+ MiB of {BALLAST_MIB} MiB", progress)
     hosts.wait_state(run_id, "running")
-    told.touch()
+    release.touch()
     assert hosts.wait_state(run_id)["state"] == "succeeded"
     assert [hosts_of(hosts, run_id, number) for number in (1, 2)] == [[hosts[0]], [hosts[1]]]
     assert any("host1 has fetched the checkpoint" in line for line in history(hosts, run_id))
@@ -57,8 +57,8 @@ def test_a_run_resumed_on_another_host_fetches_its_checkpoint_there_first(hosts:
 def move_to(hosts: Hosts, number: int) -> None:
     """New runs start on this host alone."""
     for host in hosts.hosts:
-        wish = "undrain" if host is hosts[number] else "drain"
-        answer = hosts.request("POST", f"/api/nodes/{host.name}/{wish}")
+        command = "undrain" if host is hosts[number] else "drain"
+        answer = hosts.request("POST", f"/api/nodes/{host.name}/{command}")
         assert answer.status_code == 200, answer.text
 
 

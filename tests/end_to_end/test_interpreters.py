@@ -97,8 +97,8 @@ def tasks(product: Product, run_id: str) -> list[dict]:
 
 @pytest.mark.long
 def test_a_node_says_what_its_default_interpreter_has(second: Second):
-    told = second.node()["info"]["interpreter"]
-    assert (told["path"], told["torch"], told["cuda"]) == (second.python, "2.4.1+cu121", "12.1")
+    interpreter = second.node()["info"]["interpreter"]
+    assert (interpreter["path"], interpreter["torch"], interpreter["cuda"]) == (second.python, "2.4.1+cu121", "12.1")
 
 
 def test_nodes_that_disagree_are_named_and_nothing_starts(product: Product, second: Second, script: Path):
@@ -117,8 +117,8 @@ def test_one_interpreter_for_all_settles_it_and_the_run_trains(product: Product,
     run_id = product.launch(script, python=sys.executable, **TWO_NODES)
     ended = product.wait_state(run_id)
     assert ended["state"] == "succeeded", ended
-    told = [task["interpreter"] for task in tasks(product, run_id)]
-    assert [facts["path"] for facts in told] == [sys.executable] * 2
+    interpreter = [task["interpreter"] for task in tasks(product, run_id)]
+    assert [facts["path"] for facts in interpreter] == [sys.executable] * 2
     log = product.request("GET", f"/api/runs/{run_id}/logs?rank=0").text
     assert f"sum 2.0 prefix {sys.prefix}" in log
     assert "different Pythons" not in " ".join(history(product, run_id))

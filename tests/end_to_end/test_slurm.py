@@ -48,8 +48,8 @@ def texts(site: SlurmProduct, run_id: str) -> list[str]:
 def test_a_run_trains_on_two_nodes_that_slurm_gives_it(site: SlurmProduct, slurm: Slurm, tmp_path: Path) -> None:
     """It waits while the cluster is full, and says so in words; then it trains and hands over its checkpoint."""
     somebody = slurm.fill()
-    told = tmp_path / "told"
-    run_id = site.launch(UNTIL_TOLD, args=[str(told)], **TWO_NODES)
+    release = tmp_path / "told"
+    run_id = site.launch(UNTIL_TOLD, args=[str(release)], **TWO_NODES)
     said = wait_for(
         lambda: (text := site.run(run_id)["waiting_for"]) and "resources" in text and text, "Slurm's reason"
     )
@@ -58,7 +58,7 @@ def test_a_run_trains_on_two_nodes_that_slurm_gives_it(site: SlurmProduct, slurm
     slurm.ask("scancel", somebody)
     site.wait_state(run_id, "running")
     assert {node["name"] for node in site.get("/api/nodes") if node["slots"]} == {"n0", "n1"}
-    told.touch()
+    release.touch()
     ended = site.wait_state(run_id)
     assert ended["state"] == "succeeded", (ended, texts(site, run_id))
     assert [c["name"] for c in site.get(f"/api/runs/{run_id}/checkpoints")] == ["work/last.pt"]
@@ -98,11 +98,11 @@ def test_a_stop_ends_the_ranks_and_then_the_job(site: SlurmProduct, slurm: Slurm
 
 @pytest.mark.long
 def test_two_runs_train_at_once_and_one_on_each_node(site: SlurmProduct, slurm: Slurm, tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    runs = [site.launch(UNTIL_TOLD, args=[str(told)], **TWO_NODES) for _ in range(2)]
+    release = tmp_path / "told"
+    runs = [site.launch(UNTIL_TOLD, args=[str(release)], **TWO_NODES) for _ in range(2)]
     for run_id in runs:
         site.wait_state(run_id, "running")
-    told.touch()
+    release.touch()
     for run_id in runs:
         assert site.wait_state(run_id)["state"] == "succeeded", texts(site, run_id)
         assert len(slurm.jobs_of(run_id)) == 1
@@ -114,9 +114,9 @@ def test_a_gateway_that_is_killed_takes_its_jobs_up_again(
     site: SlurmProduct, slurm: Slurm, tmp_path: Path, state: str
 ) -> None:
     """Also when it died after sbatch and before it had written the job's id down."""
-    told = tmp_path / "told"
+    release = tmp_path / "told"
     somebody = slurm.fill() if state == "PENDING" else None
-    run_id = site.launch(UNTIL_TOLD, args=[str(told)], **TWO_NODES)
+    run_id = site.launch(UNTIL_TOLD, args=[str(release)], **TWO_NODES)
     (job,) = wait_for(lambda: slurm.jobs_of(run_id), "the job")
     wait_for(lambda: slurm.state(job) == state, state)
     site.end_gateway(signal.SIGKILL)
@@ -127,7 +127,7 @@ def test_a_gateway_that_is_killed_takes_its_jobs_up_again(
         slurm.ask("scancel", somebody)
     site.start_gateway()
     site.wait_state(run_id, "running")
-    told.touch()
+    release.touch()
     ended = site.wait_state(run_id)
     assert ended["state"] == "succeeded", (ended["message"], ended["error"], texts(site, run_id))
     assert slurm.jobs_of(run_id) == [job]
@@ -136,8 +136,8 @@ def test_a_gateway_that_is_killed_takes_its_jobs_up_again(
 
 @pytest.mark.long
 def test_a_job_cancelled_in_slurm_is_told_and_can_be_resumed(site: SlurmProduct, slurm: Slurm, tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    run_id = site.launch(UNTIL_TOLD, args=[str(told)], **TWO_NODES)
+    release = tmp_path / "told"
+    run_id = site.launch(UNTIL_TOLD, args=[str(release)], **TWO_NODES)
     site.wait_step(run_id, 5)
     (job,) = slurm.jobs_of(run_id)
     slurm.ask("scancel", job)
@@ -146,7 +146,7 @@ def test_a_job_cancelled_in_slurm_is_told_and_can_be_resumed(site: SlurmProduct,
     assert ended["message"] == f"The Slurm job {job} was cancelled in Slurm, not by Rankzero."
     wait_for(slurm.is_quiet, "the job to be over", 90)
     assert not site.ranks(run_id)
-    told.touch()
+    release.touch()
     assert site.request("POST", f"/api/runs/{run_id}/resume").status_code == 200
     ended = site.wait_state(run_id)
     assert ended["state"] == "succeeded", (ended, texts(site, run_id))

@@ -38,7 +38,7 @@ class FakeServer:
         self.files: dict[tuple[int, str, int], bytes] = {}
         self.points_offsets: dict[tuple[int, str, int], int] = {}
         self.series: dict[str, list] = {}
-        self.told: dict[int, list] = {}
+        self.findings_of: dict[int, list] = {}
         """Findings, by attempt."""
         self.asked: dict[int, object] = {}
         self.collected: dict[int, object] = {}
@@ -56,8 +56,8 @@ class FakeServer:
 
     def states(self, fence=None) -> list[str]:
         """Reported states, in order, without repetitions."""
-        told = [report.state for number, report in self.reports if fence in (None, number)]
-        return list(dict.fromkeys(told))
+        reported = [report.state for number, report in self.reports if fence in (None, number)]
+        return list(dict.fromkeys(reported))
 
     def end(self, fence=None):
         """The terminal report, or None; there is never more than one kind of end."""
@@ -134,7 +134,7 @@ class FakeServer:
 
     def findings(self, task, said) -> None:
         self._arrive()
-        self.told[task.fence] = list(said.findings)
+        self.findings_of[task.fence] = list(said.findings)
         self._answer()
 
     def stacks(self, task, said) -> None:

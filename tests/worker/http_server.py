@@ -24,7 +24,7 @@ class HttpServer:
     def __init__(self) -> None:
         self.store = FakeServer()
         self.lock = threading.Lock()
-        self.wished: list = []
+        self.assignments: list = []
         self.watched = False
         self.registered: list[dict] = []
         self.refuses_nodes = self.has_removed_node = False
@@ -48,20 +48,20 @@ class HttpServer:
         self._thread.join()
         self._http.server_close()
 
-    def wishes(self, version: str, wait_s: float) -> dict:
+    def desired(self, version: str, wait_s: float) -> dict:
         """Answers when the list differs from the version, or the time is up."""
         deadline = time.monotonic() + min(wait_s, 2.0)
         while True:
-            content = {"watched": self.watched, "assignments": [as_json(one) for one in self.wished]}
+            content = {"watched": self.watched, "assignments": [as_json(one) for one in self.assignments]}
             current = json.dumps(content, sort_keys=True)
             if current != version or time.monotonic() > deadline:
                 return {"version": current, **content}
             time.sleep(0.01)
 
 
-def as_json(wish) -> dict:
+def as_json(assignment) -> dict:
     """An assignment as it is sent; what a test has as JSON already is sent as it is."""
-    return wish if isinstance(wish, dict) else wish.model_dump()
+    return assignment if isinstance(assignment, dict) else assignment.model_dump()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -111,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/api/worker/desired":
             if bearer != "node-token":
                 raise Unauthorized("unknown node")
-            return server.wishes(query.get("version", ""), float(query["wait"]))
+            return server.desired(query.get("version", ""), float(query["wait"]))
         with server.lock:
             if path == "/api/worker/register":
                 if server.refuses_nodes:

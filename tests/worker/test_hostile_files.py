@@ -112,7 +112,7 @@ class Attempt:
             uploader.checkpoints.take(time.monotonic(), final=True)
             uploader.checkpoints.send(None, lambda: True)
             if not pieces.run(self.server, uploader.upload_remaining()) and uploader.is_complete:
-                return [finding.kind for finding in self.server.told.get(1, [])]
+                return [finding.kind for finding in self.server.findings_of.get(1, [])]
         raise AssertionError("the attempt never ends")
 
     def check(self) -> None:

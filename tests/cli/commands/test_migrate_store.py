@@ -36,7 +36,7 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store.open(folder / "rankzero.db")
     cluster = Cluster(store, node_reports.register_node(store, facts("odd"), None, 100.0).node_id)
     cluster.launch(name="größe")
-    (assignment,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     cluster.points(assignment.fence, 0, 2**40, {"l": [(2**62, math.nan, 1.0)] * 3000})
     cluster.report(assignment.fence, "failed", message="nul \0 and größe")
     seed(store, time.time())

@@ -24,7 +24,7 @@ class Imported(NamedTuple):
 
     code: int
     rows: list[dict[str, Any]]
-    said: str
+    output: str
 
 
 Import = Callable[[Path], Imported]
@@ -82,7 +82,7 @@ def test_folder_of_a_sub_writer_belongs_to_its_run(dashboard: Running, imported:
 
 def test_damaged_runs_of_mlflow_hide_no_healthy_one(dashboard: Running, imported: Import, tmp_path: Path) -> None:
     make("19-mlflow-damage", tmp_path)
-    code, rows, said = imported(tmp_path)
+    code, rows, output = imported(tmp_path)
     assert code == 1
     runs = by_name(rows)
     assert "deleted" not in runs
@@ -92,9 +92,9 @@ def test_damaged_runs_of_mlflow_hide_no_healthy_one(dashboard: Running, imported
         assert [value for _, value, _ in curves_found["loss"][:3]] == ["NaN", "Infinity", "-Infinity"]
     damaged = ("empty meta", "cut meta", "bad bytes meta", "torn line")
     folders = [file.parents[1] for file in tmp_path.rglob("mlflow.runName") if file.read_text() in damaged]
-    assert len(folders) == 4 and all(str(folder) in said for folder in folders)
+    assert len(folders) == 4 and all(str(folder) in output for folder in folders)
     healthy = next(f.parents[1] for f in tmp_path.rglob("mlflow.runName") if f.read_text() == "healthy")
-    assert str(healthy) not in said
+    assert str(healthy) not in output
     assert sorted(row["points"] for row in imported(tmp_path).rows) == sorted(row["points"] for row in rows)
 
 
@@ -123,10 +123,10 @@ def test_a_locked_store_of_trackio_is_named_and_comes_in_later(
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as holder:
         try:
             assert holder.stdout is not None and holder.stdout.readline() == "locked\n"
-            code, rows, said = imported(tmp_path)
+            code, rows, output = imported(tmp_path)
         finally:
             holder.kill()
-    assert (code, rows) == (1, []) and "my project.db" in said
+    assert (code, rows) == (1, []) and "my project.db" in output
     (database, wal) = (tmp_path / f"my project.db{end}" for end in ("", "-wal"))
     before = hashlib.sha256(database.read_bytes()).digest(), wal.exists()
     runs = imported(tmp_path).rows

@@ -41,11 +41,11 @@ class WandbServer:
 
     def curves(self, run: str) -> dict[str, list[tuple[int, Any, float]]]:
         """Series -> [(step, value, wall time)], by the x-axis that the mirror defines."""
-        found: dict[str, list[tuple[int, Any, float]]] = {}
+        kept_run: dict[str, list[tuple[int, Any, float]]] = {}
         for row in self.rows(run):
             for name in row.keys() - {*OWN, "step"}:
-                found.setdefault(name, []).append((row["step"], row[name], row["_timestamp"]))
-        return found
+                kept_run.setdefault(name, []).append((row["step"], row[name], row["_timestamp"]))
+        return kept_run
 
     def operate(self, name: str, variables: dict[str, Any]) -> dict[str, Any]:
         """Answer one GraphQL operation."""
@@ -61,8 +61,8 @@ class WandbServer:
                     }
                 }
             case "RunResumeStatus":
-                found = self.runs.get(variables["name"])
-                return {"model": _project(variables) | {"bucket": found and _resumed(found)}}
+                kept_run = self.runs.get(variables["name"])
+                return {"model": _project(variables) | {"bucket": kept_run and _resumed(kept_run)}}
             case "UpsertBucket":
                 return {"upsertBucket": self._upsert(variables)}
             case "CreateRunFiles":
@@ -73,25 +73,25 @@ class WandbServer:
 
     def stream(self, run: str, body: dict[str, Any]) -> dict[str, Any]:
         """Store rows at their offsets, and how the run ended."""
-        found = self.runs[run]
+        kept_run = self.runs[run]
         if history := body.get("files", {}).get(HISTORY):
-            found["lines"] |= dict(enumerate(history["content"], history["offset"]))
+            kept_run["lines"] |= dict(enumerate(history["content"], history["offset"]))
         if summary := body.get("files", {}).get(SUMMARY):
-            found["summary"] = summary["content"][-1]
+            kept_run["summary"] = summary["content"][-1]
         if body.get("complete"):
-            found["exit_code"] = body.get("exitcode", body.get("exitCode"))
+            kept_run["exit_code"] = body.get("exitcode", body.get("exitCode"))
         time.sleep(self.answers_after_s if history else 0.0)
         return {}
 
     def _upsert(self, variables: dict[str, Any]) -> dict[str, Any]:
         is_new = variables["name"] not in self.runs
-        found = self.runs.setdefault(variables["name"], {"lines": {}, "summary": "{}", "config": "{}", "tags": []})
-        found |= {key: value for key, value in variables.items() if value is not None}
-        found["exit_code"] = None
+        kept_run = self.runs.setdefault(variables["name"], {"lines": {}, "summary": "{}", "config": "{}", "tags": []})
+        kept_run |= {key: value for key, value in variables.items() if value is not None}
+        kept_run["exit_code"] = None
         bucket = {
-            "id": "r", "name": found["name"], "displayName": found.get("displayName"), "description": None,
-            "config": found["config"], "sweepName": None, "project": _project(variables),
-            "historyLineCount": len(found["lines"]),
+            "id": "r", "name": kept_run["name"], "displayName": kept_run.get("displayName"), "description": None,
+            "config": kept_run["config"], "sweepName": None, "project": _project(variables),
+            "historyLineCount": len(kept_run["lines"]),
         }  # fmt: skip
         return {"bucket": bucket, "inserted": is_new}
 

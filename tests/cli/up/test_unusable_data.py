@@ -46,13 +46,13 @@ def test_a_read_only_folder_is_told_by_up_and_by_the_dashboard(
     ):
         pass
     assert server.serve(Settings(data=tmp_path)) == 1
-    told = capsys.readouterr().err
-    assert "cannot be used: Read-only file system (" in told and "choose another with --data." in told
-    assert "Errno" not in told and "Traceback" not in told
+    printed = capsys.readouterr().err
+    assert "cannot be used: Read-only file system (" in printed and "choose another with --data." in printed
+    assert "Errno" not in printed and "Traceback" not in printed
 
 
 def test_a_file_is_no_data_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert server.serve(Settings(data=tmp_path / "file")) == 1
-    told = capsys.readouterr().err
-    assert f"{tmp_path / 'file'} cannot be used: File exists" in told and "Errno" not in told
+    printed = capsys.readouterr().err
+    assert f"{tmp_path / 'file'} cannot be used: File exists" in printed and "Errno" not in printed

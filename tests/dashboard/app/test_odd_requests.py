@@ -61,13 +61,13 @@ def address(path: str, run_id: str) -> str:
 
 def bodies(api: dict[str, Any]) -> list[tuple[str, str, list[str]]]:
     """Every route that takes JSON: method, path, and the fields of its body."""
-    found = []
+    answered = []
     for path, methods in api["paths"].items():
         for method, about in methods.items():
             content = about.get("requestBody", {}).get("content", {})
             if "application/json" in content:
-                found.append((method, path, properties(api, content["application/json"]["schema"])))
-    return found
+                answered.append((method, path, properties(api, content["application/json"]["schema"])))
+    return answered
 
 
 def speaker(dashboard: Running, node: FakeNode, path: str) -> httpx2.Client:
@@ -240,10 +240,10 @@ def hurried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 def all_of(connection: socket.socket) -> bytes:
     """What comes until the other side closes."""
-    found = b""
+    answered = b""
     while piece := connection.recv(65536):
-        found += piece
-    return found
+        answered += piece
+    return answered
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /api/ru", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "])

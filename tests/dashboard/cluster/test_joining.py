@@ -170,8 +170,8 @@ def test_list_has_the_address_and_clock_of_a_node(
 ) -> None:
     monkeypatch.setenv("RANKZERO_URL", dashboard.url)
     monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
-    told = NodeLoad(address="10.0.0.7", interface="eth1", clock_offset_s=5.0, clock_error_s=0.001)
-    node.client.load(told)
+    load = NodeLoad(address="10.0.0.7", interface="eth1", clock_offset_s=5.0, clock_error_s=0.001)
+    node.client.load(load)
     dashboard.service.registry.write_down()
     (listed,) = dashboard.http.get("/api/nodes").json()
     assert (listed["address"], listed["info"]["interface"]) == ("10.0.0.7", "eth1")

@@ -74,8 +74,8 @@ def test_server_answers_the_training_of_an_older_worker(dashboard: Running, node
     with dashboard.service.store.write() as session:
         session.execute(update(Node).values(protocol=None))
     answer = node.client._json("GET", "/api/worker/desired", params={"wait": 0})
-    (wished,) = answer["assignments"]
-    assert (wished["run_id"], wished["action"]) == (run_id, "run")
+    (assignment,) = answer["assignments"]
+    assert (assignment["run_id"], assignment["action"]) == (run_id, "run")
     assert node.log_points(task, 0, loss=[(1, 1.0, 1.0)]) == 10
     assert node.report(task, "succeeded") == "succeeded"
 

@@ -59,7 +59,7 @@ def test_a_file_holds_every_point_of_every_run(
     cluster: Cluster, write: Callable[..., Iterator[bytes]], read: Callable[[bytes], Iterator[Row]]
 ) -> None:
     first, second = cluster.launch(name="=first", gpus_per_node=1), cluster.launch(gpus_per_node=1)
-    fences = {assignment.run_id: assignment.fence for assignment in cluster.wished()}
+    fences = {assignment.run_id: assignment.fence for assignment in cluster.assignments()}
     cluster.points(fences[first], 0, 10, {"train/loss": LOSS, "odd": SPECIAL})
     cluster.points(fences[second], 0, 10, {"train/loss": LOSS[:3]})
     pieces = list(write(cluster.store, [second, first]))
@@ -72,7 +72,7 @@ def test_a_file_holds_every_point_of_every_run(
 
 def test_no_cell_of_a_csv_file_is_a_formula(cluster: Cluster) -> None:
     run_id = cluster.launch(name="=1+1")
-    cluster.points(cluster.wished()[0].fence, 0, 10, {"@sum": [(1, -1.0, 2.0)]})
+    cluster.points(cluster.assignments()[0].fence, 0, 10, {"@sum": [(1, -1.0, 2.0)]})
     _, row = csv.reader(io.StringIO(b"".join(csv_file(cluster.store, [run_id])).decode()))
     assert row == [run_id, "'=1+1", "'@sum", "events", "1", "1", "-1", "2"]
 

@@ -48,14 +48,14 @@ def paths(shared: Running, tmp_path: Path) -> tuple[set[str], set[str]]:
     service = Service.open(Settings(data=tmp_path / "other"))
     try:
         app = create_app(service.settings, service, with_pages=False)
-        found = list(leaves(app.routes))
+        routes = list(leaves(app.routes))
     finally:
         service.close()
     sockets = (WebSocketRoute, APIWebSocketRoute)
     prefix = "/api"
-    http = {r.path for r in found if isinstance(r, Route)}
-    live = {r.path for r in found if isinstance(r, sockets)}
-    assert not any(isinstance(r, Mount) for r in found)
+    http = {r.path for r in routes if isinstance(r, Route)}
+    live = {r.path for r in routes if isinstance(r, sockets)}
+    assert not any(isinstance(r, Mount) for r in routes)
     return (
         {
             filled(

@@ -18,7 +18,7 @@ def curve(*values: float, every: int = 10) -> list[Point]:
 
 def start(cluster: Cluster, **spec) -> tuple[str, int]:
     run_id = cluster.launch(**spec)
-    fence = next(one.fence for one in cluster.wished() if one.run_id == run_id)
+    fence = next(one.fence for one in cluster.assignments() if one.run_id == run_id)
     cluster.report(fence, "running")
     return run_id, fence
 

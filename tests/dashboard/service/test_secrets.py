@@ -58,21 +58,21 @@ def test_the_live_page_and_the_preview_tell_none(dashboard: Running, run_id: str
         page.subscribe()
         assert CANARY not in json.dumps(page.next_of("run"))
     for pool in ("nodes", "slurm"):
-        wish = {"target": "image_classifier", "pool": pool, **SECRETS}
-        answer = dashboard.http.post("/api/preview", json=wish)
+        spec = {"target": "image_classifier", "pool": pool, **SECRETS}
+        answer = dashboard.http.post("/api/preview", json=spec)
         assert answer.status_code == 200 and CANARY not in answer.text
         assert f"--api-key={MASK}" in answer.text
 
 
 def test_a_refusal_does_not_repeat_what_was_sent(dashboard: Running) -> None:
-    for wish in ({"env": {"HF_TOKEN": [CANARY]}}, {"args": CANARY}, {"env": [f"HF_TOKEN={CANARY}"]}):
-        answer = dashboard.http.post("/api/runs", json={"target": "image_classifier"} | wish)
+    for spec in ({"env": {"HF_TOKEN": [CANARY]}}, {"args": CANARY}, {"env": [f"HF_TOKEN={CANARY}"]}):
+        answer = dashboard.http.post("/api/runs", json={"target": "image_classifier"} | spec)
         assert answer.status_code == 422 and CANARY not in answer.text
 
 
 def test_an_address_with_a_password_is_refused_also_with_code_that_was_brought(dashboard: Running) -> None:
-    wish = {"target": f"https://me:{CANARY}@example.com/a.git", "snapshot": "0" * 64, "entry": "t.py"}
-    answer = dashboard.http.post("/api/runs", json=wish)
+    spec = {"target": f"https://me:{CANARY}@example.com/a.git", "snapshot": "0" * 64, "entry": "t.py"}
+    answer = dashboard.http.post("/api/runs", json=spec)
     assert answer.status_code == 422 and CANARY not in answer.text
     assert answer.json()["detail"]["field"] == "target"
 

@@ -28,7 +28,7 @@ def alert_of(cluster: Cluster, act: Act = Act.ROLLBACK, rule: str = "spike") -> 
 
 def running(cluster: Cluster, **spec) -> tuple[str, int]:
     run_id = cluster.launch(gpus_per_node=2, **spec)
-    (assignment,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     cluster.report(assignment.fence, "running")
     return run_id, assignment.fence
 
@@ -54,7 +54,7 @@ def checkpoint(cluster: Cluster, fence: int, step: int | None, written_at: float
 
 def end(cluster: Cluster, fence: int, state: str = "stopped") -> None:
     """The node ends the attempt, and the run is placed again where it goes on."""
-    (assignment,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     assert (assignment.fence, assignment.action) == (fence, "stop")
     cluster.report(fence, state)
     cluster.place()
@@ -85,7 +85,7 @@ def test_a_run_goes_on_from_its_last_checkpoint_before_the_spike_with_a_lower_ra
     assert not carry_out(cluster, alert, spike(run_id, fence)), "an event acts once"
     end(cluster, fence, ends_as)
     assert origins(cluster, run_id) == [None, "work/60.pt"]
-    (second,) = cluster.wished()
+    (second,) = cluster.assignments()
     assert (second.action, second.spec.lr, second.attempt) == ("run", 0.05, 2)
     run = run_queries.run(cluster.store, run_id, cluster.now)
     assert run is not None and (run.lr, run.base_lr, run.state) == (0.05, 0.1, State.STARTING)
@@ -107,13 +107,13 @@ def test_run_does_not_resume_from_checkpoints_before_a_rollback(cluster: Cluster
         checkpoint(cluster, fence, step)
     carry_out(cluster, alert_of(cluster), spike(run_id, fence))
     end(cluster, fence)
-    (second,) = cluster.wished()
+    (second,) = cluster.assignments()
     cluster.report(second.fence, "failed", message="Out of memory.")
     run_requests.resume(cluster.store, run_id, cluster.now)
     cluster.place()
     assert origins(cluster, run_id) == [None, "work/60.pt", "work/60.pt"]
-    assert cluster.wished()[0].spec.lr == 0.05, "the rate stays lower"
-    cluster.report(cluster.wished()[0].fence, "failed", message="Out of memory.")
+    assert cluster.assignments()[0].spec.lr == 0.05, "the rate stays lower"
+    cluster.report(cluster.assignments()[0].fence, "failed", message="Out of memory.")
     run_requests.resume(cluster.store, run_id, cluster.now, "90.pt")
     assert origins(cluster, run_id)[-1] == "work/90.pt", "a person may choose any"
 
@@ -143,7 +143,7 @@ def test_an_attempt_that_was_never_good_leaves_its_own_checkpoint_behind(cluster
     alert = alert_of(cluster, rule="loss-nan")
     carry_out(cluster, alert, spike(run_id, fence))
     end(cluster, fence)
-    (second,) = cluster.wished()
+    (second,) = cluster.assignments()
     cluster.report(second.fence, "running")
     event = spike(run_id, second.fence, "2")
     assert actions.carry_out(cluster.store, alert, event, None, HALF, cluster.now)
@@ -158,12 +158,12 @@ def test_a_run_is_rolled_back_a_few_times_and_then_ended(cluster: Cluster) -> No
     for number in range(MOST_ROLLBACKS):
         assert carry_out(cluster, alert, spike(run_id, fence, f"{number}"))
         end(cluster, fence)
-        fence = cluster.wished()[0].fence
+        fence = cluster.assignments()[0].fence
         cluster.report(fence, "running")
     assert carry_out(cluster, alert, spike(run_id, fence, "last"))
     end(cluster, fence)
     run = run_queries.run(cluster.store, run_id, cluster.now)
-    assert run is not None and run.state == State.STOPPED and cluster.wished() == []
+    assert run is not None and run.state == State.STOPPED and cluster.assignments() == []
     assert run.message == (
         "Ended by the alert spike: digits: loss jumped to 40 at step 70. This alert has rolled the run back "
         "3 times, so it is ended now."
@@ -207,11 +207,11 @@ def test_rates_and_arguments_of_several_rollbacks_add_up(cluster: Cluster) -> No
     first = RateChange("", {"lr": 0.05, "lr_scaling": "none", "args": args})
     carry_out(cluster, alert, spike(run_id, fence, "1"), rate=first)
     end(cluster, fence)
-    (second,) = cluster.wished()
+    (second,) = cluster.assignments()
     cluster.report(second.fence, "running")
     carry_out(cluster, alert, spike(run_id, second.fence, "2"), rate=RateChange("", {"lr": 0.025}))
     end(cluster, second.fence)
-    (third,) = cluster.wished()
+    (third,) = cluster.assignments()
     assert (third.spec.lr, third.spec.args) == (0.025, args)
     spec = actions.spec_of(cluster.store, run_id)
     assert spec is not None and (spec.lr, spec.args) == (0.025, args)

@@ -107,7 +107,7 @@ def test_a_removed_alert_sends_nothing(store: Store) -> None:
 def test_facts_are_of_the_latest_attempts_that_are_live_or_ended_lately(cluster: Cluster) -> None:
     run_id = cluster.launch(name="digits", project="p", gpus_per_node=2)
     waiting = cluster.launch(name="later", gpus_per_node=2)
-    fence = cluster.wished()[0].fence
+    fence = cluster.assignments()[0].fence
     cluster.report(fence, "running")
     findings = [Finding(kind="hung", evidence="No step.", meaning="m", fix="n")]
     findings_reported(cluster.store, cluster.node_id, fence, 0, findings, 120.0)
@@ -127,7 +127,7 @@ def test_facts_are_of_the_latest_attempts_that_are_live_or_ended_lately(cluster:
 
 def test_a_curve_is_the_training_loss_unless_named_and_is_read_when_it_has_grown(cluster: Cluster) -> None:
     cluster.launch(gpus_per_node=2)
-    fence = cluster.wished()[0].fence
+    fence = cluster.assignments()[0].fence
     loss = [(step, 1.0 / (step + 1), 100.0 + step) for step in range(0, 2000, 2)]
     accuracy = [(step, 0.5, 100.0) for step in (10, 20)]
     assert curve(cluster.store, fence, None, last=None, most=100, known_count=-1) is None

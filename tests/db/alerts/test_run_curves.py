@@ -14,7 +14,7 @@ GIB = 1024**3
 
 def test_a_disk_that_fills_is_told_of_and_a_silent_node_says_nothing(cluster: Cluster) -> None:
     cluster.launch(name="digits", gpus_per_node=2)
-    fence = cluster.wished()[0].fence
+    fence = cluster.assignments()[0].fence
     cluster.report(fence, "running")
     samples = [(n // 10, GIB * n / 180.0, 1000.0 + 5 * n) for n in range(1000)]
     for start in range(0, 1000, 250):

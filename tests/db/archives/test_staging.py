@@ -51,7 +51,7 @@ class Archived:
 def archived(cluster: Cluster) -> RunDocument:
     """The document of a run that is not in the store any more."""
     run_id = cluster.launch()
-    (assignment,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     cluster.report(assignment.fence, "running")
     cluster.points(assignment.fence, 0, 10, {"train/loss": POINTS})
     cluster.report(assignment.fence, "succeeded", exit_code=0)

@@ -26,14 +26,14 @@ def test_a_run_goes_from_queued_to_succeeded(cluster):
     assert view(cluster, run_id).state == State.QUEUED
     cluster.place()
     assert view(cluster, run_id).state == State.STARTING
-    (assignment,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     assert (assignment.action, assignment.devices, assignment.attempt) == ("run", ["cpu:0", "cpu:1"], 1)
     for state in ("starting", "running"):
         cluster.report(assignment.fence, state)
         assert view(cluster, run_id).state == state
     cluster.report(assignment.fence, "succeeded", exit_code=0)
     assert view(cluster, run_id).state == State.SUCCEEDED
-    assert cluster.wished() == []
+    assert cluster.assignments() == []
 
 
 def test_a_second_run_waits_and_is_told_for_what(cluster):
@@ -57,13 +57,13 @@ def test_more_than_the_known_nodes_offer_is_refused(cluster):
 
 def test_stop_is_desired_until_the_worker_reports_the_end(cluster):
     run_id = cluster.launch()
-    (assignment,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     cluster.report(assignment.fence, "running")
     run_requests.request_stop(cluster.store, run_id, 101.0)
     run_requests.request_stop(cluster.store, run_id, 105.0)
     assert view(cluster, run_id).state == State.RUNNING
     assert view(cluster, run_id).stop_requested_at == 101.0
-    assert cluster.wished()[0].action == "stop"
+    assert cluster.assignments()[0].action == "stop"
     cluster.report(assignment.fence, "stopping")
     cluster.report(assignment.fence, "stopped")
     assert view(cluster, run_id).state == State.STOPPED
@@ -78,7 +78,7 @@ def test_a_queued_run_stops_at_once(cluster):
 
 def test_a_terminal_attempt_never_changes(cluster):
     run_id = cluster.launch()
-    (assignment,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     cluster.report(assignment.fence, "failed", message="rank 1 raised")
     assert cluster.report(assignment.fence, "failed") == State.FAILED
     with pytest.raises(Superseded):
@@ -91,14 +91,14 @@ def test_a_terminal_attempt_never_changes(cluster):
 def test_another_nodes_part_cannot_be_reported(cluster):
     cluster.launch()
     other = node_reports.register_node(cluster.store, facts("other"), None, 100.0)
-    fence = cluster.wished()[0].fence
+    fence = cluster.assignments()[0].fence
     with pytest.raises(NotOwner):
         task_reports.file_for_append(cluster.store, other.node_id, fence, 0, "logs/rank0.out", 0)
 
 
 def test_points_are_stored_once_whatever_is_repeated(cluster):
     run_id = cluster.launch()
-    fence = cluster.wished()[0].fence
+    fence = cluster.assignments()[0].fence
     first = {"train/loss": [(1, 2.5, 10.0), (2, math.nan, 11.0)]}
     assert cluster.points(fence, 0, 50, first).stored
     again = cluster.points(fence, 0, 50, first)
@@ -115,13 +115,13 @@ def test_points_are_stored_once_whatever_is_repeated(cluster):
 
 def test_a_resumed_run_shows_the_new_attempts_points_from_its_first_step_on(cluster):
     run_id = cluster.launch()
-    fence = cluster.wished()[0].fence
+    fence = cluster.assignments()[0].fence
     cluster.points(fence, 0, 9, {"train/loss": [(s, 1.0, float(s)) for s in range(1, 8)]})
     checkpoint = store_checkpoint(cluster, fence, step=5)
     cluster.report(fence, "failed", message="killed")
     assert run_requests.resume(cluster.store, run_id, 200.0) == 2
     cluster.place()
-    (assignment,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     assert assignment.resume_from.checkpoint_id == checkpoint
     assert assignment.fence > fence
     cluster.points(assignment.fence, 0, 9, {"train/loss": [(6, 2.0, 106.0), (7, 2.0, 107.0)]})
@@ -136,7 +136,7 @@ def test_a_resumed_run_shows_the_new_attempts_points_from_its_first_step_on(clus
 
 def test_a_new_attempt_has_figures_of_its_own_from_the_first_moment(cluster):
     run_id = cluster.launch()
-    fence = cluster.wished()[0].fence
+    fence = cluster.assignments()[0].fence
     cluster.points(fence, 0, 9, {"train/loss": [(7, math.nan, 7.0)], "train/total_steps": [(1, 20.0, 1.0)]})
     cluster.points(fence, 0, 5, {"samples_per_s": [(7, 99.0, 1.0)]}, source="probe")
     cluster.report(fence, "failed", message="killed")
@@ -153,7 +153,7 @@ def test_only_an_ended_run_is_resumed_or_deleted(cluster):
         run_requests.resume(cluster.store, run_id, 1.0)
     with pytest.raises(WrongState):
         run_requests.delete(cluster.store, run_id, cluster.now)
-    cluster.report(cluster.wished()[0].fence, "succeeded")
+    cluster.report(cluster.assignments()[0].fence, "succeeded")
     run_requests.delete(cluster.store, run_id, cluster.now)
     with pytest.raises(NoSuchRun):
         run_requests.resume(cluster.store, run_id, 1.0)
@@ -161,26 +161,26 @@ def test_only_an_ended_run_is_resumed_or_deleted(cluster):
 
 def test_a_fence_is_never_given_twice_even_after_a_delete(cluster):
     first = cluster.launch()
-    fence = cluster.wished()[0].fence
+    fence = cluster.assignments()[0].fence
     cluster.report(fence, "succeeded")
     run_requests.delete(cluster.store, first, cluster.now)
     cluster.launch()
-    assert cluster.wished()[0].fence > fence
+    assert cluster.assignments()[0].fence > fence
 
 
 def test_when_one_part_fails_the_others_are_told_to_stop(store):
     ids = [node_reports.register_node(store, facts(n), None, 100.0).node_id for n in ("a", "b")]
     first, second = (Cluster(store, node_id) for node_id in ids)
     run_id = first.launch(nodes=2, gpus_per_node=2)
-    fence = first.wished()[0].fence
+    fence = first.assignments()[0].fence
     first.report(fence, "starting", 0, master_addr="10.0.0.1", master_port=4567)
-    assert second.wished()[0].master_port == 4567
+    assert second.assignments()[0].master_port == 4567
     first.report(fence, "running", 0)
     assert view(first, run_id).state == State.STARTING
     second.report(fence, "running", 1)
     assert view(first, run_id).state == State.RUNNING
     second.report(fence, "failed", 1, message="rank 3 on b was killed", error={"rank": 3, "at": 5.0})
-    assert first.wished()[0].action == "stop"
+    assert first.assignments()[0].action == "stop"
     assert view(first, run_id).state == State.STOPPING
     first.report(fence, "failed", 0, message="rank 0 on a: connection closed", error={"rank": 0, "at": 6.0})
     assert view(first, run_id).message == "rank 3 on b was killed"
@@ -190,12 +190,12 @@ def test_the_others_are_told_of_another_port_and_the_history_says_why(store):
     ids = [node_reports.register_node(store, facts(n), None, 100.0).node_id for n in ("a", "b")]
     first, second = (Cluster(store, node_id) for node_id in ids)
     run_id = first.launch(nodes=2, gpus_per_node=2)
-    fence = first.wished()[0].fence
+    fence = first.assignments()[0].fence
     for port in (4567, 4567, 4568):
         first.report(fence, "starting", 0, master_addr="10.0.0.1", master_port=port)
-    assert second.wished()[0].master_port == 4568
+    assert second.assignments()[0].master_port == 4568
     second.report(fence, "starting", 1, master_addr="10.0.0.2", master_port=1)  # not for it to say
-    assert second.wished()[0].master_port == 4568
+    assert second.assignments()[0].master_port == 4568
     port_lines = [entry.text for entry in run_queries.history(store, run_id) if "port" in entry.text]
     assert port_lines == ["port 4567 was taken by another program: rendezvous at port 4568"]
 
@@ -205,9 +205,9 @@ def test_a_node_whose_ranks_only_lost_their_peers_does_not_explain_the_end(store
     ids = [node_reports.register_node(store, facts(n), None, 100.0).node_id for n in ("a", "b")]
     first, second = (Cluster(store, node_id) for node_id in ids)
     run_id = first.launch(nodes=2, gpus_per_node=2)
-    fence = first.wished()[0].fence
+    fence = first.assignments()[0].fence
     first.report(fence, "starting", 0, master_addr="10.0.0.1", master_port=4567)
-    second.wished()
+    second.assignments()
     lost = {"rank": 0, "at": 4.0, "is_consequence": True}
     first.report(fence, "failed", 0, message="rank 0 on a: connection closed", error=lost, next_step="Look.")
     cause = {"rank": 3, "at": 5.0}
@@ -231,7 +231,7 @@ def test_the_run_list_searches_plain_text(cluster):
 
 def test_a_silent_node_is_lost_contact_and_not_a_state(cluster):
     run_id = cluster.launch()
-    cluster.report(cluster.wished()[0].fence, "running")
+    cluster.report(cluster.assignments()[0].fence, "running")
     cluster.now += 15
     assert view(cluster, run_id).lost_contact
     assert view(cluster, run_id).state == State.RUNNING
@@ -241,7 +241,7 @@ def test_a_silent_node_is_lost_contact_and_not_a_state(cluster):
 
 def test_progress_throughput_and_time_left_follow_from_the_series(cluster):
     run_id = cluster.launch()
-    fence = cluster.wished()[0].fence
+    fence = cluster.assignments()[0].fence
     cluster.report(fence, "running")
     cluster.points(fence, 0, 5, {"train/total_steps": [(0, 100.0, 0.0)]})
     cluster.points(
@@ -257,7 +257,7 @@ def test_progress_throughput_and_time_left_follow_from_the_series(cluster):
 
 def test_a_script_that_says_nothing_has_the_steps_and_speed_that_the_probe_saw(cluster):
     run_id = cluster.launch()
-    fence = cluster.wished()[0].fence
+    fence = cluster.assignments()[0].fence
     cluster.report(fence, "running")
     cluster.points(fence, 0, 5, {"samples_per_s": [(7, 99.0, 1.0)]}, source="probe")
     assert (view(cluster, run_id).step, view(cluster, run_id).throughput) == (7, 99.0)
@@ -268,7 +268,7 @@ def test_a_script_that_says_nothing_has_the_steps_and_speed_that_the_probe_saw(c
 def test_names_of_series_are_capped_with_a_line_in_the_history(cluster, monkeypatch):
     monkeypatch.setattr(point_reports, "MAX_SERIES", 5)
     run_id = cluster.launch()
-    fence = cluster.wished()[0].fence
+    fence = cluster.assignments()[0].fence
     cluster.points(fence, 0, 5, {f"m{i}": [(0, 1.0, 0.0)] for i in range(9)})
     assert len(curves.series_names(cluster.store, run_id)) == 5
     assert any("more than 5 series" in line.text for line in run_queries.history(cluster.store, run_id))
@@ -276,7 +276,7 @@ def test_names_of_series_are_capped_with_a_line_in_the_history(cluster, monkeypa
 
 def test_a_validation_loss_is_never_compared_with_a_training_loss(cluster):
     run_id = cluster.launch()
-    fence = cluster.wished()[0].fence
+    fence = cluster.assignments()[0].fence
     cluster.points(fence, 0, 5, {"val/loss": [(10, 0.5, 0.0)], "train/loss": [(10, 0.4, 0.0), (20, 0.1, 0.0)]})
     store_checkpoint(cluster, fence, path="a", step=10, sha="b" * 64)
     store_checkpoint(cluster, fence, path="b", step=20, sha="c" * 64)
@@ -287,7 +287,7 @@ def test_a_validation_loss_is_never_compared_with_a_training_loss(cluster):
 
 def test_a_script_that_only_prints_has_figures_too_until_it_logs(cluster):
     run_id = cluster.launch()
-    fence = cluster.wished()[0].fence
+    fence = cluster.assignments()[0].fence
     cluster.points(fence, 0, 5, {"loss": [(7, 3.0, 0.0)]}, source="printed")
     assert (view(cluster, run_id).step, view(cluster, run_id).last_loss) == (7, 3.0)
     cluster.points(fence, 5, 9, {"train/loss": [(8, 2.0, 0.0)]})
@@ -296,7 +296,7 @@ def test_a_script_that_only_prints_has_figures_too_until_it_logs(cluster):
 
 def test_printed_epoch_and_rate_fill_in_what_is_not_logged(cluster):
     run_id = cluster.launch()
-    fence = cluster.wished()[0].fence
+    fence = cluster.assignments()[0].fence
     said = {"epoch": [(411, 1.0, 0.0)], "lr": [(411, 0.1, 0.0)], "loss": [(411, 2.0, 0.0)]}
     cluster.points(fence, 0, 5, said, source="printed")
     shown = view(cluster, run_id)

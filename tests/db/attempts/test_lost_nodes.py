@@ -43,8 +43,8 @@ class Three:
 
     def report(self, state: str, names: str = "abc", **more) -> None:
         for name in names:
-            for wish in self.nodes[name].wished():
-                self.nodes[name].report(wish.fence, state, wish.node_rank, **more)
+            for assignment in self.nodes[name].assignments():
+                self.nodes[name].report(assignment.fence, state, assignment.node_rank, **more)
 
     def pass_s(self, seconds: int, stepping: str = "") -> list[str]:
         """Returns the runs that changed."""
@@ -63,18 +63,18 @@ class Three:
     def step(self, name: str, source: str = "probe", tag: str = "rank0/step_time_s") -> None:
         node, start = self.nodes[name], self.bytes
         self.bytes += 1
-        for wish in node.wished():
+        for assignment in node.assignments():
             batch = PointBatch(
                 path="p", generation=0, start=start, end=start + 1, source=source,
                 series={tag: [(start + 1, 0.1, self.now)]},
             )  # fmt: skip
-            task_reports.points_arrived(self.store, node.node_id, wish.fence, wish.node_rank, batch)
+            task_reports.points_arrived(self.store, node.node_id, assignment.fence, assignment.node_rank, batch)
 
     def run(self, run_id: str):
         return run_queries.run(self.store, run_id, self.now)
 
     def actions(self, name: str) -> list[str]:
-        return [wish.action for wish in self.nodes[name].wished()]
+        return [assignment.action for assignment in self.nodes[name].assignments()]
 
     def history(self, run_id: str) -> list[str]:
         return [line.text for line in run_queries.history(self.store, run_id)]
@@ -91,7 +91,7 @@ def test_a_rest_that_stands_still_is_ended_and_the_attempt_fails_once_it_is_gone
     three.silent.add("b")
     assert three.pass_s(29) == [] and three.actions("a") == ["run"]
     assert three.pass_s(15) == [run_id]
-    assert three.actions("a") == ["stop"] and three.nodes["a"].wished()[0].grace_s == 10
+    assert three.actions("a") == ["stop"] and three.nodes["a"].assignments()[0].grace_s == 10
     assert three.run(run_id).state == State.RUNNING  # a wish changes no state
     three.report("stopping", "a")
     assert three.pass_s(20) == [] and three.run(run_id).state == State.STOPPING
@@ -123,13 +123,13 @@ def test_without_a_probe_every_point_is_a_sign_of_life(three):
 def test_slow_steps_are_waited_for(three):
     three.launch()
     for _ in range(5):
-        node, (wish,) = three.nodes["a"], three.nodes["a"].wished()
+        node, (assignment,) = three.nodes["a"], three.nodes["a"].assignments()
         start, three.bytes = three.bytes, three.bytes + 1
         batch = PointBatch(
             path="p", generation=0, start=start, end=start + 1, source="probe",
             series={"rank0/step_time_s": [(start + 1, 60.0, three.now)]},
         )  # fmt: skip
-        task_reports.points_arrived(three.store, node.node_id, wish.fence, 0, batch)
+        task_reports.points_arrived(three.store, node.node_id, assignment.fence, 0, batch)
     three.silent.add("b")
     assert three.pass_s(180) == [] and len(three.pass_s(10)) == 1
 
@@ -208,7 +208,9 @@ def test_a_node_that_comes_back_late_is_told_to_end_and_its_devices_wait_for_the
     three.silent.clear()
     three.pass_s(1)
     b = three.nodes["b"]
-    assert [(wish.fence, wish.action, wish.grace_s) for wish in b.wished()] == [(fence, "stop", 10)]
+    assert [(assignment.fence, assignment.action, assignment.grace_s) for assignment in b.assignments()] == [
+        (fence, "stop", 10)
+    ]
     third = three.nodes["b"].launch(gpus_per_node=2, on_nodes=["b"])
     assert three.run(third).state == State.QUEUED  # what is left of the old attempt has its devices
     with pytest.raises(Superseded):
@@ -216,7 +218,7 @@ def test_a_node_that_comes_back_late_is_told_to_end_and_its_devices_wait_for_the
     batch = PointBatch(path="late", generation=0, start=0, end=5, series={"train/loss": [(7, 0.5, 1.0)]})
     assert task_reports.points_arrived(three.store, b.node_id, fence, 1, batch).attempt == 1
     assert b.report(fence, "failed", 1, reason="script error", message="rank 1 lost the others") == State.FAILED
-    assert b.wished() == []
+    assert b.assignments() == []
     first, second = attempt_queries.attempts(three.store, run_id)
     assert (first.state, first.reason) == (State.FAILED, "node lost") and second.state == State.STARTING
     assert "b is back: no process of this attempt is left there" in three.history(run_id)[-1]
@@ -326,9 +328,9 @@ def test_whatever_is_silent_a_rest_that_steps_is_not_ended(shares, still_s, step
 
 @given(shares=st.lists(SHARES, max_size=5), ends_at_once=st.booleans())
 def test_nothing_is_written_off_while_somebody_can_still_report(shares, ends_at_once):
-    found = verdict(situation(*shares, is_ending=True, ends_at_once=ends_at_once), 30.0, 10.0)
+    state = verdict(situation(*shares, is_ending=True, ends_at_once=ends_at_once), 30.0, 10.0)
     left = [share for share in shares if not share.has_ended]
-    assert (found == "write off") == (bool(left) and all(share.silent_s >= 30 for share in left))
+    assert (state == "write off") == (bool(left) and all(share.silent_s >= 30 for share in left))
 
 
 def test_a_silent_but_not_lost_rest_may_train_unheard():

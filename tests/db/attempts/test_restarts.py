@@ -15,7 +15,7 @@ ERROR = {"exception": "ValueError: bad labels", "file": "train.py", "line": 41}
 
 def fail(cluster, reason: Reason = Reason.SCRIPT_ERROR, *, steps: int = 0, **more) -> int:
     """The run's latest attempt runs, makes steps and fails; its fence."""
-    (assignment,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     cluster.report(assignment.fence, "running")
     if steps:
         cluster.points(assignment.fence, 0, 10, {"train/loss": [(steps, 0.5, 1.0)]})
@@ -70,14 +70,14 @@ def test_a_run_that_always_hangs_is_left_alone_in_the_end(cluster):
 
 def test_a_failed_run_starts_again_from_its_last_checkpoint_as_often_as_it_says(cluster):
     run_id = cluster.launch(max_restarts=2)
-    store_checkpoint(cluster, cluster.wished()[0].fence, step=10)
+    store_checkpoint(cluster, cluster.assignments()[0].fence, step=10)
     fail(cluster, steps=12)
     assert history(cluster, run_id)[-1] == (
         "restarted (1 of 2): rank 1 on gpu-1: ValueError: bad labels, train.py line 41; from step 10 of work/step_10.pt"
     )
     for _ in range(2):
         cluster.place()
-        assert cluster.wished()[0].resume_from.name == "work/step_10.pt"
+        assert cluster.assignments()[0].resume_from.name == "work/step_10.pt"
         fail(cluster, steps=20)
     assert state(cluster, run_id) == (3, State.FAILED)
     assert history(cluster, run_id)[-1] == "not restarted: 2 of 2 restarts are used"
@@ -97,7 +97,7 @@ def test_a_person_who_resumes_it_gives_it_all_its_restarts_again(cluster):
 
 def test_a_persons_stop_wins(cluster):
     run_id = cluster.launch(max_restarts=3)
-    (assignment,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     cluster.report(assignment.fence, "running")
     run_requests.request_stop(cluster.store, run_id, cluster.now)
     cluster.report(assignment.fence, "failed", reason=Reason.SCRIPT_ERROR)

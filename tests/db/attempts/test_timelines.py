@@ -30,7 +30,7 @@ def test_a_run_in_the_queue_has_no_node_yet(cluster):
 
 def test_phases_arrive_with_reports_and_the_next_one_is_in_progress(cluster):
     run_id = cluster.launch()
-    (task,) = cluster.wished()
+    (task,) = cluster.assignments()
     assert rows(cluster, run_id) == [("gpu-1", "queued", 0.0), ("gpu-1", "placed", 20.0)]
     cluster.report(task.fence, "starting", timeline=ends({"placed": 101.0}))
     cluster.report(task.fence, "running", timeline=ends({"placed": 101.0, "process": 103.0}))
@@ -43,7 +43,7 @@ def test_phases_arrive_with_reports_and_the_next_one_is_in_progress(cluster):
 
 def test_a_report_without_phases_keeps_those_that_came_before(cluster):
     run_id = cluster.launch()
-    (task,) = cluster.wished()
+    (task,) = cluster.assignments()
     cluster.report(task.fence, "running", timeline=ends(WHOLE))
     cluster.report(task.fence, "stopping")
     assert rows(cluster, run_id)[-1] == ("gpu-1", "first step", 2.0)
@@ -52,7 +52,7 @@ def test_a_report_without_phases_keeps_those_that_came_before(cluster):
 @pytest.mark.parametrize("spec", [{"probe": False}, {}], ids=["without the probe", "an older worker"])
 def test_nothing_is_in_progress_where_nobody_sees_the_ranks(cluster, spec):
     run_id = cluster.launch(**spec)
-    (task,) = cluster.wished()
+    (task,) = cluster.assignments()
     moments = ends({"placed": 101.0, "process": 103.0}) if spec else None
     cluster.report(task.fence, "running", timeline=moments)
     assert rows(cluster, run_id)[-1][1] == ("process" if spec else "queued")
@@ -60,7 +60,7 @@ def test_nothing_is_in_progress_where_nobody_sees_the_ranks(cluster, spec):
 
 def test_a_run_that_failed_before_its_first_step_shows_until_when_it_came(cluster):
     run_id = cluster.launch()
-    (task,) = cluster.wished()
+    (task,) = cluster.assignments()
     cluster.report(task.fence, "running", timeline=ends({"placed": 101.0, "process": 103.0}))
     cluster.now = 110.0
     cluster.report(task.fence, "failed", exit_code=1)
@@ -69,7 +69,7 @@ def test_a_run_that_failed_before_its_first_step_shows_until_when_it_came(cluste
 
 def test_times_of_a_node_are_corrected_by_its_clock(cluster):
     run_id = cluster.launch()
-    (task,) = cluster.wished()
+    (task,) = cluster.assignments()
     send_heartbeat(cluster.store, cluster.node_id, 101.0, NodeLoad(clock_offset_s=30.0))
     cluster.report(task.fence, "running", timeline=ends({phase: at + 30.0 for phase, at in WHOLE.items()}))
     assert rows(cluster, run_id)[1:3] == [("gpu-1", "placed", 1.0), ("gpu-1", "process", 2.0)]
@@ -78,7 +78,7 @@ def test_times_of_a_node_are_corrected_by_its_clock(cluster):
 def test_the_run_before_is_the_last_of_the_same_script_that_trained(cluster):
     def run(moments: dict[str, float], **spec) -> str:
         run_id = cluster.launch(**spec)
-        (task,) = cluster.wished()
+        (task,) = cluster.assignments()
         cluster.report(task.fence, "running", timeline=ends(moments))
         cluster.report(task.fence, "succeeded")
         cluster.now += 1.0

@@ -16,7 +16,7 @@ HUNG = Finding(kind="hung", evidence="No rank has made a step for 61 s.", meanin
 @pytest.fixture
 def running(cluster):
     run_id = cluster.launch()
-    (assignment,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     cluster.report(assignment.fence, "running")
     return cluster, run_id, assignment.fence
 

@@ -10,7 +10,7 @@ from tests.db.attempts.offers import offer, store_checkpoint
 
 def ended_with_partial(cluster) -> tuple[str, int]:
     run_id = cluster.launch()
-    fence = cluster.wished()[0].fence
+    fence = cluster.assignments()[0].fence
     cluster.report(fence, "running")
     row = checkpoint_reports.offered(cluster.store, cluster.node_id, fence, 0, offer(path="work/a.pt"), cluster.now)
     checkpoint_reports.received(cluster.store, row.id, 1)

@@ -24,7 +24,7 @@ RIGHT = FIRST[:100] + SECOND
 
 def trained(cluster: Cluster, *batches: Sequence[Point], tag: str = "loss") -> str:
     run = cluster.launch(gpus_per_node=1)
-    fence = next(one.fence for one in cluster.wished() if one.run_id == run)
+    fence = next(one.fence for one in cluster.assignments() if one.run_id == run)
     for number, batch in enumerate(batches):
         cluster.points(fence, 100 * number, 100 * number + 100, {tag: list(batch)})
     return run
@@ -47,7 +47,7 @@ def test_the_later_life_wins_from_its_first_step_on(cluster: Cluster, pieces: in
 
 def test_the_history_tells_of_a_new_life_once(cluster: Cluster) -> None:
     run = cluster.launch(gpus_per_node=1)
-    (task,) = cluster.wished()
+    (task,) = cluster.assignments()
     cluster.points(task.fence, 0, 10, {"loss": FIRST, "rare": FIRST[::30]})
     cluster.points(task.fence, 10, 20, {"loss": SECOND[:1]})
     cluster.points(task.fence, 20, 30, {"loss": SECOND[1:], "rare": SECOND[20::30]})
@@ -84,7 +84,7 @@ def test_long_series_have_no_line_back(cluster: Cluster) -> None:
 
 def test_samples_of_the_hardware_may_share_a_step(cluster: Cluster) -> None:
     cluster.launch(gpus_per_node=1)
-    (task,) = cluster.wished()
+    (task,) = cluster.assignments()
     samples = [(5, 1.0, 1.0), (5, 2.0, 2.0), (4, 3.0, 3.0)]
     cluster.points(task.fence, 0, 10, {"cpu_percent": samples}, source="hardware")
     assert series(cluster.store, task.run_id, source="hardware")["hardware/cpu_percent"].points == samples

@@ -37,7 +37,7 @@ def noisy(count: int, seed: int) -> list[tuple[int, float, float]]:
 def add(cluster, name: str, logged: list[tuple[int, float, float]]) -> str:
     """A run with one series of these points; returns its id."""
     run = cluster.launch()
-    fence = cluster.wished()[-1].fence
+    fence = cluster.assignments()[-1].fence
     cluster.report(fence, "running")
     cluster.points(fence, 0, 1, {name: logged})
     cluster.report(fence, "succeeded", exit_code=0)
@@ -138,7 +138,7 @@ def test_results_leave_out_the_points_that_a_newer_attempt_replaced(cluster):
         if curve is not logged[0]:
             run_requests.resume(cluster.store, run, cluster.now)
             cluster.place()
-        fence = cluster.wished()[-1].fence
+        fence = cluster.assignments()[-1].fence
         cluster.report(fence, "running")
         cluster.points(fence, 0, 1, {"train/loss": curve})
         cluster.report(fence, "succeeded", exit_code=0)

@@ -18,7 +18,7 @@ FIGURES = {
 def test_the_latest_figures_of_the_latest_attempt_are_read(cluster):
     run_id = cluster.launch()
     assert reduction_of(cluster.store, run_id) is None
-    (assignment,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     cluster.report(assignment.fence, "running")
     series = {f"ddp/{name}": [(3, value, 1.0)] for name, value in FIGURES.items()}
     timed = {"ddp/communication_s": [(3, 0.4, 1.0), (9, 0.2, 2.0)]}
@@ -29,7 +29,7 @@ def test_the_latest_figures_of_the_latest_attempt_are_read(cluster):
 
 def test_arithmetic_takes_the_size_and_the_tokens(cluster):
     run_id = cluster.launch()
-    (assignment,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     cluster.report(assignment.fence, "running")
     cluster.points(assignment.fence, 0, 10, {"tokens_per_s": [(3, 500.0, 1.0)]}, source="probe")
     assert arithmetic_of(cluster.store, run_id) is None

@@ -15,7 +15,7 @@ from domain.performance.slow_ranks import KIND
 @pytest.fixture
 def running(cluster):
     run_id = cluster.launch()
-    (assignment,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     cluster.report(assignment.fence, "running")
     return cluster, run_id, assignment.fence
 

@@ -37,7 +37,7 @@ def write(store, series_id: int, count: int, batch: int) -> None:
 
 def series_row(cluster) -> int:
     cluster.launch()
-    cluster.points(cluster.wished()[0].fence, 0, 1, {"a": [(0, 0.0, 0.0)]})
+    cluster.points(cluster.assignments()[0].fence, 0, 1, {"a": [(0, 0.0, 0.0)]})
     with cluster.store.read() as session:
         series_id = session.query(points.Chunk.series_id).scalar()
     with cluster.store.write() as session:

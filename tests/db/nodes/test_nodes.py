@@ -77,13 +77,13 @@ def test_after_a_store_of_yesterday_was_put_back_every_worker_is_its_node_again(
 
 def test_a_name_whose_node_has_a_run_is_not_taken_over_before_that_counts_as_lost(cluster):
     cluster.launch()
-    fence = cluster.wished()[0].fence
-    assert not cluster.wished()[0].is_known
+    fence = cluster.assignments()[0].fence
+    assert not cluster.assignments()[0].is_known
     cluster.report(fence, "running")
     with pytest.raises(NameTaken, match="is accepted when that node counts as lost"):
         register_node(cluster.store, facts(instance_id="i2"), None, 115.0)
     assert register_node(cluster.store, facts(instance_id="i2"), None, 131.0).node_id == cluster.node_id
-    assert cluster.wished()[0].is_known
+    assert cluster.assignments()[0].is_known
 
 
 def test_a_node_cannot_come_back_under_the_name_of_another(store):
@@ -96,7 +96,7 @@ def test_a_node_cannot_come_back_under_the_name_of_another(store):
 
 def test_a_node_with_a_run_is_not_removed_and_one_that_had_one_stays_in_its_history(cluster):
     run_id = cluster.launch()
-    fence = cluster.wished()[0].fence
+    fence = cluster.assignments()[0].fence
     with pytest.raises(WrongState, match=f"Node gpu-1 still has {run_id}; stop it first"):
         remove_node(cluster.store, "gpu-1", 101.0)
     cluster.report(fence, "succeeded")
@@ -120,7 +120,7 @@ def test_a_removed_nodes_token_and_identity_end_and_its_name_is_free(store):
 def test_the_nodes_of_runs_are_those_that_have_or_had_a_part(cluster):
     run_id = cluster.launch()
     register_node(cluster.store, facts("gpu-2"), None, 100.0)
-    cluster.report(cluster.wished()[0].fence, "succeeded")
+    cluster.report(cluster.assignments()[0].fence, "succeeded")
     assert nodes_of_runs(cluster.store, [run_id, "unknown"]) == {cluster.node_id}
     assert nodes_of_runs(cluster.store, []) == set()
 

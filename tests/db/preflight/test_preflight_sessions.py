@@ -23,9 +23,9 @@ class NodeAnswer:
     def ask(self, names=None, bandwidth=False) -> int:
         return preflight_sessions.ask(self.store, names, bandwidth, self.now)
 
-    def wish(self, number: int):
-        (wish,) = preflight_sessions.check_requests(self.store, self.ids[number])
-        return wish
+    def check_request(self, number: int):
+        (request,) = preflight_sessions.check_requests(self.store, self.ids[number])
+        return request
 
     def answer(self, number: int, check_id: int, **said) -> bool:
         said = CheckAnswer(**said)
@@ -36,7 +36,7 @@ class NodeAnswer:
         return self.answer(number, check_id, stage=0, facts=node_check)
 
     def reached(self, number: int, check_id: int, **other) -> bool:
-        ways = [Reached(**peer.model_dump(), took_s=0.001, **other) for peer in self.wish(number).peers]
+        ways = [Reached(**peer.model_dump(), took_s=0.001, **other) for peer in self.check_request(number).peers]
         return self.answer(number, check_id, stage=1, reached=ways)
 
     def pass_both(self, check_id: int) -> None:
@@ -57,11 +57,11 @@ def asked(store):
 
 def test_nodes_look_at_themselves_and_then_for_each_other(asked):
     check_id = asked.ask()
-    assert asked.view(check_id).nodes == ["a", "b", "c"] and asked.wish(0).stage == 0
+    assert asked.view(check_id).nodes == ["a", "b", "c"] and asked.check_request(0).stage == 0
     assert asked.facts(0, check_id) and asked.facts(1, check_id)
-    assert asked.wish(0).stage == 0 and asked.view(check_id).ended_at is None
+    assert asked.check_request(0).stage == 0 and asked.view(check_id).ended_at is None
     assert asked.facts(2, check_id)
-    assert [(peer.node_rank, peer.port) for peer in asked.wish(0).peers] == [(1, 4001), (2, 4002)]
+    assert [(peer.node_rank, peer.port) for peer in asked.check_request(0).peers] == [(1, 4001), (2, 4002)]
     for number in range(3):
         asked.now += 1
         assert asked.reached(number, check_id)
@@ -88,7 +88,7 @@ def test_a_silent_node_is_given_up_and_the_others_go_on(asked):
     assert start_gate.checks_overdue(asked.store, asked.now) == (False, [])
     asked.now = 111.0
     assert start_gate.checks_overdue(asked.store, asked.now) == (True, [])
-    assert [peer.node_rank for peer in asked.wish(0).peers] == [1]
+    assert [peer.node_rank for peer in asked.check_request(0).peers] == [1]
     asked.reached(0, check_id)
     asked.reached(1, check_id)
     (cell,) = asked.view(check_id).failed
@@ -121,13 +121,13 @@ def test_pairs_measure_in_rounds_and_passes_are_remembered(asked):
     asked.pass_both(check_id)
     seen = []
     while asked.view(check_id).ended_at is None:
-        pairs = [(n, asked.wish(n).pair) for n in range(3) if asked.wish(n).pair]
+        pairs = [(n, asked.check_request(n).pair) for n in range(3) if asked.check_request(n).pair]
         assert [pair.rank for _, pair in pairs] == [0, 1] and pairs[0][1].backend == "gloo"
         assert pairs[0][1].port == 4000 + pairs[0][0]
         seen.append(tuple(number for number, _ in pairs))
         for number, _ in pairs:
             measured = Measured(bytes_per_s=1e9 + number)
-            asked.answer(number, check_id, stage=asked.wish(number).stage, measured=measured)
+            asked.answer(number, check_id, stage=asked.check_request(number).stage, measured=measured)
     assert sorted(seen) == [(0, 1), (0, 2), (1, 2)]
     view = asked.view(check_id)
     assert view.bandwidth == [[None, 1e9, 1e9], [1e9, None, 1e9 + 1], [1e9, 1e9 + 1, None]]

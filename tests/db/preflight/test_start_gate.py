@@ -27,10 +27,10 @@ OLD = NEW | {"path": "/old/python", "torch": "2.12.1+cu126"}
 ENDPOINT = {"master_addr": "10.0.0.1", "master_port": 4711}
 
 
-def ready(node_rank: int, interpreter=NEW, reached=None, **found) -> dict:
+def ready(node_rank: int, interpreter=NEW, reached=None, **details) -> dict:
     """What a node reports that is well and has brought everything."""
     ways = [] if node_rank == 0 else [reached or way()]
-    facts = NodeCheck(**GOOD | {"interpreter": interpreter, "reached": ways} | found)
+    facts = NodeCheck(**GOOD | {"interpreter": interpreter, "reached": ways} | details)
     return {"interpreter": interpreter, "preflight": facts} | (ENDPOINT if node_rank == 0 else {})
 
 
@@ -43,7 +43,7 @@ def pair(store):
 
 def launch(pair) -> tuple[str, int]:
     run_id = pair[0].launch(nodes=2, gpus_per_node=2)
-    return run_id, pair[0].wished()[0].fence
+    return run_id, pair[0].assignments()[0].fence
 
 
 def view(cluster, run_id):
@@ -58,13 +58,13 @@ def test_no_node_starts_before_all_have_reported(pair):
     first, second = pair
     run_id, fence = launch(pair)
     assert view(first, run_id).waiting_for == "waits in preflight for a and b"
-    assert [cluster.wished()[0].may_start for cluster in pair] == [False, False]
+    assert [cluster.assignments()[0].may_start for cluster in pair] == [False, False]
     first.report(fence, "starting", 0, **ready(0, NEW))
     assert view(first, run_id).waiting_for == "waits in preflight for b"
-    assert [cluster.wished()[0].may_start for cluster in pair] == [False, False]
+    assert [cluster.assignments()[0].may_start for cluster in pair] == [False, False]
     second.report(fence, "starting", 1, **ready(1, NEW | {"path": "/other/python"}))
     assert view(first, run_id).waiting_for is None
-    assert [cluster.wished()[0].may_start for cluster in pair] == [True, True]
+    assert [cluster.assignments()[0].may_start for cluster in pair] == [True, True]
     assert view(first, run_id).state == State.STARTING
     (attempt,) = attempt_queries.attempts(first.store, run_id)
     assert [task.interpreter["path"] for task in attempt.tasks] == ["/usr/bin/python", "/other/python"]
@@ -87,7 +87,7 @@ def test_how_far_a_checkpoint_has_come_is_what_a_run_waits_for(pair):
 
 def test_a_node_alone_that_has_fetched_its_checkpoint_waits_no_more(cluster):
     run_id = cluster.launch(gpus_per_node=2)
-    fence = cluster.wished()[0].fence
+    fence = cluster.assignments()[0].fence
     task = {"name": "last.pt", "size_bytes": 2048, "done_bytes": 1024}
     cluster.report(fence, "starting", fetching=task)
     assert "last.pt: 1 KiB of 2 KiB" in view(cluster, run_id).waiting_for
@@ -97,7 +97,7 @@ def test_a_node_alone_that_has_fetched_its_checkpoint_waits_no_more(cluster):
 
 def test_a_node_alone_waits_for_nobody(cluster):
     run_id = cluster.launch(gpus_per_node=2)
-    assert cluster.wished()[0].may_start and view(cluster, run_id).waiting_for is None
+    assert cluster.assignments()[0].may_start and view(cluster, run_id).waiting_for is None
 
 
 def test_nodes_that_disagree_end_the_attempt_at_once(pair):
@@ -111,12 +111,12 @@ def test_nodes_that_disagree_end_the_attempt_at_once(pair):
         "The nodes disagree on torch: a has torch 2.13.0+cu126 (/usr/bin/python), "
         "b has torch 2.12.1+cu126 (/old/python)."
     )
-    assert [cluster.wished() for cluster in pair] == [[], []]
+    assert [cluster.assignments() for cluster in pair] == [[], []]
     with pytest.raises(Superseded):
         first.report(fence, "starting", 0)
     with pytest.raises(Superseded):
         second.report(fence, "starting", 1, **ready(1, OLD))
-    assert first.launch(gpus_per_node=2) and first.wished() + second.wished()  # the devices are free
+    assert first.launch(gpus_per_node=2) and first.assignments() + second.assignments()  # the devices are free
 
 
 def test_repeated_reports_are_compared_once(pair):
@@ -139,7 +139,7 @@ def test_late_report_of_a_node_ends_no_training(pair):
     second.report(fence, "starting", 1, **ready(1, NEW))
     second.report(fence, "running", 1, **ready(1, OLD))
     assert view(first, run_id).state == State.STARTING
-    assert first.wished()[0].may_start
+    assert first.assignments()[0].may_start
 
 
 def test_a_node_that_cannot_start_stops_those_who_wait(pair):
@@ -147,7 +147,7 @@ def test_a_node_that_cannot_start_stops_those_who_wait(pair):
     run_id, fence = launch(pair)
     first.report(fence, "starting", 0, **ready(0, NEW))
     second.report(fence, "failed", 1, reason="launch failed", message="no torch on b")
-    assert [wish.action for wish in first.wished()] == ["stop"]
+    assert [assignment.action for assignment in first.assignments()] == ["stop"]
     assert first.report(fence, "stopped", 0) == State.FAILED
     assert view(first, run_id).message == "no torch on b"
 
@@ -158,7 +158,7 @@ def test_a_stop_while_nodes_wait_starts_nothing(pair):
     first.report(fence, "starting", 0, **ready(0, NEW))
     run_requests.request_stop(first.store, run_id, 101.0)
     second.report(fence, "starting", 1, **ready(1, OLD))  # no disagreement any more: it was to be stopped
-    assert [cluster.wished()[0].action for cluster in pair] == ["stop", "stop"]
+    assert [cluster.assignments()[0].action for cluster in pair] == ["stop", "stop"]
     first.report(fence, "stopped", 0)
     assert second.report(fence, "stopped", 1) == State.STOPPED
 
@@ -176,14 +176,16 @@ def test_a_node_lost_before_the_start_holds_up_nobody(pair, store):
     assert lose(store, second, first, 29) == []
     assert lose(store, second, first, 31) == [run_id]
     assert lose(store, second, first, 32) == []
-    assert first.wished()[0].action == "stop"
+    assert first.assignments()[0].action == "stop"
     first.report(fence, "stopped", 0)
     run = view(first, run_id)
     assert (run.state, run.reason) == (State.FAILED, "node lost")
     assert run.message == "The node b was lost before the run started on it: it has been silent for 31 s."
     with pytest.raises(Superseded):
         second.report(fence, "starting", 1, **ready(1))
-    assert [wish.action for wish in second.wished()] == ["stop"]  # until it has proven that nothing runs
+    assert [assignment.action for assignment in second.assignments()] == [
+        "stop"
+    ]  # until it has proven that nothing runs
 
 
 def test_node_lost_during_a_stop_lets_the_run_end(pair, store):
@@ -217,11 +219,11 @@ def test_the_next_attempt_is_asked_anew(pair):
     second.report(fence, "starting", 1, **ready(1, OLD))
     run_requests.resume(first.store, run_id, 102.0)
     first.place()
-    assert [cluster.wished()[0].may_start for cluster in pair] == [False, False]
-    again = first.wished()[0].fence
+    assert [cluster.assignments()[0].may_start for cluster in pair] == [False, False]
+    again = first.assignments()[0].fence
     first.report(again, "starting", 0, **ready(0, NEW))
     second.report(again, "starting", 1, **ready(1, NEW))
-    assert first.wished()[0].may_start
+    assert first.assignments()[0].may_start
 
 
 def cells(pair, run_id) -> dict:
@@ -243,9 +245,9 @@ def test_a_run_that_fails_preflight_says_which_cell_and_the_matrix_stays(pair):
         "Preflight: reach, b → a: no answer in 2 s at 10.0.0.1:4711.",
     )
     assert "open the TCP ports of a to b" in run.next_step
-    found = cells(pair, run_id)
-    assert found["reach", "b", "a"] == "failed" and found["alive", "b", None] == "ok"
-    assert "waiting" not in found.values()
+    details = cells(pair, run_id)
+    assert details["reach", "b", "a"] == "failed" and details["alive", "b", None] == "ok"
+    assert "waiting" not in details.values()
 
 
 def test_a_way_to_a_port_that_was_given_up_says_nothing(pair):
@@ -254,9 +256,9 @@ def test_a_way_to_a_port_that_was_given_up_says_nothing(pair):
     first.report(fence, "starting", 0, **ready(0))
     gone = way(port=4710, trouble="refused", problem="connection refused")
     second.report(fence, "starting", 1, **ready(1, reached=gone))
-    assert cells(pair, run_id)["reach", "b", "a"] == "waiting" and not first.wished()[0].may_start
+    assert cells(pair, run_id)["reach", "b", "a"] == "waiting" and not first.assignments()[0].may_start
     second.report(fence, "starting", 1, **ready(1))
-    assert first.wished()[0].may_start
+    assert first.assignments()[0].may_start
 
 
 def test_the_room_that_is_needed_is_that_of_the_checkpoints_before(pair, store):
@@ -270,7 +272,7 @@ def test_the_room_that_is_needed_is_that_of_the_checkpoints_before(pair, store):
     second.report(fence, "failed", 1)
     run_requests.resume(store, run_id, 102.0)
     first.place()
-    again = first.wished()[0].fence
+    again = first.assignments()[0].fence
     assert first.report(again, "starting", 0, **ready(0, disk_free_bytes=20 * 1024**3)) == State.FAILED
     assert view(first, run_id).message == "Preflight: disk, a: 20.0 GiB free, 30.2 GiB needed."
 
@@ -299,12 +301,12 @@ class Measuring:
 
     def answer(self, speed: float | None, problem: str | None = None) -> list[str]:
         changed: list[str] = []
-        found = {"facts": NodeCheck(**GOOD)}, {"reached": [way(0), way(1)]}
-        for stage, said in enumerate((*found, {"measured": Measured(bytes_per_s=speed, problem=problem)})):
+        details = {"facts": NodeCheck(**GOOD)}, {"reached": [way(0), way(1)]}
+        for stage, said in enumerate((*details, {"measured": Measured(bytes_per_s=speed, problem=problem)})):
             for cluster in self.pair:
-                (wish,) = preflight_sessions.check_requests(self.store, cluster.node_id)
+                (assignment,) = preflight_sessions.check_requests(self.store, cluster.node_id)
                 answer = CheckAnswer(stage=stage, **said)
-                changed += start_gate.check_answered(self.store, cluster.node_id, wish.check_id, answer, 102.0)[1]
+                changed += start_gate.check_answered(self.store, cluster.node_id, assignment.check_id, answer, 102.0)[1]
         return changed
 
 
@@ -313,9 +315,9 @@ def test_new_nodes_are_measured_once_before_they_train(pair):
     run_id, fence = launch(pair)
     measuring.start(fence)
     assert view(pair[0], run_id).waiting_for == "measures the bandwidth between a and b"
-    assert not pair[0].wished()[0].may_start
+    assert not pair[0].assignments()[0].may_start
     assert measuring.answer(1.5e9) == [run_id]
-    assert [cluster.wished()[0].may_start for cluster in pair] == [True, True]
+    assert [cluster.assignments()[0].may_start for cluster in pair] == [True, True]
     assert "bandwidth measured: 1.5 GB/s a – b" in history(pair[0], run_id)
     assert start_gate.preflight_of_run(pair[0].store, run_id).bandwidth == [
         [None, 1.5e9],
@@ -325,7 +327,9 @@ def test_new_nodes_are_measured_once_before_they_train(pair):
         cluster.report(fence, "succeeded", rank)
     _, fence = launch(pair)
     measuring.start(fence)
-    assert pair[0].wished()[0].may_start and preflight_sessions.check_requests(pair[0].store, pair[0].node_id) == []
+    assert (
+        pair[0].assignments()[0].may_start and preflight_sessions.check_requests(pair[0].store, pair[0].node_id) == []
+    )
     run_requests.delete(pair[0].store, run_id, 103.0)
 
 

@@ -13,7 +13,7 @@ from domain.messages import StackFrame, Stacks
 @pytest.fixture
 def running(cluster):
     run_id = cluster.launch()
-    (assignment,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     cluster.report(assignment.fence, "running")
     return cluster, run_id, assignment.fence
 
@@ -52,7 +52,7 @@ def test_node_answers_where_its_ranks_stand(running):
     cluster, run_id, fence = running
     assert stacks(cluster.store, run_id).requested_at is None
     request_stacks(cluster.store, run_id, 111.0)
-    assert cluster.wished()[0].stacks_requested_at == 111.0
+    assert cluster.assignments()[0].stacks_requested_at == 111.0
     assert not stacks(cluster.store, run_id).complete
     assert answer(cluster, fence, 111.0) == run_id
     shown = stacks(cluster.store, run_id)

@@ -18,7 +18,7 @@ def trained(cluster: Cluster, name: str, **series: list[float]) -> str:
     """A run of one attempt that logged these values, at steps 1, 2, …"""
     run_id = cluster.launch(name=name)
     cluster.place()
-    fence = cluster.wished()[-1].fence
+    fence = cluster.assignments()[-1].fence
     curves = {
         tag: [(step, value, 100.0 + step) for step, value in enumerate(values, 1)] for tag, values in series.items()
     }

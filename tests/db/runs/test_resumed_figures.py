@@ -11,7 +11,7 @@ from tests.db.attempts.offers import store_checkpoint, view
 def resumed(cluster, *losses: float) -> tuple[str, int]:
     """A run with these losses that was stopped and resumed, and the number of its new attempt."""
     run_id = cluster.launch(gpus_per_node=1, max_steps=100)
-    (assignment,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     cluster.report(assignment.fence, "running")
     cluster.points(assignment.fence, 0, 9, {"loss": [(n, loss, 100.0 + n) for n, loss in enumerate(losses)]})
     store_checkpoint(cluster, assignment.fence)
@@ -19,7 +19,7 @@ def resumed(cluster, *losses: float) -> tuple[str, int]:
     cluster.report(assignment.fence, "stopped")
     run_requests.resume(cluster.store, run_id, 120.0)
     cluster.place()
-    return run_id, cluster.wished()[0].fence
+    return run_id, cluster.assignments()[0].fence
 
 
 def test_resumed_run_shows_the_last_step_and_loss_but_no_speed(cluster):

@@ -26,7 +26,7 @@ def test_snapshot_without_a_run_is_deleted(cluster: Cluster) -> None:
     assert snapshots.forget_unused(cluster.store, besides=[]) == [B]
     for run_id, gone in zip(runs, ([], [A]), strict=True):
         run_requests.request_stop(cluster.store, run_id, 101.0)
-        for task in cluster.wished():
+        for task in cluster.assignments():
             cluster.report(task.fence, "stopped")
         run_requests.delete(cluster.store, run_id, cluster.now)
         assert snapshots.forget_unused(cluster.store, besides=[]) == gone

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.both_stores
 @pytest.fixture
 def trained(cluster):
     run_id = cluster.launch(gpus_per_node=2)
-    (task,) = cluster.wished()
+    (task,) = cluster.assignments()
     cluster.report(task.fence, "running")
     return cluster, run_id, task.fence
 

@@ -57,15 +57,15 @@ class Rack(Cluster):
         attempt = self.attempt(run_id)
         node = next(n for n in node_queries.nodes(self.store, self.now) if n.name == attempt.tasks[0].node)
         offer = CheckpointOffer(path="last.pt", step=step, size_bytes=1, sha256=f"{step:064x}", written_at=self.now)
-        found = checkpoint_reports.offered(self.store, node.id, attempt.fence, 0, offer, self.now)
-        checkpoint_reports.completed(self.store, found.id, self.now)
-        return elastic.resize_at_checkpoint(self.store, found.id, self.now)
+        offered = checkpoint_reports.offered(self.store, node.id, attempt.fence, 0, offer, self.now)
+        checkpoint_reports.completed(self.store, offered.id, self.now)
+        return elastic.resize_at_checkpoint(self.store, offered.id, self.now)
 
-    def told(self, run_id: str) -> set[str]:
+    def actions(self, run_id: str) -> set[str]:
         """What the nodes of the latest attempt are told to do."""
         fence = self.attempt(run_id).fence
-        wished = [desired_state.assignments(self.store, n.id) for n in node_queries.nodes(self.store, self.now)]
-        return {wish.action for each in wished for wish in each if wish.fence == fence}
+        assigned = [desired_state.assignments(self.store, n.id) for n in node_queries.nodes(self.store, self.now)]
+        return {assignment.action for each in assigned for assignment in each if assignment.fence == fence}
 
     def pass_time(self, seconds: float) -> None:
         """All nodes are heard again."""
@@ -104,10 +104,10 @@ def test_workers_are_told_what_the_attempt_has_not_what_the_run_was_launched_wit
     run_id = rack.launch(**ELASTIC)
     by_name = {node.name: node.id for node in node_queries.nodes(rack.store, rack.now)}
     for name in ("a", "b"):
-        (wish,) = desired_state.assignments(rack.store, by_name[name])
-        assert (wish.spec.nodes, wish.spec.accumulate) == (2, 2)
-        assert wish.spec.scaled_lr == pytest.approx(0.8)
-        assert RunSpec.model_validate_json(wish.spec.model_dump_json()) == wish.spec
+        (assignment,) = desired_state.assignments(rack.store, by_name[name])
+        assert (assignment.spec.nodes, assignment.spec.accumulate) == (2, 2)
+        assert assignment.spec.scaled_lr == pytest.approx(0.8)
+        assert RunSpec.model_validate_json(assignment.spec.model_dump_json()) == assignment.spec
     assert rack.attempt(run_id).changes["nodes"] == 2
 
 
@@ -165,9 +165,9 @@ def grown(rack) -> tuple[Rack, str]:
 
 def test_a_run_grows_at_its_next_checkpoint_and_is_never_seen_as_ended(grown):
     rack, run_id = grown
-    assert rack.told(run_id) == {"run"}
+    assert rack.actions(run_id) == {"run"}
     assert rack.save(run_id, 40) == run_id
-    assert rack.told(run_id) == {"stop"}
+    assert rack.actions(run_id) == {"stop"}
     assert rack.said(run_id)[-1] == "ends at checkpoint last.pt to continue on 3 nodes: c is free"
     assert rack.view(run_id).waiting_for == (
         "ends at checkpoint last.pt to continue on 3 nodes: c is free; waits for a and b"
@@ -214,7 +214,7 @@ def test_a_node_that_drains_is_left_at_the_next_checkpoint(rack):
     run_id = rack.launch(**ELASTIC)
     rack.everywhere(run_id, State.RUNNING)
     node_requests.drain(rack.store, "b", rack.now)
-    assert rack.told(run_id) == {"run"}
+    assert rack.actions(run_id) == {"run"}
     assert rack.save(run_id, 10) == run_id
     rack.everywhere(run_id, State.STOPPED)
     rack.place()
@@ -239,7 +239,7 @@ def test_a_run_that_is_not_elastic_is_never_resized(rack):
     rack.join("c")
     node_requests.drain(rack.store, "b", rack.now)
     assert rack.save(run_id, 10) is None
-    assert rack.told(run_id) == {"run"}
+    assert rack.actions(run_id) == {"run"}
 
 
 def test_a_person_who_stops_it_meanwhile_is_obeyed(grown):
@@ -277,7 +277,7 @@ def test_an_elastic_run_goes_on_without_a_lost_node_and_needs_no_restarts_for_th
         for name in ("a", "b"):
             send_heartbeat(rack.store, names[name], rack.now)
         lost.judge(rack.store, rack.now, 30.0)
-    assert rack.told(run_id) == {"stop"}
+    assert rack.actions(run_id) == {"stop"}
     attempt = rack.attempt(run_id)
     for node_rank, name in enumerate("ab"):
         rack.node_id = names[name]
@@ -291,8 +291,8 @@ def test_an_elastic_run_goes_on_without_a_lost_node_and_needs_no_restarts_for_th
 
 def others(known, here, nodes=3, queue=(), may_grow=True, **more):
     run = want(0, nodes=nodes, devices=2, fewest_nodes=1, run_id="mine", **more)
-    found = elastic.other_nodes(run, here, known, queue, 0.0, may_grow=may_grow)
-    return found and sorted(node.removeprefix("id-") for node in found)
+    offered = elastic.other_nodes(run, here, known, queue, 0.0, may_grow=may_grow)
+    return offered and sorted(node.removeprefix("id-") for node in offered)
 
 
 def mine(name, **more):
@@ -323,11 +323,11 @@ def test_growing_run_delays_no_run_of_its_priority(queue, nodes, most, turn):
     """Neither the first in line nor whoever could start now."""
     known = [mine("m"), *nodes]
     run = want(99, nodes=most, devices=2, fewest_nodes=1, run_id="mine", created_at=float(turn))
-    found = elastic.other_nodes(run, {"id-m"}, known, queue, 0.0, may_grow=True)
-    if found is None:
+    offered = elastic.other_nodes(run, {"id-m"}, known, queue, 0.0, may_grow=True)
+    if offered is None:
         return
     grown = [replace(h, free=h.free[2:], allocations=(*h.allocations, Allocation("mine", h.free[:2], None)))
-             if h.node_id in found and h.node_id != "id-m" else h for h in known]  # fmt: skip
+             if h.node_id in offered and h.node_id != "id-m" else h for h in known]  # fmt: skip
     rivals = [w for w in queue if w.priority >= run.priority]
     before, after = place(rivals, known, 0.0), place(rivals, grown, 0.0)
     assert set(before.placed) == set(after.placed)

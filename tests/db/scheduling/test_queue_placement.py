@@ -28,9 +28,9 @@ def two(store) -> tuple[Cluster, Cluster]:
 
 
 def view(cluster, run_id):
-    found = run_queries.run(cluster.store, run_id, cluster.now)
-    assert found is not None
-    return found
+    shown = run_queries.run(cluster.store, run_id, cluster.now)
+    assert shown is not None
+    return shown
 
 
 def nodes_of(cluster, run_id):
@@ -46,30 +46,30 @@ def train(cluster, fence, steps=100, of=300):
 
 def test_a_run_that_waits_says_for_whom_and_when_it_will_start(cluster):
     cluster.launch(gpus_per_node=2)
-    train(cluster, cluster.wished()[0].fence)
+    train(cluster, cluster.assignments()[0].fence)
     second = cluster.launch(gpus_per_node=1)
     waiting = view(cluster, second)
     assert waiting.waiting_for == "needs 1 slot, none is free; image_classifier on gpu-1 ends in about 3 min"
     assert waiting.expected_start_at == 300.0
     assert cluster.place() == []
-    cluster.report(cluster.wished()[0].fence, "succeeded")
+    cluster.report(cluster.assignments()[0].fence, "succeeded")
     assert cluster.place() == [second]
     assert (view(cluster, second).waiting_for, view(cluster, second).expected_start_at) == (None, None)
 
 
 def test_a_run_that_is_being_stopped_ends_within_its_grace(cluster):
     first = cluster.launch(gpus_per_node=2, stop_grace_s=20)
-    train(cluster, cluster.wished()[0].fence)
+    train(cluster, cluster.assignments()[0].fence)
     run_requests.request_stop(cluster.store, first, 101.0)
     assert view(cluster, cluster.launch(gpus_per_node=1)).expected_start_at == 121.0
 
 
 def test_a_resumed_run_is_known_to_take_what_was_left(cluster):
     first = cluster.launch(gpus_per_node=2)
-    train(cluster, cluster.wished()[0].fence)
-    cluster.report(cluster.wished()[0].fence, "failed", message="killed")
+    train(cluster, cluster.assignments()[0].fence)
+    cluster.report(cluster.assignments()[0].fence, "failed", message="killed")
     other = cluster.launch(gpus_per_node=2)
-    train(cluster, cluster.wished()[0].fence)
+    train(cluster, cluster.assignments()[0].fence)
     run_requests.resume(cluster.store, first, 100.0)
     last = cluster.launch(gpus_per_node=2)
     assert view(cluster, first).expected_start_at == 300.0
@@ -80,7 +80,7 @@ def test_a_resumed_run_is_known_to_take_what_was_left(cluster):
 def test_priority_goes_before_who_came_first(cluster):
     cluster.launch(gpus_per_node=2)
     usual, urgent = cluster.launch(gpus_per_node=2), cluster.launch(gpus_per_node=2, priority=3)
-    cluster.report(cluster.wished()[0].fence, "succeeded")
+    cluster.report(cluster.assignments()[0].fence, "succeeded")
     cluster.place()
     assert view(cluster, urgent).state == State.STARTING
     assert view(cluster, usual).waiting_for.endswith(f"{urgent} on gpu-1 does not say when it ends")
@@ -121,7 +121,7 @@ def test_devices_in_use_by_other_programs_are_not_given_out(cluster):
     send_heartbeat(cluster.store, cluster.node_id, cluster.now, load)
     assert node_queries.nodes(cluster.store, cluster.now)[0].free == 1
     assert view(cluster, cluster.launch()).spec.gpus_per_node == 1
-    assert cluster.wished()[0].devices == ["cpu:1"]
+    assert cluster.assignments()[0].devices == ["cpu:1"]
     waiting = cluster.launch(gpus_per_node=2)
     assert view(cluster, waiting).waiting_for == (
         "needs 2 slots on one node, none is free; other programs use 1 slot of gpu-1"
@@ -160,7 +160,7 @@ def test_devices_taken_meanwhile_are_not_given_out_twice(cluster, monkeypatch):
     monkeypatch.setattr(queue_placement, "place", place_while_another_does)
     assert cluster.place() == []
     assert view(cluster, run_id).state == State.QUEUED
-    assert len(cluster.wished()) == 1
+    assert len(cluster.assignments()) == 1
 
 
 @pytest.mark.parametrize("silent_s", [0.0, SILENT_AFTER_S - 1, SILENT_AFTER_S, 12.0, 14.9, LOST_AFTER_S])

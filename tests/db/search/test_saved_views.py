@@ -49,7 +49,7 @@ def test_runs_are_sorted_by_the_extremes_of_a_series(store: Store, cluster: Clus
 def test_extremes_go_on_over_batches(store: Store, cluster: Cluster) -> None:
     run_id = cluster.launch()
     cluster.place()
-    fence = cluster.wished()[-1].fence
+    fence = cluster.assignments()[-1].fence
     for number, value in enumerate((2.0, float("inf"), 5.0, 1.0)):
         cluster.points(fence, number * 10, number * 10 + 10, {"acc": [(number, value, 1.0)]})
     with store.read() as session:

@@ -37,14 +37,14 @@ def turn(gateway: Cluster) -> None:
     queue_placement.place_queue(gateway.store, gateway.now)
 
 
-def wished(gateway: Cluster):
+def desired_jobs(gateway: Cluster):
     return slurm_jobs.job_requests(gateway.store, gateway.node_id, lambda fence: f"secret {fence}")
 
 
-def told(gateway: Cluster, state: str, reason: str = "", **more) -> str | None:
-    (wish,) = wished(gateway)
+def report_job(gateway: Cluster, state: str, reason: str = "", **more) -> str | None:
+    (desired_job,) = desired_jobs(gateway)
     said = JobReport(**{"job_id": "7", "state": state, "reason": reason, "partition": "gpu"} | more)
-    return slurm_jobs.reported(gateway.store, gateway.node_id, wish.fence, said, gateway.now)
+    return slurm_jobs.reported(gateway.store, gateway.node_id, desired_job.fence, said, gateway.now)
 
 
 def view(gateway: Cluster, run_id: str):
@@ -66,11 +66,16 @@ def test_without_a_gateway_a_run_is_refused_unless_it_may_wait(store, cluster):
 
 def test_a_gateway_is_told_of_a_run_and_the_run_says_what_slurm_says(gateway):
     run_id = launch(gateway)
-    (wish,) = wished(gateway)
-    assert (wish.run_id, wish.attempt, wish.action, wish.secret) == (run_id, 1, "run", f"secret {wish.fence}")
+    (desired_job,) = desired_jobs(gateway)
+    assert (desired_job.run_id, desired_job.attempt, desired_job.action, desired_job.secret) == (
+        run_id,
+        1,
+        "run",
+        f"secret {desired_job.fence}",
+    )
     assert view(gateway, run_id).waiting_for == "Slurm: the job is being submitted"
-    assert told(gateway, "PENDING", "Resources", starts_at=500.0) == run_id
-    assert told(gateway, "PENDING", "Resources", starts_at=500.0) is None, "once is enough"
+    assert report_job(gateway, "PENDING", "Resources", starts_at=500.0) == run_id
+    assert report_job(gateway, "PENDING", "Resources", starts_at=500.0) is None, "once is enough"
     turn(gateway)
     seen = view(gateway, run_id)
     assert seen.waiting_for == "Slurm: waiting for resources (job 7, partition gpu)"
@@ -83,15 +88,15 @@ def test_a_gateway_is_told_of_a_run_and_the_run_says_what_slurm_says(gateway):
 
 def test_the_nodes_of_a_job_are_for_its_attempt_alone(gateway):
     run_id = launch(gateway)
-    (wish,) = wished(gateway)
+    (desired_job,) = desired_jobs(gateway)
     ours = join(gateway.store, "n0", "")
     others = join(gateway.store, "n0", "slurm:999")
-    first = join(gateway.store, "n0", slurm_jobs.pool_of(wish.fence))
+    first = join(gateway.store, "n0", slurm_jobs.pool_of(desired_job.fence))
     assert len({ours, others, first}) == 3, "one name in three pools is three nodes"
-    told(gateway, "RUNNING", nodes="n[0-1]")
+    report_job(gateway, "RUNNING", nodes="n[0-1]")
     turn(gateway)
     assert view(gateway, run_id).state == State.QUEUED, "one of its two nodes is there"
-    second = join(gateway.store, "n1", slurm_jobs.pool_of(wish.fence))
+    second = join(gateway.store, "n1", slurm_jobs.pool_of(desired_job.fence))
     turn(gateway)
     assert view(gateway, run_id).state == State.STARTING
     placed = [
@@ -106,9 +111,9 @@ def test_the_nodes_of_a_job_are_for_its_attempt_alone(gateway):
 
 def test_nodes_of_jobs_vanish_from_the_list_and_stay_in_the_history(gateway):
     run_id = launch(gateway)
-    (wish,) = wished(gateway)
+    (desired_job,) = desired_jobs(gateway)
     for name in ("n0", "n1"):
-        join(gateway.store, name, slurm_jobs.pool_of(wish.fence))
+        join(gateway.store, name, slurm_jobs.pool_of(desired_job.fence))
     turn(gateway)
     assert [node.name for node in node_queries.nodes(gateway.store, 100.0)] == ["login", "n0", "n1"]
     assert [node.name for node in node_queries.nodes(gateway.store, 200.0)] == ["login"]
@@ -118,21 +123,21 @@ def test_nodes_of_jobs_vanish_from_the_list_and_stay_in_the_history(gateway):
 
 def test_a_job_over_before_its_workers_came_ends_the_attempt(gateway):
     run_id = launch(gateway)
-    told(gateway, "REFUSED", "Invalid account", job_id=None)
+    report_job(gateway, "REFUSED", "Invalid account", job_id=None)
     ended = view(gateway, run_id)
     assert (ended.state, ended.reason) == (State.FAILED, "launch failed")
     assert ended.message == "Slurm refused the job: Invalid account."
-    assert wished(gateway) == []
+    assert desired_jobs(gateway) == []
     assert history(gateway, run_id)[-1] == "failed: Slurm refused the job: Invalid account."
 
 
 def test_end_of_the_job_ends_what_workers_did_not_report(gateway):
     run_id = launch(gateway, max_restarts=1)
-    (wish,) = wished(gateway)
+    (desired_job,) = desired_jobs(gateway)
     for name in ("n0", "n1"):
-        join(gateway.store, name, slurm_jobs.pool_of(wish.fence))
+        join(gateway.store, name, slurm_jobs.pool_of(desired_job.fence))
     turn(gateway)
-    told(gateway, "TIMEOUT", "TimeLimit", time_limit="1:00:00")
+    report_job(gateway, "TIMEOUT", "TimeLimit", time_limit="1:00:00")
     first, second = attempt_queries.attempts(gateway.store, run_id)
     assert (first.state, first.reason) == (State.FAILED, "time limit")
     assert "of 1:00:00" in first.message and "esume it" in first.next_step
@@ -141,43 +146,43 @@ def test_end_of_the_job_ends_what_workers_did_not_report(gateway):
 
 def test_an_end_that_the_workers_told_stands(gateway):
     run_id = launch(gateway, nodes=1)
-    (wish,) = wished(gateway)
-    worker = Cluster(gateway.store, join(gateway.store, "n0", slurm_jobs.pool_of(wish.fence)))
+    (desired_job,) = desired_jobs(gateway)
+    worker = Cluster(gateway.store, join(gateway.store, "n0", slurm_jobs.pool_of(desired_job.fence)))
     turn(gateway)
-    worker.report(wish.fence, "running")
-    worker.report(wish.fence, "succeeded")
-    (wish,) = wished(gateway)
-    assert wish.action == "stop", "what is left of the job may go"
-    told(gateway, "CANCELLED")
-    assert view(gateway, run_id).state == State.SUCCEEDED and wished(gateway) == []
+    worker.report(desired_job.fence, "running")
+    worker.report(desired_job.fence, "succeeded")
+    (desired_job,) = desired_jobs(gateway)
+    assert desired_job.action == "stop", "what is left of the job may go"
+    report_job(gateway, "CANCELLED")
+    assert view(gateway, run_id).state == State.SUCCEEDED and desired_jobs(gateway) == []
 
 
 def test_a_run_stopped_while_it_waits_has_its_job_ended(gateway):
     run_id = launch(gateway)
-    told(gateway, "PENDING", "Resources")
+    report_job(gateway, "PENDING", "Resources")
     run_requests.request_stop(gateway.store, run_id, 101.0)
     assert view(gateway, run_id).state == State.STOPPED
-    assert [wish.action for wish in wished(gateway)] == ["stop"]
-    told(gateway, "CANCELLED")
-    assert wished(gateway) == [] and view(gateway, run_id).state == State.STOPPED
+    assert [desired_job.action for desired_job in desired_jobs(gateway)] == ["stop"]
+    report_job(gateway, "CANCELLED")
+    assert desired_jobs(gateway) == [] and view(gateway, run_id).state == State.STOPPED
 
 
 def test_a_stopped_run_whose_job_is_ended_was_stopped(gateway):
     run_id = launch(gateway, nodes=1)
-    (wish,) = wished(gateway)
-    join(gateway.store, "n0", slurm_jobs.pool_of(wish.fence))
+    (desired_job,) = desired_jobs(gateway)
+    join(gateway.store, "n0", slurm_jobs.pool_of(desired_job.fence))
     turn(gateway)
     run_requests.request_stop(gateway.store, run_id, 101.0)
-    told(gateway, "CANCELLED")
+    report_job(gateway, "CANCELLED")
     assert (view(gateway, run_id).state, view(gateway, run_id).reason) == (State.STOPPED, None)
 
 
 def test_another_gateways_word_on_a_job_does_not_count(gateway):
     launch(gateway)
-    (wish,) = wished(gateway)
+    (desired_job,) = desired_jobs(gateway)
     other = join(gateway.store, "other", slurm_jobs.GATEWAY, slots=0)
     with pytest.raises(Superseded):
-        slurm_jobs.reported(gateway.store, other, wish.fence, JobReport(state="CANCELLED"), 100.0)
+        slurm_jobs.reported(gateway.store, other, desired_job.fence, JobReport(state="CANCELLED"), 100.0)
 
 
 def test_labels_choose_among_clusters(store):

@@ -60,7 +60,7 @@ def test_the_metric_is_the_script_s_own_else_what_it_printed(store: Store, clust
     sweep_id = sweeps.create(store, SPEC, PLAN, 100.0)
     run_id = launch_trial(store, sweep_id, 0)
     assert cluster.place() == [run_id]
-    (assignment,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     logged = (
         ("printed", "val/loss", 0.7),
         ("events", "train/val/loss", 0.1),
@@ -78,7 +78,7 @@ def test_a_pruned_trial_is_promoted_to_the_next_attempt_of_its_run(store: Store,
     sweep_id = sweeps.create(store, SPEC, PLAN, 100.0)
     run_id = launch_trial(store, sweep_id, 0)
     cluster.place()
-    (fence,) = [assignment.fence for assignment in cluster.wished()]
+    (fence,) = [assignment.fence for assignment in cluster.assignments()]
     trials.record_rungs(store, sweep_id, 0, [0.5, None])
     trials.pass_rung(store, sweep_id, 0)
     trials.prune(store, sweep_id, 0, 300, "pruned at rung 2")
@@ -111,7 +111,7 @@ def test_a_trial_s_best_value_is_the_one_that_a_comparison_takes(store: Store, c
     sweep_id = sweeps.create(store, SPEC, PLAN, 100.0)
     launch_trial(store, sweep_id, 0)
     cluster.place()
-    (assignment,) = cluster.wished()
+    (assignment,) = cluster.assignments()
     cluster.points(assignment.fence, 0, 9, {"val/loss": [(1, 0.9, 1.0), (2, 0.2, 2.0), (3, 0.4, 3.0)]})
     (trial,) = sweeps.sweep(store, sweep_id).trials
     assert (trial.last_value, trial.best_value("min"), trial.best_value("max")) == (0.4, 0.2, 0.9)

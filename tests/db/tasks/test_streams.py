@@ -33,7 +33,7 @@ def log_of(fence: int) -> tuple[StreamKey, None]:
 def fences(cluster: Cluster) -> list[int]:
     for _ in range(2):
         cluster.launch(gpus_per_node=1)
-    return sorted(assignment.fence for assignment in cluster.wished())
+    return sorted(assignment.fence for assignment in cluster.assignments())
 
 
 def curves_of(cluster: Cluster, fence: int) -> dict[str, list]:

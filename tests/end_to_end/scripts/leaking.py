@@ -19,7 +19,7 @@ FLOATS_OF_12_MIB = 3 * 2**20
 COLLECTED_AFTER = 40
 
 
-def main(mode: str, told: Path) -> None:
+def main(mode: str, release: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     model = DistributedDataParallel(torch.nn.Linear(16, 1))
@@ -37,7 +37,7 @@ def main(mode: str, told: Path) -> None:
         if mode == "collect" and len(kept) == COLLECTED_AFTER:
             kept.clear()
         time.sleep(0.5)
-        over += told.exists()
+        over += release.exists()
         dist.broadcast(over, src=0)
     dist.barrier()
     dist.destroy_process_group()

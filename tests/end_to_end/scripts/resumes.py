@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.tensorboard import SummaryWriter
 
 
-def main(told: Path, ballast_mib: int = 0) -> None:
+def main(release: Path, ballast_mib: int = 0) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     model = torch.nn.Linear(1, 1, bias=False)
@@ -43,7 +43,7 @@ def main(told: Path, ballast_mib: int = 0) -> None:
                 state = {"model": model.state_dict(), "step": step}
                 torch.save(state | {"ballast": torch.zeros(ballast_mib, 2**18)}, f"step_{step}.pt")
         time.sleep(0.05)
-        over += told.exists()
+        over += release.exists()
         dist.broadcast(over, src=0)
     if writer:
         writer.close()

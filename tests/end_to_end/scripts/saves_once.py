@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 
-def main(told: Path, mib: int) -> None:
+def main(release: Path, mib: int) -> None:
     if resume := os.environ.get("RANKZERO_RESUME"):
         print("resumes from", hashlib.sha256(Path(resume).read_bytes()).hexdigest(), flush=True)
     else:
         save(Path("large.safetensors"), os.urandom(mib << 20))
-    while not told.exists():
+    while not release.exists():
         time.sleep(0.1)
 
 

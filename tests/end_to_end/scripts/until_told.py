@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.tensorboard import SummaryWriter
 
 
-def main(told: Path) -> None:
+def main(release: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     model = DistributedDataParallel(torch.nn.Linear(16, 1))
@@ -31,7 +31,7 @@ def main(told: Path) -> None:
         if writer:
             writer.add_scalar("train/loss", loss.item(), step)
         time.sleep(0.02)
-        over += told.exists()
+        over += release.exists()
         dist.broadcast(over, src=0)
     if writer:
         torch.save(model.module.state_dict(), "last.pt")

@@ -13,12 +13,12 @@ import torch.distributed as dist
 from torch.utils.tensorboard import SummaryWriter
 
 
-def main(told: Path) -> None:
+def main(release: Path) -> None:
     dist.init_process_group("gloo")
     dist.barrier()
     writer = SummaryWriter("tensorboard") if dist.get_rank() == 0 else None
     step = 0
-    while not told.exists():
+    while not release.exists():
         step += 1
         if writer:
             writer.add_scalar("train/loss", 1 / step, step)

@@ -58,7 +58,7 @@ class NodeUnderTest:
             spec=RunSpec(**spec), devices=["cpu:0"], device_kind="cpu", **more,
         )  # fmt: skip
 
-    def wish(self, *assignments: Assignment) -> None:
+    def assign(self, *assignments: Assignment) -> None:
         self.daemon.set_desired_state(DesiredState(version="1", assignments=list(assignments)))
 
     def turn(self) -> None:

@@ -14,7 +14,7 @@ from worker.session.answers import Adoption
 
 
 def test_a_checkpoint_is_sent_whole(node):
-    node.wish(node.assignment(node.script(checkpoint("ckpt_12.pt", size=9_000_000))))
+    node.assign(node.assignment(node.script(checkpoint("ckpt_12.pt", size=9_000_000))))
     node.until_settled()
     (offered,) = node.server.checkpoints
     assert (offered["path"], offered["step"], offered["complete"]) == ("work/ckpt_12.pt", 12, True)
@@ -25,7 +25,7 @@ def test_a_checkpoint_is_sent_whole(node):
 def test_a_checkpoint_on_a_shared_disk_is_not_sent_but_linked(node, tmp_path):
     node.server.adopt_directory = tmp_path
     node.adoption = Adoption(directory=str(tmp_path), proof_file="unused", proof="unused")
-    node.wish(node.assignment(node.script(checkpoint("a.pt"))))
+    node.assign(node.assignment(node.script(checkpoint("a.pt"))))
     node.until_settled()
     (offered,) = node.server.checkpoints
     assert offered["complete"] and offered["adopted"] == "adopted-0"
@@ -35,10 +35,10 @@ def test_a_checkpoint_on_a_shared_disk_is_not_sent_but_linked(node, tmp_path):
 def test_a_half_written_checkpoint_is_not_sent_but_told_of(node):
     text = "import os, torch\ntorch.save({'w': 1}, 'a.pt')\nos.truncate('a.pt', os.path.getsize('a.pt') - 9)\n"
     assignment = node.assignment(node.script(text))
-    node.wish(assignment)
+    node.assign(assignment)
     assert node.until_settled().state == "succeeded"
     assert [one for one in node.server.checkpoints if one["complete"]] == []
-    (finding,) = node.server.told[assignment.fence]
+    (finding,) = node.server.findings_of[assignment.fence]
     assert finding.kind == "checkpoint not whole"
     assert "work/a.pt" in finding.evidence
 
@@ -56,7 +56,7 @@ def test_a_run_resumes_from_a_checkpoint_that_was_fetched_first(node, name):
         "import os, sys\nprint(open(sys.argv[1]).read(), os.environ['RANKZERO_RESUME'] == sys.argv[1])\n"
     )
     source = stored(node, f"work/ckpt/{name}", b"the weights")
-    node.wish(node.assignment(script, spec={"args": ["{resume}"]}, resume_from=source))
+    node.assign(node.assignment(script, spec={"args": ["{resume}"]}, resume_from=source))
     node.until_settled()
     assert node.server.text("logs/rank0.out") == "the weights True\n"
     assert (node.dir() / "resume" / name).exists()
@@ -69,7 +69,7 @@ def test_a_run_resumes_from_a_folder_that_came_as_an_archive(node, tmp_path):
         archive.add(tmp_path / "step_8", "step_8")
     source = stored(node, "work/step_8.tar", (tmp_path / "sent.tar").read_bytes())
     script = node.script("import os\nprint(open(os.environ['RANKZERO_RESUME'] + '/.metadata').read())\n")
-    node.wish(node.assignment(script, resume_from=source))
+    node.assign(node.assignment(script, resume_from=source))
     node.until_settled()
     assert node.server.text("logs/rank0.out") == "all of it\n"
     assert [path.name for path in (node.dir() / "resume").iterdir()] == ["step_8"]
@@ -77,12 +77,12 @@ def test_a_run_resumes_from_a_folder_that_came_as_an_archive(node, tmp_path):
 
 def test_an_archive_that_is_none_fails_the_resume(node):
     source = stored(node, "work/step_8.tar", b"no archive" * 100)
-    node.wish(node.assignment(node.script("pass"), resume_from=source))
+    node.assign(node.assignment(node.script("pass"), resume_from=source))
     assert node.until_settled().reason == Reason.RESUME_FAILED
 
 
 def test_a_checkpoint_that_cannot_be_fetched_fails_the_resume(node):
     source = ResumeFrom(checkpoint_id=5, name="a.pt", sha256="0" * 64, size_bytes=1, download_path="/unused")
-    node.wish(node.assignment(node.script("pass"), resume_from=source))
+    node.assign(node.assignment(node.script("pass"), resume_from=source))
     end = node.until_settled()
     assert (end.state, end.reason) == ("failed", Reason.RESUME_FAILED)

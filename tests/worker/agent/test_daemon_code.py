@@ -33,7 +33,7 @@ from tests.worker.agent.node_under_test import checkpoint, events
     ],
 )
 def test_missing_path_on_the_node_gets_a_sentence(node, spec, sentence):
-    node.wish(node.assignment(spec.pop("target"), spec=spec))
+    node.assign(node.assignment(spec.pop("target"), spec=spec))
     end = node.until_settled()
     assert (end.state, end.reason) == ("failed", Reason.SCRIPT_MISSING)
     assert end.message.startswith(sentence)
@@ -64,7 +64,7 @@ def test_a_run_works_in_its_own_copy_of_the_code_it_was_launched_with(node, tmp_
     code = code_of(tmp_path)
     spec = {"entry": "train.py", "links": {"data": "/tmp"}, "snapshot": kept(node, code)}
     (code / "settings.py").write_text("VALUE = 4\n")  # changed after the launch
-    node.wish(node.assignment(str(code), spec=spec))
+    node.assign(node.assignment(str(code), spec=spec))
     node.until_settled()
     shown = node.server.text("logs/rank0.out").replace("__pycache__ ", "")
     assert shown == "3 data pretrained.pt settings.py train.py True\n"
@@ -75,16 +75,16 @@ def test_a_run_works_in_its_own_copy_of_the_code_it_was_launched_with(node, tmp_
 def test_a_second_attempt_finds_the_code_on_the_node(node, tmp_path):
     code = code_of(tmp_path)
     spec = {"entry": "train.py", "snapshot": kept(node, code)}
-    node.wish(node.assignment(str(code), spec=spec))
+    node.assign(node.assignment(str(code), spec=spec))
     node.until_settled()
     node.server.snapshots.clear()
-    node.wish(node.assignment(str(code), spec=spec, fence=2, attempt=2))
+    node.assign(node.assignment(str(code), spec=spec, fence=2, attempt=2))
     node.until(lambda: node.server.end(2))
     assert node.server.end(2).state == "succeeded"
 
 
 def test_code_that_cannot_be_had_fails_the_run_in_a_sentence(node):
-    node.wish(node.assignment("/code", spec={"entry": "train.py", "snapshot": "0" * 64}))
+    node.assign(node.assignment("/code", spec={"entry": "train.py", "snapshot": "0" * 64}))
     end = node.until_settled()
     assert (end.state, end.reason) == ("failed", Reason.LAUNCH_FAILED)
     assert end.message == "The code (snapshot 000000000000) could not be fetched: there is no such snapshot"
@@ -97,7 +97,7 @@ def test_a_run_in_place_shows_only_what_it_made_itself(node, tmp_path):
     with zipfile.ZipFile(place / "old.pt", "w") as archive:
         archive.writestr("data", "weights")
     script = node.script(events() + checkpoint("new.pt"))
-    node.wish(node.assignment(script, spec={"workdir": str(place)}))
+    node.assign(node.assignment(script, spec={"workdir": str(place)}))
     node.until_settled()
     assert [one["path"] for one in node.server.checkpoints] == ["workdir/new.pt"]
     assert [name for _, name, _ in node.server.files if "old" in name] == []
@@ -107,7 +107,7 @@ def test_a_run_in_place_shows_only_what_it_made_itself(node, tmp_path):
 def test_secrets_stay_on_the_node(node, monkeypatch):
     monkeypatch.setenv("RANKZERO_TOKEN", "join")
     script = node.script("import os\nprint(os.environ.get('RANKZERO_TOKEN'), os.environ['WANDB_API_KEY'])\n")
-    node.wish(node.assignment(script, spec={"env": {"WANDB_API_KEY": "hidden"}}))
+    node.assign(node.assignment(script, spec={"env": {"WANDB_API_KEY": "hidden"}}))
     node.until_settled()
     assert node.server.text("logs/rank0.out") == "None hidden\n"
     assert node.server.reports[0][1].env["WANDB_API_KEY"] == MASK

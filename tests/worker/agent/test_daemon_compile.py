@@ -26,7 +26,7 @@ def test_the_second_attempt_compiles_nothing_again(node: NodeUnderTest):
     script = node.script(COMPILING)
     counted = []
     for attempt in (1, 2):
-        node.wish(node.assignment(script, attempt=attempt, fence=attempt))
+        node.assign(node.assignment(script, attempt=attempt, fence=attempt))
         assert node.until_settled().state == "succeeded"
         counted.append(json.loads((node.dir(attempt) / "work" / "counted.json").read_text()))
     assert counted[0]["fxgraph_cache_miss"] > 0 == counted[0]["fxgraph_cache_hit"]

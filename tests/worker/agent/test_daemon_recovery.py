@@ -19,7 +19,7 @@ from worker.node import processes
 
 
 def test_a_worker_that_was_killed_finds_its_training_again(node):
-    node.wish(node.assignment(node.script("print('once')\n" + WAITING)))
+    node.assign(node.assignment(node.script("print('once')\n" + WAITING)))
     node.until_ready()
     pid = node.supervisor()["launcher_pid"]
     for _ in range(3):
@@ -32,7 +32,7 @@ def test_a_worker_that_was_killed_finds_its_training_again(node):
 
 
 def test_an_end_nobody_saw_is_reported_by_the_next_worker(node):
-    node.wish(node.assignment(node.script("print('bye')\n" + WAITING)))
+    node.assign(node.assignment(node.script("print('bye')\n" + WAITING)))
     node.until_ready()
     node.let_end()
     deadline = time.monotonic() + 30
@@ -44,7 +44,7 @@ def test_an_end_nobody_saw_is_reported_by_the_next_worker(node):
 
 
 def test_a_restarted_worker_sends_the_points_of_files_it_has_mirrored_already(node):
-    node.wish(node.assignment(node.script(events())))
+    node.assign(node.assignment(node.script(events())))
     node.until_settled()
     (node.dir() / "worker/reported.json").unlink()
     node.server.points_offsets.clear()
@@ -59,7 +59,7 @@ def test_a_restarted_worker_sends_the_points_of_files_it_has_mirrored_already(no
 
 
 def test_acknowledged_end_is_not_reported_again(node):
-    node.wish(node.assignment(node.script("pass")))
+    node.assign(node.assignment(node.script("pass")))
     node.until_settled()
     reports_before = len(node.server.reports)
     node.start_worker()
@@ -69,7 +69,7 @@ def test_acknowledged_end_is_not_reported_again(node):
 
 def test_training_goes_on_while_the_server_is_away(node):
     script = node.script(events() + "print('trained on')\n" + WAITING)
-    node.wish(node.assignment(script))
+    node.assign(node.assignment(script))
     node.until(lambda: node.supervisor() is not None)
     node.server.is_away = True
     node.until(lambda: (node.dir() / "work/ready").exists())
@@ -83,7 +83,7 @@ def test_training_goes_on_while_the_server_is_away(node):
 
 
 def test_a_killed_supervisor_fails_its_attempt_and_leaves_no_process(node):
-    node.wish(node.assignment(node.script(WAITING)))
+    node.assign(node.assignment(node.script(WAITING)))
     node.until_ready()
     os.kill(node.supervisor()["pid"], signal.SIGKILL)
     end = node.until_settled()
@@ -98,7 +98,7 @@ def test_a_process_that_emptied_its_environment_ends_with_a_killed_supervisor(no
     child += "" if keeps_session else "os.setsid(); "
     child += "open('child', 'w').write(str(os.getpid())); time.sleep(1000)"
     script = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {child!r}], env={{}})\n" + WAITING
-    node.wish(node.assignment(node.script(script)))
+    node.assign(node.assignment(node.script(script)))
     node.until_ready()
     written = node.dir() / "work" / "child"
     wait_for(lambda: written.exists() and written.read_text(), "the child")
@@ -114,10 +114,10 @@ def test_a_process_that_emptied_its_environment_ends_with_a_killed_supervisor(no
 
 def test_a_run_of_a_restored_store_with_a_number_in_use_here_trains_beside_the_other(node):
     newer = node.assignment(node.script(WAITING, "newer.py"), store="newer", uid="a" * 16)
-    node.wish(newer)
+    node.assign(newer)
     node.until_ready()
     restored = node.assignment(node.script("print('restored')", "restored.py"), store="restored", uid="b" * 16)
-    node.wish(restored.model_copy(update={"run_id": "restoredxy"}))
+    node.assign(restored.model_copy(update={"run_id": "restoredxy"}))
     node.until(lambda: len(node.daemon.attempts) == 2)
     node.until(lambda: node.server.end())
     assert node.server.end().state == "succeeded", node.server.end().message
@@ -127,7 +127,7 @@ def test_a_run_of_a_restored_store_with_a_number_in_use_here_trains_beside_the_o
 
 def test_a_supervisor_killed_while_the_worker_was_away_is_noticed_by_the_next(node):
     script = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAITING
-    node.wish(node.assignment(node.script(script)))
+    node.assign(node.assignment(node.script(script)))
     node.until_ready()
     os.kill(node.supervisor()["pid"], signal.SIGKILL)
     node.start_worker()
@@ -136,7 +136,7 @@ def test_a_supervisor_killed_while_the_worker_was_away_is_noticed_by_the_next(no
 
 
 def test_a_machine_that_restarted_has_lost_its_attempts(node):
-    node.wish(node.assignment(node.script(WAITING)))
+    node.assign(node.assignment(node.script(WAITING)))
     node.until_ready()
     state = node.supervisor()
     os.kill(state["pid"], signal.SIGKILL)
@@ -147,7 +147,7 @@ def test_a_machine_that_restarted_has_lost_its_attempts(node):
 
 
 def test_a_training_whose_state_file_was_deleted_is_followed_by_the_next_worker(node):
-    node.wish(node.assignment(node.script(WAITING)))
+    node.assign(node.assignment(node.script(WAITING)))
     node.until_ready()
     before = node.supervisor()
     (node.dir() / "supervisor.json").unlink()
@@ -162,7 +162,7 @@ def test_a_training_whose_state_file_was_deleted_is_followed_by_the_next_worker(
 
 def test_a_supervisor_that_cannot_write_its_state_is_followed_and_told_to_stop(node):
     assignment = node.assignment(node.script(WAITING))
-    node.wish(assignment)
+    node.assign(assignment)
     node.until_ready()
     (node.dir() / "supervisor.tmp").mkdir()  # opening it for writing fails as on a full disk
     for name in ("supervisor.json", *(spare.name for spare in node.dir().glob("supervisor.spare*"))):
@@ -172,7 +172,7 @@ def test_a_supervisor_that_cannot_write_its_state_is_followed_and_told_to_stop(n
         node.turn()
     assert len(node.supervisors) == 1 and node.supervisors[0].poll() is None
     assert node.server.end() is None and node.daemon.attempts[0].is_over is False
-    node.wish(assignment.model_copy(update={"action": "stop"}))
+    node.assign(assignment.model_copy(update={"action": "stop"}))
     node.until(lambda: not processes.of_attempt(RUN, 1, 0))
     for _ in range(5):
         node.turn()
@@ -183,7 +183,7 @@ def test_a_supervisor_that_cannot_write_its_state_is_followed_and_told_to_stop(n
 
 def test_worker_ends_ranks_without_supervisor_before_it_reports_the_end(node):
     stubborn = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('begun', flush=True)\n"
-    node.wish(node.assignment(node.script(stubborn + WAITING)))
+    node.assign(node.assignment(node.script(stubborn + WAITING)))
     node.until_ready()
     os.kill(node.supervisor()["pid"], signal.SIGKILL)
     node.supervisors[0].wait()
@@ -199,7 +199,7 @@ def test_worker_ends_ranks_without_supervisor_before_it_reports_the_end(node):
 
 
 def test_attempt_without_its_state_file_is_not_started_again(node):
-    node.wish(node.assignment(node.script("print('once')\n" + WAITING)))
+    node.assign(node.assignment(node.script("print('once')\n" + WAITING)))
     node.until_ready()
     node.let_end()
     assert node.supervisors[0].wait(60) == 0  # no turn since: nobody has told of its end
@@ -211,7 +211,7 @@ def test_attempt_without_its_state_file_is_not_started_again(node):
 
 
 def test_a_directory_deleted_in_mid_run_ends_the_attempt_with_a_sentence(node):
-    node.wish(node.assignment(node.script(WAITING), spec={"stop_grace_s": 1}))
+    node.assign(node.assignment(node.script(WAITING), spec={"stop_grace_s": 1}))
     node.until_ready()
     shutil.rmtree(node.dir())
     end = node.until_settled()
@@ -222,7 +222,7 @@ def test_a_directory_deleted_in_mid_run_ends_the_attempt_with_a_sentence(node):
 def test_points_arrive_once_whatever_is_killed(node):
     """The worker is replaced at random moments while a script writes and the server comes and goes."""
     chance = random.Random(7)
-    node.wish(node.assignment(node.script(events(steps=range(400), pause_s=0.005))))
+    node.assign(node.assignment(node.script(events(steps=range(400), pause_s=0.005))))
     node.server.loses_replies = True
     for _ in range(12):
         for _ in range(chance.randrange(1, 8)):
@@ -238,11 +238,11 @@ def test_points_arrive_once_whatever_is_killed(node):
 def test_attempt_that_another_worker_began_is_ended_and_not_started_again(node):
     """A data directory that was lost, or an identity that was copied without it."""
     assignment = node.assignment(node.script(WAITING))
-    node.wish(assignment)
+    node.assign(assignment)
     node.until_ready()
     node.node = dataclasses.replace(node.node, data_dir=node.folder / "another")
     node.start_worker()
-    node.wish(assignment.model_copy(update={"is_known": True}))
+    node.assign(assignment.model_copy(update={"is_known": True}))
     end = node.until(node.server.end)
     assert (end.state, end.reason) == ("failed", Reason.NODE_LOST)
     assert "Node n0 returned without the run" in end.message

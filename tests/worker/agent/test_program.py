@@ -73,7 +73,7 @@ def until(condition, limit_s=60.0):
     raise AssertionError(f"not within {limit_s} s")
 
 
-def wish(program, text, action="run"):
+def assign(program, text, action="run"):
     script = program.folder / "train.py"
     script.write_text(text)
     spec = RunSpec(target=str(script), launcher="python")
@@ -84,7 +84,7 @@ def wish(program, text, action="run"):
 
 def training(program, server, text=WAITING, *options):
     worker = program.start(*options)
-    server.wished = [wish(program, text)]
+    server.assignments = [assign(program, text)]
     until(lambda: "running" in server.store.states())
     return worker
 
@@ -221,7 +221,7 @@ def test_without_a_token_it_says_where_to_get_one(program, server):
 def test_a_watched_run_shows_its_points_at_once(program, server):
     server.watched = True
     program.start()
-    server.wished = [wish(program, events(steps=range(60), pause_s=0.1))]
+    server.assignments = [assign(program, events(steps=range(60), pause_s=0.1))]
     until(lambda: server.store.end())
     batches = [batch for batch in server.point_batches if max(batch) >= 30]
     assert sum(len([step for step in batch if step >= 30]) for batch in batches) == 30
@@ -242,9 +242,9 @@ def test_a_command_is_reported_without_its_secrets():
 
 def test_a_worker_skips_what_it_cannot_read_and_its_node_says_so(program, server):
     program.start()
-    readable = wish(program, WAITING)
+    readable = assign(program, WAITING)
     strange = readable.model_dump() | {"run_id": "abcdefghij", "action": "pause", "fence": 99}
-    server.wished = [strange, readable]
+    server.assignments = [strange, readable]
     until(lambda: "running" in server.store.states())
     until(lambda: "cannot read the assignment of run abcdefghij" in (server.last_load.get("notice") or ""))
     assert "cannot read the assignment of run abcdefghij" in program.log.read_text()
@@ -258,16 +258,16 @@ def test_beside_a_dashboard_of_another_version_trainings_go_on_and_nothing_new_b
     server.protocol = protocol
     again = program.start()
     until(lambda: len(server.registered) == 2)
-    known = server.wished[0]
+    known = server.assignments[0]
     fresh = known.model_copy(update={"run_id": "zzzzzzzzzz", "fence": 2})
-    server.wished = [known, fresh]
+    server.assignments = [known, fresh]
     until(lambda: server.store.end(2) is not None)
     assert "different versions" in server.store.end(2).message
     which = "this worker" if protocol == 3 else "the dashboard"
     assert f"upgrade {which}: the dashboard is" in program.log.read_text()
     until(lambda: f"upgrade {which}" in (server.last_load.get("notice") or ""))
     assert server.store.end(1) is None and program.supervisor()["state"] == "running"
-    server.wished = [known.model_copy(update={"action": "stop"}), fresh]
+    server.assignments = [known.model_copy(update={"action": "stop"}), fresh]
     until(lambda: server.store.end(1) is not None)
     assert server.store.end(1).state == "stopped"
     again.terminate()

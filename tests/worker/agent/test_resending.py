@@ -14,7 +14,7 @@ from worker.session.failures import RequestFailed
 @pytest.fixture
 def lost(node):
     """A run that has ended, whose checkpoint the server has lost again."""
-    node.wish(node.assignment(node.script(checkpoint("last.pt", 5000))))
+    node.assign(node.assignment(node.script(checkpoint("last.pt", 5000))))
     assert node.until_settled().state == "succeeded"
     (stored,) = node.server.checkpoints
     stored |= {"data": b"", "complete": False}

@@ -21,7 +21,7 @@ def test_more_environment_than_linux_passes_on_is_a_failure_with_its_reason(node
     """As a store from before the limit may wish it; the report of what was to be started is refused for its size."""
     node.server.longest_report_bytes = 2 * 1024 * 1024
     env = {f"BLOB_{n}": "x" * 100_000 for n in range(35)}
-    node.wish(node.assignment(node.script("pass"), spec={"env": env}))
+    node.assign(node.assignment(node.script("pass"), spec={"env": env}))
     end = node.until_settled()
     assert node.server.states() == ["starting", "failed"]
     assert (end.state, end.reason) == ("failed", Reason.LAUNCH_FAILED)
@@ -31,7 +31,7 @@ def test_more_environment_than_linux_passes_on_is_a_failure_with_its_reason(node
 
 def test_a_report_that_is_refused_is_sent_bare(node):
     node.server.longest_report_bytes = 1000
-    node.wish(node.assignment(node.script("raise ValueError('x' * 5000)")))
+    node.assign(node.assignment(node.script("raise ValueError('x' * 5000)")))
     end = node.until_settled()
     assert node.server.states() == ["starting", "running", "failed"]
     assert (end.reason, end.error) == (Reason.SCRIPT_ERROR, None)

@@ -58,16 +58,16 @@ def test_names_are_read_and_shortened_as_torch_reads_them(
         {"model": state, "note": "module.stays"}, source,
         pickle_protocol=protocol, _use_new_zipfile_serialization=not old,
     )  # fmt: skip
-    found = prefix_in(state)
-    assert found.startswith(prefix) or not state
+    prefix_found = prefix_in(state)
+    assert prefix_found.startswith(prefix) or not state
     with tempfile.NamedTemporaryFile(suffix=".pt") as file:
         file.write(source.getvalue())
         file.flush()
-        assert prefix_of(Path(file.name)) == (found or None)
+        assert prefix_of(Path(file.name)) == (prefix_found or None)
     if protocol == 2:
         loaded = torch.load(io.BytesIO(converted(source.getvalue())), weights_only=True)
-        assert set(loaded["model"]) == {name[len(found) :] for name in state}
-        assert all(torch.equal(loaded["model"][name[len(found) :]], value) for name, value in state.items())
+        assert set(loaded["model"]) == {name[len(prefix_found) :] for name in state}
+        assert all(torch.equal(loaded["model"][name[len(prefix_found) :]], value) for name, value in state.items())
         assert loaded["note"] == "module.stays"
 
 
@@ -97,10 +97,10 @@ def test_a_damaged_checkpoint_is_converted_within_bounds_or_refused(data: st.Dat
         content[at : at + 2] = data.draw(st.binary(min_size=2, max_size=2))
     for safetensors in (False, True):
         try:
-            found = converted(bytes(content), safetensors=safetensors)
+            copy = converted(bytes(content), safetensors=safetensors)
         except CannotConvert:
             continue
-        assert len(found) <= 2 * len(content) + 1024 * 1024
+        assert len(copy) <= 2 * len(content) + 1024 * 1024
 
 
 def memory_of(data: bytes) -> int:
@@ -159,11 +159,11 @@ def checkpoint() -> bytes:
 def crafted(change: Any) -> bytes:
     """A checkpoint whose list of members was changed: (zip file's bytes, where each entry is)."""
     content = bytearray(checkpoint())
-    found, at = [], content.find(b"PK\x01\x02")
+    places, at = [], content.find(b"PK\x01\x02")
     while at >= 0:
-        found.append(at)
+        places.append(at)
         at = content.find(b"PK\x01\x02", at + 4)
-    change(content, found)
+    change(content, places)
     return bytes(content)
 
 
@@ -197,10 +197,10 @@ def twice(content: bytearray, entries: list[int]) -> None:
 def test_a_crafted_list_of_members_is_refused_or_harmless(change: Any, safetensors: bool) -> None:
     content = crafted(change)
     try:
-        found = converted(content, safetensors=safetensors)
+        copy = converted(content, safetensors=safetensors)
     except CannotConvert:
         return
-    assert len(found) <= 2 * len(content)
+    assert len(copy) <= 2 * len(content)
 
 
 def test_an_end_that_speaks_of_a_huge_list_is_refused() -> None:

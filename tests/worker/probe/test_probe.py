@@ -223,7 +223,7 @@ def test_two_ranks_of_an_unchanged_script_are_seen(watched):
     phases = ["torch imported", "rendezvous", "model built", "first batch", "first step"]
     for ends in watched.read().starts().values():
         assert sorted(ends, key=lambda phase: ends[phase]["at"]) == phases
-    assert watched.found() == ["set_epoch never called"]
+    assert watched.mistakes() == ["set_epoch never called"]
 
 
 @pytest.mark.long
@@ -235,7 +235,7 @@ def test_ranks_with_the_same_samples_and_models_that_drift_are_found(watched):
         train(shard=False, epochs=2)
         train(epochs=2, bypass=True)
         """)
-    assert watched.found() == ["parameters differ", "same samples on several ranks"]
+    assert watched.mistakes() == ["parameters differ", "same samples on several ranks"]
     assert not watched.events("error")
 
 
@@ -306,7 +306,7 @@ def test_ranks_of_mp_spawn_are_told_apart(watched):
     statuses = watched.read().latest()
     assert {rank: (each.step, each.world_size) for rank, each in statuses.items()} == {0: (20, 2), 1: (20, 2)}
     assert len(list(watched.records.glob("*.jsonl"))) == 2
-    assert watched.found() == []
+    assert watched.mistakes() == []
 
 
 @pytest.mark.training
@@ -379,4 +379,4 @@ def test_no_false_alarm_on_the_recipes(watched, recipe):
     assert {event["count"] > 1000 for event in watched.events("parameters")} == {True}
     assert any("tokens_per_s" in line for line in watched.lines()) == (name == "language_model")
     assert len(statuses) == 2 and len({each.step for each in statuses.values()}) == 1
-    assert watched.found() == [] and not watched.events("error")
+    assert watched.mistakes() == [] and not watched.events("error")

@@ -88,8 +88,8 @@ class Watched:
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
     def events(self, kind: str) -> list[dict]:
-        found = [event for line in self.lines() for event in line.get("events", [])]
-        return [event for event in found if event["kind"] == kind]
+        noted = [event for line in self.lines() for event in line.get("events", [])]
+        return [event for event in noted if event["kind"] == kind]
 
-    def found(self) -> list[str]:
+    def mistakes(self) -> list[str]:
         return [finding.kind for finding in silent_mistakes(self.read().records())]

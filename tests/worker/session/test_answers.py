@@ -16,7 +16,7 @@ ASSIGNMENT = {
 }  # fmt: skip
 
 
-def wishes(*assignments: dict, **more):
+def read_answer(*assignments: dict, **more):
     return read_desired_state({"version": "1", "assignments": list(assignments)} | more)
 
 
@@ -25,9 +25,9 @@ def test_fields_that_are_not_known_are_ignored_at_every_depth() -> None:
     younger["resume_from"] = {
         "checkpoint_id": 1, "name": "a", "sha256": "0", "size_bytes": 1, "download_path": "/", "codec": "zstd",
     }  # fmt: skip
-    found = wishes(younger, weather="fine")
-    assert [one.fence for one in found.assignments] == [7]
-    assert found.unreadable == []
+    answer = read_answer(younger, weather="fine")
+    assert [one.fence for one in answer.assignments] == [7]
+    assert answer.unreadable == []
 
 
 @pytest.mark.parametrize(
@@ -39,10 +39,10 @@ def test_fields_that_are_not_known_are_ignored_at_every_depth() -> None:
     ],
 )
 def test_one_that_cannot_be_read_is_skipped_and_told_and_the_others_count(change, field) -> None:
-    found = wishes(ASSIGNMENT | change, ASSIGNMENT | {"fence": 8}, "nonsense")
-    assert [one.fence for one in found.assignments] == [8]
-    told, nonsense = found.unreadable
-    assert "run abcdefghij" in told and f"({field}: " in told and "upgrade the older one" in told
+    answer = read_answer(ASSIGNMENT | change, ASSIGNMENT | {"fence": 8}, "nonsense")
+    assert [one.fence for one in answer.assignments] == [8]
+    unreadable, nonsense = answer.unreadable
+    assert "run abcdefghij" in unreadable and f"({field}: " in unreadable and "upgrade the older one" in unreadable
     assert "cannot read an assignment" in nonsense
 
 

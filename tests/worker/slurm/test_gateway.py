@@ -59,14 +59,14 @@ class FakeServer:
     """What is told of jobs."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[int, str, str]] = []
+        self.reports: list[tuple[int, str, str]] = []
         self.last: JobReport | None = None
         self.trouble: Exception | None = None
 
     def report_job(self, fence, report):
         if self.trouble:
             raise self.trouble
-        self.told.append((fence, report.job_id, report.state))
+        self.reports.append((fence, report.job_id, report.state))
         self.last = report
 
 
@@ -86,7 +86,7 @@ class Site:
         self.gateway = Gateway(self.server, self.cluster, self.folder / "jobs", place, frozenset())
         return self.gateway
 
-    def wish(self, *actions: str, grace_s: float = 30.0) -> None:
+    def desire(self, *actions: str, grace_s: float = 30.0) -> None:
         spec = RunSpec(target="t", pool="slurm")
         self.gateway.set_desired_jobs(
             [
@@ -100,30 +100,30 @@ class Site:
 
 
 def test_each_attempt_gets_one_job_and_what_becomes_of_it_is_told_once(site: Site):
-    site.wish("run", "run")
+    site.desire("run", "run")
     for now in range(4):
         site.gateway.step(now)
     assert site.cluster.submitted == ["rankzero-k3v9x0qd2m-1", "rankzero-k3v9x0qd2m-2"]
     assert site.cluster.secrets == ["s1", "s2"]
-    assert site.server.told == [(1, "1", "PENDING"), (2, "2", "PENDING")]
+    assert site.server.reports == [(1, "1", "PENDING"), (2, "2", "PENDING")]
     site.cluster.becomes("1", "RUNNING", nodes="n0")
     site.gateway.step(5)
-    assert site.server.told[2:] == [(1, "1", "RUNNING")]
+    assert site.server.reports[2:] == [(1, "1", "RUNNING")]
 
 
 def test_an_end_is_told_with_what_the_job_printed_and_the_job_is_not_submitted_again(site: Site):
-    site.wish("run")
+    site.desire("run")
     site.gateway.step(0)
     (folder,) = (site.folder / "jobs data").iterdir()
     (folder / "job-1.log").write_text("line\n" * 50 + "sh: python: not found\n")
     site.cluster.becomes("1", "FAILED")
     for now in range(1, 4):
         site.gateway.step(now)
-    assert site.server.told[1:] == [(1, "1", "FAILED")]
+    assert site.server.reports[1:] == [(1, "1", "FAILED")]
     assert site.server.last.exit_code == "1" and site.server.last.output.endswith("line\nsh: python: not found")
     assert len(site.server.last.output.splitlines()) == 8
     assert len(site.cluster.submitted) == 1 and not list((site.folder / "jobs").glob("*.json"))
-    site.wish()
+    site.desire()
     site.gateway.step(9)
     assert site.gateway.is_idle
 
@@ -132,12 +132,12 @@ def test_an_end_is_told_with_what_the_job_printed_and_the_job_is_not_submitted_a
 def test_a_job_of_a_younger_store_is_left_alone_by_a_restored_older_one(site: Site, is_restarted: bool):
     """The restored store lists no job, and refuses what it is told of this one."""
     site.gateway.store = "younger"
-    site.wish("run")
+    site.desire("run")
     site.gateway.step(0)
     site.cluster.becomes("1", "RUNNING")
     gateway = site.started_again() if is_restarted else site.gateway
     gateway.store, site.server.trouble = "older", AttemptSuperseded("no such attempt")
-    site.wish()
+    site.desire()
     for now in range(1, 90, 30):
         gateway.step(now)
     assert site.cluster.cancelled == [] and list((site.folder / "jobs").glob("*.json"))
@@ -148,38 +148,38 @@ def test_a_job_of_a_younger_store_is_left_alone_by_a_restored_older_one(site: Si
 
 def test_a_refused_job_is_told_in_slurms_words_and_not_tried_again(site: Site):
     site.cluster.trouble = JobRefused("Invalid account")
-    site.wish("run")
+    site.desire("run")
     site.gateway.step(0)
     site.gateway.step(1)
-    assert site.server.told == [(1, None, "REFUSED")] and site.server.last.reason == "Invalid account"
+    assert site.server.reports == [(1, None, "REFUSED")] and site.server.last.reason == "Invalid account"
 
 
 def test_a_controller_that_is_away_is_asked_again(site: Site):
     site.cluster.trouble = SlurmAway("no answer")
-    site.wish("run")
+    site.desire("run")
     site.gateway.step(0)
-    assert site.server.told == []
+    assert site.server.reports == []
     site.cluster.trouble = None
     site.gateway.step(1)
-    assert site.server.told == [(1, "1", "PENDING")] and len(site.cluster.submitted) == 1
+    assert site.server.reports == [(1, "1", "PENDING")] and len(site.cluster.submitted) == 1
 
 
 def test_a_gateway_killed_between_sbatch_and_its_note_finds_the_job_by_its_name(site: Site):
     site.cluster.dies_after_submitting = True
-    site.wish("run")
+    site.desire("run")
     with pytest.raises(KeyboardInterrupt):
         site.gateway.step(0)
     assert json.loads((site.folder / "jobs" / "1.json").read_text())["job_id"] is None
     site.started_again()
-    site.wish("run")
+    site.desire("run")
     site.gateway.step(1)
     assert len(site.cluster.submitted) == 1
-    assert site.server.told == [(1, "1", "PENDING")]
+    assert site.server.reports == [(1, "1", "PENDING")]
 
 
 def test_gateway_repeats_a_report_that_the_server_missed(site: Site):
     site.server.trouble = ServerAway("gone")
-    site.wish("run")
+    site.desire("run")
     with pytest.raises(ServerAway):
         site.gateway.step(0)
     site.cluster.becomes("1", "COMPLETED")
@@ -187,15 +187,15 @@ def test_gateway_repeats_a_report_that_the_server_missed(site: Site):
         site.gateway.step(1)
     site.server.trouble = None
     site.gateway.step(2)
-    assert site.server.told == [(1, "1", "COMPLETED")] and len(site.cluster.submitted) == 1
+    assert site.server.reports == [(1, "1", "COMPLETED")] and len(site.cluster.submitted) == 1
 
 
 def test_a_waiting_job_is_cancelled_at_once_and_a_running_one_after_its_grace(site: Site):
-    site.wish("run", "run")
+    site.desire("run", "run")
     site.gateway.step(0)
     site.cluster.becomes("2", "RUNNING")
     site.gateway.step(1)
-    site.wish("stop", "stop")
+    site.desire("stop", "stop")
     site.gateway.step(10)
     assert site.cluster.cancelled == ["1"]
     site.gateway.step(39)
@@ -203,54 +203,54 @@ def test_a_waiting_job_is_cancelled_at_once_and_a_running_one_after_its_grace(si
     site.gateway.step(40)
     assert site.cluster.cancelled == ["1", "2"]
     site.gateway.step(41)
-    assert site.server.told[-2:] == [(1, "1", "CANCELLED"), (2, "2", "CANCELLED")]
+    assert site.server.reports[-2:] == [(1, "1", "CANCELLED"), (2, "2", "CANCELLED")]
 
 
 def test_an_attempt_that_was_stopped_before_its_job_was_submitted_gets_none(site: Site):
-    site.wish("stop")
+    site.desire("stop")
     site.gateway.step(0)
     site.gateway.step(1)
-    assert site.cluster.submitted == [] and site.server.told == [(1, None, "CANCELLED")]
+    assert site.cluster.submitted == [] and site.server.reports == [(1, None, "CANCELLED")]
 
 
 def test_job_without_an_assignment_is_cancelled(site: Site):
     """Its run was deleted; but before the server has spoken once nothing is."""
-    site.wish("run")
+    site.desire("run")
     site.gateway.step(0)
     site.started_again()
     site.gateway.step(1)
     assert site.cluster.cancelled == []
     site.server.trouble = AttemptSuperseded("no such attempt")
-    site.wish()
+    site.desire()
     site.gateway.step(2)
     site.gateway.step(3)
     assert site.cluster.cancelled == ["1"] and site.gateway.is_idle
 
 
 def test_a_job_that_slurm_does_not_know_any_more_is_over_but_not_at_the_first_look(site: Site):
-    site.wish("run")
+    site.desire("run")
     site.gateway.step(0)
     known = site.cluster.known.pop("1")
     site.gateway.step(1)
     site.gateway.step(2)
     site.cluster.known["1"] = known
     site.gateway.step(3)
-    assert site.server.told == [(1, "1", "PENDING")]
+    assert site.server.reports == [(1, "1", "PENDING")]
     del site.cluster.known["1"]
     for now in range(4, 7):
         site.gateway.step(now)
-    assert site.server.told[-1] == (1, "1", "FORGOTTEN")
+    assert site.server.reports[-1] == (1, "1", "FORGOTTEN")
 
 
 def test_a_stop_between_a_crash_and_sbatch_leaves_nothing_behind(site: Site):
     site.cluster.trouble = SlurmAway("no answer to sbatch")
     site.cluster.jobs = dict
-    site.wish("run")
+    site.desire("run")
     site.gateway.step(0)
     assert list((site.folder / "jobs").glob("*.json"))
-    site.wish("stop")
+    site.desire("stop")
     site.gateway.step(1)
-    assert site.server.told == [(1, None, "CANCELLED")]
-    site.wish()
+    assert site.server.reports == [(1, None, "CANCELLED")]
+    site.desire()
     site.gateway.step(2)
     assert site.gateway.is_idle and not list((site.folder / "jobs").glob("*.json"))

@@ -123,8 +123,8 @@ def test_points_are_stored_once_and_nan_survives(dashboard: Running, node: FakeN
     with pytest.raises(OffsetMismatch) as refusal:
         node.log_points(task, 0, train__loss=points)
     assert refusal.value.have == 10
-    found = dashboard.http.get(f"/api/runs/{run_id}/metrics").json()
-    assert found == {"train/loss": [[1, 2.5, 1.0], [2, "NaN", 2.0], [3, "-Infinity", 3.0]]}
+    curves = dashboard.http.get(f"/api/runs/{run_id}/metrics").json()
+    assert curves == {"train/loss": [[1, 2.5, 1.0], [2, "NaN", 2.0], [3, "-Infinity", 3.0]]}
     assert dashboard.run(run_id)["last_loss"] == "-Infinity"
     csv = dashboard.http.get(f"/api/runs/{run_id}/metrics.csv").text.splitlines()
     assert csv == [
