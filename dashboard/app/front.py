@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from streamlit.web import bootstrap
 
 from dashboard import colours
-from dashboard.app.assets import Assets
+from dashboard.app.assets import Assets, Packed, StreamlitsScripts
 from dashboard.colours import ICON, LOGO
 from dashboard.errors import error_body
 from dashboard.security.plain_pages import PLAIN_POLICY, not_found_page
@@ -30,8 +30,9 @@ class Front:
     """Routes for every address that no other route serves."""
 
     def __init__(self, entry: EntryPage, streamlit: ASGIApp) -> None:
-        self._entry = entry
+        self._pages = {path: Packed(entry.html(path).encode()) for path in TITLES}
         self._streamlit = streamlit
+        self._scripts = StreamlitsScripts()
 
     def install(self, app: FastAPI) -> None:
         """Add the routes; call it after all others have been added."""
@@ -43,11 +44,13 @@ class Front:
         app.mount("/", self._serve_others)
 
     async def _show(self, request: Request) -> Response:
-        return HTMLResponse(self._entry.html(request.url.path), headers={"Cache-Control": "no-store"})
+        return self._pages[request.url.path].answer(request, "page.html", {"Cache-Control": "no-store"})
 
     async def _serve_others(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (scope["path"] + "/").startswith("/api/"):  # 404, or 405 when the path has another method
             await self._api(scope, receive, send)
+        elif self._scripts.know(scope):
+            await (await self._scripts.serve(Request(scope)))(scope, receive, send)
         elif scope["type"] != "http" or scope["path"].startswith(STREAMLITS_OWN):
             await self._streamlit(scope, receive, send)
         else:
