@@ -34,10 +34,6 @@ from worker.session.server_session import Backoff
 
 log = logging.getLogger(__name__)
 SHUTDOWN_GRACE_S = 15.0
-RESEND_PAUSE_S = 5.0
-LONGEST_ROUND_S = 1.0
-"""After a failure, the longest time for sending before the processes are handled again."""
-OTHER_VERSION = "this node's worker and the dashboard are of different versions. Upgrade the older one."
 
 
 class Daemon:
@@ -328,6 +324,12 @@ class Daemon:
         if self._errors.get(subject) != message:
             self._errors[subject] = message
             log.warning("%s", message, exc_info=is_internal)
+
+
+RESEND_PAUSE_S = 5.0
+LONGEST_ROUND_S = 1.0
+"""After a failure, the longest time for sending before the processes are handled again."""
+OTHER_VERSION = "this node's worker and the dashboard are of different versions. Upgrade the older one."
 
 
 def _take_checkpoints(attempt: LocalAttempt, now: float) -> None:

@@ -37,13 +37,6 @@ from worker.session.options import CannotRun, NodeIdentity, WorkerOptions
 from worker.session.server_session import Backoff, ServerSession, SessionOwner
 
 log = logging.getLogger("worker")
-PREPARE_PAUSE_S = 5.0
-"""Between looks whether torch is to be imported ahead; each reads the memory and the interpreter's folders."""
-ACKNOWLEDGE_LIMIT_S = 10.0
-"""How long a worker that ends its runs waits for the server to acknowledge their ends."""
-LEAVE_LIMIT_S = 1.0
-ENDED_AFTER_S = 20.0
-"""How long the server must insist that another worker is this node before its runs are ended."""
 
 
 class Worker(SessionOwner):
@@ -283,6 +276,15 @@ class Worker(SessionOwner):
             except ServerAway as error:
                 log.debug("checkpoints wait: %s", error)
                 time.sleep(backoff.failed(time.monotonic()))
+
+
+PREPARE_PAUSE_S = 5.0
+"""Between looks whether torch is to be imported ahead; each reads the memory and the interpreter's folders."""
+ACKNOWLEDGE_LIMIT_S = 10.0
+"""How long a worker that ends its runs waits for the server to acknowledge their ends."""
+LEAVE_LIMIT_S = 1.0
+ENDED_AFTER_S = 20.0
+"""How long the server must insist that another worker is this node before its runs are ended."""
 
 
 def _node(name: str, client: Client, devices: Sequence[Device], options: WorkerOptions) -> LocalNode:

@@ -52,17 +52,8 @@ from worker.session.failures import AttemptSuperseded, RequestFailed, RequestRef
 from worker.session.pieces import Sending
 
 log = logging.getLogger(__name__)
-START_LIMIT_S = 15.0
-"""A supervisor that has not written its state by then is started again."""
-STARTS = 3
-LIFE = ("", "starting", "running", "stopping")
 TaskKey = tuple[int, int, str]
 """(fencing token, node rank, RUN/ATTEMPT): a restored store gives out numbers that its newer copy has given before."""
-
-
-def key_of(assignment: Assignment) -> TaskKey:
-    """Return what identifies an assignment's task on this node, whichever store it came from."""
-    return assignment.fence, assignment.node_rank, f"{assignment.run_id}/{assignment.attempt}"
 
 
 class LocalAttempt:
@@ -422,6 +413,17 @@ class LocalAttempt:
         self._reported = state
         with suppress(OSError):  # a full disk: it is reported again after a restart, which is harmless
             write_whole(self.folder / REPORTED_FILE, json.dumps({"state": state}))
+
+
+START_LIMIT_S = 15.0
+"""A supervisor that has not written its state by then is started again."""
+STARTS = 3
+LIFE = ("", "starting", "running", "stopping")
+
+
+def key_of(assignment: Assignment) -> TaskKey:
+    """Return what identifies an assignment's task on this node, whichever store it came from."""
+    return assignment.fence, assignment.node_rank, f"{assignment.run_id}/{assignment.attempt}"
 
 
 # Builds and sends the reports of a node's task, and a shorter one if the server refuses the first.

@@ -25,20 +25,6 @@ from worker.probe.rankzero_probe.peers import is_aborted, keep_records
 from worker.warm.rankzero_warm import channel
 from worker.warm.rankzero_warm.server import LAUNCHER_VARIABLE
 
-STARTING_POLL_S = 0.1
-POLL_S = 0.2
-LINGER_S = 1.0
-"""The time that processes left by a cleanly ended launcher have to end by themselves."""
-LEFTOVER_GRACE_S = 5.0
-"""The time between SIGTERM and SIGKILL for processes that lost their launcher."""
-MISSING_S = 1.0
-"""The delay before a deleted file is written again: the whole directory may be in the process of being deleted."""
-MEMBERS_EVERY_S = 1.0
-SPARES = 4
-LOG_ROOM_BYTES = 16 * 1024
-"""Preallocated in each log, so that the traceback of a full disk can still be written."""
-_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
-
 
 def main(arguments: list[str]) -> int:
     """Supervise one attempt until none of its processes is left; returns the exit code."""
@@ -63,6 +49,21 @@ def main(arguments: list[str]) -> int:
     processes.become_subreaper()
     Supervisor(directory, run_id, int(attempt), warm).run()
     return 0
+
+
+STARTING_POLL_S = 0.1
+POLL_S = 0.2
+LINGER_S = 1.0
+"""The time that processes left by a cleanly ended launcher have to end by themselves."""
+LEFTOVER_GRACE_S = 5.0
+"""The time between SIGTERM and SIGKILL for processes that lost their launcher."""
+MISSING_S = 1.0
+"""The delay before a deleted file is written again: the whole directory may be in the process of being deleted."""
+MEMBERS_EVERY_S = 1.0
+SPARES = 4
+LOG_ROOM_BYTES = 16 * 1024
+"""Preallocated in each log, so that the traceback of a full disk can still be written."""
+_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
 
 
 class AttemptDirectory:

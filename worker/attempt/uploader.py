@@ -11,9 +11,8 @@ from pathlib import Path
 
 from domain.messages import SCRIPT_KINDS, Finding, PointBatch
 from domain.spec import Assignment, RunSpec
-from worker.checkpoints.findings import incomplete_findings
 from worker.checkpoints.upload import CheckpointUploader
-from worker.checkpoints.watching import CheckpointWatch
+from worker.checkpoints.watching import CheckpointWatch, incomplete_findings
 from worker.hardware.sampler import HardwareFile
 from worker.loggers.store_source import SharedNames
 from worker.loggers.stores import LoggerStores
@@ -36,16 +35,6 @@ from worker.streams.series_limit import SeriesLimit, left_out_findings
 from worker.streams.writers import RanksOfProcesses, Writers
 
 log = logging.getLogger(__name__)
-UNWATCHED_EVERY_S = 5.0
-POINTS_WATCHED_EVERY_S = 0.05
-MIRROR_WATCHED_EVERY_S = PRINTED_WATCHED_EVERY_S = 0.25
-PROBE_WATCHED_EVERY_S = 1.0
-MIRROR = "copies of files"
-SHARED_NAMES_FILE = "worker/loggers.json"
-SERIES_FILE = "worker/series.jsonl"
-REFUSED = "not copied"
-REFUSED_MEANS = "The server, or a proxy in front of it, refuses the file. It stays on its node."
-REFUSED_FIX = "See the reason; for a proxy, raise the limit (nginx: client_max_body_size 0)."
 MIRROR_STEP_BYTES = 2 * 1024 * 1024
 
 
@@ -266,6 +255,18 @@ class AttemptUploader:
 
     def _append(self, path: str, generation: int, offset: int, data: bytes) -> Sending[int]:
         return sent(bytes_piece(self._task, path, generation, offset, data))
+
+
+UNWATCHED_EVERY_S = 5.0
+POINTS_WATCHED_EVERY_S = 0.05
+MIRROR_WATCHED_EVERY_S = PRINTED_WATCHED_EVERY_S = 0.25
+PROBE_WATCHED_EVERY_S = 1.0
+MIRROR = "copies of files"
+SHARED_NAMES_FILE = "worker/loggers.json"
+SERIES_FILE = "worker/series.jsonl"
+REFUSED = "not copied"
+REFUSED_MEANS = "The server, or a proxy in front of it, refuses the file. It stays on its node."
+REFUSED_FIX = "See the reason; for a proxy, raise the limit (nginx: client_max_body_size 0)."
 
 
 @dataclass

@@ -15,8 +15,7 @@ import httpx2
 
 from domain.messages import CheckpointOffer
 from domain.spec import Assignment, Resend
-from worker.checkpoints.findings import Unfinished
-from worker.checkpoints.watching import CheckpointCopy, CheckpointWatch
+from worker.checkpoints.watching import CheckpointCopy, CheckpointWatch, Unfinished
 from worker.node.attempt_files import EXISTING_FILE
 from worker.node.run_files import existing_files
 from worker.session import bodies
@@ -34,14 +33,6 @@ from worker.session.failures import (
 )
 
 log = logging.getLogger(__name__)
-FULL_DISK_PATIENCE_S = 60.0
-"""Longest wait for free disk space after the attempt's end; the checkpoint itself stays where it is."""
-INDIRECT_FOR_S = 600.0
-"""Seconds for which parts pass through the server after the bucket could not be reached from this node."""
-FIRST_BYTES = 4 * 1024 * 1024
-QUICK_S = 1.0
-"""Requests start at FIRST_BYTES and double while one takes less than this, so that little is lost on a slow or broken
-connection."""
 
 
 class CheckpointUploader:
@@ -138,6 +129,16 @@ class CheckpointUploader:
             self._direct_from = float("-inf")  # the network is down altogether, not only to the bucket
             raise
         return digests
+
+
+FULL_DISK_PATIENCE_S = 60.0
+"""Longest wait for free disk space after the attempt's end; the checkpoint itself stays where it is."""
+INDIRECT_FOR_S = 600.0
+"""Seconds for which parts pass through the server after the bucket could not be reached from this node."""
+FIRST_BYTES = 4 * 1024 * 1024
+QUICK_S = 1.0
+"""Requests start at FIRST_BYTES and double while one takes less than this, so that little is lost on a slow or broken
+connection."""
 
 
 def send_through_server(

@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from domain.messages import Finding
 from domain.text.formats import size
 from domain.text.json_values import parse_json
 from worker.checkpoints.copies import WRONG_CHECKSUM, copy_file, copy_folder, has_right_checksums
-from worker.checkpoints.findings import Unfinished
 from worker.checkpoints.folders import Folder, find_checkpoints, may_grow_into_folder
 from worker.checkpoints.formats import Completeness, completeness, step_of, what_is_missing
 from worker.checkpoints.names import prefix_of
@@ -28,65 +28,8 @@ from worker.node.state_files import write_whole
 log = logging.getLogger(__name__)
 QUIET_S = 5.0
 """A file or folder without an end mark counts as complete after this many seconds without a write."""
-MARKED_QUIET_S = 1.0
-"""Seconds after a folder's end mark, because scripts write more files then."""
-SETTLE_S = 0.05
-"""File times advance in steps of milliseconds: only after these seconds does a write surely change them."""
 RESERVE_BYTES = 256 * 1024 * 1024
 """Disk space that copies leave free for the training itself."""
-SCAN_EVERY_S = 1.0
-
-
-@dataclass(frozen=True)
-class CheckpointCopy:
-    """A complete copy of a checkpoint, waiting in the outbox until the server has it."""
-
-    name: str
-    """The checkpoint's path relative to the attempt's directory."""
-    path: Path
-    step: int | None
-    size_bytes: int
-    sha256: str
-    written_at: float
-    key: FileKey
-    """Key of the file or folder when it was copied."""
-    prefix: str | None = None
-    """The wrapper's prefix of its tensors' names."""
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    """A file, or a folder that is uploaded as one tar file, that may be a complete checkpoint."""
-
-    path: Path
-    name: str
-    """Its name on the server."""
-    key: FileKey
-    folder: Folder | None = None
-
-    def completeness(self) -> Completeness:
-        return self.folder.completeness() if self.folder else completeness(self.path)
-
-    def what_is_missing(self) -> str:
-        return (self.folder.what_is_missing() or "") if self.folder else what_is_missing(self.path)
-
-    def quiet_s(self, unmarked_s: float) -> float:
-        """Seconds without a write before its content is examined."""
-        if self.folder is None:
-            return min(unmarked_s, MARKED_QUIET_S) if may_grow_into_folder(self.path) else 0.0
-        return min(unmarked_s, MARKED_QUIET_S) if self.folder.has_end_mark else unmarked_s
-
-    def leads_outside(self, roots: Sequence[Path]) -> bool:
-        """Whether one of its files is a hard link to a file elsewhere."""
-        files = [self.path / name for name in self.folder.members] if self.folder else [self.path]
-        try:
-            return any(leads_outside(file, roots) for file in files)
-        except OSError:  # it was just deleted
-            return False
-
-    def copy_to(self, target: Path) -> bool:
-        """Copy it; False if it changed meanwhile."""
-        return copy_folder(self.folder, target) if self.folder else copy_file(self.path, target, self.key)
 
 
 class CheckpointWatch:
@@ -337,6 +280,65 @@ class CheckpointWatch:
             self.notice = f"The list of checkpoints on their way could not be written: {error.strerror}."
 
 
+MARKED_QUIET_S = 1.0
+"""Seconds after a folder's end mark, because scripts write more files then."""
+SETTLE_S = 0.05
+"""File times advance in steps of milliseconds: only after these seconds does a write surely change them."""
+SCAN_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class CheckpointCopy:
+    """A complete copy of a checkpoint, waiting in the outbox until the server has it."""
+
+    name: str
+    """The checkpoint's path relative to the attempt's directory."""
+    path: Path
+    step: int | None
+    size_bytes: int
+    sha256: str
+    written_at: float
+    key: FileKey
+    """Key of the file or folder when it was copied."""
+    prefix: str | None = None
+    """The wrapper's prefix of its tensors' names."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A file, or a folder that is uploaded as one tar file, that may be a complete checkpoint."""
+
+    path: Path
+    name: str
+    """Its name on the server."""
+    key: FileKey
+    folder: Folder | None = None
+
+    def completeness(self) -> Completeness:
+        return self.folder.completeness() if self.folder else completeness(self.path)
+
+    def what_is_missing(self) -> str:
+        return (self.folder.what_is_missing() or "") if self.folder else what_is_missing(self.path)
+
+    def quiet_s(self, unmarked_s: float) -> float:
+        """Seconds without a write before its content is examined."""
+        if self.folder is None:
+            return min(unmarked_s, MARKED_QUIET_S) if may_grow_into_folder(self.path) else 0.0
+        return min(unmarked_s, MARKED_QUIET_S) if self.folder.has_end_mark else unmarked_s
+
+    def leads_outside(self, roots: Sequence[Path]) -> bool:
+        """Whether one of its files is a hard link to a file elsewhere."""
+        files = [self.path / name for name in self.folder.members] if self.folder else [self.path]
+        try:
+            return any(leads_outside(file, roots) for file in files)
+        except OSError:  # it was just deleted
+            return False
+
+    def copy_to(self, target: Path) -> bool:
+        """Copy it; False if it changed meanwhile."""
+        return copy_folder(self.folder, target) if self.folder else copy_file(self.path, target, self.key)
+
+
 def _step_of(candidate: _Candidate) -> int | None:
     """The step in its name, otherwise the highest in the names of a folder's files."""
     step = step_of(candidate.name)
@@ -387,3 +389,77 @@ def _entries_below(roots: Sequence[Path]) -> Iterator[os.DirEntry[str]]:
                     pending.append(entry.path)
                 else:
                     yield entry
+
+
+# Findings about checkpoints that an ended attempt left without a copy.
+
+KIND = "checkpoint not whole"
+NOT_TAKEN = "checkpoint not taken"
+LINKED = "checkpoint is a hard link"
+MOST_NAMED = 10
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A checkpoint that exists on the node and was not copied."""
+
+    name: str
+    """Relative to the attempt's directory."""
+    size_bytes: int
+    missing: str
+    """What is wrong with it, as the rest of a sentence."""
+    has_earlier: bool = False
+    """Whether an earlier version of it was copied."""
+    is_whole: bool = False
+    """Whether it is complete, but there was no space for a copy, or it could not be read."""
+    is_linked: bool = False
+    """Whether it is a hard link to a file outside the run's directory."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of its finding."""
+        return LINKED if self.is_linked else NOT_TAKEN if self.is_whole else KIND
+
+
+_ADVICE = {
+    KIND: (
+        "The attempt ended while this was being saved, or the script never finished it. It cannot be loaded, so it was "
+        "not stored; it is still on the node. A resume starts from the last complete one.",
+        "Save under a temporary name and rename it (os.replace) when it is complete. If a stop interrupted it, "
+        "finish saving on SIGTERM, and allow more time with --stop-grace.",
+    ),
+    NOT_TAKEN: (
+        "It is complete, but only on the node: it can be neither downloaded nor resumed from.",
+        "Free some space on the node's disk for the next attempt; copy this file from the node by hand.",
+    ),
+    LINKED: (
+        "A hard link shows the content of a file that may belong to somebody else, so it was neither copied nor "
+        "listed. Links to files in the run's own directory are accepted.",
+        "Copy the file into the run's directory (cp, shutil.copy) instead of linking it there.",
+    ),
+}
+"""What each kind of finding means, and what to do."""
+
+
+def incomplete_findings(unfinished: Sequence[Unfinished]) -> list[Finding]:
+    """At an attempt's end, one finding each for cut, for uncopied and for hard-linked checkpoints."""
+    return [
+        Finding(kind=kind, evidence=_evidence(checkpoints), meaning=meaning, fix=fix)
+        for kind, (meaning, fix) in _ADVICE.items()
+        if (checkpoints := [checkpoint for checkpoint in unfinished if checkpoint.kind == kind])
+    ]
+
+
+def _evidence(unfinished: Sequence[Unfinished]) -> str:
+    sentences = [_sentence(checkpoint) for checkpoint in unfinished[:MOST_NAMED]]
+    if more := len(unfinished) - len(sentences):
+        sentences.append(f"And {more} more.")
+    return " ".join(sentences)
+
+
+def _sentence(checkpoint: Unfinished) -> str:
+    name = checkpoint.name if len(checkpoint.name) <= 300 else f"…{checkpoint.name[-299:]}"
+    if checkpoint.is_linked:
+        return f"{name} is a hard link to a file outside the run's directory."
+    sentence = f"{name}: {checkpoint.size_bytes} bytes are there, and {checkpoint.missing}."
+    return f"{sentence} An earlier version of it was stored." if checkpoint.has_earlier else sentence

@@ -14,26 +14,6 @@ from typing import Any
 from worker.hardware.readings import Counters, Readings
 from worker.node.hardware import GpuReader, text
 
-MIB = 1024 * 1024
-KIB = 1024
-ALL_LINKS = 0xFFFFFFFF
-THROTTLING = {
-    "nvmlClocksEventReasonSwThermalSlowdown": "slowed down by its temperature",
-    "nvmlClocksThrottleReasonHwThermalSlowdown": "slowed down by its temperature (hardware)",
-    "nvmlClocksThrottleReasonHwPowerBrakeSlowdown": "slowed down by the power supply",
-}
-"""Reasons for low clocks that nobody wants; a power cap is the usual one under load."""
-GPM_METRICS = {
-    "NVML_GPM_METRIC_SM_UTIL": ("sm_activity_percent", 1),
-    "NVML_GPM_METRIC_ANY_TENSOR_UTIL": ("tensor_activity_percent", 1),
-    "NVML_GPM_METRIC_DRAM_BW_UTIL": ("memory_bandwidth_percent", 1),
-    "NVML_GPM_METRIC_PCIE_RX_PER_SEC": ("pcie_received_bytes_per_s", MIB),
-    "NVML_GPM_METRIC_PCIE_TX_PER_SEC": ("pcie_sent_bytes_per_s", MIB),
-    "NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC": ("nvlink_received_bytes_per_s", MIB),
-    "NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC": ("nvlink_sent_bytes_per_s", MIB),
-}
-"""Metrics that the driver computes between two of its own samples, on Hopper and newer: (name, unit)."""
-
 
 class Gpus:
     """Reads the GPUs of this node. What a GPU or driver does not report is left out."""
@@ -147,6 +127,27 @@ class Gpus:
                 event = nvml.nvmlEventSetWait_v2(self._events, 0)
                 xids.append((text(nvml.nvmlDeviceGetUUID(event.device)), int(event.eventData)))
         return xids
+
+
+MIB = 1024 * 1024
+KIB = 1024
+ALL_LINKS = 0xFFFFFFFF
+THROTTLING = {
+    "nvmlClocksEventReasonSwThermalSlowdown": "slowed down by its temperature",
+    "nvmlClocksThrottleReasonHwThermalSlowdown": "slowed down by its temperature (hardware)",
+    "nvmlClocksThrottleReasonHwPowerBrakeSlowdown": "slowed down by the power supply",
+}
+"""Reasons for low clocks that nobody wants; a power cap is the usual one under load."""
+GPM_METRICS = {
+    "NVML_GPM_METRIC_SM_UTIL": ("sm_activity_percent", 1),
+    "NVML_GPM_METRIC_ANY_TENSOR_UTIL": ("tensor_activity_percent", 1),
+    "NVML_GPM_METRIC_DRAM_BW_UTIL": ("memory_bandwidth_percent", 1),
+    "NVML_GPM_METRIC_PCIE_RX_PER_SEC": ("pcie_received_bytes_per_s", MIB),
+    "NVML_GPM_METRIC_PCIE_TX_PER_SEC": ("pcie_sent_bytes_per_s", MIB),
+    "NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC": ("nvlink_received_bytes_per_s", MIB),
+    "NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC": ("nvlink_sent_bytes_per_s", MIB),
+}
+"""Metrics that the driver computes between two of its own samples, on Hopper and newer: (name, unit)."""
 
 
 def _levels(nvml: ModuleType | Any, handle: Any) -> Iterable[tuple[str, Callable[[], float]]]:

@@ -31,14 +31,6 @@ from worker.node.state_files import read_object, write_whole
 from worker.warm.rankzero_warm import channel
 
 log = logging.getLogger(__name__)
-QUIET_S = 15.0
-"""After a start, the time in which nothing is prepared: the cores are the run's. Also after it was killed early."""
-FREE_BYTES = 2 << 30
-"""It is prepared only while so much memory is free, and ended when less than half of it is."""
-READY, NOT_READY = "torch is imported ahead", "torch is not imported ahead"
-PREPARING, NO_MEMORY = f"{NOT_READY} yet", f"{NOT_READY}: that needs {size(FREE_BYTES)} of free memory"
-NO_TORCHRUN = f"{NOT_READY}: the node's default Python has no torchrun beside it"
-IS_WARM = "torchrun and its ranks were forked from a process that had torch imported"
 
 
 class Supervisors:
@@ -171,6 +163,16 @@ class Supervisors:
         if self._process is None:
             return "no process had torch imported ahead"
         return self._process.obstacle(launch, env) or code_obstacle(launch, self._process.modules)
+
+
+QUIET_S = 15.0
+"""After a start, the time in which nothing is prepared: the cores are the run's. Also after it was killed early."""
+FREE_BYTES = 2 << 30
+"""It is prepared only while so much memory is free, and ended when less than half of it is."""
+READY, NOT_READY = "torch is imported ahead", "torch is not imported ahead"
+PREPARING, NO_MEMORY = f"{NOT_READY} yet", f"{NOT_READY}: that needs {size(FREE_BYTES)} of free memory"
+NO_TORCHRUN = f"{NOT_READY}: the node's default Python has no torchrun beside it"
+IS_WARM = "torchrun and its ranks were forked from a process that had torch imported"
 
 
 def default_launch(python: str, cpu_threads: int) -> dict[str, Any]:

@@ -22,6 +22,92 @@ from worker.streams.events import Gap
 from worker.streams.json_lines import JsonLines
 from worker.streams.omissions import Omissions
 
+
+class StoreSource:
+    """One store on its way to the server."""
+
+    generation = 0
+
+    def __init__(self, store: LoggerStore, offset: int, judge: Judge, omissions: Omissions | None = None) -> None:
+        self.path, self.logger, self._store, self._judge = store.path, store.logger, store, judge
+        self._omissions = omissions
+        self._waiting: deque[Logged] = deque()
+        """Records that were read and not sent."""
+        self._offset, self._size_read, self._is_final = offset, -1, False
+        self.runs: set[str] = set()
+        """Those that count."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the store now, or the offset of its last record; 0 if there is none."""
+        return self._store.size_bytes
+
+    def finish(self) -> None:
+        """Wait for nothing more, neither other files nor the rest of a record: all writers have ended."""
+        if not self._is_final:
+            self._is_final, self._size_read = True, -1
+
+    def read(self, max_bytes: int) -> PointBatch | None:
+        """Read the next records, about `max_bytes`; None if there are none that can be sent now."""
+        self._look(max_bytes)
+        while self._waiting and self._waiting[0].end <= self._offset:
+            self._waiting.popleft()
+        end, series = self._offset, dict[str, list[Point]]()
+        for record in islice(self._waiting, MAX_RECORDS):
+            if end - self._offset >= max_bytes:
+                break
+            named = self._judge.named(self.logger, record, self._is_final)
+            if named is None:
+                break
+            end = record.end
+            for name, point in named:
+                series.setdefault(storable(name), []).append((point.step, point.value, point.wall))
+        if end == self._offset:
+            return None
+        start, self._offset = self._offset, end
+        source: PointKind = "printed" if self.logger in INFERRED else "events"
+        return PointBatch(path=self.path, generation=0, start=start, end=end, source=source, series=series)
+
+    def rewind(self, offset: int) -> None:
+        """Continue reading at `offset`."""
+        if offset < self._offset:
+            self._waiting.clear()
+            self._size_read = -1
+            self._store.restart()
+        self._offset = offset
+
+    def settings(self, run: str) -> Mapping[str, Any]:
+        """Return what a run says about itself; nothing if that cannot be read now."""
+        try:
+            return self._store.settings(run)
+        except (OSError, sqlite3.Error):
+            return {}
+
+    def _look(self, max_bytes: int) -> None:
+        """Read on in the store, if it has grown."""
+        size = self._store.size_bytes
+        if size == self._size_read or (self._waiting and self._waiting[-1].end - self._offset >= max_bytes):
+            return
+        with suppress(OSError, sqlite3.Error):  # missing or locked: the next look may find it
+            for record in self._store.records():
+                self._take(record)
+                if record.end - self._offset >= max_bytes:
+                    return
+            self._size_read = size
+
+    def _take(self, record: Logged) -> None:
+        """Keep a record to send; one that was sent before a restart is what others are compared with."""
+        if record.run not in self.runs and self._judge.counts(self.logger, record):
+            self.runs.add(record.run)
+        gaps = [gap for gap in record.gaps if self._is_final or gap.why == "damaged"]
+        if record.run in self.runs and self._omissions:
+            self._omissions.record_gaps(self.path, self.generation, gaps)
+        if record.end > self._offset:
+            self._waiting.append(record)
+        else:
+            self._judge.named(self.logger, record, final=False)
+
+
 MAX_RECORDS = 4096
 """Of one batch."""
 SECOND_HAND = frozenset({"trainer", "csv"})
@@ -216,91 +302,6 @@ class Judge:
         own = [point for point in record.points if point.wall >= self.began_at and _can_be_stored(point)]
         named = [(self.names.name_of(logger, record.run, point, final=final), point) for point in own]
         return None if any(name is None for name, _ in named) else [(n, point) for n, point in named if n]
-
-
-class StoreSource:
-    """One store on its way to the server."""
-
-    generation = 0
-
-    def __init__(self, store: LoggerStore, offset: int, judge: Judge, omissions: Omissions | None = None) -> None:
-        self.path, self.logger, self._store, self._judge = store.path, store.logger, store, judge
-        self._omissions = omissions
-        self._waiting: deque[Logged] = deque()
-        """Records that were read and not sent."""
-        self._offset, self._size_read, self._is_final = offset, -1, False
-        self.runs: set[str] = set()
-        """Those that count."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the store now, or the offset of its last record; 0 if there is none."""
-        return self._store.size_bytes
-
-    def finish(self) -> None:
-        """Wait for nothing more, neither other files nor the rest of a record: all writers have ended."""
-        if not self._is_final:
-            self._is_final, self._size_read = True, -1
-
-    def read(self, max_bytes: int) -> PointBatch | None:
-        """Read the next records, about `max_bytes`; None if there are none that can be sent now."""
-        self._look(max_bytes)
-        while self._waiting and self._waiting[0].end <= self._offset:
-            self._waiting.popleft()
-        end, series = self._offset, dict[str, list[Point]]()
-        for record in islice(self._waiting, MAX_RECORDS):
-            if end - self._offset >= max_bytes:
-                break
-            named = self._judge.named(self.logger, record, self._is_final)
-            if named is None:
-                break
-            end = record.end
-            for name, point in named:
-                series.setdefault(storable(name), []).append((point.step, point.value, point.wall))
-        if end == self._offset:
-            return None
-        start, self._offset = self._offset, end
-        source: PointKind = "printed" if self.logger in INFERRED else "events"
-        return PointBatch(path=self.path, generation=0, start=start, end=end, source=source, series=series)
-
-    def rewind(self, offset: int) -> None:
-        """Continue reading at `offset`."""
-        if offset < self._offset:
-            self._waiting.clear()
-            self._size_read = -1
-            self._store.restart()
-        self._offset = offset
-
-    def settings(self, run: str) -> Mapping[str, Any]:
-        """Return what a run says about itself; nothing if that cannot be read now."""
-        try:
-            return self._store.settings(run)
-        except (OSError, sqlite3.Error):
-            return {}
-
-    def _look(self, max_bytes: int) -> None:
-        """Read on in the store, if it has grown."""
-        size = self._store.size_bytes
-        if size == self._size_read or (self._waiting and self._waiting[-1].end - self._offset >= max_bytes):
-            return
-        with suppress(OSError, sqlite3.Error):  # missing or locked: the next look may find it
-            for record in self._store.records():
-                self._take(record)
-                if record.end - self._offset >= max_bytes:
-                    return
-            self._size_read = size
-
-    def _take(self, record: Logged) -> None:
-        """Keep a record to send; one that was sent before a restart is what others are compared with."""
-        if record.run not in self.runs and self._judge.counts(self.logger, record):
-            self.runs.add(record.run)
-        gaps = [gap for gap in record.gaps if self._is_final or gap.why == "damaged"]
-        if record.run in self.runs and self._omissions:
-            self._omissions.record_gaps(self.path, self.generation, gaps)
-        if record.end > self._offset:
-            self._waiting.append(record)
-        else:
-            self._judge.named(self.logger, record, final=False)
 
 
 def _can_be_stored(point: LoggedPoint) -> bool:

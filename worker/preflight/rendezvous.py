@@ -23,20 +23,6 @@ from worker.preflight.node_check import ProbeListener, check_node_for_run, code_
 from worker.session.client import Client, TaskRef
 from worker.session.failures import AttemptSuperseded, RequestRefused, ServerAway
 
-PORT_FILE = "worker/port"
-PORTS_IN_USE_FILE = "worker/taken-ports.json"
-"""Ports that turned out to be in use by other programs, in the order of discovery."""
-MAX_PORTS = 5
-"""The number of ports tried before the run fails."""
-PATIENCE_S = 5.0
-"""A launcher that failed before its ranks existed may have connected to a foreign program at rank 0's port; rank 0's
-node detects and reports that within this time."""
-
-
-def may_prepare(assignment: Assignment, folder: Path) -> bool:
-    """Whether there is something to prepare: until the endpoint is known, only the interpreter is inspected."""
-    return has_endpoint(assignment) or not (folder / INTERPRETER_FILE).exists()
-
 
 class Rendezvous:
     """One node's side of the rendezvous; does nothing for runs on one node."""
@@ -210,6 +196,21 @@ class Rendezvous:
             (logs / "launcher.err").replace(logs / f"launcher-at-{self._started_port()}.err")
         for name in (STATE_FILE, "error.json", STOP_FILE, REPORTED_FILE, PORT_FILE, LAUNCH_FILE):
             (self._folder / name).unlink(missing_ok=True)
+
+
+PORT_FILE = "worker/port"
+PORTS_IN_USE_FILE = "worker/taken-ports.json"
+"""Ports that turned out to be in use by other programs, in the order of discovery."""
+MAX_PORTS = 5
+"""The number of ports tried before the run fails."""
+PATIENCE_S = 5.0
+"""A launcher that failed before its ranks existed may have connected to a foreign program at rank 0's port; rank 0's
+node detects and reports that within this time."""
+
+
+def may_prepare(assignment: Assignment, folder: Path) -> bool:
+    """Whether there is something to prepare: until the endpoint is known, only the interpreter is inspected."""
+    return has_endpoint(assignment) or not (folder / INTERPRETER_FILE).exists()
 
 
 def _open_listener(address: str, port: int, greeting: str) -> ProbeListener:

@@ -58,46 +58,6 @@ from worker.session.failures import (
 )
 
 log = logging.getLogger(__name__)
-CONNECT_TIMEOUT_S = 3.0
-ANSWER_TIMEOUT_S = 15.0
-COMPLETION_TIMEOUT_S = 600.0
-"""The server may have to read a large checkpoint to its end before it answers."""
-
-OnProgress = Callable[[int], None]
-"""Called with the number of bytes of a file received so far."""
-Answer = TypeVar("Answer", bound=BaseModel)
-
-
-class _ReportAnswer(BaseModel):
-    """The answer to a report: the attempt's current state."""
-
-    state: str
-
-
-class _ServerTime(BaseModel):
-    """The server's clock."""
-
-    now: float
-
-
-@dataclass(frozen=True)
-class TaskRef:
-    """Identifies one node's task of an attempt to the server."""
-
-    fence: int
-    node_rank: int
-    label: str = field(default="", compare=False)
-    """RUN/ATTEMPT/UID, by which a restored store distinguishes the attempt from another with the same number."""
-
-    @property
-    def identity(self) -> dict[str, object]:
-        """The part of each answer that says which task it is about."""
-        return {"fence": self.fence, "node_rank": self.node_rank}
-
-    @property
-    def path(self) -> str:
-        """The URL path of the task."""
-        return f"/api/worker/attempts/{self.fence}/tasks/{self.node_rank}"
 
 
 class Client:
@@ -386,6 +346,47 @@ class Client:
         if bulk_bytes is not None:
             self.body_limit.passed()
         return response
+
+
+CONNECT_TIMEOUT_S = 3.0
+ANSWER_TIMEOUT_S = 15.0
+COMPLETION_TIMEOUT_S = 600.0
+"""The server may have to read a large checkpoint to its end before it answers."""
+OnProgress = Callable[[int], None]
+"""Called with the number of bytes of a file received so far."""
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class _ReportAnswer(BaseModel):
+    """The answer to a report: the attempt's current state."""
+
+    state: str
+
+
+class _ServerTime(BaseModel):
+    """The server's clock."""
+
+    now: float
+
+
+@dataclass(frozen=True)
+class TaskRef:
+    """Identifies one node's task of an attempt to the server."""
+
+    fence: int
+    node_rank: int
+    label: str = field(default="", compare=False)
+    """RUN/ATTEMPT/UID, by which a restored store distinguishes the attempt from another with the same number."""
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """The part of each answer that says which task it is about."""
+        return {"fence": self.fence, "node_rank": self.node_rank}
+
+    @property
+    def path(self) -> str:
+        """The URL path of the task."""
+        return f"/api/worker/attempts/{self.fence}/tasks/{self.node_rank}"
 
 
 def _read(kind: type[Answer], answer: dict[str, Any]) -> Answer:

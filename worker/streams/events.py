@@ -20,6 +20,57 @@ from domain.messages import Point
 from worker.node.holes import data_after
 from worker.node.run_files import is_event_file, walk_files
 
+
+class EventTail:
+    """Read an event file from an offset on; an incomplete record is read next time."""
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self.path = path
+        self.offset = offset
+        self.final = False
+        """The writer has ended: an incomplete record will never be completed."""
+        self._wall: float | None = None
+
+    def read(self, max_bytes: int = 4 * 1024 * 1024) -> EventBytes:
+        """Read the next complete records, about `max_bytes`; `offset` moves past them."""
+        start = self.offset
+        try:
+            if self.final and (end := self._end_of_hole(start)):
+                self.offset = end
+                return EventBytes(start, end, gaps=[Gap(start, end)])
+            parser = _Parser(self._bytes_from(start, max_bytes), self._wall)
+        except OSError as error:
+            return EventBytes(start, start, notice=f"{self.path.name} could not be read: {error.strerror}")
+        batch = parser.parse()
+        self.offset, self._wall = batch.end, parser.wall
+        return batch
+
+    def _end_of_hole(self, start: int) -> int | None:
+        """Return where a long hole ends that `start` lies in: it is left out at once, however long it is."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        try:
+            end = data_after(fd, start)
+            return end if end - start >= MAX_ZEROS_BYTES else None
+        finally:
+            os.close(fd)
+
+    def _bytes_from(self, start: int, max_bytes: int) -> _Bytes:
+        """Read the bytes at `start`: `max_bytes`, or one record if it is longer."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        try:
+            status = os.fstat(fd)
+            size = status.st_size
+            buffer = os.pread(fd, max(max_bytes, HEADER.size), start)
+            if len(buffer) >= HEADER.size and has_header(buffer, 0):
+                record_bytes = HEADER.unpack_from(buffer)[0] + AROUND_BYTES
+                if len(buffer) < record_bytes <= min(size - start, MAX_RECORD_BYTES):
+                    buffer = os.pread(fd, record_bytes, start)
+            ends_in_zeros = buffer.endswith(b"\0") and not self.final and _only_zeros(fd, start + len(buffer))
+            return _Bytes(self.path.name, start, size, buffer, self.final, ends_in_zeros, status.st_mtime)
+        finally:
+            os.close(fd)
+
+
 MAX_ZEROS_BYTES = 4 * 1024 * 1024
 MAX_REMEMBERED_LENGTH = 4096
 HEADER = struct.Struct("<QI")
@@ -85,56 +136,6 @@ class EventBytes:
     """Bytes that gave no points but may have held some."""
     awaits_data: bool = False
     """The file ends in zeros, which may be filled without the file growing."""
-
-
-class EventTail:
-    """Read an event file from an offset on; an incomplete record is read next time."""
-
-    def __init__(self, path: Path, offset: int = 0) -> None:
-        self.path = path
-        self.offset = offset
-        self.final = False
-        """The writer has ended: an incomplete record will never be completed."""
-        self._wall: float | None = None
-
-    def read(self, max_bytes: int = 4 * 1024 * 1024) -> EventBytes:
-        """Read the next complete records, about `max_bytes`; `offset` moves past them."""
-        start = self.offset
-        try:
-            if self.final and (end := self._end_of_hole(start)):
-                self.offset = end
-                return EventBytes(start, end, gaps=[Gap(start, end)])
-            parser = _Parser(self._bytes_from(start, max_bytes), self._wall)
-        except OSError as error:
-            return EventBytes(start, start, notice=f"{self.path.name} could not be read: {error.strerror}")
-        batch = parser.parse()
-        self.offset, self._wall = batch.end, parser.wall
-        return batch
-
-    def _end_of_hole(self, start: int) -> int | None:
-        """Return where a long hole ends that `start` lies in: it is left out at once, however long it is."""
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-        try:
-            end = data_after(fd, start)
-            return end if end - start >= MAX_ZEROS_BYTES else None
-        finally:
-            os.close(fd)
-
-    def _bytes_from(self, start: int, max_bytes: int) -> _Bytes:
-        """Read the bytes at `start`: `max_bytes`, or one record if it is longer."""
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-        try:
-            status = os.fstat(fd)
-            size = status.st_size
-            buffer = os.pread(fd, max(max_bytes, HEADER.size), start)
-            if len(buffer) >= HEADER.size and has_header(buffer, 0):
-                record_bytes = HEADER.unpack_from(buffer)[0] + AROUND_BYTES
-                if len(buffer) < record_bytes <= min(size - start, MAX_RECORD_BYTES):
-                    buffer = os.pread(fd, record_bytes, start)
-            ends_in_zeros = buffer.endswith(b"\0") and not self.final and _only_zeros(fd, start + len(buffer))
-            return _Bytes(self.path.name, start, size, buffer, self.final, ends_in_zeros, status.st_mtime)
-        finally:
-            os.close(fd)
 
 
 def _only_zeros(fd: int, offset: int) -> bool:

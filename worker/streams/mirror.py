@@ -25,49 +25,9 @@ from worker.session.pieces import Sending, together
 from worker.streams.events import find_event_files
 
 log = logging.getLogger(__name__)
-
 CHUNK_BYTES = 1024 * 1024
 STEP_BYTES = 16 * CHUNK_BYTES
 CAP_BYTES = 1024 * CHUNK_BYTES
-HEAD_BYTES = 64
-"""Bytes remembered from a file's beginning: a new file may get the inode of the one it replaces."""
-SCAN_EVERY_S = 1.0
-MAX_EVENT_FILES = 10_000
-"""Event files of one directory that are read, the oldest first."""
-STEP_FILES = 128
-"""Files in one step: a run with thousands of them leaves other runs their turns."""
-
-OffsetOf = Callable[[str, int], int]
-"""(path, generation) -> the number of bytes the server has."""
-Send = Callable[[str, int, int, bytes], Sending[int]]
-"""(path, generation, offset, data) -> the offset behind the data; raises OffsetMismatch, TooLarge, RequestRefused."""
-
-
-@dataclass
-class MirroredFile:
-    """One generation of one file on its way to the server."""
-
-    path: str
-    """Its name on the server."""
-    source: Path
-    """Its path on this node, links resolved."""
-    inode: int
-    generation: int = 0
-    head: bytes = b""
-    size_bytes: int = 0
-    sent_bytes: int | None = None
-    """None until the server has reported its offset."""
-    unreadable_size_bytes: int | None = None
-    """Size when it could not be read: it is tried again when the size changes."""
-    hole: tuple[int, int] | None = None
-    """Begin and end of the first long stretch that was never written: what follows stays on the node."""
-    refusal: str | None = None
-    """Why the server accepts no more of it: the remaining bytes stay on the node."""
-
-    @property
-    def is_log(self) -> bool:
-        """True for logs that people read, False for event files."""
-        return self.path.startswith("logs/")
 
 
 class FileMirror:
@@ -346,6 +306,46 @@ class FileMirror:
             write_whole(self._state_file, json.dumps(states))
         except OSError as error:  # a full disk: mirroring goes on, and frees nothing by stopping
             log.warning("%s could not be written: %s", self._state_file, error.strerror)
+
+
+HEAD_BYTES = 64
+"""Bytes remembered from a file's beginning: a new file may get the inode of the one it replaces."""
+SCAN_EVERY_S = 1.0
+MAX_EVENT_FILES = 10_000
+"""Event files of one directory that are read, the oldest first."""
+STEP_FILES = 128
+"""Files in one step: a run with thousands of them leaves other runs their turns."""
+OffsetOf = Callable[[str, int], int]
+"""(path, generation) -> the number of bytes the server has."""
+Send = Callable[[str, int, int, bytes], Sending[int]]
+"""(path, generation, offset, data) -> the offset behind the data; raises OffsetMismatch, TooLarge, RequestRefused."""
+
+
+@dataclass
+class MirroredFile:
+    """One generation of one file on its way to the server."""
+
+    path: str
+    """Its name on the server."""
+    source: Path
+    """Its path on this node, links resolved."""
+    inode: int
+    generation: int = 0
+    head: bytes = b""
+    size_bytes: int = 0
+    sent_bytes: int | None = None
+    """None until the server has reported its offset."""
+    unreadable_size_bytes: int | None = None
+    """Size when it could not be read: it is tried again when the size changes."""
+    hole: tuple[int, int] | None = None
+    """Begin and end of the first long stretch that was never written: what follows stays on the node."""
+    refusal: str | None = None
+    """Why the server accepts no more of it: the remaining bytes stay on the node."""
+
+    @property
+    def is_log(self) -> bool:
+        """True for logs that people read, False for event files."""
+        return self.path.startswith("logs/")
 
 
 def _head(source: Path) -> bytes:

@@ -24,27 +24,6 @@ from worker.streams.printed_line import (
 )
 from worker.streams.printed_table import PrintedTables
 
-MAX_LINE_BYTES = 64 * 1024
-"""A longer line is skipped: no script prints its loss in one."""
-MAX_READ_BYTES = 4096
-"""A longer line is not parsed: it is a dump of something."""
-MAX_TAGS = 200
-MAX_UNREAD = 1000
-RECALL_BYTES = 4 * 1024 * 1024
-"""Bytes before the offset that are read again after a restart."""
-MAX_BEHIND_BYTES = 16 * 1024 * 1024
-PIECE_BYTES = 1024 * 1024
-EPOCH_TAG = "epoch"
-TOTAL_STEPS_TAG = "train/total_steps"
-EPOCH_SCALE = 1000
-"""Steps per epoch for a script that prints only fractions of an epoch: epoch 0.25 is step 250."""
-
-_ENDS = re.compile(rb"[\r\n]+")
-_HINT = re.compile(
-    rb"(?i:step|epoch|ep\b|iter|it[ :=\d/]|batch|update|episode|\bclass\b|loss)|\d[\])]|/s|/it|\xe2\x94\x81|\d ?\["
-    rb"|Traceback"
-)
-
 
 class PrintedLines:
     """Parse one log in order; keeps a few numbers of it and no text."""
@@ -214,6 +193,27 @@ class PrintedLines:
         position = line.position
         has_other_length = position.of is not None and position.of != self._of
         return position.in_epoch or has_other_length or (position.step or 0) < self._step
+
+
+MAX_LINE_BYTES = 64 * 1024
+"""A longer line is skipped: no script prints its loss in one."""
+MAX_READ_BYTES = 4096
+"""A longer line is not parsed: it is a dump of something."""
+MAX_TAGS = 200
+MAX_UNREAD = 1000
+RECALL_BYTES = 4 * 1024 * 1024
+"""Bytes before the offset that are read again after a restart."""
+MAX_BEHIND_BYTES = 16 * 1024 * 1024
+PIECE_BYTES = 1024 * 1024
+EPOCH_TAG = "epoch"
+TOTAL_STEPS_TAG = "train/total_steps"
+EPOCH_SCALE = 1000
+"""Steps per epoch for a script that prints only fractions of an epoch: epoch 0.25 is step 250."""
+_ENDS = re.compile(rb"[\r\n]+")
+_HINT = re.compile(
+    rb"(?i:step|epoch|ep\b|iter|it[ :=\d/]|batch|update|episode|\bclass\b|loss)|\d[\])]|/s|/it|\xe2\x94\x81|\d ?\["
+    rb"|Traceback"
+)
 
 
 class PrintedTail:

@@ -20,19 +20,6 @@ from worker.streams.printed import PrintedTail
 from worker.streams.printed_table import PrintedTables
 
 log = logging.getLogger(__name__)
-STREAMS = {"out": "stdout", "err": "stderr"}
-QUIET_S = 10.0
-"""Time that the last rank has printed values before it is believed that rank 0 prints none."""
-MIN_UNREAD = 5
-"""Lines with values that no rule reads, before a finding says so."""
-NOT_READ_MEANS = "No curve is drawn: none of the lines says at which step or epoch its values stand."
-NOT_READ_FIX = (
-    "Name the values in a pattern of these lines (--printed-pattern), or print the step with them, such as step 10: "
-    "loss=2.31 (the document LOGGERS lists the formats), or log with torch.utils.tensorboard.SummaryWriter."
-)
-_LOG = re.compile(r"logs/rank(?P<rank>\d+)\.(?P<stream>out|err)")
-
-Series = dict[str, list[Point]]
 
 
 class PrintedSource:
@@ -93,6 +80,20 @@ class PrintedSource:
             path=self.path, generation=self.generation, start=self._sent_up_to, end=end, source="printed",
             series=self._name(series, self.path),
         )  # fmt: skip
+
+
+STREAMS = {"out": "stdout", "err": "stderr"}
+QUIET_S = 10.0
+"""Time that the last rank has printed values before it is believed that rank 0 prints none."""
+MIN_UNREAD = 5
+"""Lines with values that no rule reads, before a finding says so."""
+NOT_READ_MEANS = "No curve is drawn: none of the lines says at which step or epoch its values stand."
+NOT_READ_FIX = (
+    "Name the values in a pattern of these lines (--printed-pattern), or print the step with them, such as step 10: "
+    "loss=2.31 (the document LOGGERS lists the formats), or log with torch.utils.tensorboard.SummaryWriter."
+)
+_LOG = re.compile(r"logs/rank(?P<rank>\d+)\.(?P<stream>out|err)")
+Series = dict[str, list[Point]]
 
 
 class PrintedLogs:

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from worker.checkpoints.copies import has_right_checksums
-from worker.checkpoints.findings import KIND, LINKED, incomplete_findings
-from worker.checkpoints.watching import CheckpointWatch
+from worker.checkpoints.watching import KIND, LINKED, CheckpointWatch, incomplete_findings
 from worker.node import processes
 
 WRITER = """

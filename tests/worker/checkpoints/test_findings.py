@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.checkpoints.findings import KIND, NOT_TAKEN, Unfinished, incomplete_findings
-from worker.checkpoints.watching import CheckpointWatch
+from worker.checkpoints.watching import KIND, NOT_TAKEN, CheckpointWatch, Unfinished, incomplete_findings
 
 
 def test_nothing_unfinished_is_no_finding() -> None:

@@ -14,8 +14,8 @@ from tests.worker.checkpoints.checkpoint_node import (
     safetensors_bytes,
     zip_bytes,
 )
-from worker.checkpoints.findings import incomplete_findings
 from worker.checkpoints.folders import is_shard
+from worker.checkpoints.watching import incomplete_findings
 
 INDEX = "out/plain-step-40/model.safetensors.index.json"
 

@@ -10,6 +10,21 @@ from worker.diagnosis.causes.lookup import Explanation, size_words
 from worker.diagnosis.causes.machine import KILLED_HINT, SMALLER
 from worker.diagnosis.tracebacks import clean_lines, find_crash, last_line, shorten, without_box
 
+
+def by_signal(
+    name: str, text: str, node: str, kills: int, limit_bytes: int | None, host_memory: str = ""
+) -> Explanation:
+    """Explain the end of a rank by a signal; `host_memory` describes the node's memory before it."""
+    if name == "SIGKILL":
+        return _killed(kills, limit_bytes, host_memory)
+    next_step = _NEXT.get(name, "").replace("{node}", node) or None
+    says = _SIGNALS.get(name, f" was ended by a signal ({name})")
+    crash, last = find_crash(text), last_line(text)
+    if crash is not None and crash[1] is not None:
+        return Explanation(Reason.KILLED, f"{says}, {crash[1].rpartition('/')[2]} line {crash[2]}")
+    return Explanation(Reason.KILLED, says + (f"; last line: {last}" if last else ""), next_step)
+
+
 _CODES = {
     126: "its program could not be executed (no permission, or not executable)",
     127: "a command was not found",
@@ -51,20 +66,6 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def by_signal(
-    name: str, text: str, node: str, kills: int, limit_bytes: int | None, host_memory: str = ""
-) -> Explanation:
-    """Explain the end of a rank by a signal; `host_memory` describes the node's memory before it."""
-    if name == "SIGKILL":
-        return _killed(kills, limit_bytes, host_memory)
-    next_step = _NEXT.get(name, "").replace("{node}", node) or None
-    says = _SIGNALS.get(name, f" was ended by a signal ({name})")
-    crash, last = find_crash(text), last_line(text)
-    if crash is not None and crash[1] is not None:
-        return Explanation(Reason.KILLED, f"{says}, {crash[1].rpartition('/')[2]} line {crash[2]}")
-    return Explanation(Reason.KILLED, says + (f"; last line: {last}" if last else ""), next_step)
 
 
 def by_exit_code(code: int | None, text: str) -> Explanation:

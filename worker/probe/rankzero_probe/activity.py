@@ -9,6 +9,24 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+
+def thread_activity(thread: int | None) -> tuple[str, list[list[Any]]]:
+    """Return (activity, frames of the user's code as [file, line, function], innermost first)."""
+    frame = sys._current_frames().get(thread or 0)
+    lines: list[list[Any]] = []
+    activities = {"computing"}
+    for _ in range(MAX_FRAMES):
+        if frame is None:
+            break
+        code = frame.f_code
+        activities.update(_activities_of(code.co_filename, code.co_name))
+        if len(lines) < MAX_LINES and not is_library(code.co_filename):
+            lines.append([code.co_filename, frame.f_lineno, code.co_name])
+        frame = frame.f_back
+    activity = next((activity for activity, _, _ in _IN if activity in activities), "computing")
+    return activity, lines
+
+
 MAX_FRAMES = 200
 MAX_LINES = 12
 SIGNS: tuple[tuple[str, tuple[str, ...], str], ...] = (
@@ -37,23 +55,6 @@ _IN = [(activity, files, re.compile(names)) for activity, files, names in SIGNS]
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3[^/]*/|^<")
 _STANDARD = f"{Path(sysconfig.get_path('stdlib')).resolve()}{os.sep}"
 _OURS = f"{Path(__file__).resolve().parent}{os.sep}"
-
-
-def thread_activity(thread: int | None) -> tuple[str, list[list[Any]]]:
-    """Return (activity, frames of the user's code as [file, line, function], innermost first)."""
-    frame = sys._current_frames().get(thread or 0)
-    lines: list[list[Any]] = []
-    activities = {"computing"}
-    for _ in range(MAX_FRAMES):
-        if frame is None:
-            break
-        code = frame.f_code
-        activities.update(_activities_of(code.co_filename, code.co_name))
-        if len(lines) < MAX_LINES and not is_library(code.co_filename):
-            lines.append([code.co_filename, frame.f_lineno, code.co_name])
-        frame = frame.f_back
-    activity = next((activity for activity, _, _ in _IN if activity in activities), "computing")
-    return activity, lines
 
 
 def traceback_lines(traceback: Any) -> list[list[Any]]:

@@ -6,45 +6,6 @@ from collections import deque
 from threading import get_ident, main_thread
 from time import perf_counter
 
-OTHER, DATA, COPY, FORWARD, BACKWARD, COMM, CALLED, OPTIMIZER, CHECKPOINT = range(9)
-"""COMM: waiting inside DistributedDataParallel; CALLED: inside a collective that the script itself calls."""
-COUNT = 9
-NAMES = {
-    "other_s": (OTHER,),
-    "data_s": (DATA,),
-    "copy_s": (COPY,),
-    "forward_s": (FORWARD,),
-    "backward_s": (BACKWARD,),
-    "exposed_comm_s": (COMM, CALLED),
-    "called_comm_s": (CALLED,),
-    "optimizer_s": (OPTIMIZER,),
-    "checkpoint_s": (CHECKPOINT,),
-}
-"""Phases as they are recorded; `called_comm_s` is part of `exposed_comm_s`, all others add up to the step."""
-NAMES_ALONE = {
-    **NAMES,
-    "backward_s": (BACKWARD, COMM),
-    "other_s": (OTHER, CALLED),
-    "exposed_comm_s": (),
-    "called_comm_s": (),
-}
-"""The same in a group of one process, which has nobody to communicate with: what remains is work of its own."""
-_IDLE = frozenset({OTHER, OPTIMIZER})
-"""An optimizer's step may call the whole training step (a closure, as LBFGS and Lightning do)."""
-BEGINS_IN = {
-    DATA: _IDLE,
-    COPY: _IDLE,
-    FORWARD: _IDLE,
-    BACKWARD: _IDLE,
-    COMM: _IDLE | {FORWARD, BACKWARD},
-    CALLED: _IDLE | {FORWARD, BACKWARD},
-    OPTIMIZER: frozenset({OTHER}),
-    CHECKPOINT: _IDLE,
-}
-"""Phases that each one interrupts; begun in another phase it is part of that one."""
-NOT_BEGUN = -1
-MAX_STEPS = 4096
-
 
 class PhaseClock:
     """The phase of the training thread, and the seconds in each since the last step."""
@@ -104,3 +65,43 @@ class PhaseClock:
         now = perf_counter()
         self.seconds[spent_in] += now - self.since
         self.since, self.phase = now, phase
+
+
+OTHER, DATA, COPY, FORWARD, BACKWARD, COMM, CALLED, OPTIMIZER, CHECKPOINT = range(9)
+"""COMM: waiting inside DistributedDataParallel; CALLED: inside a collective that the script itself calls."""
+COUNT = 9
+NAMES = {
+    "other_s": (OTHER,),
+    "data_s": (DATA,),
+    "copy_s": (COPY,),
+    "forward_s": (FORWARD,),
+    "backward_s": (BACKWARD,),
+    "exposed_comm_s": (COMM, CALLED),
+    "called_comm_s": (CALLED,),
+    "optimizer_s": (OPTIMIZER,),
+    "checkpoint_s": (CHECKPOINT,),
+}
+"""Phases as they are recorded; `called_comm_s` is part of `exposed_comm_s`, all others add up to the step."""
+NAMES_ALONE = {
+    **NAMES,
+    "backward_s": (BACKWARD, COMM),
+    "other_s": (OTHER, CALLED),
+    "exposed_comm_s": (),
+    "called_comm_s": (),
+}
+"""The same in a group of one process, which has nobody to communicate with: what remains is work of its own."""
+_IDLE = frozenset({OTHER, OPTIMIZER})
+"""An optimizer's step may call the whole training step (a closure, as LBFGS and Lightning do)."""
+BEGINS_IN = {
+    DATA: _IDLE,
+    COPY: _IDLE,
+    FORWARD: _IDLE,
+    BACKWARD: _IDLE,
+    COMM: _IDLE | {FORWARD, BACKWARD},
+    CALLED: _IDLE | {FORWARD, BACKWARD},
+    OPTIMIZER: frozenset({OTHER}),
+    CHECKPOINT: _IDLE,
+}
+"""Phases that each one interrupts; begun in another phase it is part of that one."""
+NOT_BEGUN = -1
+MAX_STEPS = 4096

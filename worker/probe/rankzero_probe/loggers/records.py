@@ -16,29 +16,6 @@ from typing import Any
 from .. import named_as_probe, process_state
 from .names import EVENT_FILES, LoggedPoint, Names
 
-FOLDER = "loggers"
-"""Below the probe's own."""
-SETTINGS = "settings-"
-"""Begins the names of the files that hold no points."""
-RUNS = "runs-"
-"""Begins the names of the files with the runs that are seen."""
-MAX_VALUES = 1000
-"""Values of one line: the reader skips a line of more than a mebibyte."""
-MAX_TAG = 500
-FLUSH_EVERY_S = 0.1
-
-names = Names()
-_queue: deque[tuple[float, str, int, Mapping[str, float]]] = deque()
-"""(time, logger, step, values) that the thread has not written yet."""
-_thread: threading.Thread | None = None
-_lock = threading.Lock()
-_in_every_rank: set[Callable[..., None]] = set()
-_noted_runs: set[str] = set()
-is_needed = False
-"""Whether a logger other than an event file's was imported."""
-main_folder = ""
-"""Folder of the first event file: the scalars there keep their names."""
-
 
 def observe(owner: Any, name: str, observer: Callable[..., None]) -> None:
     """Call `observer(result, *args, **kwargs)` after each call of a function that returned.
@@ -54,6 +31,29 @@ def observe(owner: Any, name: str, observer: Callable[..., None]) -> None:
         return result
 
     setattr(owner, name, named_as_probe(observed))
+
+
+FOLDER = "loggers"
+"""Below the probe's own."""
+SETTINGS = "settings-"
+"""Begins the names of the files that hold no points."""
+RUNS = "runs-"
+"""Begins the names of the files with the runs that are seen."""
+MAX_VALUES = 1000
+"""Values of one line: the reader skips a line of more than a mebibyte."""
+MAX_TAG = 500
+FLUSH_EVERY_S = 0.1
+names = Names()
+_queue: deque[tuple[float, str, int, Mapping[str, float]]] = deque()
+"""(time, logger, step, values) that the thread has not written yet."""
+_thread: threading.Thread | None = None
+_lock = threading.Lock()
+_in_every_rank: set[Callable[..., None]] = set()
+_noted_runs: set[str] = set()
+is_needed = False
+"""Whether a logger other than an event file's was imported."""
+main_folder = ""
+"""Folder of the first event file: the scalars there keep their names."""
 
 
 def in_every_rank(observer: Callable[..., None]) -> Callable[..., None]:
