@@ -1,7 +1,7 @@
 /** One chart card: title and current value, legend, plot and buttons. */
 
 import { el, icon, setAttribute, setText } from '../elements/elements.js';
-import { count, exact, isNumber, notFinite, number, timeSpan } from '../elements/numbers.js';
+import { count, exact, isNumber, notFinite, number, range, timeSpan } from '../elements/numbers.js';
 import { Columns } from '../live/series_store.js';
 import { sentenceOf } from '../server/request.js';
 import { fetchDetail, inside } from './chart_detail.js';
@@ -387,7 +387,7 @@ export class ChartCard {
     const valueText = ({ name, value }) => `${name} = ${exact(value)}`;
     if (isSpan && finite.length > 1) {
       const [least, most] = [finite[0], finite[finite.length - 1]];
-      setText(this._value, `${format(least.value)} – ${format(most.value)}`);
+      setText(this._value, range(least.value, most.value, format));
       setAttribute(this._value, 'title', `${valueText(least)}\n${valueText(most)}`);
     } else if (values.length) {
       setText(this._value, values[0].value === null ? '' : format(values[0].value, 4));

@@ -3,7 +3,7 @@
 import { ChartCard, nearest, placeOf } from '../charts/chart_card.js';
 import { flattened, stretches } from '../charts/chart_lines.js';
 import { setAttribute, setText } from '../elements/elements.js';
-import { change, changePercent, exact, notFinite, plural } from '../elements/numbers.js';
+import { change, changePercent, exact, notFinite, plural, range } from '../elements/numbers.js';
 import { runColour } from '../elements/theme.js';
 import { nameOf } from './comparison.js';
 import { finitePoints, groupLine, valueAt } from './run_lines.js';
@@ -292,10 +292,7 @@ export class ComparedCard extends ChartCard {
     const { format } = this.spec;
     const values = lines.map((line) => line.flat.y[this._indexOf(line)]).filter(Number.isFinite);
     const [least, most] = [Math.min(...values), Math.max(...values)];
-    setText(
-      this._value,
-      values.length === 0 ? '' : least === most ? format(least, 4) : `${format(least)} – ${format(most)}`,
-    );
+    setText(this._value, values.length ? range(least, most, format) : '');
     setAttribute(this._value, 'title', 'The lowest and the highest of the runs');
   }
 

@@ -37,18 +37,23 @@ export function el(tag, properties = {}, ...children) {
 }
 
 /**
- * @param {keyof typeof ICONS} name
- * @returns {SVGElement}
+ * An element of a drawing.
+ * @template {keyof SVGElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Record<string, unknown>} attributes
+ * @param {...(Node|string)} children
+ * @returns {SVGElementTagNameMap[Tag]}
  */
+export function svg(tag, attributes, ...children) {
+  const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.append(...children);
+  return element;
+}
+
+/** @param {keyof typeof ICONS} name */
 export function icon(name) {
-  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
-  const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
-  svg.setAttribute('viewBox', '0 0 24 24');
-  svg.setAttribute('aria-hidden', 'true');
-  svg.setAttribute('class', 'icon');
-  path.setAttribute('d', ICONS[name]);
-  svg.append(path);
-  return svg;
+  return svg('svg', { viewBox: '0 0 24 24', 'aria-hidden': 'true', class: 'icon' }, svg('path', { d: ICONS[name] }));
 }
 
 /**

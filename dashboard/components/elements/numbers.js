@@ -129,3 +129,17 @@ function significant(value, digits) {
   }
   return String(Number(value.toPrecision(digits)));
 }
+
+/**
+ * The lowest and the highest value, with one more digit where they read the same, and as one where they still do.
+ * @param {number} least
+ * @param {number} most
+ * @param {(value: number, digits?: number) => string} format
+ */
+export function range(least, most, format) {
+  for (const digits of [undefined, 4]) {
+    const [low, high] = [format(least, digits), format(most, digits)];
+    if (low !== high) return `${low} – ${high}`;
+  }
+  return format(most, 4);
+}

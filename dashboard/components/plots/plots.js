@@ -3,6 +3,7 @@
  * run is a link to it.
  */
 
+import { svg } from '../elements/elements.js';
 import { pageUrl } from '../links/links.js';
 
 export const HEIGHT = 260;
@@ -93,20 +94,6 @@ function title({ name, kind }, x, room) {
   const whole = kind === 'log' ? `${name} (log)` : name;
   const shown = whole.length > most ? `${whole.slice(0, most - 1)}…` : whole;
   return svg('text', { class: 'name', x, y: 12, 'text-anchor': 'middle' }, shown, svg('title', {}, whole));
-}
-
-/**
- * @template {keyof SVGElementTagNameMap} Tag
- * @param {Tag} tag
- * @param {Record<string, any>} attributes
- * @param {...(Node|string)} children
- * @returns {SVGElementTagNameMap[Tag]}
- */
-export function svg(tag, attributes, ...children) {
-  const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
-  element.append(...children);
-  return element;
 }
 
 /** @param {number} width @param {string} name */

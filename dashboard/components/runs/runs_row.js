@@ -1,6 +1,6 @@
 /** One run as a row of the table of runs. */
 
-import { el, setAttribute, setText } from '../elements/elements.js';
+import { el, setAttribute, setText, svg } from '../elements/elements.js';
 import { count, duration, exact, fromJson, number, UNKNOWN } from '../elements/numbers.js';
 import { GRAVE, LIVE, MARKS } from '../elements/run_states.js';
 import { pageUrl } from '../links/links.js';
@@ -43,21 +43,15 @@ export class RunRow {
     this._bar = el('i', {});
     this._share = el('span', { class: 'share' });
     this._track = el('span', { class: 'track', 'aria-hidden': 'true' }, this._bar);
-    this._line = document.createElementNS('http://www.w3.org/2000/svg', 'polyline');
-    const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
-    for (const [name, value] of [
-      ['viewBox', `0 0 ${CURVE.width} ${CURVE.height}`],
-      ['aria-hidden', 'true'],
-    ])
-      svg.setAttribute(name, value);
-    svg.append(this._line);
+    this._line = svg('polyline', {});
+    const curve = svg('svg', { viewBox: `0 0 ${CURVE.width} ${CURVE.height}`, 'aria-hidden': 'true' }, this._line);
     /** @type {Record<string, Element[]>} */
     const inside = {
       pick: [el('label', {}, this.check)],
       state: [this._pill],
       name: [this._baseline, this._pin, this.link, this._tags, this._under],
       progress: [this._track, this._share],
-      curve: [svg],
+      curve: [curve],
     };
     /** @type {Map<string, HTMLElement>} */
     this._values = new Map(

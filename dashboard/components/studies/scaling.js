@@ -1,6 +1,6 @@
 /** Scaling studies: speed-up over devices beside the ideal line, global batches side by side, tables with links. */
 
-import { el } from '../elements/elements.js';
+import { el, svg } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { follow, pageUrl } from '../links/links.js';
 
@@ -83,20 +83,6 @@ class Scaling {
     this._left?.();
     this._root.remove();
   }
-}
-
-/**
- * @template {keyof SVGElementTagNameMap} Tag
- * @param {Tag} tag
- * @param {Record<string, unknown>} attributes
- * @param {string} [text]
- * @returns {SVGElementTagNameMap[Tag]}
- */
-function svg(tag, attributes, text = '') {
-  const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
-  if (text) element.textContent = text;
-  return element;
 }
 
 /** @param {Chart} chart @param {number} width */

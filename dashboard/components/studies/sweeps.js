@@ -1,11 +1,11 @@
 /** A sweep: the metric of every trial as a curve, its parameters side by side, their importance, and a table. */
 
-import { closestTo, el, redraw, setText } from '../elements/elements.js';
+import { closestTo, el, redraw, setText, svg } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
 import { number } from '../elements/numbers.js';
 import { follow, linkOf, pageUrl } from '../links/links.js';
 import { axis, bounds, isWide, scale, ticks } from '../plots/axes.js';
-import { drawing, HEIGHT, itemLine, MARGIN, markItems, parallel, svg } from '../plots/plots.js';
+import { drawing, HEIGHT, itemLine, MARGIN, markItems, parallel } from '../plots/plots.js';
 import { Polling } from '../server/polling.js';
 
 const ENDED = ['succeeded', 'failed', 'stopped'];

@@ -39,3 +39,12 @@ test('a value that is no number says since when', () => {
   assert.equal(numbers.notFinite(-Infinity, null), '−∞');
   assert.equal(numbers.notFinite(0.41, 1812), '');
 });
+
+test('a range has one more digit where its ends read the same, and one end where they still do', () => {
+  /** @param {number} least @param {number} most */
+  const written = (least, most) => numbers.range(least, most, numbers.number);
+  assert.deepEqual(
+    [written(0.443, 0.523), written(12_710, 12_740), written(12_741, 12_742), written(2, 2)],
+    ['0.443 – 0.523', '12.71 k – 12.74 k', '12.74 k', '2'],
+  );
+});
