@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from domain.messages import Reason, TaskReport
-from tests.worker.agent.node_under_test import NodeUnderTest
+from tests.worker.agent.node_under_test import WAITING, NodeUnderTest
 from worker.attempt.attempt import bare, send_report
 from worker.session.failures import RequestRefused
 
@@ -31,7 +31,9 @@ def test_more_environment_than_linux_passes_on_is_a_failure_with_its_reason(node
 
 def test_a_report_that_is_refused_is_sent_bare(node):
     node.server.longest_report_bytes = 1000
-    node.assign(node.assignment(node.script("raise ValueError('x' * 5000)")))
+    node.assign(node.assignment(node.script(f"{WAITING}raise ValueError('x' * 5000)")))
+    node.until_ready()  # a script that fails at once may end before anybody sees its rank
+    node.let_end()
     end = node.until_settled()
     assert node.server.states() == ["starting", "running", "failed"]
     assert (end.reason, end.error) == (Reason.SCRIPT_ERROR, None)
