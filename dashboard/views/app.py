@@ -7,7 +7,7 @@ import streamlit as st
 from dashboard.colours import MARK
 from dashboard.views import memory, page_list
 from dashboard.views.launch import launch_page
-from dashboard.views.layout import asking, style
+from dashboard.views.layout import actions, style
 
 chosen = st.navigation(list(page_list.pages().values()), position="hidden")
 st.set_page_config(page_title=f"{chosen.title} · Rankzero", page_icon=MARK, layout="wide")
@@ -19,4 +19,4 @@ style.warn_of_trouble()
 if chosen.url_path != "launch":
     launch_page.fill_anew()
 chosen.run()
-asking.show_asked()
+actions.show_asked()

@@ -5,16 +5,19 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard.colours import LOGO
-from dashboard.views import runs_page, studies_page
-from dashboard.views.alerts import alerts_page
-from dashboard.views.compare import compare_page
+from dashboard.views import (
+    alerts_page,
+    compare_page,
+    logs_page,
+    project_page,
+    runs_page,
+    scaling_page,
+    studies_page,
+    sweeps_page,
+)
 from dashboard.views.launch import launch_page
-from dashboard.views.logs import logs_page
 from dashboard.views.nodes import nodes_page
-from dashboard.views.project import project_page
 from dashboard.views.run import run_page
-from dashboard.views.scaling import scaling_page
-from dashboard.views.sweeps import sweeps_page
 
 IN_BAR = ("runs", "studies", "launch", "nodes", "alerts")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard.views.layout import style
-from dashboard.views.scaling import scaling_page
-from dashboard.views.sweeps import sweeps_page
+from dashboard.views.scaling_page import all_studies
+from dashboard.views.sweeps_page import all_sweeps
 
 
 @style.quiet_without_store
 def page() -> None:
     """Show both lists."""
-    sweeps_page.all_sweeps()
+    all_sweeps()
     st.space("small")
-    scaling_page.all_studies()
+    all_studies()

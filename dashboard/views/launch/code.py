@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 import streamlit as st
 
 from dashboard.components.browser import upload_code
-from dashboard.paths import is_folder
+from dashboard.paths import exists, is_folder
 from dashboard.service import service
 from dashboard.snapshots.bringing import CodeRequest, survey
 from dashboard.snapshots.origin import CodeRefused, Origin
-from dashboard.views.launch import recent
-from dashboard.views.launch.code_fields import (
+from dashboard.views.launch.fields import (
     AS_IT_WAS,
     EMPTY_CODE,
     GIT,
+    PREFIX,
     RECIPE,
     SCRIPT,
     UPLOAD,
+    Fields,
     has_snapshot,
     named,
 )
-from dashboard.views.launch.fields import PREFIX, Fields
 from dashboard.views.layout import style
+from db.runs.snapshots import Code, recent_code
 from domain.text.formats import ago, as_text, plural, size
 
 UPLOADED = "launch_uploaded"
@@ -41,7 +43,7 @@ def code(form: Fields, recipes: Iterable[str]) -> None:
         _target(form, values, recipes)
         form.refusal("target")
         if values["source"] == SCRIPT:
-            recent.menu()
+            recent_menu()
     if values["source"] != RECIPE:
         if _asks_for_start(values):
             form.row((1, 1), "entry", "module")
@@ -134,3 +136,48 @@ def _survey(target: str, entry: str, module: str, links: str, limit_bytes: int) 
 
 def _caption(sentence: str) -> None:
     st.caption(as_text(sentence))
+
+
+# The scripts of the newest runs: the last one is in the form already, the others are one click away.
+
+MOST_RECENT = 8
+CHOSEN_RECENT = "launch_recent"
+
+
+def last_code() -> dict[str, Any]:
+    """Return the form's values for the last script; the form begins with it unless the last run was a recipe."""
+    codes = recent_code(service.current().store)
+    scripts = [code for code in codes if _is_here(code)]
+    if not scripts:
+        return {}
+    return _recent_values(scripts[0]) | {"source": SCRIPT if codes[0] == scripts[0] else RECIPE}
+
+
+def recent_menu() -> None:
+    """Show the menu of recent scripts, if there are any."""
+    scripts = [code for code in recent_code(service.current().store) if _is_here(code)][:MOST_RECENT]
+    if scripts:
+        st.menu_button(
+            "Recent scripts", scripts, type="tertiary", icon=":material/history:", key=CHOSEN_RECENT,
+            format_func=_recent_label, on_click=_choose,
+        )  # fmt: skip
+
+
+def _choose() -> None:
+    for name, value in _recent_values(st.session_state[CHOSEN_RECENT]).items():
+        st.session_state[PREFIX + name] = value
+
+
+def _is_here(code: Code) -> bool:
+    return code.target.startswith("/") and exists(code.target)
+
+
+def _recent_values(code: Code) -> dict[str, str]:
+    """Return the form's fields; a single script needs no entry."""
+    entry = "" if code.entry == PurePosixPath(code.target).name else code.entry
+    return {"script": code.target, "entry": entry or "", "module": code.module or ""}
+
+
+def _recent_label(code: Code) -> str:
+    start = _recent_values(code)["entry"] or (f"-m {code.module}" if code.module else "")
+    return as_text(f"{code.target} {start}".strip())

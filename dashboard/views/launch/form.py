@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from dashboard.errors import describe
-from dashboard.views.launch.code_fields import EMPTY_CODE, MISSING, code_values, spec_fields, stripped
-from dashboard.views.launch.code_fields import RECIPE as RECIPE
-from dashboard.views.launch.code_fields import SCRIPT as SCRIPT
+from dashboard.views.launch.fields import EMPTY_CODE, MISSING, code_values, spec_fields, stripped
+from dashboard.views.launch.fields import RECIPE as RECIPE
+from dashboard.views.launch.fields import SCRIPT as SCRIPT
 from domain.spec import LABELS, RunSpec
 
 STAND_IN = "<script>"

@@ -12,16 +12,15 @@ from dashboard.planning.resolve import ClusterNodes
 from dashboard.script_reader.options import Option
 from dashboard.service import service
 from dashboard.sweeps.request import SweepRequest
-from dashboard.views.launch import code, keeping, plan, recent, scaling, seeding, sweeping, telling
+from dashboard.views.launch import code, keeping, plan, scaling, sweeping, telling
 from dashboard.views.launch import script as launch_script
-from dashboard.views.launch.code_fields import GIT, MISSING, SCRIPT, UPLOAD
-from dashboard.views.launch.fields import FORM_LABELS, HELP, PLACEHOLDERS, PREFIX, Fields
+from dashboard.views.launch.fields import FORM_LABELS, GIT, HELP, MISSING, PLACEHOLDERS, PREFIX, SCRIPT, UPLOAD, Fields
 from dashboard.views.launch.form import EMPTY, RECIPE, FormReading, read, values_of
 from dashboard.views.launch.script import ScriptForm
 from dashboard.views.launch.sweeping import DraftSweep
 from dashboard.views.launch.swept_fields import LINES, take_out
-from dashboard.views.layout import refusals, style
-from dashboard.views.layout.refusals import AWAY, cause
+from dashboard.views.layout import actions, style
+from dashboard.views.layout.actions import AWAY, cause
 from dashboard.views.layout.tables import table
 from db.checkpoints import checkpoint_queries
 from domain.errors import InvalidRequest
@@ -96,7 +95,7 @@ def _prepare(recipes: Collection[str]) -> None:
     if like_run and (like_run, with_fix) != st.session_state.get(FILLED_FROM):
         st.session_state[FILLED_FROM] = (like_run, with_fix)
         _fill_from(like_run, recipes, with_fix)
-    last = {} if PREFIX + "script" in st.session_state else recent.last_code()
+    last = {} if PREFIX + "script" in st.session_state else code.last_code()
     for name, value in (EMPTY | {"recipe": next(iter(recipes), None)} | last).items():
         st.session_state.setdefault(PREFIX + name, value)
     _open_asked()
@@ -260,13 +259,13 @@ def _meaning(
         _refused_fields(wrong, labels, reading)
     seeds = sweep.seeds if sweep else None
     if seeds:
-        seeding.panel(seeds)
+        sweeping.seeds_panel(seeds)
     request = sweeping.panel(sweep, reading.spec) if sweep and not seeds else None
     with button:
         if sweep is None:
             _launch_button(reading, wrong)
         elif seeds:
-            seeding.button(reading.spec, seeds, bool(wrong), _like())
+            sweeping.seeds_button(reading.spec, seeds, bool(wrong), _like())
         else:
             _sweep_button(request, wrong)
     if planned is not None:
@@ -299,7 +298,7 @@ def _sweep_button(request: SweepRequest | None, wrong: Mapping[str, str]) -> Non
         disabled=request is None or bool(wrong),
     ) and request:  # fmt: skip
         sweeping.launch(request, _like())
-    refusals.show(sweeping.REFUSED)
+    actions.show(sweeping.REFUSED)
 
 
 def _refused_fields(wrong: Mapping[str, str], labels: Mapping[str, str], reading: FormReading) -> None:

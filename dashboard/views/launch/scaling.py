@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import streamlit as st
 
 from dashboard.planning.resolve import Resolved
 from dashboard.scaling.document import judgement
 from dashboard.scaling.request import StudyRequest, create
 from dashboard.service import service
-from dashboard.views.launch.study_popover import StudyPopover
-from dashboard.views.layout import links
+from dashboard.views.launch import keeping
+from dashboard.views.launch.fields import PREFIX
+from dashboard.views.layout import actions, links
 from db.scaling import studies
 from domain.errors import InvalidRequest
 from domain.scaling.points import named
 from domain.spec import RunSpec
 
-PREFIX = "study_"
+SCALING_PREFIX = "study_"
 MODES = {"weak": "of each rank", "strong": "of all ranks"}
 
 
@@ -37,10 +41,10 @@ def cite(planned: Resolved) -> None:
 
 def _fields() -> None:
     st.caption("Trains these settings on each number of devices, one run after another in the queue.")
-    st.text_input("Numbers of devices", key=f"{PREFIX}gpus", placeholder="1,2,4,8 as far as they exist")
+    st.text_input("Numbers of devices", key=f"{SCALING_PREFIX}gpus", placeholder="1,2,4,8 as far as they exist")
     batches = st.text_input(
         "Global batches to compare",
-        key=f"{PREFIX}batches",
+        key=f"{SCALING_PREFIX}batches",
         placeholder="one; or 256,512,1024",
         live=True,
         help="Each is measured on every number of devices, over as many samples: where throughput stops growing, "
@@ -51,11 +55,11 @@ def _fields() -> None:
         list(MODES),
         default="weak",
         format_func=MODES.__getitem__,
-        key=f"{PREFIX}mode",
+        key=f"{SCALING_PREFIX}mode",
         disabled=bool(batches),
         help="With global batches to compare, each of them stays." if batches else None,
     )
-    st.number_input("Measured steps of each run", 1, 1_000_000, 100, key=f"{PREFIX}steps")
+    st.number_input("Measured steps of each run", 1, 1_000_000, 100, key=f"{SCALING_PREFIX}steps")
 
 
 def _create(spec: RunSpec, like: str | None) -> str:
@@ -64,20 +68,54 @@ def _create(spec: RunSpec, like: str | None) -> str:
         spec=spec,
         gpus=_numbers("gpus", "Numbers of devices", 65536, 32),
         global_batches=batches,
-        mode=None if batches else st.session_state[f"{PREFIX}mode"] or "weak",
-        steps=st.session_state[f"{PREFIX}steps"],
+        mode=None if batches else st.session_state[f"{SCALING_PREFIX}mode"] or "weak",
+        steps=st.session_state[f"{SCALING_PREFIX}steps"],
     )
     return create(service.current(), request, like)
 
 
 def _numbers(field: str, label: str, most: int, most_numbers: int) -> list[int] | None:
     """Read a field of numbers between commas; None where it is empty. Raises InvalidRequest."""
-    texts = [text.strip() for text in str(st.session_state[PREFIX + field] or "").split(",") if text.strip()]
+    texts = [text.strip() for text in str(st.session_state[SCALING_PREFIX + field] or "").split(",") if text.strip()]
     if len(texts) > most_numbers:
         raise InvalidRequest(field, f"{label}: at most {most_numbers}.")
     if not all(text.isdecimal() and len(text) < 11 and 0 < int(text) <= most for text in texts):
         raise InvalidRequest(field, f"{label} must be numbers, for example 1,2,4.")
     return [int(text) for text in texts] or None
+
+
+# A popover of the form that makes a study of several runs from the settings, and then opens its page.
+
+
+@dataclass(frozen=True)
+class StudyPopover:
+    """What is studied, which fields it asks for, and what creates it."""
+
+    name: str
+    """Begins the names of its fields in the session."""
+    page: str
+    """The page of what was created."""
+    label: str
+    icon: str
+    button: str
+    show_fields: Callable[[], None]
+    create: Callable[[RunSpec, str | None], str]
+    """Returns the id of a study of the settings and the run they were copied from.
+
+    Raises InvalidRequest, WrongState."""
+
+    def show(self, spec: RunSpec | None, like: str | None) -> None:
+        """Show the popover; after a study was created, open its page."""
+        with st.popover(self.label, icon=f":material/{self.icon}:", key=f"{PREFIX}{self.name}", on_change="rerun"):
+            self.show_fields()
+            # No callback: it would get the settings of the last drawing, which lack what was typed since.
+            if st.button(self.button, disabled=spec is None) and spec is not None:
+                actions.attempt(lambda: keeping.leave_for(self.page, id=self.create(spec, like)), self._refused)
+            actions.show(self._refused)
+
+    @property
+    def _refused(self) -> str:
+        return f"{self.name}_refused"
 
 
 POPOVER = StudyPopover("study", "scaling", "Measure scaling", "trending_up", "Start the study", _fields, _create)

@@ -17,8 +17,7 @@ from dashboard.script_reader.options import Option
 from dashboard.script_reader.proposals import LABELS, Proposal
 from dashboard.script_reader.reading import Script
 from dashboard.script_reader.source import UnreadableScript
-from dashboard.views.launch.code_fields import RECIPE, named, spec_fields
-from dashboard.views.launch.fields import PREFIX
+from dashboard.views.launch.fields import PREFIX, RECIPE, named, spec_fields
 from dashboard.views.launch.form import EMPTY
 from dashboard.views.launch.swept_fields import SweptFields, add
 from dashboard.views.layout import style

@@ -12,15 +12,16 @@ from pydantic import ValidationError
 from dashboard.errors import describe
 from dashboard.service import service
 from dashboard.sweeps.request import SweepRequest, create
+from dashboard.sweeps.seeds import launch_with_seeds, seed_specs
 from dashboard.sweeps.trial_spec import trial_spec
-from dashboard.views.launch import keeping, seeding, telling
+from dashboard.views.launch import keeping, telling
 from dashboard.views.launch.swept_fields import LINES, NUMBERS, SweptFields
-from dashboard.views.layout import refusals
+from dashboard.views.layout import actions
 from domain.choices import RECIPES
 from domain.errors import InvalidRequest
 from domain.goals import goal
 from domain.spec import RunSpec
-from domain.sweeps import EarlyStop, SweepPlan, SweptParameter, Value, as_argument, params_in_words
+from domain.sweeps import EarlyStop, SweepPlan, SweptParameter, Value, as_argument, listed, params_in_words
 from domain.text.formats import as_text, plural
 
 PREFIX, REFUSED = "sweep_", "sweep_refused"
@@ -50,7 +51,7 @@ class DraftSweep:
     @property
     def seeds(self) -> list[int] | None:
         """The seeds where nothing else has several values: these are no trials, but one run for each."""
-        return seeding.seeds_in(self.parameters)
+        return seeds_in(self.parameters)
 
 
 def lines() -> str:
@@ -66,8 +67,8 @@ def sweep_of(base: RunSpec | None, fields: SweptFields) -> DraftSweep | None:
         return DraftSweep(fields, base, fields.refusals)
     first = {name: parameter.tried[0] for name, parameter in fields.parameters.items()}
     wrong = {name: why for name, value in first.items() if (why := _no_way(base, {name: value}))}
-    if not wrong and (seeds := seeding.seeds_in(fields.parameters)):
-        wrong = {"seed": why} if (why := seeding.refusal(base, seeds)) else {}
+    if not wrong and (seeds := seeds_in(fields.parameters)):
+        wrong = {"seed": why} if (why := seeds_refusal(base, seeds)) else {}
     elif not wrong and (why := _no_way(base, first)):
         wrong = {LINES: why}
     shown = {name if name in NUMBERS else LINES: why for name, why in wrong.items()}
@@ -119,7 +120,7 @@ def panel(sweep: DraftSweep, spec: RunSpec | None) -> SweepRequest | None:
 
 def launch(request: SweepRequest, like: str | None) -> None:
     """Launch the sweep and open its page, or remember why not."""
-    refusals.attempt(lambda: keeping.leave_for("sweeps", id=create(service.current(), request, like)), REFUSED)
+    actions.attempt(lambda: keeping.leave_for("sweeps", id=create(service.current(), request, like)), REFUSED)
 
 
 def _metric(spec: RunSpec | None) -> str:
@@ -216,3 +217,47 @@ def _in_words(named: tuple[str, SweptParameter]) -> str:
         return f"{name}: {', '.join(map(as_argument, parameter.values or ()))}"
     scale = " (log)" if parameter.log else ""
     return f"{name}: {as_argument(parameter.low)} to {as_argument(parameter.high)}{scale}"
+
+
+# Several seeds in the form: one run for each, launched together and compared as one group.
+
+SEEDS_REFUSED = "seeds_refused"
+
+
+def seeds_in(parameters: Mapping[str, SweptParameter]) -> list[int] | None:
+    """Return the seeds where nothing else has several values; None for a sweep."""
+    return listed(parameters["seed"]) if parameters.keys() == {"seed"} else None
+
+
+def seeds_refusal(base: RunSpec, seeds: list[int]) -> str | None:
+    """Return why the spec cannot be launched with these seeds; None where it can."""
+    try:
+        seed_specs(base, seeds)
+    except InvalidRequest as error:
+        return str(error).removeprefix("seed: ")
+    return None
+
+
+def seeds_panel(seeds: list[int]) -> None:
+    """Say what several seeds are launched as."""
+    st.markdown(f"**{plural(len(seeds), 'run')}, one for each seed.** They are compared as one group: mean and band.")
+    st.caption("The command below is that of the first seed.")
+
+
+def seeds_button(spec: RunSpec | None, seeds: list[int], is_wrong: bool, like: str | None) -> None:
+    """Show the button that launches the runs and opens their comparison, and why it was refused."""
+    if st.button(
+        f"Launch {plural(len(seeds), 'run')}, one for each seed", type="primary", icon=":material/play_arrow:",
+        width="stretch", key="launch_now", disabled=is_wrong or spec is None,
+    ) and spec is not None:  # fmt: skip
+        actions.attempt(lambda: _launch_seeds(spec, seeds, like), SEEDS_REFUSED)
+    actions.show(SEEDS_REFUSED)
+
+
+def _launch_seeds(spec: RunSpec, seeds: list[int], like: str | None) -> None:
+    told = telling.recipient()
+    runs = launch_with_seeds(service.current(), spec, seeds, like=like)
+    for run_id in runs:
+        telling.launched(run_id, told)
+    st.session_state.pop("launch_notice", None)
+    keeping.leave_for("compare", runs=",".join(runs), group="all")

@@ -11,7 +11,7 @@ from dashboard.alerts.request import addresses, check_address, tell_of_end
 from dashboard.components import browser
 from dashboard.errors import Rejection
 from dashboard.service import service
-from dashboard.views.alerts.alerts_page import SECRET
+from dashboard.views.alerts_page import SECRET
 from dashboard.views.layout import style
 from db.alerts import alerts
 from db.exceptions import NoSuchAlert

@@ -1,17 +1,18 @@
-"""A menu that makes read-only links to runs, and lists and revokes those there are."""
+"""Menus of runs: the files that they can be exported as, and read-only links to them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import streamlit as st
 
 from dashboard.cluster.joining import is_loopback
 from dashboard.service import service
-from dashboard.views.layout import refusals
+from dashboard.views.layout import actions
 from db.runs import shared_links
 from db.runs.shared_links import LONGEST_DAYS, LinkView
+from domain.choices import ExportFormat
 from domain.text.formats import as_text, clock_time
 
 MADE, REFUSED = "share_made", "share_refused"
@@ -31,9 +32,9 @@ def share_menu(run_ids: Sequence[str]) -> None:
             st.selectbox("Valid for", list(LASTING), index=1, key="share_for", width=140)
             st.button(
                 "Make a link", type="primary", key="share_make",
-                on_click=refusals.attempt, args=(lambda: _make(run_ids), REFUSED),
+                on_click=actions.attempt, args=(lambda: _make(run_ids), REFUSED),
             )  # fmt: skip
-        refusals.show(REFUSED)
+        actions.show(REFUSED)
         valid = {link.id: link for link in _valid(run_ids)}
         made: tuple[str, str] | None = st.session_state.get(MADE)
         if made is not None and made[0] in valid:
@@ -66,7 +67,7 @@ def _link(link: LinkView, now: float) -> None:
         )  # fmt: skip
 
 
-@refusals.told
+@actions.told
 def _revoke(link_id: str, now: float) -> None:
     shared_links.revoke(service.current().store, link_id, now)
 
@@ -85,3 +86,27 @@ def _reachable_origin() -> str:
 def _origin() -> str:
     page = urlsplit(st.context.url or "")
     return f"{page.scheme}://{page.netloc}"
+
+
+# A menu of the files that runs can be exported as.
+
+FORMATS = {
+    ExportFormat.HTML: ("Report", "Curves, differences and notes in one page that opens without Rankzero"),
+    ExportFormat.CSV: ("Points as CSV", "Every point of every series"),
+    ExportFormat.PARQUET: ("Points as Parquet", "Every point of every series"),
+    ExportFormat.JSON: ("Points as JSON", "Every point of every series"),
+    ExportFormat.ARCHIVE: (
+        "Archive (zip)",
+        "Everything, with checkpoints and code, for another installation",
+    ),
+}
+
+
+def export_menu(run_ids: Sequence[str], have_ended: bool) -> None:
+    """Show links to the server's route; an archive is offered of runs that have ended."""
+    with st.popover("Export", icon=":material/ios_share:", type="tertiary", key="export"):
+        for kind, (title, explanation) in FORMATS.items():
+            if kind != ExportFormat.ARCHIVE or have_ended:
+                url = f"/api/export?{urlencode({'runs': ','.join(run_ids), 'format': str(kind)})}"
+                key = f"export_{kind}"
+                st.link_button(title, url, help=explanation, type="tertiary", width="stretch", key=key)

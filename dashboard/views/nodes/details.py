@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
 
 from dashboard.cluster import picture
 from dashboard.service import service
-from dashboard.views.layout import asking, links, refusals, style
-from dashboard.views.layout.tables import table
-from dashboard.views.nodes import facts
+from dashboard.views.layout import actions, links, style
+from dashboard.views.layout.tables import Markup, table
 from db.nodes.node_queries import Occupant, occupants
 from domain.protocol import is_older
-from domain.text.formats import as_text, number, plural, size, state_label
+from domain.text.formats import ago, as_text, clock_offset, clock_time, milliseconds, number, plural, size, state_label
 from domain.views import DeviceView, NodeView
 
 REFRESH_S = 3
-MOST_DEVICES = 64
-CLOSED = "nodes_closed"
-STATES: dict[str, tuple[style.Colour, str]] = {
-    "alive": ("green", ":material/check_circle:"),
-    "no contact": ("orange", ":material/link_off:"),
-    "lost": ("red", ":material/error:"),
-}
 
 
 @style.refreshed(REFRESH_S)
@@ -47,7 +39,16 @@ def panel(node_id: str, close: Callable[[], None]) -> None:
         _runs(node, runs)
         _devices(node)
         _load(node)
-        table("node_facts", ("Property", "Value"), facts.facts(node, current.clock()))
+        table("node_facts", ("Property", "Value"), facts(node, current.clock()))
+
+
+MOST_DEVICES = 64
+CLOSED = "nodes_closed"
+STATES: dict[str, tuple[style.Colour, str]] = {
+    "alive": ("green", ":material/check_circle:"),
+    "no contact": ("orange", ":material/link_off:"),
+    "lost": ("red", ":material/error:"),
+}
 
 
 def _header(title: str, close: Callable[[], None]) -> None:
@@ -85,10 +86,10 @@ def _actions(node: NodeView) -> None:
         help_text = "Let it receive new runs again." if node.draining else drained
         st.button(label, key=f"drain_{node.id}", help=help_text, on_click=_drain, args=(node,))
         if st.button("Remove", type="tertiary", icon=":material/delete:", key=f"remove_{node.id}"):
-            asking.ask(_remove, node)
+            actions.ask(_remove, node)
 
 
-@refusals.told
+@actions.told
 def _drain(node: NodeView) -> None:
     """Drain the node, or end its draining."""
     current = service.current()
@@ -100,7 +101,7 @@ def _remove(node: NodeView) -> None:
     """Ask before a node is removed; active runs prevent it, past ones stay readable."""
     worker = "Its worker ends, and joins again only with a join token. " if node.state == "alive" else ""
     st.markdown(f"**{as_text(node.name)}** leaves the cluster. {worker}Its past runs stay in the history.")
-    asking.confirm("Remove it", "Keep it", lambda: service.current().remove_node(node.id))
+    actions.confirm("Remove it", "Keep it", lambda: service.current().remove_node(node.id))
 
 
 def _warnings(node: NodeView) -> None:
@@ -111,7 +112,7 @@ def _warnings(node: NodeView) -> None:
         label = f"Ending run {run_id} …" if is_ending else f"End run {run_id} here"
         icon, key = ":material/stop_circle:", f"end_unknown_{run_id}"
         if st.button(label, icon=icon, key=key, disabled=is_ending):
-            asking.ask(_end_unknown, node, run_id)
+            actions.ask(_end_unknown, node, run_id)
 
 
 @st.dialog("End this run?", icon=":material/stop_circle:")
@@ -121,7 +122,7 @@ def _end_unknown(node: NodeView, run_id: str) -> None:
         f"Run **{as_text(run_id)}**, which this dashboard does not know, is ended on {as_text(node.name)}. "
         "Its data stays there; nothing here can resume it."
     )
-    asking.confirm("End it", "Keep it running", lambda: service.current().end_unknown(node.id, run_id))
+    actions.confirm("End it", "Keep it running", lambda: service.current().end_unknown(node.id, run_id))
 
 
 def _runs(node: NodeView, runs: Mapping[str, Occupant]) -> None:
@@ -185,3 +186,70 @@ def _load(node: NodeView) -> None:
 
 def _share(part: float, whole: float) -> float:
     return min(1.0, max(0.0, part / whole)) if whole else 0.0
+
+
+# A node's properties: address, labels, hardware, versions, disk, clock.
+
+INTERPRETER = {"python": "Python", "torch": "torch", "cuda": "CUDA", "rocm": "ROCm", "nccl": "NCCL"}
+
+
+def facts(node: NodeView, now: float) -> list[tuple[str, object]]:
+    """Return (title, value) of each property that the node has reported."""
+    properties = [*_location(node), *_hardware(node), *_versions(node), *_liveness(node, now)]
+    return [(Markup(f"**{as_text(title)}**"), value) for title, value in properties if value]
+
+
+def _location(node: NodeView) -> Iterator[tuple[str, object]]:
+    interface = node.info.get("interface")
+    yield "Address", node.address + (f" ({interface})" if interface else "")
+    yield "Host", node.hostname if node.hostname != node.name else None
+    yield "Pool", node.pool
+    yield "Labels", ", ".join(f"{key}={value}" for key, value in sorted(node.labels.items()))
+
+
+def _hardware(node: NodeView) -> Iterator[tuple[str, object]]:
+    info = node.info
+    yield "Devices", picture.kinds(node)
+    memory = node.devices[0].memory_bytes if node.devices else None
+    yield "Each with", size(memory) if memory else None
+    processor = [str(info["processor"])] if info.get("processor") else []
+    cores = [plural(int(info["cores"]), "core")] if info.get("cores") else []
+    yield "Processor", ", ".join(processor + cores)
+    yield "Memory", size(info["memory_bytes"]) if info.get("memory_bytes") else None
+    load = node.load or {}
+    if load.get("disk_total_bytes"):
+        yield "Disk", f"{size(load['disk_free_bytes'])} free of {size(load['disk_total_bytes'])}"
+
+
+def _versions(node: NodeView) -> Iterator[tuple[str, object]]:
+    info, interpreter = node.info, interpreter_of(node)
+    yield (
+        "Trains with",
+        ", ".join(f"{w} {interpreter[n]}" for n, w in INTERPRETER.items() if interpreter.get(n)),
+    )
+    yield "Interpreter", interpreter.get("path") or info.get("python")
+    yield "Warm start", (node.load or {}).get("warm_start")
+    yield "Driver", info.get("driver_version")
+    yield "CUDA of the driver", info.get("cuda_version")
+    yield "System", info.get("platform")
+
+
+def _liveness(node: NodeView, now: float) -> Iterator[tuple[str, object]]:
+    if node.info.get("clock_offset_s") is not None:
+        yield "Clock", clock_sentence(node)
+    yield "Last contact", f"{ago(node.last_seen, now)}, {clock_time(node.last_seen)} UTC"
+    yield "Id", node.id
+
+
+def clock_sentence(node: NodeView) -> str:
+    """Return the clock's offset in words: agrees within 10 ms; 5.0 s ahead of the dashboard's."""
+    offset_s, off_s = node.info["clock_offset_s"], picture.clock_off_s(node)
+    if off_s is None:
+        return f"agrees within {milliseconds(max(0.001, abs(offset_s) + (node.info.get('clock_error_s') or 0.0)))}"
+    return f"{clock_offset(offset_s)} the dashboard's"
+
+
+def interpreter_of(node: NodeView) -> Mapping[str, Any]:
+    """Return the node's default interpreter, with its versions."""
+    interpreter = node.info.get("interpreter")
+    return interpreter if isinstance(interpreter, dict) else {}

@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.cluster.joining import HowToJoin, how_to_join
 from dashboard.service import service
-from dashboard.views.layout import refusals, style
+from dashboard.views.layout import actions, style
 from domain.text.formats import ago, as_text, clock_time, duration_words, plural, with_code
 from domain.views import JoinTokenView
 
@@ -50,11 +50,11 @@ def _make(any_node: bool) -> None:
             "Make a join token",
             type="primary",
             icon=":material/key:",
-            on_click=refusals.attempt,
+            on_click=actions.attempt,
             args=(_create, REFUSED),
             key="join_make",
         )
-    refusals.show(REFUSED)
+    actions.show(REFUSED)
 
 
 def _create() -> None:
@@ -109,7 +109,7 @@ def _token(token: JoinTokenView, now: float) -> None:
         )  # fmt: skip
 
 
-@refusals.told
+@actions.told
 def _revoke(token_id: str) -> None:
     service.current().revoke_join_token(token_id)
 

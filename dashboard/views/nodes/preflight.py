@@ -10,7 +10,7 @@ from dashboard.cluster.picture import natural_key
 from dashboard.cluster.preflights import picture, verdict
 from dashboard.components.browser import preflight
 from dashboard.service import service
-from dashboard.views.layout import refusals, style
+from dashboard.views.layout import actions, style
 from domain.text.formats import clock_time, plural
 from domain.views import CheckView, NodeView
 
@@ -59,9 +59,9 @@ def _controls() -> None:
         )  # fmt: skip
         st.button(
             "Run preflight", type="primary", icon=":material/fact_check:", key="preflight_run",
-            disabled=not nodes, on_click=refusals.attempt, args=(_start, REFUSED),
+            disabled=not nodes, on_click=actions.attempt, args=(_start, REFUSED),
         )  # fmt: skip
-    refusals.show(REFUSED)
+    actions.show(REFUSED)
 
 
 def _start() -> None:

@@ -13,9 +13,9 @@ from dashboard.errors import Rejection
 from dashboard.service import service
 from dashboard.storage.conversion import Conversion, is_folder
 from dashboard.storage.conversions import Converted
-from dashboard.views.layout import refusals, style
+from dashboard.views.layout import actions, style
 from dashboard.views.layout.tables import Markup, checkpoint_url, download_link, table
-from dashboard.views.run.dialogs import describe
+from dashboard.views.run.dialogs import checkpoint_line
 from dashboard.views.run.tabs import browser_zone
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_queries
@@ -85,7 +85,7 @@ def _offer_again(partial: Sequence[CheckpointView]) -> None:
         st.button(
             f"Send {as_text(PurePosixPath(checkpoint.name).name)} again", icon=":material/upload:",
             help="Its node sends the file again, if it is still there.", key=f"again_{checkpoint.id}",
-            on_click=refusals.told(service.current().send_checkpoint_again), args=(checkpoint.id,),
+            on_click=actions.told(service.current().send_checkpoint_again), args=(checkpoint.id,),
         )  # fmt: skip
 
 
@@ -126,7 +126,7 @@ def _ended_attempts(run_id: str) -> set[int]:
 
 def _conversions(complete: Sequence[CheckpointView]) -> None:
     with st.expander("Without its prefix, or as safetensors", key="other_forms"):
-        chosen = st.selectbox("Checkpoint", complete, format_func=describe, key="form_of")
+        chosen = st.selectbox("Checkpoint", complete, format_func=checkpoint_line, key="form_of")
         if chosen is None:
             return
         conversion = _chosen_conversion(chosen)

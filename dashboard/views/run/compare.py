@@ -9,14 +9,14 @@ from datetime import tzinfo
 import streamlit as st
 
 from dashboard.compare import runs
+from dashboard.compare.document import LEAST_S, step_phases
 from dashboard.compare.spec_changes import SpecChange, in_words
 from dashboard.service import service
 from dashboard.snapshots.differences import FileChange, Kind, quoted
 from dashboard.views.layout.tables import Markup, table
-from dashboard.views.run.compare_phases import compare_phases
 from dashboard.views.run.tabs import browser_zone
 from db.runs import run_queries
-from domain.text.formats import as_text, clock_time, count, plural, size
+from domain.text.formats import UNKNOWN, as_text, clock_time, count, milliseconds, plural, size
 from domain.views import RunView
 
 DRAWN = "_drawn"
@@ -200,3 +200,26 @@ def _without_lines(file: FileChange) -> str:
     if file.kind == "changed":
         return "Only the executable flag has changed."
     return "An empty file." if not any(size_bytes != "0 B" for size_bytes in sizes) else f"{sizes_text}."
+
+
+# Compare what two runs spend their steps on.
+
+
+def compare_phases(other: RunView, run: RunView) -> None:
+    """Show the mean step of both runs, phase by phase; nothing where the probe saw no steps of one."""
+    phases = [
+        row for row in step_phases(service.current().store, [other.id, run.id], other.id) if len(row["runs"]) == 2
+    ]
+    if phases:
+        rows = [(row["title"], *_cells(row["runs"][other.id], row["runs"][run.id])) for row in phases]
+        st.markdown("**Where a step goes**, the mean of all ranks and steps")
+        table("phase_differences", ("Phase", f">{other.name}", ">This run", ">Change"), rows)
+
+
+def _cells(old: dict[str, float], new: dict[str, float]) -> tuple[str, str, str]:
+    change = new.get("change_percent")
+    return _time(old["seconds"]), _time(new["seconds"]), UNKNOWN if change is None else f"{change:+.0f}%"
+
+
+def _time(seconds: float) -> str:
+    return milliseconds(seconds) if seconds >= LEAST_S else UNKNOWN

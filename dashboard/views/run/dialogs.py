@@ -1,14 +1,18 @@
-"""Dialogs that confirm stopping or deleting a run."""
+"""Dialogs: stop, delete or edit a run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import streamlit as st
+from pydantic import ValidationError
 
+from dashboard.errors import describe
 from dashboard.service import service
-from dashboard.views.layout import asking, links
+from dashboard.views.layout import actions, links
+from domain.errors import InvalidRequest
 from domain.messages import State
+from domain.spec import RunEdit
 from domain.text.formats import as_text, count, number, plural, size
 from domain.views import CheckpointView, RunView
 
@@ -23,7 +27,7 @@ def stop(run: RunView) -> None:
             f"Every rank of **{as_text(run.name)}** gets SIGTERM and has {run.spec.stop_grace_s:g} s to "
             "save a checkpoint and exit; then remaining processes are killed. The run can be resumed later."
         )
-    asking.confirm("Stop the run", "Keep it going", lambda: service.current().stop(run.id))
+    actions.confirm("Stop the run", "Keep it going", lambda: service.current().stop(run.id))
 
 
 @st.dialog("Delete this run?", icon=":material/delete:")
@@ -37,10 +41,10 @@ def delete(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
         f"Its curves, logs and {plural(len(checkpoints), 'checkpoint')} ({size(stored_bytes)}) are permanently "
         "removed from the server. Files on the nodes stay there."
     )
-    asking.confirm("Delete for good", "Keep it", lambda: service.current().delete(run.id), lambda: links.go("runs"))
+    actions.confirm("Delete for good", "Keep it", lambda: service.current().delete(run.id), lambda: links.go("runs"))
 
 
-def describe(checkpoint: CheckpointView) -> str:
+def checkpoint_line(checkpoint: CheckpointView) -> str:
     """Return a checkpoint in one line: its name, step, loss and marks."""
     parts = [checkpoint.name]
     if checkpoint.step is not None:
@@ -49,3 +53,45 @@ def describe(checkpoint: CheckpointView) -> str:
         parts.append(f"loss {number(checkpoint.loss)}")
     parts += [mark for mark, is_so in (("latest", checkpoint.latest), ("best", checkpoint.best)) if is_so]
     return " · ".join(parts)
+
+
+# The dialog in which a run is renamed, moved, tagged, noted, pinned, archived and made the baseline.
+
+
+@st.dialog("Edit this run", icon=":material/edit:")
+def edit(run: RunView) -> None:
+    """Show the fields with their present values; all changes are stored at once."""
+    st.text_input("Name", run.name, max_chars=200, key="edit_name")
+    st.text_input("Project", run.project, max_chars=200, key="edit_project")
+    st.text_input(
+        "Tags",
+        " ".join(run.tags),
+        placeholder="paper baseline",
+        help="Words separated by spaces.",
+        key="edit_tags",
+    )
+    st.text_area("Note", run.note or "", max_chars=10_000, placeholder="Plain text", key="edit_note")
+    with st.container(horizontal=True):
+        st.checkbox("Pinned", run.pinned, help="Pinned runs come first in the list.", key="edit_pinned")
+        st.checkbox(
+            "Baseline",
+            run.baseline,
+            help="The project's runs are compared with it; a project has one baseline.",
+            key="edit_baseline",
+        )
+        st.checkbox("Archived", run.archived, help="Only a search for archived:yes lists them.", key="edit_archived")
+    actions.confirm("Save", "Cancel", lambda: _save(run))
+
+
+def _save(run: RunView) -> None:
+    """Store the fields. Raises InvalidRequest."""
+    fields = {name: st.session_state[f"edit_{name}"] for name in ("name", "project", "note", "pinned", "archived")}
+    if (is_baseline := st.session_state["edit_baseline"]) != run.baseline:
+        fields["baseline"] = is_baseline  # else one that moves would become the baseline there
+    tags = set(st.session_state["edit_tags"].split())
+    changes = {"add_tags": sorted(tags - set(run.tags)), "remove_tags": sorted(set(run.tags) - tags)}
+    try:
+        change = RunEdit.model_validate(fields | changes)
+    except ValidationError as error:
+        raise InvalidRequest(*describe(error.errors())) from None
+    service.current().edit(run.id, change)

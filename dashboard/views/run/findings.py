@@ -1,14 +1,22 @@
-"""Show the findings of a running attempt: evidence, meaning and fix."""
+"""Show the findings of a running attempt (evidence, meaning and fix), and ask for the pattern of printed lines."""
 
 from __future__ import annotations
 
-import streamlit as st
+from collections.abc import Sequence
 
+import streamlit as st
+from pydantic import ValidationError
+
+from dashboard.errors import describe
+from dashboard.logs.pattern_preview import FittingLine, PatternPreview, preview
 from dashboard.service import service
-from dashboard.views.run import printed
+from dashboard.views.layout import actions
+from dashboard.views.layout.tables import table
 from db.findings.findings import findings
-from domain.printed_pattern import NOT_READ
-from domain.text.formats import as_text, with_code
+from domain.errors import InvalidRequest
+from domain.printed_pattern import MOST_CHARACTERS, NOT_READ, SUCH_AS, proposal
+from domain.spec import LABELS, RunEdit
+from domain.text.formats import as_text, plural, with_code
 from domain.views import FindingView, RunView
 
 
@@ -19,7 +27,7 @@ def now(run: RunView) -> None:
         if finding.gone_at is None:
             _card(finding)
             if finding.kind == NOT_READ:
-                printed.ask(run, finding)
+                ask_for_pattern(run, finding)
 
 
 def _card(finding: FindingView) -> None:
@@ -39,3 +47,97 @@ def _headline(kind: str) -> str:
     """Return a finding's kind as a headline; one that begins with a code name is not capitalised."""
     first_word = kind.partition(" ")[0]
     return f"{kind}." if "_" in first_word else f"{kind[:1].upper()}{kind[1:]}."
+
+
+# Ask for the pattern of printed values that no rule reads, and show at once what it reads.
+
+FIELD, REFUSED = "printed_pattern", "printed_pattern_refused"
+HELP = (
+    "One of the lines, with names in braces for its numbers: {step} and {epoch} say where the values stand (without "
+    "them the lines count 0, 1, 2 …), any other name becomes a chart, {*} may be anything."
+)
+IN_USE = "In use. The curves appear once the node has read the log again."
+NEXT = "for the next attempt and for *Launch again with changes*"
+AFTER_END = f"This attempt has ended and is not read again: the pattern counts {NEXT}."
+STORED = f"Stored {NEXT}. This attempt has ended and is not read again."
+
+
+def ask_for_pattern(run: RunView, finding: FindingView) -> None:
+    """Show the field, what its text reads in the run's own lines, and the button that stores it."""
+    with st.container(border=True, key="printed_pattern_form"):
+        text = _field(run, finding)
+        seen, error = _preview(run, text)
+        if error is not None:
+            st.markdown(f":red[{as_text(error)}]")
+        elif seen is not None:
+            _show(seen)
+        in_use = run.spec.printed_pattern
+        if in_use is not None and text.strip() == in_use:
+            st.caption(STORED if run.state.is_terminal else IN_USE)
+            return
+        st.button(
+            "Use this pattern",
+            type="primary",
+            icon=":material/check:",
+            key="printed_pattern_use",
+            disabled=seen is None or not seen.number,
+            on_click=actions.attempt,
+            args=(lambda: _use(run.id, text), REFUSED),
+        )
+        actions.show(REFUSED)
+        if run.state.is_terminal:
+            st.caption(AFTER_END)
+
+
+def _field(run: RunView, finding: FindingView) -> str:
+    """Show the pattern in use, or a proposal from the line that the finding shows."""
+    # Not by way of the session state: where a rerun overtakes the first run, the browser would get no value.
+    return st.text_input(
+        LABELS["printed_pattern"],
+        run.spec.printed_pattern or _proposed(finding),
+        key=f"{FIELD}_{run.id}",
+        help=HELP,
+        live=True,
+        autocomplete="off",
+        max_chars=MOST_CHARACTERS,
+    )
+
+
+def _proposed(finding: FindingView) -> str:
+    return proposal(finding.evidence.partition(SUCH_AS)[2])[:MOST_CHARACTERS]
+
+
+def _preview(run: RunView, text: str) -> tuple[PatternPreview | None, str | None]:
+    """Return what the pattern reads, or the rule that it breaks."""
+    try:
+        return preview(service.current(), run.id, text), None
+    except ValueError as error:
+        return None, f"The pattern {error}."
+
+
+def _show(seen: PatternPreview) -> None:
+    lines = f"the last {plural(seen.lines, 'line')}"
+    if not seen.number:
+        st.caption(f"No line fits among {lines}.")
+        return
+    st.caption(f"{seen.number} of {lines} fit, the newest:")
+    has_epoch = any(line.epoch is not None for line in seen.fitting)
+    names = list(seen.fitting[-1].values)
+    titles = [">Step", *([">Epoch"] if has_epoch else []), *(f">{name}" for name in names)]
+    table("printed_pattern", titles, [_row(line, names, has_epoch) for line in seen.fitting])
+
+
+def _row(line: FittingLine, names: Sequence[str], has_epoch: bool) -> list[object]:
+    counted = "" if has_epoch else "counted"
+    step: object = counted if line.step is None else line.step
+    epoch = [f"{line.epoch:g}"] if line.epoch is not None else []
+    return [step, *epoch, *(f"{line.values[name]:g}" if name in line.values else "" for name in names)]
+
+
+def _use(run_id: str, text: str) -> None:
+    """Store the pattern. Raises InvalidRequest."""
+    try:
+        change = RunEdit(printed_pattern=text)
+    except ValidationError as error:
+        raise InvalidRequest(*describe(error.errors())) from None
+    service.current().edit(run_id, change)

@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.components.browser import flame_graph
 from dashboard.service import service
-from dashboard.views.layout import refusals
+from dashboard.views.layout import actions
 from dashboard.views.layout.tables import table
 from db.ranks import profiles as db_profiles
 from domain.profiles.records import MAX_RANKS, MAX_STEPS, Operator, Overview
@@ -58,7 +58,7 @@ def _form(run_id: str, ranks: Sequence[int], recorded: Sequence[ProfileView]) ->
     st.caption(as_text(service.current().profile_cost(run_id, recorded, len(chosen))))
 
 
-@refusals.told
+@actions.told
 def _request(run_id: str) -> None:
     steps, ranks = int(st.session_state["profile_steps"]), list(st.session_state["profile_ranks"])
     service.current().request_profile(run_id, steps, ranks)

@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.components.browser import phases, run_changes
 from dashboard.service import service
-from dashboard.views.layout import refusals, style
+from dashboard.views.layout import actions, style
 from dashboard.views.layout.tables import table
 from dashboard.views.run.collectives import collectives
 from dashboard.views.run.profiles import profiles
@@ -69,7 +69,7 @@ def _say_how_it_computes(run_id: str) -> None:
         st.caption(as_text(arithmetic_sentence(arithmetic)))
 
 
-@refusals.told
+@actions.told
 def _ask(run_id: str) -> None:
     service.current().ask_stacks(run_id)
 

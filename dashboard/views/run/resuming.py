@@ -12,8 +12,8 @@ from dashboard.planning import fixes
 from dashboard.planning.fixes import LOWER_LR
 from dashboard.service import service
 from dashboard.views.launch.plan import commands
-from dashboard.views.layout import asking, links
-from dashboard.views.run.dialogs import describe as describe_checkpoint
+from dashboard.views.layout import actions, links
+from dashboard.views.run.dialogs import checkpoint_line as describe_checkpoint
 from domain.spec import LABELS, RunSpec
 from domain.text.formats import as_text
 from domain.views import CheckpointView, RunView
@@ -33,7 +33,7 @@ def resume(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
             f"Attempt {run.attempt + 1} of this run starts with the same settings. With another value above it "
             "becomes a new run."
         )
-        asking.confirm("Resume it", "Not now", lambda: _new_attempt(run.id, chosen))
+        actions.confirm("Resume it", "Not now", lambda: _new_attempt(run.id, chosen))
         return
     if not refusals:
         _as_new_run(run, chosen, checkpoints, changes)
@@ -109,7 +109,7 @@ def _as_new_run(
     for warning in planned.warnings:
         st.caption(f":material/warning: {as_text(warning)}")
     commands(planned)
-    asking.confirm("Launch the new run", "Not now", lambda: _launch(run, spec, stops), _open_launched)
+    actions.confirm("Launch the new run", "Not now", lambda: _launch(run, spec, stops), _open_launched)
 
 
 def _launch(run: RunView, spec: RunSpec, stops: bool) -> None:

@@ -11,23 +11,10 @@ from dashboard.components.browser import live_charts, log_view, run_changes, run
 from dashboard.planning.fixes import fix_of
 from dashboard.service import service
 from dashboard.tensorboard.process import is_event_file
-from dashboard.views.layout import asking, links, style
-from dashboard.views.layout.exporting import export_menu
-from dashboard.views.layout.sharing import share_menu
+from dashboard.views.layout import actions, links, style
+from dashboard.views.layout.sharing import export_menu, share_menu
 from dashboard.views.layout.tables import checkpoint_url
-from dashboard.views.run import (
-    checkpoints,
-    code,
-    dialogs,
-    editing,
-    findings,
-    logged,
-    memory,
-    ranks,
-    resuming,
-    start,
-    tabs,
-)
+from dashboard.views.run import checkpoints, code, dialogs, findings, memory, ranks, resuming, start, tabs
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_queries
 from domain.choices import ExportFormat
@@ -98,7 +85,7 @@ def is_whole(run: RunView) -> bool:
 
 def _charts(run: RunView) -> None:
     live_charts(run.id)
-    logged.offline_note(run)
+    tabs.offline_note(run)
 
 
 def _specification(run: RunView) -> None:
@@ -106,7 +93,7 @@ def _specification(run: RunView) -> None:
         tabs.specification(run.spec)
     else:
         st.caption(f"Imported from {as_text(run.spec.target)}")
-    logged.logged(run)
+    tabs.logged(run)
     if is_whole(run):
         tabs.commands(run.id)
 
@@ -171,13 +158,13 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
     if run.state.is_terminal:
         kind: Literal["primary", "secondary"] = "primary" if resume_helps and not starts_over else "secondary"
         if st.button("Resume", icon=":material/resume:", type=kind, key="resume"):
-            asking.ask(resuming.resume, run, saved)
+            actions.ask(resuming.resume, run, saved)
     else:
         if is_broken and st.button("Resume with changes", icon=":material/resume:", key="resume"):
-            asking.ask(resuming.resume, run, saved)
+            actions.ask(resuming.resume, run, saved)
         stopping = run.stop_requested_at is not None
         if st.button("Stop", icon=":material/stop_circle:", disabled=stopping, key="stop"):
-            asking.ask(dialogs.stop, run)
+            actions.ask(dialogs.stop, run)
     if latest is not None:
         st.link_button(
             "Download latest checkpoint", checkpoint_url(latest.id), icon=":material/download:",
@@ -197,9 +184,9 @@ def _edits(run: RunView, saved: Sequence[CheckpointView]) -> None:
     share_menu([run.id])
     chosen = st.menu_button("More", (EDIT, DELETE), type="tertiary", key="more")
     if chosen == EDIT:
-        asking.ask(editing.edit, run)
+        actions.ask(dialogs.edit, run)
     elif chosen == DELETE:
-        asking.ask(dialogs.delete, run, saved)
+        actions.ask(dialogs.delete, run, saved)
 
 
 def _resume_helps(run: RunView, has_fix: bool) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
 
 from dashboard.cluster.preflights import picture, verdict
 from dashboard.components.browser import preflight, run_changes
+from dashboard.logs.logged_settings import Settings, flat, logged_settings
 from dashboard.planning.interpreters import described
 from dashboard.service import service
 from dashboard.views.layout import style
@@ -20,7 +22,7 @@ from db.runs import run_queries
 from domain.launch.plan import shell_line
 from domain.spec import LABELS, RunSpec
 from domain.text.formats import as_text, clock_time, duration, plural, usage_sentence
-from domain.views import AttemptView, TaskView
+from domain.views import AttemptView, RunView, TaskView
 
 MOST_LINES = 200
 SPEC_UNITS = {"stop_grace_s": " s", "hang_after_s": " s"}
@@ -136,3 +138,43 @@ def browser_zone() -> ZoneInfo:
         return ZoneInfo(st.context.timezone or "UTC")
     except (ZoneInfoNotFoundError, ValueError):
         return ZoneInfo("UTC")
+
+
+# What the script told its loggers about the run: hyperparameters, tags, and that one of them is offline.
+
+TITLES = {
+    "wandb": "W&B", "mlflow": "MLflow", "trackio": "trackio", "swanlab": "SwanLab", "comet": "Comet",
+    "clearml": "ClearML", "csv": "Lightning's CSVLogger", "tensorboard": "TensorBoard", "neptune": "Neptune",
+}  # fmt: skip
+OFFLINE = "W&B is offline here: {reason}. Its files stay in the run's directory; `wandb sync` uploads them."
+
+
+@st.fragment
+@style.quiet_without_store
+def offline_note(run: RunView) -> None:
+    """Say that W&B was set to offline, and why."""
+    run = service.current().find_run(run.id) or run
+    if reason := _settings(run).get("wandb", {}).get("offline_because"):
+        st.caption(OFFLINE.format(reason=as_text(str(reason))))
+    run_changes(run, "offline_changes", ("history",), shown=("state", "has_step"))
+
+
+def logged(run: RunView) -> None:
+    """Show each logger's hyperparameters, tags and summary in the latest attempt."""
+    for name, settings in sorted(_settings(run).items()):
+        rows = flat(settings.get("config")) + flat(settings.get("summary") or {}, "summary.")
+        tags = ", ".join(map(str, settings.get("tags") or ()))
+        rows += [("tags", tags)] if tags else []
+        if rows:
+            st.markdown(f"**Logged with {as_text(TITLES.get(name, name))}**{_place(settings)}")
+            table(f"logged_{name}", ("Hyperparameter", "Value"), rows)
+
+
+def _place(settings: dict[str, Any]) -> str:
+    """Return the project and name of the logger's run, where it has them."""
+    words = [str(settings[key]) for key in ("project", "name", "mode") if settings.get(key)]
+    return "".join(f" · {as_text(word)}" for word in words)
+
+
+def _settings(run: RunView) -> Settings:
+    return logged_settings(service.current(), run.id, run.attempt)

@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from dashboard.app.front import TITLES
 from dashboard.service import imports
 from dashboard.views import page_list
-from dashboard.views.layout import refusals, sharing
+from dashboard.views.layout import actions, sharing
 from dashboard.views.run import checkpoints, code, ranks, tabs
 from dashboard.views.run import run_page as run
 from db.attempts import attempt_queries
@@ -181,7 +181,7 @@ def test_a_run_is_edited_and_a_wrong_tag_is_explained(full):
         page.text_area(key="edit_note").set_value("**why**")
         button(page, "Save").click().run()
         if '"' in tags:  # a browser runs the dialog alone again, which shows this
-            assert "a tag has 1 to 64 characters" in page.session_state[refusals.DIALOG]
+            assert "a tag has 1 to 64 characters" in page.session_state[actions.DIALOG]
     edited = run_queries.run(full.service.store, run_id, 0)
     assert (edited.name, edited.tags, edited.note) == ("good labels", ["b", "paper"], "**why**")
 

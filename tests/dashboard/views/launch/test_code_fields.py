@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.views.launch.code_fields import (
+from dashboard.views.launch.fields import (
     AS_IT_IS,
     AS_IT_WAS,
     EMPTY_CODE,

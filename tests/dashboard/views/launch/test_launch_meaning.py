@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboard.views.launch import meaning as meaning
+from dashboard.views.launch import plan as meaning
 from domain.spec import RunSpec
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from dashboard.cluster.picture import notices
-from dashboard.views.nodes.details import ranks
-from dashboard.views.nodes.facts import clock_sentence
-from dashboard.views.nodes.facts import facts as properties
+from dashboard.views.nodes.details import clock_sentence, ranks
+from dashboard.views.nodes.details import facts as properties
 from db.nodes import node_reports
 from domain.views import DeviceView
 from tests.dashboard.pages import Pages, button, links, served, served_full, texts

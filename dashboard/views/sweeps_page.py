@@ -9,7 +9,7 @@ from dashboard.components.browser import scaling, sweep
 from dashboard.service import service
 from dashboard.sweeps.document import best_trial, document, state
 from dashboard.sweeps.seeds import SEEDS, launch_best_with_seeds
-from dashboard.views.layout import links, refusals, style
+from dashboard.views.layout import actions, links, style
 from db.exceptions import NoSuchSweep
 from db.sweeps import sweeps
 from db.sweeps.sweeps import SweepView
@@ -124,7 +124,7 @@ def _best(one: SweepView, best: TrialView) -> None:
             on_click=_launch_seeds,
             args=(one, best),
         )
-    refusals.show(REFUSED)
+    actions.show(REFUSED)
     if launched := st.session_state.get(f"{SEEDED}_{one.id}"):
         with st.container(horizontal=True, vertical_alignment="center", key="sweep_seeded"):
             st.caption("Launched:", width="content")
@@ -140,10 +140,10 @@ def _launch_seeds(one: SweepView, best: TrialView) -> None:
     def launch() -> None:
         st.session_state[f"{SEEDED}_{one.id}"] = launch_best_with_seeds(service.current(), one, best)
 
-    refusals.attempt(launch, REFUSED)
+    actions.attempt(launch, REFUSED)
 
 
-@refusals.told
+@actions.told
 def _stop(sweep_id: str) -> None:
     current = service.current()
     sweeps.request_stop(current.store, sweep_id, current.clock())

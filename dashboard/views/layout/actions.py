@@ -1,4 +1,4 @@
-"""Actions of buttons that the store may refuse or cannot store, and their error on the page."""
+"""Actions of buttons: dialogs that confirm them, and their error on the page where the store refuses."""
 
 from __future__ import annotations
 
@@ -15,6 +15,38 @@ from db.engine import StoreGone
 from db.exceptions import NoSuchNode, NoSuchRun, WrongState
 from domain.errors import InvalidRequest
 from domain.text.formats import as_text
+
+ASKED = "dialog_asked"
+
+
+def ask(dialog: Callable[..., None], *arguments: object) -> None:
+    """Open a dialog once the page has run again.
+
+    A fragment that refreshes itself may not open one: where a click in the dialog meets a refresh, Streamlit runs
+    the fragment and takes what it opened as done with it, so that the click goes unanswered.
+    """
+    st.session_state[ASKED] = (dialog, arguments)
+    st.rerun(scope="app")
+
+
+def show_asked() -> None:
+    """Show the dialog that was asked for; called by the script of all pages."""
+    if ASKED in st.session_state:
+        dialog, arguments = st.session_state.pop(ASKED)
+        dialog(*arguments)
+
+
+def confirm(yes: str, no: str, act: Callable[[], object], then: Callable[[], None] = lambda: st.rerun()) -> None:
+    """Show the two buttons; `then` follows a successful action, whose error is shown in the dialog."""
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if st.button(no):
+            st.rerun()
+        clicked = st.button(yes, type="primary", on_click=attempt, args=(act,))
+    if not show() and clicked:
+        then()
+
+
+# Actions of buttons that the store may refuse or cannot store, and their error on the page.
 
 P = ParamSpec("P")
 DIALOG = "dialog_refused"

@@ -10,7 +10,7 @@ from dashboard.alerts.request import AlertRequest, create
 from dashboard.components import browser
 from dashboard.errors import Rejection
 from dashboard.service import service
-from dashboard.views.layout import refusals, style
+from dashboard.views.layout import actions, style
 from db.alerts import alerts, events
 from db.alerts.alerts import AlertView
 from db.exceptions import NoSuchAlert
@@ -81,9 +81,9 @@ def _form() -> None:
         st.text_input("Project (optional)", key="alert_project", placeholder="all", max_chars=200, width=180)
         st.button(
             "Set alert", type="primary", icon=":material/notifications:", key="alert_set",
-            on_click=refusals.attempt, args=(_create, REFUSED),
+            on_click=actions.attempt, args=(_create, REFUSED),
         )  # fmt: skip
-    refusals.show(REFUSED)
+    actions.show(REFUSED)
     if to_browser or any(alert.target == BROWSER for alert in alerts.alerts(service.current().store)):
         browser.notification_permission(key="alert_permission")
 
@@ -151,13 +151,13 @@ def _row(alert: AlertView, now: float) -> None:
     remove.button("Remove", key=f"alert_remove_{alert.id}", type="tertiary", on_click=_remove, args=(alert.id,))
 
 
-@refusals.told
+@actions.told
 def _test(alert_id: str) -> None:
     current = service.current()
     events.record_test(current.store, alert_id, current.clock())
 
 
-@refusals.told
+@actions.told
 def _remove(alert_id: str) -> None:
     with suppress(NoSuchAlert):  # removed elsewhere
         alerts.remove(service.current().store, alert_id)

@@ -7,8 +7,7 @@ import streamlit as st
 from dashboard.components.browser import compare
 from dashboard.service import service
 from dashboard.views.layout import links, style
-from dashboard.views.layout.exporting import export_menu
-from dashboard.views.layout.sharing import share_menu
+from dashboard.views.layout.sharing import export_menu, share_menu
 from db.runs.compared_runs import compared_runs
 from domain.choices import RUN_ID
 from domain.text.formats import as_text, plural

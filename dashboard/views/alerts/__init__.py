@@ -1,1 +1,0 @@
-"""The Alerts page."""

@@ -1,1 +1,0 @@
-"""The Compare page: several runs in one chart per series, and what differs between them."""

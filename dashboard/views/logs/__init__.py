@@ -1,1 +1,0 @@
-"""The Log search page: which runs printed a text."""

@@ -1,1 +1,0 @@
-"""The Scaling page: studies of how much more devices bring."""

@@ -1,1 +1,0 @@
-"""The Sweeps page: which values train best."""
