@@ -7,6 +7,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+
+def theme(name: str) -> dict[str, Any]:
+    """The settings of the theme `light` or `dark`."""
+    settings: dict[str, Any] = tomllib.loads(THEME.read_text(encoding="utf-8"))["theme"][name]
+    return settings
+
+
 THEME = Path(__file__).parent / "views" / ".streamlit" / "config.toml"
 _NAMES = {
     "page": "backgroundColor",
@@ -15,12 +22,6 @@ _NAMES = {
     "line": "borderColor",
     "accent": "linkColor",
 }
-
-
-def theme(name: str) -> dict[str, Any]:
-    """The settings of the theme `light` or `dark`."""
-    settings: dict[str, Any] = tomllib.loads(THEME.read_text(encoding="utf-8"))["theme"][name]
-    return settings
 
 
 def variables() -> str:

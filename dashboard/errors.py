@@ -19,9 +19,18 @@ from starlette.responses import JSONResponse, Response
 from db.trouble import Trouble, trouble_of
 from domain.masking import is_secret_variable
 
+
+class Rejection(HTTPException):
+    """A refused request: an HTTP status, the field it is about, and one sentence."""
+
+    def __init__(self, status: int, message: str, field: str | None = None, **extra: Any) -> None:
+        super().__init__(status, message)
+        self.field = field
+        self.extra = extra
+
+
 log = logging.getLogger("rankzero")
 Body = dict[str, dict[str, str | None]]
-
 _RULES = {
     "missing": "is required",
     "extra_forbidden": "is not a known field",
@@ -45,20 +54,10 @@ _RULES = {
     "bool_parsing": "must be true or false",
     "literal_error": "must be one of {expected}",
 }
-
 _DEFAULT_MESSAGES = {
     "Not Found": "There is no such address; /api/docs lists the addresses of the API.",
     "Method Not Allowed": "This address does not accept that method; /api/docs lists the methods of each address.",
 }
-
-
-class Rejection(HTTPException):
-    """A refused request: an HTTP status, the field it is about, and one sentence."""
-
-    def __init__(self, status: int, message: str, field: str | None = None, **extra: Any) -> None:
-        super().__init__(status, message)
-        self.field = field
-        self.extra = extra
 
 
 def failure(request: Request, error: Exception) -> Response:

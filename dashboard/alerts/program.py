@@ -22,6 +22,20 @@ if TYPE_CHECKING:
     from apprise import NotifyBase
     from apprise.attachment.base import AttachBase
 
+
+def main() -> None:
+    """Read the request, carry it out, print the result."""
+    signal.alarm(LIMIT_S + 5)  # outlives the dashboard by no more than this
+    with suppress(OSError, ValueError):  # macOS has no such limit
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    request = json.load(sys.stdin)
+    fence = None if request["allow_private"] else Fence()
+    result = check(request) if request["action"] == "check" else send(request)
+    if fence is not None and fence.has_refused and result.get("outcome") not in (None, "accepted"):
+        result = {"outcome": "refused", "problem": PRIVATE}
+    print(json.dumps(result))
+
+
 LIMIT_S = 30
 CONNECT_S = 10.0
 READ_S = 60.0
@@ -55,19 +69,6 @@ class Fence:
 def _is_public_endpoint(endpoint: object) -> bool:
     """Whether a socket's address is one of the internet; sockets of this machine are not. None: connected before."""
     return endpoint is None or (isinstance(endpoint, tuple) and is_public(str(endpoint[0])))
-
-
-def main() -> None:
-    """Read the request, carry it out, print the result."""
-    signal.alarm(LIMIT_S + 5)  # outlives the dashboard by no more than this
-    with suppress(OSError, ValueError):  # macOS has no such limit
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    request = json.load(sys.stdin)
-    fence = None if request["allow_private"] else Fence()
-    result = check(request) if request["action"] == "check" else send(request)
-    if fence is not None and fence.has_refused and result.get("outcome") not in (None, "accepted"):
-        result = {"outcome": "refused", "problem": PRIVATE}
-    print(json.dumps(result))
 
 
 def check(request: dict[str, Any]) -> dict[str, str]:

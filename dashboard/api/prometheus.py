@@ -19,12 +19,23 @@ from db.runs.run_list import RunList, RunSelection
 from domain.messages import LIVE_STATES, State
 from domain.views import NodeView, RunView
 
+router = APIRouter(tags=["system"])
+
+
+@router.get("/metrics", response_class=Response)
+def metrics(request: Request) -> Response:
+    """Gauges of nodes, GPUs and live runs as Prometheus text, or as OpenMetrics where Accept names it."""
+    try:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    except TypeError:  # a version in words
+        encode, content_type = choose_encoder("")
+    return Response(encode(request.app.state.metrics), media_type=content_type)
+
+
 T = TypeVar("T")
 Labels = tuple[str, ...]
 Figures = Mapping[str, tuple[str, Callable[[T], Any]]]
 """By the metric's name: its help, and how to read it; what is no number has no sample."""
-
-router = APIRouter(tags=["system"])
 MOST_RUNS = 1000
 MOST_GPUS = 64
 """GPUs of one node: how many a worker names is its own choice."""
@@ -39,6 +50,12 @@ NODE: Figures[NodeView] = {
     "rankzero_node_slots": ("Devices of the node.", lambda node: node.slots),
     "rankzero_node_free_slots": ("Devices that a run can get.", lambda node: node.free),
 }
+
+
+def _share(percent: Any) -> float | None:
+    return percent / 100 if isinstance(percent, int | float) else None
+
+
 LOAD: Figures[dict[str, Any]] = {
     "rankzero_node_cpu_ratio": ("Busy share of all cores.", lambda load: _share(load.get("cpu_percent"))),
     "rankzero_node_memory_used_bytes": ("Memory in use.", lambda load: load.get("memory_used_bytes")),
@@ -59,16 +76,6 @@ RUN: Figures[RunView] = {
     "rankzero_run_world_size": ("Ranks of a live run.", lambda run: run.world_size),
     "rankzero_run_attention": ("1 while a live run needs a person.", lambda run: int(run.attention is not None)),
 }
-
-
-@router.get("/metrics", response_class=Response)
-def metrics(request: Request) -> Response:
-    """Gauges of nodes, GPUs and live runs as Prometheus text, or as OpenMetrics where Accept names it."""
-    try:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    except TypeError:  # a version in words
-        encode, content_type = choose_encoder("")
-    return Response(encode(request.app.state.metrics), media_type=content_type)
 
 
 def registry(service: Service) -> CollectorRegistry:
@@ -124,7 +131,3 @@ def gpus(node: str, load: dict[str, Any]) -> Iterator[tuple[Labels, dict[str, An
     by_id = {str(gpu.get("id"))[:LONGEST_LABEL]: gpu for gpu in load.get("gpus", ())[:MOST_GPUS]}
     for name, gpu in by_id.items():
         yield (node, name), gpu
-
-
-def _share(percent: Any) -> float | None:
-    return percent / 100 if isinstance(percent, int | float) else None

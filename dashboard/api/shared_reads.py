@@ -15,12 +15,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboard.json_responses import text_of
 
-T = TypeVar("T")
-SHARED_PATHS = frozenset({"/api/runs"})
-"""Their answers depend on the address alone, and are the same for everybody whom the guard lets in."""
-COMING_IN_S, MOST_LOOKS = 0.001, 20
-"""While requests keep coming in, a read waits for them: so often, for so long each time."""
-
 
 class SharedAnswers:
     """Answers all who ask for one address with one answer, which is read after they have asked."""
@@ -46,6 +40,13 @@ class SharedAnswers:
 
         await self.app(scope, receive, keep)
         return messages
+
+
+T = TypeVar("T")
+SHARED_PATHS = frozenset({"/api/runs"})
+"""Their answers depend on the address alone, and are the same for everybody whom the guard lets in."""
+COMING_IN_S, MOST_LOOKS = 0.001, 20
+"""While requests keep coming in, a read waits for them: so often, for so long each time."""
 
 
 class SharedReads(Generic[T]):

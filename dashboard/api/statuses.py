@@ -13,6 +13,14 @@ from db.identity import UnknownAttempt
 from db.nodes.node_reports import IdentityEnded, NameTaken
 from domain.errors import InvalidRequest
 
+
+def install(app: FastAPI) -> None:
+    """Register handlers that answer each exception of the store with its status and sentence."""
+    for kind in STATUS:
+        app.add_exception_handler(kind, _refused)
+    app.add_exception_handler(Exception, _unexpected)
+
+
 STATUS: dict[type[Exception], int] = {
     InvalidRequest: 422,
     NoSuch: 404,
@@ -24,13 +32,6 @@ STATUS: dict[type[Exception], int] = {
     StoreGone: 503,
     UnknownAttempt: 404,
 }
-
-
-def install(app: FastAPI) -> None:
-    """Register handlers that answer each exception of the store with its status and sentence."""
-    for kind in STATUS:
-        app.add_exception_handler(kind, _refused)
-    app.add_exception_handler(Exception, _unexpected)
 
 
 def _refused(_request: Request, error: Exception) -> Response:

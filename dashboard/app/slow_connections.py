@@ -12,17 +12,6 @@ if TYPE_CHECKING:
 else:
     Protocol = AutoHTTPProtocol
 
-CHECK_EVERY_S = 10.0
-MIN_BYTES = 1000
-"""Least growth of a body between two checks: 100 bytes a second, which every working link has."""
-MAX_SLOW_CHECKS = {"headers": 2, "body": 3, "answer": 30}
-"""Checks in a row that may find incomplete headers, a body that does not grow, or a response of which the client reads
-nothing: five minutes, after which a download can resume by Range."""
-TOO_SLOW = (
-    b"HTTP/1.1 408 Request Timeout\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 29\r\n"
-    b"Connection: close\r\n\r\nThe request came too slowly.\n"
-)
-
 
 class ImpatientProtocol(Protocol):
     """uvicorn's HTTP protocol, ending connections whose request stalls.
@@ -86,3 +75,15 @@ class ImpatientProtocol(Protocol):
         self.transport.close()
         # In case the client does not read either.
         self._timer = self.loop.call_later(CHECK_EVERY_S, self.transport.abort)
+
+
+CHECK_EVERY_S = 10.0
+MIN_BYTES = 1000
+"""Least growth of a body between two checks: 100 bytes a second, which every working link has."""
+MAX_SLOW_CHECKS = {"headers": 2, "body": 3, "answer": 30}
+"""Checks in a row that may find incomplete headers, a body that does not grow, or a response of which the client reads
+nothing: five minutes, after which a download can resume by Range."""
+TOO_SLOW = (
+    b"HTTP/1.1 408 Request Timeout\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 29\r\n"
+    b"Connection: close\r\n\r\nThe request came too slowly.\n"
+)

@@ -9,10 +9,6 @@ from pydantic import BaseModel, Field
 from domain.choices import RUN_ID
 
 FORMAT, VERSION = "rankzero-archive", 1
-MANIFEST = "manifest.json"
-CHUNK_BYTES = 256 * 24
-"""A packed chunk of points: 256 steps, values and wall times; the last one of a series may be shorter."""
-
 MemberSize = Annotated[int, Field(ge=0, lt=2**63)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -31,6 +27,11 @@ class Manifest(BaseModel):
     version: int = VERSION
     runs: list[Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]]
     files: dict[str, ArchivedFile]
+
+
+MANIFEST = "manifest.json"
+CHUNK_BYTES = 256 * 24
+"""A packed chunk of points: 256 steps, values and wall times; the last one of a series may be shorter."""
 
 
 def run_file(run_id: str, *names: object) -> str:

@@ -13,6 +13,20 @@ from db.slurm.slurm_jobs import GATEWAY
 from domain.text.formats import agree, as_list, clock_offset, count, duration_words, plural
 from domain.views import DeviceView, NodeView
 
+
+def picture(nodes: Iterable[NodeView], occupants: Sequence[Occupant]) -> dict[str, Any]:
+    """Plain JSON values; each run is named once, and cells refer to it by position."""
+    ordered = sorted(nodes, key=lambda node: natural_key(node.name))
+    run_positions = {run.id: position for position, run in enumerate(occupants)}
+    return {
+        "summary": summary(ordered),
+        "states": [state.value for state in DeviceUse],
+        "runs": [{"id": run.id, "name": run.name, "state": run.state, "colour": run.ordinal} for run in occupants],
+        "nodes": [_node(node, run_positions) for node in ordered],
+        "notices": attention(ordered),
+    }
+
+
 _DIGITS = re.compile(r"(\d+)")
 CLOCK_AGREES_S = 1.0
 MOST_SILENT_LINES = 3
@@ -48,19 +62,6 @@ def cell(node: NodeView, device: DeviceView) -> DeviceUse:
     if node.upgrade:
         return DeviceUse.UPGRADE
     return DeviceUse.DRAINING if node.draining or node.pool else DeviceUse.FREE
-
-
-def picture(nodes: Iterable[NodeView], occupants: Sequence[Occupant]) -> dict[str, Any]:
-    """Plain JSON values; each run is named once, and cells refer to it by position."""
-    ordered = sorted(nodes, key=lambda node: natural_key(node.name))
-    run_positions = {run.id: position for position, run in enumerate(occupants)}
-    return {
-        "summary": summary(ordered),
-        "states": [state.value for state in DeviceUse],
-        "runs": [{"id": run.id, "name": run.name, "state": run.state, "colour": run.ordinal} for run in occupants],
-        "nodes": [_node(node, run_positions) for node in ordered],
-        "notices": attention(ordered),
-    }
 
 
 def summary(nodes: Sequence[NodeView]) -> str:

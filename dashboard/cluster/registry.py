@@ -17,8 +17,6 @@ from db.nodes.node_reports import Claim, Heartbeat
 from domain.liveness import LOST_AFTER_S
 from domain.messages import HeldAttempt, NodeFacts, NodeLoad
 
-log = logging.getLogger("rankzero")
-
 
 class NodeRegistry:
     """Tokens and contacts of all nodes.
@@ -88,6 +86,8 @@ class NodeRegistry:
             self._contacts_in_writing = {}
             self._writing.release()
 
+
+log = logging.getLogger("rankzero")
 
 # Whether a worker belongs to this store, and its attempts are known to it; checked on every request, so cached.
 

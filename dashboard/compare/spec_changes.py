@@ -11,6 +11,12 @@ from domain.launch.plan import filled_args
 from domain.masking import MASK, masked_args, masked_text, masked_variable
 from domain.spec import LABELS, RunSpec
 
+
+def spec_differences(specs: Sequence[RunSpec]) -> list[Difference]:
+    """Return the fields in which any of the specs differ, labelled as in the form, then the figures that follow."""
+    return [*_fields(specs), *_arguments([filled_args(spec) for spec in specs]), *_figures(specs)]
+
+
 NOT_COMPARED = frozenset({"name", "snapshot", "args", "printed_pattern"})
 """Names and the reading of logs are irrelevant, code has its own comparison, arguments are compared one by one."""
 MORE_LABELS = {
@@ -48,11 +54,6 @@ class Difference:
     field: str
     label: str
     values: tuple[Any, ...]
-
-
-def spec_differences(specs: Sequence[RunSpec]) -> list[Difference]:
-    """Return the fields in which any of the specs differ, labelled as in the form, then the figures that follow."""
-    return [*_fields(specs), *_arguments([filled_args(spec) for spec in specs]), *_figures(specs)]
 
 
 def interpreter_differences(interpreters: Sequence[Mapping[str, Any] | None]) -> list[Difference]:

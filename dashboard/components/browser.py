@@ -11,6 +11,13 @@ from streamlit.components.v2 import component
 from domain.text.formats import size
 from domain.views import RunView
 
+
+def browser_component(name: str, module: str, css: str = "") -> Callable[..., Any]:
+    """Register the component that a script and style sheet of this folder draw, after a further style sheet."""
+    css = style("elements/component") + css + style(module)
+    return component(f"rankzero.{name}", css=css, js=_LOADER.replace("MODULE", module))
+
+
 LOOK_AGAIN_S = 60.0
 
 # Streamlit runs a component's script from a blob: address, from where nothing relative can be imported. So it gets
@@ -21,12 +28,6 @@ const own = document.querySelector('script[src*="/static/js/"]');
 const base = own ? own.src.split('static/js/')[0] : document.baseURI;
 export default async (component) => (await import(new URL('assets/MODULE.js', base).href)).mount(component);
 """
-
-
-def browser_component(name: str, module: str, css: str = "") -> Callable[..., Any]:
-    """Register the component that a script and style sheet of this folder draw, after a further style sheet."""
-    css = style("elements/component") + css + style(module)
-    return component(f"rankzero.{name}", css=css, js=_LOADER.replace("MODULE", module))
 
 
 def style(module: str) -> str:

@@ -12,6 +12,23 @@ from numpy.typing import NDArray
 from dashboard.exports.elements import Element, element
 from domain.text import formats
 
+
+def chart(title: str, lines: Sequence[ChartLine]) -> Element | None:
+    """Return a figure of the curves; None where no run has two finite values."""
+    finite = [np.isfinite(line.values) for line in lines]
+    if not any(int(mask.sum()) > 1 for mask in finite):
+        return None
+    steps = np.concatenate([line.steps[mask] for line, mask in zip(lines, finite, strict=True)])
+    values = np.concatenate([line.values[mask] for line, mask in zip(lines, finite, strict=True)])
+    x = _Axis.over(steps, LEFT, WIDTH - RIGHT)
+    y = _Axis.over(values, HEIGHT - BOTTOM, TOP)
+    picture = element(
+        "svg", *_grid(x, y), *(_curve(line, x, y) for line in lines),
+        viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=f"{title} by step",
+    )  # fmt: skip
+    return element("figure", element("figcaption", title), picture)
+
+
 WIDTH, HEIGHT = 400, 220
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 24
 """Margins of the plot."""
@@ -61,22 +78,6 @@ class _Axis:
         step = next((m for m in (1, 2, 5) if m * magnitude >= span), 10) * magnitude
         first, last = math.ceil(self.low / step), math.floor(self.high / step)
         return [number * step for number in range(first, min(last, first + 2 * TICKS) + 1)]
-
-
-def chart(title: str, lines: Sequence[ChartLine]) -> Element | None:
-    """Return a figure of the curves; None where no run has two finite values."""
-    finite = [np.isfinite(line.values) for line in lines]
-    if not any(int(mask.sum()) > 1 for mask in finite):
-        return None
-    steps = np.concatenate([line.steps[mask] for line, mask in zip(lines, finite, strict=True)])
-    values = np.concatenate([line.values[mask] for line, mask in zip(lines, finite, strict=True)])
-    x = _Axis.over(steps, LEFT, WIDTH - RIGHT)
-    y = _Axis.over(values, HEIGHT - BOTTOM, TOP)
-    picture = element(
-        "svg", *_grid(x, y), *(_curve(line, x, y) for line in lines),
-        viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=f"{title} by step",
-    )  # fmt: skip
-    return element("figure", element("figcaption", title), picture)
 
 
 def _grid(x: _Axis, y: _Axis) -> Iterator[Element]:

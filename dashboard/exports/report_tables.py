@@ -28,6 +28,20 @@ from domain.text.formats import (
 )
 from domain.views import RunView
 
+
+def runs_table(runs: Sequence[RunView]) -> Element:
+    """Return a line for each compared run."""
+    head = ("Run", "Id", "State", "Started (UTC)", "Duration", "Trained on", "Step", "Tags")
+    return table(
+        head,
+        [
+            (name_of(run, place), run.id, _state(run), clock_time(run.started_at), duration(_seconds(run)),
+             _size(run), count(run.step), ", ".join(run.tags))
+            for place, run in enumerate(runs)
+        ],
+    )  # fmt: skip
+
+
 MOST_ROWS = 300
 MOST_VALUE = 2000
 """Longest text of a cell."""
@@ -54,19 +68,6 @@ def facts(run: RunView) -> Element:
         ("Samples/s", number(run.throughput_mean)),
     ]  # fmt: skip
     return table((), [(_heading(label), value) for label, value in rows if value not in (None, "", UNKNOWN)])
-
-
-def runs_table(runs: Sequence[RunView]) -> Element:
-    """Return a line for each compared run."""
-    head = ("Run", "Id", "State", "Started (UTC)", "Duration", "Trained on", "Step", "Tags")
-    return table(
-        head,
-        [
-            (name_of(run, place), run.id, _state(run), clock_time(run.started_at), duration(_seconds(run)),
-             _size(run), count(run.step), ", ".join(run.tags))
-            for place, run in enumerate(runs)
-        ],
-    )  # fmt: skip
 
 
 def results_table(service: Service, runs: Sequence[RunView]) -> Element | None:

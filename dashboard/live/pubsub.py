@@ -20,36 +20,6 @@ from db.channel import LARGEST_MESSAGE_BYTES, Channel
 from db.engine import Store
 from db.metrics import points
 
-log = logging.getLogger("rankzero")
-POINTS = "points"
-EVERYTHING = (POINTS, "run", "history", "log", "checkpoints")
-ANNOUNCE_EVERY_S = 4.0
-WATCHED_FOR_S = 10.0
-"""Seconds for which a run counts as watched elsewhere after an announcement."""
-BATCH_S = 0.03
-"""Seconds within which changes are announced together."""
-ENTRIES_PER_MESSAGE = 60
-MAX_NAMED_NODES = 600
-"""To wake more nodes than this, all are woken."""
-CLOSE_WITHIN_S = 2.0
-"""Seconds after which the dashboard ends even when the store does not answer."""
-
-
-class Listeners(Protocol):
-    """The recipients of changes at this dashboard: the hub."""
-
-    def deliver(self, run_id: str, message: dict[str, object]) -> None:
-        """Send a message to the viewers of the run here."""
-
-    def watched_runs(self) -> list[str]:
-        """The ids of the runs that somebody looks at here."""
-
-    def wake_workers(self, nodes: Collection[str] | None = None) -> None:
-        """Wake the workers of these nodes (None: of all) that poll this dashboard."""
-
-    def wake_workers_of(self, run_ids: Iterable[str]) -> None:
-        """Wake the workers of these runs' nodes that poll this dashboard."""
-
 
 class DashboardPeers:
     """This dashboard's channel to the others; safe to use from any thread."""
@@ -272,3 +242,34 @@ class DashboardPeers:
         for attempt in sorted({batch.attempt for batch in batches}):
             changes = [(batch.series, batch.points) for batch in batches if batch.attempt == attempt]
             self._hub.deliver(run_id, series_message(attempt, changes))
+
+
+log = logging.getLogger("rankzero")
+POINTS = "points"
+EVERYTHING = (POINTS, "run", "history", "log", "checkpoints")
+ANNOUNCE_EVERY_S = 4.0
+WATCHED_FOR_S = 10.0
+"""Seconds for which a run counts as watched elsewhere after an announcement."""
+BATCH_S = 0.03
+"""Seconds within which changes are announced together."""
+ENTRIES_PER_MESSAGE = 60
+MAX_NAMED_NODES = 600
+"""To wake more nodes than this, all are woken."""
+CLOSE_WITHIN_S = 2.0
+"""Seconds after which the dashboard ends even when the store does not answer."""
+
+
+class Listeners(Protocol):
+    """The recipients of changes at this dashboard: the hub."""
+
+    def deliver(self, run_id: str, message: dict[str, object]) -> None:
+        """Send a message to the viewers of the run here."""
+
+    def watched_runs(self) -> list[str]:
+        """The ids of the runs that somebody looks at here."""
+
+    def wake_workers(self, nodes: Collection[str] | None = None) -> None:
+        """Wake the workers of these nodes (None: of all) that poll this dashboard."""
+
+    def wake_workers_of(self, run_ids: Iterable[str]) -> None:
+        """Wake the workers of these runs' nodes that poll this dashboard."""

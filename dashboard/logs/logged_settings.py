@@ -11,13 +11,6 @@ from typing import Any
 from dashboard.service.service import Service
 from db.attempts import attempt_queries
 
-MOST_BYTES = 4 * 1024 * 1024
-"""Read of the end of a file that grew with every step."""
-_FILE = re.compile(r"probe/loggers/settings-\d+\.jsonl")
-
-Settings = dict[str, dict[str, Any]]
-"""Logger -> its settings: `config`, `tags`, `mode` and the like."""
-
 
 def logged_settings(service: Service, run_id: str, attempt: int) -> Settings:
     """Return the latest settings of each logger in one attempt."""
@@ -27,6 +20,13 @@ def logged_settings(service: Service, run_id: str, attempt: int) -> Settings:
             data = service.files.read(file.id, max(0, file.size_bytes - MOST_BYTES), MOST_BYTES)
             merge(merged, data.splitlines())
     return merged
+
+
+MOST_BYTES = 4 * 1024 * 1024
+"""Read of the end of a file that grew with every step."""
+_FILE = re.compile(r"probe/loggers/settings-\d+\.jsonl")
+Settings = dict[str, dict[str, Any]]
+"""Logger -> its settings: `config`, `tags`, `mode` and the like."""
 
 
 def merge(merged: Settings, lines: Iterable[bytes]) -> None:

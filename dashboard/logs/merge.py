@@ -9,37 +9,6 @@ from dataclasses import dataclass, field
 
 from dashboard.storage.files import ArrivalTimes, Read
 
-LONGEST_LINE_BYTES = 1024 * 1024
-"""A longer line is split."""
-MOST_LINES = 5000
-MOST_SECONDS = 2.0
-_BLOCK_BYTES = 16 * 1024
-_SHORT_LINE_BYTES = 256
-"""Length up to which a line is found with one short read."""
-
-
-@dataclass(frozen=True)
-class MergePosition:
-    """A position in the merged lines: before the line at an offset of one log."""
-
-    at_ms: int
-    order: int
-    offset: int
-
-
-@dataclass(frozen=True)
-class Line:
-    """A whole line and its origin."""
-
-    rank: int | str
-    stream: str
-    offset: int
-    """Offset of its first byte in its own log."""
-    at: float | None
-    """When its end arrived, in seconds since 1970; None when unknown."""
-    position: MergePosition
-    text: str
-
 
 @dataclass
 class LogSource:
@@ -92,6 +61,38 @@ class LogSource:
     def at_ms(self, offset: int) -> int:
         """Time of arrival of the line that begins at an offset, in milliseconds since 1970."""
         return self.times.at_ms(self.times.index_of(self.line_end(offset)))
+
+
+LONGEST_LINE_BYTES = 1024 * 1024
+"""A longer line is split."""
+MOST_LINES = 5000
+MOST_SECONDS = 2.0
+_BLOCK_BYTES = 16 * 1024
+_SHORT_LINE_BYTES = 256
+"""Length up to which a line is found with one short read."""
+
+
+@dataclass(frozen=True)
+class MergePosition:
+    """A position in the merged lines: before the line at an offset of one log."""
+
+    at_ms: int
+    order: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """A whole line and its origin."""
+
+    rank: int | str
+    stream: str
+    offset: int
+    """Offset of its first byte in its own log."""
+    at: float | None
+    """When its end arrived, in seconds since 1970; None when unknown."""
+    position: MergePosition
+    text: str
 
 
 def position_of(source: LogSource, offset: int) -> MergePosition:

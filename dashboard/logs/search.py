@@ -15,6 +15,32 @@ from db.engine import Store
 from db.runs.run_list import RunLogs, RunSelection, run_logs
 from domain.views import FileView
 
+
+def search(
+    read: Read, size: int, finder: Finder, overlap: int, offset: int = 0, line: int = 1, most: int = 1000,
+    stops_at_most: bool = False, last_hit: int = 0, deadline: float | None = None,
+) -> SearchResult:  # fmt: skip
+    """The matching lines from the start of a line on, without the line `last_hit`.
+
+    Takes at most MOST_SECONDS, or until the deadline of `time.monotonic()`, and a few MiB of memory."""
+    result = SearchResult(offset=offset, line=line, last_hit=last_hit)
+    cursor, carried, base = _LineCursor(line, offset, last_hit), b"", offset
+    deadline = time.monotonic() + MOST_SECONDS if deadline is None else deadline
+    while base + len(carried) < size:
+        at = base + len(carried)
+        piece = read(at, min(STRETCH_BYTES, size - at))
+        if not piece:
+            break
+        stretch, is_last = carried + piece, at + len(piece) >= size
+        consumed = _search_stretch(stretch, base, finder, 0 if is_last else overlap, cursor, result, most)
+        carried, base = stretch[consumed:], base + consumed
+        result.offset, result.line, result.last_hit = cursor.begins_at, cursor.line, cursor.last_hit
+        if (stops_at_most and len(result.hits) >= most) or time.monotonic() > deadline:
+            break
+    result.is_complete = base + len(carried) >= size
+    return result
+
+
 Read = Callable[[int, int], bytes]
 """(offset, limit) -> at most `limit` bytes of the log from the offset on."""
 Finder = Callable[[bytes, int], int]
@@ -77,31 +103,6 @@ def find_error(stretch: bytes, start: int) -> int:
     """Find text that reads like an error: a traceback, `ValueError:`, the word error, fatal or exception."""
     match = _ERROR.search(stretch, start)
     return -1 if match is None else match.start()
-
-
-def search(
-    read: Read, size: int, finder: Finder, overlap: int, offset: int = 0, line: int = 1, most: int = 1000,
-    stops_at_most: bool = False, last_hit: int = 0, deadline: float | None = None,
-) -> SearchResult:  # fmt: skip
-    """The matching lines from the start of a line on, without the line `last_hit`.
-
-    Takes at most MOST_SECONDS, or until the deadline of `time.monotonic()`, and a few MiB of memory."""
-    result = SearchResult(offset=offset, line=line, last_hit=last_hit)
-    cursor, carried, base = _LineCursor(line, offset, last_hit), b"", offset
-    deadline = time.monotonic() + MOST_SECONDS if deadline is None else deadline
-    while base + len(carried) < size:
-        at = base + len(carried)
-        piece = read(at, min(STRETCH_BYTES, size - at))
-        if not piece:
-            break
-        stretch, is_last = carried + piece, at + len(piece) >= size
-        consumed = _search_stretch(stretch, base, finder, 0 if is_last else overlap, cursor, result, most)
-        carried, base = stretch[consumed:], base + consumed
-        result.offset, result.line, result.last_hit = cursor.begins_at, cursor.line, cursor.last_hit
-        if (stops_at_most and len(result.hits) >= most) or time.monotonic() > deadline:
-            break
-    result.is_complete = base + len(carried) >= size
-    return result
 
 
 def line_at(read: Read, size: int, line: int) -> Hit | None:

@@ -16,6 +16,20 @@ from dashboard.logs.search import Finder
 from dashboard.logs.stored_logs import ALL, LAUNCHER, LogFile, SomeStream, find_logs
 from dashboard.service.service import Service
 
+
+def merged_sources(service: Service, run_id: str, attempt: int, rank: str, stream: SomeStream) -> list[LogSource]:
+    """The selected logs in order: of one rank or of all and the launcher, of one stream or both."""
+    # Read whether it ended before the sizes, so that no byte is missed in between.
+    has_ended = service.has_ended(run_id, attempt)
+    files = {
+        log: file
+        for log, file in find_logs(service.store, run_id, attempt).items()
+        if rank in (ALL, str(log[0])) and stream in ("both", log[1])
+    }
+    sources = [_source(service, log, file, has_ended) for log, file in files.items()]
+    return sorted(sources, key=lambda source: source.order)
+
+
 _LAST = 10**7
 """Orders the launcher behind every rank."""
 
@@ -49,19 +63,6 @@ class MergedSearchResult:
 def is_merged(rank: str, stream: SomeStream) -> bool:
     """Whether this selects more than one log."""
     return rank == ALL or stream == "both"
-
-
-def merged_sources(service: Service, run_id: str, attempt: int, rank: str, stream: SomeStream) -> list[LogSource]:
-    """The selected logs in order: of one rank or of all and the launcher, of one stream or both."""
-    # Read whether it ended before the sizes, so that no byte is missed in between.
-    has_ended = service.has_ended(run_id, attempt)
-    files = {
-        log: file
-        for log, file in find_logs(service.store, run_id, attempt).items()
-        if rank in (ALL, str(log[0])) and stream in ("both", log[1])
-    }
-    sources = [_source(service, log, file, has_ended) for log, file in files.items()]
-    return sorted(sources, key=lambda source: source.order)
 
 
 def _source(service: Service, log: tuple[int | str, str], file: LogFile, has_ended: bool) -> LogSource:

@@ -13,12 +13,6 @@ from db.attempts import attempt_queries
 from db.engine import Store
 from domain.views import FileView, RunView
 
-Stream = Literal["out", "err"]
-SomeStream = Literal["out", "err", "both"]
-LAUNCHER = "launcher"
-ALL = "all"
-_LOG = re.compile(r"logs/(?:rank(\d{1,7})|launcher)\.(out|err)")
-
 
 @dataclass(frozen=True)
 class LogFile:
@@ -26,6 +20,13 @@ class LogFile:
 
     file_id: int
     size_bytes: int
+
+
+Stream = Literal["out", "err"]
+SomeStream = Literal["out", "err", "both"]
+LAUNCHER = "launcher"
+ALL = "all"
+_LOG = re.compile(r"logs/(?:rank(\d{1,7})|launcher)\.(out|err)")
 
 
 def check_rank(run: RunView, rank: str) -> None:

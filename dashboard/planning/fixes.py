@@ -20,25 +20,6 @@ from domain.spec import RunSpec
 from domain.text import formats
 from domain.views import CheckpointView, RunView
 
-LOWER_LR = 0.1
-_NOT_THE_BATCH = ("shared memory", "data loader's process")
-"""Messages about memory that a smaller batch does not free."""
-_BY_HAND = (
-    "Halve the batch per {unit} in the script and double its gradient accumulation, which keeps the global "
-    "batch; with {{batch_size}} and {{accumulate}} in its arguments the form sets both."
-)
-
-
-@dataclass(frozen=True)
-class Fix:
-    """A suggested change."""
-
-    sentence: str
-    spec: RunSpec | None = None
-    """The spec with the change; None where the user has to make it."""
-    label: str = ""
-    """Label of the button that launches it."""
-
 
 def suggest_fix(
     spec: RunSpec,
@@ -63,6 +44,26 @@ def suggest_fix(
     if batch > 1 and fits != 0:
         return _smaller_batch(wiring, batch, unit, fits)
     return _without_batch(wiring, unit, batch)
+
+
+LOWER_LR = 0.1
+_NOT_THE_BATCH = ("shared memory", "data loader's process")
+"""Messages about memory that a smaller batch does not free."""
+_BY_HAND = (
+    "Halve the batch per {unit} in the script and double its gradient accumulation, which keeps the global "
+    "batch; with {{batch_size}} and {{accumulate}} in its arguments the form sets both."
+)
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A suggested change."""
+
+    sentence: str
+    spec: RunSpec | None = None
+    """The spec with the change; None where the user has to make it."""
+    label: str = ""
+    """Label of the button that launches it."""
 
 
 def _estimated(share: float | None, batch: int | None) -> str:

@@ -15,9 +15,6 @@ if TYPE_CHECKING:  # the command line needs no models for this
     from domain.spec import RunSpec
     from domain.views import NodeView
 
-ENVIRONMENTS = (".venv", "venv")
-PROJECT_FILES = ("pyproject.toml", "uv.lock")
-
 
 def project_python(target: str, entry: str | None = None) -> Path | None:
     """Return the Python of the .venv or venv beside a script or above it, up to its project's root.
@@ -29,6 +26,10 @@ def project_python(target: str, entry: str | None = None) -> Path | None:
         return next(_pythons(Path(target), entry), None)
     except (OSError, ValueError):  # a folder that may not be looked into, a name that is too long
         return None
+
+
+ENVIRONMENTS = (".venv", "venv")
+PROJECT_FILES = ("pyproject.toml", "uv.lock")
 
 
 def python_to_use(spec: RunSpec, nodes: Iterable[NodeView]) -> Path | None:

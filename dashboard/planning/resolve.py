@@ -30,9 +30,19 @@ from domain.scheduling.models import Allocation, Kind, NodeState, Pools, Resourc
 from domain.spec import RunSpec
 from domain.views import NodeView
 
+
+def resolve(
+    spec: RunSpec, cluster: ClusterNodes, script: Script | UnreadableScript, code: PackedCode | None = None
+) -> Resolved:
+    """Return the spec with its open values filled in; the form, the API, previews and launches use this alike."""
+    asked, situation = spec, Situation(cluster, script, code)
+    for step in STEPS:
+        spec = spec.model_copy(update=dict(step(spec, situation)))
+    return Resolved(asked, spec, cluster, script)
+
+
 MOST_COMMANDS = 64
 """Commands in a preview; those of further nodes differ only in the rank."""
-
 Changes = Mapping[str, object]
 
 
@@ -120,22 +130,26 @@ def _code(spec: RunSpec, situation: Situation) -> Changes:
     }
 
 
+def recipe_options(name: str) -> list[Option]:
+    """Return the options of a recipe: its own, then those that all recipes share."""
+    path = plan.recipe_path(name)
+    return read_script(path.parent, path.name).options
+
+
+def _rate_to_scale(spec: RunSpec, script: Script | UnreadableScript) -> dict[str, float]:
+    """Return the script's own learning rate, if a scaling rule needs it and the arguments pass it."""
+    is_needed = spec.lr is None and spec.lr_scaling != "none" and spec.hands_over("lr")
+    option = option_for("lr", script.options) if is_needed and isinstance(script, Script) else None
+    is_number = option is not None and isinstance(option.default, int | float) and option.default > 0
+    return {"lr": float(option.default)} if option and is_number else {}
+
+
 STEPS: tuple[Callable[[RunSpec, Situation], Changes], ...] = (
     _number_of_devices,
     _batch_size_and_rate,
     _python,
     _code,
 )
-
-
-def resolve(
-    spec: RunSpec, cluster: ClusterNodes, script: Script | UnreadableScript, code: PackedCode | None = None
-) -> Resolved:
-    """Return the spec with its open values filled in; the form, the API, previews and launches use this alike."""
-    asked, situation = spec, Situation(cluster, script, code)
-    for step in STEPS:
-        spec = spec.model_copy(update=dict(step(spec, situation)))
-    return Resolved(asked, spec, cluster, script)
 
 
 @dataclass(frozen=True)
@@ -203,20 +217,6 @@ class Resolved:
         """Return the spec, or one of its sizes, with the batch size and rate that the script sets, for display."""
         spec = spec or self.spec
         return spec.model_copy(update=_own_figures(spec, self.script))
-
-
-def recipe_options(name: str) -> list[Option]:
-    """Return the options of a recipe: its own, then those that all recipes share."""
-    path = plan.recipe_path(name)
-    return read_script(path.parent, path.name).options
-
-
-def _rate_to_scale(spec: RunSpec, script: Script | UnreadableScript) -> dict[str, float]:
-    """Return the script's own learning rate, if a scaling rule needs it and the arguments pass it."""
-    is_needed = spec.lr is None and spec.lr_scaling != "none" and spec.hands_over("lr")
-    option = option_for("lr", script.options) if is_needed and isinstance(script, Script) else None
-    is_number = option is not None and isinstance(option.default, int | float) and option.default > 0
-    return {"lr": float(option.default)} if option and is_number else {}
 
 
 def _own_figures(spec: RunSpec, script: Script | UnreadableScript) -> dict[str, float]:

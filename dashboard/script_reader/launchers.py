@@ -10,6 +10,21 @@ from typing import Literal
 from dashboard.script_reader.options import Option
 from dashboard.script_reader.source import ScriptProgram, SourceFile, keywords, value
 
+
+def guess(program: ScriptProgram, options: list[Option]) -> Guess:
+    """Return the launcher that fits the script according to its source."""
+    evidence = _Evidence(program, options)
+    result = (
+        evidence.spawns()
+        or evidence.lacks_local_rank()
+        or evidence.joins()
+        or evidence.data_parallel()
+        or evidence.plain()
+    )
+    warnings = [*result.warnings, *_sets_variables(program, result), *_logs_nothing(program)]
+    return replace(result, warnings=warnings)
+
+
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 SPAWNERS = (
     "torch.multiprocessing.spawn", "torch.multiprocessing.start_processes", "torch.multiprocessing.spawn.spawn",
@@ -54,20 +69,6 @@ class Guess:
     devices: int | None = None
     """Processes per node that the script itself requires."""
     warnings: list[str] = field(default_factory=list)
-
-
-def guess(program: ScriptProgram, options: list[Option]) -> Guess:
-    """Return the launcher that fits the script according to its source."""
-    evidence = _Evidence(program, options)
-    result = (
-        evidence.spawns()
-        or evidence.lacks_local_rank()
-        or evidence.joins()
-        or evidence.data_parallel()
-        or evidence.plain()
-    )
-    warnings = [*result.warnings, *_sets_variables(program, result), *_logs_nothing(program)]
-    return replace(result, warnings=warnings)
 
 
 class _Evidence:

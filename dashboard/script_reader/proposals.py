@@ -10,6 +10,13 @@ from dataclasses import dataclass
 from dashboard.script_reader.options import Option, written
 from dashboard.script_reader.source import ScriptProgram
 
+
+def propose(options: Sequence[Option], program: ScriptProgram | None = None) -> list[Proposal]:
+    """Return a proposal for each value of the form that an option certainly takes."""
+    proposals = [proposal for field in NAMES if (proposal := _for_field(field, options, program)) is not None]
+    return [*_commands(options), *proposals, *_precisions(options)]
+
+
 NAMES: dict[str, str] = {
     "batch_size": "per_device_train_batch_size per_gpu_train_batch_size per_device_batch_size per_gpu_batch_size "
     "batch_size_per_gpu batch_size_per_device local_batch_size micro_batch_size micro_batch train_micro_batch_size "
@@ -28,7 +35,6 @@ NAMES: dict[str, str] = {
     "default_root_dir",
 }
 """Exact names of the options that take each value of the form, the most specific names first."""
-
 GLOBAL_BATCH = "global_batch_size total_batch_size effective_batch_size".split()
 PRECISIONS = {
     "bf16": ("bf16", "bfloat16", "bf16-mixed", "bf16_mixed"),
@@ -62,12 +68,6 @@ class Proposal:
     """Whether it is ticked by default."""
     only_when: str | None = None
     """The precision it applies to; None: always."""
-
-
-def propose(options: Sequence[Option], program: ScriptProgram | None = None) -> list[Proposal]:
-    """Return a proposal for each value of the form that an option certainly takes."""
-    proposals = [proposal for field in NAMES if (proposal := _for_field(field, options, program)) is not None]
-    return [*_commands(options), *proposals, *_precisions(options)]
 
 
 def option_for(field: str, options: Sequence[Option]) -> Option | None:

@@ -20,6 +20,21 @@ from dashboard.script_reader.source import (
     value,
 )
 
+
+def read(program: ScriptProgram) -> list[Option]:
+    """Return the options of every command that is a function."""
+    options: list[Option] = []
+    for source in program.sources:
+        commands = list(_typer_commands(source))
+        if len(commands) > 1 and (names := tuple(name for _, name in commands)):
+            options.append(command_option(names))
+        for function, name in commands:
+            command = name if len(commands) > 1 else None
+            options += filter(None, (_typer(p, source, program, command) for p in parameters(function)))
+        options += _called_with_a_function(source, program)
+    return options
+
+
 FunctionDef = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -40,20 +55,6 @@ def parameters(function: FunctionDef) -> list[Parameter]:
     pairs = [*zip(positional, [*missing, *function.args.defaults], strict=True)]
     pairs += zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
     return [Parameter(a.arg, a.annotation, d) for a, d in pairs if a.arg not in ("self", "cls")]
-
-
-def read(program: ScriptProgram) -> list[Option]:
-    """Return the options of every command that is a function."""
-    options: list[Option] = []
-    for source in program.sources:
-        commands = list(_typer_commands(source))
-        if len(commands) > 1 and (names := tuple(name for _, name in commands)):
-            options.append(command_option(names))
-        for function, name in commands:
-            command = name if len(commands) > 1 else None
-            options += filter(None, (_typer(p, source, program, command) for p in parameters(function)))
-        options += _called_with_a_function(source, program)
-    return options
 
 
 def plain_option(

@@ -23,53 +23,6 @@ from dashboard.security.sign_ins import Sessions, SignIns, TooManyTries
 from dashboard.security.token_files import Credentials
 from db.nodes.join_tokens import Admitted, TurnedAway
 
-PUBLIC = frozenset({(m, "/login") for m in ("GET", "HEAD", "POST")} | {(m, "/api/health") for m in ("GET", "HEAD")})
-"""The routes that need no credential; a test compares this list with all routes."""
-SHARED = re.compile(r"/shared/[^/]{1,200}")
-"""Read-only links to runs: the route compares the token, which opens nothing else."""
-REGISTER = "/api/worker/register"
-METRICS = "/metrics"
-LONGEST_TOKEN_BYTES = 512
-UPLOADS = "/api/uploads"
-"""Takes bytes; browsers send these across sites only with the server's consent, which we never give."""
-STREAMLIT_UPLOADS = "/_stcore/upload_file"
-"""Streamlit's own route takes multipart bodies and checks a cross-site token of its own."""
-
-
-@dataclass(frozen=True)
-class Principal:
-    """The sender of a request, and the credential it used."""
-
-    kind: Literal["user", "join", "node", "metrics", "nobody"]
-    via: Literal["bearer", "cookie", "pass", "none"]
-    node_id: str | None = None
-    join_token: str | None = None
-    """The id of the join token; None for the server's own."""
-    job: int | None = None
-    """The fencing token of the attempt whose Slurm job's workers may register."""
-
-
-NOBODY = Principal("nobody", "none")
-PASS_HOLDER = Principal("nobody", "pass")
-"""A request of TensorBoard's or Perfetto's page, which may reach its own run's TensorBoard or Perfetto's files only."""
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """The status and message of a rejected request."""
-
-    status: int
-    message: str
-    field: str | None = None
-
-
-UNKNOWN = Refusal(401, "A valid token is needed: sign in, or send it as Authorization: Bearer.")
-NO_JOIN_TOKEN = Refusal(
-    401,
-    "This is not a join token of this dashboard. Create one on its Nodes page, "
-    "or with `rankzero token --join --expires 24h`.",
-)
-
 
 class Guard:
     """Checks every request. Pure ASGI middleware, because Starlette's BaseHTTPMiddleware skips WebSockets."""
@@ -182,6 +135,54 @@ class Guard:
         if isinstance(verdict, Admitted):
             return Principal("join", "bearer", join_token=verdict.id)
         return None if verdict is None else Principal("node", "bearer", verdict)
+
+
+PUBLIC = frozenset({(m, "/login") for m in ("GET", "HEAD", "POST")} | {(m, "/api/health") for m in ("GET", "HEAD")})
+"""The routes that need no credential; a test compares this list with all routes."""
+SHARED = re.compile(r"/shared/[^/]{1,200}")
+"""Read-only links to runs: the route compares the token, which opens nothing else."""
+REGISTER = "/api/worker/register"
+METRICS = "/metrics"
+LONGEST_TOKEN_BYTES = 512
+UPLOADS = "/api/uploads"
+"""Takes bytes; browsers send these across sites only with the server's consent, which we never give."""
+STREAMLIT_UPLOADS = "/_stcore/upload_file"
+"""Streamlit's own route takes multipart bodies and checks a cross-site token of its own."""
+
+
+@dataclass(frozen=True)
+class Principal:
+    """The sender of a request, and the credential it used."""
+
+    kind: Literal["user", "join", "node", "metrics", "nobody"]
+    via: Literal["bearer", "cookie", "pass", "none"]
+    node_id: str | None = None
+    join_token: str | None = None
+    """The id of the join token; None for the server's own."""
+    job: int | None = None
+    """The fencing token of the attempt whose Slurm job's workers may register."""
+
+
+NOBODY = Principal("nobody", "none")
+PASS_HOLDER = Principal("nobody", "pass")
+"""A request of TensorBoard's or Perfetto's page, which may reach its own run's TensorBoard or Perfetto's files only."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The status and message of a rejected request."""
+
+    status: int
+    message: str
+    field: str | None = None
+
+
+UNKNOWN = Refusal(401, "A valid token is needed: sign in, or send it as Authorization: Bearer.")
+NO_JOIN_TOKEN = Refusal(
+    401,
+    "This is not a join token of this dashboard. Create one on its Nodes page, "
+    "or with `rankzero token --join --expires 24h`.",
+)
 
 
 def _is_public(scope: Scope) -> bool:

@@ -11,6 +11,34 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dashboard.errors import Rejection
 from dashboard.security.plain_pages import PLAIN_POLICY
 
+
+class SecurityHeaders:
+    """Adds the security headers to every response that does not set its own."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Wrap `send` so that the response's first message carries the headers."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        is_data = scope["path"].startswith("/api/") and scope["path"] != "/api/docs"
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _ALWAYS.items():
+                    headers.setdefault(name, value)
+                policy = DATA_POLICY if is_data else _policy(scope["path"], message["status"])
+                headers.setdefault("Content-Security-Policy", policy)
+                if is_data:
+                    headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)
+
+
 log = logging.getLogger("rankzero")
 KIB, MIB = 1024, 1024 * 1024
 PAGE_POLICY = "; ".join(
@@ -39,33 +67,6 @@ _ALWAYS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-
-
-class SecurityHeaders:
-    """Adds the security headers to every response that does not set its own."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Wrap `send` so that the response's first message carries the headers."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        is_data = scope["path"].startswith("/api/") and scope["path"] != "/api/docs"
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in _ALWAYS.items():
-                    headers.setdefault(name, value)
-                policy = DATA_POLICY if is_data else _policy(scope["path"], message["status"])
-                headers.setdefault("Content-Security-Policy", policy)
-                if is_data:
-                    headers.setdefault("Cache-Control", "no-store")
-            await send(message)
-
-        await self.app(scope, receive, send_with_headers)
 
 
 def _policy(path: str, status: int) -> str:

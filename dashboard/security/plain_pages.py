@@ -8,6 +8,15 @@ from dashboard import colours
 from dashboard.colours import ICON
 from dashboard.security.sandbox import source_hash
 
+
+def plain_page(title: str, content: str) -> str:
+    """A page with this title; `content` is HTML with all outside values escaped."""
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
+<title>{escape(title)} · Rankzero</title><link rel="icon" href="{ICON}"><style>{_STYLE}</style></head>
+<body><main>{content}</main></body></html>"""
+
+
 _STYLE = (
     colours.variables()
     + """
@@ -30,14 +39,6 @@ PLAIN_POLICY = (
     f"default-src 'none'; style-src {source_hash(_STYLE)}; img-src data:; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
-
-
-def plain_page(title: str, content: str) -> str:
-    """A page with this title; `content` is HTML with all outside values escaped."""
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
-<title>{escape(title)} · Rankzero</title><link rel="icon" href="{ICON}"><style>{_STYLE}</style></head>
-<body><main>{content}</main></body></html>"""
 
 
 def login_page(next_path: str, problem: str = "", signed_out: bool = False) -> str:

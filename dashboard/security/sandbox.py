@@ -10,6 +10,34 @@ from dataclasses import dataclass
 
 from dashboard.security.token_files import Credentials
 
+
+@dataclass(frozen=True)
+class Passes:
+    """Issues and checks passes; they are signed with the login token, so a new token ends them all."""
+
+    credentials: Credentials
+    program: str = "tensorboard"
+    """The program that `issue` opens."""
+
+    def issue(self, run_id: str, now: float) -> str:
+        """A pass for one run."""
+        issued = str(int(now // SAME_FOR_S) * SAME_FOR_S)
+        return f"{issued}.{self._signature(self.program, run_id, issued)}"
+
+    def admits(self, path: str, now: float) -> bool:
+        """Whether the path of a request carries a valid pass for the run it names."""
+        match = _PATH.fullmatch(path)
+        if match is None:
+            return False
+        expected = self._signature(match["program"], match["run"], match["issued"])
+        age_s = now - int(match["issued"])
+        return hmac.compare_digest(match["signature"], expected) and -60 <= age_s <= LIFETIME_S
+
+    def _signature(self, program: str, run_id: str, issued: str) -> str:
+        message = f"rankzero {program} {run_id} {issued}".encode(errors="replace")
+        return hmac.new(self.credentials.user.encode(), message, hashlib.sha256).hexdigest()
+
+
 CORS = {
     "Access-Control-Allow-Origin": "null",
     "Access-Control-Allow-Credentials": "true",
@@ -53,30 +81,3 @@ PREFIXES = (PREFIX, "/perfetto/")
 _PATH = re.compile(
     r"/(?P<program>tensorboard|perfetto)/(?P<run>[^/]+)/(?P<issued>[0-9]{1,12})\.(?P<signature>[0-9a-f]{64})/.*"
 )
-
-
-@dataclass(frozen=True)
-class Passes:
-    """Issues and checks passes; they are signed with the login token, so a new token ends them all."""
-
-    credentials: Credentials
-    program: str = "tensorboard"
-    """The program that `issue` opens."""
-
-    def issue(self, run_id: str, now: float) -> str:
-        """A pass for one run."""
-        issued = str(int(now // SAME_FOR_S) * SAME_FOR_S)
-        return f"{issued}.{self._signature(self.program, run_id, issued)}"
-
-    def admits(self, path: str, now: float) -> bool:
-        """Whether the path of a request carries a valid pass for the run it names."""
-        match = _PATH.fullmatch(path)
-        if match is None:
-            return False
-        expected = self._signature(match["program"], match["run"], match["issued"])
-        age_s = now - int(match["issued"])
-        return hmac.compare_digest(match["signature"], expected) and -60 <= age_s <= LIFETIME_S
-
-    def _signature(self, program: str, run_id: str, issued: str) -> str:
-        message = f"rankzero {program} {run_id} {issued}".encode(errors="replace")
-        return hmac.new(self.credentials.user.encode(), message, hashlib.sha256).hexdigest()

@@ -22,81 +22,6 @@ from domain.errors import InvalidRequest
 from domain.search.parser import LONGEST
 from domain.spec import RunEdit, Tag
 
-log = logging.getLogger("rankzero")
-MOST_NAMED = 1000
-"""Runs that a request can name; a search may find more."""
-MOST_FOUND = 10_000
-MOST_WAITING = 20
-MOST_REMEMBERED = 100
-Kind = Literal["stop", "delete", "archive", "unarchive", "tag", "untag"]
-RunId = Annotated[str, StringConstraints(pattern=f"^{RUN_ID.pattern}$", max_length=100)]
-
-
-class BulkRequest(BaseModel):
-    """What shall be done, and to which runs: named one by one, or all that a search finds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    action: Kind
-    runs: Annotated[list[RunId], Field(min_length=1, max_length=MOST_NAMED)] | None = None
-    filter: Annotated[str, Field(min_length=1, max_length=LONGEST)] | None = None
-    tag: Tag | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> BulkRequest:
-        if (self.runs is None) == (self.filter is None):
-            raise ValueError("Name the runs, or give a filter that finds them.")
-        if (self.tag is not None) != (self.action in ("tag", "untag")):
-            raise ValueError("A tag belongs to the actions tag and untag, and only to these.")
-        return self
-
-    def edit(self) -> RunEdit | None:
-        """The change of a run's description; None for an action that ends or deletes it."""
-        tags = [self.tag] if self.tag else []
-        return {
-            "archive": RunEdit(archived=True),
-            "unarchive": RunEdit(archived=False),
-            "tag": RunEdit(add_tags=tags),
-            "untag": RunEdit(remove_tags=tags),
-        }.get(self.action)
-
-
-class RefusedRun(NamedTuple):
-    """A run that was not changed, and why."""
-
-    run: str
-    name: str
-    message: str
-
-
-@dataclass
-class BulkAction:
-    """One request as far as it has been carried out."""
-
-    request: BulkRequest
-    runs: Sequence[str]
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
-    changed: list[str] = field(default_factory=list)
-    refused: list[RefusedRun] = field(default_factory=list)
-    freed_bytes: int = 0
-    """What deleted runs held in checkpoints, logs and event files."""
-    is_cancelled: bool = False
-    has_ended: bool = False
-
-    def document(self) -> Mapping[str, Any]:
-        """The action as the API shows it; which runs were changed is told at its end."""
-        return {
-            "id": self.id,
-            "action": self.request.action,
-            "tag": self.request.tag,
-            "state": ("cancelled" if self.is_cancelled else "done") if self.has_ended else "running",
-            "total": len(self.runs),
-            "done": len(self.changed),
-            "changed": list(self.changed) if self.has_ended else [],
-            "refused": [refusal._asdict() for refusal in self.refused],
-            "freed_bytes": self.freed_bytes,
-        }
-
 
 class BulkActions:
     """The actions of this server since its start: one is carried out at a time, each change a transaction."""
@@ -190,3 +115,79 @@ class BulkActions:
             return trouble
         log.error("run %s could not be changed", run_id, exc_info=error)
         return "The store is busy or cannot be reached, or a file cannot be removed; the server's log has the details."
+
+
+log = logging.getLogger("rankzero")
+MOST_NAMED = 1000
+"""Runs that a request can name; a search may find more."""
+MOST_FOUND = 10_000
+MOST_WAITING = 20
+MOST_REMEMBERED = 100
+Kind = Literal["stop", "delete", "archive", "unarchive", "tag", "untag"]
+RunId = Annotated[str, StringConstraints(pattern=f"^{RUN_ID.pattern}$", max_length=100)]
+
+
+class BulkRequest(BaseModel):
+    """What shall be done, and to which runs: named one by one, or all that a search finds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    action: Kind
+    runs: Annotated[list[RunId], Field(min_length=1, max_length=MOST_NAMED)] | None = None
+    filter: Annotated[str, Field(min_length=1, max_length=LONGEST)] | None = None
+    tag: Tag | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> BulkRequest:
+        if (self.runs is None) == (self.filter is None):
+            raise ValueError("Name the runs, or give a filter that finds them.")
+        if (self.tag is not None) != (self.action in ("tag", "untag")):
+            raise ValueError("A tag belongs to the actions tag and untag, and only to these.")
+        return self
+
+    def edit(self) -> RunEdit | None:
+        """The change of a run's description; None for an action that ends or deletes it."""
+        tags = [self.tag] if self.tag else []
+        return {
+            "archive": RunEdit(archived=True),
+            "unarchive": RunEdit(archived=False),
+            "tag": RunEdit(add_tags=tags),
+            "untag": RunEdit(remove_tags=tags),
+        }.get(self.action)
+
+
+class RefusedRun(NamedTuple):
+    """A run that was not changed, and why."""
+
+    run: str
+    name: str
+    message: str
+
+
+@dataclass
+class BulkAction:
+    """One request as far as it has been carried out."""
+
+    request: BulkRequest
+    runs: Sequence[str]
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    changed: list[str] = field(default_factory=list)
+    refused: list[RefusedRun] = field(default_factory=list)
+    freed_bytes: int = 0
+    """What deleted runs held in checkpoints, logs and event files."""
+    is_cancelled: bool = False
+    has_ended: bool = False
+
+    def document(self) -> Mapping[str, Any]:
+        """The action as the API shows it; which runs were changed is told at its end."""
+        return {
+            "id": self.id,
+            "action": self.request.action,
+            "tag": self.request.tag,
+            "state": ("cancelled" if self.is_cancelled else "done") if self.has_ended else "running",
+            "total": len(self.runs),
+            "done": len(self.changed),
+            "changed": list(self.changed) if self.has_ended else [],
+            "refused": [refusal._asdict() for refusal in self.refused],
+            "freed_bytes": self.freed_bytes,
+        }

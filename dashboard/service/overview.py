@@ -21,34 +21,7 @@ from domain.spec import RunSpec
 from domain.text.formats import not_finite
 from domain.views import RunView
 
-MOST_URGENT = 500
-"""Limit on runs that are ranked by urgency; further ones follow by their time of launch."""
-FEW_QUEUED = 5
-"""Queued runs that a folded queue shows."""
 WINDOW = 100
-
-
-class LossCurves:
-    """The curves that were shown last."""
-
-    def __init__(self) -> None:
-        self._curves: OrderedDict[_Key, Curve] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def of(self, store: Store, runs: Sequence[RunView]) -> dict[str, Curve]:
-        """The curve of each run by its id; None where there is none."""
-        keys = {run.id: (store, run.id, run.attempt, run.step) for run in runs if run.step is not None}
-        with self._lock:
-            curves = {key: self._curves[key] for key in keys.values() if key in self._curves}
-            new = [run for run in runs if run.id in keys and keys[run.id] not in curves]
-            for run_id, curve in (_read(store, new) if new else {}).items():
-                curves[keys[run_id]] = self._curves[keys[run_id]] = curve
-            for _ in range(len(self._curves) - MOST_CURVES):
-                self._curves.popitem(last=False)
-        return {run.id: curves[keys[run.id]] if run.id in keys else None for run in runs}
-
-
-CURVES = LossCurves()
 
 
 class Filter(NamedTuple):
@@ -113,6 +86,35 @@ def overview(store: Store, now: float, run_filter: Filter = EVERYTHING, window: 
         "attention": len(attention),
         "is_cut": window.offset + len(page.views) < page.total,
     }
+
+
+MOST_URGENT = 500
+"""Limit on runs that are ranked by urgency; further ones follow by their time of launch."""
+FEW_QUEUED = 5
+"""Queued runs that a folded queue shows."""
+
+
+class LossCurves:
+    """The curves that were shown last."""
+
+    def __init__(self) -> None:
+        self._curves: OrderedDict[_Key, Curve] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, store: Store, runs: Sequence[RunView]) -> dict[str, Curve]:
+        """The curve of each run by its id; None where there is none."""
+        keys = {run.id: (store, run.id, run.attempt, run.step) for run in runs if run.step is not None}
+        with self._lock:
+            curves = {key: self._curves[key] for key in keys.values() if key in self._curves}
+            new = [run for run in runs if run.id in keys and keys[run.id] not in curves]
+            for run_id, curve in (_read(store, new) if new else {}).items():
+                curves[keys[run_id]] = self._curves[keys[run_id]] = curve
+            for _ in range(len(self._curves) - MOST_CURVES):
+                self._curves.popitem(last=False)
+        return {run.id: curves[keys[run.id]] if run.id in keys else None for run in runs}
+
+
+CURVES = LossCurves()
 
 
 def run_ids(store: Store, now: float, run_filter: Filter, sort: str, limit: int) -> list[str]:

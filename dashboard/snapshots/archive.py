@@ -15,6 +15,18 @@ from dashboard.snapshots.origin import CodeRefused
 from dashboard.snapshots.selection import Item, Selection
 from domain.text.formats import size
 
+
+def pack(selection: Selection, target: Path, limit_bytes: int) -> Packed:
+    """Write the archive to `target`. Raises CodeRefused where it is too large or cannot be read."""
+    check_size(selection, limit_bytes)
+    with tarfile.open(target, "x", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape") as archive:
+        for item in selection.items:
+            _add(archive, item)
+    with target.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return Packed(target, sha256, target.stat().st_size, selection.files)
+
+
 MIB = 1024 * 1024
 MOST_FILES = 10_000
 WAYS_OUT = "List data in .gitignore and link it with --link NAME=PATH, or run in place with --workdir PATH."
@@ -51,17 +63,6 @@ def too_many_files(folder: Path, most: int) -> CodeRefused:
         f"{folder} is too large to be stored with the run: it contains more than {most} files; "
         f"the limit is {MOST_FILES}. {WAYS_OUT}",
     )
-
-
-def pack(selection: Selection, target: Path, limit_bytes: int) -> Packed:
-    """Write the archive to `target`. Raises CodeRefused where it is too large or cannot be read."""
-    check_size(selection, limit_bytes)
-    with tarfile.open(target, "x", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape") as archive:
-        for item in selection.items:
-            _add(archive, item)
-    with target.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return Packed(target, sha256, target.stat().st_size, selection.files)
 
 
 def _add(archive: tarfile.TarFile, item: Item) -> None:

@@ -28,6 +28,14 @@ from dashboard.snapshots.selection import (
 )
 from domain.text.formats import plural, size
 
+
+def pack_code(request: CodeRequest, archive: Path, limit_bytes: int, limits: GitLimits | None = None) -> PackedCode:
+    """Select the code and pack it into the file `archive`. Raises CodeRefused."""
+    with chosen(request, limits or GitLimits()) as choice:
+        packed = pack(choice.selection, archive, limit_bytes)
+        return PackedCode(packed, request.target, choice.entry, choice.origin)
+
+
 MIB = 1024 * 1024
 SMALL_BYTES = 20 * MIB
 SMALL_FILES = 500
@@ -64,13 +72,6 @@ class PackedCode:
     target: str
     entry: str | None
     origin: Origin
-
-
-def pack_code(request: CodeRequest, archive: Path, limit_bytes: int, limits: GitLimits | None = None) -> PackedCode:
-    """Select the code and pack it into the file `archive`. Raises CodeRefused."""
-    with chosen(request, limits or GitLimits()) as choice:
-        packed = pack(choice.selection, archive, limit_bytes)
-        return PackedCode(packed, request.target, choice.entry, choice.origin)
 
 
 def check(request: CodeRequest) -> None:

@@ -10,7 +10,6 @@ from domain.errors import InvalidRequest
 from domain.masking import masked_text
 
 Text = Annotated[str, Field(max_length=4096)]
-SHORT_COMMIT = 10
 
 
 class LeftBehind(BaseModel):
@@ -61,6 +60,9 @@ class Origin(BaseModel):
         name = self.ref or self.branch
         text = f"{name}, {text}" if name and name != self.commit else text
         return f"{text} with uncommitted changes" if self.dirty else text
+
+
+SHORT_COMMIT = 10
 
 
 # The error for code that cannot be packed: the wrong field, and a sentence with the rule.

@@ -17,6 +17,30 @@ from dashboard.snapshots.walking import foreign_folders, is_never_kept, is_worth
 
 MOST_LOOKED_AT = 50_000
 """Limit on listed files; a folder with more is not code, and listing it would take too long."""
+
+
+def select(
+    folder: Path, most_files: int = MOST_LOOKED_AT, most_walked: int = MOST_LOOKED_AT, ask_git: bool = True
+) -> Selection:
+    """Select a folder's entries without reading files; `most_walked` is the limit outside of git checkouts.
+
+    Raises TooManyFiles, OSError."""
+    folder = folder.resolve()
+    listed = _listed_by_git(folder, most_files) if ask_git and has_git() else None
+    if listed is not None:
+        names, ignored = listed
+        items, outside = _items(folder, names)
+    else:
+        walked = walking.walk(folder, most_walked)
+        if walked is None:
+            raise TooManyFiles
+        ignored = walked.ignored
+        items, outside = _items(folder, walked.names)
+    if len(items) > most_files:
+        raise TooManyFiles
+    return Selection(folder, tuple(items), (*outside, *_notable(folder, ignored)), listed is not None)
+
+
 MOST_LEFT_OUT = 20
 SIZED_ENTRIES = 20_000
 
@@ -70,28 +94,6 @@ class Selection:
         assert isinstance(item, Item)
         items = tuple(sorted((*self.items, item), key=lambda entry: entry.name))
         return Selection(self.folder, items, self.left_out, self.is_git)
-
-
-def select(
-    folder: Path, most_files: int = MOST_LOOKED_AT, most_walked: int = MOST_LOOKED_AT, ask_git: bool = True
-) -> Selection:
-    """Select a folder's entries without reading files; `most_walked` is the limit outside of git checkouts.
-
-    Raises TooManyFiles, OSError."""
-    folder = folder.resolve()
-    listed = _listed_by_git(folder, most_files) if ask_git and has_git() else None
-    if listed is not None:
-        names, ignored = listed
-        items, outside = _items(folder, names)
-    else:
-        walked = walking.walk(folder, most_walked)
-        if walked is None:
-            raise TooManyFiles
-        ignored = walked.ignored
-        items, outside = _items(folder, walked.names)
-    if len(items) > most_files:
-        raise TooManyFiles
-    return Selection(folder, tuple(items), (*outside, *_notable(folder, ignored)), listed is not None)
 
 
 def script_alone(script: Path) -> Selection:

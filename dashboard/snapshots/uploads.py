@@ -20,19 +20,6 @@ from dashboard.snapshots.origin import CodeRefused
 from dashboard.snapshots.selection import Selection, TooManyFiles, select
 from domain.text import formats
 
-ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
-LONGEST_NAME = 200
-MOST_DEPTH = 32
-_PIECE_BYTES = 1024 * 1024
-_HEADER_BYTES = 2048
-"""Of one entry in a tar, with a long name."""
-_MOST_DIRECTORY_BYTES = MOST_ENTRIES * 200
-"""Of a zip's list of names, which `zipfile` reads as a whole."""
-_END_OF_ZIP = struct.Struct("<4s4H2LH")
-_BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError, ValueError, RuntimeError,
-           NotImplementedError)  # fmt: skip
-Members = Generator[tuple[str, IO[bytes]], None, None]
-
 
 def unpack(file: Path, name: str, folder: Path, limit_bytes: int) -> tuple[str | None, Selection]:
     """Unpack an upload into a new folder.
@@ -55,6 +42,20 @@ def unpack(file: Path, name: str, folder: Path, limit_bytes: int) -> tuple[str |
     if not selection.files:
         raise CodeRefused("target", f"{file_name[:60]} contains no files.")
     return None, selection
+
+
+ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
+LONGEST_NAME = 200
+MOST_DEPTH = 32
+_PIECE_BYTES = 1024 * 1024
+_HEADER_BYTES = 2048
+"""Of one entry in a tar, with a long name."""
+_MOST_DIRECTORY_BYTES = MOST_ENTRIES * 200
+"""Of a zip's list of names, which `zipfile` reads as a whole."""
+_END_OF_ZIP = struct.Struct("<4s4H2LH")
+_BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError, ValueError, RuntimeError,
+           NotImplementedError)  # fmt: skip
+Members = Generator[tuple[str, IO[bytes]], None, None]
 
 
 def scripts(selection: Selection, script: str | None) -> list[str]:

@@ -9,6 +9,32 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
+
+def walk(folder: Path, most_files: int) -> FolderListing | None:
+    """List all files, links and empty folders that are not ignored; None where there are too many."""
+    listing = FolderListing()
+    pending: list[tuple[str, tuple[Rules, ...]]] = [("", _rules_from_above(folder))]
+    while pending:
+        inside, rules = pending.pop()
+        entries = _entries(folder / inside)
+        names = {entry.name for entry in entries}
+        if inside and is_foreign_folder(names):
+            continue
+        rules = _with_rules_here(folder, inside, names, rules)
+        included = [entry for entry in entries if not _is_left_out(entry, inside, rules, listing.ignored)]
+        if inside and not entries:
+            listing.names.append(inside)
+        for entry in included:
+            if entry.is_dir(follow_symlinks=False):
+                pending.append((f"{inside}{entry.name}/", rules))
+            else:
+                listing.names.append(inside + entry.name)
+        if len(listing.names) + len(pending) > most_files:
+            return None
+    listing.names.sort()
+    return listing
+
+
 NEVER = frozenset({".git", ".hg", ".svn", "__pycache__", ".ipynb_checkpoints"})
 EVENT_FILES = "events.out.tfevents"
 """Prefix of event files; those of earlier runs would be read as the new run's."""
@@ -39,31 +65,6 @@ class FolderListing:
 
     names: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
-
-
-def walk(folder: Path, most_files: int) -> FolderListing | None:
-    """List all files, links and empty folders that are not ignored; None where there are too many."""
-    listing = FolderListing()
-    pending: list[tuple[str, tuple[Rules, ...]]] = [("", _rules_from_above(folder))]
-    while pending:
-        inside, rules = pending.pop()
-        entries = _entries(folder / inside)
-        names = {entry.name for entry in entries}
-        if inside and is_foreign_folder(names):
-            continue
-        rules = _with_rules_here(folder, inside, names, rules)
-        included = [entry for entry in entries if not _is_left_out(entry, inside, rules, listing.ignored)]
-        if inside and not entries:
-            listing.names.append(inside)
-        for entry in included:
-            if entry.is_dir(follow_symlinks=False):
-                pending.append((f"{inside}{entry.name}/", rules))
-            else:
-                listing.names.append(inside + entry.name)
-        if len(listing.names) + len(pending) > most_files:
-            return None
-    listing.names.sort()
-    return listing
 
 
 def size_of(path: Path, most_entries: int) -> tuple[int, bool]:

@@ -27,13 +27,6 @@ from db.checkpoints import checkpoint_reports
 from db.engine import Store
 from db.models import Checkpoint
 
-log = logging.getLogger("rankzero")
-MIB = 1024 * 1024
-PART_BYTES = 16 * MIB
-MOST_PARTS = 9_000
-"""A bucket allows 10,000; large checkpoints have larger parts to stay below that."""
-READ_BYTES = 4 * MIB
-
 
 class Bucket:
     """Checkpoints in buckets. One instance serves all buckets: the checkpoint's row names its own."""
@@ -221,6 +214,14 @@ class Bucket:
             return self._s3.stat(_name(checkpoint)).size_bytes == checkpoint.size_bytes
         except Gone:
             return False
+
+
+log = logging.getLogger("rankzero")
+MIB = 1024 * 1024
+PART_BYTES = 16 * MIB
+MOST_PARTS = 9_000
+"""A bucket allows 10,000; large checkpoints have larger parts to stay below that."""
+READ_BYTES = 4 * MIB
 
 
 def try_out(s3: S3, folder: ObjectName) -> None:

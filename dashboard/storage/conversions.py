@@ -22,27 +22,6 @@ from dashboard.storage.files import Files, discard, free_in_words
 from db.models import Checkpoint
 from domain.text.formats import size
 
-log = logging.getLogger("rankzero")
-KEEP_S = 3600.0
-"""Seconds for which a converted checkpoint is cached after its last request."""
-SWEEP_EVERY_S = 60.0
-MOST_WAITING = 8
-LEAST_S = 300
-"""Torch alone takes seconds to load, and much longer beside a training on every core."""
-SLOWEST_BYTES_PER_S = 20_000_000
-"""Slowest disk that a conversion is expected to work with; it sets the time limit."""
-
-
-@dataclass(frozen=True)
-class Converted:
-    """A converted checkpoint, with notes for the user."""
-
-    path: Path | None
-    """None when there was nothing to convert."""
-    sha256: str
-    size_bytes: int
-    notes: Sequence[str]
-
 
 class Conversions:
     """Converts checkpoints, one at a time, in order; results are cached."""
@@ -167,6 +146,28 @@ class Conversions:
         finally:
             with self._lock:
                 self._program = None
+
+
+log = logging.getLogger("rankzero")
+KEEP_S = 3600.0
+"""Seconds for which a converted checkpoint is cached after its last request."""
+SWEEP_EVERY_S = 60.0
+MOST_WAITING = 8
+LEAST_S = 300
+"""Torch alone takes seconds to load, and much longer beside a training on every core."""
+SLOWEST_BYTES_PER_S = 20_000_000
+"""Slowest disk that a conversion is expected to work with; it sets the time limit."""
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A converted checkpoint, with notes for the user."""
+
+    path: Path | None
+    """None when there was nothing to convert."""
+    sha256: str
+    size_bytes: int
+    notes: Sequence[str]
 
 
 def _read_result(program: subprocess.Popen[bytes], seconds: int) -> dict[str, Any]:

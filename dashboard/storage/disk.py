@@ -21,20 +21,6 @@ from dashboard.storage.downloads import DigestResponse
 from dashboard.storage.files import Files, sync, write
 from db.models import Checkpoint
 
-MIB = 1024 * 1024
-BATCH_BYTES, PIECE_BYTES = 64 * MIB, 4 * MIB
-MOST_HASHED = 64
-"""Uploads whose hash is kept between requests: of an abandoned one no further request comes."""
-_ADOPTABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-
-
-@dataclass
-class _Arrived:
-    """The leading bytes of a checkpoint that arrived without a gap in this process, and their SHA-256."""
-
-    size_bytes: int = 0
-    hashing: hashlib._Hash = field(default_factory=hashlib.sha256)
-
 
 class Disk:
     """Checkpoints on the server's disk."""
@@ -120,6 +106,21 @@ class Disk:
         if not _ADOPTABLE.fullmatch(name) or name.startswith("proof") or name.endswith(".part"):
             raise Rejection(422, "adopted must be a plain file name in the adopt directory.", "adopted")
         return self._files.incoming / name
+
+
+MIB = 1024 * 1024
+BATCH_BYTES, PIECE_BYTES = 64 * MIB, 4 * MIB
+MOST_HASHED = 64
+"""Uploads whose hash is kept between requests: of an abandoned one no further request comes."""
+_ADOPTABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+
+@dataclass
+class _Arrived:
+    """The leading bytes of a checkpoint that arrived without a gap in this process, and their SHA-256."""
+
+    size_bytes: int = 0
+    hashing: hashlib._Hash = field(default_factory=hashlib.sha256)
 
 
 def _is_intact(path: Path, checkpoint: Checkpoint, known: str | None) -> bool:

@@ -13,57 +13,6 @@ from typing import Any, Protocol
 
 from dashboard.object_name import ObjectName
 
-CONNECT_TIMEOUT_S = 5.0
-READ_TIMEOUT_S = 60.0
-CONNECTIONS = 32
-AWAY_S = 3.0
-"""Seconds without a new attempt after the server could not be reached, so that no thread waits in vain."""
-SIGNED_FOR_S = 15 * 60
-"""Seconds within which a request to a signed address must begin; it may take longer."""
-
-
-class BucketTrouble(Exception):
-    """The bucket failed; the message is one sentence for people."""
-
-
-class BucketAway(BucketTrouble):
-    """The bucket cannot be reached."""
-
-
-class Gone(BucketTrouble):
-    """The object or upload does not exist (any more)."""
-
-
-class S3Refused(BucketTrouble):
-    """The bucket refused bytes that do not match their announced digest."""
-
-
-@dataclass(frozen=True)
-class StoredPart:
-    """A part of an upload that the bucket has."""
-
-    number: int
-    size_bytes: int
-    etag: str
-    sha256: str | None
-    """In hex; None when the server stores none."""
-
-
-@dataclass(frozen=True)
-class Stat:
-    """Size and time of an object."""
-
-    size_bytes: int
-    modified_at: float
-
-
-class S3Body(Protocol):
-    """An object's bytes as a stream."""
-
-    def read(self, amount: int) -> bytes: ...
-
-    def close(self) -> None: ...
-
 
 class S3:
     """A client of the server that the usual AWS_* variables name; safe to use from several threads."""
@@ -214,6 +163,58 @@ class S3:
             if isinstance(trouble, BucketAway):
                 self._away, self._away_until = str(trouble), time.monotonic() + AWAY_S
             raise trouble from error
+
+
+CONNECT_TIMEOUT_S = 5.0
+READ_TIMEOUT_S = 60.0
+CONNECTIONS = 32
+AWAY_S = 3.0
+"""Seconds without a new attempt after the server could not be reached, so that no thread waits in vain."""
+SIGNED_FOR_S = 15 * 60
+"""Seconds within which a request to a signed address must begin; it may take longer."""
+
+
+class BucketTrouble(Exception):
+    """The bucket failed; the message is one sentence for people."""
+
+
+class BucketAway(BucketTrouble):
+    """The bucket cannot be reached."""
+
+
+class Gone(BucketTrouble):
+    """The object or upload does not exist (any more)."""
+
+
+class S3Refused(BucketTrouble):
+    """The bucket refused bytes that do not match their announced digest."""
+
+
+@dataclass(frozen=True)
+class StoredPart:
+    """A part of an upload that the bucket has."""
+
+    number: int
+    size_bytes: int
+    etag: str
+    sha256: str | None
+    """In hex; None when the server stores none."""
+
+
+@dataclass(frozen=True)
+class Stat:
+    """Size and time of an object."""
+
+    size_bytes: int
+    modified_at: float
+
+
+class S3Body(Protocol):
+    """An object's bytes as a stream."""
+
+    def read(self, amount: int) -> bytes: ...
+
+    def close(self) -> None: ...
 
 
 def part_headers(sha256: str) -> dict[str, str]:

@@ -14,12 +14,6 @@ from domain.spec import RunSpec
 from domain.sweeps import Value, as_argument, params_in_words
 from domain.text.formats import as_list
 
-SIZE = ("nodes", "gpus_per_node", "strategy", "lr_scaling")
-"""Fields that Rankzero itself carries out, whatever the script takes."""
-FILLED_IN = ("batch_size", "lr", "epochs", "max_steps", "precision", "accumulate", "seed", "warmup_steps")
-"""Fields that a script takes by a placeholder, a variable or an option."""
-OFF = ("false", "0", "no", "off", "False")
-
 
 def trial_spec(base: RunSpec, params: Mapping[str, Value]) -> RunSpec:
     """Return the base with a trial's parameters. Raises InvalidRequest, ValidationError."""
@@ -38,6 +32,13 @@ def trial_spec(base: RunSpec, params: Mapping[str, Value]) -> RunSpec:
             args += _arguments(base, script, name, value)
     changes = fields | {"args": args, "name": f"{program_name(base)} {params_in_words(params)}"[:200]}
     return RunSpec.model_validate(base.model_dump() | changes)
+
+
+SIZE = ("nodes", "gpus_per_node", "strategy", "lr_scaling")
+"""Fields that Rankzero itself carries out, whatever the script takes."""
+FILLED_IN = ("batch_size", "lr", "epochs", "max_steps", "precision", "accumulate", "seed", "warmup_steps")
+"""Fields that a script takes by a placeholder, a variable or an option."""
+OFF = ("false", "0", "no", "off", "False")
 
 
 def takes(base: RunSpec, name: str) -> bool:

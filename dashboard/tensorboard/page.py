@@ -8,6 +8,14 @@ from starlette.responses import HTMLResponse
 
 from dashboard.security.sandbox import CORS, STORAGE, source_hash
 
+
+def sandboxed(page: str, base: str) -> HTMLResponse:
+    """TensorBoard's own page, with its files below `base`."""
+    added = f'<head><base href="{escape(base)}"><script>{_STAND_INS}</script>'
+    page = page.replace("<head>", added, 1).replace("url(/font-roboto/", "url(font-roboto/")
+    return HTMLResponse(page, headers=PAGE_HEADERS)
+
+
 _STAND_INS = (
     """(() => {
   const kept = new Map([["_tb_global_settings", JSON.stringify({autoReload: true})]]);"""
@@ -81,13 +89,6 @@ PART_HEADERS = {
     **CORS,
 }
 NOTE_POLICY = f"default-src 'none'; style-src {source_hash(_STYLE)}; base-uri 'none'; frame-ancestors 'none'"
-
-
-def sandboxed(page: str, base: str) -> HTMLResponse:
-    """TensorBoard's own page, with its files below `base`."""
-    added = f'<head><base href="{escape(base)}"><script>{_STAND_INS}</script>'
-    page = page.replace("<head>", added, 1).replace("url(/font-roboto/", "url(font-roboto/")
-    return HTMLResponse(page, headers=PAGE_HEADERS)
 
 
 def nothing(run_id: str, name: str, has_ended: bool) -> HTMLResponse:

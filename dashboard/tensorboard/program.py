@@ -12,22 +12,6 @@ import threading
 import time
 from typing import Any
 
-EVENTS = "events"
-SOCKET = "socket"
-NICENESS = 10
-"""Training on this machine has priority."""
-RELOAD_S = 5.0
-FIRST_LOAD_S = 5.0
-"""Seconds that the first page waits for data; an empty page would have to be reloaded."""
-MOST_WRITTEN_BYTES = 1024 * 1024
-"""Limit on the log: TensorBoard writes only a few warnings."""
-PLUGINS = frozenset(
-    {"audio", "core", "custom_scalar", "distribution", "graph", "histogram", "hparams", "image", "mesh",
-     "metrics", "pr_curve", "scalar", "text"}
-)  # fmt: skip
-"""Plugins that show event files. Excluded are those that read further files named in an event file (the projector, the
-debugger), and those of other packages."""
-
 
 def main() -> int:
     """Serve a folder of event files on a Unix socket until the dashboard ends."""
@@ -45,6 +29,23 @@ def main() -> int:
     while os.getppid() == arguments.parent:
         time.sleep(1)
     return 0
+
+
+EVENTS = "events"
+SOCKET = "socket"
+NICENESS = 10
+"""Training on this machine has priority."""
+RELOAD_S = 5.0
+FIRST_LOAD_S = 5.0
+"""Seconds that the first page waits for data; an empty page would have to be reloaded."""
+MOST_WRITTEN_BYTES = 1024 * 1024
+"""Limit on the log: TensorBoard writes only a few warnings."""
+PLUGINS = frozenset(
+    {"audio", "core", "custom_scalar", "distribution", "graph", "histogram", "hparams", "image", "mesh",
+     "metrics", "pr_curve", "scalar", "text"}
+)  # fmt: skip
+"""Plugins that show event files. Excluded are those that read further files named in an event file (the projector, the
+debugger), and those of other packages."""
 
 
 def plugins() -> list[Any]:

@@ -19,6 +19,14 @@ from domain.alerts.targets import BROWSER, masked_target
 from domain.errors import InvalidRequest
 from domain.text.formats import ago, as_text, plural, with_code
 
+
+@style.quiet_without_store
+def page() -> None:
+    """Show the form and the list."""
+    _form()
+    _list()
+
+
 REFRESH_S = 3
 REFUSED = "alert_refused"
 SECRET = "alert_secret"
@@ -35,13 +43,6 @@ LABELS = {
     Trigger.SPIKE: "The loss jumps",
     Trigger.NO_IMPROVEMENT: "The loss has not improved for",
 }
-
-
-@style.quiet_without_store
-def page() -> None:
-    """Show the form and the list."""
-    _form()
-    _list()
 
 
 def _form() -> None:

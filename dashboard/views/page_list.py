@@ -19,12 +19,6 @@ from dashboard.views.launch import launch_page
 from dashboard.views.nodes import nodes_page
 from dashboard.views.run import run_page
 
-IN_BAR = ("runs", "studies", "launch", "nodes", "alerts")
-
-
-HEADED_BY_BAR = frozenset({"Runs", "Studies", "Scaling", "Sweeps", "Launch", "Nodes", "Alerts"})
-"""Pages whose title is a link in the bar, or in the address only; the page of a run has its own heading."""
-
 
 def pages() -> dict[str, st.Page]:
     """Return all pages by name. The default page is only at `/`; Run, Project and Compare are opened from a
@@ -72,6 +66,11 @@ def pages() -> dict[str, st.Page]:
         ),
         "run": st.Page(run_page.page, title="Run", icon=":material/show_chart:", url_path="run", visibility="hidden"),
     }
+
+
+IN_BAR = ("runs", "studies", "launch", "nodes", "alerts")
+HEADED_BY_BAR = frozenset({"Runs", "Studies", "Scaling", "Sweeps", "Launch", "Nodes", "Alerts"})
+"""Pages whose title is a link in the bar, or in the address only; the page of a run has its own heading."""
 
 
 def bar() -> None:

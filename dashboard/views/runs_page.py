@@ -15,6 +15,15 @@ from domain.messages import State
 from domain.search.parser import LONGEST, parse
 from domain.search.query import QueryError
 
+
+@style.quiet_without_store
+def page() -> None:
+    """Show the filters and the table of matching runs, which updates itself."""
+    projects = run_list.projects(service.current().store)
+    filters: dict[str, Any] = _filters(projects) if projects else {}
+    runs_table(filters, on_cleared=_clear_filters, on_arrived=_run_again, on_viewed=_take_view, key="runs_table")
+
+
 OF_TABLE = ("attention", "sort", "column")
 """Choices that the table itself writes into the address."""
 HINT = "Words, or state:failed lr>0.001 tag:paper val/loss<0.2 started:<2d"
@@ -26,14 +35,6 @@ HELP = """
 - `archived:yes` `pinned:yes`
 - `-tag:paper` excludes; `tag:paper or loss<1` either of them
 """
-
-
-@style.quiet_without_store
-def page() -> None:
-    """Show the filters and the table of matching runs, which updates itself."""
-    projects = run_list.projects(service.current().store)
-    filters: dict[str, Any] = _filters(projects) if projects else {}
-    runs_table(filters, on_cleared=_clear_filters, on_arrived=_run_again, on_viewed=_take_view, key="runs_table")
 
 
 def _filters(projects: Sequence[str]) -> dict[str, Any]:

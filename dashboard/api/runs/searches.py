@@ -14,6 +14,15 @@ from domain.search.parser import LONGEST, parse
 from domain.search.query import Query as RunQuery
 from domain.search.query import QueryError
 
+
+def parsed(search: str, now: float) -> RunQuery:
+    """Parse a search; raise Rejection with the position of the word that is wrong."""
+    try:
+        return parse(search, now)
+    except QueryError as error:
+        raise _rejection(error, "filter") from None
+
+
 Search = Annotated[
     str,
     Query(alias="filter", max_length=LONGEST, description='Such as `state:failed lr>0.001 "out of memory"`.'),
@@ -22,7 +31,6 @@ SortText = Annotated[
     str,
     Query(alias="sort", max_length=LONGEST, description="A field or series; `-lr` sorts the other way round."),
 ]
-
 MOST_COLUMNS = 40
 Columns = Annotated[
     Sequence[Annotated[str, StringConstraints(max_length=LONGEST)]],
@@ -31,14 +39,6 @@ Columns = Annotated[
         description="Further values of each run: a field, or such as `best:val/loss`.",
     ),
 ]
-
-
-def parsed(search: str, now: float) -> RunQuery:
-    """Parse a search; raise Rejection with the position of the word that is wrong."""
-    try:
-        return parse(search, now)
-    except QueryError as error:
-        raise _rejection(error, "filter") from None
 
 
 def parsed_sort(text: str) -> Sort | None:

@@ -29,9 +29,6 @@ from dashboard.views.layout import style
 from db.runs.snapshots import Code, recent_code
 from domain.text.formats import ago, as_text, plural, size
 
-UPLOADED = "launch_uploaded"
-LOOK_AGAIN_S = 5
-
 
 def code(form: Fields, recipes: Iterable[str]) -> None:
     """Show source and target in one row; below them the entry and a summary of the snapshot."""
@@ -48,6 +45,10 @@ def code(form: Fields, recipes: Iterable[str]) -> None:
         if _asks_for_start(values):
             form.row((1, 1), "entry", "module")
         _snapshot_summary(form, values)
+
+
+UPLOADED = "launch_uploaded"
+LOOK_AGAIN_S = 5
 
 
 def _target(form: Fields, values: Mapping[str, Any], recipes: Iterable[str]) -> None:

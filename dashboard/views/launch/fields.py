@@ -14,6 +14,83 @@ from domain import choices
 from domain.spec import LABELS, RunSpec
 from domain.text.formats import as_text
 
+
+class Fields:
+    """The inputs of the form, each with its error directly below."""
+
+    def __init__(self, labels: Mapping[str, str], placeholders: Mapping[str, str], refusals: Mapping[str, str]) -> None:
+        self._labels = labels
+        self._placeholders = placeholders
+        self._refusals = refusals
+
+    def row(self, widths: Sequence[int], *names: str) -> None:
+        """Show fields side by side."""
+        for column, name in zip(st.columns(widths), names, strict=False):
+            with column:
+                self.show(name)
+
+    def flow(self, *names: str) -> None:
+        """Show fields side by side, choices twice as wide as texts, in as many rows as they need."""
+        rows: list[list[str]] = [[]]
+        for name in names:
+            if _width([*rows[-1], name]) > COLUMNS:
+                rows.append([])
+            rows[-1].append(name)
+        for row in rows:
+            self.row([*map(_width, zip(row)), *[1] * (COLUMNS - _width(row))], *row)
+
+    def show(self, *names: str) -> None:
+        """Show fields below each other."""
+        for name in names:
+            with style.explained(name, None if name in self._refusals else HELP.get(name)):
+                self._input(name)
+            self.refusal(name)
+
+    def refusal(self, name: str) -> None:
+        """Show the error of a field, if there is one."""
+        if name in self._refusals:
+            with st.container(key=f"refusal_{name}"):
+                sentence = self._refusals[name].removeprefix(f"{name}: ")
+                st.markdown(f":red[{as_text(sentence[:1].upper() + sentence[1:])}]")
+
+    def _input(self, name: str) -> None:
+        if name in CHOICES:
+            self._choice(name)
+        elif name in AREAS:
+            self._area(name)
+        else:
+            self._text(name)
+
+    def _text(self, name: str) -> None:
+        """Show a text field, which is read a quarter of a second after the last key."""
+        st.text_input(
+            self._labels[name],
+            key=PREFIX + name,
+            placeholder=self._placeholders.get(name),
+            live=True,
+            autocomplete="off",
+            persist_state="session",
+        )
+
+    def _area(self, name: str) -> None:
+        st.text_area(
+            self._labels[name],
+            key=PREFIX + name,
+            placeholder=self._placeholders.get(name),
+            height=68,
+            persist_state="session",
+        )
+
+    def _choice(self, name: str) -> None:
+        st.segmented_control(
+            self._labels[name],
+            CHOICES[name],
+            key=PREFIX + name,
+            required=True,
+            persist_state="session",
+        )
+
+
 PREFIX = "launch_"
 FORM_LABELS = LABELS | {"source": "Train", "script": "Script or folder", "code_as": "Code"}
 HELP = {
@@ -118,82 +195,6 @@ PLACEHOLDERS = {
     "sbatch_options": "--constraint=a100 --mem=64G",
 }
 COLUMNS = 4
-
-
-class Fields:
-    """The inputs of the form, each with its error directly below."""
-
-    def __init__(self, labels: Mapping[str, str], placeholders: Mapping[str, str], refusals: Mapping[str, str]) -> None:
-        self._labels = labels
-        self._placeholders = placeholders
-        self._refusals = refusals
-
-    def row(self, widths: Sequence[int], *names: str) -> None:
-        """Show fields side by side."""
-        for column, name in zip(st.columns(widths), names, strict=False):
-            with column:
-                self.show(name)
-
-    def flow(self, *names: str) -> None:
-        """Show fields side by side, choices twice as wide as texts, in as many rows as they need."""
-        rows: list[list[str]] = [[]]
-        for name in names:
-            if _width([*rows[-1], name]) > COLUMNS:
-                rows.append([])
-            rows[-1].append(name)
-        for row in rows:
-            self.row([*map(_width, zip(row)), *[1] * (COLUMNS - _width(row))], *row)
-
-    def show(self, *names: str) -> None:
-        """Show fields below each other."""
-        for name in names:
-            with style.explained(name, None if name in self._refusals else HELP.get(name)):
-                self._input(name)
-            self.refusal(name)
-
-    def refusal(self, name: str) -> None:
-        """Show the error of a field, if there is one."""
-        if name in self._refusals:
-            with st.container(key=f"refusal_{name}"):
-                sentence = self._refusals[name].removeprefix(f"{name}: ")
-                st.markdown(f":red[{as_text(sentence[:1].upper() + sentence[1:])}]")
-
-    def _input(self, name: str) -> None:
-        if name in CHOICES:
-            self._choice(name)
-        elif name in AREAS:
-            self._area(name)
-        else:
-            self._text(name)
-
-    def _text(self, name: str) -> None:
-        """Show a text field, which is read a quarter of a second after the last key."""
-        st.text_input(
-            self._labels[name],
-            key=PREFIX + name,
-            placeholder=self._placeholders.get(name),
-            live=True,
-            autocomplete="off",
-            persist_state="session",
-        )
-
-    def _area(self, name: str) -> None:
-        st.text_area(
-            self._labels[name],
-            key=PREFIX + name,
-            placeholder=self._placeholders.get(name),
-            height=68,
-            persist_state="session",
-        )
-
-    def _choice(self, name: str) -> None:
-        st.segmented_control(
-            self._labels[name],
-            CHOICES[name],
-            key=PREFIX + name,
-            required=True,
-            persist_state="session",
-        )
 
 
 def _width(names: Iterable[str]) -> int:

@@ -15,9 +15,24 @@ from dashboard.views.launch.fields import RECIPE as RECIPE
 from dashboard.views.launch.fields import SCRIPT as SCRIPT
 from domain.spec import LABELS, RunSpec
 
+
+@dataclass(frozen=True)
+class FormReading:
+    """The parsed form: a spec, or the error of each wrong field."""
+
+    spec: RunSpec | None
+    draft: RunSpec | None
+    """The spec without its wrong fields, for the figures beside the form."""
+    refusals: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def names_no_code(self) -> bool:
+        """Whether the field of the code is still empty: nothing wrong, but nothing to launch either."""
+        return self.draft is not None and self.draft.target == STAND_IN
+
+
 STAND_IN = "<script>"
 """Target of a plan whose script is not named yet, so that the figures are still shown."""
-
 EMPTY: dict[str, Any] = {
     **EMPTY_CODE,
     "nodes": "1",
@@ -45,30 +60,12 @@ EMPTY: dict[str, Any] = {
     ),
 }
 """The values of an empty form."""
-
 _PLAIN = (
     "name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps"
     " precision accumulate strategy seed python workdir resume printed_pattern stop_grace_s hang_after_s on_hang"
     " priority max_restarts min_nodes on_lost_node lr_on_resize torchrun_restarts"
 ).split()
-
-
 _SLURM = ("partition", "account", "time_limit")
-
-
-@dataclass(frozen=True)
-class FormReading:
-    """The parsed form: a spec, or the error of each wrong field."""
-
-    spec: RunSpec | None
-    draft: RunSpec | None
-    """The spec without its wrong fields, for the figures beside the form."""
-    refusals: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def names_no_code(self) -> bool:
-        """Whether the field of the code is still empty: nothing wrong, but nothing to launch either."""
-        return self.draft is not None and self.draft.target == STAND_IN
 
 
 def read(values: Mapping[str, Any], args: Sequence[str] = (), launcher: str | None = None) -> FormReading:

@@ -17,15 +17,6 @@ from dashboard.views.launch.swept_fields import LINES
 from dashboard.views.layout import links
 from domain.masking import MASK, is_secret_argument, is_secret_variable, masked_args, masked_text
 
-KEPT, TAB_KEY = "launch_form_kept", "rankzero.form"
-UNTOUCHED, ASKED_BY = "launch_untouched", "launch_asked_by"
-UPLOADED_FIELDS = ("upload", "snapshot", "snapshot_of")
-"""An uploaded file has to be chosen again."""
-NAMES = {*(PREFIX + name for name in EMPTY if name not in UPLOADED_FIELDS), LINES}
-NOTICE = "Filled in as this tab last had it, without values that look secret."
-LONGEST = 100_000
-Value = str | bool
-
 
 def keep() -> None:
     """Have the tab keep what is filled in; a session that begins with an untouched form asks for what was kept."""
@@ -39,6 +30,16 @@ def keep() -> None:
         asked_by = st.session_state[ASKED_BY] = None
     kept = values if is_touched else {}
     browser.kept_form({"values": kept, "asked_by": asked_by}, _take, KEPT)
+
+
+KEPT, TAB_KEY = "launch_form_kept", "rankzero.form"
+UNTOUCHED, ASKED_BY = "launch_untouched", "launch_asked_by"
+UPLOADED_FIELDS = ("upload", "snapshot", "snapshot_of")
+"""An uploaded file has to be chosen again."""
+NAMES = {*(PREFIX + name for name in EMPTY if name not in UPLOADED_FIELDS), LINES}
+NOTICE = "Filled in as this tab last had it, without values that look secret."
+LONGEST = 100_000
+Value = str | bool
 
 
 def forget() -> None:

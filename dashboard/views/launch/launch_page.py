@@ -28,17 +28,6 @@ from domain.spec import LABELS, RunSpec
 from domain.text.formats import as_text, plural
 from domain.views import RunView
 
-TARGET_LABELS = {RECIPE: "Recipe", SCRIPT: "Script or folder", GIT: "Repository", UPLOAD: "Upload"}
-PER_PROCESS = {"gpus_per_node": "Processes per node", "batch_size": "Batch per process"}
-"""Labels of fields where no node has a GPU."""
-FILLED_FROM, OPENED = "launch_filled_from", "launch_opened"
-WHERE = ("nodes", "gpus_per_node", "strategy")
-HOW = (
-    "batch_size", "accumulate", "precision", "lr", "warmup_steps", "lr_scaling", "epochs", "max_steps", "seed",
-)  # fmt: skip
-STUDIES = ("sweep", "study")
-"""Names of the popovers that make several runs of the form."""
-
 
 @st.fragment
 @style.quiet_without_store
@@ -70,6 +59,18 @@ def page() -> None:
     with meaning, st.container(key="launch_meaning"):
         _meaning(reading, sweep, cluster, wrong, labels)
     keeping.keep()
+
+
+TARGET_LABELS = {RECIPE: "Recipe", SCRIPT: "Script or folder", GIT: "Repository", UPLOAD: "Upload"}
+PER_PROCESS = {"gpus_per_node": "Processes per node", "batch_size": "Batch per process"}
+"""Labels of fields where no node has a GPU."""
+FILLED_FROM, OPENED = "launch_filled_from", "launch_opened"
+WHERE = ("nodes", "gpus_per_node", "strategy")
+HOW = (
+    "batch_size", "accumulate", "precision", "lr", "warmup_steps", "lr_scaling", "epochs", "max_steps", "seed",
+)  # fmt: skip
+STUDIES = ("sweep", "study")
+"""Names of the popovers that make several runs of the form."""
 
 
 def _script(values: Mapping[str, Any]) -> ScriptForm | None:

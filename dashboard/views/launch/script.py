@@ -25,23 +25,6 @@ from domain.spec import RunSpec
 from domain.sweeps import as_argument, holds_several
 from domain.text.formats import as_text, plural
 
-MOST_AT_ONCE = 8
-"""Number of arguments above which optional ones are collapsed."""
-MOST_WITHOUT_SEARCH = 25
-COLUMNS = 3
-PLAIN_FLAG = re.compile(r"-{0,2}[A-Za-z0-9]+([._-][A-Za-z0-9]+)*")
-GIVEN_BY_LAUNCHER = ("local_rank",)
-FIELD, TAKE = "launch_own_", "launch_take_"
-STRATEGY_FROM = "launch_strategy_from"
-KEPT = "launch_kept"
-MAY_BE_USELESS = {
-    "strategy": "strategy",
-    "precision": "precision",
-    "warmup_steps": "warmup_steps",
-    "lr_scaling": "lr",
-}
-"""Fields that many scripts cannot take, each with the value that would have to reach the script."""
-
 
 @dataclass(frozen=True)
 class ScriptForm:
@@ -253,6 +236,24 @@ class ScriptForm:
 
     def _take_key(self, proposal: Proposal) -> str:
         return f"{TAKE}{self.mark}_{key_of(proposal)}"
+
+
+MOST_AT_ONCE = 8
+"""Number of arguments above which optional ones are collapsed."""
+MOST_WITHOUT_SEARCH = 25
+COLUMNS = 3
+PLAIN_FLAG = re.compile(r"-{0,2}[A-Za-z0-9]+([._-][A-Za-z0-9]+)*")
+GIVEN_BY_LAUNCHER = ("local_rank",)
+FIELD, TAKE = "launch_own_", "launch_take_"
+STRATEGY_FROM = "launch_strategy_from"
+KEPT = "launch_kept"
+MAY_BE_USELESS = {
+    "strategy": "strategy",
+    "precision": "precision",
+    "warmup_steps": "warmup_steps",
+    "lr_scaling": "lr",
+}
+"""Fields that many scripts cannot take, each with the value that would have to reach the script."""
 
 
 def form_of(values: Mapping[str, Any]) -> ScriptForm | None:

@@ -24,15 +24,6 @@ from domain.spec import RunSpec
 from domain.sweeps import EarlyStop, SweepPlan, SweptParameter, Value, as_argument, listed, params_in_words
 from domain.text.formats import as_text, plural
 
-PREFIX, REFUSED = "sweep_", "sweep_refused"
-GOALS = {"min": "low", "max": "high"}
-RECIPE_METRIC = "val/loss"
-MOST_TRIALS_SHOWN = 6
-HINT = (
-    "Type several values or a range into the fields of the form: `1e-4, 3e-4`, `16..256` or `1e-5..1e-2 log`; "
-    "in the extra arguments in braces: `--width {64,128}`. The form then launches a sweep."
-)
-
 
 @dataclass(frozen=True)
 class DraftSweep:
@@ -52,6 +43,16 @@ class DraftSweep:
     def seeds(self) -> list[int] | None:
         """The seeds where nothing else has several values: these are no trials, but one run for each."""
         return seeds_in(self.parameters)
+
+
+PREFIX, REFUSED = "sweep_", "sweep_refused"
+GOALS = {"min": "low", "max": "high"}
+RECIPE_METRIC = "val/loss"
+MOST_TRIALS_SHOWN = 6
+HINT = (
+    "Type several values or a range into the fields of the form: `1e-4, 3e-4`, `16..256` or `1e-5..1e-2 log`; "
+    "in the extra arguments in braces: `--width {64,128}`. The form then launches a sweep."
+)
 
 
 def lines() -> str:

@@ -14,18 +14,6 @@ from dashboard.errors import describe
 from domain.spec import LABELS, RunSpec
 from domain.sweeps import SweptParameter, holds_several, parameters_of
 
-NUMBERS = (
-    "nodes", "gpus_per_node", "batch_size", "accumulate", "lr", "warmup_steps", "epochs", "max_steps", "seed",
-)  # fmt: skip
-"""Fields whose text can only be one number, so that a list or range is a sweep."""
-LINES = "sweep_parameters"
-"""The field of the parameters that have no other one, one a line."""
-BRACES = re.compile(r"\{[^{}'\":]*(?:,|\.\.)[^{}'\"]*\}")
-"""Several values in the arguments, as a shell writes them: --width {64,128}."""
-_SEVERAL = re.compile(rf"(?:(?P<option>[^{{}}=]+)=)?\{{(?P<values>{BRACES.pattern[2:-2]})\}}")
-_OPTION = re.compile(r"[-+]*[A-Za-z][\w.-]*")
-_LOG = re.compile(r"\s+log(?=\s*\})")
-
 
 @dataclass(frozen=True)
 class SweptFields:
@@ -40,6 +28,19 @@ class SweptFields:
     def with_those(self, other: SweptFields) -> SweptFields:
         """Return these together with the parameters and errors of other fields."""
         return SweptFields(self.values, self.parameters | other.parameters, self.refusals | other.refusals)
+
+
+NUMBERS = (
+    "nodes", "gpus_per_node", "batch_size", "accumulate", "lr", "warmup_steps", "epochs", "max_steps", "seed",
+)  # fmt: skip
+"""Fields whose text can only be one number, so that a list or range is a sweep."""
+LINES = "sweep_parameters"
+"""The field of the parameters that have no other one, one a line."""
+BRACES = re.compile(r"\{[^{}'\":]*(?:,|\.\.)[^{}'\"]*\}")
+"""Several values in the arguments, as a shell writes them: --width {64,128}."""
+_SEVERAL = re.compile(rf"(?:(?P<option>[^{{}}=]+)=)?\{{(?P<values>{BRACES.pattern[2:-2]})\}}")
+_OPTION = re.compile(r"[-+]*[A-Za-z][\w.-]*")
+_LOG = re.compile(r"\s+log(?=\s*\})")
 
 
 def take_out(values: Mapping[str, Any], lines: str = "") -> SweptFields:

@@ -19,14 +19,6 @@ from dashboard.service import service
 from db.engine import StoreGone
 from domain.text.formats import as_text
 
-P = ParamSpec("P")
-Colour = Literal["red", "orange", "yellow", "blue", "green", "violet", "gray", "primary"]
-log = logging.getLogger(__name__)
-ASK_AGAIN_S = 3
-LOOK_FOR_TROUBLE_S = 15
-AWAY = (SQLAlchemyError, OSError, StoreGone)
-"""What a store raises that cannot be read."""
-
 
 @contextmanager
 def explained(key: str, text: str | None, width: Literal["stretch", "content"] = "stretch") -> Iterator[None]:
@@ -35,6 +27,15 @@ def explained(key: str, text: str | None, width: Literal["stretch", "content"] =
         yield
         if text:
             st.caption(text)
+
+
+P = ParamSpec("P")
+Colour = Literal["red", "orange", "yellow", "blue", "green", "violet", "gray", "primary"]
+log = logging.getLogger(__name__)
+ASK_AGAIN_S = 3
+LOOK_FOR_TROUBLE_S = 15
+AWAY = (SQLAlchemyError, OSError, StoreGone)
+"""What a store raises that cannot be read."""
 
 
 def hidden_title(title: str) -> None:

@@ -13,13 +13,6 @@ from domain.text.formats import ago, as_text, clock_time, duration_words, plural
 from domain.views import JoinTokenView
 
 REFRESH_S = 3
-MADE = "join_made"
-REFUSED = "join_refused"
-HOUR_S, DAY_S = 3600.0, 24 * 3600.0
-GOOD_FOR = {
-    "1 hour": HOUR_S, "1 day": DAY_S, "7 days": 7 * DAY_S, "30 days": 30 * DAY_S, "1 year": 365 * DAY_S
-}  # fmt: skip
-COLUMNS = (3, 2, 3, 3, 1.2)
 
 
 @style.refreshed(REFRESH_S)
@@ -33,6 +26,15 @@ def joining() -> None:
     if created is not None and created[0] in tokens:
         _show(tokens[created[0]], how_to_join(created[1], current.listening(), st.context.url))
     _tokens(list(tokens.values()), current.clock())
+
+
+MADE = "join_made"
+REFUSED = "join_refused"
+HOUR_S, DAY_S = 3600.0, 24 * 3600.0
+GOOD_FOR = {
+    "1 hour": HOUR_S, "1 day": DAY_S, "7 days": 7 * DAY_S, "30 days": 30 * DAY_S, "1 year": 365 * DAY_S
+}  # fmt: skip
+COLUMNS = (3, 2, 3, 3, 1.2)
 
 
 def _make(any_node: bool) -> None:

@@ -22,16 +22,6 @@ from db.checkpoints import checkpoint_queries
 from domain.text.formats import as_text, clock_time, count, number, size
 from domain.views import CheckpointView
 
-COLUMNS = ("Checkpoint", ">Step", ">Loss", ">Size", "SHA-256", ">Attempt", "Written", "Download")
-MOST_SHOWN = 20
-MOST_OFFERED = 5
-WAITS = " The checkpoint waits on its node and is sent as soon as possible."
-PATIENCE_S = 1.5
-"""Seconds to wait for a conversion; most take less, so the link appears at once."""
-MOVING_EVERY_S = 3
-"""While bytes of a checkpoint arrive, or it is being converted."""
-ASKED, PREPARING = "checkpoint_asked_for", "checkpoint_preparing"
-
 
 @st.fragment
 @style.quiet_without_store
@@ -55,6 +45,17 @@ def checkpoints(run_id: str) -> None:
     is_moving = is_moving or any(checkpoint.is_asked_for_again for checkpoint in saved)
     every_s = MOVING_EVERY_S if is_moving or st.session_state[PREPARING] else None
     run_changes(run, "checkpoints_changes", ("checkpoints", "history"), every_s=every_s)
+
+
+COLUMNS = ("Checkpoint", ">Step", ">Loss", ">Size", "SHA-256", ">Attempt", "Written", "Download")
+MOST_SHOWN = 20
+MOST_OFFERED = 5
+WAITS = " The checkpoint waits on its node and is sent as soon as possible."
+PATIENCE_S = 1.5
+"""Seconds to wait for a conversion; most take less, so the link appears at once."""
+MOVING_EVERY_S = 3
+"""While bytes of a checkpoint arrive, or it is being converted."""
+ASKED, PREPARING = "checkpoint_asked_for", "checkpoint_preparing"
 
 
 def _checkpoints(run_id: str, saved: Sequence[CheckpointView]) -> None:

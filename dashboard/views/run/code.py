@@ -19,19 +19,6 @@ from domain.spec import RunSpec
 from domain.text.formats import ago, as_text, plural, size
 from domain.views import RunView
 
-SHOWN_BYTES = 100_000
-LONGEST_LINE = 2_000
-LIST_PX = 420
-UNSCROLLED = 10
-"""Number of files or lines up to which a list is shown in full height."""
-MOST_LEFT_OUT = 6
-LANGUAGES = {
-    ".py": "python", ".pyi": "python", ".sh": "bash", ".bash": "bash", ".yaml": "yaml", ".yml": "yaml",
-    ".toml": "toml", ".json": "json", ".ipynb": "json", ".md": "markdown", ".ini": "ini", ".cfg": "ini",
-    ".c": "c", ".h": "c", ".cc": "cpp", ".cpp": "cpp", ".cu": "cpp", ".cuh": "cpp", ".js": "javascript",
-    ".html": "html", ".css": "css", ".sql": "sql", ".rs": "rust", ".go": "go", ".diff": "diff",
-}  # fmt: skip
-
 
 @st.fragment
 @style.quiet_without_store
@@ -46,6 +33,20 @@ def code(run: RunView) -> None:
         _facts(snapshot)
         _files(run, snapshot, snapshots.archive(snapshot.sha256))
     compare.compare(run)
+
+
+SHOWN_BYTES = 100_000
+LONGEST_LINE = 2_000
+LIST_PX = 420
+UNSCROLLED = 10
+"""Number of files or lines up to which a list is shown in full height."""
+MOST_LEFT_OUT = 6
+LANGUAGES = {
+    ".py": "python", ".pyi": "python", ".sh": "bash", ".bash": "bash", ".yaml": "yaml", ".yml": "yaml",
+    ".toml": "toml", ".json": "json", ".ipynb": "json", ".md": "markdown", ".ini": "ini", ".cfg": "ini",
+    ".c": "c", ".h": "c", ".cc": "cpp", ".cpp": "cpp", ".cu": "cpp", ".cuh": "cpp", ".js": "javascript",
+    ".html": "html", ".css": "css", ".sql": "sql", ".rs": "rust", ".go": "go", ".diff": "diff",
+}  # fmt: skip
 
 
 def _without_snapshot(spec: RunSpec) -> str:

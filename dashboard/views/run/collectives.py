@@ -13,12 +13,6 @@ from db.ranks.ranks import node_records, verdict
 from domain.collectives import NodeCollectives, RankCollectives, Wait, call_name, waits_of_node
 from domain.text.formats import UNKNOWN, as_text, duration_words, size
 
-COLUMNS = ("Rank", "Node", "Stands in", "State", ">Calls", ">Bytes", ">Waited", "Calls and waits")
-MOST_RANKS = 64
-STRIP_CHARACTERS = 60
-LEVELS = " ▁▂▃▄▅▆▇█"
-"""Share of the time that the rank spent waiting."""
-
 
 def collectives(run_id: str) -> None:
     """Show the collectives as they were asked for last; nothing before that."""
@@ -35,6 +29,13 @@ def collectives(run_id: str) -> None:
         "The latest collectives of each rank. A bar is the share of its time slice in which the rank waited for the "
         "last rank of its node to come; the rank that waits least is the one the others wait for."
     )
+
+
+COLUMNS = ("Rank", "Node", "Stands in", "State", ">Calls", ">Bytes", ">Waited", "Calls and waits")
+MOST_RANKS = 64
+STRIP_CHARACTERS = 60
+LEVELS = " ▁▂▃▄▅▆▇█"
+"""Share of the time that the rank spent waiting."""
 
 
 def _span(nodes: Sequence[tuple[str, NodeCollectives]]) -> float:

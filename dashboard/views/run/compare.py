@@ -19,6 +19,21 @@ from db.runs import run_queries
 from domain.text.formats import UNKNOWN, as_text, clock_time, count, milliseconds, plural, size
 from domain.views import RunView
 
+
+def compare(run: RunView) -> None:
+    """Show a choice of runs, and the differences from the chosen one."""
+    others = candidates(run)
+    if not others:
+        st.caption("There is no other run to compare with yet.")
+        return
+    chosen = _choice(run, {other.id: other for other in others})
+    if chosen is not None:
+        current = service.current()
+        _settings(runs.setting_changes(current.store, chosen, run), chosen)
+        compare_phases(chosen, run)
+        _code(runs.code(current, chosen, run), chosen, run)
+
+
 DRAWN = "_drawn"
 MOST_RUNS = 200
 MOST_FILES = 30
@@ -40,20 +55,6 @@ ICONS: dict[Kind, str] = {
     "changed": ":material/edit:",
     "renamed": ":material/arrow_forward:",
 }
-
-
-def compare(run: RunView) -> None:
-    """Show a choice of runs, and the differences from the chosen one."""
-    others = candidates(run)
-    if not others:
-        st.caption("There is no other run to compare with yet.")
-        return
-    chosen = _choice(run, {other.id: other for other in others})
-    if chosen is not None:
-        current = service.current()
-        _settings(runs.setting_changes(current.store, chosen, run), chosen)
-        compare_phases(chosen, run)
-        _code(runs.code(current, chosen, run), chosen, run)
 
 
 def candidates(run: RunView) -> list[RunView]:

@@ -19,6 +19,21 @@ from domain.memory_growth import MemorySample, MemorySamples
 from domain.text.formats import UNKNOWN, as_text, count, short_path, size
 from domain.views import RunView
 
+
+@st.fragment
+@style.quiet_without_store
+def trends(run_id: str) -> None:
+    """Show memory now, its peak, and steady growth a step; nothing before the first sample."""
+    current = service.current()
+    run = current.find_run(run_id)
+    if run is None:
+        return
+    series = memory_series(current.store, run_id, OF_NODES)
+    if rows := [row for one in series if (row := _row(one)) is not None]:
+        _trends(rows)
+    run_changes(run, "memory_changes", (), shown=("state", "step"), pause_s=PAUSE_S)
+
+
 OF_NODES = {"memory_used_bytes": "all processes", "shared_memory_used_bytes": "/dev/shm"}
 OF_RANKS = {
     "own_memory_bytes": "its process",
@@ -34,20 +49,6 @@ STRIP_CHARACTERS = 24
 LEVELS = "▁▂▃▄▅▆▇█"
 HUES = {"parameters": "#3d8fd1", "gradients": "#2a9fa8", "optimizer": "#8161b8", "other": "#d9822b"}
 _RANK = re.compile(r"rank(\d+)/(\w+)")
-
-
-@st.fragment
-@style.quiet_without_store
-def trends(run_id: str) -> None:
-    """Show memory now, its peak, and steady growth a step; nothing before the first sample."""
-    current = service.current()
-    run = current.find_run(run_id)
-    if run is None:
-        return
-    series = memory_series(current.store, run_id, OF_NODES)
-    if rows := [row for one in series if (row := _row(one)) is not None]:
-        _trends(rows)
-    run_changes(run, "memory_changes", (), shown=("state", "step"), pause_s=PAUSE_S)
 
 
 def _trends(rows: list[list[object]]) -> None:

@@ -20,12 +20,6 @@ from domain.performance.efficiency import reduction_sentence as reduction_senten
 from domain.text.formats import as_text, count, milliseconds, short_path, size
 from domain.views import RankView
 
-COLUMNS = ("Rank", "Node", ">Step", ">Step time", ">Waits for data", ">Memory")
-SLOW_FACTOR = 1.2
-MOST_RANKS = 256
-PAUSE_S = 2.0
-"""Between two looks at ranks that step."""
-
 
 @st.fragment
 @style.quiet_without_store
@@ -58,6 +52,13 @@ def ranks(run_id: str) -> None:
     collectives(run_id)
     _stacks(run_id)
     run_changes(run, "ranks_changes", ("history",), shown=("state", "step"), pause_s=PAUSE_S)
+
+
+COLUMNS = ("Rank", "Node", ">Step", ">Step time", ">Waits for data", ">Memory")
+SLOW_FACTOR = 1.2
+MOST_RANKS = 256
+PAUSE_S = 2.0
+"""Between two looks at ranks that step."""
 
 
 def _say_how_it_computes(run_id: str) -> None:

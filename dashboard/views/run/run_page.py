@@ -22,6 +22,22 @@ from domain.messages import Reason, State
 from domain.text.formats import as_text, size
 from domain.views import CheckpointView, RunView
 
+
+@style.quiet_without_store
+def page() -> None:
+    """Show one run; its components are created once a visit and stay while the rest refreshes."""
+    run_id = st.query_params.get("id", "")
+    run = service.current().find_run(run_id)
+    if run is None:
+        _say_unknown(run_id)
+        return
+    st.set_page_config(page_title=f"{run.name} · Rankzero")
+    with st.container(key="run_head"):  # its height is reserved while the header loads
+        run_header(run.id, run.name)
+    _answer(run.id)
+    _tabs(run)
+
+
 STARTING_EVERY_S = 2
 TAB, TAB_ASKED = "run_tab", "run_tab_asked"
 AGAIN = "Launch again with changes"
@@ -40,21 +56,6 @@ NOT_THE_SCRIPTS_FAULT = frozenset(
         Reason.TIME_LIMIT,
     }
 )
-
-
-@style.quiet_without_store
-def page() -> None:
-    """Show one run; its components are created once a visit and stay while the rest refreshes."""
-    run_id = st.query_params.get("id", "")
-    run = service.current().find_run(run_id)
-    if run is None:
-        _say_unknown(run_id)
-        return
-    st.set_page_config(page_title=f"{run.name} · Rankzero")
-    with st.container(key="run_head"):  # its height is reserved while the header loads
-        run_header(run.id, run.name)
-    _answer(run.id)
-    _tabs(run)
 
 
 def _tabs(run: RunView) -> None:

@@ -25,12 +25,6 @@ from domain.messages import State
 from domain.text.formats import as_text, time_span
 from domain.views import RunView
 
-QUEUED = PHASES[0]
-MOST_NODES = 32
-LOOK_AGAIN_S = 60.0
-"""Seconds for which the run before is remembered: the page is drawn again every other second."""
-STARTING = frozenset({State.QUEUED, State.STARTING, State.RUNNING})
-
 
 def starting(run: RunView) -> bool:
     """Show the phases while a run that has its nodes does not train yet; returns whether it did."""
@@ -40,6 +34,13 @@ def starting(run: RunView) -> bool:
             timeline(picture(phases, is_starting=True, before=_before(run.id)), key="run_start")
             return True
     return False
+
+
+QUEUED = PHASES[0]
+MOST_NODES = 32
+LOOK_AGAIN_S = 60.0
+"""Seconds for which the run before is remembered: the page is drawn again every other second."""
+STARTING = frozenset({State.QUEUED, State.STARTING, State.RUNNING})
 
 
 def folded(run_id: str) -> None:
