@@ -12,7 +12,7 @@ import typer
 
 from cli.server.options import Data, Json, RunId, RunIds, complete_run, id_of_run, run_path, server_at
 from cli.terminal import CommandFailed, print_json, print_table, printable, say, warn
-from dashboard.compare.spec_changes import all_in_words, in_words
+from dashboard.compare.spec_words import all_in_words, in_words
 from domain.text import formats
 from domain.text.tables import as_csv, as_latex, as_markdown
 

@@ -17,7 +17,7 @@ from cli.server.client import ServerClient
 from cli.server.following import wait_until_ended
 from cli.server.options import Data, Json, id_of_run, server_at
 from cli.terminal import CommandFailed, print_json, printable, say, warn
-from dashboard.snapshots.git import is_git_address
+from dashboard.snapshots.git_address import is_git_address
 from domain.choices import (
     RECIPES,
     Launcher,

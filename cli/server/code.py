@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cli.server.client import ServerClient
 from cli.terminal import CommandFailed, warn
-from dashboard.snapshots.git import is_git_address
-from dashboard.snapshots.origin import CodeRefused
+from dashboard.snapshots.git_address import CodeRefused, is_git_address
 from domain.choices import RECIPES
 
 if TYPE_CHECKING:  # imported lazily: only a launch needs it

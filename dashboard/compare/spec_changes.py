@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -168,33 +167,3 @@ def _figures(specs: Sequence[RunSpec]) -> Iterator[Difference]:
     yield from _row("global_batch_size", "Global batch", (spec.global_batch_size for spec in specs))
     if any(spec.lr_scaling != "none" for spec in specs):
         yield from _row("scaled_lr", "Learning rate after scaling", (spec.scaled_lr for spec in specs))
-
-
-# Values of a spec as text, with enough digits to tell them apart.
-
-NOT_SET = "–"
-
-
-def in_words(old: Any, new: Any) -> tuple[str, str]:
-    """Return both values as people write them; different values never read the same."""
-    before, after = all_in_words([old, new])
-    return before, after
-
-
-def all_in_words(values: Sequence[Any]) -> list[str]:
-    """Return the values as people write them; different values never read the same."""
-    texts = [_as_text(value) for value in values]
-    written = {(text, repr(value)) for text, value in zip(texts, values, strict=True)}
-    return texts if len(written) == len(set(texts)) else [repr(value) for value in values]
-
-
-def _as_text(value: Any) -> str:
-    if value is None:
-        return NOT_SET
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, list):
-        return shlex.join(str(item) for item in value) or NOT_SET
-    return str(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dashboard.compare.document import differences
-from dashboard.compare.spec_changes import all_in_words
+from dashboard.compare.spec_words import all_in_words
 from dashboard.exports.elements import Child, Element, element, table
 from dashboard.service.service import Service
 from db.checkpoints import checkpoint_queries

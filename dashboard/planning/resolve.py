@@ -18,8 +18,7 @@ from dashboard.script_reader.proposals import is_whole_batch, option_for
 from dashboard.script_reader.reading import Script, read_script
 from dashboard.script_reader.source import UnreadableScript
 from dashboard.snapshots.bringing import CodeRequest, PackedCode, check
-from dashboard.snapshots.git import check_address, is_git_address
-from dashboard.snapshots.origin import CodeRefused
+from dashboard.snapshots.git_address import CodeRefused, check_address, is_git_address
 from db.slurm.slurm_jobs import GATEWAY
 from domain.choices import RECIPES
 from domain.errors import InvalidRequest

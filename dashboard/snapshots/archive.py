@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from dashboard.snapshots.origin import CodeRefused
+from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.selection import Item, Selection
 from domain.text.formats import size
 

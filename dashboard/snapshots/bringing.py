@@ -17,8 +17,9 @@ from typing import Literal
 from dashboard.paths import exists, is_file
 from dashboard.script_reader.source import parsed
 from dashboard.snapshots.archive import Packed, check_size, pack, too_many_files
-from dashboard.snapshots.git import GitLimits, ask, check_address, check_ref, clone, is_git_address, repository_name
-from dashboard.snapshots.origin import CodeRefused, LeftBehind, Origin
+from dashboard.snapshots.git import GitLimits, ask, clone
+from dashboard.snapshots.git_address import CodeRefused, check_address, check_ref, is_git_address, repository_name
+from dashboard.snapshots.origin import LeftBehind, Origin
 from dashboard.snapshots.selection import (
     MOST_LOOKED_AT,
     Selection,

@@ -18,7 +18,8 @@ from dashboard.snapshots import uploads
 from dashboard.snapshots.archive import Archive, Packed, pack
 from dashboard.snapshots.bringing import CodeRequest, PackedCode, pack_code
 from dashboard.snapshots.git import GitLimits
-from dashboard.snapshots.origin import CodeRefused, Origin
+from dashboard.snapshots.git_address import CodeRefused
+from dashboard.snapshots.origin import Origin
 from db.engine import Store
 from db.runs import snapshots as snapshot_records
 from db.runs.snapshots import SnapshotView

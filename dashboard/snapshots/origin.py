@@ -1,4 +1,4 @@
-"""The origin of a snapshot's code, the entries that were left out, and the error for code that cannot be packed."""
+"""The origin of a snapshot's code, and the entries that were left out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from domain.errors import InvalidRequest
 from domain.masking import masked_text
 
 Text = Annotated[str, Field(max_length=4096)]
@@ -63,14 +62,3 @@ class Origin(BaseModel):
 
 
 SHORT_COMMIT = 10
-
-
-# The error for code that cannot be packed: the wrong field, and a sentence with the rule.
-
-
-class CodeRefused(InvalidRequest):
-    """Code that cannot be packed, on the client's machine or the server's."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(field, f"{field}: {message}")
-        self.field: str = field

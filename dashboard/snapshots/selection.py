@@ -12,7 +12,8 @@ from typing import Literal
 
 from dashboard.snapshots import walking
 from dashboard.snapshots.git import ask, has_git
-from dashboard.snapshots.origin import CodeRefused, LeftBehind
+from dashboard.snapshots.git_address import CodeRefused
+from dashboard.snapshots.origin import LeftBehind
 from dashboard.snapshots.walking import foreign_folders, is_never_kept, is_worth_mentioning
 
 MOST_LOOKED_AT = 50_000

@@ -16,7 +16,7 @@ from typing import IO
 
 from dashboard.snapshots.archive import MOST_ENTRIES, MOST_FILES, too_many_files
 from dashboard.snapshots.bringing import check_python
-from dashboard.snapshots.origin import CodeRefused
+from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.selection import Selection, TooManyFiles, select
 from domain.text import formats
 

@@ -12,7 +12,8 @@ from dashboard.components.browser import upload_code
 from dashboard.paths import exists, is_folder
 from dashboard.service import service
 from dashboard.snapshots.bringing import CodeRequest, survey
-from dashboard.snapshots.origin import CodeRefused, Origin
+from dashboard.snapshots.git_address import CodeRefused
+from dashboard.snapshots.origin import Origin
 from dashboard.views.launch.fields import (
     AS_IT_WAS,
     EMPTY_CODE,

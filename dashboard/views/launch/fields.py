@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import streamlit as st
 
-from dashboard.snapshots.git import is_git_address
+from dashboard.snapshots.git_address import is_git_address
 from dashboard.views.layout import style
 from domain import choices
 from domain.spec import LABELS, RunSpec

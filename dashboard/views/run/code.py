@@ -11,7 +11,8 @@ from dashboard.compare import runs
 from dashboard.service import service
 from dashboard.snapshots.archive import Archive
 from dashboard.snapshots.differences import quoted
-from dashboard.snapshots.origin import CodeRefused, LeftBehind, Origin
+from dashboard.snapshots.git_address import CodeRefused
+from dashboard.snapshots.origin import LeftBehind, Origin
 from dashboard.views.layout import style
 from dashboard.views.run import compare
 from db.runs.snapshots import SnapshotView

@@ -10,7 +10,8 @@ import streamlit as st
 
 from dashboard.compare import runs
 from dashboard.compare.document import LEAST_S, step_phases
-from dashboard.compare.spec_changes import SpecChange, in_words
+from dashboard.compare.spec_changes import SpecChange
+from dashboard.compare.spec_words import in_words
 from dashboard.service import service
 from dashboard.snapshots.differences import FileChange, Kind, quoted
 from dashboard.views.layout.tables import Markup, table

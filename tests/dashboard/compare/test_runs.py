@@ -12,13 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.commands import compare as diff_command
-from dashboard.compare.spec_changes import (
-    Difference,
-    in_words,
-    interpreter_differences,
-    label_of,
-    spec_differences,
-)
+from dashboard.compare.spec_changes import Difference, interpreter_differences, label_of, spec_differences
+from dashboard.compare.spec_words import in_words
 from dashboard.snapshots.archive import pack
 from dashboard.snapshots.selection import select
 from db.metrics.run_results import SeriesResult, without_repeated

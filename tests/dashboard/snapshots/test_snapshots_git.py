@@ -7,16 +7,8 @@ from pathlib import Path
 import pytest
 
 from dashboard.snapshots.bringing import CodeRequest, PackedCode, check, pack_code
-from dashboard.snapshots.git import (
-    GitLimits,
-    Outcome,
-    check_address,
-    check_ref,
-    is_git_address,
-    pinned,
-    repository_name,
-)
-from dashboard.snapshots.origin import CodeRefused
+from dashboard.snapshots.git import GitLimits, Outcome, pinned
+from dashboard.snapshots.git_address import CodeRefused, check_address, check_ref, is_git_address, repository_name
 from tests.dashboard.checkouts import commit, git, names_in, write
 from tests.dashboard.git_server import git_over_https
 

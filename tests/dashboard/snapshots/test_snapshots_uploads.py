@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.snapshots.origin import CodeRefused
+from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.uploads import scripts, unpack
 
 MIB = 1024 * 1024

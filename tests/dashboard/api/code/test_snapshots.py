@@ -13,7 +13,7 @@ from dashboard.snapshots import bringing, selection
 from dashboard.snapshots import git as snapshot_git
 from dashboard.snapshots.archive import pack
 from dashboard.snapshots.bringing import CodeRequest, check, pack_code, survey
-from dashboard.snapshots.origin import CodeRefused
+from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.selection import select
 from tests.dashboard.checkouts import commit, git, names_in, write
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dashboard.snapshots import differences
 from dashboard.snapshots.archive import pack
 from dashboard.snapshots.differences import CodeDifference, FileChange, compare, hunks
-from dashboard.snapshots.origin import CodeRefused
+from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.selection import select
 from tests.dashboard.checkouts import write
 
