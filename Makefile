@@ -12,6 +12,9 @@ NODE_TEST = $(NODE) --test --test-reporter=dot 'tests/**/*.test.js'
 COMPILE := .venv/bin/python -m compileall -qq -j 0 -x '/tests/|/testing/_internal/' .venv/lib || :
 UP_OPTIONS := $(if $(DATA),--data $(DATA)) $(if $(PORT),--port $(PORT))
 
+# What the tests import is rewritten and compiled once, not again by each of their processes.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo up setup-test check quick test test-long test-compose bench constraints
 
 help:  ## print this list

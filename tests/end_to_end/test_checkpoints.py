@@ -12,7 +12,6 @@ from typing import Any
 import httpx2
 import pytest
 import torch
-import torch.distributed.checkpoint as dcp
 
 from tests.end_to_end.product import Product, wait_for
 
@@ -69,6 +68,8 @@ def names_of(safetensors: bytes) -> set[str]:
 
 def unpack_and_load(archive: bytes, folder: Path, expected: dict[str, torch.Tensor]) -> None:
     """As somebody does who downloaded it."""
+    import torch.distributed.checkpoint as dcp  # takes a second to import, and a long test alone needs it
+
     with tarfile.open(fileobj=io.BytesIO(archive)) as members:
         members.extractall(folder, filter="data")
     loaded = {"model": {name: torch.zeros_like(value) for name, value in expected.items()}, "step": 0}

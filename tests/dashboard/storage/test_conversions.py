@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import pickle
 import shutil
 import struct
 import subprocess
@@ -229,20 +228,8 @@ def zip_of(data: bytes, **options: Any) -> bytes:
         zip_of(b"\0" * 50_000_000, compression=zipfile.ZIP_DEFLATED),
         pytest.param(bomb_of_dictionaries(), marks=pytest.mark.long),  # the same reader finds it in a zip
         zip_of(bomb_of_dictionaries()),
-        struct.pack("<Q", 2**40) + b"{" * 1000,
-        struct.pack("<Q", 1000) + b"[" * 1000,
-        struct.pack("<Q", 100_000) + b'{"a":' * 20_000,
-        pickle.dumps({"module.w": 1}, 0),
     ],
-    ids=[
-        "zip bomb",
-        "pickle bomb",
-        "pickle bomb in a zip",
-        "long header",
-        "no header",
-        "deep header",
-        "text",
-    ],
+    ids=["zip bomb", "pickle bomb", "pickle bomb in a zip"],
 )
 def test_hostile_files_cost_a_sentence(dashboard: Running, node: FakeNode, content: bytes) -> None:
     stored = Stored(dashboard, node, content)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
+import struct
 import subprocess
 import sys
 import zipfile
@@ -85,9 +87,24 @@ def test_it_ends_with_its_starter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("safetensors", [False, True])
-@pytest.mark.parametrize("content", [b"", b"x", b"PK\x03\x04", b"\x80\x02", b"\x80\x02.", b"{" * 100, bytes(600)])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"x",
+        b"PK\x03\x04",
+        b"\x80\x02",
+        b"\x80\x02.",
+        b"{" * 100,
+        bytes(600),
+        struct.pack("<Q", 2**40) + b"{" * 1000,
+        struct.pack("<Q", 1000) + b"[" * 1000,
+        struct.pack("<Q", 100_000) + b'{"a":' * 20_000,
+        pickle.dumps({"module.w": 1}, 0),
+    ],
+)
 def test_file_that_is_no_checkpoint_gets_a_sentence(tmp_path: Path, content: bytes, safetensors: bool) -> None:
-    """In this process: a program for each would import torch fourteen times."""
+    """In this process: a program for each would import torch again."""
     (tmp_path / "7").write_bytes(content)
     options = {"strip": not safetensors, "safetensors": safetensors, "room": 10**9}
     answered = convert.answer(Namespace(source=tmp_path / "7", target=tmp_path / "out", **options))
