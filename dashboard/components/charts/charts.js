@@ -1,7 +1,6 @@
 /** All series as cards, two in a row, drawn as points arrive: of one run here, of several in compare/. */
 
-import { el, keepChildren, setText } from '../elements/elements.js';
-import { mountOnce } from '../elements/mounting.js';
+import { el, keepChildren, mountOnce, setText } from '../elements/elements.js';
 import { count } from '../elements/numbers.js';
 import { readTheme, watchTheme } from '../elements/theme.js';
 import { connect, emptySentence } from '../live/live_connection.js';
@@ -17,7 +16,7 @@ import { createToolbar, loadSettings } from './chart_toolbar.js';
 const PAUSE_PER_COST = 6;
 const LONGEST_PAUSE_MS = 100;
 
-/** @param {import('../elements/mounting.js').Component} component */
+/** @param {import('../elements/elements.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new Charts(first).begin());
 
 /** @typedef {import('./chart_groups.js').ChartSpec} ChartSpec */
@@ -52,7 +51,7 @@ export class Charts {
   _placed = [];
 
   /**
-   * @param {import('../elements/mounting.js').Component} component
+   * @param {import('../elements/elements.js').Component} component
    * @param {any} connection where series come from
    */
   constructor(component, connection = connect(component.data.run_id)) {

@@ -1,7 +1,6 @@
 /** The Nodes page's picture of the cluster: a cell for each device, filters, and a click that opens node or run. */
 
-import { closestTo, el, htmlIn, setAttribute, setText } from '../elements/elements.js';
-import { mountOnce } from '../elements/mounting.js';
+import { closestTo, el, htmlIn, mountOnce, setAttribute, setText } from '../elements/elements.js';
 import { plural } from '../elements/numbers.js';
 import { readTheme, watchTheme } from '../elements/theme.js';
 import { go, pageUrl } from '../links/links.js';
@@ -28,7 +27,7 @@ const MOST_NOTICES = 3;
 
 /**
  * Update the selection without rebuilding the cells.
- * @param {import('../elements/mounting.js').Component} component
+ * @param {import('../elements/elements.js').Component} component
  */
 export const mount = (component) =>
   mountOnce(
@@ -41,7 +40,7 @@ export const mount = (component) =>
     (first) => new Cells(first),
   );
 
-/** @typedef {import('../elements/mounting.js').Component} Component */
+/** @typedef {import('../elements/elements.js').Component} Component */
 /** @typedef {import('./cells_model.js').Picture} Picture */
 /** @typedef {import('./cells_model.js').Node} Node */
 

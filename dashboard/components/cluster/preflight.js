@@ -1,7 +1,6 @@
 /** A preflight as a matrix of nodes and checks, its troubles with their fixes, and the bandwidth between nodes. */
 
-import { el, setText } from '../elements/elements.js';
-import { mountOnce } from '../elements/mounting.js';
+import { el, mountOnce, setText } from '../elements/elements.js';
 
 /** @type {Record<string, string>} */
 const SIGNS = { ok: '✓', failed: '✕', warning: '!', waiting: '…', skipped: '–' };
@@ -11,7 +10,7 @@ const MOST_TROUBLES = 12;
 
 /**
  * Update the matrix with new results without rebuilding it.
- * @param {import('../elements/mounting.js').Component} component
+ * @param {import('../elements/elements.js').Component} component
  */
 export const mount = (component) =>
   mountOnce(
@@ -37,7 +36,7 @@ class Preflight {
   /** @type {Check|null} */
   _check = null;
 
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   constructor(component) {
     this._title = el('p', { class: 'title', role: 'status' });
     this._troubles = el('ul', { class: 'troubles' });
@@ -55,7 +54,7 @@ class Preflight {
     this.refresh(component);
   }
 
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   refresh({ check }) {
     if (check) this._show(check);
   }

@@ -1,8 +1,7 @@
 /** The page of a comparison: one legend, the charts of all runs, and what differs between them. */
 
 import { choose, chosen, keepSelection } from '../elements/address.js';
-import { el, setAttribute, setText } from '../elements/elements.js';
-import { mountOnce } from '../elements/mounting.js';
+import { el, mountOnce, setAttribute, setText } from '../elements/elements.js';
 import { plural } from '../elements/numbers.js';
 import { readTheme, runColour, watchTheme } from '../elements/theme.js';
 import { CompareTable } from './compare_table.js';
@@ -11,7 +10,7 @@ import { Comparison, isLive } from './comparison.js';
 import { FieldPlots } from './field_plots.js';
 import { Pivot } from './pivot.js';
 
-/** @param {import('../elements/mounting.js').Component} component */
+/** @param {import('../elements/elements.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new Compare(first));
 
 /**
@@ -22,7 +21,7 @@ class Compare {
   /** @type {Item[]} */
   _items = [];
 
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   constructor(component) {
     /** @type {import('./comparison.js').ComparedRun[]} */
     this._runs = component.data.runs;

@@ -41,7 +41,7 @@ export class ComparedCharts extends Charts {
   _firstAxis = this.settings.xAxis;
 
   /**
-   * @param {import('../elements/mounting.js').Component} component
+   * @param {import('../elements/elements.js').Component} component
    * @param {import('./comparison.js').Comparison} comparison
    */
   constructor(component, comparison) {

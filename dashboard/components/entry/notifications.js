@@ -4,8 +4,7 @@
  * open: there is no push service.
  */
 
-import { el } from '../elements/elements.js';
-import { mountOnce } from '../elements/mounting.js';
+import { el, mountOnce } from '../elements/elements.js';
 import { plural } from '../elements/numbers.js';
 import { pageUrl } from '../links/links.js';
 import { request } from '../server/request.js';
@@ -23,11 +22,11 @@ const WORDS = {
   unknown: 'This browser has no notifications.',
 };
 
-/** @param {import('../elements/mounting.js').Component} component */
+/** @param {import('../elements/elements.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new Permission(first));
 
 class Permission {
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   constructor({ parentElement }) {
     this._words = el('span', { role: 'status' });
     this._button = el('button', {

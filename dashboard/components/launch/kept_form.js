@@ -1,10 +1,10 @@
 /** Keeps what is filled into a form in this tab, and hands it back once to a session that begins without it. */
 
-import { mountOnce } from '../elements/mounting.js';
+import { mountOnce } from '../elements/elements.js';
 
 const KEPT = 'rankzero.form';
 
-/** @param {import('../elements/mounting.js').Component} component */
+/** @param {import('../elements/elements.js').Component} component */
 export const mount = (component) =>
   mountOnce(
     {
@@ -20,14 +20,14 @@ class KeptForm {
   /** @type {string|undefined} */
   _answered;
 
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   constructor(component) {
     this.refresh(component);
   }
 
   /**
    * A session that has not filled the form in asks for what was kept, and must not overwrite it before.
-   * @param {import('../elements/mounting.js').Component} component
+   * @param {import('../elements/elements.js').Component} component
    */
   refresh(component) {
     const { values, asked_by: askedBy } = component.form;
@@ -36,7 +36,7 @@ class KeptForm {
     else sessionStorage.removeItem(KEPT);
   }
 
-  /** @param {import('../elements/mounting.js').Component} component @param {string} askedBy */
+  /** @param {import('../elements/elements.js').Component} component @param {string} askedBy */
   _handBack(component, askedBy) {
     if (askedBy === this._answered) return;
     this._answered = askedBy;

@@ -1,19 +1,18 @@
 /** Takes a script or an archive of a project to the server, by our own route: nothing of it passes through the page. */
 
-import { el, setText } from '../elements/elements.js';
-import { mountOnce } from '../elements/mounting.js';
+import { el, mountOnce, setText } from '../elements/elements.js';
 import { apiUrl } from '../server/request.js';
 
 const ACCEPT = '.py,.zip,.tar,.gz,.tgz';
 
-/** @param {import('../elements/mounting.js').Component} component */
+/** @param {import('../elements/elements.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new Upload(first));
 
 class Upload {
   /** @type {XMLHttpRequest|undefined} */
   _request;
 
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   constructor(component) {
     this._component = component;
     this._input = el('input', {
@@ -44,7 +43,7 @@ class Upload {
     this._showName();
   }
 
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   refresh(component) {
     this._component = component;
   }

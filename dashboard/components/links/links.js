@@ -3,8 +3,7 @@
  * like Streamlit's buttons, and the way to a page that was decided on the server.
  */
 
-import { el, icon } from '../elements/elements.js';
-import { mountOnce } from '../elements/mounting.js';
+import { el, icon, mountOnce } from '../elements/elements.js';
 import { leave } from '../live/telling.js';
 import { BASE } from '../server/request.js';
 
@@ -53,12 +52,12 @@ export function follow(event, link) {
   return go(typeof href === 'string' ? href : href.baseVal);
 }
 
-/** @param {import('../elements/mounting.js').Component} component */
+/** @param {import('../elements/elements.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new PageLink(first));
 
 class PageLink {
   /**
-   * @param {import('../elements/mounting.js').Component} component `data`: address and, unless it is gone to
+   * @param {import('../elements/elements.js').Component} component `data`: address and, unless it is gone to
    *   at once, label, icon, kind, help
    */
   constructor({ data, parentElement }) {

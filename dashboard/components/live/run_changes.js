@@ -1,6 +1,6 @@
 /** Tells the page's script when what it shows of a run has changed: it need not look every other second. */
 
-import { mountOnce } from '../elements/mounting.js';
+import { mountOnce } from '../elements/elements.js';
 import { connect } from './live_connection.js';
 import { Teller } from './telling.js';
 
@@ -15,7 +15,7 @@ const SHOWN = /** @type {Record<string, (run: import('../server/documents.js').R
   is_broken: (run) => run.loss_not_finite_since != null,
 });
 
-/** @param {import('../elements/mounting.js').Component} component */
+/** @param {import('../elements/elements.js').Component} component */
 export const mount = (component) =>
   mountOnce(
     {

@@ -2,7 +2,7 @@
  * Reruns the part of the page around a component: in turn, while somebody sees it, never on the way to another page.
  */
 
-import { mountOnce } from '../elements/mounting.js';
+import { mountOnce } from '../elements/elements.js';
 
 const WAIT_MS = 2000;
 /** Of two parts of the page that tell in the same moment, Streamlit would rerun one only. */
@@ -90,18 +90,18 @@ export class Teller {
   }
 }
 
-/** @param {import('../elements/mounting.js').Component} component */
+/** @param {import('../elements/elements.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new Refresh(first));
 
 /** The component that asks for its part again every few seconds, as long as that is shown. */
 class Refresh {
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   constructor(component) {
     this._teller = new Teller(component);
     this._teller.every(component.data.every_s);
   }
 
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   refresh(component) {
     this._teller.component = component;
   }

@@ -1,8 +1,7 @@
 /** Which runs printed this: a search in the logs of many runs, told answer by answer, and cancelled at any time. */
 
 import { choose, chosen, keepSelection } from '../elements/address.js';
-import { el, setText } from '../elements/elements.js';
-import { mountOnce } from '../elements/mounting.js';
+import { el, mountOnce, setText } from '../elements/elements.js';
 import { count, plural } from '../elements/numbers.js';
 import { follow, linkOf, pageUrl } from '../links/links.js';
 import { request, sentenceOf } from '../server/request.js';
@@ -14,7 +13,7 @@ const MOST_SHOWN = 1000;
  *   'out'|'err', line: number, text: string}}} Found a run whose logs match, with the first line that does
  */
 
-/** @param {import('../elements/mounting.js').Component} component */
+/** @param {import('../elements/elements.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new LogFinder(first));
 
 class LogFinder {
@@ -33,7 +32,7 @@ class LogFinder {
   /** @type {(() => void)|undefined} */
   _leave;
 
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   constructor({ parentElement }) {
     this._text = el('input', {
       type: 'search',

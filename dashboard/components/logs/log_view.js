@@ -1,7 +1,6 @@
 /** The log of one rank, or of all by time, following what is written. */
 
-import { el, setText, toggle } from '../elements/elements.js';
-import { mountOnce } from '../elements/mounting.js';
+import { el, mountOnce, setText, toggle } from '../elements/elements.js';
 import { connect } from '../live/live_connection.js';
 import { apiUrl, Newest, read, sentenceOf } from '../server/request.js';
 import { LogPane } from './log_pane.js';
@@ -13,7 +12,7 @@ const BEFORE_HIT_BYTES = 64 * 1024;
 const BEGINNING = { offset: 0, line: 1 };
 const BEGINNING_OF_ALL = '0.0.0';
 
-/** @param {import('../elements/mounting.js').Component} component */
+/** @param {import('../elements/elements.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new LogView(first));
 
 /** @typedef {import('../live/live_connection.js').LogChoice} LogChoice */
@@ -78,7 +77,7 @@ class LogView {
     onLater: () => void this._loadLater(),
   });
 
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   constructor(component) {
     this._connection = connect(component.data.run_id);
     for (const select of [this._rank, this._stream, this._attempt])

@@ -1,14 +1,13 @@
 /** A flame graph: each function as wide as the time it took, above those that it calls. A click widens a frame. */
 
-import { el, setText } from '../elements/elements.js';
-import { mountOnce } from '../elements/mounting.js';
+import { el, mountOnce, setText } from '../elements/elements.js';
 import { timeSpan } from '../elements/numbers.js';
 import { request, sentenceOf } from '../server/request.js';
 
 const ROW_REM = 1.25;
 const THINNEST = 0.002;
 
-/** @param {import('../elements/mounting.js').Component} component */
+/** @param {import('../elements/elements.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new Flame(first));
 
 /** @typedef {{depth: number, name: string, seconds: number, begin: number}} Frame */
@@ -17,7 +16,7 @@ class Flame {
   /** @type {Frame[]} */
   _nodes = [];
 
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   constructor({ data, parentElement }) {
     this._frames = el('div', { class: 'frames', role: 'group', 'aria-label': 'Flame graph' });
     this._named = el('p', { class: 'named', role: 'status', text: 'Loading …' });

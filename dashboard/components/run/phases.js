@@ -1,13 +1,12 @@
 /** What the ranks of a run spend their steps on: a stacked strip over time, and a heat map of ranks x time. */
 
-import { el, htmlIn, keepChildren, setAttribute, setText } from '../elements/elements.js';
-import { mountOnce } from '../elements/mounting.js';
+import { el, htmlIn, keepChildren, mountOnce, setAttribute, setText } from '../elements/elements.js';
 import { count, timeSpan } from '../elements/numbers.js';
 import { faded, readTheme, watchTheme } from '../elements/theme.js';
 import { Polling } from '../server/polling.js';
 import { COLOURS, meanOf, ownWork, spansOf } from './phases_model.js';
 
-/** @param {import('../elements/mounting.js').Component} component */
+/** @param {import('../elements/elements.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new Phases(first));
 
 class Phases {
@@ -43,7 +42,7 @@ class Phases {
     this._body,
   );
 
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   constructor({ data, parentElement }) {
     /** @type {import('./phases_model.js').Spans|null} */
     this._spans = null;

@@ -1,7 +1,6 @@
 /** The first lines of the Run page: name, state, the sentence that matters, progress, and a row of figures. */
 
-import { el, setAttribute, setText } from '../elements/elements.js';
-import { mountOnce } from '../elements/mounting.js';
+import { el, mountOnce, setAttribute, setText } from '../elements/elements.js';
 import {
   count,
   duration,
@@ -31,10 +30,10 @@ const FIGURES = ['Step', 'Train loss', 'Learning rate', 'Elapsed', 'Samples/s', 
 const SILENT_AFTER_S = 10;
 const SHOWN_EVERY_MS = 100;
 
-/** @param {import('../elements/mounting.js').Component} component */
+/** @param {import('../elements/elements.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new RunHeader(first));
 
-/** @typedef {import('../elements/mounting.js').Component} Component */
+/** @typedef {import('../elements/elements.js').Component} Component */
 
 class RunHeader {
   _name = el('h1', { class: 'name' });
@@ -81,7 +80,7 @@ class RunHeader {
     this._bar,
   );
 
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   constructor(component) {
     this._connection = connect(component.data.run_id);
     this._connection.want(this, SHOWN);

@@ -1,14 +1,13 @@
 /** A run's start: one bar per node, divided into its phases, on one axis of seconds since the request. */
 
-import { el, setText } from '../elements/elements.js';
-import { mountOnce } from '../elements/mounting.js';
+import { el, mountOnce, setText } from '../elements/elements.js';
 import { timeSpan } from '../elements/numbers.js';
 
 const NAMED_FROM = 0.09;
 
 /**
  * Draw again with new phases under the same title.
- * @param {import('../elements/mounting.js').Component} component
+ * @param {import('../elements/elements.js').Component} component
  */
 export const mount = (component) =>
   mountOnce(
@@ -27,7 +26,7 @@ export const mount = (component) =>
  */
 
 class Timeline {
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   constructor(component) {
     this._title = el('p', { class: 'title', role: 'status' });
     this._bars = el('div', { class: 'bars' });
@@ -37,7 +36,7 @@ class Timeline {
     this.refresh(component);
   }
 
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   refresh({ start }) {
     if (!start) return;
     const nodes = /** @type {Node[]} */ (start.nodes);

@@ -1,7 +1,6 @@
 /** A project in figures, and its activity: a column of runs for each week, by state, with its device-hours. */
 
-import { el } from '../elements/elements.js';
-import { mountOnce } from '../elements/mounting.js';
+import { el, mountOnce } from '../elements/elements.js';
 import { count, number, plural } from '../elements/numbers.js';
 import { follow, linkOf, pageUrl } from '../links/links.js';
 
@@ -14,7 +13,7 @@ const PARTS = {
   failed: ['failed'],
 };
 
-/** @param {import('../elements/mounting.js').Component} component */
+/** @param {import('../elements/elements.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new Project(first));
 
 /**
@@ -27,7 +26,7 @@ class Project {
   /** @type {(() => void)|undefined} */
   _leave;
 
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   constructor(component) {
     this._root = el('section', { class: 'project', 'aria-label': 'Project' });
     this._root.addEventListener('click', (event) => {
@@ -38,7 +37,7 @@ class Project {
     this.refresh(component);
   }
 
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   refresh({ data }) {
     /** @type {{figures: Figure[], weeks: Week[]}} */
     const { figures, weeks } = data;

@@ -1,7 +1,15 @@
 /** The Runs page's table: rows are links, heads sort, and it keeps itself current without moving what is looked at. */
 
-import { closestTo, el, focusedIn, icon, keepChildren, setAttribute, setText } from '../elements/elements.js';
-import { mountOnce } from '../elements/mounting.js';
+import {
+  closestTo,
+  el,
+  focusedIn,
+  icon,
+  keepChildren,
+  mountOnce,
+  setAttribute,
+  setText,
+} from '../elements/elements.js';
 import { readTheme } from '../elements/theme.js';
 import { follow, linkOf, pageUrl } from '../links/links.js';
 import { askAtClick, Polling } from '../server/polling.js';
@@ -21,7 +29,7 @@ const [POINTED_MS, ASKED_MS] = [10_000, 3000];
 
 /**
  * Change the filters without rebuilding the table.
- * @param {import('../elements/mounting.js').Component} component
+ * @param {import('../elements/elements.js').Component} component
  */
 export const mount = (component) =>
   mountOnce(
@@ -36,7 +44,7 @@ export const mount = (component) =>
 
 /** @typedef {import('./runs_row.js').Run} Run */
 /** @typedef {import('./columns.js').Column} Column */
-/** @typedef {import('../elements/mounting.js').Component} Component */
+/** @typedef {import('../elements/elements.js').Component} Component */
 /**
  * @typedef {{runs: Run[], offset: number, total: number, fold: number|null, folded: number, live: number,
  *   queued: number, ended: number, attention: number, columns: {key: string, kind: string}[]}} Picture

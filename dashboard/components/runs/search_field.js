@@ -1,7 +1,6 @@
 /** The search field of the Runs page: it proposes fields, values and series for the word at the cursor. */
 
-import { closestTo, el, htmlIn, icon, setAttribute } from '../elements/elements.js';
-import { mountOnce } from '../elements/mounting.js';
+import { closestTo, el, htmlIn, icon, mountOnce, setAttribute } from '../elements/elements.js';
 import { Newest } from '../server/request.js';
 
 const TYPING_MS = 250;
@@ -9,7 +8,7 @@ const PROPOSAL_MS = 100;
 
 /** @typedef {{text: string, kind: string}} Proposal */
 
-/** @param {import('../elements/mounting.js').Component} component */
+/** @param {import('../elements/elements.js').Component} component */
 export const mount = (component) =>
   mountOnce(
     {
@@ -34,7 +33,7 @@ class SearchField {
   /** @type {number|undefined} */
   _revision;
 
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   constructor(component) {
     this._component = component;
     const { hint, longest, text } = component.search ?? component.data;
@@ -72,7 +71,7 @@ class SearchField {
 
   /**
    * What is being typed is newer than what the server has: its text counts only after it changed it itself.
-   * @param {import('../elements/mounting.js').Component} component
+   * @param {import('../elements/elements.js').Component} component
    */
   refresh(component) {
     this._component = component;

@@ -1,7 +1,6 @@
 /** Scaling studies: speed-up over devices beside the ideal line, global batches side by side, tables with links. */
 
-import { el, svg } from '../elements/elements.js';
-import { mountOnce } from '../elements/mounting.js';
+import { el, mountOnce, svg } from '../elements/elements.js';
 import { follow, pageUrl } from '../links/links.js';
 
 const HEIGHT = 300;
@@ -9,7 +8,7 @@ const MOST_WIDTH = 896;
 const MARGIN = { top: 14, right: 24, bottom: 42, left: 48 };
 const TICKS = 5;
 
-/** Draw again with new points. @param {import('../elements/mounting.js').Component} component */
+/** Draw again with new points. @param {import('../elements/elements.js').Component} component */
 export const mount = (component) =>
   mountOnce(
     { data: null, parentElement: component.parentElement, picture: component.data },
@@ -36,7 +35,7 @@ class Scaling {
   _shownChart = null;
   /** @type {(() => void)|undefined} */
   _left;
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   constructor(component) {
     this._chart = el('figure', { class: 'chart' });
     this._batches = el('div', { class: 'scroll batches', hidden: true });
@@ -54,7 +53,7 @@ class Scaling {
     this.refresh(component);
   }
 
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   refresh({ picture }) {
     if (!picture) return;
     this._shownChart = picture.chart;

@@ -1,7 +1,6 @@
 /** A sweep: the metric of every trial as a curve, its parameters side by side, their importance, and a table. */
 
-import { closestTo, el, redraw, setText, svg } from '../elements/elements.js';
-import { mountOnce } from '../elements/mounting.js';
+import { closestTo, el, mountOnce, redraw, setText, svg } from '../elements/elements.js';
 import { number } from '../elements/numbers.js';
 import { follow, linkOf, pageUrl } from '../links/links.js';
 import { axis, bounds, isWide, scale, ticks } from '../plots/axes.js';
@@ -10,7 +9,7 @@ import { Polling } from '../server/polling.js';
 
 const ENDED = ['succeeded', 'failed', 'stopped'];
 
-/** @param {import('../elements/mounting.js').Component} component */
+/** @param {import('../elements/elements.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new Sweep(first));
 
 /**
@@ -32,7 +31,7 @@ class Sweep {
   /** @type {(() => void)|undefined} */
   _left;
 
-  /** @param {import('../elements/mounting.js').Component} component */
+  /** @param {import('../elements/elements.js').Component} component */
   constructor({ data, parentElement }) {
     this._trouble = el('p', { class: 'trouble', role: 'status', text: 'Connecting…' });
     this._curves = el('figure');
