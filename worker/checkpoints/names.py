@@ -36,7 +36,7 @@ def prefix_in(names: Iterable[str]) -> str:
     """The wrappers' prefix that all names have; empty if there is none."""
     names, prefix = list(names), ""
     wrappers = list(WRAPPERS) if names else []
-    while common := [word for word in wrappers if all(name.startswith(prefix + word) for name in names)]:
+    while common := [wrapper for wrapper in wrappers if all(name.startswith(prefix + wrapper) for name in names)]:
         prefix += common[0]
         wrappers.remove(common[0])
     return prefix

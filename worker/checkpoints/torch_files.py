@@ -142,12 +142,12 @@ def state_dict_of(checkpoint: Any) -> tuple[str | None, Mapping[Any, Any]]:
 
 def _state_dicts(checkpoint: Any) -> Iterator[dict[Any, Any]]:
     """Dictionaries with tensors by name, wherever they are in a checkpoint."""
-    seen, waiting = set(), [checkpoint]
+    visited, waiting = set(), [checkpoint]
     while waiting:
         value = waiting.pop()
-        if id(value) in seen:
+        if id(value) in visited:
             continue
-        seen.add(id(value))
+        visited.add(id(value))
         if isinstance(value, dict):
             waiting += reversed(value.values())
             if _tensor_names(value):

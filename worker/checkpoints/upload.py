@@ -294,7 +294,7 @@ class BucketUpload:
             raise BucketUnreachable(f"the bucket cannot be reached from this node ({type(error).__name__})") from error
         if answer.is_success:
             return
-        if any(word in answer.text for word in WRONG_DIGEST):
+        if any(code in answer.text for code in WRONG_DIGEST):
             raise ChecksumMismatch(f"the bucket refused a part of {copy.name}: its SHA-256 is different")
         if answer.status_code == 404:
             raise RequestFailed("the bucket no longer has the upload; it is started again")

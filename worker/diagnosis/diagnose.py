@@ -11,6 +11,7 @@ from worker.diagnosis.causes import collectives, exits, interfaces
 from worker.diagnosis.causes.exits import by_missing_script
 from worker.diagnosis.causes.lookup import Explanation, explain, is_gpu_memory
 from worker.diagnosis.causes.machine import KILLED_HINT
+from worker.diagnosis.causes.tracebacks import find_failure, last_line, shorten, tail
 from worker.diagnosis.rank_ends import (
     ROOT_CAUSE,
     Blame,
@@ -21,7 +22,6 @@ from worker.diagnosis.rank_ends import (
     first_failing,
     rank_ends,
 )
-from worker.diagnosis.tracebacks import find_failure, last_line, shorten, tail
 
 __all__ = ["EndFacts", "Verdict", "explain_end"]
 MESSAGE_LIMIT = 480
@@ -230,11 +230,11 @@ def explain_termination(facts: EndFacts) -> Verdict | None:
     """Return that the run was stopped from outside; None if it came to its own end all the same."""
     if facts.terminated_at is None:
         return None
-    done, total = _progress(facts)
+    step, total = _progress(facts)
     is_late = facts.ended_at is not None and facts.ended_at - facts.terminated_at > LATE_S
-    if (total and done + 1 >= total) or (not total and is_late):
+    if (total and step + 1 >= total) or (not total and is_late):
         return None
-    where = f" at step {done} of {total}" if total else ""
+    where = f" at step {step} of {total}" if total else ""
     message = (
         f"The processes on {facts.node} got SIGTERM from outside (nobody stopped the run here), and ended with "
         f"exit code 0{where}."

@@ -22,7 +22,7 @@ from worker.diagnosis.causes.exits import as_traceback, signal_name
 from worker.diagnosis.causes.files import Workplace
 from worker.diagnosis.causes.interfaces import Interfaces
 from worker.diagnosis.causes.pytorch import NCCL
-from worker.diagnosis.tracebacks import PythonFailure, find_failure, last_line, shorten, split_by_rank, tail
+from worker.diagnosis.causes.tracebacks import PythonFailure, find_failure, last_line, shorten, split_by_rank, tail
 
 ROOT_CAUSE = "Root Cause (first observed failure):"
 

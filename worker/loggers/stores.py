@@ -102,14 +102,14 @@ class LoggerStores:
     def _write_settings(self) -> None:
         """Append what has changed of hyperparameters and tags to the file that is mirrored."""
         lines = []
-        for run, logger, settings in self._found_settings():
+        for run, logger, settings in self._all_settings():
             if settings and settings != self._settings.get(run):
                 self._settings[run] = settings
                 lines.append({"t": time.time(), "logger": logger, "settings": settings})
         if lines:
             _append(self._attempt / SETTINGS_FILE, "".join(json.dumps(line) + "\n" for line in lines))
 
-    def _found_settings(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    def _all_settings(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         """Yield the run, the logger and the settings of all that has some."""
         sources = {run: source for source in self._sources.values() for run in source.runs}
         for run, source in sources.items():

@@ -59,9 +59,9 @@ class TrainerStates:
         for state in sorted(self._own(), key=lambda state: len(state.history)):
             for entry in state.history[self._position :]:
                 self._position += 1
-                found = list(points(entry, state.written_at))
-                if found and self._position > before:
-                    yield Logged(self._position, str(self._folder), found)
+                logged = list(points(entry, state.written_at))
+                if logged and self._position > before:
+                    yield Logged(self._position, str(self._folder), logged)
 
     def settings(self, run: str) -> dict[str, Any]:
         """Return the hyperparameters that the newest file has, and which checkpoint is the best."""
@@ -84,9 +84,9 @@ class TrainerStates:
     def _states(self) -> Sequence[WrittenState]:
         """All files as they are now; one that is being written is left out."""
         files = [self._folder / FILE, *self._folder.glob(f"{CHECKPOINTS}/{FILE}")]
-        found = {file: self._state(file) for file in files}
-        self._read = {file: kept for file, kept in self._read.items() if file in found}
-        return [state for state in found.values() if state is not None]
+        states = {file: self._state(file) for file in files}
+        self._read = {file: read for file, read in self._read.items() if file in states}
+        return [state for state in states.values() if state is not None]
 
     def _state(self, file: Path) -> WrittenState | None:
         try:

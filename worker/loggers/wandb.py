@@ -276,11 +276,11 @@ def _chunks(content: BinaryIO, position: int) -> Iterator[_Chunk]:
         if not block:
             return
         at = 0
-        while at < len(block) and (found := _next_chunk(block, at)) is not None:
-            if found.start > at:
-                yield _Chunk(position + at, position + found.start, DAMAGED, b"")
-            yield _Chunk(position + found.start, position + found.end, found.kind, found.data)
-            at = found.end
+        while at < len(block) and (chunk := _next_chunk(block, at)) is not None:
+            if chunk.start > at:
+                yield _Chunk(position + at, position + chunk.start, DAMAGED, b"")
+            yield _Chunk(position + chunk.start, position + chunk.end, chunk.kind, chunk.data)
+            at = chunk.end
         is_full = (position + len(block)) % BLOCK_BYTES == 0
         is_padding = is_full and len(block) - at < HEADER.size and not any(block[at:])
         position += len(block)

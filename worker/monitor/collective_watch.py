@@ -122,8 +122,8 @@ def read_left_records(
     records = []
     for status in statuses:
         dump = _left_dump(folder, status.pid)
-        if dump is None and (kept := _kept_dump(folder, status.pid)) is not None:
-            dump = {**kept, "stack": _last_stack(folder, status.pid)}
+        if dump is None and (requested := _requested_dump(folder, status.pid)) is not None:
+            dump = {**requested, "stack": _last_stack(folder, status.pid)}
         if dump is None or "failure" not in dump:
             aborted = _aborted(folder, logs, status)
             dump = {**(dump or {}), **aborted} if aborted is not None else dump
@@ -195,11 +195,11 @@ def _aborted(folder: Path, logs: Path, status: RankStatus) -> dict[str, Any] | N
     return None
 
 
-def _kept_dump(folder: Path, pid: int) -> dict[str, Any] | None:
+def _requested_dump(folder: Path, pid: int) -> dict[str, Any] | None:
     """Return the dump that was asked from the rank when another one failed."""
     with suppress(OSError, ValueError):
-        kept = parse_json((folder / f"{pid}.calls").read_bytes())
-        return kept if isinstance(kept, dict) else None
+        dump = parse_json((folder / f"{pid}.calls").read_bytes())
+        return dump if isinstance(dump, dict) else None
     return None
 
 

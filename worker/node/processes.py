@@ -85,12 +85,12 @@ def kin(recorded: Iterable[Process]) -> list[Process]:
 
     Finds also what emptied its environment and lost its parents."""
     stats = dict(_all_stats())
-    known = {process.pid for process in recorded if _may_be(process, stats.get(process.pid))}
-    found = {pid for pid, stat in stats.items() if pid in known or stat.session in known} - {os.getpid()}
-    more = found
-    while more := {pid for pid, stat in stats.items() if stat.parent in more} - found:
-        found |= more
-    return [Process(pid, stats[pid].start_ticks) for pid in sorted(found) if stats[pid].state not in "ZX"]
+    recorded_pids = {process.pid for process in recorded if _may_be(process, stats.get(process.pid))}
+    pids = {pid for pid, stat in stats.items() if pid in recorded_pids or stat.session in recorded_pids} - {os.getpid()}
+    more = pids
+    while more := {pid for pid, stat in stats.items() if stat.parent in more} - pids:
+        pids |= more
+    return [Process(pid, stats[pid].start_ticks) for pid in sorted(pids) if stats[pid].state not in "ZX"]
 
 
 def _may_be(process: Process, stat: _Stat | None) -> bool:

@@ -48,8 +48,8 @@ def bytes_piece(task: TaskRef, path: str, generation: int, offset: int, content:
 
 
 def _piece(task: TaskRef, content: bytes, end: int, **place: Any) -> Piece:
-    who = {"fence": task.fence, "node_rank": task.node_rank, "label": task.label}
-    return Piece(PieceHead.model_validate(who | place | {"size_bytes": len(content)}), content, end)
+    owner = {"fence": task.fence, "node_rank": task.node_rank, "label": task.label}
+    return Piece(PieceHead.model_validate(owner | place | {"size_bytes": len(content)}), content, end)
 
 
 Answer = int | Exception

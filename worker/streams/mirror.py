@@ -150,13 +150,13 @@ class FileMirror:
     def _find_event_files(self) -> Iterator[tuple[Path, Path]]:
         prune = data_directory(self._attempt_dir)
         for root in self._roots:
-            found = [
+            sources = [
                 source
                 for source in find_event_files(root, prune, partial(self.too_large.append, root))
                 if str(source) not in self._ignored or _inode(source) != self._ignored[str(source)]
             ]
-            self.left_out += max(0, len(found) - MAX_EVENT_FILES)
-            yield from ((source, root) for source in found[:MAX_EVENT_FILES])
+            self.left_out += max(0, len(sources) - MAX_EVENT_FILES)
+            yield from ((source, root) for source in sources[:MAX_EVENT_FILES])
 
     def _register(self, path: str, source: Path) -> None:
         """Register a new file, a grown one, and a truncated or replaced one (a new generation)."""

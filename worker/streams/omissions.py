@@ -194,11 +194,11 @@ class Unreadable:
         """Note that reading it raised `error`; it is due again some seconds later."""
         now = self._clock()
         reason = storable(f"{type(error).__name__}: {error}"[:300])
-        known = self._failures.get(name)
-        if known is None or known.reason != reason:
-            told = storable("".join(traceback.format_exception(error)).rstrip())
-            log.warning("%s cannot be read, all else goes on: %s", storable(name), told)
-        since = known.since if known else now
+        failure = self._failures.get(name)
+        if failure is None or failure.reason != reason:
+            text = storable("".join(traceback.format_exception(error)).rstrip())
+            log.warning("%s cannot be read, all else goes on: %s", storable(name), text)
+        since = failure.since if failure else now
         self._failures[name] = _Failure(since, now + RETRY_S, reason, isinstance(error, OSError))
 
     def worked(self, name: str) -> None:

@@ -113,25 +113,25 @@ class EventFiles:
 
     def hyperparameters(self) -> dict[str, Any]:
         """Return those that `add_hparams` has written; those of further writers are named after them."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for file in self._files():
             directory = _directory_of(file.path)
             for name, value in self._hparams_of(file).items():
                 writer = outer_writer(directory, self._directories()) or directory
-                found[series_name(name, writer, self._main_writer_dir())] = value
-        return found
+                values[series_name(name, writer, self._main_writer_dir())] = value
+        return values
 
     def _hparams_of(self, file: MirroredFile) -> Mapping[str, Any]:
         """Look at the beginning of a file again only if it has grown since."""
-        size, known = size_if_same(file) or 0, self._hparams.get(file.path)
-        if known is None or known[0] < min(size, READ_BYTES):
+        size, cached = size_if_same(file) or 0, self._hparams.get(file.path)
+        if cached is None or cached[0] < min(size, READ_BYTES):
             try:
                 events = hparams_events(file.source)
             except OSError:
                 events = []
             own = hyperparameters(events) if are_of_add_hparams(events) else {}
-            known = self._hparams[file.path] = (size, own)
-        return known[1]
+            cached = self._hparams[file.path] = (size, own)
+        return cached[1]
 
     def _unique_name(self, tag: str, path: str) -> str:
         """Name a series so that no two writers share it, unless one goes on where the other ended."""

@@ -9,9 +9,9 @@ from tests.worker.diagnosis.failures import PEER_GONE, failure
 from worker.diagnosis.causes.files import Workplace
 from worker.diagnosis.causes.interfaces import Interfaces, missing_interface
 from worker.diagnosis.causes.lookup import explain
+from worker.diagnosis.causes.tracebacks import find_failure
 from worker.diagnosis.diagnose import EndFacts, explain_end
 from worker.diagnosis.rank_ends import ranks_left_early
-from worker.diagnosis.tracebacks import find_failure
 
 GLOO = (
     "RuntimeError: [enforce fail at /w/gloo/transport/tcp/device.cc:84] ifa != nullptr. "

@@ -350,7 +350,7 @@ def test_an_exception_in_the_data_points_at_the_users_line(watched):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert 'File "<rankzero probe>"' in err and str(PROBE) not in err
-    from worker.diagnosis.tracebacks import find_failure
+    from worker.diagnosis.causes.tracebacks import find_failure
 
     assert find_failure(err).place == ", train.py line 5"
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from domain.text.formats import agree, plural
-from worker.diagnosis.tracebacks import PythonFailure
+from worker.diagnosis.causes.tracebacks import PythonFailure
 
 _PEER_GONE = re.compile(
     r"Connection closed by peer|Connection reset by peer|Broken pipe|Connection refused"

@@ -8,7 +8,7 @@ import signal
 from domain.messages import Reason
 from worker.diagnosis.causes.lookup import Explanation, size_words
 from worker.diagnosis.causes.machine import KILLED_HINT, SMALLER
-from worker.diagnosis.tracebacks import clean_lines, find_crash, last_line, shorten, without_box
+from worker.diagnosis.causes.tracebacks import clean_lines, find_crash, last_line, shorten, without_box
 
 
 def by_signal(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from worker.diagnosis.tracebacks import PythonFailure
+from worker.diagnosis.causes.tracebacks import PythonFailure
 
 COPY = "contains a copy of the code without the files that .gitignore excludes"
 

@@ -10,7 +10,7 @@ from domain.messages import Reason
 from domain.text.formats import short_path, size
 from worker.diagnosis.causes import files, machine, pytorch
 from worker.diagnosis.causes.cause import AS_RAISED
-from worker.diagnosis.tracebacks import PythonFailure, shorten
+from worker.diagnosis.causes.tracebacks import PythonFailure, shorten
 
 TABLE = (
     *machine.MEMORY, *pytorch.CUDA, *pytorch.NCCL, *machine.DISK, *machine.PORTS, *pytorch.DDP,

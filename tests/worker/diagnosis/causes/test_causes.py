@@ -8,7 +8,7 @@ import pytest
 from domain.messages import Reason
 from worker.diagnosis.causes.files import Workplace
 from worker.diagnosis.causes.lookup import TABLE, explain, size_words
-from worker.diagnosis.tracebacks import find_failure
+from worker.diagnosis.causes.tracebacks import find_failure
 
 PLACE = Workplace("/data/runs/x/attempts/1/node0/work")
 

@@ -17,7 +17,7 @@ CLOSE = 1e-6
 """Relative difference of equal values: event files hold 32 bits."""
 
 
-class LoggedPoint(NamedTuple):
+class NamedValue(NamedTuple):
     """A value to write under a name."""
 
     name: str
@@ -59,28 +59,28 @@ class Names:
         self._unclaimed: dict[str, tuple[str, int, float]] = {}
         """Name -> its first point, while event files may still claim the name."""
 
-    def claim(self, step: int, values: Mapping[str, float]) -> list[LoggedPoint]:
+    def claim(self, step: int, values: Mapping[str, float]) -> list[NamedValue]:
         """Note what an event file gets; return points that waited for it."""
-        points: list[LoggedPoint] = []
+        points: list[NamedValue] = []
         for name, value in values.items():
             waiting = self._unclaimed.pop(name, None)
             points += self._add(name, EVENT_FILES, step, value)
             points += self._add(name, *waiting) if waiting else ()
         return points
 
-    def route(self, logger: str, step: int, values: Mapping[str, float]) -> list[LoggedPoint]:
+    def route(self, logger: str, step: int, values: Mapping[str, float]) -> list[NamedValue]:
         """Return the points to write now that a logger got these values."""
         return [point for name, value in values.items() for point in self._claimed(name, logger, step, value)]
 
-    def remaining(self) -> list[LoggedPoint]:
+    def remaining(self) -> list[NamedValue]:
         """Return all points that still wait; the process ends."""
         points = [point for name in list(self._unclaimed) for point in self._release(name)]
         for name, series in self._series.items():
-            points += [LoggedPoint(f"{logger}:{name}", step, value) for logger, step, value in series.waiting]
+            points += [NamedValue(f"{logger}:{name}", step, value) for logger, step, value in series.waiting]
             series.waiting.clear()
         return points
 
-    def _claimed(self, name: str, logger: str, step: int, value: float) -> Iterator[LoggedPoint]:
+    def _claimed(self, name: str, logger: str, step: int, value: float) -> Iterator[NamedValue]:
         """Yield points once it is clear who owns the name: after a second step, no event file will claim it."""
         if self.has_event_files and name not in self._series:
             first = self._unclaimed.setdefault(name, (logger, step, value))
@@ -89,27 +89,27 @@ class Names:
             yield from self._release(name)
         yield from self._add(name, logger, step, value)
 
-    def _release(self, name: str) -> list[LoggedPoint]:
+    def _release(self, name: str) -> list[NamedValue]:
         return self._add(name, *self._unclaimed.pop(name))
 
-    def _add(self, name: str, logger: str, step: int, value: float) -> list[LoggedPoint]:
+    def _add(self, name: str, logger: str, step: int, value: float) -> list[NamedValue]:
         series = self._series.setdefault(name, _Series(logger))
         if logger == series.owner:
             series.add(step, value)
-            own = [] if logger == EVENT_FILES else [LoggedPoint(name, step, value)]
+            own = [] if logger == EVENT_FILES else [NamedValue(name, step, value)]
             return own + list(_compared(name, series))
         series.waiting.append((logger, step, value))
         return list(_compared(name, series))
 
 
-def _compared(name: str, series: _Series) -> Iterator[LoggedPoint]:
+def _compared(name: str, series: _Series) -> Iterator[NamedValue]:
     """Yield the waiting points that differ from the owner's; those that agree are dropped."""
     still_waiting = []
     for logger, step, value in series.waiting:
         if step > series.reached and logger not in series.different:
             still_waiting.append((logger, step, value))
         elif series.differs(logger, step, value):
-            yield LoggedPoint(f"{logger}:{name}", step, value)
+            yield NamedValue(f"{logger}:{name}", step, value)
     series.waiting = still_waiting
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import named_as_probe, process_state
-from .names import EVENT_FILES, LoggedPoint, Names
+from .names import EVENT_FILES, NamedValue, Names
 
 
 def observe(owner: Any, name: str, observer: Callable[..., None]) -> None:
@@ -158,7 +158,7 @@ def _reset() -> None:
 os.register_at_fork(after_in_child=_reset)
 
 
-def _write_routed(logger: str, points: list[LoggedPoint], at: float) -> None:
+def _write_routed(logger: str, points: list[NamedValue], at: float) -> None:
     """Write points, those of one step in one line."""
     by_step: dict[int, dict[str, float]] = {}
     for name, step, value in points:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from worker.diagnosis.causes.tracebacks import find_failure
 from worker.diagnosis.diagnose import EndFacts, explain_end
-from worker.diagnosis.tracebacks import find_failure
 
 CHAINED = """\
 Traceback (most recent call last):
