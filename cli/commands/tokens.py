@@ -82,7 +82,7 @@ def make(expires: str | None, name: str, data: Path | None, as_json: bool) -> No
         return
     say(created["token"])
     left_s = created["expires_at"] - created["created_at"]
-    warn(f"Valid for {formats.duration(left_s)}, shown only now. On the new machine: {created['command']}")
+    warn(f"Valid for {formats.duration(left_s)}, shown only now. {created['where']}: {created['command']}")
     if created["warning"]:
         warn(created["warning"])
 

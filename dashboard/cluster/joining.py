@@ -5,13 +5,26 @@ from __future__ import annotations
 import ipaddress
 import shlex
 import socket
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from domain.launch.systemd_unit import ENV_FILE, NAME
 
 UNIT_FOLDER = "/etc/systemd/system"
+
+
+def program(prefix: Path, source: Path) -> str:
+    """How a machine that is set up like this one calls the command: below its clone, or as an installed program.
+
+    `prefix` is the environment that runs, `source` the folder that holds our packages."""
+    return ".venv/bin/rankzero" if prefix == source / ".venv" else "rankzero"
+
+
+PROGRAM = program(Path(sys.prefix), Path(__file__).resolve().parents[2])
+WHERE = "On the new machine" + (", in a clone after `make setup EXTRAS=worker`" if "/" in PROGRAM else "")
 
 
 @dataclass(frozen=True)
@@ -29,6 +42,8 @@ class HowToJoin:
 
     url: str
     """The address at which the new machine reaches this dashboard."""
+    where: str
+    """Where to run them, as the begin of a sentence."""
     command: str
     """One line; the worker ends when its terminal is closed."""
     service: tuple[str, ...]
@@ -42,7 +57,8 @@ def how_to_join(secret: str, listening: Listening, shown_url: str | None = None)
     url, warning = address_for_others(listening, shown_url)
     return HowToJoin(
         url=url,
-        command=f"RANKZERO_TOKEN={secret} rankzero worker --server {shlex.quote(url)}",
+        where=WHERE,
+        command=f"RANKZERO_TOKEN={secret} {PROGRAM} worker --server {shlex.quote(url)}",
         service=_service(url, secret),
         warning=warning,
     )
@@ -112,6 +128,6 @@ def _service(url: str, secret: str) -> tuple[str, ...]:
     return (
         f"sudo install -d -m 700 {folder}",
         f"printf '%s\\n' 'RANKZERO_URL={url}' 'RANKZERO_TOKEN={secret}' | sudo install -m 600 /dev/stdin {ENV_FILE}",
-        f"rankzero worker --print-unit | sudo tee {UNIT_FOLDER}/{NAME}",
+        f"{PROGRAM} worker --print-unit | sudo tee {UNIT_FOLDER}/{NAME}",
         f"sudo systemctl daemon-reload && sudo systemctl enable --now {NAME}",
     )

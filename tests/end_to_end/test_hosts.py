@@ -97,7 +97,8 @@ def test_a_recipe_and_a_plain_script_train_at_once_on_the_same_hosts(hosts: Host
 def test_a_machine_joins_by_the_line_it_is_given_and_leaves_when_it_is_removed(hosts: Hosts) -> None:
     made = hosts.request("POST", "/api/join-tokens", json={"ttl_s": 600}).json()
     assert (made["url"], made["warning"]) == (hosts.url, None)
-    line = f"exec env {made['command']} --name third --slots 1 --data {hosts[1].home / 'third'}"
+    options = f"--name third --slots 1 --data {hosts[1].home / 'third'}"
+    line = f"cd {Path(sys.prefix).parent} && exec env {made['command']} {options}"
     path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     worker = hosts[1].start("sh", "-c", line, env=path)
 

@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 import streamlit as st
 
-from dashboard.cluster.joining import HowToJoin, how_to_join
+from dashboard.cluster.joining import WHERE, HowToJoin, how_to_join
 from dashboard.service import service
 from dashboard.views.layout import actions, style
 from domain.text.formats import ago, as_text, clock_time, duration_words, plural, with_code
@@ -69,7 +69,7 @@ def _show(token: JoinTokenView, how: HowToJoin) -> None:
     with st.container(border=True, key="join_command"):
         if how.warning:
             st.warning(with_code(how.warning), icon=":material/wifi_off:")
-        st.markdown("**Paste this on the new machine**")
+        st.markdown(f"**{WHERE}, paste this**")
         st.code(how.command, language="bash", wrap_lines=True)
         with st.expander("As a service that starts with the machine (systemd)"):
             st.caption(

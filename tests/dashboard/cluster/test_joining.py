@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from cli import main
 from cli.commands.nodes import versions
-from dashboard.cluster.joining import Listening, how_to_join
+from dashboard.cluster.joining import PROGRAM, WHERE, Listening, how_to_join, program
 from domain.messages import NodeLoad
 from tests.dashboard.running import FakeNode, Running
 from worker.session.failures import Ended, Unauthorized
@@ -92,8 +93,14 @@ def test_the_command_names_an_address_that_others_reach(
     how = how_to_join("rzjoin-1-x", listening, shown)
     assert (how.url, how.warning is not None) == (url, warns)
     quoted = f"'{url}'" if "[" in url else url
-    assert how.command == f"RANKZERO_TOKEN=rzjoin-1-x rankzero worker --server {quoted}"
+    assert how.command == f"RANKZERO_TOKEN=rzjoin-1-x {PROGRAM} worker --server {quoted}"
     assert f"'RANKZERO_URL={url}' 'RANKZERO_TOKEN=rzjoin-1-x'" in how.service[1]
+
+
+def test_command_is_called_on_the_new_machine_as_here() -> None:
+    assert program(Path("/a/rankzero/.venv"), Path("/a/rankzero")) == ".venv/bin/rankzero"
+    assert program(Path("/a/.venv"), Path("/a/.venv/lib/python3.11/site-packages")) == "rankzero"
+    assert program(Path("/usr"), Path("/usr/lib/python3/dist-packages")) == "rankzero"
 
 
 def test_a_dashboard_for_this_machine_alone_says_how_to_open_it() -> None:
@@ -109,7 +116,7 @@ def test_the_command_line_makes_lists_and_revokes(
     assert main.run(["token", "--join", "--expires", "90m", "--name", "rack 3"]) == 0
     said = capsys.readouterr()
     secret = said.out.strip()
-    assert secret.startswith("rzjoin-") and "01:30:00" in said.err and f"RANKZERO_TOKEN={secret}" in said.err
+    assert secret.startswith("rzjoin-") and "01:30:00" in said.err and f"{WHERE}: RANKZERO_TOKEN={secret}" in said.err
     joining(dashboard, secret, "n1")
     assert main.run(["token", "--join", "--list", "--json"]) == 0
     (listed,) = json.loads(capsys.readouterr().out)
