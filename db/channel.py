@@ -37,7 +37,7 @@ class Channel:
 
     def send(self, message: str) -> None:
         """Send a message to all listeners."""
-        with self._store.locks.begin() as connection:
+        with self._store.database.locks.begin() as connection:
             connection.execute(text("select pg_notify(:name, :said)"), {"name": NAME, "said": message})
 
     def listen(self, receive: Callable[[str], None], connected: Callable[[], None]) -> None:
@@ -78,7 +78,7 @@ class Channel:
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
         """A connection outside the pool: it holds the lock of the leading dashboard."""
-        pooled = self._store.locks.raw_connection()
+        pooled = self._store.database.locks.raw_connection()
         connection: psycopg.Connection[Any] = pooled.driver_connection  # type: ignore[assignment]
         pooled.detach()
         try:

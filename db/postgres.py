@@ -1,16 +1,22 @@
-"""PostgreSQL as the store: connections, time limits, and sentences for connection errors."""
+"""PostgreSQL as the store: connections, time limits, locks by name, and sentences for connection errors."""
 
 from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.orm import Session
 
 from db.models.base import dump_json
+from db.sqlite import close_engine
+from db.trouble import StoreUnusable, Trouble
 
 CONNECT_TIMEOUT_S = 10
 SERVER_SETTINGS = {
@@ -25,22 +31,87 @@ NUL, NUL_SHOWN = "\0", "\ufffd"
 """PostgreSQL cannot store the first character in texts; it is replaced by the second."""
 
 
-class PostgresUnusable(Exception):
-    """The database cannot be used; the sentence says why and what to do."""
+class PostgresDatabase:
+    """A PostgreSQL database, where several dashboards write at once: each transaction locks what it is about."""
+
+    file: None = None
+
+    def __init__(self, url: str) -> None:
+        parsed = parse_url(url)
+        self.name = without_password(parsed)
+        self.writer = open_engine(parsed)
+        self.readers = self.writer.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        self.locks = open_engine(parsed, pool_size=1)
+
+    def check(self, backups: Path | None) -> Trouble | None:
+        """Check that the server answers. Raises StoreUnusable."""
+        require_usable(self.writer)
+        return None
+
+    def require(self) -> None:
+        """Do nothing: there is no file."""
+
+    @contextmanager
+    def writing(self, scopes: Sequence[str], trouble: Trouble | None) -> Iterator[Session]:
+        """A transaction that has its scopes to itself, or the whole store where it names none."""
+        with Session(self.writer, expire_on_commit=False) as session, session.begin():
+            connection = session.connection()
+            lock_for_transaction(connection, "the store", shared=bool(scopes))
+            for scope in sorted(scopes):  # in one order everywhere, so that nobody waits in a circle
+                lock_for_transaction(connection, scope)
+            yield session
+
+    @contextmanager
+    def alone(self, names: Sequence[str]) -> Iterator[None]:
+        """Exclude other dashboards from sections with one of these names."""
+        if not names:
+            yield
+            return
+        with self.locks.begin() as connection:
+            for name in sorted(names):
+                lock_for_transaction(connection, f"alone: {name}")
+            yield
+
+    def touch(self, session: Session) -> None:
+        """Do nothing: that the transaction begins is enough."""
+
+    @contextmanager
+    def migrating(self, copy: Path | None) -> Iterator[Connection]:
+        """A transaction that migrates; a second dashboard that starts meanwhile waits for it. Raises StoreUnusable."""
+        with self.writer.begin() as connection:
+            try:
+                connection.execute(text("set local statement_timeout = 0"))
+                connection.execute(text("set local lock_timeout = 0"))
+                lock_for_transaction(connection, "the store")
+                yield connection
+            except DBAPIError as error:
+                raise StoreUnusable(in_words(error, self.writer.url)) from None
+
+    def backup(self, target: Path) -> None:
+        """Refuse a copy. Raises StoreUnusable."""
+        url = self.name.replace("postgresql+psycopg://", "postgresql://", 1)
+        raise StoreUnusable(
+            f"This store is on PostgreSQL, which has its own tool: pg_dump --format=custom --file=rankzero.dump '{url}'"
+        )
+
+    def close(self) -> None:
+        """Close every connection."""
+        for engine in (self.readers, self.writer, self.locks):
+            close_engine(engine)
 
 
 def parse_url(url: str) -> URL:
-    """Parse the URL in any of its usual spellings and set the driver we use. Raises PostgresUnusable."""
+    """Parse the URL in any of its usual spellings and set the driver we use. Raises StoreUnusable."""
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise PostgresUnusable(
+        raise StoreUnusable(
             "RANKZERO_DATABASE_URL is not a database URL: use postgresql+psycopg://USER@HOST/DATABASE"
         ) from None
     if parsed.drivername in ("postgres", "postgresql"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername != "postgresql+psycopg":
-        raise PostgresUnusable(
+        raise StoreUnusable(
             f"The store cannot be {parsed.drivername}: use postgresql+psycopg://USER@HOST/DATABASE, "
             "or unset RANKZERO_DATABASE_URL to use an SQLite file."
         )
@@ -57,7 +128,7 @@ def without_password(url: URL) -> str:
 def open_engine(url: URL, pool_size: int = 8, max_overflow: int = 8) -> Engine:
     """An engine that checks connections before use, so that it survives a restart of the server.
 
-    Raises PostgresUnusable when the driver is missing."""
+    Raises StoreUnusable when the driver is missing."""
     try:
         engine = create_engine(
             url,
@@ -76,31 +147,22 @@ def open_engine(url: URL, pool_size: int = 8, max_overflow: int = 8) -> Engine:
             },
         )
     except ModuleNotFoundError:
-        raise PostgresUnusable(
-            f"PostgreSQL needs its driver: {sys.executable} -m pip install 'psycopg[binary]'"
-        ) from None
+        raise StoreUnusable(f"PostgreSQL needs its driver: {sys.executable} -m pip install 'psycopg[binary]'") from None
     event.listen(engine, "connect", _prepare, insert=True)  # before SQLAlchemy asks the server about itself
     return engine
 
 
-def close_engine(engine: Engine) -> None:
-    """Close every connection; one that is still in use is closed when it is returned."""
-    used = engine.pool
-    engine.dispose()
-    event.listen(used, "checkin", lambda connection, entry: entry.invalidate())
-
-
 def require_usable(engine: Engine) -> str:
-    """The server's version. Raises PostgresUnusable."""
+    """The server's version. Raises StoreUnusable."""
     try:
         with engine.connect() as connection:
             return str(connection.scalar(text("show server_version")))
     except DBAPIError as error:
-        raise PostgresUnusable(in_words(error, engine.url)) from None
+        raise StoreUnusable(in_words(error, engine.url)) from None
 
 
 def look_at(url: str) -> tuple[str, str]:
-    """A database's URL without the password, and its server's version. Raises PostgresUnusable."""
+    """A database's URL without the password, and its server's version. Raises StoreUnusable."""
     parsed = parse_url(url)
     engine = open_engine(parsed, pool_size=1)
     try:
@@ -155,7 +217,7 @@ def _prepare(connection: Any, _record: object) -> None:
     from psycopg.types.string import StrDumperUnknown
 
     if (encoding := connection.info.parameter_status("server_encoding")) != "UTF8":
-        raise PostgresUnusable(
+        raise StoreUnusable(
             f"The database {connection.info.dbname} is encoded as {encoding}; Rankzero needs UTF8: "
             "createdb --template=template0 --encoding=UTF8 NAME"
         )

@@ -1,4 +1,4 @@
-"""Conditions that keep a store from accepting writes for a while, recognized from its driver's errors."""
+"""Why a store cannot be used: for a while, recognized from its driver's errors, or at all."""
 
 from __future__ import annotations
 
@@ -39,6 +39,18 @@ class Trouble(StrEnum):
 
 class StoreBusy(PoolTimeout):
     """The write could not begin within the time limit of a request."""
+
+
+class StoreUnusable(Exception):
+    """The store cannot be opened; the sentence says why and what to do."""
+
+
+class StoreMissing(StoreUnusable):
+    """There is no store, or an empty database, where one is expected."""
+
+
+class StoreGone(StoreUnusable):
+    """The store's file was deleted or replaced while it was open."""
 
 
 _BY_NAME = {

@@ -236,11 +236,12 @@ def _store(data: Path) -> tuple[bool, str]:
     if not url:
         return True, f"the SQLite file {data / 'rankzero.db'}."
     from db import postgres
+    from db.trouble import StoreUnusable
 
     files = os.environ.get("RANKZERO_FILES") or str(data / "files")
     try:
         address, version = postgres.look_at(url)
-    except postgres.PostgresUnusable as error:
+    except StoreUnusable as error:
         return False, str(error)
     shared = "every dashboard on it needs this same folder of files"
     return True, f"PostgreSQL {version} at {address}; {shared}: {files}."

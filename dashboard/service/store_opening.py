@@ -8,7 +8,8 @@ import time
 from dashboard.settings import Settings
 from db.engine import Store
 from db.postgres import parse_url, without_password
-from db.store_file import StoreMissing, StoreUnusable, missing, newest_copy
+from db.sqlite import missing, newest_copy
+from db.trouble import StoreMissing, StoreUnusable
 
 log = logging.getLogger("rankzero")
 

@@ -19,8 +19,8 @@ def statements(store: Store) -> Iterator[list[tuple[str, tuple[object, ...]]]]:
         if statement.startswith("SELECT"):
             made.append((statement, values))
 
-    event.listen(store._readers, "before_cursor_execute", note)
+    event.listen(store.database.readers, "before_cursor_execute", note)
     try:
         yield made
     finally:
-        event.remove(store._readers, "before_cursor_execute", note)
+        event.remove(store.database.readers, "before_cursor_execute", note)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.both_stores
 
 
 def test_migrations_make_exactly_the_tables_of_the_models(store):
-    with store._writer.connect() as connection:
+    with store.database.writer.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
 
 

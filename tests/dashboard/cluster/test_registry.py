@@ -31,7 +31,7 @@ def registry(store: Store) -> NodeRegistry:
 def test_many_heartbeats_are_one_transaction(store: Store, registry: NodeRegistry) -> None:
     ids = [registry.register(facts(f"n{number}"), None).node_id for number in range(50)]
     commits: list[object] = []
-    event.listen(store.locks, "commit", commits.append)
+    event.listen(store.database.locks, "commit", commits.append)
     for node_id in ids:
         registry.record_contact(node_id, NodeLoad(cpu_percent=7.0, gpus=[{"id": "cpu:1", "foreign": True}]))
         registry.record_contact(node_id)

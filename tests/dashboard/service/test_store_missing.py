@@ -123,8 +123,8 @@ def test_a_new_store_on_purpose_sets_the_files_of_the_old_one_aside(tmp_path: Pa
 def test_an_emptied_database_is_not_taken_for_a_new_one(tmp_path: Path, postgres_url: str) -> None:
     on_postgres = Settings(data=tmp_path / "data", database_url=postgres_url)
     Service.open(on_postgres).close()
-    store = Store(postgres_url)
-    with store._writer.begin() as connection:
+    store = Store.open(postgres_url)
+    with store.database.writer.begin() as connection:
         Base.metadata.drop_all(connection)
         connection.exec_driver_sql("drop table alembic_version")
     store.close()

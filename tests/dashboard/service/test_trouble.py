@@ -18,7 +18,7 @@ from sqlalchemy.exc import OperationalError
 
 from cli.server.client import Address, ServerClient
 from dashboard.app.server import WARNING
-from db import engine
+from db import sqlite
 from db.engine import Store, StoreUnusable
 from db.nodes import join_tokens
 from db.trouble import Trouble
@@ -137,9 +137,9 @@ def test_a_store_that_must_be_upgraded_says_that_the_disk_is_full(
 
 
 def test_a_locked_store_is_said_in_time_and_is_free_again_by_itself(tmp_path: Path, monkeypatch) -> None:
-    assert max(engine.TURN_LIMIT_S, engine.POOL_LIMIT_S + engine.BUSY_TIMEOUT_S) < 30
-    monkeypatch.setattr(engine, "TURN_LIMIT_S", 0.5)
-    monkeypatch.setattr(engine, "LOCKED_LIMIT_S", 0.1)
+    assert max(sqlite.TURN_LIMIT_S, sqlite.POOL_LIMIT_S + sqlite.BUSY_TIMEOUT_S) < 30
+    monkeypatch.setattr(sqlite, "TURN_LIMIT_S", 0.5)
+    monkeypatch.setattr(sqlite, "LOCKED_LIMIT_S", 0.1)
     with running(tmp_path / "data") as dashboard:
         node = dashboard.node()
         dashboard.launch()
@@ -186,7 +186,7 @@ def test_the_command_line_says_once_what_keeps_the_server_from_storing(tmp_path:
 
 
 def test_a_write_that_waits_for_others_does_not_wait_for_ever(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(engine, "TURN_LIMIT_S", 0.2)
+    monkeypatch.setattr(sqlite, "TURN_LIMIT_S", 0.2)
     store = Store.open(tmp_path / "rankzero.db")
     held, let_go = threading.Event(), threading.Event()
 
@@ -199,7 +199,7 @@ def test_a_write_that_waits_for_others_does_not_wait_for_ever(tmp_path: Path, mo
     holder.start()
     try:
         assert held.wait(60)
-        with pytest.raises(engine.StoreBusy):
+        with pytest.raises(sqlite.StoreBusy):
             join_tokens.make(store, 60.0, "late", 0.0)
     finally:
         let_go.set()

@@ -44,7 +44,7 @@ def curves_of(cluster: Cluster, fence: int) -> dict[str, list]:
 
 def test_streams_of_several_attempts_take_one_transaction(cluster: Cluster, fences: list[int]) -> None:
     begun = []
-    event.listen(cluster.store._writer, "begin", begun.append)
+    event.listen(cluster.store.database.writer, "begin", begun.append)
     a, b = fences
     offers = [
         points(a, 0, 10, loss=[(1, 0.5, 1.0)]),
