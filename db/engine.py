@@ -28,9 +28,6 @@ from db.trouble import StoreGone as StoreGone
 from db.trouble import StoreMissing, Trouble, trouble_of
 from db.trouble import StoreUnusable as StoreUnusable
 
-log = logging.getLogger("rankzero")
-MIGRATIONS = Path(__file__).parent / "migrations"
-
 
 class Store:
     """All access to the database; what SQLite and PostgreSQL do differently is in `database`."""
@@ -162,6 +159,10 @@ class Store:
                 f"The store {self.name} lacks {', '.join(lacking)}, which schema {newest_schema()} has: something "
                 "other than Rankzero changed it. Restore a copy that is whole, or start with another --data directory."
             )
+
+
+log = logging.getLogger("rankzero")
+MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def newest_schema() -> str:

@@ -18,18 +18,6 @@ from db.models.base import dump_json
 from db.sqlite import close_engine
 from db.trouble import StoreUnusable, Trouble
 
-CONNECT_TIMEOUT_S = 10
-SERVER_SETTINGS = {
-    "statement_timeout": "60s",
-    "lock_timeout": "30s",
-    "idle_in_transaction_session_timeout": "60s",  # a dashboard that hangs releases its locks
-    "tcp_keepalives_idle": "10",  # and one whose machine is gone is noticed within half a minute
-    "tcp_keepalives_interval": "5",
-    "tcp_keepalives_count": "4",
-}
-NUL, NUL_SHOWN = "\0", "\ufffd"
-"""PostgreSQL cannot store the first character in texts; it is replaced by the second."""
-
 
 class PostgresDatabase:
     """A PostgreSQL database, where several dashboards write at once: each transaction locks what it is about."""
@@ -98,6 +86,19 @@ class PostgresDatabase:
         """Close every connection."""
         for engine in (self.readers, self.writer, self.locks):
             close_engine(engine)
+
+
+CONNECT_TIMEOUT_S = 10
+SERVER_SETTINGS = {
+    "statement_timeout": "60s",
+    "lock_timeout": "30s",
+    "idle_in_transaction_session_timeout": "60s",  # a dashboard that hangs releases its locks
+    "tcp_keepalives_idle": "10",  # and one whose machine is gone is noticed within half a minute
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "4",
+}
+NUL, NUL_SHOWN = "\0", "\ufffd"
+"""PostgreSQL cannot store the first character in texts; it is replaced by the second."""
 
 
 def parse_url(url: str) -> URL:

@@ -22,16 +22,6 @@ from sqlalchemy.pool import QueuePool
 from db.models.base import dump_json
 from db.trouble import StoreBusy, StoreGone, StoreMissing, StoreUnusable, Trouble, trouble_of
 
-log = logging.getLogger("rankzero")
-BUSY_TIMEOUT_S = 15
-"""How long a read waits for a foreign program that has locked the file."""
-TURN_LIMIT_S = 25.0
-"""How long a write waits for earlier writes and for foreign programs; shorter than clients' timeouts of 30 s."""
-POOL_LIMIT_S = 10
-"""How long a read waits for a connection."""
-LOCKED_LIMIT_S = 1.0
-"""How long a write waits once a foreign program is known to hold the lock, so that no queue builds up."""
-
 
 class SqliteDatabase:
     """An SQLite file: exactly one connection writes, and does every WAL checkpoint.
@@ -153,6 +143,17 @@ class SqliteDatabase:
         """Close every connection."""
         for engine in (self.readers, self.writer):
             close_engine(engine)
+
+
+log = logging.getLogger("rankzero")
+BUSY_TIMEOUT_S = 15
+"""How long a read waits for a foreign program that has locked the file."""
+TURN_LIMIT_S = 25.0
+"""How long a write waits for earlier writes and for foreign programs; shorter than clients' timeouts of 30 s."""
+POOL_LIMIT_S = 10
+"""How long a read waits for a connection."""
+LOCKED_LIMIT_S = 1.0
+"""How long a write waits once a foreign program is known to hold the lock, so that no queue builds up."""
 
 
 def close_engine(engine: Engine) -> None:

@@ -11,6 +11,41 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+
+class PrintedPattern:
+    """A compiled pattern. Raises ValueError with the rule that a text breaks."""
+
+    def __init__(self, text: str) -> None:
+        pieces = _pieces(text)
+        self.names = [name for name, _ in pieces if name]
+        _check(pieces, self.names)
+        self.is_counted = not {STEP, EPOCH} & set(self.names)
+        """Whether its lines name neither step nor epoch and are counted 0, 1, 2 …"""
+        self._regex = re.compile(_compiled(pieces))
+
+    def read(self, line: str, rank: int = 0) -> ReadLine | None:
+        """Read a line with or without its time, level and rank; None for one that does not fit."""
+        if len(line) > LONGEST_LINE:
+            return None
+        for text in (clean(line, rank), line):
+            if text and (match := self._regex.match(_one_blank(text))):
+                return self._read(dict(zip(self.names, match.groups(), strict=True)))
+        return None
+
+    def _read(self, texts: dict[str, str]) -> ReadLine:
+        step, epoch = texts.pop(STEP, None), texts.pop(EPOCH, None)
+        values = {}
+        for name, text in texts.items():
+            value, suffix = _amount(text)
+            values[name if name.endswith(suffix) else name + suffix] = value
+        return ReadLine(
+            None if step is None else int(step.replace(",", "")),
+            None if epoch is None else float(epoch),
+            epoch is not None and is_fraction(epoch),
+            values,
+        )
+
+
 NOT_READ = "printed values not read"
 """The kind of the finding that asks for a pattern."""
 SUCH_AS = "such as: "
@@ -47,40 +82,6 @@ class ReadLine:
     """Written as 0.25 or 1.0: progress through the training, not an epoch's number."""
     values: Mapping[str, float]
     """By series' name, in seconds, bytes or as printed; a unit read with a number adds `_s` or `_bytes`."""
-
-
-class PrintedPattern:
-    """A compiled pattern. Raises ValueError with the rule that a text breaks."""
-
-    def __init__(self, text: str) -> None:
-        pieces = _pieces(text)
-        self.names = [name for name, _ in pieces if name]
-        _check(pieces, self.names)
-        self.is_counted = not {STEP, EPOCH} & set(self.names)
-        """Whether its lines name neither step nor epoch and are counted 0, 1, 2 …"""
-        self._regex = re.compile(_compiled(pieces))
-
-    def read(self, line: str, rank: int = 0) -> ReadLine | None:
-        """Read a line with or without its time, level and rank; None for one that does not fit."""
-        if len(line) > LONGEST_LINE:
-            return None
-        for text in (clean(line, rank), line):
-            if text and (match := self._regex.match(_one_blank(text))):
-                return self._read(dict(zip(self.names, match.groups(), strict=True)))
-        return None
-
-    def _read(self, texts: dict[str, str]) -> ReadLine:
-        step, epoch = texts.pop(STEP, None), texts.pop(EPOCH, None)
-        values = {}
-        for name, text in texts.items():
-            value, suffix = _amount(text)
-            values[name if name.endswith(suffix) else name + suffix] = value
-        return ReadLine(
-            None if step is None else int(step.replace(",", "")),
-            None if epoch is None else float(epoch),
-            epoch is not None and is_fraction(epoch),
-            values,
-        )
 
 
 def checked(text: str) -> str:

@@ -11,6 +11,19 @@ from typing import NamedTuple
 from domain.messages import JobReport, Reason
 from domain.spec import RunSpec
 
+
+def waits(report: JobReport | None) -> str:
+    """Slurm: waiting for resources (job 123, partition gpu)"""
+    if report is None:
+        return "Slurm: the job is being submitted"
+    if report.state in ("RUNNING", "CONFIGURING", "COMPLETING"):
+        on = f" on {report.nodes}" if report.nodes else ""
+        return f"Slurm: job {report.job_id} runs{on}; its workers are connecting"
+    why = _in_words(report.reason) if report.state == "PENDING" else f"the job is {report.state.lower()}"
+    partition = f", partition {report.partition}" if report.partition else ""
+    return f"Slurm: {why} (job {report.job_id}{partition})"
+
+
 _WAITS = {
     "None": "Slurm has not considered it yet",
     "Resources": "waiting for resources",
@@ -44,18 +57,6 @@ class End(NamedTuple):
     reason: Reason
     message: str
     next_step: str | None
-
-
-def waits(report: JobReport | None) -> str:
-    """Slurm: waiting for resources (job 123, partition gpu)"""
-    if report is None:
-        return "Slurm: the job is being submitted"
-    if report.state in ("RUNNING", "CONFIGURING", "COMPLETING"):
-        on = f" on {report.nodes}" if report.nodes else ""
-        return f"Slurm: job {report.job_id} runs{on}; its workers are connecting"
-    why = _in_words(report.reason) if report.state == "PENDING" else f"the job is {report.state.lower()}"
-    partition = f", partition {report.partition}" if report.partition else ""
-    return f"Slurm: {why} (job {report.job_id}{partition})"
 
 
 def end(report: JobReport) -> End:

@@ -16,18 +16,6 @@ from cli.terminal import CommandFailed, print_json, print_outcome, print_table, 
 from dashboard.storage.conversion import Conversion, is_folder
 from domain.text import formats
 
-LONGEST_NAME_BYTES = 200
-
-
-SendAgain = Annotated[
-    str | None,
-    typer.Option(
-        "--send-again",
-        metavar="NAME",
-        help="Have its node send a checkpoint again that never arrived whole.",
-    ),
-]
-
 
 def checkpoints(run: RunId, send_again: SendAgain = None, data: Data = None, as_json: Json = False) -> None:
     """List a run's checkpoints, newest first."""
@@ -51,6 +39,17 @@ def checkpoints(run: RunId, send_again: SendAgain = None, data: Data = None, as_
                 f"Names in {printable(prefixed[0]['name'])} begin with {printable(prefixed[0]['prefix'])}"
                 f"{' (and in others)' if len(prefixed) > 1 else ''}: `rankzero download --strip-prefix` removes it."
             )
+
+
+LONGEST_NAME_BYTES = 200
+SendAgain = Annotated[
+    str | None,
+    typer.Option(
+        "--send-again",
+        metavar="NAME",
+        help="Have its node send a checkpoint again that never arrived whole.",
+    ),
+]
 
 
 def _partial(entries: list[dict[str, Any]], run: str, name: str) -> dict[str, Any]:

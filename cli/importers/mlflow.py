@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from cli.importers.mlflow_database import database_runs
+from cli.importers.databases import databases, rows_of, sentence
 from cli.importers.past_run import LeftOut, PastRun, PointsBySeries, digest_of_files, moment, reason_of
+from domain.messages import Point
 from domain.text.formats import plural
+from worker.loggers.databases import digest_of_rows, reading
 from worker.loggers.mlflow import (
     END_OF_NUMBER,
     ENDS,
     META,
     METRICS_FOLDER,
+    NO_END,
+    TABLES,
     End,
     files,
     point_of_line,
+    point_of_row,
     read_meta,
     run_settings,
     texts_of_folder,
+    texts_of_table,
 )
-
-PARTS = (METRICS_FOLDER, "params", "tags")
-"""Folders of a run, which an experiment has not."""
-UNKNOWN_END: End = ("stopped", "Imported from MLflow, whose meta.yaml does not say how the run ended.")
 
 
 def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
@@ -39,6 +44,11 @@ def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
             is_run = "start_time" in described or any((meta.parent / part).is_dir() for part in PARTS)
             if is_run and described.get("lifecycle_stage", "active") == "active":
                 yield from left_out.attempt(meta.parent, partial(_past_run, meta.parent, described, left_out))
+
+
+PARTS = (METRICS_FOLDER, "params", "tags")
+"""Folders of a run, which an experiment has not."""
+UNKNOWN_END: End = ("stopped", "Imported from MLflow, whose meta.yaml does not say how the run ended.")
 
 
 def _described(meta: Path, left_out: LeftOut) -> Mapping[str, Any]:
@@ -106,3 +116,65 @@ def _points(folder: Path, left_out: LeftOut) -> Iterator[PointsBySeries]:
         if without := len(read) - len(points) + bool(rest):  # MLflow ends each line that it has written
             left_out.add(file, f"{plural(without, 'line')} of it cannot be read, or is cut off.")
         yield {str(file.relative_to(folder)): points}
+
+
+# Runs in MLflow's SQLite files.
+
+RUNS = """
+SELECT runs.*, experiments.name AS experiment FROM runs JOIN experiments USING (experiment_id)
+WHERE runs.lifecycle_stage = 'active' ORDER BY runs.start_time, run_uuid
+"""
+POINTS = "SELECT key, value, timestamp, step, is_nan FROM metrics WHERE run_uuid = ? ORDER BY rowid"
+ROWS = 1000
+"""Rows whose points are yielded together."""
+
+
+def database_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
+    """Yield the runs in the databases at or below `root`."""
+    for file in databases(root, TABLES, left_out):
+        try:
+            with reading(file) as connection:
+                runs = list(rows_of(connection.execute(RUNS), file, left_out))
+                for run in runs:
+                    yield from left_out.attempt(file, partial(_past_run_of_row, connection, file, run, left_out))
+        except sqlite3.Error as error:
+            left_out.add(file, sentence(error))
+
+
+def _past_run_of_row(connection: sqlite3.Connection, file: Path, run: sqlite3.Row, left_out: LeftOut) -> PastRun:
+    run_id = run["run_uuid"]
+    params, tags = texts_of_table(connection, "params", run_id), texts_of_table(connection, "tags", run_id)
+    state, message = ENDS.get(run["status"], NO_END)
+    name = run["name"] or tags.get("mlflow.runName") or run_id
+    started_at = moment(run["start_time"], 1000)
+    if started_at is None:
+        left_out.add(file, f"The run {name} has no start time: it is that of the file.")
+        started_at = file.stat().st_mtime
+    return PastRun(
+        name=str(name),
+        source=file,
+        part=str(run_id),
+        content=digest_of_rows(rows_of(connection.execute(POINTS, (run_id,)), file, left_out)),
+        started_at=started_at,
+        ended_at=moment(run["end_time"], 1000),
+        points=partial(_points_of_row, file, run_id, left_out),
+        state=state,
+        message=message,
+        settings=run_settings(params, tags, str(run["experiment"] or "")),
+    )
+
+
+def _points_of_row(file: Path, run_id: str, left_out: LeftOut) -> Iterator[PointsBySeries]:
+    bad_rows = 0
+    with reading(file) as connection:
+        rows = rows_of(connection.execute(POINTS, (run_id,)), file, left_out)
+        while page := list(islice(rows, ROWS)):
+            batch = defaultdict[str, list[Point]](list)
+            for row in page:
+                try:
+                    batch[str(row["key"])].append(point_of_row(row))
+                except (ValueError, TypeError, OverflowError):
+                    bad_rows += 1
+            yield batch
+    if bad_rows:
+        left_out.add(file, f"{plural(bad_rows, 'row')} of the run {run_id} hold no point.")

@@ -14,18 +14,6 @@ from cli.importers.past_run import LeftOut, PastRun, PointsBySeries, digest_of_f
 from domain.messages import Point
 from domain.text.formats import plural
 
-PART = re.compile(r"(.*)_part_(\d+)\.parquet")
-PARAMETERS = {
-    "float": "float_value", "int": "int_value", "string": "string_value", "bool": "bool_value",
-    "datetime": "datetime_value", "string_set": "string_set_value",
-}  # fmt: skip
-"""Type of an attribute -> the column of its value."""
-POINT = ["attribute_path", "step", "timestamp", "float_value"]
-"""The columns of a value of a series."""
-OWN = ("sys/", "monitoring/")
-"""Begin the names of attributes that Neptune sets itself."""
-MESSAGE = "Imported from Neptune, which does not record how the run ended."
-
 
 def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
     """Yield the run of each group of parts below `root`."""
@@ -37,6 +25,19 @@ def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
         own = [file for _, file in sorted(files) if _is_readable(file, left_out)]
         if own:
             yield from left_out.attempt(source, partial(_past_run, source, own, left_out))
+
+
+PART = re.compile(r"(.*)_part_(\d+)\.parquet")
+PARAMETERS = {
+    "float": "float_value", "int": "int_value", "string": "string_value", "bool": "bool_value",
+    "datetime": "datetime_value", "string_set": "string_set_value",
+}  # fmt: skip
+"""Type of an attribute -> the column of its value."""
+POINT = ["attribute_path", "step", "timestamp", "float_value"]
+"""The columns of a value of a series."""
+OWN = ("sys/", "monitoring/")
+"""Begin the names of attributes that Neptune sets itself."""
+MESSAGE = "Imported from Neptune, which does not record how the run ended."
 
 
 def _is_readable(file: Path, left_out: LeftOut) -> bool:

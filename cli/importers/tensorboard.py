@@ -26,23 +26,6 @@ from worker.streams.points import (
 )
 from worker.streams.writers import Writers
 
-MESSAGE = "Imported from event files, which do not say how the run ended."
-
-
-@dataclass
-class _Folder:
-    """A folder with event files."""
-
-    files: list[Path]
-    events: list[Any]
-    """The first ones of each file."""
-
-    @property
-    def tags(self) -> set[str]:
-        """The tags of the first scalars."""
-        values = (value for event in self.events for value in event.summary.value)
-        return {value.tag for value in values if value.metadata.plugin_data.plugin_name != "hparams"}
-
 
 def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
     """Yield a run for each writer below `root`."""
@@ -60,6 +43,24 @@ def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
     for path, own in runs.items():
         run = partial(_past_run, root if root.is_dir() else path, path, [folders[each] for each in own], left_out)
         yield from left_out.attempt(path, run)
+
+
+MESSAGE = "Imported from event files, which do not say how the run ended."
+
+
+@dataclass
+class _Folder:
+    """A folder with event files."""
+
+    files: list[Path]
+    events: list[Any]
+    """The first ones of each file."""
+
+    @property
+    def tags(self) -> set[str]:
+        """The tags of the first scalars."""
+        values = (value for event in self.events for value in event.summary.value)
+        return {value.tag for value in values if value.metadata.plugin_data.plugin_name != "hparams"}
 
 
 def _outer(path: Path, folders: dict[Path, _Folder]) -> Path | None:

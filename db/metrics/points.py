@@ -30,6 +30,13 @@ from db.metrics.series_names import public_name
 from db.models import Attempt, Chunk, Run, Series
 from domain.messages import Point
 
+
+def pack(points: Sequence[Point]) -> bytes:
+    """All steps (int64), then all values, then all wall times (float64), little-endian."""
+    columns = zip("qdd", zip(*points, strict=True), strict=True) if points else ()
+    return b"".join(_little_endian(array(code, column)).tobytes() for code, column in columns)
+
+
 CHUNK_POINTS = 256
 BUCKET_POINTS = 16
 _CHUNKS = cast(Table, Chunk.__table__)
@@ -45,12 +52,6 @@ _TAILS = (
     .where(_CHUNKS.c.series_id.in_(bindparam("series", expanding=True)), _CHUNKS.c.level == bindparam("at"))
     .where(_CHUNKS.c.seq == bindparam("number"))
 )
-
-
-def pack(points: Sequence[Point]) -> bytes:
-    """All steps (int64), then all values, then all wall times (float64), little-endian."""
-    columns = zip("qdd", zip(*points, strict=True), strict=True) if points else ()
-    return b"".join(_little_endian(array(code, column)).tobytes() for code, column in columns)
 
 
 def unpack(*blobs: bytes) -> list[Point]:

@@ -6,6 +6,12 @@ from collections.abc import Collection
 
 from db.models import Series
 
+
+def public_name(row: Series) -> str:
+    """How people name a series: its tag, with its source or node before it where it is not rank 0's own."""
+    return name_of(row.node_rank, row.source, row.tag)
+
+
 MAIN_LOSS = (
     "train/loss",
     "loss",
@@ -32,11 +38,6 @@ THROUGHPUT_TAGS = (
     "samples/sec",
     "img/s",
 )
-
-
-def public_name(row: Series) -> str:
-    """How people name a series: its tag, with its source or node before it where it is not rank 0's own."""
-    return name_of(row.node_rank, row.source, row.tag)
 
 
 def name_of(node_rank: int, source: str, tag: str) -> str:

@@ -19,6 +19,19 @@ from domain.preflight import Link, NodeAnswer, Pair, judge, judge_links, library
 from domain.spec import CheckPair, CheckPeer, DesiredCheck
 from domain.views import CheckView, PreflightCell
 
+
+def ask(store: Store, nodes: Sequence[str] | None, bandwidth: bool, now: float) -> int:
+    """Request a preflight of these nodes (names or ids; None: all that are alive); return its id.
+
+    Raises NoSuchNode, InvalidRequest."""
+    with store.write() as session:
+        selected = _nodes_by_name(session, nodes) if nodes is not None else _alive(session, now)
+        if not selected:
+            raise InvalidRequest("nodes", "nodes: no node is online, so there is nothing to check.")
+        _forget_old(session)
+        return _open(session, [(node, []) for node in selected], now, bandwidth=bandwidth).id
+
+
 MOST_REMEMBERED = 20
 """Number of preflights on demand that are stored."""
 ALL_PAIRS_UP_TO = 16
@@ -34,18 +47,6 @@ MEASURE_LIMIT_S = 180.0
 """Slightly longer than the nodes' own limit; importing torch from a network disk may take a minute."""
 FIRST_ROUND = 2
 """The stage of the first round of all-reduces."""
-
-
-def ask(store: Store, nodes: Sequence[str] | None, bandwidth: bool, now: float) -> int:
-    """Request a preflight of these nodes (names or ids; None: all that are alive); return its id.
-
-    Raises NoSuchNode, InvalidRequest."""
-    with store.write() as session:
-        selected = _nodes_by_name(session, nodes) if nodes is not None else _alive(session, now)
-        if not selected:
-            raise InvalidRequest("nodes", "nodes: no node is online, so there is nothing to check.")
-        _forget_old(session)
-        return _open(session, [(node, []) for node in selected], now, bandwidth=bandwidth).id
 
 
 def open_for_attempt(session: Session, attempt: Attempt, now: float) -> None:

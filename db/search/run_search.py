@@ -45,6 +45,12 @@ from domain.search.fields import (
 from domain.search.query import Comparison, Condition, FieldKind, Query
 from domain.spec import RunSpec
 
+
+def matches(query: Query, now: float) -> ColumnElement[bool]:
+    """Whether a run and its latest attempt match the search."""
+    return or_(*(and_(true(), *(_is_met(c, now) for c in conditions)) for conditions in query.alternatives))
+
+
 _ORDER: dict[Comparison, Any] = {
     Comparison.LESS: operator.lt,
     Comparison.AT_MOST: operator.le,
@@ -52,11 +58,6 @@ _ORDER: dict[Comparison, Any] = {
     Comparison.AT_LEAST: operator.ge,
     Comparison.EQUAL: operator.eq,
 }
-
-
-def matches(query: Query, now: float) -> ColumnElement[bool]:
-    """Whether a run and its latest attempt match the search."""
-    return or_(*(and_(true(), *(_is_met(c, now) for c in conditions)) for conditions in query.alternatives))
 
 
 def in_order(sort: Sort | None, now: float) -> list[ColumnElement[Any]]:

@@ -7,20 +7,6 @@ from dataclasses import dataclass
 from domain.preflight import rate
 from domain.text.formats import milliseconds, number, plural, size
 
-TAG = "ddp/"
-FIGURES = (
-    "buckets",
-    "gradient_bytes",
-    "largest_bytes",
-    "rebuilt",
-    "unused_bytes",
-    "static_graph",
-    "backward_s",
-    "communication_s",
-    "overlap_s",
-)
-"""Names of the points, after `TAG`; the first six are facts, the others means over the passes that torch samples."""
-
 
 @dataclass(frozen=True)
 class Reduction:
@@ -46,6 +32,21 @@ class Reduction:
         if not self.communication_s or world_size < 2:
             return None
         return self.gradient_bytes * 2 * (world_size - 1) / world_size / self.communication_s
+
+
+TAG = "ddp/"
+FIGURES = (
+    "buckets",
+    "gradient_bytes",
+    "largest_bytes",
+    "rebuilt",
+    "unused_bytes",
+    "static_graph",
+    "backward_s",
+    "communication_s",
+    "overlap_s",
+)
+"""Names of the points, after `TAG`; the first six are facts, the others means over the passes that torch samples."""
 
 
 def reduction_sentence(reduction: Reduction, world_size: int, link_bytes_per_s: float | None) -> str:

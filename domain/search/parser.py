@@ -16,6 +16,13 @@ from domain.search.fields import ALIASES, FIELDS, similar
 from domain.search.query import Comparison, Condition, FieldKind, Query, QueryError, Value
 from domain.spec import Label
 
+
+def parse(text: str, now: float) -> Query:
+    """Parse a search; ages in it count back from `now`. Raises QueryError."""
+    _check_text(text)
+    return _Parser(text, now).parse()
+
+
 LONGEST = 500
 """Characters of a search."""
 _TERM = re.compile(
@@ -28,12 +35,6 @@ _TERM = re.compile(
 _CONNECTIVE = re.compile(r"\||(?:or|and|not)(?=[\s|]|$)", re.IGNORECASE)
 _WORD = re.compile(r'(?:"[^"]*"?|[^\s|"])+')
 _SPACE = re.compile(r"\s*")
-
-
-def parse(text: str, now: float) -> Query:
-    """Parse a search; ages in it count back from `now`. Raises QueryError."""
-    _check_text(text)
-    return _Parser(text, now).parse()
 
 
 class _Parser:
