@@ -149,33 +149,12 @@ def streams_arrived(
         return outcomes
 
 
-def points_arrived(store: Store, node_id: str, fence: int, node_rank: int, batch: PointBatch) -> Arrival:
-    """Store the points of one byte range as `streams_arrived` does. Raises NotOwner, Superseded."""
-    key = StreamKey(fence, node_rank, batch.path, batch.generation)
-    (outcome,) = streams_arrived(store, node_id, [(key, batch)])
-    if isinstance(outcome, Exception):
-        raise outcome
-    assert isinstance(outcome, Arrival)
-    return outcome
-
-
 def file_offsets(store: Store, node_id: str, fence: int, node_rank: int, path: str, generation: int) -> tuple[int, int]:
     """(bytes mirrored, bytes whose points are stored) of a file; (0, 0) for a new one. Raises NotOwner, Superseded."""
     with store.read() as session:
         task_of_node(session, node_id, fence, node_rank)
         file = _stored_file(session, fence, node_rank, path, generation)
         return (file.size_bytes, file.points_offset) if file else (0, 0)
-
-
-def file_for_append(
-    store: Store, node_id: str, fence: int, node_rank: int, path: str, generation: int
-) -> tuple[int, int]:
-    """(file id, durable bytes) of a mirrored file, registered if it is new. Raises NotOwner, Superseded."""
-    (outcome,) = streams_arrived(store, node_id, [(StreamKey(fence, node_rank, path, generation), None)])
-    if isinstance(outcome, Exception):
-        raise outcome
-    assert isinstance(outcome, FileState)
-    return outcome.id, outcome.size_bytes
 
 
 def files_grew(store: Store, growths: Sequence[FileGrowth]) -> list[int]:

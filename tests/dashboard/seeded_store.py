@@ -35,6 +35,7 @@ from domain.messages import (
     TaskReport,
 )
 from domain.spec import RunSpec
+from tests.db import task_streams
 from tests.db.cluster import send_heartbeat
 
 GIB = 2**30
@@ -148,13 +149,13 @@ class Seed:
         attempt = attempt_queries.attempts(self.store, self.runs[label])[-1]
         size = 100 * max(len(points) for points in series.values())
         batch = PointBatch(path=source, generation=0, start=0, end=size, series=series, source=source)
-        task_reports.points_arrived(self.store, self._node_of(label), attempt.fence, 0, batch)
+        task_streams.points_arrived(self.store, self._node_of(label), attempt.fence, 0, batch)
 
     def file(self, files: Files, label: str, path: str, content: bytes) -> None:
         """More bytes of a file of rank 0's node, as the run's worker sends them."""
         fence = attempt_queries.attempts(self.store, self.runs[label])[-1].fence
         node_id = self._node_of(label)
-        file_id, size = task_reports.file_for_append(self.store, node_id, fence, 0, path, 0)
+        file_id, size = task_streams.file_for_append(self.store, node_id, fence, 0, path, 0)
         files.append(file_id, size, content)
         task_reports.file_grew(self.store, file_id, size, size + len(content))
 
@@ -165,7 +166,7 @@ class Seed:
             f"rank0/phases/{name}": [(steps, own_s * (steps - 1), self.now)] for name, own_s in seconds.items()
         }
         batch = PointBatch(path="probe/1.jsonl", generation=0, start=0, end=10, source="probe", series=series)
-        task_reports.points_arrived(self.store, self._node_of(label), attempt.fence, 0, batch)
+        task_streams.points_arrived(self.store, self._node_of(label), attempt.fence, 0, batch)
 
     def checkpoint(self, label: str, step: int, files: Path | None, received: float = 1.0) -> int:
         """A checkpoint, whole or on its way; its bytes too where the server's files are."""

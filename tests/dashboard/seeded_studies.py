@@ -9,11 +9,11 @@ from db.runs import run_requests
 from db.runs.run_requests import StudyPoint
 from db.scaling import studies
 from db.scheduling import queue_placement
-from db.tasks import task_reports
 from domain.messages import Point, PointBatch
 from domain.performance.phases import TAG
 from domain.spec import RunSpec
 from tests.dashboard.seeded_store import Seed
+from tests.db import task_streams
 from tests.db.cluster import send_heartbeat
 
 STEPS = {1: (0.1, 0.0), 2: (0.107, 0.008), 4: (0.116, 0.02), 8: (0.194, 0.1)}
@@ -118,5 +118,5 @@ def _measure(seed: Seed, label: str, step_s: float, comm_s: float, samples: int,
     }
     attempt = attempt_queries.attempts(seed.store, seed.runs[label])[-1]
     batch = PointBatch(path="probe/1.jsonl", generation=0, start=0, end=9, source="probe", series=named)
-    task_reports.points_arrived(seed.store, seed.node_ids["big"], attempt.fence, 0, batch)
+    task_streams.points_arrived(seed.store, seed.node_ids["big"], attempt.fence, 0, batch)
     seed.report(label, "succeeded", 100)

@@ -10,11 +10,11 @@ from db.runs.run_requests import NewTrial
 from db.scheduling import queue_placement
 from db.sweeps import sweeps, trials
 from db.sweeps.trials import Result
-from db.tasks import task_reports
 from domain.messages import PointBatch
 from domain.spec import RunSpec
 from domain.sweeps import SweepPlan, params_in_words
 from tests.dashboard.seeded_store import Seed
+from tests.db import task_streams
 from tests.db.cluster import send_heartbeat
 
 NODE = "sweeper"
@@ -60,7 +60,7 @@ def _trial(seed: Seed, spec: RunSpec, trial: NewTrial, is_ended: bool) -> None:
     attempt = attempt_queries.attempts(seed.store, seed.runs[label])[-1]
     shown = values if is_ended and trial.number not in PRUNED else values[:12]
     batch = PointBatch(path="events", generation=0, start=0, end=9, series={"val/loss": shown})
-    task_reports.points_arrived(seed.store, seed.node_ids[NODE], attempt.fence, 0, batch)
+    task_streams.points_arrived(seed.store, seed.node_ids[NODE], attempt.fence, 0, batch)
     if not is_ended:
         return
     trials.record_rungs(seed.store, trial.sweep_id, trial.number, [final + 0.4])

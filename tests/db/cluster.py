@@ -14,6 +14,7 @@ from db.tasks.desired_state import assignments
 from domain.messages import Device, NodeFacts, NodeLoad, PointBatch, State, TaskReport
 from domain.scheduling.fit import devices_per_node
 from domain.spec import Assignment, RunSpec
+from tests.db import task_streams
 
 
 def facts(name: str = "gpu-1", slots: int = 2, **more) -> NodeFacts:
@@ -58,4 +59,4 @@ class Cluster:
 
     def points(self, fence: int, start: int, end: int, series, **more) -> task_reports.Arrival:
         batch = PointBatch(path="events", generation=0, start=start, end=end, series=series, **more)
-        return task_reports.points_arrived(self.store, self.node_id, fence, 0, batch)
+        return task_streams.points_arrived(self.store, self.node_id, fence, 0, batch)

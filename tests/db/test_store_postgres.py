@@ -29,6 +29,7 @@ from db.scheduling import queue_placement
 from db.tasks import task_reports
 from domain.messages import CheckpointOffer, PointBatch, State, TaskReport
 from domain.spec import RunSpec
+from tests.db import task_streams
 from tests.db.cluster import Cluster, facts
 from tests.postgresql import GUARDED, PASSWORD
 from tests.postgresql import Cluster as Server
@@ -283,7 +284,7 @@ def test_a_file_first_seen_by_both_is_one_and_grows_once(pair: list[Cluster]):
     (assignment,) = pair[0].assignments()
 
     def append(cluster: Cluster, path: str) -> tuple[int, int]:
-        file_id, _ = task_reports.file_for_append(cluster.store, cluster.node_id, assignment.fence, 0, path, 0)
+        file_id, _ = task_streams.file_for_append(cluster.store, cluster.node_id, assignment.fence, 0, path, 0)
         return file_id, task_reports.file_grew(cluster.store, file_id, 0, 10)
 
     for turn in range(TURNS):
@@ -370,5 +371,5 @@ def test_points_batches_are_checked_before_they_are_stored(pair: list[Cluster]):
     points = {"a": [(2**64, 1.0, 1.0)]}  # no request can bring it, but the store looks for itself
     batch = PointBatch.model_construct(path="e", generation=0, start=0, end=1, series=points)
     with pytest.raises(Exception, match="out of range"):
-        task_reports.points_arrived(pair[0].store, pair[0].node_id, assignment.fence, 0, batch)
+        task_streams.points_arrived(pair[0].store, pair[0].node_id, assignment.fence, 0, batch)
     assert pair[0].points(assignment.fence, 0, 1, {"a": [(1, 1.0, 1.0)]}).stored

@@ -26,6 +26,7 @@ from tests.dashboard.running import running, wait_for
 from tests.dashboard.seeded_store import Seed
 from tests.dashboard.tensorboard.event_files import EVENT
 from tests.dashboard.tensorboard.opened_pages import bring, opened
+from tests.db import task_streams
 
 ANSWERS = """
 import os, socket, sys, time
@@ -71,7 +72,7 @@ class Boards:
             self.service.store,
             attempt_queries.attempts(self.service.store, self.seed.runs[label])[-1].fence,
         )
-        file_id, _ = task_reports.file_for_append(store, self.seed.node_ids["n"], fence, 0, path, 0)
+        file_id, _ = task_streams.file_for_append(store, self.seed.node_ids["n"], fence, 0, path, 0)
         self.service.files.append(file_id, 0, b"events")
         task_reports.file_grew(store, file_id, 0, 6)
 

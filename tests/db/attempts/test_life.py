@@ -11,10 +11,10 @@ from db.exceptions import NoSuchRun, NotOwner, Superseded, WrongState
 from db.metrics import curves, point_reports
 from db.nodes import node_queries, node_reports
 from db.runs import run_queries, run_requests
-from db.tasks import task_reports
 from domain.errors import InvalidRequest
 from domain.messages import State
 from domain.spec import RunSpec
+from tests.db import task_streams
 from tests.db.attempts.offers import store_checkpoint, view
 from tests.db.cluster import Cluster, facts
 
@@ -93,7 +93,7 @@ def test_another_nodes_part_cannot_be_reported(cluster):
     other = node_reports.register_node(cluster.store, facts("other"), None, 100.0)
     fence = cluster.assignments()[0].fence
     with pytest.raises(NotOwner):
-        task_reports.file_for_append(cluster.store, other.node_id, fence, 0, "logs/rank0.out", 0)
+        task_streams.file_for_append(cluster.store, other.node_id, fence, 0, "logs/rank0.out", 0)
 
 
 def test_points_are_stored_once_whatever_is_repeated(cluster):

@@ -12,8 +12,8 @@ from db.exceptions import Superseded
 from db.findings import findings
 from db.nodes import node_reports
 from db.runs import run_queries, run_requests
-from db.tasks import task_reports
 from domain.messages import Finding, PointBatch, State
+from tests.db import task_streams
 from tests.db.attempts.offers import store_checkpoint
 from tests.db.cluster import Cluster, facts, send_heartbeat
 
@@ -68,7 +68,7 @@ class Three:
                 path="p", generation=0, start=start, end=start + 1, source=source,
                 series={tag: [(start + 1, 0.1, self.now)]},
             )  # fmt: skip
-            task_reports.points_arrived(self.store, node.node_id, assignment.fence, assignment.node_rank, batch)
+            task_streams.points_arrived(self.store, node.node_id, assignment.fence, assignment.node_rank, batch)
 
     def run(self, run_id: str):
         return run_queries.run(self.store, run_id, self.now)
@@ -129,7 +129,7 @@ def test_slow_steps_are_waited_for(three):
             path="p", generation=0, start=start, end=start + 1, source="probe",
             series={"rank0/step_time_s": [(start + 1, 60.0, three.now)]},
         )  # fmt: skip
-        task_reports.points_arrived(three.store, node.node_id, assignment.fence, 0, batch)
+        task_streams.points_arrived(three.store, node.node_id, assignment.fence, 0, batch)
     three.silent.add("b")
     assert three.pass_s(180) == [] and len(three.pass_s(10)) == 1
 
@@ -216,7 +216,7 @@ def test_a_node_that_comes_back_late_is_told_to_end_and_its_devices_wait_for_the
     with pytest.raises(Superseded):
         b.report(fence, "stopping", 1)
     batch = PointBatch(path="late", generation=0, start=0, end=5, series={"train/loss": [(7, 0.5, 1.0)]})
-    assert task_reports.points_arrived(three.store, b.node_id, fence, 1, batch).attempt == 1
+    assert task_streams.points_arrived(three.store, b.node_id, fence, 1, batch).attempt == 1
     assert b.report(fence, "failed", 1, reason="script error", message="rank 1 lost the others") == State.FAILED
     assert b.assignments() == []
     first, second = attempt_queries.attempts(three.store, run_id)

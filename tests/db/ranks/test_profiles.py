@@ -10,6 +10,7 @@ from db.tasks import task_reports
 from db.tasks.desired_state import assignments
 from domain.messages import State
 from domain.profiles.records import RankProfile
+from tests.db import task_streams
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def answer(cluster, fence: int, profile_id: str, rank: int, **outcome) -> None:
 
 def store_trace(cluster, fence: int, profile_id: str, rank: int) -> int:
     path = f"profiles/{profile_id}/trace{rank}.json.gz"
-    file_id, _ = task_reports.file_for_append(cluster.store, cluster.node_id, fence, 0, path, 0)
+    file_id, _ = task_streams.file_for_append(cluster.store, cluster.node_id, fence, 0, path, 0)
     task_reports.file_grew(cluster.store, file_id, 0, 5)
     return file_id
 

@@ -13,10 +13,10 @@ from dashboard.live.hub import series_message
 from db.attempts import attempt_queries
 from db.models import Series
 from db.ranks import ranks
-from db.tasks import task_reports
 from domain.messages import Point, PointBatch
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import Seed, seed
+from tests.db import task_streams
 from tests.end_to_end.browsers import Chromium, Visit
 
 SOON_MS = 500 * LOOK_AGAIN_S
@@ -226,7 +226,7 @@ def log(
     node_id = seeded._node_of(label)
     path = f"{source} {','.join(series)}"[:200] if served is None else source
     batch = PointBatch(path=path, generation=0, start=start, end=start + 1, source=source, series=series)
-    arrival = task_reports.points_arrived(seeded.store, node_id, attempt.fence, 0, batch)
+    arrival = task_streams.points_arrived(seeded.store, node_id, attempt.fence, 0, batch)
     if served is not None:
         rows = [(Series(tag=t, source=source, node_rank=0), p) for t, p in arrival.series.items()]
         served.service.hub.publish(arrival.run_id, series_message(arrival.attempt, rows))

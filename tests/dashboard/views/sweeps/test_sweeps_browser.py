@@ -8,12 +8,12 @@ import pytest
 from playwright.sync_api import expect
 
 from db.attempts import attempt_queries
-from db.tasks import task_reports
 from domain.messages import PointBatch
 from tests.dashboard.browsed import browsed, opened
 from tests.dashboard.seeded_store import Seed
 from tests.dashboard.seeded_sweeps import NODE, seed_sweep
 from tests.dashboard.visits import axe_faults, signed_in
+from tests.db import task_streams
 from tests.end_to_end.browsers import Chromium
 
 pytestmark = pytest.mark.long
@@ -39,7 +39,7 @@ def test_trials_are_sorted_and_the_focus_stays_while_they_train(browser: Chromiu
         label = list(seed.runs)[-1]  # trains
         point = PointBatch(path="events", generation=0, start=9, end=19, series={"val/loss": [(120, 0.01, seed.now)]})
         fence = attempt_queries.attempts(seed.store, seed.runs[label])[-1].fence
-        task_reports.points_arrived(seed.store, seed.node_ids[NODE], fence, 0, point)
+        task_streams.points_arrived(seed.store, seed.node_ids[NODE], fence, 0, point)
         expect(rows.nth(11).locator("td").nth(4)).to_have_text("0.01")  # the best one is the last with a value
         expect(by_metric).to_be_focused()
         assert axe_faults(page) == []
