@@ -9,6 +9,8 @@ import random
 import shutil
 import signal
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -210,10 +212,17 @@ def test_attempt_without_its_state_file_is_not_started_again(node):
     assert node.server.text("logs/rank0.out") == "once\n"
 
 
+def delete(folder: Path) -> None:
+    """Delete a folder into which others write meanwhile."""
+    while folder.exists():
+        with suppress(OSError):
+            shutil.rmtree(folder)
+
+
 def test_a_directory_deleted_in_mid_run_ends_the_attempt_with_a_sentence(node):
     node.assign(node.assignment(node.script(WAITING), spec={"stop_grace_s": 1}))
     node.until_ready()
-    shutil.rmtree(node.dir())
+    delete(node.dir())
     end = node.until_settled()
     assert (end.state, end.reason) == ("failed", Reason.KILLED) and "directory was deleted" in end.message
     assert node.supervisors[0].wait(60) == 0 and processes.of_attempt(RUN, 1, 0) == []
