@@ -30,14 +30,14 @@ class Spool:
     """One attempt's checkpoints on a node, and their way to the server."""
 
     def __init__(self, folder: Path, node: FakeNode) -> None:
-        self.folder, self.node, self.part = folder, node, node.task()
+        self.folder, self.node, self.task = folder, node, node.task()
         (folder / "work").mkdir(parents=True)
         self.restart()
 
     def restart(self) -> None:
         """As a worker does that was killed."""
         self._watch = CheckpointWatch([self.folder / "work"], self.folder / "outbox", quiet_s=0)
-        self.uploader = CheckpointUploader(self._watch, self.node.client, self.part, "run/1")
+        self.uploader = CheckpointUploader(self._watch, self.node.client, self.task, "run/1")
 
     def save(self, content: bytes, name: str = "last.bin") -> None:
         """The training writes a checkpoint, and the worker copies it."""
