@@ -1,16 +1,22 @@
-"""Turn a request for a sweep into a stored one, or refuse it with the rule."""
+"""Turn a request into a stored sweep, or into a run for each of several seeds, or refuse it with the rule."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from dashboard.service.service import Service
-from dashboard.sweeps.trial_spec import trial_spec
+from dashboard.sweeps.trial_spec import takes, trial_spec
 from db.sweeps import sweeps
+from db.sweeps.sweeps import SweepView
+from db.sweeps.trials import TrialView
 from domain.errors import InvalidRequest
+from domain.launch.plan import program_name
 from domain.scheduling.fit import fit
 from domain.spec import RunSpec
-from domain.sweeps import SweepPlan, SweptParameter, Value
+from domain.sweeps import MOST_SEEDS, SweepPlan, SweptParameter, Value
 
 
 class SweepRequest(SweepPlan):
@@ -47,3 +53,44 @@ def _corners(parameters: Mapping[str, SweptParameter]) -> Iterator[dict[str, Val
 
 def _ends(parameter: SweptParameter) -> list[Value]:
     return [end for end in (parameter.low, parameter.high) if end is not None]
+
+
+# Launch one spec with several seeds, a run for each: how much of its result is luck.
+
+SEEDS = (1, 2, 3)
+
+
+class SeedsRequest(BaseModel):
+    """A spec and the seeds with which it is launched, a run for each."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    spec: RunSpec
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=MOST_SEEDS)]
+
+
+def launch_best_with_seeds(service: Service, sweep: SweepView, trial: TrialView) -> list[str]:
+    """Queue a run of the trial with each of SEEDS, and return their ids. Raises InvalidRequest."""
+    return launch_with_seeds(service, sweep.spec, SEEDS, trial.params)
+
+
+def launch_with_seeds(
+    service: Service,
+    base: RunSpec,
+    seeds: Sequence[int],
+    params: Mapping[str, Value] | None = None,
+    like: str | None = None,
+) -> list[str]:
+    """Queue a run of the spec with each seed, and return their ids. Raises InvalidRequest."""
+    return [service.launch(spec, like) for spec in seed_specs(base, seeds, params)]
+
+
+def seed_specs(base: RunSpec, seeds: Sequence[int], params: Mapping[str, Value] | None = None) -> list[RunSpec]:
+    """Return the spec with each seed, and with a trial's parameters. Raises InvalidRequest, ValidationError."""
+    if len(set(seeds)) < len(seeds):
+        raise InvalidRequest("seed", "seed: names a seed twice; each run needs another one.")
+    if not takes(base, "seed"):
+        name = program_name(base)
+        rule = f"seed: {name} takes no seed; give it an option --seed, read RANKZERO_SEED, or hand over {{seed}}."
+        raise InvalidRequest("seed", rule)
+    return [trial_spec(base, {**(params or {}), "seed": seed}) for seed in seeds]

@@ -8,7 +8,7 @@ from dashboard.api.runs.compare import MOST_RUNS
 from dashboard.components.browser import scaling, sweep
 from dashboard.service import service
 from dashboard.sweeps.document import best_trial, document, state
-from dashboard.sweeps.seeds import SEEDS, launch_best_with_seeds
+from dashboard.sweeps.request import SEEDS, launch_best_with_seeds
 from dashboard.views.layout import actions, links, style
 from db.exceptions import NoSuchSweep
 from db.sweeps import sweeps

@@ -18,7 +18,7 @@ from dashboard.logs.logged_settings import logged_settings
 from dashboard.planning import preview as previews
 from dashboard.planning.fixes import fix_of, launch_path, with_next_step
 from dashboard.service.service import Service
-from dashboard.sweeps.seeds import SeedsRequest, launch_with_seeds
+from dashboard.sweeps.request import SeedsRequest, launch_with_seeds
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_queries
 from db.findings import findings as db_findings

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from dashboard.components.browser import cells
+from dashboard.cluster.picture import natural_key
+from dashboard.cluster.preflights import picture, verdict
+from dashboard.components.browser import cells, preflight
 from dashboard.service import service
-from dashboard.views.layout import style
-from dashboard.views.nodes import details, joining, preflight
-from domain.views import NodeView
-
-CELLS = "nodes_cells"
-PICKED = "nodes_picked"
-TAB = "nodes_tab"
-DEVICES, PREFLIGHT, JOINING = "Devices", "Preflight", "Add a node"
+from dashboard.views.layout import actions, style
+from dashboard.views.nodes import details, joining
+from domain.text.formats import clock_time, plural
+from domain.views import CheckView, NodeView
 
 
 @style.quiet_without_store
@@ -29,10 +27,16 @@ def page() -> None:
         _cluster()
     if check.open:
         with check:
-            preflight.panel()
+            preflight_panel()
     if join.open:
         with join:
             joining.joining()
+
+
+CELLS = "nodes_cells"
+PICKED = "nodes_picked"
+TAB = "nodes_tab"
+DEVICES, PREFLIGHT, JOINING = "Devices", "Preflight", "Add a node"
 
 
 @st.fragment
@@ -58,3 +62,79 @@ def _named_in_address(nodes: Sequence[NodeView]) -> str | None:
     """Return the id of the node that the address names, as in /nodes?node=gpu-3."""
     name = st.query_params.get("node")
     return next((node.id for node in nodes if name in (node.name, node.id)), None)
+
+
+# The Preflight tab: check whether nodes can train together, and show each node's results.
+
+REFRESH_S = 1
+REFUSED = "preflight_refused"
+CHOSEN = "preflight_chosen"
+
+
+def preflight_panel() -> None:
+    """Show the controls, and the results as they arrive."""
+    _controls()
+    _results()
+
+
+@style.refreshed(REFRESH_S)
+@style.quiet_without_store
+def _results() -> None:
+    checks = {check.id: check for check in service.current().preflights.all() if check.id is not None}
+    if not checks:
+        st.caption("No preflight has been run yet. It checks, before any rank starts, that nodes can train together.")
+        return
+    preflight(picture(checks[_chosen(checks)]), key="preflight_matrix")
+
+
+@st.fragment
+@style.quiet_without_store
+def _controls() -> None:
+    nodes: Sequence[NodeView] = service.current().nodes()
+    online = sorted((node.name for node in nodes if node.state == "alive"), key=natural_key)
+    others = sorted((node.name for node in nodes if node.state != "alive"), key=natural_key)
+    st.markdown(
+        "Checks versions, addresses, ports, connections between nodes, devices, disks and clocks in about a second; "
+        "running jobs are not disturbed."
+    )
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.multiselect(
+            "Nodes",
+            online + others,
+            key="preflight_nodes",
+            placeholder=f"All online nodes ({len(online)})",
+        )
+        st.toggle(
+            "Bandwidth", key="preflight_bandwidth",
+            help="Also a two-second all-reduce between each pair of nodes, in their training Python. "
+            "GPUs in use are skipped.",
+        )  # fmt: skip
+        st.button(
+            "Run preflight", type="primary", icon=":material/fact_check:", key="preflight_run",
+            disabled=not nodes, on_click=actions.attempt, args=(_start, REFUSED),
+        )  # fmt: skip
+    actions.show(REFUSED)
+
+
+def _start() -> None:
+    nodes = list(st.session_state["preflight_nodes"]) or None
+    check_id = service.current().preflights.ask(nodes, st.session_state["preflight_bandwidth"])
+    st.session_state[CHOSEN] = check_id
+
+
+def _chosen(checks: dict[int, CheckView]) -> int:
+    """Return the id of the selected preflight, by default the newest."""
+    if st.session_state.get(CHOSEN) not in checks:
+        st.session_state[CHOSEN] = next(iter(checks))
+    if len(checks) > 1:
+        st.selectbox(
+            "Results", list(checks), key=CHOSEN, label_visibility="collapsed", width=420,
+            format_func=lambda check_id: described(checks[check_id]) if check_id in checks else "",
+        )  # fmt: skip
+    return int(st.session_state[CHOSEN])
+
+
+def described(check: CheckView) -> str:
+    """Return a preflight's summary in one line."""
+    outcome = {"red": f"{len(check.failed)} red", "green": "all green", "asking": "in progress"}[verdict(check)]
+    return f"{clock_time(check.asked_at)[:-3]} UTC · {plural(len(check.nodes), 'node')} · {outcome}"

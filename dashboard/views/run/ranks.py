@@ -1,8 +1,9 @@
-"""The Ranks tab: per-rank performance and stack traces."""
+"""The Ranks tab: per-rank performance, collectives and stack traces."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import streamlit as st
 
@@ -10,14 +11,15 @@ from dashboard.components.browser import phases, run_changes
 from dashboard.service import service
 from dashboard.views.layout import actions, style
 from dashboard.views.layout.tables import table
-from dashboard.views.run.collectives import collectives
 from dashboard.views.run.profiles import profiles
 from db.metrics.performance import arithmetic_of, reduction_of
 from db.ranks import ranks as db_ranks
+from db.ranks.ranks import node_records, verdict
+from domain.collectives import NodeCollectives, RankCollectives, Wait, call_name, waits_of_node
 from domain.messages import StackFrame
 from domain.performance.efficiency import arithmetic_sentence as arithmetic_sentence
 from domain.performance.efficiency import reduction_sentence as reduction_sentence
-from domain.text.formats import as_text, count, milliseconds, short_path, size
+from domain.text.formats import UNKNOWN, as_text, count, duration_words, milliseconds, short_path, size
 from domain.views import RankView
 
 
@@ -111,3 +113,84 @@ def _stacks(run_id: str) -> None:
 def _text(frames: Sequence[StackFrame]) -> str:
     lines = [f"{short_path(frame.file)}:{frame.line} in {frame.function}" for frame in frames]
     return "\n".join(lines) or "This rank did not answer."
+
+
+# The collectives of each rank on the Ranks tab: where it stands, what it sent, and whom it waited for.
+
+
+def collectives(run_id: str) -> None:
+    """Show the collectives as they were asked for last; nothing before that."""
+    nodes = [(name, node) for name, node in node_records(service.current().store, run_id) if node.ranks]
+    if not nodes:
+        return
+    st.header("Collectives", anchor=False)
+    if divergence := verdict([node for _, node in nodes]):
+        st.warning(as_text(divergence.sentence), icon=":material/call_split:")
+    span_s = _span(nodes)
+    rows = (row for name, node in nodes for row in _collective_rows(name, node, span_s))
+    table("collectives", COLLECTIVE_COLUMNS, list(islice(rows, MOST_COLLECTIVES)))
+    st.caption(
+        "The latest collectives of each rank. A bar is the share of its time slice in which the rank waited for the "
+        "last rank of its node to come; the rank that waits least is the one the others wait for."
+    )
+
+
+COLLECTIVE_COLUMNS = ("Rank", "Node", "Stands in", "State", ">Calls", ">Bytes", ">Waited", "Calls and waits")
+MOST_COLLECTIVES = 64
+STRIP_CHARACTERS = 60
+LEVELS = " ▁▂▃▄▅▆▇█"
+"""Share of the time that the rank spent waiting."""
+
+
+def _span(nodes: Sequence[tuple[str, NodeCollectives]]) -> float:
+    """Seconds that the strips cover: the longest record of any rank."""
+    records = [record for _, node in nodes for record in node.ranks if record.calls]
+    return max((record.at - record.calls[0].called_at for record in records), default=0.0)
+
+
+def _collective_rows(name: str, node: NodeCollectives, span_s: float) -> Iterator[list[object]]:
+    waits = waits_of_node(node.ranks)
+    for record in node.ranks:
+        yield _collective_row(name, record, waits[record.rank], span_s)
+
+
+def _collective_row(node: str, record: RankCollectives, waits: Sequence[Wait], span_s: float) -> list[object]:
+    call = record.position
+    if call is None:
+        reason = record.why_not or ("no collective yet" if record.is_read else "did not answer")
+        return [record.rank, node, UNKNOWN, reason, UNKNOWN, UNKNOWN, UNKNOWN, ""]
+    state = "over" if call.retired else f"waits for {duration_words(max(0.0, record.at - call.called_at))}"
+    return [
+        record.rank,
+        node,
+        call_name(call),
+        f"ended, {state}" if record.ended else state,
+        len(waits),
+        size(sum(wait.call.size_bytes for wait in waits)),
+        f"{sum(wait.waited_s for wait in waits):.3g} s",
+        strip(waits, record.at - span_s, span_s),
+    ]
+
+
+def strip(waits: Sequence[Wait], begin: float, span_s: float) -> str:
+    """Return one character for each time slice: how much of it the rank waited; `·` where it called nothing."""
+    slice_s = span_s / STRIP_CHARACTERS
+    if slice_s <= 0:
+        return ""
+    waited_s, has_call = [0.0] * STRIP_CHARACTERS, [False] * STRIP_CHARACTERS
+    for wait in waits:
+        first = min(STRIP_CHARACTERS - 1, max(0, int((wait.call.called_at - begin) / slice_s)))
+        has_call[first], remaining_s = True, wait.waited_s
+        room_s = slice_s - (wait.call.called_at - begin - first * slice_s)
+        for at in range(first, STRIP_CHARACTERS):
+            waited_s[at] += min(room_s, remaining_s)
+            remaining_s -= min(room_s, remaining_s)
+            room_s = slice_s
+            if remaining_s <= 0:
+                break
+    return "".join(_mark(share / slice_s, called) for share, called in zip(waited_s, has_call, strict=True))
+
+
+def _mark(share: float, has_call: bool) -> str:
+    level = LEVELS[min(len(LEVELS) - 1, round(share * (len(LEVELS) - 1)))]
+    return level if level != " " else ("▁" if has_call else "·")

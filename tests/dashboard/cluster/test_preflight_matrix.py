@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from dashboard.cluster.preflights import picture, title, verdict, worst
-from dashboard.views.nodes.preflight import described
+from dashboard.views.nodes.nodes_page import described
 from domain.views import CheckView, PreflightCell
 
 MEND = "Synchronise its clock with a time server: `timedatectl set-ntp true`, or chrony."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dashboard.views.run.collectives import strip
+from dashboard.views.run.ranks import strip
 from db.attempts import attempt_queries
 from db.ranks.ranks import collectives_reported
 from domain.collectives import Collective, NodeCollectives, RankCollectives, Wait, waits_of_node
