@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from dashboard.clock import Clock, Lease
 from dashboard.cluster.joining import Listening, outward_address
@@ -79,8 +80,8 @@ class Service:
         self.lineage = Lineage(store, self.clock)
         self.preflights = Preflights(store, self.clock, self.hub.desired_state_changed)
         self.figures = Figures(store)
-        self.uploads: dict[int, object] = {}
-        """The request that is uploading each checkpoint, by the checkpoint's id."""
+        self.uploads = WeakValueDictionary[int, object]()
+        """The request that is uploading each checkpoint, by the checkpoint's id, for as long as it lives."""
         self._run_of_fence: dict[int, str] = {}
         self._live_runs = LiveRuns(lambda run_id: text_of(self.run(run_id)))
         self._silence = Silence(store, self.hub, self.run_changed, self.leads)

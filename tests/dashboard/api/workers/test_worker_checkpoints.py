@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import socket
 from contextlib import closing
@@ -181,6 +182,14 @@ def test_a_newer_request_takes_over_from_one_that_hangs(dashboard: Running, node
     node.client.send_checkpoint(place.checkpoint_id, 6 * MIB, content[6 * MIB :])
     node.client.complete_checkpoint(place.checkpoint_id, sha256_of(content))
     assert stored(dashboard, place.checkpoint_id) == content
+
+
+def test_abandoned_upload_leaves_nothing_in_memory(dashboard: Running, node: FakeNode) -> None:
+    dashboard.launch()
+    task = node.task()
+    place = node.client.offer_checkpoint(task, node.offer(task, b"whole"))
+    assert node.client.send_checkpoint(place.checkpoint_id, 0, b"wh") == 2
+    wait_for(lambda: gc.collect() >= 0 and not dashboard.service.uploads, "the request to be forgotten")
 
 
 def test_a_write_that_fails_keeps_what_was_written_before_it(
