@@ -11,7 +11,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from domain.choices import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, Pool, Precision, Strategy
 from domain.errors import InvalidRequest
 from domain.printed_pattern import checked
-from domain.profiles.records import ProfileRequest
 
 MAX_ARGUMENT_BYTES = 128 * 1024
 """Linux refuses a longer single argument (MAX_ARG_STRLEN)."""
@@ -280,6 +279,20 @@ class ResumeFrom(BaseModel):
     """Path on the server, below its address."""
 
 
+class ProfileRequest(BaseModel):
+    """The steps that the chosen ranks of one node record."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: Annotated[str, Field(pattern=r"[a-z0-9]{10}")]
+    first_step: int
+    """The first recorded optimizer step, counted from 1 since the attempt's start."""
+    steps: int
+    ranks: list[int]
+    until: float
+    """Seconds since the epoch after which no rank starts recording any more."""
+
+
 class Assignment(BaseModel):
     """One node's task of one attempt, for its worker to run or to stop."""
 
@@ -539,3 +552,8 @@ class RunEdit(BaseModel):
     """How printed lines are read, in a live attempt too; empty leaves that to the rules."""
     add_tags: Tags = []
     remove_tags: Tags = []
+
+
+MAX_STEPS = 200
+MAX_RANKS = 8
+"""Ranks of one profile: each sends a trace of megabytes."""

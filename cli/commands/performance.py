@@ -16,8 +16,9 @@ from cli.terminal import CommandFailed, print_json, print_table, printable, say
 from domain.launch.timeline import Phase, slow_sentence, slowest
 from domain.messages import State
 from domain.performance.phases import PHASES
-from domain.profiles.records import MAX_RANKS, MAX_STEPS, Operator, Overview
+from domain.profiles.records import Operator, Overview
 from domain.profiles.views import OPERATOR_TITLES, ProfileState, ProfileView, operator_rows, table_of, troubles
+from domain.spec import MAX_RANKS, MAX_STEPS
 from domain.text import formats
 
 ANSWER_WITHIN_S = 20.0

@@ -14,7 +14,7 @@ from db.exceptions import NoSuchProfile, WrongState
 from db.lookups import attempt_scope, latest_attempt, task_of_node
 from db.models import Attempt, File, Node, ProfiledRank, Series, Task
 from domain.messages import LIVE_STATES, State
-from domain.profiles.records import MAX_RANKS, MAX_STEPS, Overview, ProfileRequest, RankProfile
+from domain.profiles.records import Overview, RankProfile
 from domain.profiles.views import (
     ANSWER_S,
     ProfileCost,
@@ -25,6 +25,7 @@ from domain.profiles.views import (
     first_step_to_record,
     state_of_all,
 )
+from domain.spec import MAX_RANKS, MAX_STEPS, ProfileRequest
 
 BEGIN_S = 4.0
 """Seconds that a request may take to reach every rank."""

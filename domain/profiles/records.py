@@ -1,33 +1,16 @@
-"""The request for a profile, and what a rank's trace shows."""
+"""What the traces of profiled ranks show, as nodes report it."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from domain.bounds import Count, Integer, Rank, Seconds
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, Field(max_length=300)]
-MAX_STEPS = 200
-MAX_RANKS = 8
-"""Ranks of one profile: each sends a trace of megabytes."""
 MAX_FRAMES = 4000
-
-
-class ProfileRequest(BaseModel):
-    """The steps that the chosen ranks of one node record."""
-
-    model_config = ConfigDict(frozen=True)
-
-    id: Annotated[str, Field(pattern=r"[a-z0-9]{10}")]
-    first_step: int
-    """The first recorded optimizer step, counted from 1 since the attempt's start."""
-    steps: int
-    ranks: list[int]
-    until: float
-    """Seconds since the epoch after which no rank starts recording any more."""
 
 
 class Operator(BaseModel):

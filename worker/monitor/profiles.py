@@ -11,7 +11,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from domain.profiles.records import ProfileRequest, RankProfile
+from domain.profiles.records import RankProfile
+from domain.spec import ProfileRequest
 from domain.text.json_values import parse_json
 from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
 from worker.node.run_files import PROFILES

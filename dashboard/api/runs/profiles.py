@@ -14,7 +14,7 @@ from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
 from dashboard.service.service import Service
 from db.ranks import profiles as db_profiles
-from domain.profiles.records import MAX_RANKS, MAX_STEPS
+from domain.spec import MAX_RANKS, MAX_STEPS
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
 PIECE_BYTES = 256 * 1024

@@ -11,7 +11,7 @@ from dashboard.service import service
 from dashboard.views.layout import actions
 from dashboard.views.layout.tables import table
 from db.ranks import profiles as db_profiles
-from domain.profiles.records import MAX_RANKS, MAX_STEPS, Operator, Overview
+from domain.profiles.records import Operator, Overview
 from domain.profiles.views import (
     OPERATOR_TITLES,
     ProfileFile,
@@ -23,6 +23,7 @@ from domain.profiles.views import (
     table_of,
     troubles,
 )
+from domain.spec import MAX_RANKS, MAX_STEPS
 from domain.text.formats import as_text, size
 from domain.views import RankView
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from domain.launch import plan
-from domain.profiles.records import ProfileRequest, RankProfile
+from domain.profiles.records import RankProfile
+from domain.spec import ProfileRequest
 from worker.monitor.probe_reader import ProbeReader
 from worker.monitor.profiles import ProfileReporter
 from worker.session.client import TaskRef
