@@ -25,23 +25,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboard import errors
 from dashboard.alerts.watch import AlertWatch
-from dashboard.api import (
-    alerts,
-    code,
-    docs,
-    lists,
-    nodes,
-    prometheus,
-    statuses,
-    system,
-    transfer,
-    worker_attempts,
-    worker_checkpoints,
-)
+from dashboard.api import alerts, code, docs, nodes, prometheus, statuses, system, worker_attempts, worker_checkpoints
 from dashboard.api.context import CHECKPOINT_THREADS, Threads
 from dashboard.api.runs import (
     checkpoints,
     compare,
+    lists,
     live,
     logs,
     metrics,
@@ -52,6 +41,7 @@ from dashboard.api.runs import (
     runs,
     studies,
     tensorboard,
+    transfer,
 )
 from dashboard.api.shared_reads import SharedAnswers
 from dashboard.app.assets import Assets

@@ -10,6 +10,7 @@ from dashboard.alerts.request import AlertRequest, create
 from dashboard.components import browser
 from dashboard.errors import Rejection
 from dashboard.service import service
+from dashboard.views.launch.telling import SECRET
 from dashboard.views.layout import actions, style
 from db.alerts import alerts, events
 from db.alerts.alerts import AlertView
@@ -29,7 +30,6 @@ def page() -> None:
 
 REFRESH_S = 3
 REFUSED = "alert_refused"
-SECRET = "alert_secret"
 ACTS = {None: "Only tell", Act.END: "End the run", Act.ROLLBACK: "Go back to the last checkpoint before"}
 TELLS = {False: "an address", True: "the browser"}
 COLUMNS = (3, 4, 4, 1.2, 1.4)

@@ -11,7 +11,6 @@ from dashboard.alerts.request import addresses, check_address, tell_of_end
 from dashboard.components import browser
 from dashboard.errors import Rejection
 from dashboard.service import service
-from dashboard.views.alerts_page import SECRET
 from dashboard.views.layout import style
 from db.alerts import alerts
 from db.exceptions import NoSuchAlert
@@ -21,6 +20,8 @@ from domain.text.formats import as_text
 
 TELL, ADDRESS, REFUSED = "launch_tell", "launch_tell_address", "launch_tell_refused"
 NOBODY, NEW = "", "new"
+SECRET = "alert_secret"
+"""Where the session keeps the id of a new alert and its secret, which the Alerts page shows once."""
 WORDS = {NOBODY: "nobody", BROWSER: "the browser", NEW: "a new address…"}
 
 
