@@ -15,10 +15,12 @@ from starlette.responses import Response
 
 from dashboard.api.context import CheckpointThreads, TheNode, TheService, Threads
 from dashboard.api.reading import JsonRoute
+from dashboard.api.request_body import RequestBody, body_of
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer
 from dashboard.service.service import Service
 from dashboard.storage.checkpoint_storage import CheckpointStorage, Via
+from dashboard.storage.files import pieces
 from dashboard.storage.s3 import BucketTrouble
 from db.checkpoints import checkpoint_queries, checkpoint_reports
 from db.models import Checkpoint
@@ -59,7 +61,7 @@ async def receive_checkpoint(
     if isinstance(upload, int):
         return answer({"offset": upload}, 416)
     try:
-        await upload.take(request)
+        await upload.take(body_of(request))
     finally:
         await asyncio.shield(asyncio.ensure_future(upload.settle()))
     return answer({"offset": upload.offset})
@@ -132,25 +134,27 @@ class _Upload:
         self._threads = threads
         self._checkpoint = checkpoint
         self._piece_bytes = service.storages.of(checkpoint).piece_bytes(checkpoint.size_bytes)
-        self._arriving = bytearray()
+        self._arriving, self._arrived_bytes = memoryview(b""), 0
         self._writing: asyncio.Future[None] | None = None
-        self._durable_bytes = self.offset = offset
+        self._taken_bytes = self._durable_bytes = self.offset = offset
         service.uploads[checkpoint.id] = self
 
-    async def take(self, request: Request) -> None:
+    async def take(self, body: RequestBody) -> None:
         """Write the body as it arrives. Raises Rejection when it is longer than offered."""
         limit = self._checkpoint.size_bytes
-        expected_bytes = limit - self.offset
-        async for chunk in request.stream():
-            expected_bytes -= len(chunk)
-            if expected_bytes < 0:
+        while True:
+            if not self._arriving:  # up to a multiple of a piece, so that whole blocks of the disk are written
+                room = self._piece_bytes - self._taken_bytes % self._piece_bytes
+                self._arriving = memoryview(pieces.take(self._piece_bytes))[:room]
+            count = await body.read_into(self._arriving[self._arrived_bytes :])
+            self._arrived_bytes += count
+            self._taken_bytes += count
+            if self._taken_bytes > limit:
                 raise Rejection(413, f"The checkpoint was announced with {limit} bytes; the request has more.")
-            while chunk:
-                room = self._piece_bytes - len(self._arriving)
-                self._arriving += chunk[:room]
-                chunk = chunk[room:]
-                if len(self._arriving) == self._piece_bytes:
-                    await self._write()
+            if not count:
+                return
+            if self._arrived_bytes == len(self._arriving):
+                await self._write()
 
     async def settle(self) -> None:
         """Write what has arrived, make all that is written durable, and record it."""
@@ -165,13 +169,15 @@ class _Upload:
         """Write the arrived piece while the next arrives. Raises what happened to the piece before it."""
         if self._writing is not None:
             await asyncio.shield(self._writing)
-        piece, self._arriving = self._arriving, bytearray()
+        piece = self._arriving[: self._arrived_bytes]
+        self._arriving, self._arrived_bytes = memoryview(b""), 0
         if piece:
             self._writing = asyncio.ensure_future(self._threads.run(self._add, piece))
 
-    def _add(self, piece: bytearray) -> None:
+    def _add(self, piece: memoryview) -> None:
         with self._mine() as storage:
             self.offset = storage.add(self._checkpoint, self.offset, piece)
+        pieces.give_back(piece)
 
     def _sync(self) -> None:
         with self._mine() as storage:

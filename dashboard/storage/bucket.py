@@ -69,14 +69,14 @@ class Bucket:
         checkpoint_reports.received(self._store, checkpoint.id, received_bytes)
         return received_bytes
 
-    def add(self, checkpoint: Checkpoint, offset: int, content: bytearray) -> int:
+    def add(self, checkpoint: Checkpoint, offset: int, content: memoryview) -> int:
         """See `CheckpointStorage`: a whole part, or nothing."""
         size_bytes = self.batch_bytes(checkpoint.size_bytes)
         if offset % size_bytes or len(content) != min(size_bytes, checkpoint.size_bytes - offset):
             return offset
         number = offset // size_bytes + 1
         try:
-            self._s3.put_part(_name(checkpoint), self._upload_of(checkpoint), number, content)
+            self._s3.put_part(_name(checkpoint), self._upload_of(checkpoint), number, bytes(content))
         except Gone:
             self._restart(checkpoint)
             return 0

@@ -34,7 +34,7 @@ class CheckpointStorage(Protocol):
         """The most bytes that a node sends in one request, of a checkpoint of that size."""
 
     def piece_bytes(self, size_bytes: int) -> int:
-        """The number of bytes that `add` takes; fewer only at the end of a request."""
+        """The number of bytes that `add` takes, up to the next multiple of it; fewer only at the end of a request."""
 
     def part_bytes(self, size_bytes: int) -> int | None:
         """The size of the parts that nodes may upload to the storage directly; None when they cannot."""
@@ -45,7 +45,7 @@ class CheckpointStorage(Protocol):
     def durable_bytes(self, checkpoint: Checkpoint, *, refresh: bool) -> int:
         """The number of leading bytes that are durable; with `refresh`, checked in the storage itself."""
 
-    def add(self, checkpoint: Checkpoint, offset: int, content: bytearray) -> int:
+    def add(self, checkpoint: Checkpoint, offset: int, content: memoryview) -> int:
         """Write a piece, which `sync` makes durable; returns the offset up to which all bytes are written."""
 
     def sync(self, checkpoint: Checkpoint) -> None:

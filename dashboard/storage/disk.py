@@ -18,7 +18,7 @@ from dashboard.errors import Rejection
 from dashboard.private_files import sync_folder
 from dashboard.storage.checkpoint_storage import PartLink, Via
 from dashboard.storage.downloads import DigestResponse
-from dashboard.storage.files import Files, sync, write
+from dashboard.storage.files import Files, sync, write_past_cache
 from db.models import Checkpoint
 
 
@@ -52,10 +52,10 @@ class Disk:
         except FileNotFoundError:
             return 0
 
-    def add(self, checkpoint: Checkpoint, offset: int, content: bytearray) -> int:
+    def add(self, checkpoint: Checkpoint, offset: int, content: memoryview) -> int:
         """See `CheckpointStorage`."""
         arrived = self._arrived.pop(checkpoint.id, None) if offset else _Arrived()
-        write(self._files.arriving(checkpoint.id), offset, content)
+        write_past_cache(self._files.arriving(checkpoint.id), offset, content)
         if arrived is not None and arrived.size_bytes == offset:
             arrived.hashing.update(content)
             arrived.size_bytes += len(content)
@@ -109,7 +109,7 @@ class Disk:
 
 
 MIB = 1024 * 1024
-BATCH_BYTES, PIECE_BYTES = 64 * MIB, 4 * MIB
+BATCH_BYTES, PIECE_BYTES = 256 * MIB, 4 * MIB
 MOST_HASHED = 64
 """Uploads whose hash is kept between requests: of an abandoned one no further request comes."""
 _ADOPTABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")

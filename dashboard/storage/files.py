@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 import secrets
 import shutil
@@ -155,9 +157,53 @@ def _read(path: Path, offset: int, limit: int) -> bytes:
         return b""
 
 
-def write(path: Path, offset: int, content: bytes | bytearray) -> None:
+BLOCK_BYTES = 4096
+"""Past the page cache only whole blocks are written and read, from memory that begins at one (mmap)."""
+DIRECT = getattr(os, "O_DIRECT", 0)
+
+
+class Pieces:
+    """Memory for pieces of files on their way, used again: this costs less than the memory of a new piece."""
+
+    def __init__(self, kept_bytes: int) -> None:
+        self._kept_bytes, self._free = kept_bytes, list[mmap.mmap]()
+
+    def take(self, size_bytes: int) -> mmap.mmap:
+        """Memory of that size, which begins at a block; its content is anything."""
+        for piece in self._free:
+            if len(piece) == size_bytes:
+                with suppress(ValueError):  # another thread took it
+                    self._free.remove(piece)
+                    return piece
+        return mmap.mmap(-1, size_bytes)
+
+    def give_back(self, view: memoryview) -> None:
+        """Let others use the memory that the view shows; one that is never given back is freed like any other."""
+        if isinstance(view.obj, mmap.mmap) and sum(map(len, self._free)) + len(view.obj) <= self._kept_bytes:
+            self._free.append(view.obj)
+
+
+pieces = Pieces(16 * 1024 * 1024)
+
+
+def write_past_cache(path: Path, offset: int, content: memoryview) -> None:
+    """Like `write`; whole blocks go straight to the disk where the file system can.
+
+    New pages of the cache cost more processor time than everything else on a checkpoint's way, its hash included."""
+    direct = len(content) // BLOCK_BYTES * BLOCK_BYTES if DIRECT and offset % BLOCK_BYTES == 0 else 0
+    try:
+        write(path, offset, content[:direct], DIRECT)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        direct = 0
+    if direct < len(content):
+        write(path, offset + direct, content[direct:])
+
+
+def write(path: Path, offset: int, content: bytes | bytearray | memoryview, flags: int = 0) -> None:
     """Write bytes at an offset; anything behind the offset is removed."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | flags, 0o600)
     try:
         if os.fstat(descriptor).st_size > offset:
             os.ftruncate(descriptor, offset)
@@ -165,7 +211,7 @@ def write(path: Path, offset: int, content: bytes | bytearray) -> None:
         while view:
             written = os.pwrite(descriptor, view, offset)
             view, offset = view[written:], offset + written
-        if sys.platform == "linux":  # the disk begins at once, so that `sync` has little left to wait for
+        if sys.platform == "linux" and not flags:  # the disk begins at once, so that `sync` has little left to wait for
             os.posix_fadvise(descriptor, offset - len(content), len(content), os.POSIX_FADV_DONTNEED)
     finally:
         os.close(descriptor)

@@ -199,14 +199,14 @@ def test_a_write_that_fails_keeps_what_was_written_before_it(
     task = node.task()
     content = os.urandom(10 * MIB)
     place = node.client.offer_checkpoint(task, node.offer(task, content))
-    write = disk.write
+    write = disk.write_past_cache
 
-    def fails(path: Path, offset: int, piece: bytearray) -> None:
+    def fails(path: Path, offset: int, piece: memoryview) -> None:
         if offset == 4 * MIB:
             raise OSError(errno.ENOSPC, "No space left on device")
         write(path, offset, piece)
 
-    monkeypatch.setattr(disk, "write", fails)
+    monkeypatch.setattr(disk, "write_past_cache", fails)
     with pytest.raises(RequestFailed):
         node.client.send_checkpoint(place.checkpoint_id, 0, content)
     monkeypatch.undo()
