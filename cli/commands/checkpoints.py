@@ -23,8 +23,8 @@ def checkpoints(run: RunId, send_again: SendAgain = None, data: Data = None, as_
     entries = server.get(run_path(run, "checkpoints"))
     if send_again is not None:
         chosen = _partial(entries, run, send_again)
-        asked = server.post(f"/api/checkpoints/{chosen['id']}/send-again")
-        return print_outcome(asked, as_json, f"The node of checkpoint {send_again} is asked to send it again.")
+        answer = server.post(f"/api/checkpoints/{chosen['id']}/send-again")
+        return print_outcome(answer, as_json, f"The node of checkpoint {send_again} is asked to send it again.")
     if as_json:
         print_json(entries)
     elif not entries:

@@ -17,9 +17,9 @@ from domain.text import formats
 from domain.text.tables import as_csv, as_latex, as_markdown
 
 
-def id_of_baseline(context: typer.Context, word: str | None) -> str | None:
+def id_of_baseline(context: typer.Context, run: str | None) -> str | None:
     """Return the id of the run that is compared with, or `none`. Raises CommandFailed."""
-    return word if word == "none" else id_of_run(context, word)
+    return run if run == "none" else id_of_run(context, run)
 
 
 Baseline = Annotated[

@@ -32,9 +32,9 @@ def tag(
 ) -> None:
     """Add tags to runs (+TAG) or remove them (-TAG); without changes, show their tags."""
     server, words = server_at(data), runs or []
-    changes = [word for word in words if word[:1] in ("+", "-")]
+    changes = [text for text in words if text[:1] in ("+", "-")]
     edit = _tag_edit(changes)
-    ids = chosen(context, server, _named([word for word in words if word not in changes], context), search)
+    ids = chosen(context, server, _named([text for text in words if text not in changes], context), search)
 
     def act(run_id: str) -> dict[str, Any]:
         path = run_path(run_id)
@@ -45,11 +45,11 @@ def tag(
 
 def _named(words: list[str], context: typer.Context) -> list[str]:
     """Return the words that name runs. Raises CommandFailed for one that must be a tag without its sign."""
-    for word in words[1:]:
+    for text in words[1:]:
         try:
-            id_of_run(context, word)
+            id_of_run(context, text)
         except CommandFailed as refusal:
-            raise CommandFailed(f"{refusal} Write +{word} to add the tag, -{word} to remove it.", 2) from None
+            raise CommandFailed(f"{refusal} Write +{text} to add the tag, -{text} to remove it.", 2) from None
     return words
 
 

@@ -51,8 +51,8 @@ def _format_of(path: Path) -> ExportFormat:
     for kind in ExportFormat:
         if path.name.endswith(kind.suffix):
             return kind
-    known = ", ".join(ExportFormat)
-    raise CommandFailed(f"-o: the ending of {path.name} names no format; choose one with --format: {known}.", 2)
+    formats = ", ".join(ExportFormat)
+    raise CommandFailed(f"-o: the ending of {path.name} names no format; choose one with --format: {formats}.", 2)
 
 
 # `rankzero share`: read-only links to runs, which end on a date or when they are revoked.
@@ -82,10 +82,10 @@ def share(
         case ["revoke", *ids]:
             _revoke(server, ids, as_json)
         case _:
-            made = server.post(LINKS_PATH, {"runs": ids_of_runs(context, runs), "days": days})
-            print_outcome(made, as_json, made["url"])
+            link = server.post(LINKS_PATH, {"runs": ids_of_runs(context, runs), "days": days})
+            print_outcome(link, as_json, link["url"])
             if not as_json:
-                say(f"Valid until {clock_time(made['expires_at'])} UTC; shown only now.")
+                say(f"Valid until {clock_time(link['expires_at'])} UTC; shown only now.")
 
 
 def _list(links: list[dict[str, Any]], as_json: bool) -> None:

@@ -91,10 +91,10 @@ def _import_run(server: ServerClient, request: ImportRequest, run: PastRun, left
 def _storable(run: PastRun, left_out: LeftOut) -> Iterator[PointsBySeries]:
     """Yield the points that the server can store."""
     for group in run.points():
-        kept = {name: [point for point in points if can_be_stored(name, point)] for name, points in group.items()}
-        if dropped := sum(map(len, group.values())) - sum(map(len, kept.values())):
+        storable = {name: [point for point in points if can_be_stored(name, point)] for name, points in group.items()}
+        if dropped := sum(map(len, group.values())) - sum(map(len, storable.values())):
             left_out.add(run.source, f"{plural(dropped, 'point')} without a name, a step or a time that can be stored.")
-        yield kept
+        yield storable
 
 
 def _send(server: ServerClient, begun: dict[str, Any], name: str, groups: Iterator[PointsBySeries]) -> dict[str, Any]:

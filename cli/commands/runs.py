@@ -265,16 +265,16 @@ def matching(server: ServerClient, search: str) -> list[str]:
             return ids
 
 
-def confirm(server: ServerClient, ids: list[str], what: str, yes: bool) -> None:
-    """Ask before `what` is done to the runs for good. Raises CommandFailed where nobody can be asked, typer.Abort."""
+def confirm(server: ServerClient, ids: list[str], action: str, yes: bool) -> None:
+    """Ask before `action` is done to the runs for good. Raises CommandFailed where nobody can be asked, typer.Abort."""
     if yes:
         return
     if not sys.stdin.isatty():
         subject = f"run {ids[0]}" if len(ids) == 1 else plural(len(ids), "run")
-        raise CommandFailed(f"Nothing was done: to {what} {subject} cannot be undone; add --yes to do it.", 2)
+        raise CommandFailed(f"Nothing was done: to {action} {subject} cannot be undone; add --yes to do it.", 2)
     names = [f"{run_id} ({printable(server.get(run_path(run_id))['name'])})" for run_id in ids[:NAMED_IN_QUESTION]]
     more = f" and {len(ids) - len(names)} more" if len(ids) > len(names) else ""
-    question = f"{what.capitalize()} {', '.join(names)}{more}, with logs, points and checkpoints?"
+    question = f"{action.capitalize()} {', '.join(names)}{more}, with logs, points and checkpoints?"
     typer.confirm(question, abort=True, err=True)
 
 

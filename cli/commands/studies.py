@@ -276,8 +276,8 @@ def scale(
         return
     spec = spec_of(dict.fromkeys(NOT_OF_A_STUDY) | context.params, server.address.is_local)
     spec = code.with_code(server, code.with_project_python(server, spec, is_launch=True))
-    asked = {"gpus": numbers_in(gpus, "gpus"), "global_batches": numbers_in(global_batches, "global_batches")}
-    study = server.post(STUDIES_PATH, asked | {"spec": spec, "mode": mode and mode.value, "steps": steps})
+    study_request = {"gpus": numbers_in(gpus, "gpus"), "global_batches": numbers_in(global_batches, "global_batches")}
+    study = server.post(STUDIES_PATH, study_request | {"spec": spec, "mode": mode and mode.value, "steps": steps})
     if not options["wait"]:
         show_study(study, as_json)
         return

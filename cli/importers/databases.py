@@ -27,11 +27,11 @@ def _check(file: Path, left_out: LeftOut) -> None:
     """Note damage that SQLite finds only when it is asked: rows may be missing without an error."""
     try:
         with reading(file) as connection:
-            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.Error as error:
-        found = reason_of(error)
-    if found != "ok":
-        left_out.add(file, f"It is damaged ({' '.join(found.split())}): rows may be missing.")
+        verdict = reason_of(error)
+    if verdict != "ok":
+        left_out.add(file, f"It is damaged ({' '.join(verdict.split())}): rows may be missing.")
 
 
 def _tables_of(file: Path, left_out: LeftOut) -> frozenset[str]:

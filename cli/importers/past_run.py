@@ -142,16 +142,16 @@ class LeftOut:
     def __contains__(self, source: Path) -> bool:
         return source in self._told
 
-    def add(self, source: Path, what: str) -> None:
+    def add(self, source: Path, reason: str) -> None:
         """Note in a sentence what of a source is left out."""
         sentences = self._told.setdefault(source, [])
-        if what not in sentences:
-            sentences.append(what)
+        if reason not in sentences:
+            sentences.append(reason)
 
     def walk(self, root: Path, matches: Callable[[str], bool]) -> list[Path]:
         """Return the files below a folder whose name matches; what is not looked at is left out."""
-        what = f"It has more than {MAX_ENTRIES:,} files and folders, and the others were not looked at."
-        return [Path(entry.path) for entry in walk_files(root, matches, cut=lambda: self.add(root, what))]
+        reason = f"It has more than {MAX_ENTRIES:,} files and folders, and the others were not looked at."
+        return [Path(entry.path) for entry in walk_files(root, matches, cut=lambda: self.add(root, reason))]
 
     def attempt(self, source: Path, read: Callable[[], T]) -> Iterator[T]:
         """Yield what `read` returns; where it raises, its source is left out."""

@@ -29,8 +29,8 @@ def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
             with reading(file) as connection:
                 columns = {row["name"] for row in connection.execute("PRAGMA table_info(metrics)")}
                 key = "run_id" if "run_id" in columns else "run_name"  # older versions have names only
-                found = connection.execute(f"SELECT {key}, run_name FROM metrics ORDER BY id")
-                runs = {run[key]: run for run in rows_of(found, file, left_out)}
+                names = connection.execute(f"SELECT {key}, run_name FROM metrics ORDER BY id")
+                runs = {run[key]: run for run in rows_of(names, file, left_out)}
                 for run in runs.values():
                     yield from left_out.attempt(file, partial(_past_run, connection, file, key, run, left_out))
         except sqlite3.Error as error:

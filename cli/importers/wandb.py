@@ -18,11 +18,11 @@ from worker.streams.events import Gap
 def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
     """Yield a run for each id in a folder of W&B's at or below `root`."""
     files = [root] if root.is_file() else left_out.walk(root, _is_wandb_file)
-    found = list[_Part]()
+    run_parts = list[_Part]()
     for file in sorted(file for file in files if _is_wandb_file(file.name)):
         for part in left_out.attempt(file, partial(_part, file, left_out)):
-            found += [part] if part else []
-    for parts in _by_run(found):
+            run_parts += [part] if part else []
+    for parts in _by_run(run_parts):
         own = [part.file for part in sorted(parts, key=lambda part: part.started_at)]
         yield from left_out.attempt(own[0], partial(_past_run, own))
 

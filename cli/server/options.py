@@ -45,17 +45,17 @@ Data = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
-def id_of_run(context: typer.Context, word: str | None) -> str | None:
+def id_of_run(context: typer.Context, run: str | None) -> str | None:
     """Return the id of the run that a word means: an id, its beginning, a name, or `latest`. Raises CommandFailed."""
-    if word is None or context.resilient_parsing:
-        return word
+    if run is None or context.resilient_parsing:
+        return run
     server = server_at(context.params.get("data"))
-    return str(server.get("/api/named-runs", word=word)["id"])
+    return str(server.get("/api/named-runs", name=run)["id"])
 
 
 def ids_of_runs(context: typer.Context, words: list[str]) -> list[str]:
     """Return the ids of runs, each once, in their order. Raises CommandFailed."""
-    return list(dict.fromkeys(str(id_of_run(context, word)) for word in words))
+    return list(dict.fromkeys(str(id_of_run(context, run)) for run in words))
 
 
 RUN_HELP = "A run's id or its beginning, its name, or `latest`."

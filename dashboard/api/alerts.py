@@ -62,11 +62,11 @@ def remove_alert(service: TheService, alert_id: str) -> Response:
 @router.get("/notifications")
 def list_notifications(service: TheService, after: int | None = None) -> Response:
     """Notifications for open tabs of the dashboard: those that none has shown yet, and those after an id."""
-    newest, found = events.notices(service.store, after)
+    newest, notices = events.notices(service.store, after)
     shown = [
         {"id": notice.id, "alert": notice.alert, "rule": notice.rule, "run": notice.run_id, "at": notice.at,
          "sentence": plain(notice.sentence)}
-        for notice in found
+        for notice in notices
     ]  # fmt: skip
     return answer({"newest": newest, "notifications": shown})
 

@@ -80,10 +80,10 @@ RUN: Figures[RunView] = {
 
 def registry(service: Service) -> CollectorRegistry:
     """Everything that `/metrics` shows; read anew for each scrape."""
-    made = CollectorRegistry()
-    made.register(ClusterCollector(service))
-    ProcessCollector(registry=made)
-    return made
+    registry = CollectorRegistry()
+    registry.register(ClusterCollector(service))
+    ProcessCollector(registry=registry)
+    return registry
 
 
 class ClusterCollector(Collector):

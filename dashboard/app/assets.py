@@ -29,7 +29,7 @@ class Assets:
 
     def __init__(self) -> None:
         bodies = dict(_read_all())
-        self._content = {name: Packed(body) for name, body in bodies.items()}
+        self._content = {name: PackedFile(body) for name, body in bodies.items()}
         self._hash = {name: hashlib.sha256(body).hexdigest()[:16] for name, body in bodies.items()}
 
     def url(self, name: str) -> str:
@@ -50,7 +50,7 @@ class Assets:
         return self._content[name].answer(request, name, headers)
 
 
-class Packed:
+class PackedFile:
     """A file and the same gzipped, which is done once for all who ask: a quarter of the bytes for the first visit."""
 
     def __init__(self, body: bytes) -> None:
@@ -68,8 +68,8 @@ class StreamlitsScripts:
 
     def __init__(self) -> None:
         shipped = Path(streamlit.__file__).parent / "static"
-        found = (path for path in (shipped / "static").rglob("*") if path.suffix in (".js", ".css"))
-        self._paths = {f"/{path.relative_to(shipped).as_posix()}": path for path in found}
+        assets = (path for path in (shipped / "static").rglob("*") if path.suffix in (".js", ".css"))
+        self._paths = {f"/{path.relative_to(shipped).as_posix()}": path for path in assets}
 
     def know(self, scope: Scope) -> bool:
         """Whether the request is for one of them, packed."""

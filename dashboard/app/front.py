@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from streamlit.web import bootstrap
 
 from dashboard import colours
-from dashboard.app.assets import Assets, Packed, StreamlitsScripts
+from dashboard.app.assets import Assets, PackedFile, StreamlitsScripts
 from dashboard.colours import ICON, LOGO
 from dashboard.errors import error_body
 from dashboard.security.plain_pages import PLAIN_POLICY, not_found_page
@@ -30,7 +30,7 @@ class Front:
     """Routes for every address that no other route serves."""
 
     def __init__(self, entry: EntryPage, streamlit: ASGIApp) -> None:
-        self._pages = {path: Packed(entry.html(path).encode()) for path in TITLES}
+        self._pages = {path: PackedFile(entry.html(path).encode()) for path in TITLES}
         self._streamlit = streamlit
         self._scripts = StreamlitsScripts()
 

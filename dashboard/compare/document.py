@@ -208,9 +208,9 @@ def step_phases(store: Store, runs: Sequence[str], baseline: str | None) -> list
     Runs of which the probe saw no steps are left out; nothing is returned for more than `MOST_RUNS` runs."""
     if len(runs) > MOST_RUNS:
         return []
-    known = {run_id: mean_step(store, run_id) for run_id in dict.fromkeys([*runs, *filter(None, [baseline])])}
-    base = known.get(baseline or "", {})
-    steps = {run_id: known[run_id] for run_id in runs if known[run_id]}
+    mean_steps = {run_id: mean_step(store, run_id) for run_id in dict.fromkeys([*runs, *filter(None, [baseline])])}
+    base = mean_steps.get(baseline or "", {})
+    steps = {run_id: mean_steps[run_id] for run_id in runs if mean_steps[run_id]}
     return [
         {
             "name": name,

@@ -12,10 +12,10 @@ Child = Element | str | None
 def element(tag: str, *children: Child, **attributes: object) -> Element:
     """Return an element; `_` in names of attributes stands for `-`, a trailing one for nothing."""
     names = {name.rstrip("_").replace("_", "-"): str(value) for name, value in attributes.items()}
-    made = Element(tag, names)
+    element = Element(tag, names)
     for child in children:
-        _append(made, child)
-    return made
+        _append(element, child)
+    return element
 
 
 def table(head: Sequence[Child], rows: Sequence[Sequence[Child]]) -> Element:

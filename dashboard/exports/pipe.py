@@ -43,6 +43,6 @@ class Pipe:
 
     def take(self) -> bytes:
         """Return and forget the bytes written since the last call."""
-        taken = b"".join(self._pieces)
+        content = b"".join(self._pieces)
         self._pieces.clear()
-        return taken
+        return content

@@ -47,8 +47,8 @@ def report(service: Service, run_ids: Sequence[str], shared_until: float | None 
     body = element("body", element("h1", title), *content, _footer(service, shared_until))
     page = element("html", head, body, lang="en")
     if shared_until is not None:
-        known = [path for run in runs for path in _paths(run)]
-        change_texts(page, lambda text: without_folders(text, known))
+        paths = [path for run in runs for path in _paths(run)]
+        change_texts(page, lambda text: without_folders(text, paths))
     return written(page).encode(errors="replace")
 
 
@@ -269,6 +269,6 @@ def colour_numbers(run_ids: Sequence[str]) -> list[int]:
     numbers: list[int] = []
     for place, run_id in enumerate(run_ids):
         own = int(run_id, 36) % COLOURS
-        wanted = ((own + further) % COLOURS for further in range(COLOURS))
-        numbers.append(next((number for number in wanted if number not in numbers), place))
+        candidates = ((own + further) % COLOURS for further in range(COLOURS))
+        numbers.append(next((number for number in candidates if number not in numbers), place))
     return numbers

@@ -72,8 +72,8 @@ def facts(run: RunView) -> Element:
 
 def results_table(service: Service, runs: Sequence[RunView]) -> Element | None:
     """Return the best and last value of each series that the runs log; None where they log nothing."""
-    found = results(service.store, [run.id for run in runs])
-    by_run = {run_id: without_repeated(of_run) for run_id, of_run in found.items()}
+    results_by_run = results(service.store, [run.id for run in runs])
+    by_run = {run_id: without_repeated(of_run) for run_id, of_run in results_by_run.items()}
     names = sorted({name for of_run in by_run.values() for name in of_run})[:MOST_ROWS]
     rows: list[list[Child]] = []
     for name in names:

@@ -198,8 +198,8 @@ def reference(run: RunView, checkpoint: CheckpointView, checkpoints: Sequence[Ch
 def current(spec: RunSpec) -> dict[str, float | None]:
     """Return the learning rate and lengths that can be changed, with what the run has; None where that is unknown."""
     wiring = Wiring(spec, targets.script_of(spec))
-    known = {"lr": wiring.rate(), **{name: wiring.value(name) for name in LENGTHS}}
-    return {name: value for name, value in known.items() if wiring.can_set(name)}
+    values = {"lr": wiring.rate(), **{name: wiring.value(name) for name in LENGTHS}}
+    return {name: value for name, value in values.items() if wiring.can_set(name)}
 
 
 def changed(spec: RunSpec, changes: Mapping[str, float], resume: str | None) -> RunSpec:

@@ -127,9 +127,9 @@ def _check_directory(raw: IO[bytes], name: str) -> None:
     """Refuse a zip whose list of names is too long to be read. Raises CodeRefused."""
     raw.seek(max(0, raw.seek(0, os.SEEK_END) - _END_OF_ZIP.size - 0xFFFF))
     tail = raw.read()
-    found = tail.rfind(b"PK\5\6")
-    if found >= 0 and len(tail) - found >= _END_OF_ZIP.size:
-        size_bytes = _END_OF_ZIP.unpack_from(tail, found)[5]
+    end_at = tail.rfind(b"PK\5\6")
+    if end_at >= 0 and len(tail) - end_at >= _END_OF_ZIP.size:
+        size_bytes = _END_OF_ZIP.unpack_from(tail, end_at)[5]
         if size_bytes > _MOST_DIRECTORY_BYTES:
             raise too_many_files(Path(name), MOST_FILES)
 

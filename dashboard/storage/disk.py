@@ -78,10 +78,10 @@ class Disk:
         source = self._adoptable(adopted) if adopted is not None else arriving
         if not source.exists() and target.exists():
             source = target  # a crash came between the rename and the entry in the store
-        arrived, known = self._arrived.pop(checkpoint.id, None), None
+        arrived, arrived_sha256 = self._arrived.pop(checkpoint.id, None), None
         if source == arriving and arrived is not None and arrived.size_bytes == checkpoint.size_bytes:
-            known = arrived.hashing.hexdigest()
-        if not _is_intact(source, checkpoint, known):
+            arrived_sha256 = arrived.hashing.hexdigest()
+        if not _is_intact(source, checkpoint, arrived_sha256):
             source.unlink(missing_ok=True)
             return False
         if source != target:
@@ -123,10 +123,10 @@ class _Arrived:
     hashing: hashlib._Hash = field(default_factory=hashlib.sha256)
 
 
-def _is_intact(path: Path, checkpoint: Checkpoint, known: str | None) -> bool:
+def _is_intact(path: Path, checkpoint: Checkpoint, arrived_sha256: str | None) -> bool:
     """Whether the file is the checkpoint that was offered; if so, its bytes are durable.
 
-    `known`: its SHA-256, where it was computed while the bytes arrived."""
+    `arrived_sha256`: its SHA-256, where it was computed while the bytes arrived."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -135,7 +135,7 @@ def _is_intact(path: Path, checkpoint: Checkpoint, known: str | None) -> bool:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size != checkpoint.size_bytes:
             return False
-        if (known or hashlib.file_digest(file, "sha256").hexdigest()) != checkpoint.sha256:
+        if (arrived_sha256 or hashlib.file_digest(file, "sha256").hexdigest()) != checkpoint.sha256:
             return False
         os.fsync(descriptor)
         return path.lstat().st_ino == status.st_ino

@@ -44,8 +44,8 @@ def carry_out(
             return False
         attempt = session.get(Attempt, event.fence)
         act, words = _acted(session, alert, attempt, event, good, rate, now)
-        told = replace(event, sentence=f"{event.sentence} {words}")
-        session.add(events.row(alert.id, told, now, act))
+        acted_event = replace(event, sentence=f"{event.sentence} {words}")
+        session.add(events.row(alert.id, acted_event, now, act))
         return act is not None
 
 

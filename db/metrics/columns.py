@@ -126,8 +126,8 @@ def counting_columns(columns: Columns) -> Columns:
     rounded = (steps[1:] == steps[:-1]) & (steps[1:] >= ROUNDED_FROM)
     if bool((rounded | (steps[1:] > steps[:-1])).all()):
         return columns
-    kept = columns[:, _counts(steps, columns[2])]
-    return kept[:, np.argsort(kept[0], kind="stable")]
+    counting = columns[:, _counts(steps, columns[2])]
+    return counting[:, np.argsort(counting[0], kind="stable")]
 
 
 def counting_points(points: Sequence[Point]) -> list[Point]:
@@ -135,8 +135,8 @@ def counting_points(points: Sequence[Point]) -> list[Point]:
     if all(earlier[0] < later[0] for earlier, later in pairwise(points)):
         return list(points)
     steps, walls = np.array([p[0] for p in points], np.int64), np.array([p[2] for p in points])
-    kept = [point for point, counts in zip(points, _counts(steps, walls), strict=True) if counts]
-    return sorted(kept, key=lambda point: point[0])
+    counting = [point for point, counts in zip(points, _counts(steps, walls), strict=True) if counts]
+    return sorted(counting, key=lambda point: point[0])
 
 
 def counting_chunks(blobs: Sequence[bytes], floor: float) -> list[bytes]:

@@ -75,11 +75,11 @@ def store_batches(session: Session, batches: Sequence[SeriesOf]) -> None:
             names = [key for key in fresh if (key.fence, key.source) == (fence, kind)]
             _add_series(session, attempts[fence], kind, arrived, names)
         rows |= _series_rows(session, fresh)
-    known = {key: pts for key, pts in arrived.items() if key in rows}
-    points.append(session, {rows[key].id: (rows[key][_COUNT], pts) for key, pts in known.items()})
-    if known:
-        session.execute(_CHANGE_SERIES, [_summary(rows[key], pts) for key, pts in known.items()])
-        _begin_lives(session, attempts, {key: (rows[key], pts) for key, pts in known.items()})
+    stored = {key: pts for key, pts in arrived.items() if key in rows}
+    points.append(session, {rows[key].id: (rows[key][_COUNT], pts) for key, pts in stored.items()})
+    if stored:
+        session.execute(_CHANGE_SERIES, [_summary(rows[key], pts) for key, pts in stored.items()])
+        _begin_lives(session, attempts, {key: (rows[key], pts) for key, pts in stored.items()})
 
 
 def _begin_lives(

@@ -133,23 +133,23 @@ class NamedRun(NamedTuple):
     name: str
 
 
-def named_runs(store: Store, word: str) -> list[NamedRun]:
-    """Return the runs that `word` may mean, newest first, at most `MOST`; archived ones only by their id."""
+def named_runs(store: Store, name: str) -> list[NamedRun]:
+    """Return the runs that `name` may mean, newest first, at most `MOST`; archived ones only by their id."""
     with store.read() as session:
-        if word == LATEST:
+        if name == LATEST:
             return _newest(session, limit=1)
-        for condition in _readings(word):
+        for condition in _readings(name):
             if runs := _newest(session, condition):
                 return runs
     return []
 
 
-def _readings(word: str) -> list[ColumnElement[bool]]:
+def _readings(name: str) -> list[ColumnElement[bool]]:
     """The conditions under which a run is meant by a word, the most exact first."""
     listed = Run.archived_at.is_(None)
-    readings = [Run.id == word, (Run.name == word) & listed]
-    is_beginning = word != "" and word.isascii() and word.isalnum() and word == word.lower()
-    return [*readings, Run.id.startswith(word) & listed] if is_beginning else readings
+    readings = [Run.id == name, (Run.name == name) & listed]
+    is_beginning = name != "" and name.isascii() and name.isalnum() and name == name.lower()
+    return [*readings, Run.id.startswith(name) & listed] if is_beginning else readings
 
 
 def _newest(session: Session, condition: ColumnElement[bool] | None = None, limit: int = MOST) -> list[NamedRun]:

@@ -311,8 +311,8 @@ def _total_steps(rows: Sequence[SeriesFigures], spec: RunSpec, step: int | None)
     """The number of steps: as logged, as in the form, as printed if it can be, as in the script's arguments."""
     found = {row.source: logged_total(row.last_value) for row in rows if row.tag == TOTAL_STEPS_TAG}
     printed = found.get("printed") or 0
-    asked = spec.max_steps or (printed if printed >= (step or 0) else None)
-    return found.get("events") or asked or plan.total_steps(spec.args)
+    most_steps = spec.max_steps or (printed if printed >= (step or 0) else None)
+    return found.get("events") or most_steps or plan.total_steps(spec.args)
 
 
 def _progress(state: State, step: int | None, total_steps: int | None) -> float | None:

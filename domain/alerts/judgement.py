@@ -121,8 +121,8 @@ def filling_disk(
         yield _event(run, f"disk/{node_rank}", now, sentence)
 
 
-def _event(run: RunFacts, what: str | None, at: float, sentence: str) -> RunEvent:
-    key = f"{run.run_id}/{run.attempt}" + (f"/{what}" if what else "")
+def _event(run: RunFacts, subject: str | None, at: float, sentence: str) -> RunEvent:
+    key = f"{run.run_id}/{run.attempt}" + (f"/{subject}" if subject else "")
     return RunEvent(key, run.run_id, at, sentence, fence=run.fence)
 
 

@@ -136,11 +136,11 @@ def _disturbed(points: Sequence[MeasuredPoint], name: Name) -> list[str]:
 def _other_batch(points: Sequence[MeasuredPoint]) -> list[str]:
     """Say where the script did not take the batch that the study gave it."""
     for point in points:
-        seen = [one.samples_per_step for one in point.figures if one.samples_per_step]
+        rates = [one.samples_per_step for one in point.figures if one.samples_per_step]
         batch = point.global_batch_size
-        if batch and seen and abs(median(seen) / batch - 1) > SAME_BATCH:
+        if batch and rates and abs(median(rates) / batch - 1) > SAME_BATCH:
             return [
-                f"A step had {number(median(seen))} samples where the study gave it {count(batch)}: "
+                f"A step had {number(median(rates))} samples where the study gave it {count(batch)}: "
                 "the batch that the script takes must be that of one rank."
             ]
     return []

@@ -81,12 +81,12 @@ class FakeDashboard:
         """Any id is one of ours, and the name of the first run; nothing else is."""
         if request.headers.get("authorization") != f"Bearer {TOKEN}":
             return JSONResponse({"detail": {"field": None, "message": "A valid token is needed."}}, 401)
-        word = request.query_params["word"]
-        if RUN_ID.fullmatch(word):
-            return JSONResponse({"id": word, "name": word})
-        if self.runs and word in ("latest", self.runs[0]["name"]):
+        name = request.query_params["name"]
+        if RUN_ID.fullmatch(name):
+            return JSONResponse({"id": name, "name": name})
+        if self.runs and name in ("latest", self.runs[0]["name"]):
             return JSONResponse({"id": self.runs[0]["id"], "name": self.runs[0]["name"]})
-        return JSONResponse({"detail": {"field": "run", "message": f"There is no run {word!r}."}}, 404)
+        return JSONResponse({"detail": {"field": "run", "message": f"There is no run {name!r}."}}, 404)
 
     def _canned(self, method: str, path: str) -> tuple[Any, int]:
         run = self.runs[0] if self.runs else {}

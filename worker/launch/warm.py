@@ -96,13 +96,13 @@ class Supervisors:
         if not self._is_warm or time.monotonic() < self._quiet_until:
             return False
         free_bytes = _free_memory_bytes()
-        process, wanted = self._process, self._wanted
-        if process is not None and (free_bytes < FREE_BYTES // 2 or _is_outdated(process, wanted)):
+        process, environment = self._process, self._wanted
+        if process is not None and (free_bytes < FREE_BYTES // 2 or _is_outdated(process, environment)):
             self._replace(None)
             process = None
-        if process is None and wanted is not None and free_bytes >= FREE_BYTES:
+        if process is None and environment is not None and free_bytes >= FREE_BYTES:
             try:
-                process = WarmProcess(*wanted, self._data)
+                process = WarmProcess(*environment, self._data)
             except (OSError, Unusable) as error:
                 self._problem, self._wanted = f"{NOT_READY}: {error}", None
                 log.warning("%s", self._problem)
@@ -184,10 +184,10 @@ def default_launch(python: str, cpu_threads: int) -> dict[str, Any]:
     return {"argv": list(launch_plan.argv), "env": dict(launch_plan.env)}
 
 
-def _is_outdated(process: WarmProcess, wanted: tuple[str, dict[str, str]] | None) -> bool:
-    if wanted is None:
+def _is_outdated(process: WarmProcess, environment: tuple[str, dict[str, str]] | None) -> bool:
+    if environment is None:
         return False
-    python, env = wanted
+    python, env = environment
     return not process.is_current or python != process.python or env != process.env
 
 
@@ -391,8 +391,8 @@ def command_obstacle(launch: Mapping[str, Any]) -> str:
 
 def differing(prepared: Mapping[str, str], env: Mapping[str, str]) -> list[str]:
     """The variables that differ from what torch was imported with."""
-    wanted = import_environment(env)
-    return sorted(name for name in {*prepared, *wanted} if prepared.get(name) != wanted.get(name))
+    environment = import_environment(env)
+    return sorted(name for name in {*prepared, *environment} if prepared.get(name) != environment.get(name))
 
 
 def code_obstacle(launch: Mapping[str, Any], modules: Iterable[str]) -> str:

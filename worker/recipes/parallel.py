@@ -70,12 +70,12 @@ def wrap(model: nn.Module, blocks: Sequence[nn.Module], strategy: str, device: t
     return model
 
 
-def gradient_sync(model: nn.Module, wanted: bool) -> contextlib.AbstractContextManager[None]:
-    """Forward and backward inside; without `wanted` the gradients stay on their rank and add up there."""
-    if isinstance(model, DistributedDataParallel) and not wanted:
+def gradient_sync(model: nn.Module, is_last: bool) -> contextlib.AbstractContextManager[None]:
+    """Forward and backward inside; without `is_last` the gradients stay on their rank and add up there."""
+    if isinstance(model, DistributedDataParallel) and not is_last:
         return model.no_sync()
     if hasattr(model, "set_requires_gradient_sync"):  # FSDP
-        model.set_requires_gradient_sync(wanted)  # type: ignore[operator]
+        model.set_requires_gradient_sync(is_last)  # type: ignore[operator]
     return contextlib.nullcontext()
 
 

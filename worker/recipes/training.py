@@ -190,7 +190,7 @@ class Trainer:
         for index in range(self.args.accumulate):
             inputs, targets = self._next_batch()
             # Only the last backward pass exchanges gradients.
-            with parallel.gradient_sync(self.wrapped, wanted=index == self.args.accumulate - 1):
+            with parallel.gradient_sync(self.wrapped, is_last=index == self.args.accumulate - 1):
                 with self.autocast:
                     loss = cross_entropy(self.wrapped(inputs), targets) / self.args.accumulate
                 self.scaler.scale(loss).backward()

@@ -71,9 +71,9 @@ def compare(
 
     Raises Rejection, NoSuchRun."""
     named = baseline or common_baseline(service.store, runs) or NO_BASELINE
-    wanted = runs if named == NO_BASELINE else [*runs, named]
-    compared = compared_runs(service.store, wanted)
-    missing = next((run_id for run_id in wanted if run_id not in compared), None)
+    run_ids = runs if named == NO_BASELINE else [*runs, named]
+    compared = compared_runs(service.store, run_ids)
+    missing = next((run_id for run_id in run_ids if run_id not in compared), None)
     if missing and not skip_missing:
         raise NoSuchRun(f"There is no run {missing!r}.")
     ordered = [compared[run_id] for run_id in runs if run_id in compared]

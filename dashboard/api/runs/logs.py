@@ -329,12 +329,12 @@ async def search_logs(
 def _search_runs(service: Service, text: str, search: str, after: str) -> dict[str, object]:
     now = service.now_for_contact()
     selection = RunSelection(parsed(search, now))
-    found = RunsSearcher(service.store, service.files, text).search(selection, now, _place(after))
+    matches = RunsSearcher(service.store, service.files, text).search(selection, now, _place(after))
     return {
-        "runs": [asdict(run) for run in found.runs],
-        "searched": found.searched,
+        "runs": [asdict(run) for run in matches.runs],
+        "searched": matches.searched,
         "total": run_count(service.store, selection, now),
-        "after": json.dumps(astuple(found.after)) if found.after else None,
+        "after": json.dumps(astuple(matches.after)) if matches.after else None,
     }
 
 

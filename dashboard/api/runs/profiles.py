@@ -32,8 +32,8 @@ def ask_profile(
     `cost` says what that costs, by an earlier profile."""
     earlier = db_profiles.profiles(service.store, run_id, service.clock())
     requested = service.request_profile(run_id, steps, ranks)
-    said = service.profile_cost(run_id, earlier, len(requested.ranks))
-    return answer(asdict(requested) | {"cost": said}, 202)
+    cost = service.profile_cost(run_id, earlier, len(requested.ranks))
+    return answer(asdict(requested) | {"cost": cost}, 202)
 
 
 @router.get("/runs/{run_id}/profiles")

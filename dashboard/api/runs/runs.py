@@ -57,15 +57,15 @@ def list_runs(
 
 
 @router.get("/named-runs")
-def named_run(service: TheService, word: Annotated[str, Query(max_length=200)]) -> Response:
-    """The one run that `word` means: an id, `latest`, a name, or the beginning of an id. Raises Rejection."""
-    runs = named_runs(service.store, word)
+def named_run(service: TheService, name: Annotated[str, Query(max_length=200)]) -> Response:
+    """The one run that `name` means: an id, `latest`, a name, or the beginning of an id. Raises Rejection."""
+    runs = named_runs(service.store, name)
     if not runs:
-        raise Rejection(404, f"There is no run {word!r}; `rankzero runs` lists them.", "run")
+        raise Rejection(404, f"There is no run {name!r}; `rankzero runs` lists them.", "run")
     if len(runs) > 1:
-        ids = ", ".join(run.id if run.name == word else f"{run.id} ({run.name})" for run in runs[:5])
+        ids = ", ".join(run.id if run.name == name else f"{run.id} ({run.name})" for run in runs[:5])
         more = f" and {len(runs) - 5} more" if len(runs) > 5 else ""
-        raise Rejection(409, f"{word!r} means several runs, newest first: {ids}{more}. Name one by its id.", "run")
+        raise Rejection(409, f"{name!r} means several runs, newest first: {ids}{more}. Name one by its id.", "run")
     return answer(runs[0]._asdict())
 
 
@@ -82,9 +82,9 @@ def _summary(service: Service, request: Request, run_id: str) -> dict[str, objec
 
 
 @router.post("/runs/seeds", status_code=201)
-def launch_seeds(service: TheService, request: Request, asked: SeedsRequest, like: Like = None) -> Response:
+def launch_seeds(service: TheService, request: Request, seeds_request: SeedsRequest, like: Like = None) -> Response:
     """Launch a run for each seed; `url` compares them: their mean and its spread."""
-    ids = launch_with_seeds(service, asked.spec, asked.seeds, like=like)
+    ids = launch_with_seeds(service, seeds_request.spec, seeds_request.seeds, like=like)
     runs = [_summary(service, request, run_id) for run_id in ids]
     return answer({"runs": runs, "url": f"{request.base_url}compare?runs={','.join(ids)}&group=all"}, 201)
 

@@ -190,12 +190,12 @@ def list_links(service: TheService) -> Response:
 
 
 @router.post("/api/shared-links", status_code=201)
-def make_link(service: TheService, request: Request, wanted: LinkRequest) -> Response:
+def make_link(service: TheService, request: Request, link_request: LinkRequest) -> Response:
     """Make a link that shows one run, or several side by side. Its `url` is in this answer and nowhere else."""
-    runs = list(dict.fromkeys(wanted.runs))
-    link, token = shared_links.make(service.store, runs, wanted.days, service.clock())
-    made = document(link) | {"url": f"{shown_url(request)}/shared/{token}"}
-    return answer(made, 201, {"Cache-Control": "no-store"})
+    runs = list(dict.fromkeys(link_request.runs))
+    link, token = shared_links.make(service.store, runs, link_request.days, service.clock())
+    link_document = document(link) | {"url": f"{shown_url(request)}/shared/{token}"}
+    return answer(link_document, 201, {"Cache-Control": "no-store"})
 
 
 @router.delete("/api/shared-links/{link_id}")

@@ -28,8 +28,8 @@ def keep() -> None:
     asked_by = st.session_state.setdefault(ASKED_BY, secrets.token_hex(8))
     if is_touched:
         asked_by = st.session_state[ASKED_BY] = None
-    kept = values if is_touched else {}
-    browser.kept_form({"values": kept, "asked_by": asked_by}, _take, KEPT)
+    safe_values = values if is_touched else {}
+    browser.kept_form({"values": safe_values, "asked_by": asked_by}, _take, KEPT)
 
 
 KEPT, TAB_KEY = "launch_form_kept", "rankzero.form"
@@ -56,8 +56,8 @@ def leave_for(page: str, **query: str) -> None:
 
 def without_secrets(values: Mapping[str, Value]) -> dict[str, Value]:
     """The values that may be kept: none that looks secret or was masked, no line of the environment that does."""
-    kept = {name: _safe_lines(value) if name == PREFIX + "env" else value for name, value in values.items()}
-    return {name: value for name, value in kept.items() if not _may_be_secret(name, value)}
+    safe_values = {name: _safe_lines(value) if name == PREFIX + "env" else value for name, value in values.items()}
+    return {name: value for name, value in safe_values.items() if not _may_be_secret(name, value)}
 
 
 def _safe_lines(env: Value) -> str:
@@ -98,10 +98,10 @@ def _take() -> None:
     if st.session_state.get(ASKED_BY) is None or not isinstance(offered, dict):
         return
     st.session_state[ASKED_BY] = None
-    taken = {name: value for name, value in offered.items() if _fits(name, value)}
-    for name, value in taken.items():
+    fitting = {name: value for name, value in offered.items() if _fits(name, value)}
+    for name, value in fitting.items():
         st.session_state[name] = value
-    if taken:
+    if fitting:
         st.session_state["launch_notice"] = NOTICE
 
 

@@ -104,10 +104,10 @@ def _prepare(recipes: Collection[str]) -> None:
 
 def _open_asked() -> None:
     """Open the popover that the address asks for, once a visit: /launch?new=sweep."""
-    asked = st.query_params.get("new")
-    if asked in STUDIES and asked != st.session_state.get(OPENED):
-        st.session_state[PREFIX + asked] = True
-    st.session_state[OPENED] = asked
+    opened = st.query_params.get("new")
+    if opened in STUDIES and opened != st.session_state.get(OPENED):
+        st.session_state[PREFIX + opened] = True
+    st.session_state[OPENED] = opened
 
 
 def fill_anew() -> None:
@@ -323,7 +323,7 @@ def _launch(spec: RunSpec | None) -> None:
     if spec is None:
         return
     try:
-        told = telling.recipient()
+        recipient = telling.recipient()
     except InvalidRequest as error:
         telling.refuse(error)
         st.rerun()
@@ -336,7 +336,7 @@ def _launch(spec: RunSpec | None) -> None:
     except AWAY as error:
         st.error(as_text(f"Not launched. {cause(error)}"), icon=":material/cloud_off:")
         return
-    telling.launched(run_id, told)
+    telling.launched(run_id, recipient)
     st.session_state.pop("launch_notice", None)
     keeping.leave_for("run", id=run_id)
 

@@ -21,9 +21,9 @@ FIT_ICONS = {"fits": ":material/check_circle:", "waits": ":material/schedule:", 
 
 def figures(planned: Resolved) -> None:
     """Show ranks, global batch and learning rate, each with an explanation."""
-    spec, asked = planned.figures(), planned.asked
-    product, batch_text = global_batch(spec, asked.batch_size is None)
-    rate, rate_text = scaled_lr(spec, asked.lr is None)
+    spec, requested = planned.figures(), planned.asked
+    product, batch_text = global_batch(spec, requested.batch_size is None)
+    rate, rate_text = scaled_lr(spec, requested.lr is None)
     device = "GPU" if planned.cluster.has_gpus else "process"
     _figure("World size", ranks(spec), world_size(spec, device))
     _figure("Global batch", count(product), batch_text)

@@ -255,9 +255,9 @@ def seeds_button(spec: RunSpec | None, seeds: list[int], is_wrong: bool, like: s
 
 
 def _launch_seeds(spec: RunSpec, seeds: list[int], like: str | None) -> None:
-    told = telling.recipient()
+    recipient = telling.recipient()
     runs = launch_with_seeds(service.current(), spec, seeds, like=like)
     for run_id in runs:
-        telling.launched(run_id, told)
+        telling.launched(run_id, recipient)
     st.session_state.pop("launch_notice", None)
     keeping.leave_for("compare", runs=",".join(runs), group="all")

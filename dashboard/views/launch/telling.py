@@ -36,8 +36,8 @@ class Recipient:
 
 def field() -> None:
     """Offer the browser, the addresses that alerts have, and a field for a new one."""
-    found = addresses(service.current())
-    choices = [NOBODY, BROWSER, *found, NEW]
+    own_addresses = addresses(service.current())
+    choices = [NOBODY, BROWSER, *own_addresses, NEW]
     if st.session_state.get(TELL) not in choices:
         st.session_state[TELL] = NOBODY
     with style.explained(
@@ -46,7 +46,7 @@ def field() -> None:
     ):
         st.selectbox(
             "Tell when it fails or finishes", choices, key=TELL, width=420,
-            format_func=(WORDS | found).__getitem__,
+            format_func=(WORDS | own_addresses).__getitem__,
         )  # fmt: skip
     if st.session_state[TELL] == NEW:
         with style.explained(
@@ -83,10 +83,10 @@ def refuse(error: InvalidRequest) -> None:
     st.session_state[REFUSED] = f"Not launched: {error}"
 
 
-def launched(run_id: str, told: Recipient | None) -> None:
+def launched(run_id: str, recipient: Recipient | None) -> None:
     """Set the alerts of a run that was just launched; the Alerts page shows the secret of a new webhook."""
-    if told is None:
+    if recipient is None:
         return
-    alert_id = tell_of_end(service.current(), run_id, told.target, told.secret)
-    if st.session_state[TELL] == NEW and told.secret:
-        st.session_state[SECRET] = (alert_id, told.secret)
+    alert_id = tell_of_end(service.current(), run_id, recipient.target, recipient.secret)
+    if st.session_state[TELL] == NEW and recipient.secret:
+        st.session_state[SECRET] = (alert_id, recipient.secret)

@@ -66,11 +66,11 @@ def ask_for_pattern(run: RunView, finding: FindingView) -> None:
     """Show the field, what its text reads in the run's own lines, and the button that stores it."""
     with st.container(border=True, key="printed_pattern_form"):
         text = _field(run, finding)
-        seen, error = _preview(run, text)
+        preview, error = _preview(run, text)
         if error is not None:
             st.markdown(f":red[{as_text(error)}]")
-        elif seen is not None:
-            _show(seen)
+        elif preview is not None:
+            _show(preview)
         in_use = run.spec.printed_pattern
         if in_use is not None and text.strip() == in_use:
             st.caption(STORED if run.state.is_terminal else IN_USE)
@@ -80,7 +80,7 @@ def ask_for_pattern(run: RunView, finding: FindingView) -> None:
             type="primary",
             icon=":material/check:",
             key="printed_pattern_use",
-            disabled=seen is None or not seen.number,
+            disabled=preview is None or not preview.number,
             on_click=actions.attempt,
             args=(lambda: _use(run.id, text), REFUSED),
         )
@@ -115,16 +115,16 @@ def _preview(run: RunView, text: str) -> tuple[PatternPreview | None, str | None
         return None, f"The pattern {error}."
 
 
-def _show(seen: PatternPreview) -> None:
-    lines = f"the last {plural(seen.lines, 'line')}"
-    if not seen.number:
+def _show(preview: PatternPreview) -> None:
+    lines = f"the last {plural(preview.lines, 'line')}"
+    if not preview.number:
         st.caption(f"No line fits among {lines}.")
         return
-    st.caption(f"{seen.number} of {lines} fit, the newest:")
-    has_epoch = any(line.epoch is not None for line in seen.fitting)
-    names = list(seen.fitting[-1].values)
+    st.caption(f"{preview.number} of {lines} fit, the newest:")
+    has_epoch = any(line.epoch is not None for line in preview.fitting)
+    names = list(preview.fitting[-1].values)
     titles = [">Step", *([">Epoch"] if has_epoch else []), *(f">{name}" for name in names)]
-    table("printed_pattern", titles, [_row(line, names, has_epoch) for line in seen.fitting])
+    table("printed_pattern", titles, [_row(line, names, has_epoch) for line in preview.fitting])
 
 
 def _row(line: FittingLine, names: Sequence[str], has_epoch: bool) -> list[object]:

@@ -58,10 +58,10 @@ def _checkpoint(run: RunView, checkpoints: Sequence[CheckpointView]) -> Checkpoi
 
 def _changes(run: RunView) -> tuple[dict[str, float], list[str]]:
     """Ask for the values that the program takes; return those that differ from the run's, and what is wrong."""
-    known = fixes.current(run.spec)
+    current = fixes.current(run.spec)
     texts = {}
-    for name, column in zip(known, st.columns(len(known)) if known else (), strict=True):
-        value = known[name]
+    for name, column in zip(current, st.columns(len(current)) if current else (), strict=True):
+        value = current[name]
         is_lower = name == "lr" and value is not None and run.loss_not_finite_since is not None
         first = "" if value is None else f"{value * LOWER_LR if is_lower else value:.6g}"
         texts[name] = column.text_input(
@@ -76,7 +76,7 @@ def _changes(run: RunView) -> tuple[dict[str, float], list[str]]:
         except ValidationError as error:
             wrong.append(f"{LABELS[name]}: {describe(error.errors())[1]}")
             continue
-        if value is not None and f"{value:.6g}" != f"{known[name] or 0:.6g}":
+        if value is not None and f"{value:.6g}" != f"{current[name] or 0:.6g}":
             changes[name] = value
     return changes, wrong
 
