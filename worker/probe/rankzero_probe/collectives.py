@@ -190,11 +190,17 @@ CONTEXT = "context"
 _contexts: deque[weakref.ref[Any]] = deque(maxlen=8)
 
 
-def note_backward() -> None:
-    """Remember the context of the backward pass that calls this: it lives until its collectives are dropped."""
-    torch_c = sys.modules["torch"]._C
-    if hasattr(torch_c, "_is_key_in_tls") and torch_c._is_key_in_tls(CONTEXT):
-        _contexts.append(weakref.ref(torch_c._get_obj_in_tls(CONTEXT)))
+def noting_backward(torch_c: Any) -> Callable[[], None]:
+    """Return a function that remembers the context of the backward pass that calls it.
+
+    It lives until the pass's collectives are dropped."""
+    is_there, get = getattr(torch_c, "_is_key_in_tls", None), getattr(torch_c, "_get_obj_in_tls", None)
+
+    def note_backward() -> None:
+        if is_there is not None and get is not None and is_there(CONTEXT):
+            _contexts.append(weakref.ref(get(CONTEXT)))
+
+    return note_backward
 
 
 def hook_into_process_groups(module: Any) -> None:

@@ -24,7 +24,7 @@ from . import (
     samples,
     start,
 )
-from .phase_clock import DATA
+from .phase_clock import DATA, NOT_BEGUN
 
 OTHERS_BEFORE_SWITCH = 50
 """Steps of another optimizer, without one of the counted one, after which that one is counted."""
@@ -121,12 +121,13 @@ def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
 def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     """Count an optimizer step as one step, however many micro-steps it took."""
     state = process_state.current
-    state.clock.end_optimizer(optimizer)
+    clock = state.clock
+    at = clock.since if clock.end_optimizer(optimizer) else perf_counter()
     if "steps" in state.off:
         return
     try:
         if id(optimizer) == state.optimizer_id or _is_counted_from_now(optimizer, state):
-            _count_step(state, perf_counter())
+            _count_step(state, at)
     except Exception as error:
         state.failed("steps", error)
 
@@ -178,17 +179,19 @@ def _timed_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if state.in_data or "data" in state.off or get_ident() != state.thread:
             return original(self)
         state.in_data = True
-        previous = state.clock.begin(DATA)
-        began = perf_counter()
+        clock = state.clock
+        previous = clock.begin(DATA)
+        began = perf_counter() if previous == NOT_BEGUN else clock.since
         try:
             data = original(self)
         finally:
-            state.clock.end(previous)
+            clock.end(previous)
             state.in_data = False
         try:
             if not state.step:
                 start.reached("first batch")
-            samples.add_batch(state, self, data, perf_counter() - began)
+            ended = perf_counter() if previous == NOT_BEGUN else clock.since
+            samples.add_batch(state, self, data, ended - began)
         except Exception as error:
             state.failed("data", error)
         return data

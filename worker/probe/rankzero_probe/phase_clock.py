@@ -22,31 +22,37 @@ class PhaseClock:
     def begin(self, phase: int) -> int:
         """Begin a phase; return the one that `end` goes back to, or NOT_BEGUN."""
         current = self.phase
-        if current not in BEGINS_IN[phase] or get_ident() != self.thread:
+        if (current != OTHER and current not in BEGINS_IN[phase]) or get_ident() != self.thread:
             return NOT_BEGUN
+        now = perf_counter()
         # Between the batch and the backward pass lie the forward pass and the loss.
-        self._pass_to(phase, FORWARD if phase == BACKWARD else current)
+        self.seconds[FORWARD if phase == BACKWARD else current] += now - self.since
+        self.since, self.phase = now, phase
         return current
 
     def end(self, previous: int) -> None:
         """End the current phase and go back to the previous one."""
         if previous != NOT_BEGUN:
-            self._pass_to(previous, self.phase)
+            now = perf_counter()
+            self.seconds[self.phase] += now - self.since
+            self.since, self.phase = now, previous
 
     def end_compute(self) -> None:
         """Begin the wait for communication at the end of the backward pass, whichever thread computed it."""
         if self.phase == BACKWARD:
-            self._pass_to(COMM, BACKWARD)
+            self.end(COMM)
 
     def begin_optimizer(self, optimizer: object) -> None:
         """Begin an optimizer's step; those that it calls itself are part of it."""
         if self.begin(OPTIMIZER) != NOT_BEGUN:
             self.optimizer_id = id(optimizer)
 
-    def end_optimizer(self, optimizer: object) -> None:
-        """End an optimizer's step."""
-        if self.phase == OPTIMIZER and self.optimizer_id == id(optimizer):
-            self._pass_to(OTHER, OPTIMIZER)
+    def end_optimizer(self, optimizer: object) -> bool:
+        """End an optimizer's step; return whether it was one, which ended at `since`."""
+        is_one = self.phase == OPTIMIZER and self.optimizer_id == id(optimizer)
+        if is_one:
+            self.end(OTHER)
+        return is_one
 
     def end_step(self, step: int, at: float) -> None:
         """End a step; the time before the first one is the start and belongs to none."""
@@ -60,11 +66,6 @@ class PhaseClock:
         seconds = self.seconds
         seconds[OTHER] += seconds[DATA] - own_s
         seconds[DATA] = own_s
-
-    def _pass_to(self, phase: int, spent_in: int) -> None:
-        now = perf_counter()
-        self.seconds[spent_in] += now - self.since
-        self.since, self.phase = now, phase
 
 
 OTHER, DATA, COPY, FORWARD, BACKWARD, COMM, CALLED, OPTIMIZER, CHECKPOINT = range(9)
