@@ -59,6 +59,8 @@ class Daemon:
         self._shutdown_grace_s: float | None = None
         self._shutdown_cause: Shutdown = "worker"
         self.watched = False
+        self.may_hurry = True
+        """Whether watched points go ahead of all else, as often as there are any: false where no core is idle."""
         self.starts_new = True
         """False while the server has another protocol version: attempts continue, but none is started."""
 
@@ -267,7 +269,7 @@ class Daemon:
     def _send_of(self, attempt: LocalAttempt, now: float) -> Sending[bool]:
         more = False
         with self._guarded("send", attempt):
-            more = yield from attempt.send(now, watched=self.watched)
+            more = yield from attempt.send(now, watched=self.watched, may_hurry=self.may_hurry)
         return more
 
     def _due_attempts(self, activity: str, now: float) -> list[LocalAttempt]:

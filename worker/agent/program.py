@@ -153,6 +153,8 @@ class Worker(SessionOwner):
     def _step(self) -> None:
         while not self._session.is_closed:
             began = time.monotonic()
+            idle_cores = self._idle_cores.count(began)
+            self._daemon.may_hurry = idle_cores >= IDLE_CORES
             more = self._daemon.step(began)
             took_s = time.monotonic() - began
             # The cores are for trainings: a backlog gets at most half of one.
@@ -168,7 +170,7 @@ class Worker(SessionOwner):
                 ended,
                 is_watched=is_watched,
                 is_idle=is_idle,
-                idle_cores=self._idle_cores.count(began),
+                idle_cores=idle_cores,
             )
             self._wake.wait(pause_s)
             self._wake.clear()
@@ -306,6 +308,8 @@ def _node(name: str, client: Client, devices: Sequence[Device], options: WorkerO
 
 HURRIED_PAUSE_S = 0.02
 PAUSE_S = 0.2
+WATCHED_PAUSE_S = 0.25
+"""Where trainings use all cores; all streams are due together then, and make one request."""
 IDLE_PAUSE_S = 1.0
 """While no attempt is on this node; news from the server end the pause of the steps."""
 PAUSE_PER_STEP = 5
@@ -348,9 +352,11 @@ class LoopPauses:
             self._hurried_until = now + HURRY_S
             self._may_copy.set()
         self._ended = frozenset(ended)
-        is_hurried = is_watched or now < self._hurried_until
-        per_step = PAUSE_PER_STEP_BESIDE_IDLE_CORES if idle_cores >= IDLE_CORES else PAUSE_PER_STEP
-        return max(HURRIED_PAUSE_S if is_hurried else self._usual_s, min(per_step * took_s, LONGEST_PAUSE_S))
+        has_idle_cores = idle_cores >= IDLE_CORES
+        is_hurried = now < self._hurried_until or (is_watched and has_idle_cores)
+        per_step = PAUSE_PER_STEP_BESIDE_IDLE_CORES if has_idle_cores else PAUSE_PER_STEP
+        usual_s = WATCHED_PAUSE_S if is_watched else self._usual_s
+        return max(HURRIED_PAUSE_S if is_hurried else usual_s, min(per_step * took_s, LONGEST_PAUSE_S))
 
     def wait_to_copy(self) -> None:
         """Wait until checkpoints are looked for again; at once when an attempt has ended."""

@@ -283,7 +283,7 @@ class LocalAttempt:
 
     # -- the server ----------------------------------------------------------------------------
 
-    def send(self, now: float, *, watched: bool) -> Sending[bool]:
+    def send(self, now: float, *, watched: bool, may_hurry: bool = True) -> Sending[bool]:
         """Report and upload new data; True if more is waiting. Passes ServerAway on."""
         try:
             if self._to_confirm:
@@ -293,7 +293,7 @@ class LocalAttempt:
                 self.assignment = self._rendezvous.report(self.assignment)
             self._report_life()
             self._report_timeline(now)
-            more = self._has_data() and (yield from self._upload(now, watched))
+            more = self._has_data() and (yield from self._upload(now, watched, may_hurry))
             self._end_when_hung()
             if self.is_over and not more and not (self._has_data() and not self._uploader().is_complete):
                 self._report_end()
@@ -307,9 +307,11 @@ class LocalAttempt:
         """The uploader of its checkpoints, thread-safe; None before the start and once the server refuses its data."""
         return self._uploader().checkpoints if self._has_data() else None
 
-    def _upload(self, now: float, watched: bool) -> Sending[bool]:
+    def _upload(self, now: float, watched: bool, may_hurry: bool) -> Sending[bool]:
         (uploader := self._uploader()).request(self.assignment)
-        return uploader.upload_remaining() if self.is_over else uploader.upload(now, watched=watched)
+        if self.is_over:
+            return uploader.upload_remaining()
+        return uploader.upload(now, watched=watched, may_hurry=may_hurry)
 
     def _end_when_hung(self) -> None:
         """End a hung attempt if its spec says so; the sentence stored here becomes the message of its end."""

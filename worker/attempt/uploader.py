@@ -87,14 +87,16 @@ class AttemptUploader:
         self.reporter.request_stacks(assignment.stacks_requested_at)
         self._profiles.request(assignment.profile)
 
-    def upload(self, now: float, *, watched: bool) -> Sending[bool]:
+    def upload(self, now: float, *, watched: bool, may_hurry: bool = True) -> Sending[bool]:
         """Upload new data that is due; True if more is waiting. Passes the client's exceptions on.
 
+        `may_hurry`: watched points go ahead of all else, not with it in one request.
         If the server fails at one stream, the other streams are uploaded first."""
         watched = watched or self._profiles.is_pending
+        points_first = watched and may_hurry
         return in_turn(
-            lambda: self._upload_watched_points(now, watched),
-            lambda: self._upload_streams(now, watched),
+            lambda: self._upload_points(now, watched) if points_first else at_once(lambda: False),
+            lambda: self._upload_streams(now, watched, has_points=not points_first),
             # It compares with the names of others.
             lambda: self._stores_schedule.take(now, watched, lambda: self._guarded("loggers", self._stores.drain)),
             lambda: self._guarded("findings", lambda: at_once(lambda: self.reporter.step(now))),
@@ -104,11 +106,7 @@ class AttemptUploader:
     def _guarded(self, name: str, step: Callable[[], Sending[bool]]) -> Sending[bool]:
         return self._unreadable.guarded(name, step)
 
-    def _upload_watched_points(self, now: float, watched: bool) -> Sending[bool]:
-        """Upload points ahead of all else while somebody looks at them."""
-        return self._upload_points(now, watched) if watched else at_once(lambda: False)
-
-    def _upload_streams(self, now: float, watched: bool) -> Sending[bool]:
+    def _upload_streams(self, now: float, watched: bool, *, has_points: bool) -> Sending[bool]:
         """Upload all streams in step, so that what they have makes one request."""
         due: tuple[tuple[_Schedule, Callable[[], Sending[bool]]], ...] = (
             (self._mirror_schedule, lambda: self._mirror_step(now)),
@@ -117,7 +115,7 @@ class AttemptUploader:
             (self._hardware_schedule, lambda: self._guarded("hardware samples", self._hardware.drain)),
         )
         streams = (schedule.take(now, watched, step) for schedule, step in due)
-        points = [] if watched else [self._upload_points(now, watched)]
+        points = [self._upload_points(now, watched)] if has_points else []
         return any((yield from together([*points, *streams])))
 
     def upload_remaining(self) -> Sending[bool]:

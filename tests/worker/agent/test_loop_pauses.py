@@ -12,6 +12,7 @@ from worker.agent.program import (
     LONGEST_PAUSE_S,
     PAUSE_PER_STEP,
     PAUSE_S,
+    WATCHED_PAUSE_S,
     LoopPauses,
 )
 
@@ -34,12 +35,18 @@ def test_without_attempts_they_rest_longer():
 
 
 def test_while_somebody_watches_the_steps_follow_soon():
-    assert LoopPauses().pause_s(0.0, 0.0, [], is_watched=True) == HURRIED_PAUSE_S
+    assert LoopPauses().pause_s(0.0, 0.0, [], is_watched=True, idle_cores=IDLE_CORES) == HURRIED_PAUSE_S
+
+
+def test_where_trainings_use_all_cores_watching_takes_four_steps_a_second():
+    pauses = LoopPauses()
+    assert pauses.pause_s(0.0, 0.001, [], is_watched=True) == WATCHED_PAUSE_S
+    assert pauses.pause_s(0.0, 0.001, [ONE], is_watched=True) == HURRIED_PAUSE_S, "the next attempt waits for the end"
 
 
 def test_the_longer_a_step_took_the_longer_is_its_pause():
     assert LoopPauses().pause_s(0.0, 0.1, [], is_watched=True) == PAUSE_PER_STEP * 0.1
-    assert LoopPauses().pause_s(0.0, 0.001, [], is_watched=True) == HURRIED_PAUSE_S
+    assert LoopPauses().pause_s(0.0, 0.001, [], is_watched=True, idle_cores=IDLE_CORES) == HURRIED_PAUSE_S
     assert LoopPauses().pause_s(0.0, 30.0, [], is_watched=True) == LONGEST_PAUSE_S
     assert LoopPauses().pause_s(0.0, 0.1, [], is_watched=True, idle_cores=IDLE_CORES) == 0.1
 
