@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from db.engine import Store
-from db.metrics.curves import SeriesRow, StepRange, series, series_names, series_rows, thinned_points
+from db.metrics.curves import SeriesRow, StepRange, loss_rows, series, series_names, thinned_columns
 from db.metrics.series_names import main_loss
 from db.runs.run_list import RunList, RunSelection
 from domain.goals import change_percent
@@ -258,30 +261,30 @@ def note(run: RunView) -> str:
 
 CURVE_POINTS = 40
 MOST_CURVES = 5000
+MOST_POWER = 300.0
+"""Of ten, times a value: what is smaller than its inverse counts as 0."""
 Curve = list[float] | None
 _Key = tuple[Store, str, int, int]
 
 
 def _read(store: Store, runs: Sequence[RunView]) -> dict[str, Curve]:
     """The curves of runs with one attempt in a few queries; those of others are joined over their attempts."""
-    ids = [run.id for run in runs if run.attempt == 1]
     curves: dict[str, Curve] = dict.fromkeys(run.id for run in runs)
     with store.read() as session:
-        losses: dict[str, SeriesRow] = {}
-        for source in reversed(SCRIPT_KINDS):  # a logged loss takes the place of a printed one
-            losses |= _losses(series_rows(session, ids, sources=[source]))
-        read = thinned_points(session, [*losses.values()], CURVE_POINTS, StepRange())
-    curves |= {run_id: _rounded(value for _, value, _ in read[row.id]) for run_id, row in losses.items()}
+        losses = _losses(loss_rows(session, [run.id for run in runs if run.attempt == 1]))
+        read = thinned_columns(session, [*losses.values()], CURVE_POINTS, StepRange())
+    curves |= dict(zip(losses, _rounded([read[row.id][1] for row in losses.values()]), strict=True))
     return curves | {run.id: _over_attempts(store, run.id) for run in runs if run.attempt > 1}
 
 
 def _losses(rows: Iterable[SeriesRow]) -> dict[str, SeriesRow]:
-    """The series that is the loss of each run, by its id."""
-    series: dict[str, dict[str, SeriesRow]] = {}
+    """The series that is the loss of each run, by its id; a logged loss takes the place of a printed one."""
+    named = dict[tuple[str, str], dict[str, SeriesRow]]()
     for row in rows:
-        if row.node_rank == 0:
-            series.setdefault(row.run_id, {})[row.tag] = row
-    return {run_id: tags[name] for run_id, tags in series.items() if (name := main_loss(tags))}
+        named.setdefault((row.source, row.run_id), {})[row.tag] = row
+    found = {key: tags[name] for key, tags in named.items() if (name := main_loss(tags))}
+    in_order = sorted(found.items(), key=lambda item: -SCRIPT_KINDS.index(item[0][0]))
+    return {run_id: row for (_, run_id), row in in_order}
 
 
 def _over_attempts(store: Store, run_id: str) -> Curve:
@@ -291,10 +294,26 @@ def _over_attempts(store: Store, run_id: str) -> Curve:
         tags = [name.removeprefix(prefix) for name in series_names(store, run_id, source)]
         if (tag := main_loss(tags)) is not None:
             named = series(store, run_id, [prefix + tag], source, max_points=CURVE_POINTS)
-            return _rounded(value for _, value, _ in named[prefix + tag].points)
+            values = [value for _, value, _ in named[prefix + tag].points]
+            return _rounded([np.array(values)])[0]
     return None
 
 
-def _rounded(curve: Iterable[float]) -> Curve:
-    finite = [float(f"{value:.4g}") for value in curve if math.isfinite(value)]
-    return finite if len(finite) > 1 else None
+def _rounded(curves: Sequence[NDArray[np.float64]]) -> list[Curve]:
+    """The finite values of each curve to four digits; None for fewer than two."""
+    values = np.concatenate([*curves, np.empty(0)])
+    finite = np.isfinite(values)
+    ends = np.cumsum([0, *map(len, curves)])
+    counts = np.concatenate([[0], np.cumsum(finite)])[ends].tolist()
+    rounded = _to_four_digits(values[finite]).tolist()
+    return [rounded[first:end] if end - first > 1 else None for first, end in pairwise(counts)]
+
+
+def _to_four_digits(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """As `f"{value:.4g}"` reads: a whole number times or by a power of ten is the nearest to its decimals."""
+    exponents = 3 - np.floor(np.log10(np.where(values == 0, 1, np.abs(values))))
+    powers = 10 ** np.minimum(np.abs(exponents), MOST_POWER)
+    rounded: NDArray[np.float64] = np.where(
+        exponents > 0, np.rint(values * powers) / powers, np.rint(values / powers) * powers
+    )
+    return rounded

@@ -34,7 +34,7 @@ class PendingNode(NamedTuple):
 def pending_nodes(session: Session, fences: Sequence[int], now: float) -> dict[int, list[PendingNode]]:
     """Nodes with a task that has not ended, by fence, in the order of their node ranks."""
     nodes: dict[int, list[PendingNode]] = {}
-    for fence, node_id, name, last_seen in session.execute(_PENDING, {"fences": fences}) if fences else ():
+    for fence, node_id, name, last_seen in session.connection().execute(_PENDING, {"fences": fences}) if fences else ():
         silent_s = now - last_heartbeat(session, node_id, last_seen)
         nodes.setdefault(fence, []).append(PendingNode(name, max(0.0, silent_s)))
     return nodes

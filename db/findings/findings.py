@@ -76,7 +76,7 @@ def findings(store: Store, run_id: str, attempt: int | None = None) -> list[Find
 def first_findings(session: Session, fences: Sequence[int]) -> dict[int, str]:
     """The most important open finding of each attempt, by fence, in a line: a hang, else the oldest."""
     first_by_fence: dict[int, str] = {}
-    for fence, kind, evidence in session.execute(_OPEN, {"fences": fences}) if fences else ():
+    for fence, kind, evidence in session.connection().execute(_OPEN, {"fences": fences}) if fences else ():
         first_by_fence.setdefault(fence, f"{kind}: {evidence}")
     return first_not_whole(session, fences) | first_by_fence
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
-from sqlalchemy import ScalarSelect, func, select
+from sqlalchemy import ScalarSelect, Select, bindparam, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from db.engine import Store
@@ -26,9 +26,9 @@ from db.metrics.columns import (
     within,
 )
 from db.metrics.points import CHUNK_POINTS
-from db.metrics.series_names import name_of, public_name
+from db.metrics.series_names import MAIN_LOSS, name_of, public_name
 from db.models import Attempt, Chunk, Series
-from domain.messages import Point
+from domain.messages import SCRIPT_KINDS, Point
 from domain.views import Segment, SeriesView
 
 MOST_LEVELS = 10
@@ -39,6 +39,15 @@ _FIELDS: tuple[Any, ...] = (
     Attempt.run_id, Attempt.number, Series.id, Series.node_rank, Series.source, Series.tag, Series.count,
     Series.first_step, Series.last_step, Series.last_value, Series.lowest, Series.highest, Series.not_finite_since,
 )  # fmt: skip
+
+
+_LOSSES = (
+    select(*_FIELDS)
+    .join(Attempt, Attempt.fence == Series.fence)
+    .where(Attempt.run_id.in_(bindparam("run_ids", expanding=True)), Series.source.in_(SCRIPT_KINDS))
+    .where(Series.node_rank == 0, or_(Series.tag.in_(MAIN_LOSS), Series.tag.ilike("%loss")))
+    .order_by(Attempt.run_id, Attempt.number, Series.id)
+)
 
 
 class Extent(Protocol):
@@ -146,6 +155,11 @@ def series_rows(
     return [SeriesRow(*row) for row in session.execute(query)]
 
 
+def loss_rows(session: Session, run_ids: Collection[str]) -> list[SeriesRow]:
+    """Node rank 0's series of the runs among which their losses are (`series_names.main_loss`)."""
+    return [SeriesRow(*row) for row in session.connection().execute(_LOSSES, {"run_ids": run_ids}).all()]
+
+
 def ends_of(rows: Sequence[SeriesRow]) -> dict[int, int | None]:
     """The last step at which each row's points count: a newer attempt's first step replaces them; by series id."""
     ends: dict[int, int | None] = {}
@@ -169,8 +183,8 @@ def read_columns(
 
     `whole` keeps those that a later life of the script replaced."""
     window = window or StepRange()
-    tops = _last_chunks(session, [row.id for row in rows])
-    levels = {row.id: _level(row, tops[row.id], budget, window) for row in rows}
+    tops = _last_chunks(session, [row.id for row in rows if row.count > budget])
+    levels = {row.id: _level(row, tops.get(row.id, []), budget, window) for row in rows}
     blobs = _chunks(session, levels, window)
     for series, blob in _unreduced(session, levels):
         blobs[series].append(blob)
@@ -182,9 +196,17 @@ def thinned_points(
     session: Session, rows: Sequence[Extent], most: int, window: StepRange, *, whole: bool = False
 ) -> dict[int, list[Point]]:
     """At most `most` points of each series in the window, by their extremes; by series id."""
+    read = thinned_columns(session, rows, most, window, whole=whole)
+    return {series: as_points(own) for series, own in read.items()}
+
+
+def thinned_columns(
+    session: Session, rows: Sequence[Extent], most: int, window: StepRange, *, whole: bool = False
+) -> dict[int, Columns]:
+    """What `thinned_points` returns, as columns."""
     read = read_columns(session, rows, READ_PER_POINT * most, window, whole=whole)
     chosen = thinned_each([within(own, window.first, window.last) for own in read.values()], most)
-    return {series: as_points(own) for series, own in zip(read, chosen, strict=True)}
+    return dict(zip(read, chosen, strict=True))
 
 
 def _counting(row: Extent, columns: Columns) -> Columns:
@@ -209,9 +231,14 @@ def _possible_tags(name: str) -> set[str]:
 
 def _last_chunks(session: Session, series_ids: Sequence[int]) -> dict[int, list[int]]:
     """The number of the last chunk at each level of each series: looked up, not counted."""
-    last = [_last_chunk(level) for level in range(MOST_LEVELS)]
-    rows = session.execute(select(Series.id, *last).where(Series.id.in_(series_ids)))
+    rows = session.execute(_every_last_chunk(), {"series": series_ids}) if series_ids else ()
     return {row[0]: [seq for seq in row[1:] if seq is not None] for row in rows}
+
+
+@cache
+def _every_last_chunk() -> Select[*tuple[Any, ...]]:
+    last: list[Any] = [_last_chunk(level) for level in range(MOST_LEVELS)]
+    return select(Series.id, *last).where(Series.id.in_(bindparam("series", expanding=True)))
 
 
 def _level(row: Extent, tops: Sequence[int], budget: int, window: StepRange) -> int:
@@ -229,14 +256,24 @@ def _chunks(session: Session, levels: Mapping[int, int], window: StepRange) -> d
         by_level[level].append(series)
     blobs: dict[int, list[bytes]] = defaultdict(list)
     for level, series_ids in by_level.items():
-        query = select(Chunk.series_id, Chunk.points).where(Chunk.series_id.in_(series_ids), Chunk.level == level)
-        if window.first is not None:
-            query = query.where(Chunk.step_max >= window.first)
-        if window.last is not None:
-            query = query.where(Chunk.step_min <= window.last)
-        for series, blob in session.execute(query.order_by(Chunk.series_id, Chunk.seq)):
+        chosen = {"series": series_ids, "level": level, "first": window.first, "last": window.last}
+        query = _chunks_within(window.first is not None, window.last is not None)
+        for series, blob in session.connection().execute(query, chosen).all():
             blobs[series].append(blob)
     return blobs
+
+
+@cache
+def _chunks_within(has_first: bool, has_last: bool) -> Select[int, bytes]:
+    """The chunks of a level that may have steps from `first` to `last`; made once."""
+    query = select(Chunk.series_id, Chunk.points).where(
+        Chunk.series_id.in_(bindparam("series", expanding=True)), Chunk.level == bindparam("level")
+    )
+    if has_first:
+        query = query.where(Chunk.step_max >= bindparam("first"))
+    if has_last:
+        query = query.where(Chunk.step_min <= bindparam("last"))
+    return query.order_by(Chunk.series_id, Chunk.seq)
 
 
 def _unreduced(session: Session, levels: Mapping[int, int]) -> Iterator[tuple[int, bytes]]:

@@ -142,13 +142,13 @@ class RunList:
         return {row[0]: list(row[1:]) for row in self._session.execute(query)}
 
     def _counted(self, query: Select[Any]) -> Counter[State]:
-        rows = self._session.execute(query.group_by(Attempt.state))
+        rows = self._session.connection().execute(query.group_by(Attempt.state))
         return Counter({State(state): count for state, count in rows})
 
     def _window(self, query: Select[Any], sort: Sort | None, offset: int, limit: int) -> Sequence[int]:
         # Sorted without their rows: a sort of ten thousand carries what is selected.
         ordered = query.order_by(*run_search.in_order(sort, self._now)).offset(offset).limit(limit)
-        return self._session.scalars(ordered).all()
+        return self._session.connection().scalars(ordered).all()
 
     def _listed(self, *columns: Any) -> Select[Any]:
         return _with_latest_attempt(select(*columns)).where(*self._conditions())

@@ -44,6 +44,7 @@ class RunRow(NamedTuple):
 class SeriesFigures(NamedTuple):
     """What a run's figures need of one of its series, without its points."""
 
+    fence: int
     source: str
     tag: str
     first_step: int
@@ -68,7 +69,7 @@ _RUNS = (
     .where(Attempt.fence.in_(bindparam("fences", expanding=True)))
 )  # fmt: skip
 _SERIES = (
-    select(Series.fence, *(getattr(Series, name) for name in SeriesFigures._fields))
+    select(*(getattr(Series, name) for name in SeriesFigures._fields))
     .where(
         Series.fence.in_(bindparam("fences", expanding=True)),
         or_(Series.source.in_(SCRIPT_KINDS), and_(Series.source == "probe", Series.tag.in_(PROBED_TAGS))),
@@ -134,7 +135,7 @@ def _earlier_series(session: Session, fences: Sequence[int]) -> dict[str, list[S
 def _tags(session: Session, run_ids: Sequence[str]) -> dict[str, list[str]]:
     """The tags of each run that has some, in order, by its id."""
     tags: dict[str, list[str]] = {}
-    for run_id, tag in session.execute(_TAGS, {"run_ids": run_ids}):
+    for run_id, tag in session.connection().execute(_TAGS, {"run_ids": run_ids}):
         tags.setdefault(run_id, []).append(tag)
     return tags
 
@@ -143,8 +144,9 @@ def _series(session: Session, fences: Sequence[int]) -> dict[int, list[SeriesFig
     """Node rank 0's series of each attempt, by fence, the oldest first: logged ones, those parsed from the output,
     and the probe's speeds of the whole attempt."""
     rows_by_fence: dict[int, list[SeriesFigures]] = {}
-    for fence, *row in session.execute(_SERIES, {"fences": fences}) if fences else ():
-        rows_by_fence.setdefault(fence, []).append(SeriesFigures._make(row))
+    read = session.connection().execute(_SERIES, {"fences": fences}).all() if fences else ()
+    for row in map(SeriesFigures._make, read):
+        rows_by_fence.setdefault(row.fence, []).append(row)
     return rows_by_fence
 
 
