@@ -35,5 +35,6 @@ class StreamedBody:
 
 
 def body_of(request: Request) -> RequestBody:
-    """Return the request's body."""
-    return StreamedBody(request)
+    """Return the request's body: straight from the connection (dashboard/app/large_bodies.py) where it can be."""
+    large: dict[str, RequestBody] = request.scope.get("extensions", {}).get("rankzero.large_body", {})
+    return large.get("body") or StreamedBody(request)

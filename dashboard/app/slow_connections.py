@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-if TYPE_CHECKING:
-    from uvicorn.protocols.http.h11_impl import H11Protocol as Protocol
-else:
-    Protocol = AutoHTTPProtocol
+from dashboard.app.large_bodies import LARGE_BODY, LargeBody
 
 
-class ImpatientProtocol(Protocol):
+class ImpatientProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol, ending connections whose request stalls.
 
     Responses may take as long as they like (long polls, downloads that are read); idle connections end as uvicorn
@@ -24,6 +21,7 @@ class ImpatientProtocol(Protocol):
         super().connection_made(transport)
         self._received = self._received_before = self._unread_before = self._slow_checks = 0
         self._phase_before: tuple[str, int] | None = None
+        self._large_body: LargeBody | None = None
         self._timer = self.loop.call_later(CHECK_EVERY_S, self._check)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -33,11 +31,22 @@ class ImpatientProtocol(Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Count the received bytes."""
-        self._received += len(data)
+        self._note_received(len(data))
         super().data_received(data)
 
+    def _note_received(self, size_bytes: int) -> None:
+        self._received += size_bytes
+
+    def on_headers_complete(self) -> None:
+        """Offer the request's handler to receive a body of known length by itself."""
+        super().on_headers_complete()
+        length = dict(self.headers).get(b"content-length")
+        if length and self.scope["method"] == "PUT" and not self.expect_100_continue:
+            self._large_body = LargeBody(self, int(length), self._note_received)
+            self.scope["extensions"] = {LARGE_BODY: {"body": self._large_body}}
+
     def _check(self) -> None:
-        if self.transport.is_closing() or self.transport.get_protocol() is not self:
+        if self.transport.is_closing() or self.transport.get_protocol() not in (self, self._large_body):
             return  # closed, or upgraded to a WebSocket, which has its own pings
         phase = self._phase()
         is_slow = self._is_slow(phase)
