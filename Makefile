@@ -9,7 +9,7 @@ PIP_INSTALL := .venv/bin/python -m pip install -qq --disable-pip-version-check -
 # pip would compile every module, tests too, on one core: a third of its time.
 NODE := .venv/bin/node
 NODE_TEST = $(NODE) --test --test-reporter=dot 'tests/**/*.test.js'
-COMPILE := .venv/bin/python -m compileall -qq -j 0 -x '/tests/|/testing/_internal/' .venv/lib || :
+COMPILE := .venv/bin/python -m compileall -qq -j 0 -x '/tests/|/testing/_internal/' .venv/lib cli dashboard db domain worker || :
 UP_OPTIONS := $(if $(DATA),--data $(DATA)) $(if $(PORT),--port $(PORT))
 
 # What the tests import is rewritten and compiled once, not again by each of their processes.

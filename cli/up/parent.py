@@ -20,7 +20,7 @@ from cli.terminal import CommandFailed, printable
 from cli.up.children import ProgramCommand, SupervisedProgram
 from dashboard.cluster.joining import outward_address
 from dashboard.private_files import hold_lock, make_private_directory
-from dashboard.security.token_files import join_token_path
+from dashboard.security.token_files import TokenUnusable, join_token_path, read_or_create
 from domain.text.formats import plural
 from worker.node import processes
 from worker.node.attempt_files import SUPERVISOR_MODULE
@@ -158,7 +158,8 @@ class Parent:
             self.is_hurried = True
 
     def _serve(self) -> None:
-        if not self._wait_for(self._dashboard_answers, READY_WITHIN_S, [self.dashboard], must_live=True):
+        self._create_join_token()
+        if not self._wait_for(self._dashboard_answers, READY_WITHIN_S, must_live=self.dashboard):
             if not self.is_ending:
                 raise CommandFailed(f"The dashboard does not answer; its log is {self.dashboard.program.log}.")
             return
@@ -173,6 +174,14 @@ class Parent:
             self._step()
             time.sleep(TICK_S)
 
+    def _create_join_token(self) -> None:
+        """Create what the worker joins with: it starts beside the dashboard, which would create it later."""
+        if self.worker is not None:
+            try:
+                read_or_create(join_token_path(self.plan.data))
+            except (OSError, TokenUnusable) as error:
+                raise CommandFailed(f"The worker has no join token: {error}") from None
+
     def _slots_of_a_node(self, server: ServerClient) -> int:
         """Wait for a node to join and return its slots: users may launch as soon as they see the address."""
         slots = 0
@@ -182,7 +191,7 @@ class Parent:
             slots = most_slots(server)
             return slots > 0
 
-        if not self._wait_for(has_joined, NODE_WITHIN_S, self._children()) and not self.is_ending:
+        if not self._wait_for(has_joined, NODE_WITHIN_S) and not self.is_ending:
             print_line(f"No worker has joined within {NODE_WITHIN_S:g} s; its log is {self.plan.data / 'worker.log'}.")
         return slots
 
@@ -209,18 +218,14 @@ class Parent:
                 child.trim_log()
 
     def _wait_for(
-        self,
-        condition: Callable[[], bool],
-        timeout_s: float,
-        children: list[SupervisedProgram],
-        must_live: bool = False,
+        self, condition: Callable[[], bool], timeout_s: float, must_live: SupervisedProgram | None = None
     ) -> bool:
         """Keep the children running until the condition holds; returns False at a signal or timeout."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline and not self.is_ending:
-            for child in children:
+            for child in self._children():
                 message = child.step(time.monotonic())
-                if message and must_live:
+                if message and child is must_live:
                     reason = child.last_line() or f"its log is {child.program.log}."
                     raise CommandFailed(f"The {child.program.name} could not start: {reason}")
                 if message:

@@ -251,7 +251,6 @@ class Worker(SessionOwner):
             self._pauses.wait_to_copy()
 
     def _prepare_starts(self) -> None:
-        self._session.registered.wait()
         self._supervisors.want(default_launch(self._python, self._node.cpu_threads))
         while not self._session.is_closed:
             if self._supervisors.prepare():

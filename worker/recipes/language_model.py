@@ -13,6 +13,7 @@ With `--max-steps 500` the first ends with a validation perplexity of about 8.7 
 
 import argparse
 import math
+import os
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
@@ -173,9 +174,11 @@ def spread_samples(dataset: ByteWindows, count: int) -> list[int]:
 
 def standard_library_files() -> list[Path]:
     """The sources that come with this Python: about 12 MB of real text on every machine."""
-    root = Path(sysconfig.get_paths()["stdlib"])
-    paths = root.rglob("*.py")
-    return sorted(path for path in paths if not SKIPPED_FOLDERS & set(path.relative_to(root).parts))
+    files: list[Path] = []
+    for folder, folders, names in os.walk(sysconfig.get_paths()["stdlib"]):
+        folders[:] = set(folders) - SKIPPED_FOLDERS
+        files += [Path(folder, name) for name in names if name.endswith(".py")]
+    return sorted(files)
 
 
 def text_files(paths: Sequence[Path]) -> list[Path]:

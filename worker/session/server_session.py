@@ -86,7 +86,7 @@ class ServerSession:
     def poll(self) -> None:
         """Register, then follow the desired state."""
         version: str | None = None
-        backoff = Backoff()
+        backoff = Backoff(FIRST_GROWTH)
         silence = threading.Timer(SILENT_S, self._tell_away, ["it has not answered"])
         silence.daemon = True
         silence.start()
@@ -102,7 +102,7 @@ class ServerSession:
             else:
                 silence.cancel()
                 self._tell_back()
-                backoff.worked()
+                backoff = Backoff()
                 if self._is_of_our_store(desired):
                     version = desired.version
                     self._notices.replace("unreadable", desired.unreadable)
@@ -256,13 +256,15 @@ class StoreMemory:
 # Pauses between retries of requests to the server.
 
 LONGEST_PAUSE_S = 5.0
+GROWTH, FIRST_GROWTH = 2.0, 1.1
+"""Of the pauses; until the first answer they stay short, because the server may be starting beside this program."""
 
 
 class Backoff:
     """When to retry: after growing pauses with random jitter, so that workers do not retry together."""
 
-    def __init__(self) -> None:
-        self._pause_s = 0.0
+    def __init__(self, growth: float = GROWTH) -> None:
+        self._growth, self._pause_s = growth, 0.0
         self._until = float("-inf")
 
     def is_due(self, now: float) -> bool:
@@ -271,7 +273,7 @@ class Backoff:
 
     def failed(self, now: float, took_s: float = 0.0) -> float:
         """Record a failed try that took `took_s` seconds; returns the seconds to wait, at least as many."""
-        self._pause_s = min(LONGEST_PAUSE_S, max(0.2, self._pause_s * 2))
+        self._pause_s = min(LONGEST_PAUSE_S, max(0.2, self._pause_s * self._growth))
         wait_s = max(took_s, self._pause_s * random.uniform(0.5, 1.0))
         self._until = now + wait_s
         return wait_s
