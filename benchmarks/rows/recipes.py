@@ -1,4 +1,4 @@
-"""Steps a second of the recipes' loop against the plainest DDP loop with the same model and data."""
+"""Processor time of a step of the recipes' loop against the plainest DDP loop with the same model and data."""
 
 from __future__ import annotations
 
@@ -8,41 +8,38 @@ import statistics
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.figures import Figure, Spread, ratios
+from benchmarks.figures import Figure, milliseconds, ratios
 from benchmarks.rows.start import BY_HAND, TORCHRUN
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "scripts" / "recipe_steps.py"
 BLOCK_STEPS, RANKS = 10, 2
 WARM_UP = 4
-PER_STEP = {"language_model": (8 * 128 * RANKS, "tokens"), "image_classifier": (32 * RANKS, "images")}
-"""Of the recipes' defaults."""
-LEAST = 1.0
+GROUPS = 8
+"""Of blocks in a row; each has a ratio of its own."""
+MOST = 1.0
 
 
 def measure(quick: bool) -> Iterator[Figure]:
     """Both loops take turns of ten steps in one process, so that a drift of the machine favours neither."""
-    for name, (per_step, unit) in PER_STEP.items():
-        blocks = _blocks(name, WARM_UP + (4 if quick else 120))
-        rates = [per_step * BLOCK_STEPS / seconds for seconds in blocks[WARM_UP:]]
-        ours, theirs = rates[::2], rates[1::2]
-        texts = (f"{statistics.median(each):,.0f} {unit}/s" for each in (ours, theirs))
-        yield Figure(
-            f"recipe {name}", next(texts), "a plain DDP loop", next(texts), _around(rates), LEAST
-        )  # fmt: skip
+    for name in ("language_model", "image_classifier"):
+        blocks = _blocks(name, WARM_UP + 2 * GROUPS * (1 if quick else 8))[WARM_UP:]
+        ours, theirs = (_groups(blocks[first::2]) for first in (0, 1))
+        texts = (milliseconds(statistics.median(each)) for each in (ours, theirs))
+        what = f"processor time of a step, recipe {name}"
+        yield Figure(what, next(texts), "a plain DDP loop", next(texts), ratios(ours, theirs), MOST, "less")
 
 
-def _around(rates: list[float]) -> Spread:
-    """Each of ours by the mean of theirs before and after it."""
-    ours, theirs = rates[2::2], rates[1::2]
-    return ratios(ours, [(before + after) / 2 for before, after in pairwise(theirs)][: len(ours)])
+def _groups(blocks: list[float]) -> list[float]:
+    """Seconds of a step in each group."""
+    size = len(blocks) // GROUPS
+    return [sum(blocks[size * n : size * (n + 1)]) / (size * BLOCK_STEPS) for n in range(GROUPS)]
 
 
 def _blocks(name: str, blocks: int) -> list[float]:
-    """Seconds of each block of steps, ours and theirs in turn."""
+    """Seconds of rank 0's processor time in each block of steps, ours and theirs in turn."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "times.json"
         command = [

@@ -1,7 +1,9 @@
-"""A plain training with a data loader, which measures its own step time. With --blocks it takes the probe's
-hooks out and puts them back every few steps, so that both are measured on the same moments of the machine.
+"""A plain training with a data loader, which measures the processor time of its own steps.
 
-torchrun --standalone --nproc-per-node=2 benchmarks/scripts/probe_steps.py --steps 1000 --out times.json
+It takes the probe's hooks out and puts them back every few steps, so that both are measured on the same moments of the
+machine. FILE.began is there when the measuring begins, and FILE when it has ended.
+
+torchrun --standalone --nproc-per-node=1 benchmarks/scripts/probe_steps.py --steps 1000 --block 10 --out FILE
 """
 
 from __future__ import annotations
@@ -9,10 +11,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -31,30 +33,33 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--warm-up", type=int, default=20)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--blocks", type=int, default=0, help="steps with the hooks, then as many without")
+    parser.add_argument("--block", type=int, default=10, help="steps with the hooks, then as many without")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")
-    layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(4)]
-    model = DistributedDataParallel(torch.nn.Sequential(*layers))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    began = time.perf_counter()
-    times = train(model, optimizer, options)
-    share = thread_cpu_s("rankzero-probe") / (time.perf_counter() - began)
-    if int(os.environ["RANK"]) == 0:
-        options.out.write_text(json.dumps({"times": times, "thread_share": share}))
+    steps = train(options.batch)
+    for _ in itertools.islice(steps, options.warm_up):
+        pass
+    options.out.with_suffix(".began").touch()
+    before_s = thread_cpu_s("rankzero-probe")
+    blocks = in_blocks(steps, options.steps // options.block, options.block)
+    thread_s = (thread_cpu_s("rankzero-probe") - before_s) / (len(blocks) * options.block)
+    written = options.out.with_suffix(".part")
+    written.write_text(json.dumps({"blocks": blocks, "thread_s": thread_s}))
+    written.rename(options.out)
     dist.destroy_process_group()
 
 
-def train(model, optimizer, options) -> list[float]:
-    """Seconds of each step after the warm-up."""
+def train(batch_size: int) -> Iterator[None]:
+    """Make a step each time that the next is asked for."""
+    layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(4)]
+    model = DistributedDataParallel(torch.nn.Sequential(*layers))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     data = TensorDataset(torch.randn(SAMPLES, WIDTH))
     sampler = DistributedSampler(data)
-    loader = DataLoader(data, batch_size=options.batch, sampler=sampler, drop_last=True)
-    hooks = Hooks() if options.blocks else None
-    ends: list[float] = []
+    loader = DataLoader(data, batch_size=batch_size, sampler=sampler, drop_last=True)
     for epoch in itertools.count():
         sampler.set_epoch(epoch)
         for (batch,) in loader:
@@ -62,12 +67,19 @@ def train(model, optimizer, options) -> list[float]:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            ends.append(time.perf_counter())
-            done = len(ends) - options.warm_up
-            if hooks and done > 0 and done % options.blocks == 0:
-                hooks.switch(on=(done // options.blocks) % 2 == 0)
-            if done > options.steps:
-                return [later - earlier for earlier, later in itertools.pairwise(ends[options.warm_up :])]
+            yield
+
+
+def in_blocks(steps: Iterator[None], count: int, length: int) -> list[float]:
+    """Seconds of processor time that the training thread takes for a step of each block: with hooks, without, …"""
+    hooks, seconds = Hooks(), []
+    for number in range(count):
+        hooks.switch(on=number % 2 == 0)
+        began = time.thread_time()
+        for _ in itertools.islice(steps, length):
+            pass
+        seconds.append((time.thread_time() - began) / length)
+    return seconds
 
 
 class Hooks:
