@@ -40,8 +40,8 @@ WHY = {
     "placement": "reading the nodes and tasks, the expected ends of 4,500 attempts, and placing take a third each.",
     "probe": "of the hooks of a step the backward pass takes half: a look at its first node, a Python call there and "
     "one at the end of computing, which torch's engine makes with Python's lock taken anew.",
-    "recipes": "beyond the plain loop a recipe's step of 8 ms votes on stopping and adds up its loss, two all-reduces of "
-    "one element; its fused optimizer saves about as much.",
+    "recipes": "beyond the plain loop a recipe's step of 8 ms votes on stopping and adds up its loss, two all-reduces "
+    "of one element; its fused optimizer saves about as much.",
     "set_up": "beyond the five bare packages `make setup` installs FastAPI, Alembic, Optuna, Apprise and more. Of "
     "the demo's processor time until its first point the dashboard takes 2.1 s to start (imports 1.7) and the worker "
     "0.8, beside which 2.5 import torch, once; torchrun by hand imports it three times, and starts nothing else.",
