@@ -78,23 +78,19 @@ def store_batches(session: Session, batches: Sequence[SeriesOf]) -> None:
     stored = {key: pts for key, pts in arrived.items() if key in rows}
     points.append(session, {rows[key].id: (rows[key][_COUNT], pts) for key, pts in stored.items()})
     if stored:
-        session.execute(_CHANGE_SERIES, [_summary(rows[key], pts) for key, pts in stored.items()])
-        _begin_lives(session, attempts, {key: (rows[key], pts) for key, pts in stored.items()})
+        lives = {key: _lives(rows[key], pts) for key, pts in stored.items()}
+        session.execute(_CHANGE_SERIES, [_summary(rows[key], pts, lives[key][1]) for key, pts in stored.items()])
+        if backs := {key: own[0] for key, (own, _) in lives.items() if own}:
+            _begin_lives(session, attempts, {key: (rows[key], stored[key]) for key in backs}, backs)
 
 
 def _begin_lives(
     session: Session,
     attempts: Mapping[int, Attempt | AttemptKey],
     arrived: Mapping[SeriesKey, tuple[Row[Any], list[Point]]],
+    backs: Mapping[SeriesKey, tuple[int, int]],
 ) -> None:
     """Where the script went back to an earlier step, say so once, and take the extremes of what counts from then on."""
-    backs = dict[SeriesKey, tuple[int, int]]()
-    for key, (row, pts) in arrived.items():
-        last = row.last_step, row.last_wall
-        if goes_back(key.source) and (own := steps_back(row.first_step, last, row[_COUNT], pts)[0]):
-            backs[key] = own[0]
-    if not backs:
-        return
     ids = [arrived[key][0].id for key in backs]
     for series in session.scalars(select(Series).where(Series.id.in_(ids)).execution_options(populate_existing=True)):
         _take_extremes(session, series)
@@ -152,7 +148,7 @@ def _series_rows(session: Session, keys: Iterable[SeriesKey]) -> dict[SeriesKey,
     for (node_rank, common), fences in alike.items():
         sources, tags = ({pair[at] for pair in common} for at in (0, 1))
         chosen = {"fences": fences, "node_rank": node_rank, "sources": [*sources], "tags": [*tags]}
-        for row in session.execute(_OF_TAGS, chosen):
+        for row in session.execute(_OF_TAGS, chosen).all():
             if (row.source, row.tag) in common:
                 found[SeriesKey(row.fence, node_rank, row.source, row.tag)] = row
     return found
@@ -177,14 +173,14 @@ def _empty_series(key: SeriesKey, first: Point) -> dict[str, object]:
     }
 
 
-def _last_step(series: Row[Any], pts: Sequence[Point]) -> int:
-    """The highest step of the last life."""
+def _lives(series: Row[Any], pts: Sequence[Point]) -> tuple[list[tuple[int, int]], int]:
+    """Where the script went back to an earlier step, as `steps_back` says, and the highest step of its last life."""
     if not goes_back(series.source):
-        return max(int(series.last_step), *(step for step, _, _ in pts))
-    return steps_back(series.first_step, (series.last_step, series.last_wall), series[_COUNT], pts)[1]
+        return [], max(int(series.last_step), *(step for step, _, _ in pts))
+    return steps_back(series.first_step, (series.last_step, series.last_wall), series[_COUNT], pts)
 
 
-def _summary(series: Row[Any], pts: Sequence[Point]) -> dict[str, object]:
+def _summary(series: Row[Any], pts: Sequence[Point], last_step: int) -> dict[str, object]:
     steps, values, _ = zip(*pts, strict=True)
     finite = [*filter(math.isfinite, values)]
     before, since = series.last_value, series.not_finite_since
@@ -196,13 +192,13 @@ def _summary(series: Row[Any], pts: Sequence[Point]) -> dict[str, object]:
     return {
         "of": series.id,
         "count": series[_COUNT] + len(pts),
-        "first_step": min(series.first_step, *steps),
-        "last_step": _last_step(series, pts),
+        "first_step": min(series.first_step, min(steps)),
+        "last_step": last_step,
         "last_wall": last[2],
         "last_value": last[1],
         "last_number": None if math.isnan(last[1]) else last[1],
-        "lowest": min((v for v in (series.lowest, *finite) if v is not None), default=None),
-        "highest": max((v for v in (series.highest, *finite) if v is not None), default=None),
+        "lowest": min(finite if series.lowest is None else [series.lowest, *finite], default=None),
+        "highest": max(finite if series.highest is None else [series.highest, *finite], default=None),
         "finite_sum": series.finite_sum + sum(finite),
         "finite_count": series.finite_count + len(finite),
         "not_finite_since": since,

@@ -12,14 +12,12 @@ import math
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from operator import itemgetter
-from typing import Any, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Table, bindparam, func, insert, select, update
 from sqlalchemy.orm import Session
 
@@ -31,10 +29,42 @@ from db.models import Attempt, Chunk, Run, Series
 from domain.messages import Point
 
 
+class PackedPoints(NamedTuple):
+    """Points as the bytes of three columns, little-endian: steps (int64), values and wall times (float64)."""
+
+    steps: bytes = b""
+    values: bytes = b""
+    walls: bytes = b""
+
+    @classmethod
+    def of(cls, points: Sequence[Point]) -> Self:
+        """Pack points."""
+        columns = zip("qdd", zip(*points, strict=True), strict=True) if points else ()
+        return cls(*(_little_endian(array(code, column)).tobytes() for code, column in columns))
+
+    @classmethod
+    def of_chunk(cls, blob: bytes) -> Self:
+        """Take the columns of a stored chunk."""
+        third = len(blob) // 3
+        return cls(blob[:third], blob[third : 2 * third], blob[2 * third :])
+
+    def followed_by(self, points: PackedPoints) -> PackedPoints:
+        """Add points at the end."""
+        return PackedPoints(*(own + new for own, new in zip(self, points, strict=True)))
+
+    def part(self, start: int, end: int) -> PackedPoints:
+        """Cut out the points from one place to another."""
+        return PackedPoints(*(column[8 * start : 8 * end] for column in self))
+
+    def extremes(self) -> PackedPoints:
+        """The smallest and largest value and the first NaN or infinity of each bucket, in their original order."""
+        chosen = columns.extremes(np.frombuffer(self.values, "<f8"), BUCKET_POINTS)
+        return PackedPoints(*(np.frombuffer(column, "<i8")[chosen].tobytes() for column in self))
+
+
 def pack(points: Sequence[Point]) -> bytes:
     """All steps (int64), then all values, then all wall times (float64), little-endian."""
-    columns = zip("qdd", zip(*points, strict=True), strict=True) if points else ()
-    return b"".join(_little_endian(array(code, column)).tobytes() for code, column in columns)
+    return b"".join(PackedPoints.of(points))
 
 
 CHUNK_POINTS = 256
@@ -42,6 +72,7 @@ BUCKET_POINTS = 16
 _CHUNKS = cast(Table, Chunk.__table__)
 
 # Built once and run for all series at a time: points arrive many times a second.
+_INSERT = insert(_CHUNKS).values(series_id=bindparam("of"), level=bindparam("at"), seq=bindparam("number"))
 _REPLACE = (
     update(_CHUNKS)
     .where(_CHUNKS.c.series_id == bindparam("of"), _CHUNKS.c.level == bindparam("at"))
@@ -51,6 +82,11 @@ _TAILS = (
     select(_CHUNKS.c.series_id, _CHUNKS.c.points)
     .where(_CHUNKS.c.series_id.in_(bindparam("series", expanding=True)), _CHUNKS.c.level == bindparam("at"))
     .where(_CHUNKS.c.seq == bindparam("number"))
+)
+_COUNTS = (
+    select(_CHUNKS.c.series_id, func.sum(_CHUNKS.c.count))
+    .where(_CHUNKS.c.series_id.in_(bindparam("series", expanding=True)), _CHUNKS.c.level == bindparam("at"))
+    .group_by(_CHUNKS.c.series_id)
 )
 
 
@@ -66,7 +102,9 @@ def unpack(*blobs: bytes) -> list[Point]:
 
 def append(session: Session, new_points: Mapping[int, tuple[int, Sequence[Point]]]) -> None:
     """Add points to several series at once: {series id: (points it has already, new points)}."""
-    _append_at_level(session, 0, new_points)
+    _append_at_level(
+        session, 0, {series: (already, PackedPoints.of(new)) for series, (already, new) in new_points.items()}
+    )
 
 
 def read(session: Session, series_id: int, since_step: int | None = None, until_step: int | None = None) -> list[Point]:
@@ -99,75 +137,58 @@ def value_at(session: Session, series_id: int, step: int) -> float | None:
     return None
 
 
-def _append_at_level(session: Session, level: int, new_points: Mapping[int, tuple[int, Sequence[Point]]]) -> None:
+def _append_at_level(session: Session, level: int, new_points: Mapping[int, tuple[int, PackedPoints]]) -> None:
     tails = _tails(session, level, {s: n // CHUNK_POINTS for s, (n, _) in new_points.items() if n % CHUNK_POINTS})
     inserts: list[dict[str, Any]] = []
     updates: list[dict[str, Any]] = []
-    full: dict[int, list[Point]] = {}
+    full: dict[int, PackedPoints] = {}
     for series_id, (already, points) in new_points.items():
-        seq, tail = already // CHUNK_POINTS, tails.get(series_id, [])
-        joined = [*tail, *points]
-        for start in range(0, len(joined), CHUNK_POINTS):
-            part = joined[start : start + CHUNK_POINTS]
-            row = _row(series_id, level, seq, part)
+        tail = tails.get(series_id)
+        joined = tail.followed_by(points) if tail else points
+        count = len(joined.steps) // 8
+        for number, start in enumerate(range(0, count, CHUNK_POINTS), already // CHUNK_POINTS):
+            row = _row(series_id, level, number, joined.part(start, start + CHUNK_POINTS))
             (updates if tail and start == 0 else inserts).append(row)
-            if len(part) == CHUNK_POINTS:
-                full.setdefault(series_id, []).extend(_extremes(part, BUCKET_POINTS))
-            seq += 1
+        if whole := count - count % CHUNK_POINTS:
+            full[series_id] = joined.part(0, whole).extremes()
     _write(session, inserts, updates)
     if full:
         counts = _counts_of(session, level + 1, full)
         _append_at_level(session, level + 1, {s: (counts.get(s, 0), p) for s, p in full.items()})
 
 
-def _extremes(points: Sequence[Point], bucket: int) -> list[Point]:
-    """The smallest and largest value and the first NaN or infinity of each bucket, in their original order."""
-    return [points[at] for at in columns.extremes(_values(points), bucket)]
-
-
-def _values(points: Sequence[Point]) -> NDArray[np.float64]:
-    return np.fromiter(map(itemgetter(1), points), np.float64, len(points))
-
-
-def _row(series_id: int, level: int, seq: int, points: Sequence[Point]) -> dict[str, Any]:
-    steps = [*map(itemgetter(0), points)]
+def _row(series_id: int, level: int, seq: int, points: PackedPoints) -> dict[str, Any]:
+    steps = _little_endian(array("q", points.steps))
     return {
-        "series_id": series_id,
-        "level": level,
-        "seq": seq,
-        "count": len(points),
+        "of": series_id,
+        "at": level,
+        "number": seq,
+        "count": len(steps),
         "step_min": min(steps),
         "step_max": max(steps),
-        "points": pack(points),
+        "points": b"".join(points),
     }
 
 
 def _write(session: Session, inserts: list[dict[str, Any]], updates: list[dict[str, Any]]) -> None:
     if inserts:
-        session.execute(insert(_CHUNKS), inserts)
+        session.execute(_INSERT, inserts)
     if updates:
-        session.execute(
-            _REPLACE,
-            [{**row, "of": row["series_id"], "at": row["level"], "number": row["seq"]} for row in updates],
-        )
+        session.execute(_REPLACE, updates)
 
 
-def _tails(session: Session, level: int, seqs: dict[int, int]) -> dict[int, list[Point]]:
-    by_number, tails = defaultdict[int, list[int]](list), dict[int, list[Point]]()
+def _tails(session: Session, level: int, seqs: dict[int, int]) -> dict[int, PackedPoints]:
+    by_number, tails = defaultdict[int, list[int]](list), dict[int, PackedPoints]()
     for series, number in seqs.items():
         by_number[number].append(series)
     for number, series_ids in by_number.items():
-        rows = session.execute(_TAILS, {"series": series_ids, "at": level, "number": number})
-        tails |= {series: unpack(blob) for series, blob in rows}
+        rows = session.execute(_TAILS, {"series": series_ids, "at": level, "number": number}).all()
+        tails |= {series: PackedPoints.of_chunk(blob) for series, blob in rows}
     return tails
 
 
-def _counts_of(session: Session, level: int, series_ids: Iterable[int]) -> dict[int, int]:
-    rows = session.execute(
-        select(Chunk.series_id, func.sum(Chunk.count))
-        .where(Chunk.series_id.in_(list(series_ids)), Chunk.level == level)
-        .group_by(Chunk.series_id)
-    )
+def _counts_of(session: Session, level: int, series_ids: Collection[int]) -> dict[int, int]:
+    rows = session.execute(_COUNTS, {"series": [*series_ids], "at": level}).all()
     return {series: int(total) for series, total in rows}
 
 
