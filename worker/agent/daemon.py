@@ -119,11 +119,14 @@ class Daemon:
                 self._forget(attempt)
         return more
 
-    def take_checkpoints(self, now: float) -> None:
-        """Copy checkpoints; runs in a thread of its own, because copying may take seconds."""
+    def take_checkpoints(self, now: float) -> bool:
+        """Copy checkpoints; runs in a thread of its own, because copying may take seconds. True if some wait to be
+        sent."""
+        has_copies = False
         for attempt in self.attempts:
             with self._guarded("copy checkpoints", attempt):
-                _take_checkpoints(attempt, now)
+                has_copies = _take_checkpoints(attempt, now) or has_copies
+        return has_copies
 
     def send_checkpoints(self, adoption: Adoption | None, may_continue: MayContinue) -> None:
         """Upload checkpoints; runs in a thread of its own, because it may take hours. Passes ServerAway on, except for
@@ -334,9 +337,11 @@ LONGEST_ROUND_S = 1.0
 OTHER_VERSION = "this node's worker and the dashboard are of different versions. Upgrade the older one."
 
 
-def _take_checkpoints(attempt: LocalAttempt, now: float) -> None:
-    if (uploader := attempt.checkpoints) is not None:
-        uploader.take(now, final=attempt.is_over)
+def _take_checkpoints(attempt: LocalAttempt, now: float) -> bool:
+    if (uploader := attempt.checkpoints) is None:
+        return False
+    uploader.take(now, final=attempt.is_over)
+    return uploader.has_copies
 
 
 def _send_checkpoints(attempt: LocalAttempt, adoption: Adoption | None, may_continue: MayContinue) -> None:

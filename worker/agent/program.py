@@ -247,8 +247,8 @@ class Worker(SessionOwner):
 
     def _take_checkpoints(self) -> None:
         while not self._session.is_closed:
-            self._daemon.take_checkpoints(time.monotonic())
-            self._pauses.wait_to_copy()
+            has_copies = self._daemon.take_checkpoints(time.monotonic())
+            self._pauses.wait_to_copy(has_copies=has_copies)
 
     def _prepare_starts(self) -> None:
         self._supervisors.want(default_launch(self._python, self._node.cpu_threads))
@@ -311,6 +311,8 @@ WATCHED_PAUSE_S = 0.25
 """Where trainings use all cores; all streams are due together then, and make one request."""
 IDLE_PAUSE_S = 1.0
 """While no attempt is on this node; news from the server end the pause of the steps."""
+CHECKPOINTS_PAUSE_S = 1.0
+"""Between looks for checkpoints where none waits to be sent; folders are read once a second."""
 PAUSE_PER_STEP = 5
 """The pause after a step is at least this many times as long as the step and the server's answers took where trainings
 use all cores: they lost a quarter of their steps to shorter pauses."""
@@ -357,15 +359,17 @@ class LoopPauses:
         usual_s = WATCHED_PAUSE_S if is_watched else self._usual_s
         return max(HURRIED_PAUSE_S if is_hurried else usual_s, min(per_step * took_s, LONGEST_PAUSE_S))
 
-    def wait_to_copy(self) -> None:
-        """Wait until checkpoints are looked for again; at once when an attempt has ended."""
-        if self._may_copy.wait(self._usual_s):
+    def wait_to_copy(self, *, has_copies: bool = False) -> None:
+        """Wait until checkpoints are looked for again; at once when an attempt has ended. Copies are sent meanwhile."""
+        if has_copies:
+            self._may_send.set()
+        if self._may_copy.wait(self._usual_s if has_copies else CHECKPOINTS_PAUSE_S):
             self._may_copy.clear()
             self._may_send.set()
 
     def wait_to_send(self) -> None:
-        """Wait until copies are sent again."""
-        self._may_send.wait(self._usual_s)
+        """Wait until copies are sent again: at once where there are some."""
+        self._may_send.wait(CHECKPOINTS_PAUSE_S)
         self._may_send.clear()
 
 

@@ -77,6 +77,11 @@ class CheckpointUploader:
         return self._watch.incomplete()
 
     @property
+    def has_copies(self) -> bool:
+        """Whether copies wait to be sent."""
+        return bool(self._watch.pending())
+
+    @property
     def is_done(self) -> bool:
         """Whether the server has every complete checkpoint of the ended attempt."""
         return self.all_taken and not self._watch.pending()
