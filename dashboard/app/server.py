@@ -257,14 +257,18 @@ async def _tick(shared: Service) -> None:
 async def _tick_forever(shared: Service, ticks: Sequence[Callable[[], None]]) -> None:
     while True:
         try:
-            for tick in ticks:
-                await run_in_threadpool(tick)
+            await run_in_threadpool(_run_all, ticks)
         except StoreGone:
             pass  # the store has logged it
         except Exception:
             if shared.store.trouble is None:  # otherwise the pages show it, and the next tick tries again
                 log.exception("tick failed")
         await asyncio.sleep(TICK_S)
+
+
+def _run_all(ticks: Sequence[Callable[[], None]]) -> None:
+    for tick in ticks:
+        tick()
 
 
 def _protect(app: FastAPI, shared: Service) -> None:

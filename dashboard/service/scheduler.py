@@ -47,11 +47,11 @@ class Scheduler:
     def _place_queue(self) -> None:
         with self._store.alone("scheduling"):
             self._registry.write_down()
-            self._jobs.give_out()
             length = queue_placement.queue_length(self._store)
             self._is_queue_long = length > LONG_QUEUE
             if not length:
                 return
+            self._jobs.give_out()
             changed = queue_placement.place_queue(self._store, self._clock(), lost_after_s=self._lost_after_s)
         self._runs_changed(changed)
 

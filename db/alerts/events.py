@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import bindparam, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from db.engine import Store
@@ -124,16 +124,20 @@ def _unknown(session: Session, events: dict[tuple[str, str], RunEvent]) -> dict[
     return {name: event for name, event in events.items() if name not in stored}
 
 
+_DUE = (
+    select(Alert, AlertEvent)
+    .join(AlertEvent, AlertEvent.alert_id == Alert.id)
+    .where(AlertEvent.state == DeliveryState.WAITING, AlertEvent.next_try_at <= bindparam("now"))
+    .where(Alert.target != BROWSER)
+    .order_by(AlertEvent.next_try_at, AlertEvent.id)
+)
+"""Built once: it runs every second."""
+
+
 def _due(session: Session, now: float) -> list[tuple[Alert, AlertEvent]]:
-    query = (
-        select(Alert, AlertEvent)
-        .join(AlertEvent, AlertEvent.alert_id == Alert.id)
-        .where(AlertEvent.state == DeliveryState.WAITING, AlertEvent.next_try_at <= now, Alert.target != BROWSER)
-        .order_by(AlertEvent.next_try_at, AlertEvent.id)
-    )
     return [
         (alert, row)
-        for alert, row in session.execute(query)
+        for alert, row in session.execute(_DUE, {"now": now})
         if row.key.startswith(TEST_KEY) or alert.gathers_until is None or now >= alert.gathers_until
     ]
 

@@ -22,6 +22,14 @@ from domain.spec import RunSpec
 from domain.text.formats import plural
 from domain.views import AttemptChange, AttemptView, FileView, LiveAttempt, TaskView
 
+_HEARTBEATS = (
+    select(Attempt.run_id, Attempt.number, Attempt.fence, Node.id, Node.last_seen)
+    .join(Task, Task.fence == Attempt.fence)
+    .join(Node, Node.id == Task.node_id)
+    .where(Attempt.state.in_(LIVE_STATES), Task.state.not_in(TERMINAL_STATES))
+)
+"""Built once: it runs every second."""
+
 
 def attempts(store: Store, run_id: str) -> list[AttemptView]:
     """A run's attempts, oldest first, with their tasks."""
@@ -32,15 +40,9 @@ def attempts(store: Store, run_id: str) -> list[AttemptView]:
 
 def live_attempts(store: Store) -> list[LiveAttempt]:
     """Live attempts with the last heartbeat of their most silent node; a small query, because it runs every second."""
-    query = (
-        select(Attempt.run_id, Attempt.number, Attempt.fence, Node.id, Node.last_seen)
-        .join(Task, Task.fence == Attempt.fence)
-        .join(Node, Node.id == Task.node_id)
-        .where(Attempt.state.in_(LIVE_STATES), Task.state.not_in(TERMINAL_STATES))
-    )
     heartbeats: dict[tuple[str, int, int], float] = {}
     with store.read() as session:
-        for run_id, number, fence, node_id, last_seen in session.execute(query):
+        for run_id, number, fence, node_id, last_seen in session.execute(_HEARTBEATS):
             key, at = (run_id, number, fence), last_heartbeat(session, node_id, last_seen)
             heartbeats[key] = min(at, heartbeats.get(key, at))
     return [LiveAttempt(*key, at) for key, at in heartbeats.items()]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from db.attempts.attempt_state import combine
@@ -28,6 +28,20 @@ STEPS_MISSED = 3
 
 RESUME_IT = "Resume it from its latest checkpoint; with max_restarts a run restarts automatically."
 _SPAN_S = Series.last_wall - Series.first_wall
+_WITH_SILENT_NODES = (
+    select(Attempt, Run.spec["on_lost_node"].as_string())
+    .join(Run, Run.id == Attempt.run_id)
+    .where(
+        Attempt.state.in_(LIVE_STATES),
+        Attempt.fence.in_(
+            select(Task.fence)
+            .join(Node, Node.id == Task.node_id)
+            .where(Task.state.in_(LIVE_STATES), Node.last_seen <= bindparam("silent_since"))
+        ),
+    )
+    .order_by(Attempt.fence)
+)
+"""Built once: it runs every second."""
 
 Verdict = Literal["wait", "end", "write off"]
 
@@ -131,18 +145,8 @@ class LostNodes:
 def _with_silent_nodes(session: Session, silent_since: float) -> list[tuple[Attempt, bool]]:
     """Live attempts with a live task on a node silent since `silent_since`, and whether their run's policy ends them
     as soon as a node is lost."""
-    silent = (
-        select(Task.fence)
-        .join(Node, Node.id == Task.node_id)
-        .where(Task.state.in_(LIVE_STATES), Node.last_seen <= silent_since)
-    )
-    live = (
-        select(Attempt, Run.spec["on_lost_node"].as_string())
-        .join(Run, Run.id == Attempt.run_id)
-        .where(Attempt.state.in_(LIVE_STATES), Attempt.fence.in_(silent))
-        .order_by(Attempt.fence)
-    )
-    return [(attempt, on_lost_node == "end") for attempt, on_lost_node in session.execute(live)]
+    live = session.execute(_WITH_SILENT_NODES, {"silent_since": silent_since})
+    return [(attempt, on_lost_node == "end") for attempt, on_lost_node in live]
 
 
 def _shares(session: Session, fences: Sequence[int], now: float) -> dict[int, list[Share]]:

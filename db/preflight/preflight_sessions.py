@@ -45,6 +45,8 @@ SECOND_CHANCE_S = 3.0
 REACH_LIMIT_S = 20.0
 MEASURE_LIMIT_S = 180.0
 """Slightly longer than the nodes' own limit; importing torch from a network disk may take a minute."""
+_OPEN = select(Check.id).where(Check.ended_at.is_(None)).limit(1)
+"""Built once: it runs every second."""
 FIRST_ROUND = 2
 """The stage of the first round of all-reduces."""
 
@@ -111,7 +113,7 @@ def overdue(session: Session, now: float) -> list[Check]:
 
 def has_open(session: Session) -> bool:
     """Whether any preflight is open."""
-    return session.scalar(select(Check.id).where(Check.ended_at.is_(None)).limit(1)) is not None
+    return session.scalar(_OPEN) is not None
 
 
 def of_attempt(session: Session, fence: int) -> Check | None:

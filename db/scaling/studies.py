@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
@@ -110,11 +110,14 @@ def study(store: Store, study_id: str) -> StudyView:
 
 def studies(store: Store, limit: int = 100, *, is_live: bool = False) -> list[StudyView]:
     """Studies, newest first; `is_live`: only those in progress."""
-    query = select(ScalingStudy).order_by(ScalingStudy.created_at.desc(), ScalingStudy.id).limit(limit)
-    if is_live:
-        query = query.where(ScalingStudy.ended_at.is_(None))
     with store.read() as session:
-        return [_view(session, row) for row in session.scalars(query)]
+        rows = session.scalars(_LIVE_STUDIES if is_live else _STUDIES, {"limit": limit})
+        return [_view(session, row) for row in rows]
+
+
+_STUDIES = select(ScalingStudy).order_by(ScalingStudy.created_at.desc(), ScalingStudy.id).limit(bindparam("limit"))
+_LIVE_STUDIES = _STUDIES.where(ScalingStudy.ended_at.is_(None))
+"""Built once: it runs every second."""
 
 
 def latest_of(store: Store, target: str, entry: str | None, module: str | None) -> StudyView | None:

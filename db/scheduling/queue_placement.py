@@ -29,6 +29,7 @@ from domain.spec import RunSpec
 
 MOST_PARSED = 4096
 """Waiting attempts whose resource requests stay in memory, about 1 KB each."""
+_QUEUED = select(func.count()).select_from(Attempt).where(Attempt.state == State.QUEUED)
 NEWS_AFTER_S = 60.0
 """An expected start that moved by less is not stored on its own."""
 
@@ -60,8 +61,7 @@ def place_queue(
 def queue_length(store: Store) -> int:
     """The number of queued attempts."""
     with store.read() as session:
-        count = select(func.count()).select_from(Attempt).where(Attempt.state == State.QUEUED)
-        return session.scalar(count) or 0
+        return session.scalar(_QUEUED) or 0
 
 
 def queue(session: Session, now: float) -> list[ResourceRequest]:

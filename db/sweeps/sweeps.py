@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
@@ -74,11 +74,13 @@ def sweep(store: Store, sweep_id: str) -> SweepView:
 
 def sweeps(store: Store, limit: int = 100, *, is_live: bool = False) -> list[SweepView]:
     """Sweeps, newest first; `is_live`: only those in progress."""
-    query = select(Sweep).order_by(Sweep.created_at.desc(), Sweep.id).limit(limit)
-    if is_live:
-        query = query.where(Sweep.ended_at.is_(None))
     with store.read() as session:
-        return [_view(session, row) for row in session.scalars(query)]
+        return [_view(session, row) for row in session.scalars(_LIVE if is_live else _SWEEPS, {"limit": limit})]
+
+
+_SWEEPS = select(Sweep).order_by(Sweep.created_at.desc(), Sweep.id).limit(bindparam("limit"))
+_LIVE = _SWEEPS.where(Sweep.ended_at.is_(None))
+"""Built once: it runs every second."""
 
 
 def _row(session: Session, sweep_id: str) -> Sweep:
