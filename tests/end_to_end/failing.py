@@ -131,6 +131,10 @@ def assert_explained(product: Product, arguments: str) -> None:
         ended = product.wait_state(run_id)
     sentence = sentence.replace("NODE", product.get("/api/nodes")[0]["name"])
     sentence = sentence.replace("LINE", str(line_of(arguments.split()[0]))).replace("PORT", str(port))
-    assert (ended["state"], ended["reason"], ended["message"]) == ("failed", reason, sentence)
+    for finding in product.get(f"/api/runs/{run_id}/findings"):
+        if finding["kind"] == "collectives differ":  # the report of the end begins with it
+            sentence, next_step = f"{finding['evidence']} {sentence}", finding["fix"]
+    explained = ended["state"], ended["reason"], ended["message"]
+    assert explained == ("failed", reason, sentence), explained
     assert ended["next_step"] == next_step
     assert not product.ranks(run_id)
