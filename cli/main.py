@@ -7,7 +7,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from cli.terminal import CommandFailed, warn
 
@@ -223,6 +223,31 @@ def _load(name: str, place: str) -> TyperCommand | TyperGroup:
         parent.command(name, help=_without_errors(inspect.getdoc(target)), context_settings=settings)(target)
     command: TyperCommand | TyperGroup = typer.main.get_group(parent).commands[name]  # type: ignore[assignment]
     return command
+
+
+class Unconverted:
+    """Takes a value that has its parameter's type already as it is: typer would convert it by pydantic, whose import
+    takes as long as the rest of a short command."""
+
+    def __init__(self, converter: Callable[[], Any]) -> None:
+        self._converter = converter
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return what typer would return."""
+        is_list = param.multiple or param.nargs == -1
+        if value is None or (type(value) is param.type_descriptor.annotation and not is_list):
+            return () if value is None and is_list else value
+        return self._converter().coerce(value, param=param, ctx=ctx)
+
+
+def _convert_on_demand(kind: Any) -> None:
+    """Let parameters of this kind import pydantic only for values that need it."""
+    converter = kind.get_runtime_param
+    kind.get_runtime_param = lambda self: Unconverted(lambda: converter(self))
+
+
+for _kind in (TyperArgument, TyperOption):
+    _convert_on_demand(_kind)
 
 
 def _help(place: str) -> str:

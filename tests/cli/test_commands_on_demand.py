@@ -14,7 +14,8 @@ import sys
 from cli.main import run
 run(sys.argv[1:])
 modules = [name for name, module in sys.modules.items() if not hasattr(module, "__path__") or name == "httpx2"]
-print(*[name for name in modules if name.startswith("cli.commands.") or name in ("domain.spec", "httpx2")])
+slow = ("domain.spec", "httpx2", "pydantic.types")
+print(*[name for name in modules if name.startswith("cli.commands.") or name in slow])
 """
 
 
@@ -30,6 +31,13 @@ def test_the_list_of_commands_imports_none_of_them():
 def test_a_command_imports_neither_models_nor_the_commands_of_other_subjects():
     modules = imported("runs", "--help")
     assert "cli.commands.runs" in modules and not {"domain.spec", "httpx2", "cli.commands.launch"} & {*modules}
+
+
+def test_only_a_value_that_needs_conversion_imports_what_converts_it(monkeypatch):
+    monkeypatch.setenv("RANKZERO_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("RANKZERO_TOKEN", "of nobody")
+    assert "pydantic.types" not in imported("runs", "--project", "p", "--json")
+    assert "pydantic.types" in imported("runs", "--limit", "7")
 
 
 def test_each_command_is_described_as_its_own_help_begins():
