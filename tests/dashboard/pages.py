@@ -108,6 +108,12 @@ def links(page: AppTest) -> dict[str, str]:
     return {link["label"]: link["address"] for link in drawn}
 
 
+def with_advanced(form: AppTest) -> AppTest:
+    """The launch form after its last section was opened, whose fields are drawn only then."""
+    form.session_state["launch_more"] = True
+    return form.run()
+
+
 def button(page: AppTest, label: str):
     """The button with that label."""
     return next(one for one in page.button if one.label == label)

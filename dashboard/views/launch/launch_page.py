@@ -163,11 +163,14 @@ def _fields(
             script.draw()
         form.show("args")
         _own_options(recipe_options)
-    with st.expander(
+    more = st.expander(
         "Advanced: environment, working directory, interpreter, resume, nodes, priority and restarts",
         key="launch_more",
-    ):
-        _advanced_section(form)
+        on_change="rerun",
+    )
+    if more.open:  # a browser would need as long for its many fields as for all others
+        with more:
+            _advanced_section(form)
 
 
 def _code_section(form: Fields, recipes: Iterable[str], script: ScriptForm | None) -> None:

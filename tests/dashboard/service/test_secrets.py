@@ -10,7 +10,7 @@ import pytest
 from db.runs import run_queries
 from db.runs.run_requests import specification
 from domain.masking import MASK
-from tests.dashboard.pages import button, served, texts
+from tests.dashboard.pages import button, served, texts, with_advanced
 from tests.dashboard.running import FakeNode, Running
 
 CANARY = "canary7f3a"
@@ -119,7 +119,7 @@ def test_the_form_filled_from_a_run_shows_masks_and_launches_the_values(tmp_path
         run_id = pages.seed.runs["secretive"]
         form = pages.open("launch", **{"from": run_id})
         assert not form.exception and CANARY not in texts(form)
-        assert f"HF_TOKEN={MASK}" in form.text_area(key="launch_env").value
+        assert f"HF_TOKEN={MASK}" in with_advanced(form).text_area(key="launch_env").value
         assert CANARY not in form.text_input(key="launch_args").value
         button(form, "Launch").click().run()
         runs = pages.service.store
@@ -131,7 +131,7 @@ def test_the_form_filled_from_a_run_shows_masks_and_launches_the_values(tmp_path
 def test_a_mask_typed_into_an_empty_form_is_refused_beside_its_field(tmp_path) -> None:
     with served(tmp_path / "data") as pages:
         pages.seed.node("here", 2, kind="cpu")
-        form = pages.open("launch")
+        form = with_advanced(pages.open("launch"))
         form.text_area(key="launch_env").set_value(f"HF_TOKEN={MASK}").run()
         assert "hidden value" in texts(form)
         assert button(form, "Launch").disabled

@@ -12,7 +12,7 @@ import pytest
 from db.runs import run_queries
 from db.runs.run_list import RunSelection, listed
 from domain.messages import Reason
-from tests.dashboard.pages import Pages, button, links, served, texts
+from tests.dashboard.pages import Pages, button, links, served, texts, with_advanced
 from tests.dashboard.running import Running
 
 CUDA = "rank 1 on here: CUDA out of memory, 2.00 GiB requested, 1.02 GiB of 79.15 GiB free on GPU 0, train.py line 41"
@@ -101,7 +101,7 @@ def test_a_loss_that_is_nan_is_launched_again_from_before_it_and_resume_comes_se
     form = pages.open("launch", **{"from": run_id, "fix": "1"})
     assert not form.exception
     assert form.text_input(key="launch_lr").value == "0.0001"
-    assert form.text_input(key="launch_resume").value == f"{run_id}:checkpoints/step_000040.pt"
+    assert with_advanced(form).text_input(key="launch_resume").value == f"{run_id}:checkpoints/step_000040.pt"
     assert "The loss is NaN since step 50" in texts(form)
 
 

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from db.runs import run_queries
 from domain.spec import RunSpec
-from tests.dashboard.pages import Pages, button, served, texts
+from tests.dashboard.pages import Pages, button, served, texts, with_advanced
 
 
 @pytest.fixture
@@ -56,11 +56,21 @@ def test_the_form_reads_the_nodes_once_a_rerun(pages, monkeypatch):
 
 
 def test_more_environment_than_a_program_can_be_given_stands_beside_its_field(pages):
-    page = pages.open("launch")
+    page = with_advanced(pages.open("launch"))
     page.text_area(key="launch_env").set_value(f"BLOB={'x' * 131_067}").run()
     assert not page.exception
     assert "BLOB has 131,073 bytes with its name" in texts(page).replace("\\", "")
     assert button(page, "Launch").disabled
+
+
+def test_advanced_fields_are_drawn_where_they_are_asked_for_and_stay_in_effect_when_closed(pages):
+    page = pages.open("launch")
+    assert "launch_env" not in {area.key for area in page.text_area}
+    with_advanced(page).text_area(key="launch_env").set_value("A=b").run()
+    page.session_state["launch_more"] = False
+    assert "launch_env" not in {area.key for area in page.run().text_area}
+    button(page, "Launch").click().run()
+    assert specs(pages)[-1].env == {"A": "b"}
 
 
 def test_a_plan_for_four_times_two_is_explained_on_a_laptop(pages):
