@@ -78,7 +78,7 @@ def test_those_in_a_browser_run_in_small() -> None:
 
 @pytest.mark.training
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["overhead", "probe", "checkpoint_stall", "lost_node"])
+@pytest.mark.parametrize("name", ["overhead", "watching", "probe", "checkpoint_stall", "lost_node"])
 def test_measurement_beside_a_training_runs_in_small(name: str) -> None:
     if name == "lost_node" and (reason := why_not()):
         pytest.skip(reason)
