@@ -249,8 +249,13 @@ def _all_stats() -> Iterator[tuple[int, _Stat]]:
 
 def _stat(pid: int) -> _Stat | None:
     try:
-        # The program's name is in parentheses and may itself contain parentheses and spaces.
-        fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+        # By descriptor: this reads every process of the machine once a second. The program's name is in parentheses
+        # and may itself contain parentheses and spaces.
+        descriptor = os.open(f"{_PROC}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fields = os.read(descriptor, 4096).rpartition(b")")[2].split()
+        finally:
+            os.close(descriptor)
         return _Stat(fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
     except (OSError, IndexError, ValueError):
         return None
