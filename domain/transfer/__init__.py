@@ -1,1 +1,0 @@
-"""Runs that come from elsewhere, or leave."""
