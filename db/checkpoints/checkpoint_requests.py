@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
@@ -34,22 +34,25 @@ def request_resend(store: Store, checkpoint_id: int, now: float) -> tuple[str, s
         return attempt.run_id, node.id
 
 
+# Built once, which takes longer than running it: every node asks again and again.
+_RESENDS = (
+    select(Checkpoint, Attempt)
+    .join(Attempt, Attempt.fence == Checkpoint.fence)
+    .join(Task, (Task.fence == Checkpoint.fence) & (Task.node_rank == Checkpoint.node_rank))
+    .where(Task.node_id == bindparam("node_id"), Checkpoint.resend_requested_at.is_not(None))
+    .where(Checkpoint.complete.is_(False))
+    .order_by(Checkpoint.id)
+)
+
+
 def resends(session: Session, node_id: str) -> list[Resend]:
     """Return the checkpoints that this node is asked to send again, in the order of their ids."""
-    query = (
-        select(Checkpoint, Attempt)
-        .join(Attempt, Attempt.fence == Checkpoint.fence)
-        .join(Task, (Task.fence == Checkpoint.fence) & (Task.node_rank == Checkpoint.node_rank))
-        .where(Task.node_id == node_id, Checkpoint.resend_requested_at.is_not(None))
-        .where(Checkpoint.complete.is_(False))
-        .order_by(Checkpoint.id)
-    )
     return [
         Resend(
             checkpoint_id=checkpoint.id, run_id=attempt.run_id, attempt=attempt.number, fence=attempt.fence,
             node_rank=checkpoint.node_rank, uid=attempt.uid or "", path=checkpoint.path, sha256=checkpoint.sha256,
         )
-        for checkpoint, attempt in session.execute(query)
+        for checkpoint, attempt in session.execute(_RESENDS, {"node_id": node_id})
     ]  # fmt: skip
 
 

@@ -130,7 +130,7 @@ def end_unknown(session: Session, name_or_id: str, run_id: str) -> tuple[str, st
 
 def labels_to_end(session: Session, node_id: str) -> list[str]:
     """Labels of the unknown attempts that the node is to end."""
-    labels = session.scalar(select(Node.unknown_ends).where(Node.id == node_id))
+    labels = session.scalar(_UNKNOWN_ENDS, {"node": node_id})
     return list(labels or ())
 
 
@@ -174,6 +174,7 @@ def heartbeats_received(store: Store, heartbeats: Mapping[str, Heartbeat]) -> No
 
 
 _NODES = cast(Table, Node.__table__)
+_UNKNOWN_ENDS = select(_NODES.c.unknown_ends).where(_NODES.c.id == bindparam("node"))
 _HEARTBEAT = update(_NODES).where(_NODES.c.id == bindparam("node")).values(last_seen=bindparam("at"))
 _LOAD = _HEARTBEAT.values(
     load=bindparam("sample"), foreign_devices=bindparam("others"), unknown_attempts=bindparam("unknown")

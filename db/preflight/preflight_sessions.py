@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import delete, select
+from sqlalchemy import bindparam, delete, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
@@ -66,16 +66,19 @@ def open_for_attempt(session: Session, attempt: Attempt, now: float) -> None:
     _open(session, devices_by_node, now, bandwidth=True, fence=attempt.fence, python=python)
 
 
+# Built once, which takes longer than running it: every node asks again and again.
+_OPEN_OF_NODE = (
+    select(Check)
+    .join(CheckedNode, CheckedNode.check_id == Check.id)
+    .where(CheckedNode.node_id == bindparam("node_id"), Check.ended_at.is_(None))
+    .order_by(Check.id)
+)
+
+
 def check_requests(store: Store, node_id: str) -> list[DesiredCheck]:
     """The open preflights of a node, each at its current stage, answered or not; always the complete list."""
     with store.read() as session:
-        query = (
-            select(Check)
-            .join(CheckedNode, CheckedNode.check_id == Check.id)
-            .where(CheckedNode.node_id == node_id, Check.ended_at.is_(None))
-            .order_by(Check.id)
-        )
-        checks = list(session.scalars(query))
+        checks = list(session.scalars(_OPEN_OF_NODE, {"node_id": node_id}))
         return [_check_request(check, _checked_nodes(session, check), node_id) for check in checks]
 
 

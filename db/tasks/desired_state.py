@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import or_, select
+from sqlalchemy import bindparam, or_, select
 from sqlalchemy.orm import Session
 
 from db import identity
@@ -16,20 +16,23 @@ from domain.messages import State
 from domain.scheduling import resizing
 from domain.spec import Assignment, ResumeFrom
 
+# Built once, which takes longer than running it: every node asks again and again.
+_TASKS_OF_NODE = (
+    select(Task, Attempt)
+    .join(Attempt, Attempt.fence == Task.fence)
+    .where(Task.node_id == bindparam("node_id"))
+    .where(or_(Task.lost_at.is_not(None), task_is_live()))
+    .order_by(Task.fence)
+)
+
 
 def assignments(store: Store, node_id: str) -> list[Assignment]:
     """All tasks that a node should be running or stopping; always the complete list.
 
     A task that ended while its node was lost stays in the list until the node has confirmed its end."""
-    query = (
-        select(Task, Attempt)
-        .join(Attempt, Attempt.fence == Task.fence)
-        .where(Task.node_id == node_id)
-        .where(or_(Task.lost_at.is_not(None), task_is_live()))
-        .order_by(Task.fence)
-    )
     with store.read() as session:
-        return [_assignment(session, task, attempt) for task, attempt in session.execute(query)]
+        tasks = session.execute(_TASKS_OF_NODE, {"node_id": node_id})
+        return [_assignment(session, task, attempt) for task, attempt in tasks]
 
 
 def _assignment(session: Session, task: Task, attempt: Attempt) -> Assignment:
