@@ -8,11 +8,12 @@ WHY = {
     "SQLite. Of the 37 ms 10 are FastAPI's and the client's, 6 write JSON, the rest makes and runs a dozen "
     "statements.",
     "checkpoint_stall": "a checkpoint of 256 MiB costs the worker 0.43 s of processor time (copy 0.1, CRC-32s 0.12, "
-    "SHA-256 0.2), a dashboard beside it 0.25 s when it is linked and 1.3 s when it is sent. Where ranks fill all "
-    "cores, that is taken from them.",
-    "checkpoints": "of the 7 s of the dashboard's processor time for a GiB 4 copy into memory that this virtual "
-    "machine has not used before, which `cp` has at hand, since it overwrites one file. Four uploads in a row reach "
-    "167, 162, 221 and 266 MB/s. Each request is on the disk before its answer.",
+    "SHA-256 0.2) and a dashboard beside it 0.25 s when it is linked; when it is sent, 0.11 s more to send and 0.33 s "
+    "to receive (SHA-256 0.19). Ranks that fill all cores lose that: a thread's priority counts only "
+    "within its session (autogroup).",
+    "checkpoints": "a GiB sent up takes 1.25 s of the dashboard's processor time, of which SHA-256 0.75, and 0.45 s of "
+    "the worker's. Down it takes 2.5 s, of which 2 fill pages that are new to this virtual machine; 0.5 s "
+    "from the page cache.",
     "command_line": "of the 0.22 s of `rankzero runs` typer and httpx2 with httpcore2 and h11 take 60 ms each to "
     "import and Python itself 30; pydantic, with which typer converts values, is imported only for a number or a path.",
     "comparison": "each of the two series takes some 50 ms for fifty runs, one after another: reading their packed "

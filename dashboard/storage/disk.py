@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ class Disk:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._arrived: dict[int, _Arrived] = {}
+        self._hashers = ThreadPoolExecutor(HASHERS, "hashing")
 
     def batch_bytes(self, size_bytes: int) -> int:
         """See `CheckpointStorage`."""
@@ -55,9 +57,14 @@ class Disk:
     def add(self, checkpoint: Checkpoint, offset: int, content: memoryview) -> int:
         """See `CheckpointStorage`."""
         arrived = self._arrived.pop(checkpoint.id, None) if offset else _Arrived()
-        write_past_cache(self._files.arriving(checkpoint.id), offset, content)
-        if arrived is not None and arrived.size_bytes == offset:
-            arrived.hashing.update(content)
+        if arrived is None or arrived.size_bytes != offset:
+            write_past_cache(self._files.arriving(checkpoint.id), offset, content)
+        else:
+            hashing = self._hashers.submit(arrived.hashing.update, content)
+            try:
+                write_past_cache(self._files.arriving(checkpoint.id), offset, content)
+            finally:
+                hashing.result()  # it reads memory that is the caller's again
             arrived.size_bytes += len(content)
             self._arrived[checkpoint.id] = arrived
             for oldest in list(self._arrived)[:-MOST_HASHED]:
@@ -112,6 +119,8 @@ MIB = 1024 * 1024
 BATCH_BYTES, PIECE_BYTES = 256 * MIB, 4 * MIB
 MOST_HASHED = 64
 """Uploads whose hash is kept between requests: of an abandoned one no further request comes."""
+HASHERS = 2
+"""Threads that hash pieces while others write them."""
 _ADOPTABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
