@@ -247,7 +247,8 @@ def _convert_on_demand(kind: Any) -> None:
 
 
 for _kind in (TyperArgument, TyperOption):
-    _convert_on_demand(_kind)
+    if hasattr(_kind, "get_runtime_param"):  # typer's own, and not promised: without it commands only start slower
+        _convert_on_demand(_kind)
 
 
 def _help(place: str) -> str:
