@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from dashboard.service.overview import LossCurves
@@ -79,3 +81,11 @@ def test_a_checkpoint_is_the_best_by_a_printed_validation_loss(cluster: Cluster)
         checkpoint_reports.completed(cluster.store, row.id, 100.0)
     shown = {one.step: (one.loss, one.best) for one in checkpoint_queries.checkpoints(cluster.store, run_id)}
     assert shown == {0: (3.0, False), 10: (1.0, True), 20: (2.0, False)}
+
+
+def test_small_curves_have_four_digits_and_finite_values_alone(cluster: Cluster) -> None:
+    run_id, fence = start(cluster)
+    values = (123456.7, 0.1 + 0.2, -2.71828e-9, 0.0, float("nan"), 1e300, float("inf"), 99996.0)
+    cluster.points(fence, 0, 9, {"loss": curve(*values)})
+    expected = [float(f"{value:.4g}") for value in values if math.isfinite(value)]
+    assert LossCurves().of(cluster.store, [view(cluster, run_id)]) == {run_id: expected}
