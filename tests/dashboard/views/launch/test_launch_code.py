@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from db.runs import run_queries
 from domain.spec import RunSpec
 from tests.dashboard.checkouts import commit, write
-from tests.dashboard.pages import Pages, button, served, texts
+from tests.dashboard.pages import Pages, button, served, texts, with_advanced
 
 
 @pytest.fixture
@@ -104,7 +104,8 @@ def test_the_code_as_it_was_outlives_its_source(pages, code, tmp_path):
 
 
 def test_a_run_in_place_says_that_its_code_is_not_kept(pages, code):
-    page = fill(source(pages.open("launch"), "Script"), script=str(code / "train.py"), workdir=str(code))
+    form = with_advanced(source(pages.open("launch"), "Script"))
+    page = fill(form, script=str(code / "train.py"), workdir=str(code))
     assert "the code is not stored with the run" in texts(page)
 
 
