@@ -15,11 +15,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
+EXTRAS = ("server", "worker", "torch", "postgres", "s3")
+"""Those that the Dockerfile installs."""
+
+
 def fetch(folder: Path) -> None:
     """Every wheel that the image needs; which torch it is, is this machine's choice."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = project["build-system"]["requires"] + project["project"]["dependencies"]
-    wanted += [each for extra in ("postgres", "s3") for each in project["project"]["optional-dependencies"][extra]]
+    wanted += [each for extra in EXTRAS for each in project["project"]["optional-dependencies"][extra]]
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     what = ["--python-version=3.11", "--only-binary=:all:", "--constraint", str(ROOT / "constraints.txt")]
     done = subprocess.run([*pip, "--dest", str(folder), *what, *wanted], capture_output=True, text=True, check=False)
