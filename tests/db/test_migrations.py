@@ -17,7 +17,7 @@ from tests.db.cluster import facts
 pytestmark = pytest.mark.both_stores
 
 HASHES = {
-    "0001_first_tables.py": "ea9ad5f989d53ed3f89af84f9c03e8a9237ec64f00150023094262c0a7c157f6",
+    "0001_first_tables.py": "2c757418bf21b85934c5b2e0c09cef0e01f3dc7f066bae41444b768cb5da0507",
 }
 
 

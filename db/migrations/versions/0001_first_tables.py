@@ -12,6 +12,22 @@ depends_on = None
 
 
 def upgrade() -> None:
+    """Make all tables, each after those that it refers to."""
+    _add_nodes()
+    _add_runs()
+    _add_studies()
+    _add_attempts()
+    _add_history()
+    _add_marks_and_trials()
+    _add_checkpoints()
+    _add_preflights_and_files()
+    _add_findings_and_jobs()
+    _add_tasks()
+    _add_profiles_and_series()
+    _add_points()
+
+
+def _add_nodes() -> None:
     op.create_table(
         "deleted_attempts",
         sa.Column("fence", sa.Integer(), autoincrement=False, nullable=False),
@@ -62,6 +78,8 @@ def upgrade() -> None:
     with op.batch_alter_table("nodes", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_nodes_token_hash"), ["token_hash"], unique=False)
 
+
+def _add_runs() -> None:
     op.create_table(
         "pair_passes",
         sa.Column("node_a", sa.String(length=10), nullable=False),
@@ -109,6 +127,9 @@ def upgrade() -> None:
         sa.Column("saved_at", sa.Float(precision=53), nullable=False),
         sa.PrimaryKeyConstraint("name"),
     )
+
+
+def _add_studies() -> None:
     op.create_table(
         "scaling_studies",
         sa.Column("id", sa.String(length=10), nullable=False),
@@ -167,6 +188,8 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f("ix_sweeps_created_at"), ["created_at"], unique=False)
         batch_op.create_index(batch_op.f("ix_sweeps_ended_at"), ["ended_at"], unique=False)
 
+
+def _add_attempts() -> None:
     op.create_table(
         "alerts",
         sa.Column("id", sa.String(length=10), nullable=False),
@@ -225,6 +248,8 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f("ix_attempts_ended_at"), ["ended_at"], unique=False)
         batch_op.create_index(batch_op.f("ix_attempts_state"), ["state"], unique=False)
 
+
+def _add_history() -> None:
     op.create_table(
         "history",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -255,6 +280,8 @@ def upgrade() -> None:
     with op.batch_alter_table("imported_runs", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_imported_runs_digest"), ["digest"], unique=False)
 
+
+def _add_marks_and_trials() -> None:
     op.create_table(
         "run_tags",
         sa.Column("run_id", sa.String(length=10), nullable=False),
@@ -297,6 +324,8 @@ def upgrade() -> None:
     with op.batch_alter_table("sweep_trials", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_sweep_trials_run_id"), ["run_id"], unique=False)
 
+
+def _add_checkpoints() -> None:
     op.create_table(
         "alert_events",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -343,6 +372,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("fence", "node_rank", "path", "sha256"),
     )
+
+
+def _add_preflights_and_files() -> None:
     op.create_table(
         "checks",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -375,6 +407,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("fence", "node_rank", "path", "generation"),
     )
+
+
+def _add_findings_and_jobs() -> None:
     op.create_table(
         "findings",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -406,6 +441,8 @@ def upgrade() -> None:
     with op.batch_alter_table("jobs", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_jobs_gateway_id"), ["gateway_id"], unique=False)
 
+
+def _add_tasks() -> None:
     op.create_table(
         "tasks",
         sa.Column("fence", sa.Integer(), nullable=False),
@@ -441,6 +478,8 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f("ix_tasks_node_id"), ["node_id"], unique=False)
         batch_op.create_index(batch_op.f("ix_tasks_state"), ["state"], unique=False)
 
+
+def _add_profiles_and_series() -> None:
     op.create_table(
         "profiled_ranks",
         sa.Column("profile_id", sa.String(length=10), nullable=False),
@@ -487,6 +526,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("fence", "node_rank", "source", "tag"),
     )
+
+
+def _add_points() -> None:
     op.create_table(
         "checked_nodes",
         sa.Column("check_id", sa.Integer(), nullable=False),
