@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.worker.probe.watched import TORCHRUN, Watched
-from worker.probe.rankzero_probe import phase_clock
+from worker.probe.rankzero_probe import phase_clock, process_state
 from worker.probe.rankzero_probe.phase_clock import (
     BACKWARD,
     CHECKPOINT,
@@ -23,6 +23,7 @@ from worker.probe.rankzero_probe.phase_clock import (
     OTHER,
     PhaseClock,
 )
+from worker.probe.rankzero_probe.phases import _call_after_compute
 
 
 @pytest.fixture
@@ -197,6 +198,26 @@ def test_the_wait_for_a_cpu_is_known_in_a_forked_process():
         raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
         """
     assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_clock_hears_the_end_of_computing_once_a_pass_also_of_a_kept_graph(monkeypatch, kept):
+    torch = pytest.importorskip("torch")
+    heard: list[str] = []
+    clock = SimpleNamespace(end_compute=lambda: heard.append("end of computing"))
+    state = SimpleNamespace(off=frozenset(), clock=clock, failed=lambda *error: heard.append(f"failed: {error}"))
+    monkeypatch.setattr(process_state, "current", state)
+    weight = torch.ones(3, requires_grad=True)
+    loss = (weight * weight).sum()
+    for number in range(1, 4 if kept else 2):
+        handle = _call_after_compute(state, loss, (), {"retain_graph": kept})
+        loss.backward(retain_graph=kept)
+        if handle is not None:
+            handle.remove()
+        assert heard == ["end of computing"] * number
+    if kept:
+        loss.backward()  # no hook of ours is left on it
+        assert heard == ["end of computing"] * 3
 
 
 def test_a_clock_that_fails_is_off_and_the_training_goes_on(watched):
