@@ -101,12 +101,17 @@ def tagged(value: Any) -> Tagged:
     return Tagged(gzip.compress(text, 1, mtime=0), hashlib.sha256(text).hexdigest()[:16])
 
 
+def takes_gzip(request: Request) -> bool:
+    """Whether the client takes a response that is gzipped."""
+    return "gzip" in request.headers.get("accept-encoding", "")
+
+
 def answer_tagged(request: Request, content: Tagged) -> Response:
     """A response with the content, or 304 when the client already has it."""
     headers = {"ETag": f'"{content.tag}"', "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding"}
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)
-    if "gzip" in request.headers.get("accept-encoding", ""):
+    if takes_gzip(request):
         encoded = headers | {"Content-Encoding": "gzip"}
         return Response(content.text, media_type="application/json", headers=encoded)
     return Response(gzip.decompress(content.text), media_type="application/json", headers=headers)

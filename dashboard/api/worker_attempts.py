@@ -19,7 +19,7 @@ from dashboard.api.reading import JsonRoute
 from dashboard.errors import Rejection, failure
 from dashboard.json_responses import answer, document, json_text
 from dashboard.service.service import Service
-from dashboard.service.stream_pieces import Outcome, Piece, take
+from dashboard.service.stream_pieces import ArrivedPiece, Outcome, take
 from dashboard.storage.downloads import DigestResponse
 from db.checkpoints.checkpoint_requests import resends
 from db.findings import findings
@@ -293,20 +293,20 @@ async def send_snapshot(
 def _take(service: Service, node_id: str, body: bytes) -> list[Outcome]:
     bundle = Bundle.of_body(body)
     read = [_piece(service, head, content) for head, content in zip(bundle.heads, bundle.contents, strict=True)]
-    outcomes = iter(take(service, node_id, [piece for piece in read if isinstance(piece, Piece)]))
-    return [next(outcomes) if isinstance(piece, Piece) else piece for piece in read]
+    outcomes = iter(take(service, node_id, [piece for piece in read if isinstance(piece, ArrivedPiece)]))
+    return [next(outcomes) if isinstance(piece, ArrivedPiece) else piece for piece in read]
 
 
-def _piece(service: Service, head: PieceHead, content: bytes) -> Piece | Exception:
+def _piece(service: Service, head: PieceHead, content: bytes) -> ArrivedPiece | Exception:
     """The piece, or why it cannot be taken: another store's attempt, or a content that is no batch of points."""
     try:
         if not service.lineage.remembers(head.fence, head.label):
             service.lineage.check(head.fence, head.label or None)
         if head.path:
             stream = StreamKey(head.fence, head.node_rank, head.path, head.generation)
-            return Piece(stream, offset=head.offset, content=content)
+            return ArrivedPiece(stream, offset=head.offset, content=content)
         batch = PointBatch.model_validate_json(content)
-        return Piece(StreamKey(head.fence, head.node_rank, batch.path, batch.generation), batch)
+        return ArrivedPiece(StreamKey(head.fence, head.node_rank, batch.path, batch.generation), batch)
     except (UnknownAttempt, HTTPException, ValidationError) as error:
         return error
 

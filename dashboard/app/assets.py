@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from dashboard.api.shared_reads import takes_gzip
 from dashboard.errors import Rejection
 
 FROM_PACKAGES = {"uPlot.iife.js": "uplot.static", "uPlot.min.css": "uplot.static"}
@@ -58,7 +59,7 @@ class PackedFile:
 
     def answer(self, request: Request, name: str, headers: Mapping[str, str]) -> Response:
         """A response with what the client takes; the name's suffix says the type."""
-        if _takes_packed(request):
+        if takes_gzip(request):
             return _packed_answer(self._packed, name, headers)
         return Response(self._body, media_type=_media_type(name), headers={**headers, "Vary": "Accept-Encoding"})
 
@@ -74,7 +75,7 @@ class StreamlitsScripts:
     def know(self, scope: Scope) -> bool:
         """Whether the request is for one of them, packed."""
         is_read = scope["type"] == "http" and scope["method"] == "GET" and scope["path"] in self._paths
-        return is_read and _takes_packed(Request(scope))
+        return is_read and takes_gzip(Request(scope))
 
     async def serve(self, request: Request) -> Response:
         """Serve one that is known; its name changes with its content."""
@@ -86,10 +87,6 @@ class StreamlitsScripts:
 @cache
 def _packed_file(path: Path) -> bytes:
     return gzip.compress(path.read_bytes(), PACKED_LEVEL, mtime=0)
-
-
-def _takes_packed(request: Request) -> bool:
-    return "gzip" in request.headers.get("accept-encoding", "")
 
 
 def _packed_answer(packed: bytes, name: str, headers: Mapping[str, str]) -> Response:

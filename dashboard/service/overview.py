@@ -310,7 +310,8 @@ def _rounded(curves: Sequence[NDArray[np.float64]]) -> list[Curve]:
 
 
 def _to_four_digits(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """As `f"{value:.4g}"` reads: a whole number times or by a power of ten is the nearest to its decimals."""
+    """Round to four significant digits, as `f"{value:.4g}"` does: a whole number, multiplied or divided by a power of
+    ten, is the number nearest to those decimals."""
     exponents = 3 - np.floor(np.log10(np.where(values == 0, 1, np.abs(values))))
     up, down = (10 ** np.clip(each, 0, MOST_POWER) for each in (exponents, -exponents))
     rounded: NDArray[np.float64] = np.rint(values * up / down) * down / up

@@ -17,8 +17,8 @@ from domain.messages import PointBatch
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Points of one byte range of a file, or bytes for it from an offset on."""
+class ArrivedPiece:
+    """Points of one byte range of a file, or bytes for it from an offset on, as a worker sent them."""
 
     stream: StreamKey
     batch: PointBatch | None = None
@@ -37,7 +37,7 @@ class Taken:
 Outcome = Taken | Exception
 
 
-def take(service: Service, node_id: str, pieces: Sequence[Piece]) -> list[Outcome]:
+def take(service: Service, node_id: str, pieces: Sequence[ArrivedPiece]) -> list[Outcome]:
     """Store pieces together; where that fails, each by itself, so that only those that cannot be stored fail.
 
     Raises what no piece is to blame for: a store that takes nothing."""
@@ -51,14 +51,14 @@ def take(service: Service, node_id: str, pieces: Sequence[Piece]) -> list[Outcom
     return [_take_alone(service, node_id, piece) for piece in pieces]
 
 
-def _take_alone(service: Service, node_id: str, piece: Piece) -> Outcome:
+def _take_alone(service: Service, node_id: str, piece: ArrivedPiece) -> Outcome:
     try:
         return _take(service, node_id, [piece])[0]
     except Exception as error:
         return error
 
 
-def _take(service: Service, node_id: str, pieces: Sequence[Piece]) -> list[Outcome]:
+def _take(service: Service, node_id: str, pieces: Sequence[ArrivedPiece]) -> list[Outcome]:
     if not pieces:
         return []
     files = {piece.stream for piece in pieces if piece.batch is None}
@@ -84,7 +84,7 @@ def _take(service: Service, node_id: str, pieces: Sequence[Piece]) -> list[Outco
     return outcomes
 
 
-def _outcome(service: Service, piece: Piece, state: Arrival | FileState | Exception) -> Outcome:
+def _outcome(service: Service, piece: ArrivedPiece, state: Arrival | FileState | Exception) -> Outcome:
     """The outcome of a piece whose points are stored, or whose file the store knows."""
     if isinstance(state, Exception):
         return state
@@ -98,7 +98,7 @@ def _outcome(service: Service, piece: Piece, state: Arrival | FileState | Except
         return error
 
 
-def _append(service: Service, piece: Piece, file_id: int) -> Taken:
+def _append(service: Service, piece: ArrivedPiece, file_id: int) -> Taken:
     end = piece.offset + len(piece.content)
     service.files.append(file_id, piece.offset, piece.content)
     if piece.content and piece.stream.path.startswith("logs/"):

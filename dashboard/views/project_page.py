@@ -30,7 +30,8 @@ def page() -> None:
     """Show the project in the address."""
     name = st.query_params.get("name", "")
     if not projects.exists(service.current().store, name):
-        _say_unknown(name)
+        reason = f"No run is in a project {as_text(name[:80])}" if name else "The address names no project"
+        links.nothing_here("There is no such project", f"{reason}; its runs may have been moved or deleted.")
         return
     st.set_page_config(page_title=f"{name} · Rankzero")
     _summary(name)
@@ -117,13 +118,3 @@ def _ignore() -> None:
 def _show_all() -> None:
     """Open the Runs page: all runs of this project are archived."""
     st.session_state[ALL] = True
-
-
-def _say_unknown(name: str) -> None:
-    with st.container(border=True, horizontal_alignment="center"):
-        st.space("medium")
-        st.title("There is no such project", anchor=False, text_alignment="center")
-        reason = f"No run is in a project {as_text(name[:80])}" if name else "The address names no project"
-        st.markdown(f"{reason}; its runs may have been moved or deleted.", text_alignment="center")
-        links.link("runs", "All runs", "all_runs", "list")
-        st.space("medium")

@@ -203,7 +203,7 @@ def thinned_points(
 def thinned_columns(
     session: Session, rows: Sequence[Extent], most: int, window: StepRange, *, whole: bool = False
 ) -> dict[int, Columns]:
-    """What `thinned_points` returns, as columns."""
+    """At most `most` points of each series in the window, as columns; by series id."""
     read = read_columns(session, rows, READ_PER_POINT * most, window, whole=whole)
     chosen = thinned_each([within(own, window.first, window.last) for own in read.values()], most)
     return dict(zip(read, chosen, strict=True))

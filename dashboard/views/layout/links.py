@@ -55,6 +55,16 @@ def list_head(title: str, question: str, label: str, new: str) -> None:
         link("launch", label, f"{new}_new", new=new)
 
 
+def nothing_here(title: str, sentence: str) -> None:
+    """Show that the address names nothing, and the way to the runs."""
+    with st.container(border=True, horizontal_alignment="center"):
+        st.space("medium")
+        st.title(title, anchor=False, text_alignment="center")
+        st.markdown(sentence, text_alignment="center")
+        link("runs", "All runs", "all_runs", "list")
+        st.space("medium")
+
+
 def go(page: str, **query: str) -> None:
     """Have the browser open a page.
 

@@ -29,7 +29,8 @@ def page() -> None:
     run_id = st.query_params.get("id", "")
     run = service.current().find_run(run_id)
     if run is None:
-        _say_unknown(run_id)
+        reason = f"No run has the id {as_text(run_id[:40])}" if run_id else "The address names no run"
+        links.nothing_here("There is no such run", f"{reason}; it may have been deleted.")
         return
     st.set_page_config(page_title=f"{run.name} · Rankzero")
     with st.container(key="run_head"):  # its height is reserved while the header loads
@@ -219,13 +220,3 @@ def _failure(run: RunView) -> None:
     st.caption(f"Traceback of the first rank to fail ({as_text(', '.join(location))})" if location else "Traceback")
     height: int | Literal["content"] = TRACEBACK_PX if traceback.count("\n") > 12 else "content"
     st.code(traceback, language="python", height=height, wrap_lines=True)
-
-
-def _say_unknown(run_id: str) -> None:
-    with st.container(border=True, horizontal_alignment="center"):
-        st.space("medium")
-        st.title("There is no such run", anchor=False, text_alignment="center")
-        reason = f"No run has the id {as_text(run_id[:40])}" if run_id else "The address names no run"
-        st.markdown(f"{reason}; it may have been deleted.", text_alignment="center")
-        links.link("runs", "All runs", "all_runs", "list")
-        st.space("medium")

@@ -61,7 +61,7 @@ def log_point(dashboard: Browsed, seed: Seed, label: str, step: int, value: floa
     fence = attempt_queries.attempts(dashboard.service.store, seed.runs[label])[-1].fence
     series = {"train/loss": [(step, value, dashboard.service.clock())]}
     batch = PointBatch(path="events", generation=0, start=12_000, end=12_100, series=series)
-    piece = stream_pieces.Piece(StreamKey(fence, 0, batch.path, batch.generation), batch)
+    piece = stream_pieces.ArrivedPiece(StreamKey(fence, 0, batch.path, batch.generation), batch)
     assert stream_pieces.take(dashboard.service, seed._node_of(label), [piece]) == [stream_pieces.Taken(12_100)]
 
 
