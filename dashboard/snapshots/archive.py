@@ -17,14 +17,14 @@ from domain.text.formats import size
 
 
 def pack(selection: Selection, target: Path, limit_bytes: int) -> Packed:
-    """Write the archive to `target`. Raises CodeRefused where it is too large or cannot be read."""
+    """Write the archive to `target`, without files that are gone since they were selected, as programs make and delete
+    them in a folder. Raises CodeRefused where it is too large or cannot be read."""
     check_size(selection, limit_bytes)
     with tarfile.open(target, "x", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape") as archive:
-        for item in selection.items:
-            _add(archive, item)
+        gone = sum(not _add(archive, item) for item in selection.items)
     with target.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return Packed(target, sha256, target.stat().st_size, selection.files)
+    return Packed(target, sha256, target.stat().st_size, selection.files - gone)
 
 
 MIB = 1024 * 1024
@@ -65,7 +65,8 @@ def too_many_files(folder: Path, most: int) -> CodeRefused:
     )
 
 
-def _add(archive: tarfile.TarFile, item: Item) -> None:
+def _add(archive: tarfile.TarFile, item: Item) -> bool:
+    """Add a file, folder or link to the archive; return False for a file that is gone. Raises CodeRefused."""
     entry = tarfile.TarInfo(item.name)  # time 0, owner 0: nothing that differs between machines
     if item.kind == "folder":
         entry.type, entry.mode = tarfile.DIRTYPE, 0o755
@@ -78,9 +79,12 @@ def _add(archive: tarfile.TarFile, item: Item) -> None:
         try:
             with item.path.open("rb") as file:
                 archive.addfile(entry, file)
+        except FileNotFoundError:
+            return False
         except OSError as error:
             reason = error.strerror or "it changed while it was being read; launch again"
             raise CodeRefused("target", f"{item.path} cannot be stored: {reason}.") from error
+    return True
 
 
 def _largest(selection: Selection) -> str:

@@ -58,7 +58,8 @@ class Machine:
         wait_for(lambda: nodes(dashboard), "the worker to join", LIMIT_S)
 
     def launch(self, dashboard: Running) -> str:
-        script = self.folder / "train.py"
+        script = self.folder / "code" / "train.py"  # apart from the data of dashboard and worker, which change
+        script.parent.mkdir(exist_ok=True)
         script.write_text(TRAINING)
         run_id = dashboard.launch(target=str(script), launcher="python")
         self.runs.append(run_id)

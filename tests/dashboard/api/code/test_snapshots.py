@@ -113,6 +113,14 @@ def test_names_of_any_bytes_are_kept(folder):
     assert os.fsdecode(b"\xff \n-x\x01.py") in [os.fsdecode(os.fsencode(name)) for name in names_in(packed.path)]
 
 
+def test_file_that_is_deleted_after_it_was_selected_is_left_out(tmp_path):
+    code = write(tmp_path / "code", train_py="print(1)", notes_py="half")
+    selection = select(code)
+    (code / "notes.py").unlink()
+    packed = pack(selection, tmp_path / "archive", MIB)
+    assert (packed.files, names_in(packed.path)) == (1, ["train.py"])
+
+
 def test_the_archive_is_the_same_whoever_packs_it_when_and_where(tmp_path):
     hashes = set()
     for number, place in enumerate(("a", "b")):
