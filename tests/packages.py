@@ -44,14 +44,23 @@ def needed(requirements: list[str]) -> dict[str, metadata.Distribution]:
 
 
 def write_wheel(distribution: metadata.Distribution, folder: Path) -> Path:
-    """Pack an installed distribution as the wheel that it came from, less its scripts and compiled files."""
+    """Pack an installed distribution as the wheel that it came from, less what pip wrote: scripts, compiled files."""
     about = distribution.read_text("WHEEL") or ""
     tags = [line.removeprefix("Tag: ").split("-") for line in about.splitlines() if line.startswith("Tag: ")]
     tag = "-".join(".".join(dict.fromkeys(part)) for part in zip(*tags, strict=True))
     name = canonicalize_name(distribution.name).replace("-", "_")
     wheel = folder / f"{name}-{distribution.version}-{tag}.whl"
+    scripts = f"{name}-{distribution.version}.data/scripts"
     with zipfile.ZipFile(wheel, "w") as archive:
         for file in distribution.files or ():
             if ".." not in file.parts and file.suffix != ".pyc":
                 archive.write(str(file.locate()), str(file))
+            elif is_program(Path(str(file.locate()))):
+                archive.write(str(file.locate()), f"{scripts}/{file.name}")
     return wheel
+
+
+def is_program(path: Path) -> bool:
+    """Whether a file is a compiled program, as the wheel of uv has one."""
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF" and path.parent.name == "bin"
