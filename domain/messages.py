@@ -92,6 +92,8 @@ class RankError(BaseModel):
     """Seconds since the epoch by the failing node's clock."""
     is_consequence: bool = False
     """The rank only noticed that another one was gone or late."""
+    fault: Literal["device", "node"] | None = None
+    """The hardware that is at fault, where the end shows it."""
     memory: DeviceMemory | None = None
     """What filled its device, if the allocation failed for which it ended."""
 

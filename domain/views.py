@@ -8,6 +8,7 @@ from typing import Any
 
 from domain.collectives import CollectivesVerdict
 from domain.goals import BaselineChange
+from domain.health.quarantine import Quarantine
 from domain.liveness import Contact
 from domain.messages import LIVE_STATES, Point, StackFrame, State
 from domain.protocol import PROTOCOL
@@ -345,6 +346,8 @@ class DeviceView:
     """Whether processes that are not ours use it."""
     rank: int | None = None
     """The run's rank that computes there."""
+    quarantine: Quarantine | None = None
+    """Its own, or its node's."""
 
 
 @dataclass(frozen=True)
@@ -375,6 +378,24 @@ class NodeView:
     """Attempts on it that this store does not know: run_id, attempt, store, devices, folder."""
     pool: str = ""
     """slurm: a gateway to a Slurm cluster; slurm:…: a node of one of its jobs; empty: a node of ours."""
+    quarantine: Quarantine | None = None
+    """Of the whole node."""
+
+
+@dataclass(frozen=True)
+class IncidentView:
+    """Something that is remembered of a node or a device."""
+
+    at: float
+    kind: str
+    """failed attempt, lost contact, Xid, … (`domain.health.quarantine.Kind`)."""
+    device: str | None
+    """None: the whole node."""
+    text: str
+    is_strike: bool
+    """Whether it counts against the hardware."""
+    run_id: str | None
+    attempt: int | None
 
 
 @dataclass(frozen=True)

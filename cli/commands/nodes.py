@@ -63,6 +63,21 @@ def remove(node: NodeName, data: Data = None, as_json: Json = False) -> None:
     )
 
 
+@nodes_app.command()
+def release(
+    node: NodeName,
+    device: Annotated[
+        str | None, typer.Argument(metavar="DEVICE", help="Its id or position; by default all.", show_default=False)
+    ] = None,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """End the quarantine of a node, or of one of its devices: new runs start there again."""
+    released = server_at(data).post(node_path(node, "release"), {"device": device})
+    subject = f"Device {device} of node {released['name']}" if device else f"Node {released['name']}"
+    print_outcome(released, as_json, f"{subject} is out of quarantine and accepts new runs.")
+
+
 @nodes_app.command("end-unknown")
 def end_unknown(
     node: NodeName,
@@ -95,6 +110,7 @@ def row(node: dict[str, Any], now: float) -> tuple[object, ...]:
         node["name"],
         state_label(node["state"])
         + (", draining" if node.get("draining") else "")
+        + (", in quarantine" if node.get("quarantine") else "")
         + (", to upgrade" if node.get("upgrade") else ""),
         node["address"],
         node["slots"],
@@ -120,6 +136,7 @@ def versions(info: dict[str, Any]) -> str:
 
 def remarks(node: dict[str, Any]) -> Iterator[str]:
     """Yield the node's problems: unknown runs, a wrong clock, a needed upgrade."""
+    yield from quarantines(node)
     yield from (remark["message"] for remark in node.get("unknown") or ())
     info = node.get("info") or {}
     offset_s, error_s = info.get("clock_offset_s"), info.get("clock_error_s") or 0.0
@@ -132,6 +149,16 @@ def remarks(node: dict[str, Any]) -> Iterator[str]:
     ):
         if text:
             yield text
+
+
+def quarantines(node: dict[str, Any]) -> Iterator[str]:
+    """Yield why the node, or each of its devices in quarantine, is left out."""
+    if whole := node.get("quarantine"):
+        yield f"in quarantine: {whole['why']}"
+        return
+    for position, device in enumerate(node["devices"]):
+        if quarantine := device.get("quarantine"):
+            yield f"GPU {position} is in quarantine: {quarantine['why']}"
 
 
 # `rankzero preflight`: whether nodes can train together, as a matrix.

@@ -40,6 +40,20 @@ def undrain(service: TheService, node: str) -> Response:
     return answer(service.undrain(node))
 
 
+@router.post("/nodes/{node}/release")
+def release(
+    service: TheService, node: str, device: Annotated[str | None, Body(embed=True, max_length=200)] = None
+) -> Response:
+    """End the quarantine of a node and all of its devices, or of one device by its id or position."""
+    return answer(service.health.release(node, device))
+
+
+@router.get("/nodes/{node}/incidents")
+def incidents(service: TheService, node: str) -> Response:
+    """What is remembered of a node's health, newest first."""
+    return answer(service.health.incidents(node))
+
+
 @router.post("/nodes/{node}/end-unknown")
 def end_unknown(service: TheService, node: str, run: Annotated[str, Body(embed=True, max_length=100)]) -> Response:
     """Have a node end a run that this store does not know because an older copy was restored."""

@@ -45,6 +45,8 @@ class DeviceUse(StrEnum):
     """Free, but nothing new starts on its node: it drains, or belongs to a Slurm job."""
     UPGRADE = "to upgrade"
     """Free, but nothing new starts on its node: its worker speaks another protocol than the dashboard."""
+    QUARANTINE = "quarantine"
+    """Free, but left out: it, or its node, cannot be trusted."""
     SILENT = "no contact"
     LOST = "lost"
 
@@ -59,6 +61,8 @@ def cell(node: NodeView, device: DeviceView) -> DeviceUse:
         return DeviceUse.OURS
     if device.foreign:
         return DeviceUse.FOREIGN
+    if device.quarantine:
+        return DeviceUse.QUARANTINE
     if node.upgrade:
         return DeviceUse.UPGRADE
     return DeviceUse.DRAINING if node.draining or node.pool else DeviceUse.FREE
@@ -79,6 +83,7 @@ def summary(nodes: Sequence[NodeView]) -> str:
             (DeviceUse.FOREIGN, "used by others"),
             (DeviceUse.DRAINING, "draining"),
             (DeviceUse.UPGRADE, "to upgrade"),
+            (DeviceUse.QUARANTINE, "in quarantine"),
         )
         if uses[use]
     ]
@@ -114,6 +119,7 @@ def notices(node: NodeView) -> list[str]:
         affected_runs = f" {plural(runs, 'run')} {agree(runs, 'has', 'have')} devices there." if runs else ""
         return [_silence(node.state, node.silent_s) + affected_runs]
     messages = [
+        *quarantines(node),
         node.upgrade,
         *(attempt["message"] for attempt in node.unknown),
         (node.load or {}).get("notice"),
@@ -123,6 +129,17 @@ def notices(node: NodeView) -> list[str]:
     if off_s is not None:
         messages.append(f"Its clock is {clock_offset(off_s)} the dashboard's.")
     return [str(text) for text in messages if text]
+
+
+def quarantines(node: NodeView) -> list[str]:
+    """Why the node, or each of its devices, is in quarantine."""
+    if node.quarantine:
+        return [f"In quarantine: {node.quarantine.why}"]
+    return [
+        f"{noun(node)} {position} is in quarantine: {device.quarantine.why}"
+        for position, device in enumerate(node.devices)
+        if device.quarantine
+    ]
 
 
 def clock_off_s(node: NodeView) -> float | None:
@@ -180,6 +197,7 @@ def _node(node: NodeView, run_positions: dict[str, int]) -> dict[str, Any]:
         "state": node.state,
         "draining": node.draining,
         "upgrade": node.upgrade is not None,
+        "quarantine": node.quarantine is not None,
         "address": node.address,
         "labels": node.labels | ({"pool": node.pool} if node.pool else {}),
         "kinds": kinds(node),

@@ -307,9 +307,11 @@ def _state(node: NodeView) -> NodeState:
     return NodeState(
         node_id=node.id,
         name=node.name,
-        free=tuple(d.id for d in node.devices if d.run_id is None and not d.foreign),
+        free=tuple(d.id for d in node.devices if d.run_id is None and not d.foreign and d.quarantine is None),
         allocations=tuple(Allocation(d.run_id, (d.id,)) for d in node.devices if d.run_id is not None),
         foreign=sum(d.foreign for d in node.devices),
+        quarantined=sum(d.run_id is None and not d.foreign and d.quarantine is not None for d in node.devices),
+        in_quarantine=node.quarantine is not None,
         kind="cuda" if node.devices and node.devices[0].kind == "cuda" else "cpu",
         labels=node.labels,
         contact=node.state,

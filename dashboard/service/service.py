@@ -11,6 +11,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from dashboard.clock import Clock, Lease
+from dashboard.cluster.health import NodeHealth
 from dashboard.cluster.joining import Listening, outward_address
 from dashboard.cluster.preflights import Preflights
 from dashboard.cluster.registry import Lineage, NodeRegistry
@@ -79,6 +80,7 @@ class Service:
         self.registry = NodeRegistry(store, self.clock)
         self.lineage = Lineage(store, self.clock)
         self.preflights = Preflights(store, self.clock, self.hub.desired_state_changed)
+        self.health = NodeHealth(store, self.clock, self.hub.desired_state_changed, self.nodes, self.schedule)
         self.figures = Figures(store)
         self.uploads = WeakValueDictionary[int, object]()
         """The request that is uploading each checkpoint, by the checkpoint's id, for as long as it lives."""

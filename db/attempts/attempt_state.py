@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from db.attempts.new_attempt import open_next_attempt
+from db.health import incidents
 from db.lookups import add_history
 from db.models import Attempt, Checkpoint, Node, Run, Series, Task
 from domain.messages import SCRIPT_KINDS, TERMINAL_STATES, Reason, State
@@ -27,7 +28,9 @@ def combine(session: Session, attempt: Attempt, now: float) -> None:
         attempt.waiting_for = None
     if attempt.state in TERMINAL_STATES:
         attempt.ended_at = now
-        _explain(attempt, tasks)
+        first = _explain(attempt, tasks)
+        if attempt.state == State.FAILED and first is not None and attempt.stop_requested_at is None:
+            incidents.attempt_failed(session, attempt, first, now)
     if attempt.state != before:
         names = ", ".join(session.scalars(select(Node.name).where(Node.id.in_({p.node_id for p in tasks}))))
         add_history(session, attempt.run_id, attempt.number, now, _history_line(attempt, names))
@@ -50,23 +53,25 @@ def _was_ended_by_policy(attempt: Attempt) -> bool:
     return attempt.end_requested_at is not None and attempt.stop_requested_at is None
 
 
-def _explain(attempt: Attempt, tasks: Sequence[Task]) -> None:
+def _explain(attempt: Attempt, tasks: Sequence[Task]) -> Task | None:
+    """Set the reason and message of the attempt's end; return the task that explains it."""
     if attempt.state == State.FAILED and _was_ended_by_policy(attempt):
         attempt.reason, attempt.message = attempt.end_reason, attempt.end_message
         attempt.next_step = next((task.next_step for task in tasks if task.lost_at is not None), None)
-        return
+        return None
     if attempt.state == State.STOPPED and is_resizing(attempt):
         attempt.message = f"Ended {attempt.resize_message}."
-        return
+        return None
     if attempt.state == State.STOPPED and attempt.end_requested_at is None and attempt.end_message:
         attempt.message = attempt.end_message
-        return
+        return None
     explained = [task for task in tasks if task.state == attempt.state and task.message]
     if not explained:
-        return
+        return None
     first = min(explained, key=_who_speaks_first)
     attempt.reason, attempt.message, attempt.error = first.reason, first.message, first.error
     attempt.next_step = first.next_step
+    return first
 
 
 def _who_speaks_first(task: Task) -> tuple[bool, bool, float, int]:

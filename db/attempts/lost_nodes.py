@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from db.attempts.attempt_state import combine
 from db.engine import Store
+from db.health import incidents
 from db.lookups import add_history
 from db.models import Attempt, File, FindingRow, Node, Run, Series, Task
 from domain.liveness import SILENT_AFTER_S
@@ -205,7 +206,10 @@ def _carry_out(
         lost = observed.lost(lost_after_s)
         if decision == "end":
             _request_end(session, attempt, observed, lost, now)
+            incidents.contact_lost(session, attempt, [share.node_rank for share in lost], now)
         else:
+            if not observed.is_ending:
+                incidents.contact_lost(session, attempt, [share.node_rank for share in lost], now)
             for share in lost:
                 _write_off(session.get_one(Task, (fence, share.node_rank)), attempt, share, observed, now)
             session.flush()

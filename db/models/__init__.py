@@ -16,6 +16,9 @@ from db.models.files import Chunk as Chunk
 from db.models.files import Discarded as Discarded
 from db.models.files import File as File
 from db.models.files import Series as Series
+from db.models.health import HardwareTest as HardwareTest
+from db.models.health import IncidentRow as IncidentRow
+from db.models.health import QuarantineRow as QuarantineRow
 from db.models.nodes import Check as Check
 from db.models.nodes import CheckedNode as CheckedNode
 from db.models.nodes import JoinToken as JoinToken

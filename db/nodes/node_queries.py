@@ -10,9 +10,11 @@ from sqlalchemy import func, select
 
 from db.attempts.liveness import last_heartbeat
 from db.engine import Store
+from db.health.incidents import in_quarantine, machine_of
 from db.models import Attempt, Node, Run, Task
 from db.scheduling.node_state import has_devices, unknown_devices
 from domain import protocol
+from domain.health.quarantine import NODE, Quarantine
 from domain.liveness import contact_state
 from domain.messages import HeldAttempt
 from domain.spec import rank_at
@@ -40,8 +42,19 @@ def nodes(store: Store, now: float, lost_after_s: float = 30.0) -> list[NodeView
         of_a_job = Node.pool.startswith("slurm:")  # shown until it is lost; its tasks keep its name
         shown = Node.removed_at.is_(None) & (~of_a_job | (Node.last_seen > now - lost_after_s))
         registered = session.scalars(select(Node).where(shown).order_by(Node.name))
+        quarantined = {
+            machine: {device: Quarantine(row.since, row.why) for device, row in rows.items()}
+            for machine, rows in in_quarantine(session).items()
+        }
         return [
-            _node_view(node, users, last_heartbeat(session, node.id, node.last_seen), now, lost_after_s)
+            _node_view(
+                node,
+                users,
+                quarantined.get(machine_of(node), {}),
+                last_heartbeat(session, node.id, node.last_seen),
+                now,
+                lost_after_s,
+            )
             for node in registered
         ]
 
@@ -55,6 +68,7 @@ def last_word(store: Store) -> float | None:
 def _node_view(
     node: Node,
     users: dict[tuple[str, str], tuple[str, int, int]],
+    quarantined: dict[str, Quarantine],
     last_seen: float,
     now: float,
     lost_after_s: float,
@@ -64,7 +78,10 @@ def _node_view(
     for device in node.devices:
         run_id, attempt, rank = users.get((node.id, device["id"]), (None, None, None))
         foreign = run_id is None and device["id"] in others
-        devices.append(DeviceView(**device, run_id=run_id, attempt=attempt, foreign=foreign, rank=rank))
+        quarantine = quarantined.get(device["id"], quarantined.get(NODE))
+        devices.append(
+            DeviceView(**device, run_id=run_id, attempt=attempt, foreign=foreign, rank=rank, quarantine=quarantine)
+        )
     draining = node.drain_requested_at is not None
     upgrade = protocol.advice(node.protocol, node.info.get("rankzero_version"), OWN_VERSION)
 
@@ -76,7 +93,7 @@ def _node_view(
         hostname=node.hostname,
         address=load.get("address") or node.address,
         slots=len(devices),
-        free=0 if draining or upgrade else sum(device.run_id is None and not device.foreign for device in devices),
+        free=0 if draining or upgrade else sum(_is_free(device) for device in devices),
         devices=devices,
         labels=dict(node.labels),
         info=node.info | {name: load[name] for name in SLOW_FACTS if name in load},
@@ -87,7 +104,12 @@ def _node_view(
         upgrade=upgrade,
         unknown=[_unknown_attempt(node, held) for held in node.unknown_attempts or ()],
         pool=node.pool,
+        quarantine=quarantined.get(NODE),
     )
+
+
+def _is_free(device: DeviceView) -> bool:
+    return device.run_id is None and not device.foreign and device.quarantine is None
 
 
 def _unknown_attempt(node: Node, held: dict[str, Any]) -> dict[str, Any]:

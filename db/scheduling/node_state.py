@@ -12,7 +12,9 @@ from sqlalchemy import ColumnElement, Text, cast, or_, select
 from sqlalchemy.orm import Session
 
 from db.attempts.liveness import last_heartbeat
+from db.health.incidents import in_quarantine
 from db.models import Attempt, Node, Run, Task
+from domain.health.quarantine import NODE
 from domain.liveness import LOST_AFTER_S, SILENT_AFTER_S, contact_state, is_silent
 from domain.messages import LIVE_STATES
 from domain.protocol import FIRST
@@ -57,6 +59,7 @@ def node_states(
     for node_id, devices, fence, run_id, name in session.execute(_OCCUPIED):
         allocation = Allocation(run_id, _ids(devices), ends.get(fence), name)
         allocations.setdefault(node_id, []).append(allocation)
+    quarantined = in_quarantine(session)
     states = []
     for row in session.execute(_REGISTERED):
         node_id, name, devices, labels, last_seen, drain_requested_at, foreign, pool, protocol, unknown = row
@@ -66,15 +69,18 @@ def node_states(
         node_allocations = tuple(allocations.get(node_id, ()))
         used = {device for allocation in node_allocations for device in allocation.devices}
         others = ({*(foreign or ())} | unknown_devices(unknown)) - used
+        untrusted = quarantined.get(node_id, {}).keys()
         kinds = _kinds(devices)
         ids = [device for device in kinds if device not in used]
         states.append(
             NodeState(
                 node_id=node_id,
                 name=name,
-                free=tuple(device for device in ids if device not in others),
+                free=tuple(device for device in ids if device not in others and device not in untrusted),
                 allocations=node_allocations,
                 foreign=sum(device in others for device in ids),
+                quarantined=sum(device in untrusted and device not in others for device in ids),
+                in_quarantine=NODE in untrusted,
                 kind="cuda" if "cuda" in kinds.values() else "cpu",
                 labels=labels,
                 contact=contact_state(silent_s, lost_after_s, silent_after_s),

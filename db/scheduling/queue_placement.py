@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session, aliased
 
 from db.attempts.new_attempt import changes_before
 from db.engine import Store
+from db.health.incidents import avoided
 from db.lookups import add_history
 from db.metrics.series_names import MAIN_LOSS, TOTAL_STEPS_TAG, main_loss
 from db.models import Attempt, Checkpoint, Node, Run, Series, Task
@@ -76,9 +77,16 @@ def queue(session: Session, now: float) -> list[ResourceRequest]:
     )
     rows = session.execute(query).all()
     durations = expected_durations(session, [fence for fence, number, *_ in rows if number > 1])
+    avoid = avoided(session, [(run_id, number) for _, number, run_id, *_ in rows if number > 1], now)
     requests = [_request(*row) for row in rows]
     return [
-        replace(request, duration_s=durations[request.fence]) if request.fence in durations else request
+        replace(
+            request,
+            duration_s=durations.get(request.fence, request.duration_s),
+            avoid=avoid.get(request.run_id, request.avoid),
+        )
+        if request.fence in durations or request.run_id in avoid
+        else request
         for request in requests
     ]
 

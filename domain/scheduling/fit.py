@@ -302,13 +302,20 @@ def _out_of_reach(nodes: Sequence[NodeState], unit: str) -> list[str]:
     lost = [node.name for node in nodes if node.contact == "lost"]
     draining = [node.name for node in nodes if node.draining and node.contact == "alive"]
     occupied = [node for node in nodes if node.foreign and node.is_usable]
+    untrusted = [node for node in nodes if node.quarantined and node.is_usable]
+    left_out = [node.name for node in nodes if node.in_quarantine and node.contact == "alive"]
     mute = [node for node in nodes if not is_spoken(node.protocol) and node.contact == "alive"]
     old = [node.name for node in mute if is_older(node.protocol)]
     new = [node.name for node in mute if not is_older(node.protocol)]
     reasons = [f"no contact with {as_list(silent, MOST_NAMED)}"] if silent else []
     reasons += [
         f"{as_list(names, MOST_NAMED)} {agree(len(names), 'is', 'are')} {state}"
-        for names, state in ((lost, "lost"), (draining, "draining"), (new, "newer than this dashboard"))
+        for names, state in (
+            (lost, "lost"),
+            (draining, "draining"),
+            (left_out, "in quarantine"),
+            (new, "newer than this dashboard"),
+        )
         if names
     ]
     if old:
@@ -318,4 +325,8 @@ def _out_of_reach(nodes: Sequence[NodeState], unit: str) -> list[str]:
         used = sum(node.foreign for node in occupied)
         on = as_list((node.name for node in occupied), MOST_NAMED)
         reasons.append(f"other programs use {plural(used, unit)} of {on}")
+    if untrusted:
+        devices = sum(node.quarantined for node in untrusted)
+        on = as_list((node.name for node in untrusted), MOST_NAMED)
+        reasons.append(f"{plural(devices, unit)} of {on} {agree(devices, 'is', 'are')} in quarantine")
     return reasons

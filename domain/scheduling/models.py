@@ -36,6 +36,9 @@ class ResourceRequest:
     """It may need nodes that have not joined yet."""
     fewest_nodes: int | None = None
     """The minimum it starts with where `nodes` are not free; None: no fewer than `nodes`."""
+    avoid: frozenset[tuple[str, str]] = frozenset()
+    """(node id, device id) where an earlier attempt failed, used only if no others are free; an empty device id stands
+    for all of the node's."""
     run_name: str = ""
     """By which others that wait for it are told of it; empty: by its id."""
 
@@ -95,6 +98,10 @@ class NodeState:
     allocations: tuple[Allocation, ...] = ()
     foreign: int = 0
     """Number of devices used by processes that are not ours."""
+    quarantined: int = 0
+    """Number of unused devices in quarantine."""
+    in_quarantine: bool = False
+    """Whether the whole node is in quarantine."""
     kind: Kind = "cuda"
     labels: Mapping[str, str] = field(default_factory=dict)
     contact: Contact = "alive"
@@ -105,7 +112,8 @@ class NodeState:
     @property
     def size(self) -> int:
         """The number of all its devices."""
-        return len(self.free) + sum(len(allocation.devices) for allocation in self.allocations) + self.foreign
+        held = sum(len(allocation.devices) for allocation in self.allocations)
+        return len(self.free) + held + self.foreign + self.quarantined
 
     @property
     def available(self) -> int:
@@ -115,7 +123,8 @@ class NodeState:
     @property
     def is_usable(self) -> bool:
         """Whether it may be given new work now."""
-        return self.contact == "alive" and not self.draining and is_spoken(self.protocol)
+        is_open = not self.draining and not self.in_quarantine
+        return self.contact == "alive" and is_open and is_spoken(self.protocol)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,16 +117,37 @@ class FreeDevices:
 
     def choose(self, request: ResourceRequest, pool: Pool) -> list[int] | None:
         """The fullest nodes with enough free devices, so that large free nodes stay whole; at most `request.nodes`,
-        None if there are fewer than `request.fewest`."""
+        None if there are fewer than `request.fewest`. Devices that it better avoids are chosen where others do not
+        suffice."""
+        if request.avoid:
+            chosen = self._choose(request, self._without_avoided(request, pool))
+            if len(chosen) == request.nodes:
+                return sorted(chosen)
+        chosen = self._choose(request, self.with_free(request.devices_per_node, pool))
+        return sorted(chosen) if len(chosen) >= request.fewest else None
+
+    def _without_avoided(self, request: ResourceRequest, pool: Pool) -> list[int]:
+        able = self.with_free(request.devices_per_node, pool)
+        return [index for index in able if self._better(request, index) >= request.devices_per_node]
+
+    def _better(self, request: ResourceRequest, index: int) -> int:
+        """The number of free devices of a node that the request need not avoid."""
+        return sum(not self._is_avoided(request, index, device) for device in self._free[index])
+
+    def _is_avoided(self, request: ResourceRequest, index: int, device: str) -> bool:
+        node_id = self._nodes[index].node_id
+        return (node_id, device) in request.avoid or (node_id, "") in request.avoid
+
+    def _choose(self, request: ResourceRequest, able: Sequence[int]) -> list[int]:
         ends_at = self._end_of(request)
         chosen: list[int] = []
-        for index in self.with_free(request.devices_per_node, pool):
+        for index in able:
             reservation = self._reservations.get(index)
             if reservation is None or ends_at <= reservation.until or request.devices_per_node <= reservation.spare:
                 chosen.append(index)
                 if len(chosen) == request.nodes:
                     break
-        return sorted(chosen) if len(chosen) >= request.fewest else None
+        return chosen
 
     def allocate(self, request: ResourceRequest, chosen: Sequence[int]) -> list[Placement]:
         """Give the run its devices on these nodes."""
@@ -154,6 +175,9 @@ class FreeDevices:
     def _allocate(self, request: ResourceRequest, index: int) -> Placement:
         free, count = self._free[index], request.devices_per_node
         del self._order[bisect_left(self._order, (len(free), index))]
+        if request.avoid:  # those to avoid last
+            better = [device for device in free if not self._is_avoided(request, index, device)]
+            free = better + [device for device in free if device not in better]
         devices, self._free[index] = free[:count], free[count:]
         insort(self._order, (len(free) - count, index))
         reservation = self._reservations.get(index)

@@ -20,8 +20,8 @@ NEXT = '''"""Nodes have colours."""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "REVISION"
+down_revision = "BEFORE"
 
 
 def upgrade() -> None:
@@ -29,6 +29,11 @@ def upgrade() -> None:
     op.execute("update nodes set colour = 'blue'")
 '''
 """What a later version could add."""
+
+
+def next_schema() -> str:
+    """The schema revision of a later version."""
+    return f"{int(engine.newest_schema()) + 1:04}"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -69,7 +74,8 @@ def cluster(store: Store) -> Cluster:
 def later_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Run as a version whose newest migration is NEXT."""
     folder = Path(shutil.copytree(engine.MIGRATIONS, tmp_path / "migrations"))
-    (folder / "versions" / "0002_colours.py").write_text(NEXT)
+    migration = NEXT.replace("REVISION", next_schema()).replace("BEFORE", engine.newest_schema())
+    (folder / "versions" / f"{next_schema()}_colours.py").write_text(migration)
     with monkeypatch.context() as patch:
         patch.setattr(engine, "MIGRATIONS", folder)
         engine._scripts.cache_clear()

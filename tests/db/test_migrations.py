@@ -13,11 +13,13 @@ from db import engine
 from db.engine import Store, StoreUnusable
 from db.nodes.node_reports import register_node
 from tests.db.cluster import facts
+from tests.db.fixtures import next_schema
 
 pytestmark = pytest.mark.both_stores
 
 HASHES = {
     "0001_first_tables.py": "2c757418bf21b85934c5b2e0c09cef0e01f3dc7f066bae41444b768cb5da0507",
+    "0002_health.py": "ef0ce4d3341f119a2a856b0dccd6dbed31d6d994928ada33a72ca034220ab875",
 }
 
 
@@ -44,13 +46,14 @@ def test_copy_of_the_store_is_made_before_a_migration(tmp_path: Path, request: p
     register_node(first, facts(), None, 1.0)
     first.close()
     assert not (tmp_path / "backups").exists()
+    older, newer = engine.newest_schema(), next_schema()
     request.getfixturevalue("later_version")
     Store.open(tmp_path / "rankzero.db", tmp_path / "backups").close()
-    (copy,) = (tmp_path / "backups").glob("before-0002-*.db")
+    (copy,) = (tmp_path / "backups").glob(f"before-{newer}-*.db")
     connection = sqlite3.connect(copy)
     assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
     assert connection.execute("select hostname from nodes").fetchall() == [(facts().hostname,)]
-    assert connection.execute("select version_num from alembic_version").fetchone() == ("0001",)
+    assert connection.execute("select version_num from alembic_version").fetchone() == (older,)
     connection.close()
 
 
@@ -60,10 +63,10 @@ def test_store_that_a_later_version_migrated_is_refused_unchanged(
     Store.open(tmp_path / "rankzero.db").close()
     with sqlite3.connect(tmp_path / "rankzero.db") as connection:
         connection.execute("alter table nodes add column colour text")
-        connection.execute("update alembic_version set version_num = '0002'")
+        connection.execute("update alembic_version set version_num = ?", (next_schema(),))
     connection.close()
     before = schema_of(tmp_path / "rankzero.db")
-    with pytest.raises(StoreUnusable, match=r"newer Rankzero \(schema 0002\)"):
+    with pytest.raises(StoreUnusable, match=rf"newer Rankzero \(schema {next_schema()}\)"):
         Store.open(tmp_path / "rankzero.db", tmp_path / "backups")
     assert schema_of(tmp_path / "rankzero.db") == before
 
@@ -82,7 +85,7 @@ def test_store_that_something_else_changed_is_refused_by_what_it_lacks(
     with store.write() as session:
         session.execute(text(change))
     store.close()
-    with pytest.raises(StoreUnusable, match=f"lacks {lacking}, which schema 0001 has"):
+    with pytest.raises(StoreUnusable, match=f"lacks {lacking}, which schema {engine.newest_schema()} has"):
         Store.open(store_url)
 
 

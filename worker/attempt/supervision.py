@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from domain.messages import Reason, TaskReport
+from domain.messages import RankError, Reason, TaskReport
 from worker.attempt.supervisor import recorded_ranks
 from worker.node import processes
 from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, MEMBERS_FILE, STATE_FILE, SUPERVISOR_MODULE
@@ -73,7 +73,7 @@ def end_of_unwritten(orphans: Orphans, now: float) -> TaskReport | None:
 def end_by_restart() -> TaskReport:
     """The end of an attempt whose machine restarted."""
     text = f"The machine {socket.gethostname()} restarted while the run was training on it."
-    return TaskReport(state="failed", reason=Reason.NODE_LOST, message=text)
+    return TaskReport(state="failed", reason=Reason.NODE_LOST, message=text, error=RankError(fault="node"))
 
 
 def end_without_supervisor(folder: Path) -> TaskReport:

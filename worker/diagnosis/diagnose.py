@@ -11,6 +11,7 @@ from worker.diagnosis.causes import collectives, exits, interfaces
 from worker.diagnosis.causes.exits import by_missing_script
 from worker.diagnosis.causes.lookup import Explanation, explain, is_gpu_memory
 from worker.diagnosis.causes.machine import KILLED_HINT
+from worker.diagnosis.causes.pytorch import BROKEN_DEVICE
 from worker.diagnosis.causes.tracebacks import find_failure, last_line, shorten, tail
 from worker.diagnosis.rank_ends import (
     ROOT_CAUSE,
@@ -74,10 +75,17 @@ def _rank_failed(end: RankEnd, ends: Sequence[RankEnd], facts: EndFacts) -> Verd
         traceback=tail(end.text),
         at=end.at,
         is_consequence=end.blame is not Blame.OWN,
+        fault="device" if _is_broken_device(end) else None,
         memory=_device_memory(end, facts),
     )
     message = shorten(f"rank {end.rank} on {facts.node}{explanation.says}", MESSAGE_LIMIT)
     return Verdict("failed", explanation.reason, message, error, explanation.next_step)
+
+
+def _is_broken_device(end: RankEnd) -> bool:
+    """Whether the rank's own exception says that the device is at fault."""
+    failure = end.raised or end.thrown
+    return end.blame is Blame.OWN and failure is not None and bool(re.search(BROKEN_DEVICE, failure.all_text))
 
 
 def _device_memory(end: RankEnd, facts: EndFacts) -> DeviceMemory | None:

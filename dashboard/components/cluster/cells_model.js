@@ -16,9 +16,9 @@ const USED = 4;
 export const COLOURS = 8;
 
 /**
- * @typedef {{id: string, name: string, state: string, draining: boolean, upgrade: boolean, address: string,
- *   labels: Record<string, string>, kinds: string, noun: string, memory: number|null, load: number[]|null,
- *   more: number, cells: any[][]}} Node
+ * @typedef {{id: string, name: string, state: string, draining: boolean, upgrade: boolean,
+ *   quarantine: boolean, address: string, labels: Record<string, string>, kinds: string, noun: string,
+ *   memory: number|null, load: number[]|null, more: number, cells: any[][]}} Node
  * @typedef {{summary: string, states: string[], nodes: Node[], runsKey: string, runs: {id: string, name:
  *   string, state: string, colour: number}[], notices: {node?: string, state?: string, name: string, text:
  *   string}[]}} Picture
@@ -49,12 +49,7 @@ export function matching(/** @type {Picture} */ picture, /** @type {Filter} */ f
 function wordsOf(picture, node) {
   const labels = Object.entries(node.labels).map(([key, value]) => `${key}=${value}`);
   const runs = runsOn(picture, node).flatMap((run) => [run.name, run.id]);
-  const states = [
-    stateLabel(node.state),
-    node.state,
-    node.draining ? 'draining' : '',
-    node.upgrade ? 'to upgrade' : '',
-  ];
+  const states = [stateLabel(node.state), node.state, ...marksOf(node)];
   return [node.name, node.address, node.kinds, ...labels, ...states, ...runs].join('\n').toLowerCase();
 }
 
@@ -96,8 +91,16 @@ export function grouped(nodes, group) {
 
 /** The state that marks a node on the page; an online node may be draining or waiting for an upgrade. */
 export function standing(/** @type {Node} */ node) {
-  if (node.state !== 'alive') return node.state;
-  return node.upgrade ? 'to upgrade' : node.draining ? 'draining' : node.state;
+  return node.state === 'alive' ? (marksOf(node)[0] ?? node.state) : node.state;
+}
+
+/** What keeps new runs from an online node, the most important first. @returns {string[]} */
+function marksOf(/** @type {Node} */ node) {
+  const marks = [];
+  if (node.quarantine) marks.push('quarantine');
+  if (node.upgrade) marks.push('to upgrade');
+  if (node.draining) marks.push('draining');
+  return marks;
 }
 
 /** How many devices are in each state. */
@@ -118,9 +121,7 @@ export function spoken(picture, node) {
     .map((state, at) => (totals[at] ? `${totals[at]} ${stateLabel(state)}` : ''))
     .filter(Boolean);
   const runs = runsOn(picture, node).map((run) => run.name);
-  const state = [stateLabel(node.state), node.draining ? 'draining' : '', node.upgrade ? 'to upgrade' : '']
-    .filter(Boolean)
-    .join(', ');
+  const state = [node.state, ...marksOf(node)].map(stateLabel).join(', ');
   return `${node.name}: ${state}, ${parts.join(', ') || 'no devices'}${runs.length ? `; runs ${runs.join(', ')}` : ''}`;
 }
 
@@ -145,10 +146,10 @@ export function lines(picture, node, place) {
 }
 
 /** The sign of each state, shown beside its colour. @type {Record<string, string>} */
-export const SIGNS = { lost: '✕', 'no contact': '?', draining: '↓', 'to upgrade': '↑' };
+export const SIGNS = { lost: '✕', 'no contact': '?', draining: '↓', 'to upgrade': '↑', quarantine: '!' };
 
 /** @type {Record<string, string>} */
-const STATE_LABELS = { alive: 'online', foreign: 'used by others' };
+const STATE_LABELS = { alive: 'online', foreign: 'used by others', quarantine: 'in quarantine' };
 
 /** A state as shown on the page; the JSON keeps its own names. */
 export const stateLabel = (/** @type {string} */ state) => STATE_LABELS[state] ?? state;
@@ -160,6 +161,7 @@ export const MEANING = {
   foreign: 'used by processes outside of Rankzero',
   draining: 'free, but nothing new starts on its node',
   'to upgrade': 'free, but nothing new starts there until its worker and this dashboard have the same version',
+  quarantine: 'left out: it failed, and nothing new starts there until a test passes or it is released',
   'no contact': 'no contact with its node; runs there may continue',
   lost: 'its node is lost',
 };

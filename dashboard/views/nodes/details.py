@@ -34,15 +34,18 @@ def panel(node_id: str, close: Callable[[], None]) -> None:
         _header(node.name, close)
         _badges(node)
         _actions(node)
+        _quarantine(node)
         _warnings(node)
         runs = {run.id: run for run in occupants(current.store)}
         _runs(node, runs)
         _devices(node)
         _load(node)
         table("node_facts", ("Property", "Value"), facts(node, current.clock()))
+        _incidents(node)
 
 
 MOST_DEVICES = 64
+MOST_INCIDENTS = 50
 CLOSED = "nodes_closed"
 STATES: dict[str, tuple[style.Colour, str]] = {
     "alive": ("green", ":material/check_circle:"),
@@ -71,6 +74,8 @@ def _badges(node: NodeView) -> None:
         st.badge(state_label(node.state), color=colour, icon=icon)
         if node.draining:
             st.badge("draining: starts nothing new", color="violet", icon=":material/hourglass_bottom:")
+        if node.quarantine:
+            st.badge("in quarantine: starts nothing new", color="red", icon=":material/shield:")
         if node.upgrade:
             label = "to upgrade" if is_older(node.protocol) else "newer than this dashboard"
             st.badge(label, color="orange", icon=":material/upgrade:")
@@ -104,8 +109,45 @@ def _remove(node: NodeView) -> None:
     actions.confirm("Remove it", "Keep it", lambda: service.current().remove_node(node.id))
 
 
+def _quarantine(node: NodeView) -> None:
+    """Show why the node, or devices of it, are left out, and what brings them back."""
+    reasons = picture.quarantines(node)
+    for text in reasons:
+        st.error(as_text(text), icon=":material/shield:")
+    if reasons:
+        help_text = "Let new runs start there again; what was remembered before no longer counts."
+        st.button("Release", key=f"release_{node.id}", help=help_text, on_click=_release, args=(node,))
+
+
+@actions.told
+def _release(node: NodeView) -> None:
+    """End the quarantines of the node and its devices."""
+    service.current().health.release(node.id)
+
+
+def _incidents(node: NodeView) -> None:
+    """Show what is remembered of the node's health."""
+    remembered = service.current().health.incidents(node.id)
+    if not remembered:
+        return
+    positions = {device.id: position for position, device in enumerate(node.devices)}
+    with st.expander(f"Remembered of its health ({len(remembered)})", icon=":material/history:"):
+        rows = [
+            [
+                clock_time(one.at)[:-3],
+                f"{picture.noun(node)} {positions[one.device]}" if one.device in positions else "node",
+                Markup(f"**{as_text(one.kind)}**") if one.is_strike else one.kind,
+                one.text,
+            ]
+            for one in remembered[:MOST_INCIDENTS]
+        ]
+        table("node_incidents", ("When (UTC)", "Where", "What", "Details"), rows)
+
+
 def _warnings(node: NodeView) -> None:
     for text in picture.notices(node):
+        if text in picture.quarantines(node):
+            continue
         st.warning(as_text(text), icon=":material/warning:")
     endings = {str(run["run_id"]): bool(run["ending"]) for run in node.unknown}
     for run_id, is_ending in endings.items():

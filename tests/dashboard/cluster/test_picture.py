@@ -18,15 +18,18 @@ from dashboard.cluster.picture import (
     summary,
 )
 from db.nodes.node_queries import Occupant
+from domain.health.quarantine import Quarantine
 from domain.spec import rank_at
 from domain.views import DeviceView, NodeView
 from tests.dashboard.running import Running
 from tests.dashboard.seeded_cluster import seed_cluster
 
+BROKEN = Quarantine(1.0, "Xid 79 (fallen off the bus)")
 DEVICE = DeviceView("GPU-0", "cuda", "NVIDIA H200", 141, run_id=None, attempt=None, foreign=False)
 TAKEN = replace(DEVICE, id="GPU-1", run_id="abcdefghij", attempt=1, rank=5)
 SLOT = replace(DEVICE, id="cpu:0", kind="cpu", name="AMD EPYC")
 RUN = Occupant("abcdefghij", "small GPT", "running", 12)
+LEFT_OUT = replace(DEVICE, quarantine=BROKEN)
 
 
 def node(name: str = "gpu-1", devices: tuple[DeviceView, ...] = (DEVICE, TAKEN), **more) -> NodeView:
@@ -51,6 +54,9 @@ def node(name: str = "gpu-1", devices: tuple[DeviceView, ...] = (DEVICE, TAKEN),
         (DeviceUse.UPGRADE, DEVICE, {"upgrade": "Upgrade its worker."}),
         (DeviceUse.UPGRADE, DEVICE, {"upgrade": "Upgrade its worker.", "draining": True}),
         (DeviceUse.OURS, TAKEN, {"upgrade": "Upgrade its worker."}),
+        (DeviceUse.QUARANTINE, LEFT_OUT, {"draining": True}),
+        (DeviceUse.OURS, replace(TAKEN, quarantine=BROKEN), {}),
+        (DeviceUse.LOST, LEFT_OUT, {"state": "lost"}),
         (DeviceUse.LOST, DEVICE, {"upgrade": "Upgrade its worker.", "state": "lost"}),
         (DeviceUse.SILENT, TAKEN, {"state": "no contact"}),
         (DeviceUse.SILENT, DEVICE, {"state": "no contact", "draining": True}),
@@ -70,6 +76,7 @@ def test_a_cell_is_what_somebody_who_looks_for_room_must_know(expected, device, 
         ("1 node: 0 GPUs free, 1 node without contact", [node(state="no contact")]),
         ("1 node: 0 GPUs free, 1 in use by 1 run, 1 draining", [node(draining=True)]),
         ("1 node: 0 GPUs free, 1 in use by 1 run, 1 to upgrade", [node(upgrade="Upgrade its worker.")]),
+        ("1 node: 1 GPU free, 1 in quarantine", [node(devices=(DEVICE, LEFT_OUT))]),
         ("1 node: 0 slots free, 1 used by others", [node(devices=(replace(SLOT, foreign=True),))]),
         ("2 nodes: 1 GPU and 2 slots free", [node("c", devices=(SLOT, SLOT)), node(devices=(DEVICE,))]),
         ("1 node: nothing free", [node(devices=())]),
@@ -90,6 +97,12 @@ def test_a_silent_node_says_what_it_has_before_anything_it_once_said():
     silent = node(load=notice_load, state="no contact", silent_s=14.2)
     assert notices(silent) == ["Silent for 14 s. 1 run has devices there."]
     assert notices(node(devices=(), state="lost", silent_s=7300)) == ["Lost: silent for 2 h."]
+
+
+def test_what_is_in_quarantine_says_why():
+    assert notices(node(devices=(DEVICE, LEFT_OUT))) == ["GPU 1 is in quarantine: Xid 79 (fallen off the bus)"]
+    whole = node(devices=(LEFT_OUT, LEFT_OUT), quarantine=Quarantine(2.0, "2 of its devices are in quarantine"))
+    assert notices(whole) == ["In quarantine: 2 of its devices are in quarantine"]
 
 
 def test_nodes_that_fell_silent_together_are_one_line():

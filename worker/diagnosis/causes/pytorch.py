@@ -17,6 +17,8 @@ NO_GPU = (
 SAME_ON_ALL_RANKS = (
     "Build the same model on every rank: the same arguments, the same seed, nothing that depends on the rank."
 )
+BROKEN_DEVICE = r"uncorrectable (?:ECC|NVLink)|fallen off the bus"
+"""No program causes these."""
 
 CUDA = (
     Cause(
@@ -55,7 +57,7 @@ CUDA = (
         "Run once with --env CUDA_LAUNCH_BLOCKING=1: the traceback then shows the operation that fails.",
     ),
     Cause(
-        r"uncorrectable (?:ECC|NVLink)|fallen off the bus|\bXid\b",
+        rf"{BROKEN_DEVICE}|\bXid\b",
         "The GPU of node {node} is broken or needs a reset: drain the node, and resume on another one.",
     ),
     Cause(

@@ -19,6 +19,7 @@ const node = (name, cells, more = {}) => ({
   state: 'alive',
   draining: false,
   upgrade: false,
+  quarantine: false,
   address: '10.0.0.1',
   labels: {},
   kinds: 'H100',
@@ -61,6 +62,9 @@ test('groups stand by number, those without the label last', () => {
     ['draining', 'lost', 'online'],
   );
   assert.deepEqual(nodes.map(standing), ['alive', 'draining', 'lost']);
+  const leftOut = node('gpu-4', [], { draining: true, quarantine: true });
+  assert.equal(standing(leftOut), 'quarantine');
+  assert.match(spoken(picture, leftOut), /^gpu-4: online, in quarantine, draining,/);
 });
 
 test('devices are counted, shown and spoken', () => {

@@ -1,0 +1,43 @@
+"""The health of nodes and devices as people see and change it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+
+from dashboard.clock import Clock
+from db.engine import Store
+from db.health import quarantine_requests
+from domain.views import IncidentView, NodeView
+
+log = logging.getLogger("rankzero")
+
+
+class NodeHealth:
+    """The memory and quarantines of one store's nodes; safe to use from any thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        desired_state_changed: Callable[[Collection[str] | None], None],
+        nodes: Callable[[], list[NodeView]],
+        schedule: Callable[[], None],
+    ) -> None:
+        self._store, self._clock, self._nodes, self._schedule = store, clock, nodes, schedule
+        self._desired_state_changed = desired_state_changed
+
+    def release(self, node: str, device: str | None = None) -> NodeView:
+        """End the quarantine of a node, or of one device. Raises NoSuchNode, InvalidRequest, WrongState."""
+        node_id = quarantine_requests.release(self._store, node, device, self._clock())
+        self._schedule()
+        view = self._view(node_id)
+        log.info("node %s%s is out of quarantine", view.name, f", device {device}," if device else "")
+        return view
+
+    def incidents(self, node: str) -> list[IncidentView]:
+        """What is remembered of a node, newest first. Raises NoSuchNode."""
+        return quarantine_requests.incidents(self._store, node)
+
+    def _view(self, node_id: str) -> NodeView:
+        return next(node for node in self._nodes() if node.id == node_id)

@@ -1,0 +1,1 @@
+"""The memory of devices and nodes, their quarantines, and the tests that end these."""

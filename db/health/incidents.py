@@ -1,0 +1,192 @@
+"""Remember what happened on devices and nodes, and put those in quarantine that cannot be trusted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import delete, func, or_, select
+from sqlalchemy.orm import Session
+
+from db.lookups import add_history
+from db.models import Attempt, IncidentRow, Node, QuarantineRow, Run, Task
+from domain.health.quarantine import (
+    CLEARING,
+    NODE,
+    REMEMBERED_S,
+    Incident,
+    Kind,
+    fault,
+    may_be_hardware,
+    quarantines,
+    silence_counts,
+)
+from domain.liveness import SILENT_AFTER_S
+from domain.messages import State
+
+MOST_REMEMBERED = 200
+"""Incidents of one machine."""
+AVOIDED_S = 86_400.0
+"""For so long the attempts of a run avoid a device on which one of them failed."""
+JUST_SILENT_S = 3600.0
+"""Nodes that are silent for longer have been switched off."""
+log = logging.getLogger("rankzero")
+
+
+def machine_of(node: Node) -> str:
+    """The key of a node's memory; a node of Slurm's is registered anew for every job, under its name."""
+    return f"slurm/{node.name}" if node.pool.startswith("slurm:") else node.id
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The attempt that an incident belongs to."""
+
+    run_id: str | None = None
+    attempt: int | None = None
+    avoid: bool = False
+    """Whether the run's next attempt better avoids the device."""
+
+
+NOWHERE = Origin()
+
+
+def remember(session: Session, node: Node, incident: Incident, key: str, now: float, origin: Origin = NOWHERE) -> bool:
+    """Store an incident unless its key is known, and judge the node; False when it was known."""
+    machine = machine_of(node)
+    known = select(IncidentRow.id).where(IncidentRow.machine == machine, IncidentRow.key == key)
+    if session.scalar(known) is not None:
+        return False
+    session.add(
+        IncidentRow(
+            machine=machine, key=key, device=incident.device, kind=incident.kind, at=incident.at, text=incident.text,
+            number=incident.number, began_at=incident.began_at, is_strike=incident.is_strike, avoid=origin.avoid,
+            run_id=origin.run_id, attempt=origin.attempt,
+        )
+    )  # fmt: skip
+    session.flush()
+    _judge(session, node, machine, incident, now)
+    _forget_oldest(session, machine)
+    return True
+
+
+def attempt_failed(session: Session, attempt: Attempt, first: Task, now: float) -> None:
+    """Remember a failed attempt of the node, or the GPU, on which its first rank failed."""
+    error = attempt.error or {}
+    blamed = fault(attempt.reason, error)
+    if error.get("rank") is None and blamed is None:
+        return
+    node = session.get_one(Node, first.node_id)
+    device = NODE if blamed == "node" else _device(session, attempt, first, error.get("rank"))
+    run = session.get_one(Run, attempt.run_id)
+    text = f"{run.name}, attempt {attempt.number}: {attempt.message or attempt.reason}"
+    incident = Incident(Kind.FAILED, now, text, device, attempt.placed_at, is_strike=blamed is not None)
+    origin = Origin(attempt.run_id, attempt.number, may_be_hardware(attempt.reason, error))
+    remember(session, node, incident, f"attempt/{attempt.fence}", now, origin)
+
+
+def contact_lost(session: Session, attempt: Attempt, node_ranks: Collection[int], now: float) -> None:
+    """Remember that an attempt failed because nodes were silent, unless most nodes are."""
+    last_seen = select(Node.last_seen).where(Node.removed_at.is_(None), Node.last_seen > now - JUST_SILENT_S)
+    silent_s = [now - seen for seen in session.scalars(last_seen)]
+    lost = sum(silence >= SILENT_AFTER_S for silence in silent_s)
+    counts = silence_counts(lost, len(silent_s) - lost)
+    run = session.get_one(Run, attempt.run_id)
+    lost_nodes = select(Node).join(Task, Task.node_id == Node.id)
+    for node in session.scalars(lost_nodes.where(Task.fence == attempt.fence, Task.node_rank.in_(node_ranks))):
+        text = f"{run.name}, attempt {attempt.number}: no contact for {now - node.last_seen:.0f} s"
+        incident = Incident(Kind.LOST, now, text, began_at=attempt.placed_at, is_strike=counts)
+        origin = Origin(attempt.run_id, attempt.number, avoid=True)
+        remember(session, node, incident, f"attempt/{attempt.fence}", now, origin)
+
+
+def _device(session: Session, attempt: Attempt, task: Task, rank: int | None) -> str:
+    """The GPU of a rank; the whole node for a CPU slot, and where one rank has several GPUs."""
+    if task.device_kind != "cuda" or rank is None:
+        return NODE
+    if len(task.devices) == 1:
+        return str(task.devices[0])
+    position = rank - task.node_rank * len(task.devices)
+    strategy = session.get_one(Run, attempt.run_id).spec.get("strategy")
+    is_one_each = strategy not in ("dp", "single") and 0 <= position < len(task.devices)
+    return str(task.devices[position]) if is_one_each else NODE
+
+
+def _judge(session: Session, node: Node, machine: str, newest: Incident, now: float) -> None:
+    """Begin the quarantines that follow from the node's memory; one that cleared it ends them first."""
+    if newest.kind in CLEARING:
+        of_node = QuarantineRow.machine == machine
+        ended = of_node if newest.device == NODE else of_node & QuarantineRow.device.in_([newest.device, NODE])
+        session.execute(delete(QuarantineRow).where(ended))
+    in_quarantine = set(session.scalars(select(QuarantineRow.device).where(QuarantineRow.machine == machine)))
+    rows = session.scalars(select(IncidentRow).where(IncidentRow.machine == machine).order_by(IncidentRow.id)).all()
+    found = quarantines([incident_of(row) for row in rows], _trusted(session, node, now), now)
+    for device, quarantine in found.items():
+        if device not in in_quarantine:
+            session.add(QuarantineRow(machine=machine, device=device, since=now, why=quarantine.why))
+            log.warning("%s is in quarantine: %s", device or f"node {node.name}", quarantine.why)
+            _tell_runs(session, node, device, quarantine.why, now)
+
+
+def incident_of(row: IncidentRow) -> Incident:
+    """The incident that a row stores."""
+    return Incident(Kind(row.kind), row.at, row.text, row.device, row.began_at, row.number, row.is_strike)
+
+
+def _trusted(session: Session, node: Node, now: float) -> dict[str, float]:
+    """When an attempt last succeeded on the node, and on each of its devices."""
+    same = Node.id == node.id
+    if node.pool:
+        same = (Node.name == node.name) & Node.pool.startswith("slurm:")
+    succeeded = (
+        select(Attempt.ended_at, Task.devices)
+        .join(Task, Task.fence == Attempt.fence)
+        .join(Node, Node.id == Task.node_id)
+        .where(same, Attempt.state == State.SUCCEEDED, Attempt.ended_at > now - REMEMBERED_S)
+        .order_by(Attempt.ended_at)
+    )
+    trusted: dict[str, float] = {}
+    for ended_at, devices in session.execute(succeeded):
+        trusted |= dict.fromkeys([NODE, *devices], ended_at)
+    return trusted
+
+
+def _tell_runs(session: Session, node: Node, device: str, why: str, now: float) -> None:
+    """Add a line to the history of each run that has the device."""
+    subject = f"GPU {device} of {node.name}" if device else node.name
+    live = select(Task.devices, Attempt.run_id, Attempt.number).join(Attempt, Attempt.fence == Task.fence)
+    live = live.where(Task.node_id == node.id, or_(Attempt.ended_at.is_(None), Attempt.ended_at >= now))
+    for devices, run_id, number in session.execute(live).all():
+        if device in (NODE, *devices):
+            add_history(session, run_id, number, now, f"{subject} is in quarantine: {why}")
+
+
+def _forget_oldest(session: Session, machine: str) -> None:
+    of_machine = IncidentRow.machine == machine
+    if (session.scalar(select(func.count()).where(of_machine)) or 0) > MOST_REMEMBERED:
+        newest = select(IncidentRow.id).where(of_machine).order_by(IncidentRow.id.desc()).limit(MOST_REMEMBERED)
+        session.execute(delete(IncidentRow).where(of_machine, IncidentRow.id.not_in(newest)))
+
+
+# What placement and pages read of it.
+
+
+def in_quarantine(session: Session) -> dict[str, dict[str, QuarantineRow]]:
+    """The devices in quarantine by machine and id; NODE for a whole node."""
+    by_machine: dict[str, dict[str, QuarantineRow]] = {}
+    for row in session.scalars(select(QuarantineRow)):
+        by_machine.setdefault(row.machine, {})[row.device] = row
+    return by_machine
+
+
+def avoided(session: Session, runs: Sequence[tuple[str, int]], now: float) -> dict[str, frozenset[tuple[str, str]]]:
+    """The (node id, device id) that the next attempts of runs better avoid, by run; `runs`: (id, its attempt)."""
+    number_of = dict(runs)
+    query = select(IncidentRow.run_id, IncidentRow.attempt, IncidentRow.machine, IncidentRow.device)
+    query = query.where(IncidentRow.run_id.in_(number_of), IncidentRow.avoid, IncidentRow.at > now - AVOIDED_S)
+    found: dict[str, set[tuple[str, str]]] = {}
+    for run_id, attempt, machine, device in session.execute(query) if number_of else ():
+        if run_id is not None and attempt is not None and attempt < number_of[run_id]:
+            found.setdefault(run_id, set()).add((machine, device))
+    return {run_id: frozenset(devices) for run_id, devices in found.items()}

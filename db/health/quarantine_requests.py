@@ -1,0 +1,52 @@
+"""What people want of a node's quarantine: that it ends, and to see why it began."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+
+from db.engine import Store
+from db.exceptions import WrongState
+from db.health.incidents import machine_of, remember
+from db.lookups import node_named
+from db.models import IncidentRow, Node, QuarantineRow
+from domain.errors import InvalidRequest
+from domain.health.quarantine import NODE, Incident, Kind
+from domain.views import IncidentView
+
+
+def release(store: Store, name_or_id: str, device: str | None, now: float) -> str:
+    """End the quarantine of a node and all its devices, or of one device by id or position; return the node's id.
+
+    Raises NoSuchNode, InvalidRequest, WrongState."""
+    with store.write() as session:
+        node = node_named(session, name_or_id)
+        device_id = NODE if device is None else _device_id(node, device)
+        machine = machine_of(node)
+        rows = set(session.scalars(select(QuarantineRow.device).where(QuarantineRow.machine == machine)))
+        if not rows or device_id not in {NODE, *rows}:
+            subject = f"{device} of node {node.name}" if device else f"Node {node.name}"
+            raise WrongState(f"{subject} is not in quarantine.")
+        incident = Incident(Kind.RELEASED, now, "A person ended the quarantine.", device_id)
+        remember(session, node, incident, f"released/{device_id}/{now!r}", now)
+        return node.id
+
+
+def incidents(store: Store, name_or_id: str) -> list[IncidentView]:
+    """What is remembered of a node, newest first. Raises NoSuchNode."""
+    with store.read() as session:
+        node = node_named(session, name_or_id)
+        rows = select(IncidentRow).where(IncidentRow.machine == machine_of(node)).order_by(IncidentRow.id.desc())
+        return [
+            IncidentView(row.at, row.kind, row.device or None, row.text, row.is_strike, row.run_id, row.attempt)
+            for row in session.scalars(rows)
+        ]
+
+
+def _device_id(node: Node, device: str) -> str:
+    """The id of a device by its id, or by its position. Raises InvalidRequest."""
+    ids = [str(one["id"]) for one in node.devices]
+    if device in ids:
+        return device
+    if device.isdecimal() and int(device) < len(ids):
+        return ids[int(device)]
+    raise InvalidRequest("device", f"device: node {node.name} has no device {device!r}; it has {', '.join(ids)}.")

@@ -1,0 +1,189 @@
+"""A store that remembers failures: who is left out after the second, what never counts, and how one comes back."""
+
+from __future__ import annotations
+
+import pytest
+
+from db.exceptions import NoSuchNode, WrongState
+from db.health import quarantine_requests
+from db.nodes import node_queries, node_reports
+from db.runs import run_queries, run_requests
+from domain.errors import InvalidRequest
+from domain.messages import Device, RankError, Reason, State
+from tests.db.attempts.test_lost_nodes import Three
+from tests.db.cluster import Cluster, facts
+
+BROKEN = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+GPUS = [Device(id=f"GPU-{number}", kind="cuda", name="H200") for number in range(4)]
+
+
+@pytest.fixture
+def gpus(store) -> Cluster:
+    """A node with four GPUs."""
+    return Cluster(store, node_reports.register_node(store, facts("gpu-1", devices=GPUS), None, 100.0).node_id)
+
+
+def fail(cluster: Cluster, rank: int | None = 0, reason: Reason = Reason.SCRIPT_ERROR, **error) -> None:
+    """The attempt that the node has runs for ten seconds and fails."""
+    assignment = cluster.assignments()[-1]
+    cluster.report(assignment.fence, "running")
+    cluster.now += 10
+    said = RankError(rank=rank, node_rank=0, **error)
+    cluster.report(assignment.fence, "failed", reason=reason, message="rank 0 on gpu-1 failed", error=said)
+
+
+def break_device(cluster: Cluster, rank: int = 0, **spec) -> str:
+    run_id = cluster.launch(**({"gpus_per_node": 4} | spec))
+    fail(cluster, rank, exception=BROKEN, fault="device")
+    return run_id
+
+
+def left_out(store) -> dict[str, list[str]]:
+    """The devices in quarantine by node; of a whole node its name alone."""
+    return {
+        node.name: [] if node.quarantine else [device.id for device in node.devices if device.quarantine]
+        for node in node_queries.nodes(store, 100.0)
+        if any(device.quarantine for device in node.devices)
+    }
+
+
+def test_a_device_is_left_out_after_its_second_failed_attempt_and_comes_back_when_released(gpus):
+    break_device(gpus, rank=2)
+    assert left_out(gpus.store) == {}
+    second = break_device(gpus, rank=2)
+    assert left_out(gpus.store) == {"gpu-1": ["GPU-2"]}
+    node = node_queries.nodes(gpus.store, gpus.now)[0]
+    assert node.free == 3 and "2 attempts failed by this device" in node.devices[2].quarantine.why
+    assert any("GPU GPU-2 of gpu-1 is in quarantine" in line.text for line in run_queries.history(gpus.store, second))
+
+    waits = gpus.launch(gpus_per_node=4)
+    view = run_queries.run(gpus.store, waits, gpus.now)
+    assert view.state == State.QUEUED
+    assert view.waiting_for == ("needs 4 GPUs on one node, 3 are free; 1 GPU of gpu-1 is in quarantine")
+    gpus.launch(gpus_per_node=2)
+    assert gpus.assignments()[-1].devices == ["GPU-0", "GPU-1"]
+    with pytest.raises(WrongState):
+        quarantine_requests.release(gpus.store, "gpu-1", "GPU-0", gpus.now)
+    with pytest.raises(InvalidRequest):
+        quarantine_requests.release(gpus.store, "gpu-1", "GPU-9", gpus.now)
+    quarantine_requests.release(gpus.store, "gpu-1", "2", gpus.now)
+    assert left_out(gpus.store) == {}
+    with pytest.raises(WrongState):
+        quarantine_requests.release(gpus.store, "gpu-1", None, gpus.now)
+    assert quarantine_requests.incidents(gpus.store, "gpu-1")[0].kind == "released"
+
+
+def test_a_script_that_fails_on_any_node_puts_nothing_in_quarantine(gpus):
+    """However often, and however it fails."""
+    endings = [
+        {"exception": "ValueError: bad labels", "exit_code": 1},
+        {"reason": Reason.EXIT_CODE, "exit_code": 3},
+        {"reason": Reason.KILLED, "signal": "SIGSEGV"},
+        {"reason": Reason.KILLED, "signal": "SIGKILL"},
+        {"reason": Reason.OUT_OF_MEMORY, "exception": "torch.OutOfMemoryError: CUDA out of memory"},
+        {"reason": Reason.TIMED_OUT, "exception": "DistBackendError: timeout"},
+        {"exception": "RuntimeError: CUDA error: an illegal memory access was encountered"},
+        {"rank": None, "reason": Reason.LAUNCH_FAILED},
+    ]
+    for ending in endings:
+        for _ in range(3):
+            gpus.launch(gpus_per_node=4)
+            fail(gpus, **ending)
+    assert left_out(gpus.store) == {}
+    remembered = quarantine_requests.incidents(gpus.store, "gpu-1")
+    assert len(remembered) == 3 * 7 and not any(one.is_strike for one in remembered)
+
+
+def test_what_a_person_stopped_is_not_remembered(gpus):
+    for _ in range(2):
+        run_id = gpus.launch(gpus_per_node=4)
+        run_requests.request_stop(gpus.store, run_id, gpus.now)
+        fail(gpus, exception=BROKEN, fault="device")
+    assert quarantine_requests.incidents(gpus.store, "gpu-1") == []
+
+
+def test_an_attempt_that_succeeds_in_between_clears_its_devices(gpus):
+    break_device(gpus, rank=2)
+    gpus.launch(gpus_per_node=4)
+    gpus.report(gpus.assignments()[-1].fence, "running")
+    gpus.report(gpus.assignments()[-1].fence, "succeeded")
+    gpus.now += 10
+    break_device(gpus, rank=2)
+    assert left_out(gpus.store) == {}
+
+
+def test_a_report_that_is_repeated_counts_once(gpus):
+    gpus.launch(gpus_per_node=4)
+    fence = gpus.assignments()[-1].fence
+    for _ in range(3):
+        error = RankError(rank=0, node_rank=0, fault="device")
+        gpus.report(fence, "failed", reason=Reason.SCRIPT_ERROR, message="broken", error=error)
+    assert len(quarantine_requests.incidents(gpus.store, "gpu-1")) == 1
+
+
+def test_a_machine_that_restarts_twice_under_trainings_is_left_out_as_a_whole(cluster):
+    for _ in range(2):
+        assert left_out(cluster.store) == {}
+        cluster.launch()
+        fail(cluster, None, Reason.NODE_LOST, fault="node")
+    assert left_out(cluster.store) == {"gpu-1": []}
+    run_id = cluster.launch()
+    assert run_queries.run(cluster.store, run_id, cluster.now).waiting_for.endswith("; gpu-1 is in quarantine")
+    quarantine_requests.release(cluster.store, "gpu-1", None, cluster.now)
+    assert cluster.place() == [run_id]
+
+
+def test_a_restart_avoids_the_device_that_failed_where_another_is_free(gpus):
+    run_id = gpus.launch(gpus_per_node=1, max_restarts=3)
+    assert gpus.assignments()[-1].devices == ["GPU-0"]
+    fail(gpus, reason=Reason.KILLED, exit_code=-11)
+    gpus.now += 60
+    gpus.place()
+    assert gpus.assignments()[-1].devices == ["GPU-1"]
+    fail(gpus, reason=Reason.KILLED, exit_code=-7)
+    gpus.now += 60
+    gpus.place()
+    assert gpus.assignments()[-1].devices == ["GPU-2"] and gpus.assignments()[-1].run_id == run_id
+
+
+def test_a_restart_takes_the_device_that_failed_where_no_other_is_free(gpus):
+    gpus.launch(gpus_per_node=4, max_restarts=1)
+    fail(gpus, reason=Reason.KILLED, signal="SIGSEGV")
+    gpus.now += 60
+    gpus.place()
+    assert {*gpus.assignments()[-1].devices} == {f"GPU-{number}" for number in range(4)}
+
+
+def test_a_node_that_loses_contact_under_two_attempts_is_left_out(store):
+    three = Three(store)
+    for _ in range(2):
+        assert left_out(store) == {}
+        three.launch()
+        lose(three, "b")
+    assert left_out(store) == {"b": []}
+    found = quarantine_requests.incidents(store, "b")
+    assert [one.kind for one in found] == ["lost contact", "lost contact"] and "no contact for" in found[0].text
+    assert quarantine_requests.incidents(store, "a") == []
+    with pytest.raises(NoSuchNode):
+        quarantine_requests.incidents(store, "d")
+
+
+def test_silence_of_most_nodes_counts_against_none(store):
+    """The dashboard's own network may have failed."""
+    three = Three(store)
+    for _ in range(3):
+        three.launch()
+        lose(three, "b", also="c")
+    assert left_out(store) == {} and not any(one.is_strike for one in quarantine_requests.incidents(store, "b"))
+
+
+def lose(three: Three, name: str, also: str = "") -> None:
+    """A node falls silent until its attempt has ended, and comes back."""
+    three.silent |= {name, *also}
+    three.pass_s(45)
+    three.report("stopped", "a", message="Stopped.")
+    three.pass_s(5)
+    three.silent -= {name, *also}
+    three.pass_s(5)
+    three.report("failed", name)
+    three.pass_s(5)
