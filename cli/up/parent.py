@@ -31,8 +31,9 @@ READY_WITHIN_S = 90.0
 NODE_WITHIN_S = 30.0
 GRACE_S = 15.0
 """Seconds between SIGTERM and SIGKILL for runs at Ctrl-C."""
-DASHBOARD_NICENESS = 10
-"""Nice value of the dashboard, so that training on this machine goes first."""
+NICENESS = 10
+"""Nice value of our programs, so that training on this machine goes first. Ranks inherit the worker's own, so only its
+session has it."""
 ECHO_S = 0.2
 """Seconds within which two signals count as one Ctrl-C."""
 MARGIN_S = 15.0
@@ -285,8 +286,9 @@ class Parent:
         # A token or URL in our environment may be another dashboard's.
         env = {k: v for k, v in os.environ.items() if k not in ("RANKZERO_TOKEN", "RANKZERO_URL")}
         # The ranks train on this machine: a page may wait a moment for them, never they for a page.
-        niceness = DASHBOARD_NICENESS if name == "dashboard" and self.plan.has_worker else 0
-        return ProgramCommand(name, command, self.plan.data / f"{name}.log", env, niceness)
+        session_niceness = NICENESS if self.plan.has_worker else 0
+        niceness = session_niceness if name == "dashboard" else 0
+        return ProgramCommand(name, command, self.plan.data / f"{name}.log", env, niceness, session_niceness)
 
     def _worker_options(self) -> list[str]:
         options = ["--server", self.url, "--token-file", str(join_token_path(self.plan.data)), "--stop-runs"]

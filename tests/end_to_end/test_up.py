@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from tests.end_to_end.product import Product, safely, wait_for
+from worker.node.processes import AUTOGROUP
 
 STUBBORN = """
 import pathlib, signal, sys, time
@@ -158,6 +160,13 @@ def refused(up: Up) -> str:
     return result.stderr
 
 
+def niceness(process: psutil.Process | None) -> tuple[int, str]:
+    """Nice values of a process and of its session, nothing where the kernel does not divide the cores by session."""
+    assert process is not None
+    session = Path(f"/proc/{process.pid}/autogroup")
+    return process.nice(), session.read_text().split()[-1] if session.exists() else ""
+
+
 def test_the_demo_trains_on_two_ranks_and_is_launched_once(up: Up) -> None:
     up.up("--demo")
     match = ADDRESS.search(up.tail())
@@ -165,7 +174,11 @@ def test_the_demo_trains_on_two_ranks_and_is_launched_once(up: Up) -> None:
     run_id = match[2].removeprefix("/run?id=")
     assert up.run(run_id)["world_size"] == 2
     up.wait_step(run_id, 3)
-    assert len(up.ranks(run_id)) == 2
+    ranks = up.ranks(run_id)
+    assert len(ranks) == 2
+    own, yielding = os.nice(0), "10" if AUTOGROUP.exists() else ""
+    assert {niceness(rank) for rank in ranks.values()} == {(own, "0" if yielding else "")}
+    assert [niceness(up.child(name)) for name in ("dashboard", "worker")] == [(own + 10, yielding), (own, yielding)]
     assert up.process is not None
     up.process.kill()
     up.process.wait()

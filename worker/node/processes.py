@@ -20,6 +20,9 @@ RUN_VARIABLE = "RANKZERO_RUN_ID"
 ATTEMPT_VARIABLE = "RANKZERO_ATTEMPT"
 NODE_RANK_VARIABLE = "RANKZERO_NODE_RANK"
 _PROC = Path("/proc")
+AUTOGROUP = _PROC / "self/autogroup"
+AUTOGROUP_TRIES, AUTOGROUP_PAUSE_S = 5, 0.05
+"""The kernel refuses more than ten changes a second on the whole machine."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -202,6 +205,18 @@ def become_subreaper() -> None:
 def die_with_parent(number: int) -> None:
     """Ask for this signal when the thread that started this process ends; survives exec."""
     _prctl(PR_SET_PDEATHSIG, number)
+
+
+def lower_session(niceness: int) -> None:
+    """Set the nice value of the own session where the kernel divides busy cores by session: there (autogroup) those of
+    processes count only within theirs. A session that is begun here later has 0 again."""
+    for _ in range(AUTOGROUP_TRIES if niceness else 0):
+        with suppress(OSError):
+            AUTOGROUP.write_text(str(niceness))
+            return
+        if not AUTOGROUP.exists():
+            return
+        time.sleep(AUTOGROUP_PAUSE_S)
 
 
 def reap_orphans(keep: int | None) -> None:
