@@ -49,6 +49,8 @@ from domain.spec import Assignment
 router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
 TASK = "/attempts/{fence}/tasks/{node_rank}"
 LONGEST_WAIT_S = 60.0
+IDLE: dict[str, object] = {"watched": False, "checks": [], "assignments": [], "end_unknown": [], "resends": []}
+"""The desired state of a node that has nothing to do, and is in no Slurm job."""
 
 
 def _body_of(model: type[BaseModel]) -> dict[str, Any]:
@@ -108,13 +110,18 @@ async def poll_desired_state(
     """Everything the node should be running; waits until that differs from `version`."""
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + wait
-    is_current_store = await threads.run(service.lineage.is_current, rankzero_store)
-    if is_current_store:  # otherwise it registers with its attempts before it counts as online
+    lineage = service.lineage
+    is_current_store = rankzero_store and lineage.is_familiar(rankzero_store, ())
+    if is_current_store or await threads.run(lineage.is_current, rankzero_store):
+        # Otherwise it registers with its attempts before it counts as online.
         service.registry.record_contact(node_id)
     with service.hub.waiting(node_id) as changed:
         while True:
             changed.clear()
-            current_version, text = await threads.run(_desired_state, service, node_id)
+            state = service.idle_nodes.kept(node_id, lineage.identity)
+            if state is None:
+                state = await threads.run(_desired_state, service, node_id)
+            current_version, text = state
             remaining_s = ends_at - loop.time()
             if current_version == version and remaining_s > 0 and not service.hub.closing:
                 # Its end is no sign of life: nobody tells us of a node that lost its power.
@@ -214,16 +221,21 @@ def collectives_now(
 
 
 def _desired_state(service: Service, node_id: str) -> tuple[str, str]:
+    changes, store = service.idle_nodes.changes, service.lineage.identity
     assignments, watched = service.assignments(node_id)
     checks = service.preflights.requested_checks(node_id)
     content: dict[str, Any] = {"watched": watched, "checks": document(checks)}
     content["assignments"] = [_assignment(assignment) for assignment in assignments]
-    content |= service.jobs.desired_state(node_id) | {"store": service.lineage.identity}
+    content |= service.jobs.desired_state(node_id)
     with service.store.read() as session:
         content["end_unknown"] = node_reports.labels_to_end(session, node_id)
         content["resends"] = document(resends(session, node_id))
+    is_idle, content["store"] = content == IDLE, store
     version = hashlib.sha256(json_text(content).encode()).hexdigest()[:20]
-    return version, json_text({"version": version, **content})
+    state = version, json_text({"version": version, **content})
+    if is_idle:
+        service.idle_nodes.keep(node_id, store, state, changes)
+    return state
 
 
 def _assignment(assignment: Assignment) -> dict[str, Any]:

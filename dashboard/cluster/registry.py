@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 
 from dashboard.clock import Clock
 from dashboard.errors import Rejection
@@ -88,6 +89,38 @@ class NodeRegistry:
 
 
 log = logging.getLogger("rankzero")
+
+# Polls of nodes with nothing to do are answered from memory: of a thousand nodes most ask again and again.
+
+KEPT_S = 60.0
+"""A change that nobody told of, as another dashboard's while the database was away, is found after that."""
+
+
+class IdleNodes:
+    """The desired states of nodes that have nothing to do; safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        """How often `forget` was called."""
+        self._states: dict[str, tuple[float, str, tuple[str, str]]] = {}
+
+    def kept(self, node_id: str, store: str) -> tuple[str, str] | None:
+        """The version and text of the node's state in the store of that identity, where it need not be read."""
+        until, kept_store, state = self._states.get(node_id, (0.0, "", ("", "")))
+        return state if time.monotonic() < until and kept_store == store else None
+
+    def keep(self, node_id: str, store: str, state: tuple[str, str], changes: int) -> None:
+        """Keep a state that was read when there had been so many changes, unless there was another since."""
+        self._states[node_id] = time.monotonic() + KEPT_S, store, state
+        if changes != self.changes:
+            self._states.pop(node_id, None)
+
+    def forget(self, nodes: Collection[str] | None = None) -> None:
+        """Note that the desired state of these nodes (None: of all) has changed."""
+        self.changes += 1
+        for node_id in [*self._states] if nodes is None else nodes:
+            self._states.pop(node_id, None)
+
 
 # Whether a worker belongs to this store, and its attempts are known to it; checked on every request, so cached.
 

@@ -90,6 +90,8 @@ class Hub:
         self.peers: PeerChannel | None = None
         self.nodes_of: Callable[[Iterable[str]], Collection[str]] | None = None
         """The nodes of given runs; it may read the store, so it is never called in the event loop."""
+        self.on_desired_state: Callable[[Collection[str] | None], None] = lambda nodes: None
+        """Called before the workers of these nodes (None: of all) are woken."""
 
     def start(self) -> None:
         """Attach the hub to the running event loop."""
@@ -150,6 +152,7 @@ class Hub:
     def wake_workers(self, nodes: Collection[str] | None = None) -> None:
         """Wake the workers of these nodes (None: of all) that poll this dashboard. From any thread."""
         if nodes is None or nodes:
+            self.on_desired_state(nodes)
             self._in_loop(self._fire, nodes)
 
     def wake_workers_of(self, run_ids: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from dashboard.clock import Clock, Lease
 from dashboard.cluster.health import NodeHealth
 from dashboard.cluster.joining import Listening, outward_address
 from dashboard.cluster.preflights import Preflights
-from dashboard.cluster.registry import Lineage, NodeRegistry
+from dashboard.cluster.registry import IdleNodes, Lineage, NodeRegistry
 from dashboard.cluster.slurm_jobs import SlurmJobs
 from dashboard.json_responses import text_of
 from dashboard.live.hub import Hub, series_message
@@ -68,7 +68,9 @@ class Service:
         """The port that is actually listened on, once the server runs."""
         self.lease = Lease(self.clock(), node_queries.last_word(store) or 0.0)
         self.hub = Hub()
+        self.idle_nodes = IdleNodes()
         self.hub.nodes_of = partial(node_reports.nodes_of_runs, store)
+        self.hub.on_desired_state = self.idle_nodes.forget
         name = "" if store.is_sqlite else f"-{_name_of(settings.data)}"
         self.files = Files(settings.files_directory, settings.reserve_bytes, name)
         limit_bytes = int(settings.snapshot_limit_mb * MIB)
@@ -277,6 +279,7 @@ class Service:
     def register(self, facts: NodeFacts, claim: Claim, join_token: str | None = None) -> RegisteredNode:
         """Register a worker; its earlier token ends, at every dashboard. Raises NameTaken, IdentityEnded."""
         registration = self.registry.register(facts, claim, self.settings.lost_after_s)
+        self.idle_nodes.forget([registration.node_id])
         if join_token is not None:
             join_tokens.used(self.store, join_token, self.clock())
         self._token_ended(registration.node_id)

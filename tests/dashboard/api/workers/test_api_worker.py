@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from dashboard.api import worker_attempts
+from dashboard.cluster.registry import IdleNodes
 from db.tasks import task_reports
 from domain.messages import NodeLoad, PointBatch
 from domain.spec import RunSpec
@@ -75,12 +76,42 @@ def test_a_wait_that_ends_is_no_sign_of_life(
     assert len(contacts) == 1, "only the request itself"
 
 
-def test_a_wait_without_news_reads_the_store_once(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_without_news_reads_the_store_once(
+    dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dashboard.launch()
     first, reads = node.client.desired_state(None, 0), []
     read = worker_attempts._desired_state
     monkeypatch.setattr(worker_attempts, "_desired_state", lambda *of: reads.append(of) or read(*of))
     assert node.client.desired_state(first.version, 0.3).version == first.version
     assert len(reads) == 1
+
+
+def test_an_idle_node_is_answered_from_memory_until_something_changes(
+    dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle, reads, read = node.client.desired_state(None, 0), [], worker_attempts._desired_state
+    monkeypatch.setattr(worker_attempts, "_desired_state", lambda *of: reads.append(of) or read(*of))
+    assert node.client.desired_state(None, 0) == idle
+    assert reads == []
+    dashboard.launch()
+    (assignment,) = node.client.desired_state(None, 0).assignments
+    node.client.desired_state(None, 0)
+    assert len(reads) == 2, "what a node with work should do is read each time"
+    node.report(node.task(), "succeeded")
+    dashboard.http.post(f"/api/runs/{assignment.run_id}/resume").raise_for_status()
+    assert [each.attempt for each in node.client.desired_state(None, 0).assignments] == [2]
+
+
+def test_a_change_while_an_idle_nodes_state_is_read_is_not_lost() -> None:
+    idle = IdleNodes()
+    idle.keep("n1", "store", ("v1", "{}"), idle.changes)
+    assert idle.kept("n1", "store") == ("v1", "{}")
+    assert idle.kept("n1", "a restored store") is None
+    changes_before_reading = idle.changes
+    idle.forget(["n1"])
+    idle.keep("n1", "store", ("v1", "{}"), changes_before_reading)
+    assert idle.kept("n1", "store") is None
 
 
 def test_a_wait_ends_when_somebody_looks(dashboard: Running, node: FakeNode) -> None:
