@@ -46,6 +46,8 @@ def hook_into_loaders(module: Any) -> None:
     iterator.__next__ = _timed_next(iterator.__next__)
     module.DataLoader.__iter__ = _timed_start(module.DataLoader.__iter__)
     iterator._next_index = _noting_index(iterator._next_index)
+    iterator._rankzero_epoch = iterator._rankzero_source = None
+    iterator._rankzero_noted = iterator  # the sampler's iterator whose indices need no more notes
 
 
 def hook_into_replicas(module: Any) -> None:
@@ -121,8 +123,7 @@ def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
 def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     """Count an optimizer step as one step, however many micro-steps it took."""
     state = process_state.current
-    clock = state.clock
-    at = clock.since if clock.end_optimizer(optimizer) else perf_counter()
+    at = state.clock.end_optimizer(optimizer)
     if "steps" in state.off:
         return
     try:
@@ -135,12 +136,8 @@ def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
 def _count_step(state: process_state.ProcessState, at: float) -> None:
     state.steps_of_others = 0
     if state.step:
-        state.intervals_s.append(at - state.stepped_at)
-        if state.loader is not None:
-            state.waits_s.append(state.wait_s)
-            if state.samples_waiting is not None:
-                state.samples.append(state.samples_waiting)
-                state.tokens.append(state.tokens_waiting)
+        wait_s = None if state.loader is None else state.wait_s
+        state.steps.append((at - state.stepped_at, wait_s, state.samples, state.tokens))
     else:
         start.first_step()
     state.step += 1
@@ -149,7 +146,7 @@ def _count_step(state: process_state.ProcessState, at: float) -> None:
     if state.is_memory_due:
         device_memory.sample(state)
     if state.loader is not None:
-        state.wait_s, state.samples_waiting, state.tokens_waiting = 0.0, None, 0
+        state.wait_s, state.samples, state.tokens = 0.0, None, 0
         state.loader.steps += 1
         if state.epoch is not None:
             state.epoch.steps += 1
@@ -224,11 +221,10 @@ def _noting_index(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(original)
     def _next_index(self: Any) -> Any:
         index = original(self)
-        epoch = self.__dict__.get("_rankzero_epoch")
-        if epoch is not None and epoch.is_full and self._rankzero_source is self._sampler_iter:
+        if self._rankzero_noted is self._sampler_iter:
             return index
         try:
-            samples.add_index(process_state.current, self, epoch, index)
+            samples.add_index(process_state.current, self, index)
         except Exception as error:
             process_state.current.failed("samples", error)
         return index

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections import deque
 from threading import get_ident, main_thread
 from time import perf_counter
 
 
 class PhaseClock:
-    """The phase of the training thread, and the seconds in each since the last step."""
+    """The phase of the training thread, and the seconds in each since the first step."""
 
     def __init__(self) -> None:
         self.thread = main_thread().ident
         self.phase = OTHER
         self.since = 0.0
         self.seconds = [0.0] * COUNT
-        self.steps: deque[tuple[int, list[float]]] = deque(maxlen=MAX_STEPS)
-        """(step, seconds in each phase) of steps that the recorder has not read yet."""
+        self.ended: tuple[int, list[float]] = (0, [0.0] * COUNT)
+        """The last step and the seconds in each phase at its end, as the recorder reads them."""
         self.optimizer_id = 0
 
     def begin(self, phase: int) -> int:
         """Begin a phase; return the one that `end` goes back to, or NOT_BEGUN."""
         current = self.phase
-        if (current != OTHER and current not in BEGINS_IN[phase]) or get_ident() != self.thread:
+        if (current and current not in BEGINS_IN[phase]) or get_ident() != self.thread:
             return NOT_BEGUN
         now = perf_counter()
         # Between the batch and the backward pass lie the forward pass and the loss.
@@ -44,28 +43,34 @@ class PhaseClock:
 
     def begin_optimizer(self, optimizer: object) -> None:
         """Begin an optimizer's step; those that it calls itself are part of it."""
-        if self.begin(OPTIMIZER) != NOT_BEGUN:
-            self.optimizer_id = id(optimizer)
+        if self.phase == OTHER and get_ident() == self.thread:
+            now = perf_counter()
+            self.seconds[OTHER] += now - self.since
+            self.since, self.phase, self.optimizer_id = now, OPTIMIZER, id(optimizer)
 
-    def end_optimizer(self, optimizer: object) -> bool:
-        """End an optimizer's step; return whether it was one, which ended at `since`."""
-        is_one = self.phase == OPTIMIZER and self.optimizer_id == id(optimizer)
-        if is_one:
-            self.end(OTHER)
-        return is_one
+    def end_optimizer(self, optimizer: object) -> float:
+        """End an optimizer's step, if it is one, and return the time."""
+        now = perf_counter()
+        if self.phase == OPTIMIZER and self.optimizer_id == id(optimizer):
+            self.seconds[OPTIMIZER] += now - self.since
+            self.since, self.phase = now, OTHER
+        return now
 
     def end_step(self, step: int, at: float) -> None:
         """End a step; the time before the first one is the start and belongs to none."""
-        self.seconds[self.phase] += at - self.since
+        if at != self.since:  # an optimizer's step has not just ended here
+            self.seconds[self.phase] += at - self.since
+            self.since, self.phase = at, OTHER
         if step > 1:
-            self.steps.append((step, self.seconds))
-        self.since, self.phase, self.seconds = at, OTHER, [0.0] * COUNT
+            self.ended = (step, self.seconds[:])
+        else:
+            self.seconds = [0.0] * COUNT
 
     def disown_data(self, own_s: float) -> None:
-        """Keep `own_s` as waiting for data: the rest was a validation's."""
-        seconds = self.seconds
-        seconds[OTHER] += seconds[DATA] - own_s
-        seconds[DATA] = own_s
+        """Keep `own_s` of this step as waiting for data: the rest was a validation's."""
+        of_step = self.seconds[DATA] - self.ended[1][DATA]
+        self.seconds[OTHER] += of_step - own_s
+        self.seconds[DATA] += own_s - of_step
 
 
 OTHER, DATA, COPY, FORWARD, BACKWARD, COMM, CALLED, OPTIMIZER, CHECKPOINT = range(9)
@@ -100,9 +105,7 @@ BEGINS_IN = {
     BACKWARD: _IDLE,
     COMM: _IDLE | {FORWARD, BACKWARD},
     CALLED: _IDLE | {FORWARD, BACKWARD},
-    OPTIMIZER: frozenset({OTHER}),
     CHECKPOINT: _IDLE,
 }
 """Phases that each one interrupts; begun in another phase it is part of that one."""
 NOT_BEGUN = -1
-MAX_STEPS = 4096

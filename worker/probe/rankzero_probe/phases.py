@@ -17,7 +17,6 @@ from .phase_clock import (
     CHECKPOINT,
     COMM,
     COPY,
-    COUNT,
     FORWARD,
     NAMES,
     NAMES_ALONE,
@@ -103,15 +102,26 @@ def _timed_backward(original: Callable[..., Any]) -> Callable[..., Any]:
     """Time the backward pass, and apart from it the wait for communication after its last gradient."""
 
     @functools.wraps(original)
-    def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    def backward(
+        tensors: Any,
+        grad_tensors: Any = None,
+        retain_graph: Any = None,
+        create_graph: Any = False,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         state = process_state.current
         clock = state.clock
         previous = clock.begin(BACKWARD)
         if previous == NOT_BEGUN:
-            return original(tensors, *args, **kwargs)
-        handle = _call_after_compute(state, tensors, args, kwargs) if state.replicas else None
+            return original(tensors, grad_tensors, retain_graph, create_graph, *args, **kwargs)
+        handle = (
+            _call_after_compute(state, tensors, keeps_graph=bool(retain_graph or create_graph))
+            if state.replicas
+            else None
+        )
         try:
-            return original(tensors, *args, **kwargs)
+            return original(tensors, grad_tensors, retain_graph, create_graph, *args, **kwargs)
         finally:
             clock.end(previous)
             if handle is not None:
@@ -120,7 +130,7 @@ def _timed_backward(original: Callable[..., Any]) -> Callable[..., Any]:
     return backward
 
 
-def _call_after_compute(state: process_state.ProcessState, tensors: Any, args: Any, kwargs: Any) -> Any:
+def _call_after_compute(state: process_state.ProcessState, tensors: Any, keeps_graph: bool) -> Any:
     """Have the clock told when all gradients are computed, before DistributedDataParallel waits for the others.
 
     The engine calls the functions queued during a backward pass in their order, and the first node's hook queues
@@ -132,7 +142,7 @@ def _call_after_compute(state: process_state.ProcessState, tensors: Any, args: A
         if node is None:
             return None
         hooked = _hooked_tensor()
-        if any(args[1:3]) or kwargs.get("retain_graph") or kwargs.get("create_graph"):
+        if keeps_graph:
             return node.register_prehook(hooked._backward_hooks[0])
         node._register_hook_dict(hooked)  # a third of what `register_prehook` and removing its handle take
     except Exception as error:
@@ -191,8 +201,7 @@ class PhaseRecord:
     """Seconds in each phase since the first step. Called by the recorder's thread."""
 
     def __init__(self) -> None:
-        self._seconds = [0.0] * COUNT
-        self._step = self._written_step = 0
+        self._written_step = 0
         self._began_at = self._written_at = 0.0
         self._cpu_wait_s: float | None = None
 
@@ -201,38 +210,36 @@ class PhaseRecord:
         if "phases" in state.off:
             return {}
         try:
-            self._add(state)
-            if not self._is_due(time.monotonic(), is_last):
+            step, seconds = state.clock.ended
+            if not self._is_due(step, time.monotonic(), is_last):
                 return {}
-            return {"phases": self._record(state, NAMES if world_size > 1 else NAMES_ALONE)}
+            totals = _totals(seconds, NAMES if world_size > 1 else NAMES_ALONE)
+            return {"phases": {"step": step, **totals, **self._cpu_wait(state)}}
         except Exception as error:
             state.failed("phases", error)
             return {}
 
-    def _add(self, state: process_state.ProcessState) -> None:
-        steps = state.clock.steps
-        for _ in range(len(steps)):
-            self._step, seconds = steps.popleft()
-            self._seconds = [total + more for total, more in zip(self._seconds, seconds)]  # noqa: B905 - Python 3.9
-
-    def _is_due(self, now: float, is_last: bool) -> bool:
-        if self._step == self._written_step:
+    def _is_due(self, step: int, now: float, is_last: bool) -> bool:
+        if step == self._written_step:
             return False
         self._began_at = self._began_at or now
         is_early = now - self._began_at < AT_FIRST_S
         if not (is_last or is_early or now - self._written_at > ADD_EVERY_S - 0.5):
             return False
-        self._written_at, self._written_step = now, self._step
+        self._written_at, self._written_step = now, step
         return True
 
-    def _record(self, state: process_state.ProcessState, names: dict[str, tuple[int, ...]]) -> dict[str, Any]:
-        totals = {name: round(sum(self._seconds[phase] for phase in phases), 6) for name, phases in names.items()}
-        record = {name: total for name, total in totals.items() if total}
+    def _cpu_wait(self, state: process_state.ProcessState) -> dict[str, float]:
         cpu_wait_s = _cpu_wait_s(state.thread)
-        if cpu_wait_s is not None:
-            self._cpu_wait_s = cpu_wait_s if self._cpu_wait_s is None else self._cpu_wait_s
-            record["cpu_wait_s"] = round(cpu_wait_s - self._cpu_wait_s, 6)
-        return {"step": self._step, **record}
+        if cpu_wait_s is None:
+            return {}
+        self._cpu_wait_s = cpu_wait_s if self._cpu_wait_s is None else self._cpu_wait_s
+        return {"cpu_wait_s": round(cpu_wait_s - self._cpu_wait_s, 6)}
+
+
+def _totals(seconds: list[float], names: dict[str, tuple[int, ...]]) -> dict[str, float]:
+    totals = {name: round(sum(seconds[phase] for phase in phases), 6) for name, phases in names.items()}
+    return {name: total for name, total in totals.items() if total}
 
 
 def _cpu_wait_s(thread: int | None) -> float | None:

@@ -64,10 +64,8 @@ class ProcessState:
         self.optimizer_id = 0
         self.optimizer: Callable[[], Any] = _nothing
         self.steps_of_others = 0
-        self.intervals_s: deque[float] = deque(maxlen=MAX_STEPS)
-        self.waits_s: deque[float] = deque(maxlen=MAX_STEPS)
-        self.samples: deque[int] = deque(maxlen=MAX_STEPS)
-        self.tokens: deque[int] = deque(maxlen=MAX_STEPS)
+        self.steps: deque[tuple[float, float | None, int | None, int]] = deque(maxlen=MAX_STEPS)
+        """(seconds, seconds of waiting for data, samples, tokens) of steps that the recorder has not read yet."""
         self.clock = PhaseClock()
         # Start
         self.start_phases: set[str] = set()
@@ -75,8 +73,8 @@ class ProcessState:
         # Data
         self.in_data = False
         self.wait_s = self.start_wait_s = 0.0
-        self.samples_waiting: int | None = None
-        self.tokens_waiting = 0
+        self.samples: int | None = None
+        self.tokens = 0
         self.loader: Loader | None = None
         self.loaders: dict[int, Loader] = {}
         self.epoch: Epoch | None = None

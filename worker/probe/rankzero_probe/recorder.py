@@ -212,10 +212,11 @@ def start() -> None:
 
 def _figures(state: process_state.ProcessState) -> dict[str, Any]:
     """Return the figures of the steps since the last line; empty if there were none."""
-    intervals = _drain(state.intervals_s)
-    waits, counts, tokens = _drain(state.waits_s), _drain(state.samples), _drain(state.tokens)
-    if not intervals:
+    steps = [state.steps.popleft() for _ in range(len(state.steps))]
+    if not steps:
         return {}
+    intervals, all_waits, all_counts, tokens = zip(*steps)  # noqa: B905 - Python 3.9
+    waits, counts = ([value for value in values if value is not None] for values in (all_waits, all_counts))
     total_s = sum(intervals)
     figures = {
         "steps_per_s": len(intervals) / total_s if total_s else None,
@@ -225,10 +226,6 @@ def _figures(state: process_state.ProcessState) -> dict[str, Any]:
         "tokens_per_s": sum(tokens) / total_s if any(tokens) and total_s else None,
     }
     return {name: float(f"{value:.6g}") for name, value in figures.items() if value is not None}
-
-
-def _drain(values: Any) -> list[Any]:
-    return [values.popleft() for _ in range(len(values))]
 
 
 def _report_epochs(state: process_state.ProcessState, is_last: bool) -> None:

@@ -69,7 +69,7 @@ def _next_check(state: process_state.ProcessState, cost_s: float) -> int:
     for steps in FIRST_CHECKS:
         if state.wrapped_at + steps > state.step:
             return state.wrapped_at + steps
-    recent = sorted(list(state.intervals_s)[-20:])
+    recent = sorted(seconds for seconds, *_ in list(state.steps)[-20:])
     step_s = recent[len(recent) // 2] if recent else 0.01
     period = SHORTEST_PERIOD
     while period < LONGEST_PERIOD and period * step_s * COST_SHARE < cost_s:

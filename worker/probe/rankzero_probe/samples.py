@@ -18,11 +18,11 @@ MAP_STYLE = 0
 
 def add_batch(state: process_state.ProcessState, iterator: Any, data: Any, waited_s: float) -> None:
     """Record a batch for which the training waited `waited_s`."""
-    epoch = iterator.__dict__.get("_rankzero_epoch")
+    epoch = iterator._rankzero_epoch
     if epoch is not state.epoch:
         loader = epoch.loader if epoch is not None else None
         if loader is not state.loader:  # time in a validation loader does not count for the training
-            state.loader, state.wait_s, state.samples_waiting, state.tokens_waiting = loader, 0.0, None, 0
+            state.loader, state.wait_s, state.samples, state.tokens = loader, 0.0, None, 0
             state.clock.disown_data(waited_s + state.start_wait_s)
         state.epoch = epoch
     state.wait_s += waited_s + state.start_wait_s
@@ -33,26 +33,27 @@ def add_batch(state: process_state.ProcessState, iterator: Any, data: Any, waite
     if batch_size is None:
         batch_size = _leading_dimension(data)
     if batch_size is not None:
-        state.samples_waiting = (state.samples_waiting or 0) + batch_size
+        state.samples = (state.samples or 0) + batch_size
     if epoch.loader.reads_tokens is not False:
         tokens = _tokens(data)
         epoch.loader.reads_tokens = tokens > 0
-        state.tokens_waiting += tokens
+        state.tokens += tokens
     if epoch.fields is None:
         epoch.first_step = state.step
         epoch.fields = []
         epoch.fields = digest_fields(data)
 
 
-def add_index(state: process_state.ProcessState, iterator: Any, epoch: process_state.Epoch | None, index: Any) -> None:
+def add_index(state: process_state.ProcessState, iterator: Any, index: Any) -> None:
     """Record the sampler's next index, or a batch of them."""
     if "samples" in state.off:
         return
-    if epoch is None or iterator._rankzero_source is not iterator._sampler_iter:
-        epoch = _begin_epoch(state, iterator)
+    if iterator._rankzero_source is not iterator._sampler_iter:
+        iterator._rankzero_epoch = _begin_epoch(state, iterator)
         iterator._rankzero_source = iterator._sampler_iter
-        iterator._rankzero_epoch = epoch
-    epoch.add(index if iterator._dataset_kind == MAP_STYLE else None)
+    iterator._rankzero_epoch.add(index if iterator._dataset_kind == MAP_STYLE else None)
+    if iterator._rankzero_epoch.is_full:
+        iterator._rankzero_noted = iterator._sampler_iter
 
 
 def digest_indices(indices: list[Any]) -> dict[str, int]:
