@@ -32,8 +32,8 @@ WHY = {
     "placement": "reading the nodes and tasks, the expected ends of 4,500 attempts, and placing take a third each.",
     "probe": "of the hooks of a step the backward pass takes half: a look at its first node, and two calls from "
     "torch's engine.",
-    "recipes": "beyond the plain loop a recipe's step of 8 ms votes on stopping and adds up its loss, two "
-    "all-reduces of one element.",
+    "recipes": "beyond the plain loop a recipe's step of 8 ms votes on stopping and adds up its loss, in one "
+    "all-reduce of two elements.",
     "set_up": "`make setup` also installs FastAPI, Alembic, Optuna, Apprise and more. Of the demo the dashboard "
     "takes 2.1 s of processor time to start, the worker 0.8, and 2.5 import torch.",
     "start": "a launch adds 0.6 s to what torchrun takes by hand, 3.7 s on a quiet machine; the run's timeline "

@@ -24,7 +24,7 @@ SCRIPT = Path(__file__).parents[1] / "scripts" / "probe_steps.py"
 
 
 class Size(NamedTuple):
-    """Of a training: samples a batch, steps, steps before the hooks are put in or taken out again."""
+    """Of a training: samples a batch, steps, steps of a block; half of all follow a change of the hooks, uncounted."""
 
     batch: int
     steps: int
@@ -32,7 +32,7 @@ class Size(NamedTuple):
 
 
 SHORT = "5 ms"
-SIZES = {SHORT: Size(64, 6400, 10), "100 ms": Size(1536, 240, 4)}
+SIZES = {SHORT: Size(64, 9600, 20), "100 ms": Size(1536, 384, 4)}
 GROUPS = 12
 """Of neighbouring blocks; each has a ratio of its own."""
 MOST, HOOKS_S = 1.02, 30e-6
@@ -43,7 +43,7 @@ def measure(quick: bool) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         product = started(Path(folder) / "data", running)
         for number, (name, size) in enumerate(SIZES.items()):
-            steps = size.block * 2 * GROUPS if quick else size.steps
+            steps = size.block * 4 * GROUPS if quick else size.steps
             yield from figures_of(name, *measured(product, Path(folder, str(number)), size._replace(steps=steps)))
 
 
@@ -75,7 +75,7 @@ def measured(product: Product, out: Path, size: Size) -> tuple[list[float], floa
     processes_s = sum(map(processor_s, ours)) - before_s
     assert product.wait_state(run_id)["state"] == "succeeded"
     taken = json.loads(out.read_text())
-    return taken["blocks"], taken["thread_s"], processes_s / (len(taken["blocks"]) * size.block)
+    return taken["blocks"], taken["thread_s"], processes_s / (2 * len(taken["blocks"]) * size.block)
 
 
 def _us(seconds: float) -> str:

@@ -1,7 +1,8 @@
 """A plain training with a data loader, which measures the processor time of its own steps.
 
 It takes the probe's hooks out and puts them back every few steps, so that both are measured on the same moments of the
-machine. FILE.began is there when the measuring begins, and FILE when it has ended.
+machine; the first steps after that are not counted, in which Python finds the changed methods again. FILE.began is
+there when the measuring begins, and FILE when it has ended.
 
 torchrun --standalone --nproc-per-node=1 benchmarks/scripts/probe_steps.py --steps 1000 --block 10 --out FILE
 """
@@ -33,7 +34,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--warm-up", type=int, default=20)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--block", type=int, default=10, help="steps with the hooks, then as many without")
+    parser.add_argument(
+        "--block", type=int, default=10, help="steps counted with the hooks or without, after as many not"
+    )
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -44,8 +47,8 @@ def main() -> None:
         pass
     options.out.with_suffix(".began").touch()
     before_s = thread_cpu_s("rankzero-probe")
-    blocks = in_blocks(steps, options.steps // options.block, options.block)
-    thread_s = (thread_cpu_s("rankzero-probe") - before_s) / (len(blocks) * options.block)
+    blocks = in_blocks(steps, options.steps // options.block // 2, options.block)
+    thread_s = (thread_cpu_s("rankzero-probe") - before_s) / (2 * len(blocks) * options.block)
     written = options.out.with_suffix(".part")
     written.write_text(json.dumps({"blocks": blocks, "thread_s": thread_s}))
     written.rename(options.out)
@@ -75,6 +78,8 @@ def in_blocks(steps: Iterator[None], count: int, length: int) -> list[float]:
     hooks, seconds = Hooks(), []
     for number in range(count):
         hooks.switch(on=number % 2 == 0)
+        for _ in itertools.islice(steps, length):
+            pass
         began = time.thread_time()
         for _ in itertools.islice(steps, length):
             pass

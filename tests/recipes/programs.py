@@ -102,10 +102,10 @@ class VoteAt(StopVote):
         super().__init__()
         self._votes_left = number
 
-    def cast(self) -> None:
+    def cast(self, figure: torch.Tensor | None = None) -> None:
         self._votes_left -= 1
         self.requested = self._votes_left == 0
-        super().cast()
+        super().cast(figure)
 
 
 def stop_on_one_rank(folder: Path) -> int:

@@ -123,14 +123,15 @@ def leave_signals_to_parent(worker_id: int) -> None:
 class StopVote:
     """One vote a step: a rank may get SIGTERM a step later than another, and must not wait for it alone.
 
-    The vote is cast when the backward pass is over and read after the optimizer's step, so that its
-    one-element all-reduce (always on the CPU, by gloo) overlaps with the optimizer.
+    The vote is cast when the backward pass is over and read after the optimizer's step, so that its all-reduce
+    (always on the CPU, by gloo) overlaps with the optimizer. A figure of the step on the CPU goes with it.
     """
 
     def __init__(self) -> None:
         """Take over SIGTERM and Ctrl-C; a second Ctrl-C interrupts at once."""
         self.requested = False
-        self.flag = torch.zeros(1)
+        self.votes = torch.zeros(2)
+        self.figure: torch.Tensor | None = None
         signal.signal(signal.SIGTERM, self._receive)
         signal.signal(signal.SIGINT, self._receive)
 
@@ -139,12 +140,25 @@ class StopVote:
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def cast(self) -> None:
-        """Tell the other ranks whether this one was asked to stop."""
-        self.flag.fill_(float(self.requested))
-        self.pending = dist.all_reduce(self.flag, op=dist.ReduceOp.MAX, async_op=True)
+    def cast(self, figure: torch.Tensor | None = None) -> None:
+        """Tell the other ranks whether this one was asked to stop, and begin to sum a figure of all of them."""
+        shared, self.figure = 0.0, figure
+        if figure is not None and figure.device.type == "cpu":
+            shared, self.figure = float(figure), None
+        if self.figure is not None:
+            self.summing = dist.all_reduce(self.figure, async_op=True)
+        self.votes = torch.tensor([float(self.requested), shared])
+        self.pending = dist.all_reduce(self.votes, async_op=True)
+
+    def total(self) -> float:
+        """Sum of all ranks' figures; waits for the device it is on."""
+        if self.figure is None:
+            self.pending.wait()
+            return float(self.votes[1])
+        self.summing.wait()
+        return float(self.figure)
 
     def passed(self) -> bool:
         """Whether any rank was asked to stop: the same answer on every rank."""
         self.pending.wait()
-        return bool(self.flag.item())
+        return bool(self.votes[0])

@@ -143,16 +143,15 @@ class Trainer:
         started = time.perf_counter()
         loss = self._accumulate_gradients()
         is_due = (self.step + 1) % self.args.log_every == 0
-        summing = dist.all_reduce(loss, async_op=True) if is_due else None  # overlaps with the optimizer
-        self.vote.cast()
+        self.vote.cast(loss if is_due else None)  # overlaps with the optimizer
         norm, rate = self._update()
         self.step += 1
         self.position += self.args.accumulate
         self.timed_steps += 1
         self.busy_s += time.perf_counter() - started
         self._roll_over()
-        if summing is not None:
-            self._log_step(loss, summing, norm, rate)
+        if is_due:
+            self._log_step(norm, rate)
         self.stopping = self.vote.passed()
         if self._is_due(self.args.val_every):
             self._validate()
@@ -306,10 +305,9 @@ class Trainer:
         if self.writer is not None and line:
             print(line, flush=True)
 
-    def _log_step(self, loss_sum: torch.Tensor, summing: dist.Work, norm: torch.Tensor, rate: float) -> None:
+    def _log_step(self, norm: torch.Tensor, rate: float) -> None:
         started = time.perf_counter()
-        summing.wait()
-        loss = (loss_sum / self.world_size).item()
+        loss = self.vote.total() / self.world_size
         self.busy_s += time.perf_counter() - started  # here the process waits for its GPU
         step_s, wait_s = self.busy_s / self.timed_steps, self.wait_s / self.timed_steps
         self.timed_steps, self.busy_s, self.wait_s = 0, 0.0, 0.0
