@@ -68,6 +68,8 @@ class Reason(StrEnum):
     """The node could not get the checkpoint to resume from."""
     HUNG = "hung"
     """Its ranks made no step for too long, and the spec says that a hang ends the run."""
+    ENVIRONMENT = "environment"
+    """A node could not build the environment of the run's lock file."""
     PREFLIGHT = "preflight"
     """Its nodes cannot train together: nothing was started."""
     TIME_LIMIT = "time limit"
@@ -170,6 +172,21 @@ class CheckpointFetch(BaseModel):
     """The download is complete and its SHA-256 agrees with the server's."""
 
 
+class EnvironmentReport(BaseModel):
+    """The environment of a lock file on one node."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: Annotated[str, Field(max_length=32)]
+    """uv.lock, pylock.toml, requirements.txt, pixi.lock or environment.yml."""
+    hash: Annotated[str, Field(max_length=64)] | None = None
+    """Equal where the lock, the Python and the platform are; None until it is known."""
+    python: Annotated[str, Field(max_length=4096)] | None = None
+    state: Literal["building", "ready", "failed"]
+    note: Annotated[str, Field(max_length=1000)] = ""
+    """What is being done, or how it came to be."""
+
+
 class PhaseEnd(BaseModel):
     """The end of one phase of a node's start, by the node's clock; of several ranks the last one's."""
 
@@ -207,6 +224,8 @@ class TaskReport(BaseModel):
     """The node's preflight facts, sent before it may start its task of a run on several nodes."""
     fetching: CheckpointFetch | None = None
     """Sent repeatedly during the download, and once when it is complete."""
+    environment: EnvironmentReport | None = None
+    """Sent repeatedly while it is built, and once when it is ready."""
     timeline: Annotated[list[PhaseEnd], Field(max_length=50)] | None = None
     """All phases of its start that have ended so far."""
 

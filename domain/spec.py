@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from domain.choices import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, Pool, Precision, Strategy
+from domain.environments.locks import checked_choice
 from domain.errors import InvalidRequest
 from domain.printed_pattern import checked
 
@@ -124,6 +125,8 @@ class RunSpec(BaseModel):
     args: Annotated[list[Argument], Field(max_length=10_000)] = []
     env: dict[str, Argument] = {}
     python: Argument | None = None
+    environment: Annotated[Argument, AfterValidator(_one_line), AfterValidator(checked_choice)] = "auto"
+    """auto, lock, none, a lock file in the code, or the absolute path of an environment on the nodes."""
     workdir: Argument | None = None
     links: dict[str, Argument] = {}
     resume: Annotated[str, Field(max_length=4200)] | None = None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -64,3 +66,29 @@ def is_program(path: Path) -> bool:
     """Whether a file is a compiled program, as the wheel of uv has one."""
     with path.open("rb") as file:
         return file.read(4) == b"\x7fELF" and path.parent.name == "bin"
+
+
+def write_made_wheel(
+    folder: Path, name: str, version: str, files: dict[str, str], requires: Sequence[str] = ()
+) -> Path:
+    """Pack a made-up package of the given files."""
+    about = f"{name}-{version}.dist-info"
+    metadata_lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {each}" for each in requires)]
+    contents = {
+        **files,
+        f"{about}/METADATA": "\n".join(["Metadata-Version: 2.1", *metadata_lines, ""]),
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = [f"{path},,{len(text.encode())}" for path, text in contents.items()]
+    contents[f"{about}/RECORD"] = "\n".join([*record, f"{about}/RECORD,,", ""])
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        for path, text in contents.items():
+            archive.writestr(path, text)
+    return folder / f"{name}-{version}-py3-none-any.whl"
+
+
+def write_torch_wheel(folder: Path) -> Path:
+    """Pack a torch that is this environment's own, which it names: the real one has hundreds of megabytes."""
+    version = metadata.version("torch").partition("+")[0]
+    return write_made_wheel(folder, "torch", version, {"torch.pth": f"{sysconfig.get_path('purelib')}\n"})

@@ -60,6 +60,7 @@ def launch(
     seed: Seed = None,
     seeds: Seeds = None,
     python: Python = None,
+    environment: Environment = None,
     env: Env = None,
     entry: Entry = None,
     module: Module = None,
@@ -128,6 +129,7 @@ def spec_of(parameters: dict[str, Any], is_local: bool) -> dict[str, Any]:
         "labels": pairs(parameters["label"], "labels") or None,
         "on_nodes": parameters["on"] or None,
         "python": code.named_interpreter(parameters["python"]),
+        "environment": code.named_environment(parameters["environment"], parameters["target"]),
         "workdir": absolute(workdir) if workdir else workdir,
         "env": pairs(parameters["env"], "env") or None,
         "links": {key: absolute(path) for key, path in links.items()} or None,
@@ -338,6 +340,14 @@ Seeds = Annotated[
     str | None, typer.Option(metavar="1,2,3", help="Several seeds: a run for each, compared as one group.")
 ]
 Python = Annotated[str | None, typer.Option(help="Python that runs the script.", show_default="the node's")]
+Environment = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|lock|none|PATH",
+        help="Build the environment of the code's lock file on each node; PATH: which lock, or an environment there.",
+        show_default="auto",
+    ),
+]
 Env = Annotated[list[str] | None, typer.Option(metavar="K=V", help="Variable for the ranks; repeatable.")]
 Entry = Annotated[str | None, typer.Option(metavar="FILE", help="File to start in a folder or repository.")]
 Module = Annotated[str | None, typer.Option(help="Module to start in a folder or repository.")]

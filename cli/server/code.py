@@ -10,6 +10,7 @@ from cli.server.client import ServerClient
 from cli.terminal import CommandFailed, warn
 from dashboard.snapshots.git_address import CodeRefused, is_git_address
 from domain.choices import RECIPES
+from domain.environments.locks import CHOICES, named_lock
 
 if TYPE_CHECKING:  # imported lazily: only a launch needs it
     from dashboard.snapshots.bringing import CodeRequest, PackedCode
@@ -102,9 +103,28 @@ def named_interpreter(python: str | None) -> str | None:
     return python
 
 
+def named_environment(choice: str | None, target: str) -> str | None:
+    """Return a lock file as its path in the code, and an environment on this machine as its absolute path.
+
+    Raises CommandFailed for a lock file outside of the code."""
+    if choice is None or choice in CHOICES:
+        return choice
+    lock, code = named_lock(choice.removeprefix("/")), Path(target).expanduser().absolute()
+    code = code if code.is_dir() else code.parent
+    if lock is None:
+        return os.path.abspath(Path(choice).expanduser()) if Path(choice).expanduser().exists() else choice  # noqa: PTH100
+    path = Path(os.path.normpath(Path("/" + lock.path) if choice.startswith("/") else Path(lock.path).absolute()))
+    if (code / lock.path).is_file() or not path.is_file():
+        return choice
+    if not path.is_relative_to(code):
+        raise CommandFailed(f"environment: {path} must lie in the code of the run, {code}.", 2)
+    return str(path.relative_to(code)) + lock.label.removeprefix(lock.path)
+
+
 def with_project_python(server: ServerClient, spec: dict[str, Any], *, is_launch: bool) -> dict[str, Any]:
     """Return the spec with the project's Python, if none is named and all nodes are on this machine."""
-    python = None if "python" in spec else interpreters.project_python(spec["target"], spec.get("entry"))
+    is_open = "python" not in spec and spec.get("environment", "auto") == "auto"
+    python = None if not is_open else interpreters.project_python(spec["target"], spec.get("entry"))
     if python is None:
         return spec
     nodes = server.get("/api/nodes")

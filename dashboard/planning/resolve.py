@@ -112,7 +112,9 @@ def _batch_size_and_rate(spec: RunSpec, situation: Situation) -> Changes:
 
 
 def _python(spec: RunSpec, situation: Situation) -> Changes:
-    if spec.python or spec.snapshot or spec.target in RECIPES:  # then the nodes need not be read
+    if (
+        spec.python or spec.snapshot or spec.environment != "auto" or spec.target in RECIPES
+    ):  # then the nodes need not be read
         return {}
     python = interpreters.python_to_use(spec, situation.cluster.nodes)
     return {"python": str(python)} if python else {}

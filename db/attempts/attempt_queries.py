@@ -145,6 +145,7 @@ def _differences(before: RunSpec, after: RunSpec) -> list[str]:
 
 # The start of a run's latest attempt, phase by phase on each node, and the run before it to compare with.
 
+ENVIRONMENT_STATES = ("failed", "building", "ready")
 CANDIDATES = 10
 """Earlier runs of the same script that are looked at for one that reached its first step."""
 LEAST_OFFSET_S = 0.05
@@ -202,10 +203,35 @@ def _absent_phases(session: Session, attempt: Attempt) -> set[str]:
     spec = resizing.effective(attempt_spec(session, attempt), attempt.changes)
     is_absent = {
         "checkpoint fetched": attempt.resume_checkpoint_id is None,
+        "environment": _has_no_environment(session, attempt, spec),
         "preflight": spec.nodes == 1,
         "rendezvous": spec.world_size == 1,
     }
     return {phase for phase, absent in is_absent.items() if absent}
+
+
+def _has_no_environment(session: Session, attempt: Attempt, spec: RunSpec) -> bool:
+    """Whether no node has said that it makes an environment, nor is about to."""
+    if spec.environment not in ("none", "auto") and not spec.environment.startswith("/"):
+        return False
+    return not _environments(session, attempt)
+
+
+def _environments(session: Session, attempt: Attempt) -> list[dict[str, Any]]:
+    interpreters = session.scalars(select(Task.interpreter).where(Task.fence == attempt.fence))
+    return [each["environment"] for each in interpreters if each and "environment" in each]
+
+
+def environment_of(store: Store, run_id: str) -> dict[str, Any] | None:
+    """The environment of the latest attempt: kind, hash, python and state, of several nodes that of the last one.
+
+    None where it has none. Raises NoSuchRun."""
+    with store.read() as session:
+        attempt = latest_attempt(session, run_id)
+        environments = _environments(session, attempt)
+    environments.sort(key=lambda each: ENVIRONMENT_STATES.index(each["state"]))
+    names = ("kind", "hash", "python", "state")
+    return {name: environments[0].get(name) for name in names} if environments else None
 
 
 def _may_be_in_progress(session: Session, attempt: Attempt) -> bool:

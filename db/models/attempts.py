@@ -89,7 +89,9 @@ class Task(Base):
     next_step: Mapped[str | None] = mapped_column(Text)
     error: Mapped[dict[str, Any] | None]
     interpreter: Mapped[dict[str, Any] | None]
-    """The Python that trains there: its path, and the versions of python, torch, CUDA and NCCL."""
+    """The Python that trains there: its path, and the versions of python, torch, CUDA and NCCL.
+
+    Under `environment` that of the run's lock: its kind, hash, Python and state."""
     preflight: Mapped[dict[str, Any] | None]
     """The node's preflight facts."""
     stacks: Mapped[dict[str, Any] | None]

@@ -49,7 +49,7 @@ def compared_runs(store: Store, run_ids: Collection[str]) -> dict[str, ComparedR
             run = runs[run_id]
             if fence == latest[run_id][1].fence:
                 run.nodes.append(node)
-            run.interpreter = interpreter or run.interpreter
+            run.interpreter = interpreter if interpreter and "path" in interpreter else run.interpreter
     return runs
 
 

@@ -17,9 +17,9 @@ from db.lookups import AttemptKey, add_history, attempt_scope, attempts_of_node,
 from db.metrics.point_reports import SeriesOf, store_batches
 from db.models import Attempt, File, Node, Task
 from db.preflight import start_gate
-from domain.messages import TERMINAL_STATES, Point, PointBatch, State, TaskReport
+from domain.messages import TERMINAL_STATES, EnvironmentReport, Point, PointBatch, State, TaskReport
 
-NOT_COLUMNS = {"state", "master_addr", "master_port", "fetching"}
+NOT_COLUMNS = {"state", "master_addr", "master_port", "fetching", "environment"}
 """Fields of a report that are not columns of its task."""
 _FILE = select(File).where(
     File.fence == bindparam("fence"), File.node_rank == bindparam("node_rank"),
@@ -113,6 +113,8 @@ def task_reported(
                 start_gate.go_on(session, attempt, now, measure=measure)
             if report.fetching is not None:
                 checkpoint_reports.record_fetch_progress(session, attempt, task, report.fetching, now)
+            if report.environment is not None:
+                _tell_of_environment(session, attempt, task, report.environment, now)
         combine(session, attempt, now)
         return State(attempt.state)
 
@@ -189,8 +191,27 @@ def _end_of_lost_task(session: Session, task: Task, attempt: Attempt, report: Ta
 def _copy_report(task: Task, report: TaskReport, now: float) -> None:
     task.state, task.reported_at = report.state, now
     columns = report.model_dump(exclude_none=True, mode="json", exclude=NOT_COLUMNS)
+    if task.interpreter and "environment" in task.interpreter and "interpreter" in columns:
+        columns["interpreter"]["environment"] = task.interpreter["environment"]
     for name, value in columns.items():
         setattr(task, name, value)
+
+
+def _tell_of_environment(
+    session: Session, attempt: Attempt, task: Task, environment: EnvironmentReport, now: float
+) -> None:
+    """Store what a node is doing for its environment and say it; once it is ready, in the history."""
+    task.interpreter = {**(task.interpreter or {}), "environment": environment.model_dump(mode="json")}
+    node = session.get_one(Node, task.node_id).name
+    doing = f"{node} makes its environment"
+    if environment.state == "building":
+        attempt.waiting_for = f"{doing}: {environment.note}"
+        return
+    if (attempt.waiting_for or "").startswith(doing):
+        attempt.waiting_for = None
+    if environment.state == "ready":
+        text = f"{node} has the environment {environment.hash} of {environment.note}"
+        add_history(session, attempt.run_id, attempt.number, now, text)
 
 
 def _store_endpoint(session: Session, attempt: Attempt, task: Task, report: TaskReport, now: float) -> None:

@@ -58,6 +58,8 @@ class TaskContext:
     """The folder in which compiled code is kept for later attempts; None where the environment names one."""
     local_rank_option: str | None = None
     """The option that passes the local rank to a script for `launch` written for torch 1."""
+    packages: str | None = None
+    """The folder of the packages that an environment has from the run's code."""
 
     @property
     def work_dir(self) -> str:
@@ -203,6 +205,7 @@ def _environment(spec: RunSpec, context: TaskContext, filled: dict[str, str]) ->
     if context.interface:
         env["GLOO_SOCKET_IFNAME"] = env["NCCL_SOCKET_IFNAME"] = context.interface
     code = [spec.target] if spec.module and spec.workdir else []
+    code += [context.packages] if context.packages else []
     if spec.probe:
         env["RANKZERO_PROBE_DIR"] = f"{context.attempt_dir}/probe"
         code.insert(0, str(PROBE_FOLDER))

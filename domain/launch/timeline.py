@@ -12,6 +12,7 @@ from domain.text.formats import time_span
 PHASES = (
     "queued",
     "placed",
+    "environment",
     "code fetched",
     "checkpoint fetched",
     "preflight",

@@ -12,7 +12,7 @@ from domain.search.query import FieldKind, QueryError
 ANYWHERE = ("id", "name", "project", "target", "message", "note")
 """The fields in which words without a field are looked for."""
 SPEC_NAMES = "precision strategy launcher lr_scaling on_hang on_lost_node lr_on_resize pool".split()
-SPEC_TEXTS = "target entry module ref python workdir resume printed_pattern".split()
+SPEC_TEXTS = "target entry module ref python environment workdir resume printed_pattern".split()
 SPEC_NUMBERS = (
     "nodes gpus_per_node batch_size lr warmup_steps epochs max_steps accumulate seed priority stop_grace_s "
     "hang_after_s max_restarts min_nodes torchrun_restarts"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from domain.launch.timeline import COMPILE, LAST
-from domain.messages import CheckpointFetch, PhaseEnd, Reason, TaskReport
+from domain.messages import CheckpointFetch, EnvironmentReport, PhaseEnd, Reason, TaskReport
 from domain.spec import Assignment
 from domain.text.json_values import parse_json
 from domain.text.paths import problem_in_words
@@ -22,6 +22,7 @@ from worker.attempt.slurm_job import at_time_limit
 from worker.attempt.supervision import Background, Orphans, Spawn, SupervisorProcess
 from worker.attempt.uploader import AttemptUploader
 from worker.checkpoints.upload import CheckpointUploader
+from worker.environments.environment import EnvironmentMaker
 from worker.launch.preparation import CannotStart, Downloads, LocalNode, masked_launch, prepare
 from worker.launch.warm import IS_WARM
 from worker.monitor.probe_reader import ProbeReader
@@ -29,6 +30,7 @@ from worker.monitor.watch import HUNG_FILE, with_hang_reason
 from worker.node import processes
 from worker.node.attempt_files import (
     ASSIGNMENT_FILE,
+    ENVIRONMENT_FILE,
     EXISTING_FILE,
     INTERPRETER_FILE,
     LAUNCH_FILE,
@@ -218,13 +220,17 @@ class LocalAttempt:
     def _prepare(self) -> None:
         """Prepare the attempt; runs in a thread of its own, because downloading a checkpoint may take long."""
         try:
-            self._rendezvous.check_node(assignment := self.assignment)
             fetching = Downloads(self._client, self.label, self._is_stopped, self._report_fetch)
+            environments = EnvironmentMaker(
+                self.folder, self._node, fetching.fetch_code, self._is_stopped, self._report_environment
+            )
+            assignment = environments.with_environment(self.assignment)
+            self._rendezvous.check_node(assignment)
             prepare(assignment, self.folder, self._node, fetching.fetch_checkpoint, fetching.fetch_code)
             self._rendezvous.report_prepared(assignment)
         except CannotStart as error:
             if self._stop_grace_s is None:
-                self._record_end(self._rendezvous.failure_report(error.reason, str(error)))
+                self._record_end(self._rendezvous.failure_report(error.reason, str(error), error.next_step))
         except Exception as error:  # also on a bug of ours: a run must not stay "starting" forever
             log.exception("attempt %s could not be prepared", self.label)
             text = f"The run's directory could not be prepared: {problem_in_words(error) or type(error).__name__}"
@@ -238,6 +244,10 @@ class LocalAttempt:
     def _report_fetch(self, fetch: CheckpointFetch) -> None:
         with suppress(ServerAway, RequestRefused, AttemptSuperseded):  # the next report supersedes this one
             self._client.report(self.task, TaskReport(state="starting", fetching=fetch))
+
+    def _report_environment(self, environment: EnvironmentReport) -> None:
+        with suppress(ServerAway, RequestRefused, AttemptSuperseded):  # the next report supersedes this one
+            self._client.report(self.task, TaskReport(state="starting", environment=environment))
 
     def _pass_on_stop(self) -> None:
         if self._stop_grace_s is None:
@@ -503,12 +513,13 @@ class Timeline:
 
 def _of_files(folder: Path, has_preflight: bool) -> Iterator[PhaseEnd]:
     """Yield the phases before the ranks exist, by the times of the files that end them."""
-    files = {"placed": ASSIGNMENT_FILE, "code fetched": EXISTING_FILE}
+    files = {"placed": ASSIGNMENT_FILE, "environment": ENVIRONMENT_FILE, "code fetched": EXISTING_FILE}
     if (folder / "resume").exists():
         files["checkpoint fetched"] = LAUNCH_FILE
     for phase, name in files.items():
         with suppress(OSError):
-            yield PhaseEnd(phase=phase, at=(folder / name).stat().st_mtime)
+            note = str(read_object(folder / name).get("note", "")) if phase == "environment" else ""
+            yield PhaseEnd(phase=phase, at=(folder / name).stat().st_mtime, note=note)
     state = read_object(folder / STATE_FILE)
     moments = {"process": "running_at"} | ({"preflight": "started_at"} if has_preflight else {})
     for phase, name in moments.items():

@@ -28,10 +28,10 @@ from domain.text.paths import problem_in_words
 from worker.launch import compile_cache
 from worker.launch.interpreter import Interpreter, Unusable, ask, check, find, torchrun_of
 from worker.launch.unpack import BadArchive, members, safe_parts, unpack, write_new
-from worker.node.attempt_files import EXISTING_FILE, INTERPRETER_FILE, LAUNCH_FILE
+from worker.node.attempt_files import ENVIRONMENT_FILE, EXISTING_FILE, INTERPRETER_FILE, LAUNCH_FILE
 from worker.node.hardware import address_reached_by_others, interface_of, is_loopback
 from worker.node.run_files import is_checkpoint_name, remember_existing
-from worker.node.state_files import write_whole
+from worker.node.state_files import read_object, write_whole
 from worker.session.client import Client
 from worker.session.failures import ChecksumMismatch, RequestRefused, ServerAway
 
@@ -40,11 +40,11 @@ Download = Callable[[ResumeFrom, Path], None]
 
 
 class CannotStart(Exception):
-    """The attempt cannot start on this node; carries the reason and a sentence."""
+    """The attempt cannot start on this node; carries the reason, a sentence, and what to do where that is not in it."""
 
-    def __init__(self, reason: Reason, message: str) -> None:
+    def __init__(self, reason: Reason, message: str, next_step: str | None = None) -> None:
         super().__init__(message)
-        self.reason = reason
+        self.reason, self.next_step = reason, next_step
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,7 @@ def _context(
         cpu_threads=node.cpu_threads,
         compile_cache=compile_cache.open_for(assignment.spec, node.data_dir, training_environment(os.environ)),
         local_rank_option=_local_rank_option(assignment.spec, folder),
+        packages=read_object(folder / ENVIRONMENT_FILE).get("packages"),
     )
 
 

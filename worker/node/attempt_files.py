@@ -18,6 +18,8 @@ WARM_FILE = "worker/warm.json"
 """Says whether torchrun was forked from a process that had torch imported, or why not."""
 EXISTING_FILE = "worker/existing.json"
 """The files that lay in the working directories before the attempt started."""
+ENVIRONMENT_FILE = "worker/environment.json"
+"""The environment that was built or found for the attempt, written once it is whole."""
 POINTS_FILE = "worker/points"
 """Exists once the script has reported a figure."""
 

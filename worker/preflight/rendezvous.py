@@ -81,12 +81,12 @@ class Rendezvous:
             self._node_check = self._node_check.model_copy(update={"is_prepared": True, "code": code})
             self._try_to_report_check()
 
-    def failure_report(self, reason: Reason, message: str) -> TaskReport:
+    def failure_report(self, reason: Reason, message: str, next_step: str | None = None) -> TaskReport:
         """The report of a failed start, with the checks done so far if the run has several nodes."""
         node_check = self._node_check
         if node_check is not None and not node_check.interpreter.get("problem"):
             node_check = node_check.model_copy(update={"problem": message})
-        return TaskReport(state="failed", reason=reason, message=message, preflight=node_check)
+        return TaskReport(state="failed", reason=reason, message=message, next_step=next_step, preflight=node_check)
 
     def close(self) -> None:
         """Free the port, for the launcher or because nothing will be started."""

@@ -103,12 +103,13 @@ def preview(
 @router.get("/runs/{run_id}")
 def show(service: TheService, request: Request, run_id: str) -> Response:
     """One run in full. `fix` is the label and the form's URL of a corrected launch, after a failure or once
-    the loss is not a number; null otherwise."""
+    the loss is not a number; null otherwise. `environment` is that of its lock on the nodes; null without one."""
     run = service.run(run_id)
     fix = fix_of(run, checkpoint_queries.checkpoints(service.store, run_id))
     base_url = str(request.base_url).rstrip("/")
     fix_document = {"label": fix.label, "url": base_url + launch_path(run.id)} if fix and fix.spec else None
-    return answer(document(run) | {"fix": fix_document})
+    environment = attempt_queries.environment_of(service.store, run_id)
+    return answer(document(run) | {"fix": fix_document, "environment": environment})
 
 
 @router.patch("/runs/{run_id}")

@@ -1,0 +1,1 @@
+"""The environments and the data that nodes bring for a run before it starts."""

@@ -1,0 +1,200 @@
+"""The lock file from which a run's environment is built on each node: which one, and what it holds. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+CHOICES = ("auto", "lock", "none")
+"""What `environment` of a spec may say, beside a path: a lock if the code has a usable one, that or an error, none."""
+_FILE_NAMES = {
+    "uv.lock": r"uv\.lock",
+    "pylock.toml": r"pylock(\.[^/]+)?\.toml",
+    "requirements.txt": r"[^/]*\.txt",
+    "pixi.lock": r"pixi\.lock",
+    "environment.yml": r"[^/]*\.ya?ml",
+}
+"""The kinds of lock and the names of their files; the order in which one folder's are tried."""
+KINDS = tuple(_FILE_NAMES)
+BUILT_BY_UV = ("uv.lock", "pylock.toml", "requirements.txt")
+"""Kinds that need no program of the node's own."""
+_NAMED = re.compile(r"(?P<path>.+?)(?:\[(?P<extras>[\w.,\s-]+)\])?")
+_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?\s*(?P<rest>.*)")
+_LOCAL = re.compile(r"(-e|--editable)[ =]|\.{0,2}/|\.$")
+_MOST_INCLUDED = 50
+Read = Callable[[str], str | None]
+"""The text of a file of the code by its path; None if there is none."""
+
+
+class BadLock(Exception):
+    """A lock file cannot be used; the message is a sentence that says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A lock file in the code of a run."""
+
+    path: str
+    """Relative to the top of the code."""
+    kind: str
+    extras: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """uv.lock, or libs/a/uv.lock[gpu]"""
+        return self.path + (f"[{','.join(self.extras)}]" if self.extras else "")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a lock file names."""
+
+    packages: int
+    torch: str | None
+    """The version of torch; None where it names none, "" where it does not say."""
+    unpinned: tuple[str, ...] = ()
+    """Requirements without a version."""
+
+
+def kind_of(path: str) -> str | None:
+    """Return the kind of lock that a file's name says; None for any other file."""
+    name = PurePosixPath(path).name
+    return next((kind for kind, pattern in _FILE_NAMES.items() if re.fullmatch(pattern, name)), None)
+
+
+def named_lock(choice: str) -> Lock | None:
+    """Return the lock file that a choice names, as `requirements/gpu.txt` or `uv.lock[cu128]`; None for others."""
+    match = _NAMED.fullmatch(choice)
+    kind = kind_of(match["path"]) if match and choice not in CHOICES and not choice.startswith("/") else None
+    if match is None or kind is None:
+        return None
+    extras = tuple(name.strip() for name in (match["extras"] or "").split(",") if name.strip())
+    return Lock(match["path"], kind, extras)
+
+
+def checked_choice(choice: str) -> str:
+    """Return a spec's environment unchanged. Raises ValueError."""
+    lock = named_lock(choice)
+    if choice in CHOICES or (choice.startswith("/") and "\0" not in choice):
+        return choice
+    if lock is None:
+        rule = (
+            "auto, lock, none, the path of a lock file in the code, or the absolute path of an environment on the nodes"
+        )
+        raise ValueError(f"must be {rule}; got {choice[:100]!r}")
+    if ".." in PurePosixPath(lock.path).parts:
+        raise ValueError(f"{lock.path!r} must lie inside the code")
+    return choice
+
+
+def candidates(paths: Collection[str], entry: str | None) -> list[Lock]:
+    """Return the lock files beside the script or above it, the nearest first, as they are looked for by themselves."""
+    folder = PurePosixPath(entry or "x").parent
+    names = [*(kind for kind in KINDS if kind != "environment.yml"), "environment.yml", "environment.yaml"]
+    found = []
+    for place in (folder, *folder.parents):
+        at_hand = {name: str(place / name) for name in names if str(place / name) in paths}
+        found += [Lock(path, "environment.yml" if "environment" in name else name) for name, path in at_hand.items()]
+    return found
+
+
+def contents(lock: Lock, read: Read) -> Contents:
+    """Return what a lock file names. Raises BadLock for one that cannot be read."""
+    text = read(lock.path)
+    if text is None:
+        raise BadLock(f"There is no {lock.path} in the run's code.")
+    if lock.kind == "requirements.txt":
+        return _requirements(lock, read)
+    if lock.kind in BUILT_BY_UV:
+        return _toml(lock, text)
+    version = re.search(r"\b(?:py)?torch-?(?:gpu|cpu)?\s*[=:-]+\s*(\d[\w.]*)", text)
+    torch = (version[1] if version else "") if re.search(r"\b(py)?torch\b", text) else None
+    return Contents(len(re.findall(r"(?m)^\s*- \S", text)), torch)
+
+
+def choose(paths: Collection[str], entry: str | None, read: Read) -> tuple[Lock | None, str]:
+    """Return the lock that `auto` builds, and a sentence on why it is none or not another.
+
+    It has to be one that uv builds, with every version fixed and with torch: else nothing could train in it."""
+    remark = ""
+    for lock in candidates(paths, entry):
+        try:
+            names = contents(lock, read)
+        except BadLock as error:
+            remark = remark or str(error)
+            continue
+        trouble = unusable(lock, names)
+        if not trouble:
+            return lock, remark
+        remark = remark or trouble
+    return None, remark
+
+
+def unusable(lock: Lock, names: Contents) -> str:
+    """Return why `auto` leaves a lock file out, as a sentence; empty where it takes it."""
+    if lock.kind not in BUILT_BY_UV:
+        tool = "pixi" if lock.kind == "pixi.lock" else "conda"
+        return f"{lock.path} needs the nodes' own {tool}: choose `lock` for it."
+    if names.unpinned:
+        shown = ", ".join(names.unpinned[:3]) + (" …" if len(names.unpinned) > 3 else "")
+        return f"{lock.path} is no lock: {shown} has no version. `rankzero freeze` writes one with all versions."
+    if names.torch is None:
+        return f"{lock.path} has no torch: it does not say what to train with."
+    return ""
+
+
+def lock_text(lock: Lock, read: Read) -> str:
+    """Return all that the packages of a requirements file follow from, its included files as well."""
+    return "\n".join(line for line, _ in _lines(lock.path, read))
+
+
+def environment_hash(*parts: object) -> str:
+    """Return the name of the environment that follows from these: what is installed, the Python, the platform."""
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
+
+
+def _toml(lock: Lock, text: str) -> Contents:
+    try:
+        document = tomllib.loads(text)
+        packages = document["package" if lock.kind == "uv.lock" else "packages"]
+        versions = {str(package["name"]): str(package.get("version", "")) for package in packages}
+    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        raise BadLock(f"{lock.path} cannot be read as a lock file ({error}): make it again.") from error
+    return Contents(len(versions), versions.get("torch"))
+
+
+def _requirements(lock: Lock, read: Read) -> Contents:
+    versions, unpinned = dict[str, str](), []
+    for line, is_constraint in _lines(lock.path, read):
+        requirement = None if line.startswith("-") or _LOCAL.match(line) else _REQUIREMENT.match(line)
+        if requirement is None or is_constraint:
+            continue
+        pin = re.match(r"===?\s*([^\s;,*]+)(?=\s|;|$)|@\s*(\S+)", requirement["rest"])
+        name = re.sub(r"[-_.]+", "-", requirement["name"]).lower()
+        versions[name] = (pin[1] or "") if pin else ""
+        unpinned += [] if pin else [requirement["name"]]
+    if not versions:
+        raise BadLock(f"{lock.path} names no package.")
+    return Contents(len(versions), versions.get("torch"), tuple(unpinned))
+
+
+def _lines(path: str, read: Read, seen: set[str] | None = None) -> Iterator[tuple[str, bool]]:
+    """Yield each line of a requirements file and of those it includes, and whether it is only a constraint."""
+    seen = set() if seen is None else seen
+    text = read(path)
+    if text is None or path in seen or len(seen) >= _MOST_INCLUDED:
+        return
+    seen.add(path)
+    for raw in text.replace("\\\n", " ").splitlines():
+        line = re.sub(r"(^|\s)#.*", "", raw).strip()
+        include = re.match(r"(?:-r|--requirement|(?P<only>-c|--constraint))[ =]\s*(?P<path>\S+)", line)
+        if include:
+            beside = str(PurePosixPath(path).parent / include["path"])
+            yield from ((inner, bool(include["only"]) or only) for inner, only in _lines(beside, read, seen))
+        if line:
+            yield line, False

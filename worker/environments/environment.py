@@ -1,0 +1,350 @@
+"""Finds the lock in a run's code and makes its environment on this node, or explains in a sentence why it cannot."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from domain.environments.locks import (
+    BUILT_BY_UV,
+    BadLock,
+    Lock,
+    candidates,
+    choose,
+    contents,
+    environment_hash,
+    named_lock,
+    unusable,
+)
+from domain.messages import EnvironmentReport, Reason
+from domain.spec import Assignment, RunSpec
+from domain.text.formats import plural, time_span
+from domain.text.paths import problem_in_words
+from worker.environments import folders, locked, uv
+from worker.environments.uv import NoProgram, ProgramFailed, Stopped
+from worker.launch.interpreter import Unusable, ask, find
+from worker.launch.preparation import (
+    CannotStart,
+    FetchSnapshot,
+    LocalNode,
+    open_archive,
+    training_environment,
+    unpack_code,
+)
+from worker.launch.unpack import BadArchive, members
+from worker.node.attempt_files import ENVIRONMENT_FILE
+from worker.node.state_files import read_object, write_whole
+
+log = logging.getLogger(__name__)
+Report = Callable[[EnvironmentReport], None]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An environment on this node, ready to train in."""
+
+    kind: str
+    hash: str
+    python: str
+    packages: str | None
+    """The folder of the packages that come from the code itself."""
+    note: str
+    folders: tuple[str, ...]
+    """The names of its folders, which no cleaning removes while the run uses them."""
+
+    @property
+    def report(self) -> EnvironmentReport:
+        """What the server is told."""
+        return EnvironmentReport(
+            kind=self.kind, hash=self.hash, python=self.python, state="ready", note=self.note[:1000]
+        )
+
+
+class EnvironmentMaker:
+    """Makes the environment of one attempt; used by the thread that prepares it."""
+
+    def __init__(
+        self, folder: Path, node: LocalNode, fetch: FetchSnapshot, is_stopped: uv.IsStopped, report: Report
+    ) -> None:
+        self._folder, self._node, self._fetch, self._is_stopped, self._report = (
+            folder, node, fetch, is_stopped, report,
+        )  # fmt: skip
+
+    def with_environment(self, assignment: Assignment) -> Assignment:
+        """Return the assignment with the Python of its environment, which exists then. Raises CannotStart."""
+        spec = assignment.spec
+        if spec.environment.startswith("/"):
+            return _with_python(assignment, spec.environment)
+        earlier = read_object(self._folder / ENVIRONMENT_FILE)
+        if earlier and Path(earlier["python"]).exists():
+            return _with_python(assignment, earlier["python"])
+        if spec.environment == "none" or (spec.environment == "auto" and (spec.python or not spec.snapshot)):
+            return assignment
+        lock: Lock | None = None
+        try:
+            with self._lock_and_source(spec) as found:
+                if found is None:
+                    return assignment
+                lock, source = found
+                return self._made(assignment, lock, source)
+        except Stopped:
+            raise CannotStart(Reason.ENVIRONMENT, "It was stopped while its environment was being built.") from None
+        except (BadLock, NoProgram, ProgramFailed, folders.Changed, Unusable, BadArchive, OSError) as error:
+            raise self._explained(error, lock) from error
+
+    def _made(self, assignment: Assignment, lock: Lock, source: Path) -> Assignment:
+        builder = _Builder(lock, source, assignment.spec, self._node, self._is_stopped, self._report)
+        environment = builder.environment()
+        write_whole(self._folder / ENVIRONMENT_FILE, json.dumps(asdict(environment)))
+        self._report(environment.report)
+        log.info("%s: the environment of %s, %s", assignment.label, lock.label, environment.note)
+        return _with_python(assignment, environment.python)
+
+    @contextmanager
+    def _lock_and_source(self, spec: RunSpec) -> Iterator[tuple[Lock, Path] | None]:
+        """Yield the lock and the folder with the code, unpacked beside the environments; None where none is built."""
+        if spec.snapshot is None:
+            source = Path(spec.target)
+            source = source if source.is_dir() else source.parent
+            in_place = _lock_of(spec, _names_in(source), partial(locked.read_text, source))
+            yield None if in_place is None else (in_place, source)
+            return
+        with open_archive(spec.snapshot, self._node.data_dir / "node" / "snapshots", self._fetch) as file:
+            paths = {member.name for member in members(file, with_links=True) if member.isreg()}
+            if spec.environment == "auto" and not candidates(paths, spec.entry):
+                yield None
+                return
+            root = folders.prepared(folders.own_disk(self._node.data_dir))
+            with tempfile.TemporaryDirectory(prefix="code-", suffix=".tmp", dir=root) as folder:
+                file.seek(0)
+                unpack_code(file, Path(folder))
+                lock = _lock_of(spec, paths, partial(locked.read_text, Path(folder)))
+                yield None if lock is None else (lock, Path(folder))
+
+    def _explained(self, error: Exception, lock: Lock | None) -> CannotStart:
+        """Return the failure as a sentence that names the package and the node, and what to do."""
+        subject = f"The environment of {lock.label}" if lock else "The environment of the run"
+        subject = f"{subject} could not be built on node {self._node.name}"
+        self._report(EnvironmentReport(kind=lock.kind if lock else "", state="failed"))
+        if isinstance(error, ProgramFailed) and error.is_full:
+            return _disk_full(subject, error.package)
+        if isinstance(error, ProgramFailed):
+            text = f"{subject}: {f'{error.package}: ' if error.package else ''}{error.cause}."
+            return CannotStart(Reason.ENVIRONMENT, text, _next_step(error))
+        if isinstance(error, OSError) and error.errno in (28, 122):
+            return _disk_full(subject, None)
+        if isinstance(error, Unusable):
+            return CannotStart(Reason.ENVIRONMENT, error.on(f"node {self._node.name}"))
+        what = problem_in_words(error) if isinstance(error, OSError) else str(error)
+        return CannotStart(Reason.ENVIRONMENT, f"{subject}: {what.rstrip('.')}.")
+
+
+def _lock_of(spec: RunSpec, paths: set[str], read: Callable[[str], str | None]) -> Lock | None:
+    """Return the lock that a spec means; None where `auto` finds none that it takes. Raises BadLock."""
+    if (lock := named_lock(spec.environment)) is not None:
+        names = contents(lock, read)
+    elif spec.environment == "auto":
+        return choose(paths, spec.entry, read)[0]
+    elif found := candidates(paths, spec.entry):
+        lock = next((each for each in found if not unusable(each, contents(each, read))), found[0])
+        names = contents(lock, read)
+    else:
+        raise BadLock(
+            "There is no uv.lock, pylock.toml or requirements.txt in the run's code. `rankzero freeze` makes one"
+        )
+    if names.unpinned or (names.torch is None and lock.kind in BUILT_BY_UV):
+        raise BadLock(unusable(lock, names))
+    return lock
+
+
+class _Builder:
+    """Builds the environment of one lock, unless it is there."""
+
+    def __init__(
+        self, lock: Lock, source: Path, spec: RunSpec, node: LocalNode, is_stopped: uv.IsStopped, report: Report
+    ) -> None:
+        self._lock, self._source, self._node, self._is_stopped, self._report = lock, source, node, is_stopped, report
+        self._spec = spec
+        self._beside = (source / lock.path).parent
+        self._data = node.data_dir
+        self._root = folders.prepared(folders.own_disk(self._data))
+        own = training_environment(os.environ)
+        self._cache, self._remark = _cache(own, self._root)
+        self._env = uv.settings(own, spec.env, self._cache)
+        self._log = self._root / f"{spec.snapshot or 'in-place'}.{os.getpid()}.{id(self)}.log"
+        self._descriptors: tuple[int, ...] = ()
+        self._name = ""
+
+    def environment(self) -> Environment:
+        """Return the environment, built if it was not there. Raises BadLock, ProgramFailed, NoProgram, Stopped, …"""
+        try:
+            python, version = self._python()
+            return self._ensured(python, version)
+        finally:
+            self._log.unlink(missing_ok=True)
+            self._log.with_suffix(".out").unlink(missing_ok=True)
+
+    def _ensured(self, python: str, version: str) -> Environment:
+        self._tell("reads the lock")
+        if self._lock.kind == "requirements.txt":
+            basis: Any = locked.lock_identity(self._lock, self._source)
+            packages = None
+        else:
+            packages = locked.resolved(self._lock, self._source, python, self._uv)
+            basis = locked.identity(packages)
+        indexes = {name: uv.masked(value, self._env) for name, value in self._env.items() if "INDEX" in name}
+        self._name = environment_hash(self._lock.kind, basis, version, indexes if packages is None else None)
+        used = folders.in_use(self._data)
+        folders.make_room(self._root, used)
+        count = [0]
+
+        def build(folder: Path, descriptor: int) -> dict[str, object]:
+            self._descriptors = (descriptor,)
+            fixed = locked.resolved(self._lock, self._source, python, self._uv) if packages is None else packages
+            count[0] = self._install(folder, python, locked.third_party(fixed, self._beside))
+            _correct_scripts(folder, self._root / self._name)
+            return {"lock": self._lock.label, "kind": self._lock.kind, "packages": count[0], "local": [
+                str(path.relative_to(self._beside)) for path in locked.local_folders(fixed, self._beside)
+            ]}  # fmt: skip
+
+        took_s, is_new = _timed(
+            partial(folders.ensure, self._root, self._name, build, self._is_stopped, self._tell, in_use=used)
+        )
+        target = self._root / self._name
+        note = f"built in {time_span(took_s)}: {plural(count[0], 'package')}" if is_new else "it was there"
+        layer = self._local_packages(target, used)
+        return Environment(
+            kind=self._lock.kind,
+            hash=self._name,
+            python=str(target / "bin" / "python"),
+            packages=None if layer is None else str(layer),
+            note=f"{self._lock.label}: {note}{self._remark}",
+            folders=(self._name, *((layer.name,) if layer else ())),
+        )
+
+    def _install(self, folder: Path, python: str, packages: list[locked.Package]) -> int:
+        """Install the packages into a new environment; returns how many it has then."""
+        self._uv(["venv", "--quiet", "--no-project", "--python", python, str(folder)], self._source)
+        pylock = folder / "pylock.toml"
+        pylock.write_text(locked.pylock_text(packages))
+        own_python = str(folder / "bin" / "python")
+        self._uv(["pip", "sync", "--python", own_python, str(pylock)], self._beside)
+        return len([*folder.glob("lib/python*/site-packages/*.dist-info")])
+
+    def _local_packages(self, target: Path, used: set[str]) -> Path | None:
+        """Build the packages that are part of the code, in a folder of their own: they change with each snapshot."""
+        places = folders.mark_of(target).get("local") or []
+        if not isinstance(places, list) or not places:
+            return None
+        name = environment_hash(self._name, self._spec.snapshot or str(self._source), places)
+
+        def build(folder: Path, descriptor: int) -> dict[str, object]:
+            self._descriptors = (descriptor,)
+            sources = [str(self._beside / place) for place in places]
+            asked = ["pip", "install", "--no-deps", "--target", str(folder), "--python", str(target / "bin" / "python")]
+            self._uv([*asked, *sources], self._beside)
+            return {"of": self._name}
+
+        folders.ensure(self._root, name, build, self._is_stopped, self._tell, in_use=used)
+        return self._root / name
+
+    def _python(self) -> tuple[str, str]:
+        """Return the Python to build with, and its version and platform: the run's, the project's or the node's."""
+        asked = self._spec.python or _python_version(self._source, self._beside)
+        if asked is None or "/" in asked:
+            path = find(asked or self._node.python)
+        else:
+            path = self._uv(["python", "find", "--no-project", asked], self._source).strip()
+        interpreter = ask(path, training_environment(os.environ))
+        return path, f"{interpreter.python} {interpreter.platform}"
+
+    def _uv(self, arguments: list[str], folder: Path) -> str:
+        options = uv.index_options(self._env) if arguments[:2] in (["pip", "compile"], ["pip", "install"]) else []
+        return uv.run(
+            [uv.program(), *arguments, *options],
+            self._env,
+            folder,
+            self._log,
+            self._is_stopped,
+            tell=self._tell,
+            keeps_open=self._descriptors,
+        )
+
+    def _tell(self, line: str) -> None:
+        note = uv.masked(f"{self._lock.label}: {line}", self._env)[:300]
+        self._report(EnvironmentReport(kind=self._lock.kind, hash=self._name or None, state="building", note=note))
+
+
+def _with_python(assignment: Assignment, python: str) -> Assignment:
+    return assignment.model_copy(update={"spec": assignment.spec.model_copy(update={"python": python})})
+
+
+def _names_in(source: Path) -> set[str]:
+    """Return the files at the top of the code, which runs in place."""
+    return {path.name for path in source.iterdir() if path.is_file()}
+
+
+def _python_version(source: Path, beside: Path) -> str | None:
+    """Return the version in the .python-version beside the lock or at the top of the code."""
+    for folder in (beside, source):
+        text = locked.read_text(source, str((folder / ".python-version").relative_to(source))) or ""
+        lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+        if lines:
+            return lines[0]
+    return None
+
+
+def _cache(own: Mapping[str, str], root: Path) -> tuple[Path | None, str]:
+    """Return another folder for uv's downloads where its own lies on the network or is read-only, and a remark."""
+    usual = Path(own.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "uv"
+    cache = Path(own["UV_CACHE_DIR"]) if own.get("UV_CACHE_DIR") else usual
+    if folders.is_remote(cache):
+        return (
+            root / "cache",
+            f"; uv's cache {cache} lies on a network file system, so that of this node's disk is used",
+        )
+    existing = next(folder for folder in (cache, *cache.parents) if folder.exists())
+    return (None, "") if os.access(existing, os.W_OK | os.X_OK) else (root / "cache", "")
+
+
+def _correct_scripts(folder: Path, target: Path) -> None:
+    """Name the final folder in the first lines of the scripts: they were installed before it was renamed."""
+    before, after = (f"#!{place}/bin/".encode() for place in (folder, target))
+    for script in (folder / "bin").iterdir():
+        if script.is_file() and not script.is_symlink():
+            with script.open("rb") as file:
+                begins = file.read(len(before)) == before
+            if begins:
+                script.write_bytes(script.read_bytes().replace(before, after, 1))
+
+
+def _timed(action: Callable[[], bool]) -> tuple[float, bool]:
+    began = time.monotonic()
+    outcome = action()
+    return time.monotonic() - began, outcome
+
+
+def _disk_full(subject: str, package: str | None) -> CannotStart:
+    text = f"{subject}{f' ({package})' if package else ''}: the disk is full."
+    return CannotStart(
+        Reason.DISK_FULL, text, "Free space on the node's disk; unused environments are removed already."
+    )
+
+
+def _next_step(error: ProgramFailed) -> str:
+    if error.is_network:
+        return "Give the node a way to the index (UV_INDEX, HTTPS_PROXY), or the dashboard the wheel (folder wheels)."
+    if "Hash mismatch" in error.output:
+        return "The index has another file than the lock was made for: make the lock again, or clean the index."
+    if "wheel" in error.output and "platform" in error.output:
+        return "Choose a version with a wheel for the node's platform and Python, and make the lock again."
+    return "Change the lock, or train with an environment of the node: --environment none, or --python."

@@ -1,0 +1,200 @@
+"""The environments on this node's own disk: built once, renamed into place when whole, verified, removed if unused."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from worker.environments.uv import IsStopped, Stopped
+from worker.node.attempt_files import ENVIRONMENT_FILE
+from worker.node.state_files import is_settled, read_object, write_whole
+
+NETWORK = "nfs nfs4 lustre cifs smb3 smbfs gpfs beegfs ceph fuse.sshfs fuse.glusterfs afs pvfs2 panfs".split()
+"""File systems on which uv's cache and locks are not safe, and imports slow."""
+MARK_FILE = "rankzero.json"
+"""In each environment: what was installed, written last."""
+LOOK_S = 0.2
+SHORT_BYTES = 5 << 30
+SHORT_SHARE = 0.05
+"""Space is short below this share of the disk, and below so many bytes."""
+Build = Callable[[Path, int], dict[str, object]]
+"""(folder, descriptor of the lock): fill a new folder; returns what its mark says."""
+
+
+def file_system(path: Path) -> str:
+    """Return the type of the file system that a path, existing or not, lies on; "" where that is unknown."""
+    mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
+    real = path.resolve()
+    return next((mounts[str(folder)] for folder in (real, *real.parents) if str(folder) in mounts), "")
+
+
+def is_remote(path: Path) -> bool:
+    """Whether the path lies on a network file system."""
+    return file_system(path) in NETWORK
+
+
+def own_disk(data: Path) -> Path:
+    """Return the folder for environments: below the worker's data, or on a local disk if those lie on the network."""
+    if not is_remote(data):
+        return data / "envs"
+    return Path("/var/tmp") / f"rankzero-{os.getuid()}" / "envs"
+
+
+def prepared(folder: Path) -> Path:
+    """Create the folder for environments, for this user alone. Raises OSError, also where another user made it."""
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user")
+    return folder
+
+
+@contextmanager
+def locked(path: Path, is_stopped: IsStopped, tell: Callable[[str], None]) -> Iterator[int]:
+    """Hold a lock file, waiting for whoever holds it; yields its descriptor. Raises Stopped, OSError."""
+    with path.open("w") as file:
+        is_told = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if is_stopped():
+                    raise Stopped from None
+                if not is_told:
+                    tell("another launch builds it")
+                is_told = True
+                time.sleep(LOOK_S)
+        yield file.fileno()
+
+
+def ensure(
+    root: Path, name: str, build: Build, is_stopped: IsStopped, tell: Callable[[str], None], *, in_use: Collection[str]
+) -> bool:
+    """Make sure that the environment `name` is whole, building it if necessary; returns whether it was built.
+
+    One that has changed since it was built is built again, unless a run uses it. Raises what `build` raises, Stopped,
+    Changed, OSError."""
+    target, building = root / name, root / f"{name}.tmp"
+    with locked(root / f"{name}.lock", is_stopped, tell) as descriptor:
+        trouble = damage(target)
+        if not trouble:
+            os.utime(target)  # marks it as recently used
+            return False
+        if target.exists():
+            if name in in_use:
+                raise Changed(f"{target} was changed since it was built ({trouble}), and a run uses it")
+            target.rename(root / f"{name}.old.tmp")
+        remove(root / f"{name}.old.tmp")
+        remove(building)
+        try:
+            mark = build(building, descriptor)
+            write_whole(building / MARK_FILE, json.dumps(mark | {"distributions": _distributions(building)}))
+            building.rename(target)
+        except BaseException:
+            remove(building)
+            raise
+    return True
+
+
+class Changed(Exception):
+    """An environment in use is no longer what was built; the message says what has changed, without its end."""
+
+
+def mark_of(target: Path) -> dict[str, object]:
+    """Return what the mark of an environment says; empty without one."""
+    return read_object(target / MARK_FILE)
+
+
+def damage(target: Path) -> str:
+    """Return what an environment lacks of what was installed, in a few words; empty for a whole one."""
+    mark = mark_of(target)
+    if not mark:
+        return "it is not whole"
+    distributions = _distributions(target)
+    if other := set(distributions) ^ set(mark.get("distributions", ())):  # type: ignore[call-overload]
+        return f"{min(other).removesuffix('.dist-info')} was {'added' if min(other) in distributions else 'removed'}"
+    return next((f"{path} is damaged" for path in _damaged(target)), "")
+
+
+def remove(folder: Path) -> None:
+    """Delete a folder, whatever it holds; nothing where it does not exist."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def in_use(data: Path) -> set[str]:
+    """Return the names of the environments of the attempts on this node that are not settled."""
+    folders = [path.parent.parent for path in (data / "runs").glob(f"*/attempts/*/*/{ENVIRONMENT_FILE}")]
+    used = [read_object(folder / ENVIRONMENT_FILE).get("folders") or [] for folder in folders if not is_settled(folder)]
+    return {str(name) for names in used for name in names}
+
+
+def make_room(root: Path, used: Collection[str], needed_bytes: int = 0) -> list[str]:
+    """Delete the least recently used environments, but those in use, while space is short; returns their names."""
+    removed: list[str] = []
+    with suppress(OSError):
+        for folder in sorted(environments(root), key=lambda path: path.stat().st_mtime):
+            if not is_short(root, needed_bytes):
+                break
+            if folder.name not in used and _remove_unlocked(root, folder):
+                removed.append(folder.name)
+    return removed
+
+
+def is_short(root: Path, needed_bytes: int = 0) -> bool:
+    """Whether the disk has less free space than runs need."""
+    usage = shutil.disk_usage(root)
+    return usage.free - needed_bytes < min(SHORT_BYTES, int(usage.total * SHORT_SHARE))
+
+
+def environments(root: Path) -> list[Path]:
+    """Return the folders of whole environments."""
+    return [path for path in root.glob("*") if path.is_dir() and (path / MARK_FILE).exists() and "." not in path.name]
+
+
+def _remove_unlocked(root: Path, folder: Path) -> bool:
+    """Delete an environment unless a launch is about to use it."""
+    with (root / f"{folder.name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        away = root / f"{folder.name}.old.tmp"
+        folder.rename(away)
+        remove(away)
+    return True
+
+
+def _packages(target: Path) -> Iterator[Path]:
+    """Yield the folders in which an environment's distributions lie."""
+    yield from target.glob("lib/python*/site-packages")
+    if not (target / "bin" / "python").exists():
+        yield target
+
+
+def _distributions(target: Path) -> list[str]:
+    return sorted(path.name for folder in _packages(target) for path in folder.glob("*.dist-info"))
+
+
+def _damaged(target: Path) -> Iterator[str]:
+    """Yield the installed files that are missing or of another size than their distribution's record says."""
+    for packages in _packages(target):
+        for record in packages.glob("*.dist-info/RECORD"):
+            with record.open(newline="", errors="replace") as file:
+                for path, _, size in (row for row in csv.reader(file) if len(row) == 3):
+                    try:
+                        found = os.stat(os.path.join(packages, path)).st_size  # noqa: PTH116, PTH118  (thousands)
+                    except OSError:
+                        yield path
+                        continue
+                    if size and found != int(size) and not path.startswith("../"):
+                        yield path
