@@ -70,7 +70,7 @@ GROUPS = {
         "cli.commands.nodes:nodes_app",
         "cli.commands.nodes:drain",
         "cli.commands.nodes:undrain",
-        "cli.commands.nodes:preflight",
+        "cli.commands.preflight:preflight",
         "cli.commands.tokens:token",
         "cli.commands.system:backup",
         "cli.commands.system:migrate_store",

@@ -1,4 +1,4 @@
-"""`rankzero nodes, drain, undrain, preflight`: the machines that train, and whether they can train together."""
+"""`rankzero nodes, drain, undrain`: the machines that train."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import typer
 
+from cli.commands import node_installation
 from cli.server.options import Data, Json, server_at
 from cli.terminal import print_json, print_outcome, print_table, say
 from domain.text import formats
@@ -21,7 +22,7 @@ nodes_app = typer.Typer(invoke_without_command=True)
 
 @nodes_app.callback()
 def nodes(context: typer.Context, data: Data = None, as_json: Json = False) -> None:
-    """List nodes and their free slots; `nodes remove NODE` removes one."""
+    """List nodes and their free slots; `nodes add HOST…` adds machines over `ssh`, `nodes remove NODE` removes one."""
     if context.invoked_subcommand is not None:
         return
     listed = server_at(data).get("/api/nodes")
@@ -88,6 +89,9 @@ def end_unknown(
     """End a run on a node that the store does not know because an older copy was restored."""
     updated = server_at(data).post(node_path(node, "end-unknown"), {"run": run})
     print_outcome(updated, as_json, f"Node {updated['name']} ends run {run}; its files stay on the node.")
+
+
+nodes_app.command()(node_installation.add)
 
 
 def node_path(node: str, *action: str) -> str:
@@ -159,53 +163,3 @@ def quarantines(node: dict[str, Any]) -> Iterator[str]:
     for position, device in enumerate(node["devices"]):
         if quarantine := device.get("quarantine"):
             yield f"GPU {position} is in quarantine: {quarantine['why']}"
-
-
-# `rankzero preflight`: whether nodes can train together, as a matrix.
-
-PAUSE_S = 0.2
-SIGNS = {"ok": "ok", "failed": "RED", "warning": "look", "waiting": "…", "skipped": "–"}
-
-
-def preflight(
-    nodes: Annotated[
-        list[str] | None, typer.Argument(metavar="NODE", help="Names or ids.", show_default="all online")
-    ] = None,
-    bandwidth: Annotated[
-        bool, typer.Option("--bandwidth", help="Also measure an all-reduce between each pair of nodes.")
-    ] = False,
-    data: Data = None,
-    as_json: Json = False,
-) -> None:
-    """Check whether nodes can train together; exit code 1 if a cell is red.
-
-    Raises typer.Exit with code 1 for a failed cell."""
-    server = server_at(data)
-    check = server.post("/api/preflight", {"nodes": nodes or None, "bandwidth": bandwidth})
-    while check["ended_at"] is None:
-        time.sleep(PAUSE_S)
-        check = server.get(f"/api/preflight/{check['id']}")
-    if as_json:
-        print_json(check)
-    else:
-        print_matrix(check)
-    if any(cell["state"] == "failed" for cell in check["cells"]):
-        raise typer.Exit(1)
-
-
-def print_matrix(check: dict[str, Any]) -> None:
-    """Print a row per check and node, then every failed or doubtful cell with its fix."""
-    cells = check["cells"]
-    print_table(
-        ("check", "node", "", "result"),
-        [(cell["row"], _nodes_of(cell), SIGNS[cell["state"]], cell["value"]) for cell in cells],
-    )
-    problems = [cell for cell in cells if cell["state"] in ("failed", "warning")]
-    for cell in problems:
-        say(f"{SIGNS[cell['state']]:<4}  {cell['row']}, {_nodes_of(cell)}: {cell['value']}. {cell['fix']}")
-    if not problems:
-        say(f"All checks passed on {formats.plural(len(check['nodes']), 'node')}.")
-
-
-def _nodes_of(cell: dict[str, Any]) -> str:
-    return str(cell["node"]) + (f" → {cell['peer']}" if cell["peer"] else "")

@@ -111,7 +111,7 @@ def show(run: RunId, data: Data = None, as_json: Json = False) -> None:
         return
     print_run(shown, server.address.url)
     if preflight is not None and shown["reason"] == "preflight":
-        from cli.commands.nodes import print_matrix
+        from cli.commands.preflight import print_matrix
 
         print_matrix(preflight)
 

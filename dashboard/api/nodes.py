@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body
+from fastapi import APIRouter, Body, Path
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,6 +12,7 @@ from starlette.responses import Response
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.api.shared_reads import Tagged, answer_tagged, tagged
+from dashboard.cluster.installations import InstallationReport
 from dashboard.cluster.joining import how_to_join
 from dashboard.cluster.picture import picture
 from dashboard.json_responses import answer, document
@@ -105,6 +106,23 @@ def shown_url(request: Request) -> str:
     """The address that the client used to reach the dashboard; a proxy that speaks TLS names its scheme."""
     scheme = request.headers.get("x-forwarded-proto", request.url.scheme)
     return f"{scheme}://{request.headers['host']}"
+
+
+# What `rankzero nodes add` tells of its hosts: it connects to them, this server never does.
+
+
+@router.put("/node-installations/{key}")
+def tell_installation(
+    service: TheService, key: Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")], report: InstallationReport
+) -> Response:
+    """Show on the Nodes page how far a command is that installs workers."""
+    return answer(service.installations.told(key, report))
+
+
+@router.get("/node-installations")
+def list_installations(service: TheService) -> Response:
+    """The last commands that installed workers, newest first, as they told this process."""
+    return answer(service.installations.all())
 
 
 # Preflights: whether nodes can train together, cell by cell.

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from dashboard.clock import Clock, Lease
 from dashboard.cluster.health import NodeHealth
+from dashboard.cluster.installations import Installations
 from dashboard.cluster.joining import Listening, outward_address
 from dashboard.cluster.preflights import Preflights
 from dashboard.cluster.registry import IdleNodes, Lineage, NodeRegistry
@@ -83,6 +84,7 @@ class Service:
         self.lineage = Lineage(store, self.clock)
         self.preflights = Preflights(store, self.clock, self.hub.desired_state_changed)
         self.health = NodeHealth(store, self.clock, self.hub.desired_state_changed, self.nodes, self.schedule)
+        self.installations = Installations(self.clock)
         self.figures = Figures(store)
         self.uploads = WeakValueDictionary[int, object]()
         """The request that is uploading each checkpoint, by the checkpoint's id, for as long as it lives."""

@@ -12,18 +12,32 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 def unit(command: Sequence[str], user: str) -> str:
     """The text of `rankzero-worker.service`; the token is in none of its lines."""
+    return _unit(
+        f"{NAME}: written by `rankzero worker --print-unit` for this machine.",
+        "Wants=network-online.target\nAfter=network-online.target",
+        f"User={user}\nEnvironmentFile={ENV_FILE}",
+        command,
+        "multi-user.target",
+    )
+
+
+def user_unit(command: Sequence[str], host: str) -> str:
+    """The text of a unit of a user's own systemd, for one of the hosts that may share the user's home folder."""
+    head = "written by `rankzero nodes add`."
+    return _unit(head, f"ConditionHost={host}", "WorkingDirectory=~", command, "default.target")
+
+
+def _unit(head: str, conditions: str, settings: str, command: Sequence[str], target: str) -> str:
     return f"""\
-# {NAME}: written by `rankzero worker --print-unit` for this machine.
+# {head}
 [Unit]
 Description=Rankzero worker, offers the devices of this machine
-Wants=network-online.target
-After=network-online.target
+{conditions}
 StartLimitIntervalSec=0
 
 [Service]
 Type=exec
-User={user}
-EnvironmentFile={ENV_FILE}
+{settings}
 ExecStart={" ".join(_quoted(argument) for argument in command)}
 # End the worker only: trainings continue through its restart or upgrade, and it finds them again.
 KillMode=process
@@ -37,7 +51,7 @@ TasksMax=infinity
 LimitMEMLOCK=infinity
 
 [Install]
-WantedBy=multi-user.target
+WantedBy={target}
 """
 
 

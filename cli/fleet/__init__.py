@@ -1,0 +1,1 @@
+"""Make machines nodes over the person's own `ssh`: install, upgrade, examine and remove the worker there."""

@@ -1,0 +1,99 @@
+"""The hosts that a command line names: `[user@]name[:port]`, ranges, patterns of `~/.ssh/config`, files. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import product
+
+from cli.terminal import CommandFailed
+
+MOST_HOSTS = 4096
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine as `ssh` is asked for it; None where the person's configuration decides."""
+
+    name: str
+    user: str | None = None
+    port: int | None = None
+
+    def __str__(self) -> str:
+        name = f"[{self.name}]" if ":" in self.name and self.port else self.name
+        return (f"{self.user}@" if self.user else "") + name + (f":{self.port}" if self.port else "")
+
+
+def hosts_of(words: Iterable[str], user: str | None, port: int | None, ssh_config: str = "") -> list[Host]:
+    """Return the hosts that words name, each once, in their order; `user` and `port` hold where a word names none.
+
+    Raises CommandFailed."""
+    hosts: dict[Host, None] = {}
+    for word in words:
+        for name in _expanded(word, ssh_config):
+            hosts[parse(name, user, port)] = None
+            if len(hosts) > MOST_HOSTS:
+                raise CommandFailed(f"At most {MOST_HOSTS:,} hosts can be added at once.", 2)
+    return list(hosts)
+
+
+def parse(word: str, user: str | None = None, port: int | None = None) -> Host:
+    """Return the host of one word: `gpu-1`, `me@10.0.0.4:2222`, `me@[fe80::1]:22`. Raises CommandFailed."""
+    match = _WORD.fullmatch(word)
+    named_port = int(match["port"]) if match and match["port"] else port
+    if match is None or (named_port is not None and not 0 < named_port < 65_536):
+        raise CommandFailed(f"{word!r} is not a host: write [user@]name[:port], for example me@gpu-1:22.", 2)
+    return Host(match["address"] or match["name"], match["user"] or user, named_port)
+
+
+def words_in(text: str) -> list[str]:
+    """Return the hosts listed in a file: separated by blanks or lines, `#` begins a comment."""
+    return [word for line in text.splitlines() for word in line.partition("#")[0].split()]
+
+
+_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.\-]*|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[\w.\-]+)?"
+"""Begins with no minus, which `ssh` would take for an option; an IPv6 address needs brackets before a port."""
+_WORD = re.compile(
+    rf"(?:(?P<user>[A-Za-z0-9_][\w.\-@\\]*)@)?"
+    rf"(?:\[(?P<address>[0-9A-Fa-f:.]+(?:%[\w.\-]+)?)\]|(?P<name>{_NAME}))(?::(?P<port>\d{{1,5}}))?",
+    re.ASCII,
+)
+_RANGE = re.compile(r"\[([\d,\-]+)\]", re.ASCII)
+
+
+def _expanded(word: str, ssh_config: str) -> Iterator[str]:
+    """Yield the words that a word with ranges or `*` and `?` stands for. Raises CommandFailed."""
+    if "*" in word or "?" in word:
+        names = [name for name in names_in(ssh_config) if fnmatchcase(name, word)]
+        if not names:
+            raise CommandFailed(f"No Host of ~/.ssh/config matches {word!r}.", 2)
+        yield from names
+        return
+    pieces = _RANGE.split(word)
+    numbers = [_numbers(piece, word) if index % 2 else [piece] for index, piece in enumerate(pieces)]
+    for parts in product(*numbers):
+        yield "".join(parts)
+
+
+def _numbers(text: str, word: str) -> list[str]:
+    """Return the numbers of `1-3,8`, as wide as they are written: `08-10` is 08, 09, 10. Raises CommandFailed."""
+    numbers: list[str] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if not (first.isdigit() and last.isdigit()) or int(first) > int(last) or int(last) - int(first) >= MOST_HOSTS:
+            raise CommandFailed(f"{word!r} has a wrong range: write gpu-[1-8], gpu-[01-16] or gpu-[1,3,5-7].", 2)
+        numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return numbers
+
+
+def names_in(ssh_config: str) -> list[str]:
+    """Return the names of a configuration's `Host` lines that are no patterns."""
+    names: list[str] = []
+    for line in ssh_config.splitlines():
+        keyword, _, patterns = line.strip().replace("=", " ", 1).partition(" ")
+        if keyword.lower() == "host":
+            names += [name.strip('"') for name in patterns.split() if not set(name) & set("*?!")]
+    return names

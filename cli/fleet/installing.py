@@ -1,0 +1,202 @@
+"""The steps that make one host a node, upgrade it, examine it, and take the worker off it again."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cli.fleet import scripts
+from cli.fleet.brought import Brought, Target
+from cli.fleet.progress import HostProgress
+from cli.fleet.scripts import with_values
+from cli.fleet.ssh import Answer, Connection, HostTrouble
+
+INSTALL_LIMIT_S = 900.0
+START_LIMIT_S = 120.0
+ANY_PYTHON = ">=3.11"
+LEAST_GLIBC = 17
+"""Minor version of glibc 2 that uv and the wheels need."""
+SILENT_S = 30.0
+"""A node that the dashboard has not answered for so long is started again."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a command wants of every host."""
+
+    brought: Brought
+    urls: list[str]
+    """Addresses of the dashboard, in the order in which a node tries them."""
+    node_ids: Callable[[], dict[str, str]]
+    """The dashboard's nodes that are alive: names by id."""
+    token: str = field(default="", repr=False)
+    """The join token; empty where the host is a node already."""
+    folder: str = scripts.DEFAULT_FOLDER
+    options: dict[str, Any] = field(default_factory=dict)
+    """Of the worker: `python`, `slots`, `name`."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What there is on a host."""
+
+    said: dict[str, Any]
+
+    @property
+    def home(self) -> str:
+        """The folder of the installation."""
+        return str(self.said["home"])
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The installation that is there; empty without one."""
+        status = self.said.get("status")
+        return status if isinstance(status, dict) else {}
+
+    @property
+    def glibc(self) -> int:
+        """The minor version of its glibc 2; 0 for another C library."""
+        match = re.search(r"(?:glibc|GLIBC|GNU libc).*?\b2\.(\d+)", str(self.said.get("libc", "")))
+        return int(match[1]) if match else 0
+
+
+async def look(connection: Connection, folder: str) -> Look:
+    """Look at a host. Raises HostTrouble where no worker can be there."""
+    answer = await connection.run(with_values(scripts.LOOK, home=folder))
+    said = answer.said
+    if trouble := said.get("trouble"):
+        raise HostTrouble(trouble)
+    if "looked" not in said:
+        raise HostTrouble(f"its login shell runs no commands ({answer.last_error or 'it has printed no error'}).")
+    seen = Look(said)
+    if seen.glibc < LEAST_GLIBC:
+        raise HostTrouble(
+            f"its C library is {said.get('libc') or 'unknown'}; workers need glibc 2.{LEAST_GLIBC} or newer."
+        )
+    return seen
+
+
+async def add(connection: Connection, plan: Plan, progress: HostProgress) -> str:
+    """Make a host a node, or bring it up to date; returns a sentence. Raises HostTrouble."""
+    progress.at("looking")
+    seen = await look(connection, plan.folder)
+    status = seen.status
+    progress.node = status.get("name") or seen.said["name"]
+    refuse_other_dashboard(status, plan)
+    is_member = bool(status.get("runs")) and status.get("node_id") in plan.node_ids() and status["silent_s"] < SILENT_S
+    if is_member and status.get("version") == plan.brought.version:
+        return f"has joined already, {status['service']}"
+    await install(connection, plan, seen, progress)
+    progress.at("starting")
+    answer = await start(connection, seen.home, plan, is_member)
+    progress.node = answer["name"]
+    return f"joined, {answer['service']}"
+
+
+def refuse_other_dashboard(status: dict[str, Any], plan: Plan) -> None:
+    """Raises HostTrouble for a node that works for another dashboard."""
+    if status.get("runs") and status["silent_s"] < SILENT_S and status.get("node_id") not in plan.node_ids():
+        raise HostTrouble(
+            f"it is a node of another dashboard ({status.get('server')}): remove it there first "
+            f"(`rankzero nodes remove {status.get('name')} --uninstall`), or name another folder with --folder."
+        )
+
+
+async def install(connection: Connection, plan: Plan, seen: Look, progress: HostProgress) -> None:
+    """Put uv and this version of Rankzero there, whole or not at all. Raises HostTrouble."""
+    home, machine = seen.home, str(seen.said["machine"])
+    free_kb = str(seen.said.get("free_kb", ""))
+    if free_kb.isdigit() and int(free_kb) < scripts.NEEDED_KB and seen.status.get("version") != plan.brought.version:
+        raise HostTrouble(
+            f"{int(free_kb) // 1024} MiB are free in its folder {home}; an installation takes up to "
+            f"{scripts.NEEDED_KB // 1024} MiB: make room, or name another folder with --folder."
+        )
+    packed = await plan.brought.uv_for(machine)
+    if seen.said.get("uv", "").split(" ")[1:2] != [plan.brought.uv_version]:
+        progress.at("bringing uv")
+        answer = await connection.run(with_values(scripts.BRING_UV, home=home), packed, limit_s=INSTALL_LIMIT_S)
+        if answer.code:
+            raise HostTrouble(f"uv cannot be put there: {said_of(answer)}.")
+    progress.at("installing")
+    answer = await run_install(connection, plan, home)
+    if answer.code == NO_PYTHON and reaches_nothing(answer):
+        progress.at("bringing Python")
+        await unpack(connection, home, "python", await plan.brought.python_for(machine))
+        answer = await run_install(connection, plan, home)
+    if answer.code == NO_PACKAGES and reaches_nothing(answer):
+        progress.at("bringing wheels")
+        target = Target(machine, seen.glibc, answer.said["python"])
+        await unpack(connection, home, "wheels", await plan.brought.wheels_for(target))
+        answer = await run_install(connection, plan, home, scripts.OFFLINE)
+    if answer.code or "installed" not in answer.said:
+        raise HostTrouble(f"{FAILURES.get(answer.code, 'it cannot be installed there')}: {said_of(answer)}.")
+
+
+async def run_install(connection: Connection, plan: Plan, home: str, source: str = "") -> Answer:
+    """Run the installation there, from its index or a folder of wheels."""
+    brought = plan.brought
+    values = {"home": home, "version": brought.version, "requirement": brought.requirement, "python": ANY_PYTHON}
+    script = with_values(scripts.INSTALL, **values, source=source)
+    return await connection.run(script, brought.archive, limit_s=INSTALL_LIMIT_S)
+
+
+async def unpack(connection: Connection, home: str, folder: str, archive: Any) -> None:
+    """Unpack an archive into a folder there. Raises HostTrouble."""
+    script = with_values(scripts.UNPACK, home=home, folder=folder)
+    answer = await connection.run(script, archive, limit_s=INSTALL_LIMIT_S)
+    if answer.code:
+        raise HostTrouble(f"{folder} cannot be put there: {said_of(answer)}.")
+
+
+async def start(connection: Connection, home: str, plan: Plan, is_member: bool) -> dict[str, Any]:
+    """Start the installed version there and wait until it has joined. Raises HostTrouble."""
+    request = {"version": plan.brought.version, "urls": plan.urls, "options": plan.options}
+    request |= {} if is_member else {"token": plan.token}
+    script = with_values(scripts.START, home=home, version=plan.brought.version)
+    return answered(await connection.run(script, json.dumps(request).encode(), limit_s=START_LIMIT_S))
+
+
+async def stop(connection: Connection, home: str) -> None:
+    """Stop the worker there and remove what was installed. Raises HostTrouble."""
+    answered(await connection.run(with_values(scripts.STOP, home=home), limit_s=START_LIMIT_S))
+    answer = await connection.run(with_values(scripts.UNINSTALL, home=home), limit_s=START_LIMIT_S)
+    if "removed" not in answer.said:
+        raise HostTrouble(f"its folder {home} cannot be removed: {said_of(answer)}.")
+
+
+def answered(answer: Answer) -> dict[str, Any]:
+    """Return the JSON that a program of ours answered. Raises HostTrouble."""
+    document = answer.said.get("answer")
+    if not isinstance(document, dict):
+        raise HostTrouble(f"its installation does not answer: {said_of(answer)}.")
+    if trouble := document.get("trouble"):
+        raise HostTrouble(trouble)
+    return document
+
+
+NO_PYTHON, NO_PACKAGES = 11, 12
+FAILURES = {
+    NO_PYTHON: f"there is no Python {ANY_PYTHON} there, and none can be downloaded",
+    NO_PACKAGES: "the worker's packages cannot be installed there",
+    13: "the installed worker does not start there",
+}
+_NO_NETWORK = re.compile(
+    r"(?i)failed to fetch|failed to download|error sending request|dns error|client error \(connect\)|timed out|"
+    r"network (is )?unreachable|no route to host|connection refused|could not connect|not found in the package registry"
+)
+
+
+def reaches_nothing(answer: Answer) -> bool:
+    """Whether an installation failed because an index could not be reached, or does not have the packages."""
+    return _NO_NETWORK.search(answer.errors) is not None
+
+
+def said_of(answer: Answer) -> str:
+    """Return the most telling line that a script printed to its standard error."""
+    lines = [line.strip(" │╰─▶×├") for line in answer.errors.splitlines()]
+    causes = [line for line in lines if re.search(r"(?i)os error|no space|quota|denied|unsatisfiable|no wheels", line)]
+    text = (causes or [line for line in lines if line] or [f"exit code {answer.code}"])[-1]
+    return text.rstrip(".")[:400]

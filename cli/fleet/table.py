@@ -1,0 +1,89 @@
+"""The live table of a command on many hosts: on the terminal, and told to the dashboard's Nodes page."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from cli.fleet.progress import FAILED, WAITING, HostProgress, done_word
+from cli.server.client import ServerClient
+from cli.terminal import CommandFailed, printable, warn
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+REFRESH_S = 0.5
+COLOURS = {WAITING: "dim", FAILED: "red"}
+
+
+class Display:
+    """What a person sees while the hosts are worked on: a table that changes, or without a terminal a line per step."""
+
+    def __init__(self, hosts: Sequence[HostProgress], is_quiet: bool) -> None:
+        self._hosts = hosts
+        self._live = None
+        if is_quiet:
+            return
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+            self._live = Live(console=console, get_renderable=self._table, refresh_per_second=4)
+        else:
+            for host in hosts:
+                host.changed = _print_change
+
+    def show(self) -> None:
+        """Show the table from now on."""
+        if self._live is not None:
+            self._live.start(refresh=True)
+
+    def hide(self) -> None:
+        """Leave the terminal to others; the table stays as it is."""
+        if self._live is not None:
+            self._live.stop()
+
+    def _table(self) -> Table:
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", caption=done_word(self._hosts))
+        for title in ("host", "node", "state", "s", "message"):
+            table.add_column(title, justify="right" if title == "s" else "left", overflow="fold")
+        for host in self._hosts:
+            state = host.state if host.is_over or host.state == WAITING else host.step
+            seconds = f"{host.seconds:.0f}" if host.began_at is not None else ""
+            colour = COLOURS.get(host.state, "green" if host.is_over else "")
+            cells = [printable(cell) for cell in (host.host, host.node or "", state, seconds, host.message)]
+            table.add_row(*(Text(cell, style=colour if index == 2 else "") for index, cell in enumerate(cells)))
+        return table
+
+
+def _print_change(host: HostProgress) -> None:
+    message = f": {host.message}" if host.message else ""
+    warn(f"{host.host}  {host.state if host.is_over else host.step}{message}")
+
+
+async def tell_dashboard(server: ServerClient, action: str, key: str, hosts: Sequence[HostProgress]) -> None:
+    """Tell the dashboard how far the hosts are, as often as that changes, until this task is cancelled.
+
+    A dashboard that does not listen holds nothing up."""
+    last: list[dict[str, object]] = []
+    while True:
+        now = [host.live_document() for host in hosts]
+        if [told | {"seconds": 0} for told in now] != [told | {"seconds": 0} for told in last]:
+            last = now
+            with suppress(CommandFailed):
+                await asyncio.to_thread(tell_once, server, action, key, hosts, False)
+        await asyncio.sleep(REFRESH_S)
+
+
+def tell_once(server: ServerClient, action: str, key: str, hosts: Sequence[HostProgress], is_over: bool) -> None:
+    """Tell the dashboard how far the hosts are. Raises CommandFailed."""
+    body = {"action": action, "is_over": is_over, "hosts": [host.live_document() for host in hosts]}
+    server.put(f"/api/node-installations/{key}", body)

@@ -1,0 +1,151 @@
+"""`python -P -m worker.service.program ACTION FOLDER`: what `rankzero nodes add, upgrade, doctor, remove` does here."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from worker.service.home import Home, become_worker, write
+from worker.service.starters import Detached, Systemd, end_worker, keep, starter
+
+REACH_LIMIT_S = 4.0
+JOIN_LIMIT_S = 60.0
+
+
+class Refused(Exception):
+    """The node cannot do it; the message is one sentence."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one action; prints its answer as JSON on one line."""
+    action, folder = arguments
+    home = Home(Path(folder))
+    if action == "run":
+        become_worker(home)
+    if action == "keep":
+        keep(home)
+        return 0
+    try:
+        answer = ACTIONS[action](home)
+    except (Refused, OSError) as error:
+        answer = {"trouble": " ".join(str(error).split())}
+    print(json.dumps(answer))
+    return 0
+
+
+def status(home: Home) -> dict[str, Any]:
+    """Return what is installed here and whether it works; nothing secret."""
+    identity, options = home.identity, home.options
+    systemd, detached = Systemd(home), Detached(home)
+    installed = systemd if systemd.is_installed() else detached if detached.is_installed() else None
+    return {
+        "version": home.current.resolve().name if home.current.exists() else None,
+        "node_id": identity.get("node_id"),
+        "name": identity.get("name"),
+        "server": options.get("server"),
+        "runs": home.worker_runs(),
+        "silent_s": time.time() - home.last_contact(),
+        "service": installed.sentence if installed else None,
+        "log": home.last_lines(5),
+    }
+
+
+def start(home: Home) -> dict[str, Any]:
+    """Start or restart the worker as standard input asks, and wait until it has joined. Raises Refused, OSError."""
+    request = json.loads(sys.stdin.read())
+    server = reachable(request["urls"]) if request.get("urls") else home.options.get("server")
+    options = home.options | {"server": server} | {k: v for k, v in request.get("options", {}).items() if v}
+    write(home.path / "worker.json", json.dumps(options))
+    if token := request.get("token"):
+        write(home.join_token, token)
+    home.switch_to(request["version"])
+    service = starter(home)
+    began = time.time()
+    if isinstance(service, Systemd):
+        Detached(home).stop()
+    try:
+        service.start()
+        wait_for_contact(home, began)
+    finally:
+        home.join_token.unlink(missing_ok=True)
+    home.remove_unused_versions()
+    identity = home.identity
+    return {"node_id": identity.get("node_id"), "name": identity.get("name"), "service": service.sentence}
+
+
+def stop(home: Home) -> dict[str, Any]:
+    """Stop the worker for good; its trainings are ended by the dashboard before."""
+    Systemd(home).stop()
+    Detached(home).stop()
+    end_worker(home)
+    return {"stopped": not home.worker_runs()}
+
+
+ACTIONS = {"status": status, "start": start, "stop": stop}
+
+
+def reachable(urls: Sequence[str]) -> str:
+    """Return the first of these addresses at which the dashboard answers. Raises Refused."""
+    reasons = []
+    for url in dict.fromkeys(urls_from_here(urls)):
+        try:
+            ask(url)
+            return url
+        except Exception as error:
+            reasons.append(f"{url} ({' '.join(str(error).split()) or type(error).__name__})")
+    raise Refused(
+        f"it cannot reach the dashboard at {' or '.join(reasons)}: start the dashboard with --host and an address that "
+        "its nodes reach, name that in RANKZERO_URL, and let its port through."
+    )
+
+
+def urls_from_here(urls: Sequence[str]) -> Iterator[str]:
+    """Yield the addresses; in place of `ssh` that of the machine that is connected, where the dashboard runs too."""
+    caller = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
+    for url in urls:
+        if urlsplit(url).hostname != "ssh":
+            yield url
+        elif caller:
+            yield url.replace("//ssh:", f"//[{caller}]:" if ":" in caller else f"//{caller}:")
+
+
+def ask(url: str) -> None:
+    """Ask the dashboard for a sign of life. Raises any error."""
+    import httpx2
+
+    with httpx2.Client(trust_env=False, timeout=REACH_LIMIT_S, verify=not url.startswith("http:")) as http:
+        http.get(f"{url}/api/health").raise_for_status()
+
+
+def wait_for_contact(home: Home, since: float) -> None:
+    """Wait until the dashboard has answered the worker. Raises Refused with the last line of its log."""
+    deadline = time.monotonic() + JOIN_LIMIT_S
+    log_size = home.log.stat().st_size if home.log.exists() else 0
+    while home.last_contact() < since:
+        refusals = [line for line in new_lines(home, log_size) if line.startswith("rankzero worker: ")]
+        if refusals:
+            raise Refused(refusals[-1].removeprefix("rankzero worker: "))
+        if time.monotonic() > deadline:
+            said = " ".join(home.last_lines()) or "nothing"
+            raise Refused(f"its worker has not joined within {JOIN_LIMIT_S:g} s; {home.log} ends with: {said}")
+        time.sleep(0.1)
+
+
+def new_lines(home: Home, since_bytes: int) -> list[str]:
+    """Return the lines that the worker has logged since."""
+    try:
+        with home.log.open("rb") as log:
+            log.seek(since_bytes)
+            return log.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

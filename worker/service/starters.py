@@ -1,0 +1,205 @@
+"""What starts the worker, and starts it again: the user's systemd, else a detached process and a line for cron."""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from domain.launch.systemd_unit import user_unit
+from worker.node.processes import is_locked, take_lock
+from worker.service.home import Home, write
+
+PROGRAM = "worker.service.program"
+ANSWER_LIMIT_S = 10.0
+AGAIN_AFTER_S = 5.0
+END_LIMIT_S = 20.0
+DEFAULT_FOLDER = "rankzero-node"
+
+
+class Systemd:
+    """A unit of the user's own systemd, which runs without a login because the user lingers."""
+
+    sentence = "as a systemd unit of its user, also after a reboot"
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        suffix = home.path.name.removeprefix(DEFAULT_FOLDER)
+        self.unit = f"rankzero-worker{''.join(c if c.isalnum() or c in '-_.' else '_' for c in suffix)}.service"
+
+    def is_usable(self) -> bool:
+        """Whether the user has a systemd that goes on after the last logout; asks for that where it is not so."""
+        if not self._answers("show", "-p", "Version"):
+            return False
+        if self._lingers():
+            return True
+        _ask("loginctl", "enable-linger")
+        return self._lingers()
+
+    def is_installed(self) -> bool:
+        """Whether the unit is there."""
+        return self._path().exists()
+
+    def start(self) -> None:
+        """Write the unit and start it, anew if it runs. Raises OSError where systemd refuses."""
+        self._path().parent.mkdir(parents=True, exist_ok=True)
+        command = [str(self._home.current / "bin/python"), "-P", "-m", PROGRAM, "run", str(self._home.path)]
+        write(self._path(), user_unit(command, os.uname().nodename))
+        for arguments in (("daemon-reload",), ("enable", "-q", self.unit), ("restart", self.unit)):
+            done = _ask("systemctl", "--user", *arguments)
+            if done is None or done.returncode:
+                said = done.stderr.strip() if done else "no answer"
+                raise OSError(f"systemctl --user {' '.join(arguments)} failed: {said}")
+
+    def stop(self) -> None:
+        """Stop the worker and remove the unit; trainings go on."""
+        if self.is_installed():
+            _ask("systemctl", "--user", "disable", "-q", "--now", self.unit)
+            self._path().unlink(missing_ok=True)
+            _ask("systemctl", "--user", "daemon-reload")
+
+    def _path(self) -> Path:
+        config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+        return Path(config) / "systemd/user" / self.unit
+
+    def _answers(self, *arguments: str) -> bool:
+        done = _ask("systemctl", "--user", *arguments)
+        return done is not None and done.returncode == 0
+
+    def _lingers(self) -> bool:
+        done = _ask("loginctl", "show-user", str(os.getuid()), "-p", "Linger")
+        return done is not None and "Linger=yes" in done.stdout
+
+
+class Detached:
+    """A process of its own session, and a line in the user's crontab that starts it with the machine."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._lock = home.path / "keeper.lock"
+
+    @property
+    def sentence(self) -> str:
+        """How the worker is started."""
+        if self.is_in_crontab():
+            return "as a detached process, after a reboot by cron"
+        return "as a detached process; it does not start again after a reboot (no systemd of its user, no crontab)"
+
+    def is_installed(self) -> bool:
+        """Whether the process runs, or cron would start it."""
+        return is_locked(self._lock) or self.is_in_crontab()
+
+    def start(self) -> None:
+        """Start the process; where it runs already, let it start the worker anew."""
+        self._edit_crontab([*self._other_lines(), self._line()])
+        if is_locked(self._lock):
+            end_worker(self._home)
+            return
+        with self._home.log.open("ab") as log:
+            command = [str(self._home.python), "-P", "-m", PROGRAM, "keep", str(self._home.path)]
+            subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=self._home.path
+            )
+
+    def stop(self) -> None:
+        """End the process and the worker, and forget them; trainings go on."""
+        if self.is_in_crontab():
+            self._edit_crontab(self._other_lines())
+        end_process(self._home, self._home.path / "keeper.pid")
+
+    def is_in_crontab(self) -> bool:
+        """Whether cron starts it with the machine."""
+        return self._line() in self._lines()
+
+    def _line(self) -> str:
+        words = [str(self._home.current / "bin/python"), "-P", "-m", PROGRAM, "keep", str(self._home.path)]
+        quoted = ["'" + word.replace("'", "'\\''").replace("%", "\\%") + "'" for word in words]
+        return "@reboot " + " ".join(quoted)
+
+    def _lines(self) -> list[str]:
+        done = _ask("crontab", "-l")
+        return done.stdout.splitlines() if done is not None and done.returncode == 0 else []
+
+    def _other_lines(self) -> list[str]:
+        return [line for line in self._lines() if line != self._line()]
+
+    @staticmethod
+    def _edit_crontab(lines: list[str]) -> None:
+        _ask("crontab", "-", text="".join(f"{line}\n" for line in lines))
+
+
+def starter(home: Home) -> Systemd | Detached:
+    """Return what starts the worker of this installation; a new one gets the best that there is."""
+    systemd, detached = Systemd(home), Detached(home)
+    if detached.is_installed() and not systemd.is_installed():
+        return detached
+    return systemd if systemd.is_usable() else detached
+
+
+def keep(home: Home) -> None:
+    """Run the worker and, when it has ended, start again from the newest version; until a signal."""
+    try:
+        lock = take_lock(home.path / "keeper.lock")
+    except BlockingIOError:
+        return
+    write(home.path / "keeper.pid", str(os.getpid()))
+    worker = subprocess.Popen([sys.executable, "-P", "-m", PROGRAM, "run", str(home.path)], stdin=subprocess.DEVNULL)
+
+    def leave(number: int, _frame: object) -> None:
+        with suppress(OSError):
+            worker.send_signal(signal.SIGTERM)
+        worker.wait()
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, leave)
+    code = worker.wait()
+    time.sleep(AGAIN_AFTER_S if code else 0.0)
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    os.execv(home.python, [str(home.python), "-P", "-m", PROGRAM, "keep", str(home.path)])
+
+
+def end_worker(home: Home) -> None:
+    """End the worker; trainings go on."""
+    end_process(home, home.path / "worker.pid")
+
+
+def end_process(home: Home, pid_file: Path) -> None:
+    """End the process of a file, if it is still one of this installation, and wait until it is gone."""
+    with suppress(OSError, ValueError):
+        pid = int(pid_file.read_text())
+        deadline = time.monotonic() + END_LIMIT_S
+        while os.fsencode(home.path) in Path(f"/proc/{pid}/cmdline").read_bytes() and time.monotonic() < deadline:
+            os.kill(pid, signal.SIGTERM)
+            time.sleep(0.1)
+
+
+def _ask(*argv: str, text: str | None = None) -> subprocess.CompletedProcess[str] | None:
+    """Run a program of the system; None where there is none, or it does not answer."""
+    if shutil.which(argv[0]) is None:
+        return None
+    try:
+        return subprocess.run(
+            argv,
+            input=text or "",
+            capture_output=True,
+            text=True,
+            env=_environment(),
+            timeout=ANSWER_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def _environment() -> Mapping[str, str]:
+    """Return the environment in which `systemctl --user` finds its systemd, also without a login session."""
+    own = {"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", "USER": getpass.getuser(), "LC_ALL": "C"}
+    return {**own, **os.environ, "LC_ALL": "C"}
