@@ -1,20 +1,15 @@
-"""Copies a checkpoint consistently, a folder as one tar file, and verifies the checksums in the copy."""
+"""Copies a checkpoint consistently, a folder as one tar file."""
 
 from __future__ import annotations
 
 import errno
 import os
-import struct
 import tarfile
-import zipfile
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, BinaryIO
 
 from worker.checkpoints.folders import Folder, look
-from worker.checkpoints.names import is_archive
-from worker.node.run_files import FileKey, file_key, is_checkpoint_name
+from worker.node.run_files import FileKey, file_key
 
 HELD_OPEN = 256
 """Number of a folder's files opened before the copy begins, so that they can be deleted meanwhile."""
@@ -125,57 +120,3 @@ def copy_bytes(source: int, target: int, size: int, offset: int = 0, since: int 
             break
         at += copied
     return at
-
-
-# -- checksums --------------------------------------------------------------------------------
-
-WRONG_CHECKSUM = "its content does not match the checksums in it: it was still being written, or is damaged"
-_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, NotImplementedError, EOFError, ValueError, struct.error)
-
-
-def has_right_checksums(copy: Path) -> bool:
-    """False if a zip file (the copy itself, or one in a folder's archive) differs from its own CRC-32s.
-
-    Other formats have none, nor do torch's files after `set_crc32_options(False)`. Raises OSError."""
-    with copy.open("rb") as file:
-        try:
-            return all(map(_agrees, _files_in(file)))
-        except _DAMAGED:
-            return False
-
-
-def _files_in(copy: BinaryIO) -> Iterator[IO[bytes]]:
-    """Yield the checkpoint files; a shard of a distributed checkpoint (.distcp) is no single zip file."""
-    if not is_archive(copy):
-        yield copy
-        return
-    with tarfile.open(fileobj=copy, mode="r:") as archive:
-        for member in archive:
-            content = archive.extractfile(member) if member.isreg() else None
-            if content is not None and is_checkpoint_name(member.name.rpartition("/")[2]):
-                yield content
-
-
-def _agrees(file: IO[bytes]) -> bool:
-    if file.read(4) != b"PK\x03\x04":
-        return True
-    size = file.seek(0, 2)
-    with zipfile.ZipFile(file) as archive:
-        stored = [member for member in archive.infolist() if _is_stored(member)]
-        if sum(member.file_size for member in stored) > size:
-            return False  # the members overlap
-        if any(member.CRC for member in stored):  # otherwise torch computed none
-            for member in stored:
-                _verify(archive, member)
-    return True
-
-
-def _is_stored(member: zipfile.ZipInfo) -> bool:
-    return member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & 1
-
-
-def _verify(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-    """Raises BadZipFile if the content has a different CRC-32."""
-    with archive.open(member) as content:
-        while content.read(1024 * 1024):
-            pass

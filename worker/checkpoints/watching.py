@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -13,12 +12,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from domain.messages import Finding
 from domain.text.formats import size
 from domain.text.json_values import parse_json
-from worker.checkpoints.copies import WRONG_CHECKSUM, copy_file, copy_folder, has_right_checksums
+from worker.checkpoints.copies import copy_file, copy_folder
+from worker.checkpoints.examination import WRONG_CHECKSUM, Examination
 from worker.checkpoints.folders import Folder, find_checkpoints, may_grow_into_folder
 from worker.checkpoints.formats import Completeness, completeness, step_of, what_is_missing
 from worker.checkpoints.names import prefix_of
@@ -26,6 +28,7 @@ from worker.node.run_files import MAX_ENTRIES, FileKey, Listing, data_directory,
 from worker.node.state_files import write_whole
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 QUIET_S = 5.0
 """A file or folder without an end mark counts as complete after this many seconds without a write."""
 RESERVE_BYTES = 256 * 1024 * 1024
@@ -61,6 +64,8 @@ class CheckpointWatch:
         self.notice: str | None = None
         """One sentence while a checkpoint cannot be copied."""
         self._looks: dict[str, tuple[FileKey, float]] = {}
+        self._examined: dict[str, tuple[_Candidate, Path, Examination]] = {}
+        """Checkpoints whose copy is being examined, with the copy."""
         self._scan_at = float("-inf")
         self._lock = threading.Lock()  # one thread copies, another uploads
         self._outbox.mkdir(parents=True, exist_ok=True)
@@ -70,17 +75,20 @@ class CheckpointWatch:
     def step(self, now: float, *, final: bool = False) -> list[CheckpointCopy]:
         """Copy complete checkpoints and return the new copies. `now` is monotonic; copying may take seconds.
 
-        `final`: all writers have ended, so no quiet is waited for."""
+        A large one is returned by a later step. `final`: all writers have ended, so no quiet is waited for."""
+        copies = self._conclude_examined(final)
         if now < self._scan_at and not final:
-            return []
-        began = time.monotonic()
+            return copies
+        began, earlier = time.monotonic(), len(self._examined)
         self.notice = None
-        candidates = list(self._candidates())
-        copies = [copy for candidate in candidates if (copy := self._taken_of(candidate, now, final))]
+        candidates = [candidate for candidate in self._candidates() if candidate.name not in self._examined]
+        for candidate in candidates:
+            self._guarded(candidate, partial(self._take, candidate, now, final))
         self._looks = {one.name: look for one in candidates if (look := self._looks.get(one.name))}
         # A huge working directory is scanned less often: at most a twentieth of the time.
-        self._scan_at = now + max(SCAN_EVERY_S, 20 * (time.monotonic() - began)) if not copies else now
-        return copies
+        pause_s = max(SCAN_EVERY_S, 20 * (time.monotonic() - began)) if len(self._examined) == earlier else 0.0
+        self._scan_at = now + pause_s
+        return copies + self._conclude_examined(final, MOSTLY_EXAMINED_S)
 
     def pending(self) -> list[CheckpointCopy]:
         """Copies that the server does not have yet, the oldest first; survives a restart of the worker."""
@@ -148,30 +156,30 @@ class CheckpointWatch:
             return None
         return _Candidate(path, name, key)
 
-    def _taken_of(self, candidate: _Candidate, now: float, final: bool) -> CheckpointCopy | None:
-        """Take one; whatever a file contains, it holds up no other."""
+    def _guarded(self, candidate: _Candidate, work: Callable[[], T]) -> T | None:
+        """Do something with one; whatever a file contains, it holds up no other."""
         try:
-            return self._take(candidate, now, final)
+            return work()
         except Exception as error:
             if candidate.name not in self._unreadable:
                 log.warning("checkpoint %s cannot be examined: %r", candidate.name, error, exc_info=error)
             self._unreadable[candidate.name] = candidate.key
             return None
 
-    def _take(self, candidate: _Candidate, now: float, final: bool) -> CheckpointCopy | None:
+    def _take(self, candidate: _Candidate, now: float, final: bool) -> None:
         if not final and not self._has_settled(candidate, now):
-            return None
+            return
         if not self._is_whole(candidate, now, final) or candidate.leads_outside(self._roots):
-            return None
+            return
         if not final and self._is_mapped(candidate.path):
-            return None
+            return
         if not self._has_room_for(candidate):
             self.notice = (
                 f"Too little disk space to copy checkpoint {candidate.name}: it needs {size(candidate.key.size_bytes)} "
                 f"and {size(self._reserve_bytes)} more must stay free. Free some space; it is tried again."
             )
-            return None
-        return self._copy(candidate)
+            return
+        self._copy(candidate, final)
 
     def _has_room_for(self, candidate: _Candidate) -> bool:
         return self._free_bytes(self._outbox) >= candidate.key.size_bytes + self._reserve_bytes
@@ -196,29 +204,56 @@ class CheckpointWatch:
 
     # -- copying -------------------------------------------------------------------------------
 
-    def _copy(self, candidate: _Candidate) -> CheckpointCopy | None:
-        """Copy the very version that was examined; None if it changed or could not be copied."""
+    def _copy(self, candidate: _Candidate, final: bool) -> None:
+        """Copy the very version that was looked at, and begin to examine it, unless it changed or cannot be copied."""
         part = self._outbox / f"{secrets.token_hex(8)}.part"
+        running = sum(not examination.is_over() for *_, examination in self._examined.values())
         try:
-            if not candidate.copy_to(part) or not self._has_right_checksums(candidate, part):
+            if candidate.copy_to(part):
+                examination = Examination(part, beside=not final and running < MOST_BESIDE)
+                self._examined[candidate.name] = candidate, part, examination
+            else:
+                part.unlink(missing_ok=True)
+        except OSError as error:
+            self._failed(candidate, part, error)
+
+    def _conclude_examined(self, final: bool, wait_s: float = 0.0) -> list[CheckpointCopy]:
+        """The copies whose examination ends within `wait_s` seconds; all of them if `final`."""
+        until = time.monotonic() + wait_s
+        over = [
+            candidate
+            for candidate, _, examination in self._examined.values()
+            if final or examination.is_over(max(0.0, until - time.monotonic()))
+        ]
+        copies = [self._guarded(candidate, partial(self._conclude, candidate)) for candidate in over]
+        return [copy for copy in copies if copy is not None]
+
+    def _conclude(self, candidate: _Candidate) -> CheckpointCopy | None:
+        """Note the examined copy; one that differs from its own checksums is made again later."""
+        name, key = candidate.name, candidate.key
+        _, part, examination = self._examined.pop(name)
+        try:
+            if (sha256 := examination.sha256()) is None:
+                self._differing[name] = key
                 part.unlink(missing_ok=True)
                 return None
-            with part.open("rb") as file:
-                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-                size_bytes = os.fstat(file.fileno()).st_size
+            size_bytes = part.stat().st_size
             path = part.rename(part.with_suffix(""))
         except OSError as error:
-            part.unlink(missing_ok=True)
-            if not isinstance(error, FileNotFoundError):  # it was deleted before it could be copied
-                self.notice = f"Checkpoint {candidate.name} could not be copied: {error.strerror}. It is tried again."
+            self._failed(candidate, part, error)
             return None
-        name, key = candidate.name, candidate.key
+        self._differing.pop(name, None)
         copy = CheckpointCopy(
             name, path, _step_of(candidate), size_bytes, sha256, key.mtime_ns / 1e9, key, prefix_of(path)
         )
         self._add(copy)
         log.info("checkpoint %s copied (%d bytes, sha256 %s)", name, size_bytes, sha256[:12])
         return copy
+
+    def _failed(self, candidate: _Candidate, part: Path, error: OSError) -> None:
+        part.unlink(missing_ok=True)
+        if not isinstance(error, FileNotFoundError):  # it was deleted before it could be copied
+            self.notice = f"Checkpoint {candidate.name} could not be copied: {error.strerror}. It is tried again."
 
     def _add(self, copy: CheckpointCopy) -> None:
         """Note the copy and delete outdated ones, so that a script that overwrites one file does not fill the disk.
@@ -231,14 +266,6 @@ class CheckpointWatch:
             self._write_notes()
         for other in outdated:
             other.path.unlink(missing_ok=True)
-
-    def _has_right_checksums(self, candidate: _Candidate, copy: Path) -> bool:
-        """Whether the copy matches its own checksums; otherwise it is made again later."""
-        if has_right_checksums(copy):
-            self._differing.pop(candidate.name, None)
-            return True
-        self._differing[candidate.name] = candidate.key
-        return False
 
     def _sweep(self) -> None:
         """Delete copies that a killed worker left unfinished or unknown."""
@@ -285,6 +312,10 @@ MARKED_QUIET_S = 1.0
 SETTLE_S = 0.05
 """File times advance in steps of milliseconds: only after these seconds does a write surely change them."""
 SCAN_EVERY_S = 1.0
+MOST_BESIDE = 4
+"""Copies that are examined by programs of their own at a time; others are examined at once."""
+MOSTLY_EXAMINED_S = 0.5
+"""Seconds that the examination of a copy of a few hundred megabytes takes on a core that is idle."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.checkpoints.copies import has_right_checksums
+from worker.checkpoints.examination import Examination
 from worker.checkpoints.watching import KIND, LINKED, CheckpointWatch, incomplete_findings
 from worker.node import processes
 
@@ -87,6 +87,10 @@ def zip_file(path: Path, size: int = 50_000, method: int = zipfile.ZIP_STORED) -
         archive.writestr("a/data.pkl", b"\x80\x02}.")
         archive.writestr("a/data/0", os.urandom(size))
     return path.read_bytes()
+
+
+def has_right_checksums(path: Path) -> bool:
+    return Examination(path, beside=False).sha256() is not None
 
 
 def half_written(data: bytes) -> bytes:
