@@ -153,6 +153,16 @@ def lock_text(lock: Lock, read: Read) -> str:
     return "\n".join(line for line, _ in _lines(lock.path, read))
 
 
+def required_hashes(lock: Lock, read: Read) -> dict[str, set[str]]:
+    """Return the SHA-256 digests that a requirements file allows for the files of a package, by its name."""
+    allowed: dict[str, set[str]] = {}
+    for line, _ in _lines(lock.path, read):
+        digests = set(re.findall(r"--hash[= ]sha256:([0-9a-f]{64})", line))
+        if digests and (requirement := _REQUIREMENT.match(line)):
+            allowed.setdefault(_normal(requirement["name"]), set()).update(digests)
+    return allowed
+
+
 def environment_hash(*parts: object) -> str:
     """Return the name of the environment that follows from these: what is installed, the Python, the platform."""
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
@@ -175,12 +185,17 @@ def _requirements(lock: Lock, read: Read) -> Contents:
         if requirement is None or is_constraint:
             continue
         pin = re.match(r"===?\s*([^\s;,*]+)(?=\s|;|$)|@\s*(\S+)", requirement["rest"])
-        name = re.sub(r"[-_.]+", "-", requirement["name"]).lower()
+        name = _normal(requirement["name"])
         versions[name] = (pin[1] or "") if pin else ""
         unpinned += [] if pin else [requirement["name"]]
     if not versions:
         raise BadLock(f"{lock.path} names no package.")
     return Contents(len(versions), versions.get("torch"), tuple(unpinned))
+
+
+def _normal(name: str) -> str:
+    """Return a package's name as indexes write it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _lines(path: str, read: Read, seen: set[str] | None = None) -> Iterator[tuple[str, bool]]:

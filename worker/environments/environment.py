@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -46,6 +45,8 @@ from worker.node.state_files import read_object, write_whole
 
 log = logging.getLogger(__name__)
 Report = Callable[[EnvironmentReport], None]
+LOG_FILE = "worker/environment.log"
+"""In the attempt's directory: the errors of the last program that worked on its environment."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ class EnvironmentMaker:
             raise self._explained(error, lock) from error
 
     def _made(self, assignment: Assignment, lock: Lock, source: Path) -> Assignment:
-        builder = _Builder(lock, source, assignment.spec, self._node, self._is_stopped, self._report)
+        log_file = self._folder / LOG_FILE
+        builder = _Builder(lock, source, assignment.spec, self._node, self._is_stopped, self._report, log_file)
         environment = builder.environment()
         write_whole(self._folder / ENVIRONMENT_FILE, json.dumps(asdict(environment)))
         self._report(environment.report)
@@ -111,7 +113,7 @@ class EnvironmentMaker:
 
     @contextmanager
     def _lock_and_source(self, spec: RunSpec) -> Iterator[tuple[Lock, Path] | None]:
-        """Yield the lock and the folder with the code, unpacked beside the environments; None where none is built."""
+        """Yield the lock and the folder with the code; None where none is built."""
         if spec.snapshot is None:
             source = Path(spec.target)
             source = source if source.is_dir() else source.parent
@@ -123,12 +125,16 @@ class EnvironmentMaker:
             if spec.environment == "auto" and not candidates(paths, spec.entry):
                 yield None
                 return
-            root = folders.prepared(folders.own_disk(self._node.data_dir))
-            with tempfile.TemporaryDirectory(prefix="code-", suffix=".tmp", dir=root) as folder:
-                file.seek(0)
-                unpack_code(file, Path(folder))
-                lock = _lock_of(spec, paths, partial(locked.read_text, Path(folder)))
-                yield None if lock is None else (lock, Path(folder))
+            file.seek(0)
+            code = self._folder / "worker" / "code"
+            folders.remove(code)
+            code.mkdir(parents=True)
+            try:
+                unpack_code(file, code)
+                lock = _lock_of(spec, paths, partial(locked.read_text, code))
+                yield None if lock is None else (lock, code)
+            finally:
+                folders.remove(code)
 
     def _explained(self, error: Exception, lock: Lock | None) -> CannotStart:
         """Return the failure as a sentence that names the package and the node, and what to do."""
@@ -170,30 +176,29 @@ class _Builder:
     """Builds the environment of one lock, unless it is there."""
 
     def __init__(
-        self, lock: Lock, source: Path, spec: RunSpec, node: LocalNode, is_stopped: uv.IsStopped, report: Report
+        self,
+        lock: Lock,
+        source: Path,
+        spec: RunSpec,
+        node: LocalNode,
+        is_stopped: uv.IsStopped,
+        report: Report,
+        log_file: Path,
     ) -> None:
         self._lock, self._source, self._node, self._is_stopped, self._report = lock, source, node, is_stopped, report
-        self._spec = spec
+        self._spec, self._log = spec, log_file
         self._beside = (source / lock.path).parent
         self._data = node.data_dir
         self._root = folders.prepared(folders.own_disk(self._data))
         own = training_environment(os.environ)
         self._cache, self._remark = _cache(own, self._root)
         self._env = uv.settings(own, spec.env, self._cache)
-        self._log = self._root / f"{spec.snapshot or 'in-place'}.{os.getpid()}.{id(self)}.log"
         self._descriptors: tuple[int, ...] = ()
         self._name = ""
 
     def environment(self) -> Environment:
         """Return the environment, built if it was not there. Raises BadLock, ProgramFailed, NoProgram, Stopped, …"""
-        try:
-            python, version = self._python()
-            return self._ensured(python, version)
-        finally:
-            self._log.unlink(missing_ok=True)
-            self._log.with_suffix(".out").unlink(missing_ok=True)
-
-    def _ensured(self, python: str, version: str) -> Environment:
+        python, version = self._python()
         self._tell("reads the lock")
         if self._lock.kind == "requirements.txt":
             basis: Any = locked.lock_identity(self._lock, self._source)

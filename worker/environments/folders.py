@@ -142,6 +142,8 @@ def make_room(root: Path, used: Collection[str], needed_bytes: int = 0) -> list[
     """Delete the least recently used environments, but those in use, while space is short; returns their names."""
     removed: list[str] = []
     with suppress(OSError):
+        for rest in root.glob("*.tmp"):  # of builds that were killed
+            _remove_unlocked(root, rest)
         for folder in sorted(environments(root), key=lambda path: path.stat().st_mtime):
             if not is_short(root, needed_bytes):
                 break
@@ -163,12 +165,16 @@ def environments(root: Path) -> list[Path]:
 
 def _remove_unlocked(root: Path, folder: Path) -> bool:
     """Delete an environment unless a launch is about to use it."""
-    with (root / f"{folder.name}.lock").open("w") as file:
+    name = folder.name.partition(".")[0]
+    with (root / f"{name}.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        away = root / f"{folder.name}.old.tmp"
+        away = root / f"{name}.old.tmp"
+        remove(away)
+        if folder == away:
+            return True
         folder.rename(away)
         remove(away)
     return True

@@ -6,10 +6,11 @@ import json
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from domain.environments.locks import BadLock, Lock, lock_text
+from domain.environments.locks import BadLock, Lock, lock_text, required_hashes
 
 Package = dict[str, Any]
 RunUv = Callable[..., str]
@@ -31,7 +32,10 @@ def resolved(lock: Lock, source: Path, python: str, uv: RunUv) -> list[Package]:
         asked = ["export", "--frozen", "--format", "pylock.toml", "--no-header", "--python", python, *extras]
     else:
         asked = ["pip", "compile", "--format", "pylock.toml", "--no-header", "--python", python, path.name]
-    return packages_of(uv([*asked, "--quiet"], path.parent), lock.path)
+    packages = packages_of(uv([*asked, "--quiet"], path.parent), lock.path)
+    if lock.kind == "requirements.txt":
+        _check_hashes(packages, required_hashes(lock, partial(read_text, source)), lock.path)
+    return packages
 
 
 def packages_of(text: str, name: str = "pylock.toml") -> list[Package]:
@@ -71,7 +75,7 @@ def read_text(source: Path, path: str) -> str | None:
     return file.read_text(errors="replace")
 
 
-def check_hashes(packages: Sequence[Package], hashes: Mapping[str, set[str]], name: str) -> None:
+def _check_hashes(packages: Sequence[Package], hashes: Mapping[str, set[str]], name: str) -> None:
     """Leave only the files with the hashes that the requirements give. Raises BadLock where none of a package has."""
     for package in packages:
         if not (allowed := hashes.get(package["name"])):
@@ -80,8 +84,10 @@ def check_hashes(packages: Sequence[Package], hashes: Mapping[str, set[str]], na
         if package.get("sdist") and _sha256(package["sdist"]) not in allowed:
             del package["sdist"]
         if not package["wheels"] and "sdist" not in package:
-            text = f"No file of {package['name']}=={package.get('version')} in the index has a hash that {name} gives"
-            raise BadLock(f"{text}: it was replaced, or the lock is for another index.")
+            subject = (
+                f"no file of {package['name']}=={package.get('version')} in the index has a hash that {name} gives"
+            )
+            raise BadLock(f"{subject}: it was replaced, or the lock is for another index")
 
 
 def pylock_text(packages: Iterable[Package]) -> str:
