@@ -348,6 +348,21 @@ class NodeFacts(BaseModel):
     """python (path), versions, cores, memory_bytes, platform."""
 
 
+class DeviceFault(BaseModel):
+    """A fault that the driver or the kernel reported of a device."""
+
+    model_config = ConfigDict(frozen=True)
+
+    device: Annotated[str, Field(max_length=200)] = ""
+    """Empty: the node."""
+    kind: Literal["Xid", "memory errors", "throttled"]
+    number: Integer | None = None
+    """Which Xid; how many errors."""
+    at: Moment
+    """By the node's clock."""
+    text: Annotated[str, Field(max_length=200)] = ""
+
+
 class NodeLoad(BaseModel):
     """A sample of a node's load, sent every few seconds."""
 
@@ -367,6 +382,8 @@ class NodeLoad(BaseModel):
     """Uncertainty of the offset: half the round-trip time to the server."""
     held: Annotated[list[HeldAttempt], Field(max_length=10_000)] = []
     """All attempts that it has not settled."""
+    faults: Annotated[list[DeviceFault], Field(max_length=100)] = []
+    """Those of the last minutes; each is sent many times."""
     warm_start: str = ""
     """Whether torch is imported ahead of the next launch and with how much memory, or why not."""
     notice: str | None = None

@@ -9,6 +9,7 @@ from typing import Any
 from domain.collectives import CollectivesVerdict
 from domain.goals import BaselineChange
 from domain.health.quarantine import Quarantine
+from domain.health.testing import DeviceResult
 from domain.liveness import Contact
 from domain.messages import LIVE_STATES, Point, StackFrame, State
 from domain.protocol import PROTOCOL
@@ -396,6 +397,20 @@ class IncidentView:
     """Whether it counts against the hardware."""
     run_id: str | None
     attempt: int | None
+
+
+@dataclass(frozen=True)
+class HardwareTestView:
+    """A test of a node's devices."""
+
+    id: int
+    node: str
+    devices: list[str]
+    asked_at: float
+    ended_at: float | None
+    verdict: str | None
+    """passed, failed, unknown; None while it runs."""
+    results: list[DeviceResult]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from domain.text.formats import state_label
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its name or id.", show_default=False)]
 CLOCK_AGREES_S = 1.0
+TEST_PAUSE_S = 0.5
 nodes_app = typer.Typer(invoke_without_command=True)
 
 
@@ -62,6 +63,43 @@ def remove(node: NodeName, data: Data = None, as_json: Json = False) -> None:
         as_json,
         f"Node {removed['name']} is removed; its worker ends, and its token is no longer valid.",
     )
+
+
+@nodes_app.command()
+def test(node: NodeName, data: Data = None, as_json: Json = False) -> None:
+    """Test a node's devices that no run has; if all results are right, its quarantine ends. Exit code 1 if not.
+
+    Raises typer.Exit with code 1."""
+    server = server_at(data)
+    running_test = server.post(node_path(node, "test"))
+    while running_test["ended_at"] is None:
+        time.sleep(TEST_PAUSE_S)
+        running_test = server.get(f"/api/tests/{running_test['id']}")
+    tested = next(one for one in server.get("/api/nodes") if one["name"] == running_test["node"])
+    if as_json:
+        print_json(tested)
+    else:
+        print_table(("device", "part", "", "found"), list(_found(tested, running_test["results"])))
+        say(f"Node {tested['name']}: {TESTED[running_test['verdict']]}")
+        for remark in quarantines(tested):
+            say(f"{tested['name']}: {remark}")
+    if running_test["verdict"] != "passed":
+        raise typer.Exit(1)
+
+
+TESTED = {
+    "passed": "all results are right, it accepts new runs.",
+    "failed": "some results are not right.",
+    "unknown": "not everything could be tested, so nothing changes.",
+}
+
+
+def _found(node: dict[str, Any], results: list[dict[str, Any]]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the cells of each result."""
+    positions = {device["id"]: f"GPU {position}" for position, device in enumerate(node["devices"])}
+    for result in results:
+        sign = {True: "ok", False: "RED", None: "–"}[result["is_right"]]
+        yield positions.get(result["device"], "node"), result["part"], sign, result["text"]
 
 
 @nodes_app.command()

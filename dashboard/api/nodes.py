@@ -49,6 +49,19 @@ def release(
     return answer(service.health.release(node, device))
 
 
+@router.post("/nodes/{node}/test", status_code=202)
+def test(service: TheService, node: str) -> Response:
+    """Have a node test its devices that no run has; it answers within minutes."""
+    asked = service.health.ask_test(node)
+    return answer(asked, 202, {"Location": f"/api/tests/{asked.id}"})
+
+
+@router.get("/tests/{test_id}")
+def show_test(service: TheService, test_id: int) -> Response:
+    """One test of a node's devices with its results so far."""
+    return answer(service.health.test(test_id))
+
+
 @router.get("/nodes/{node}/incidents")
 def incidents(service: TheService, node: str) -> Response:
     """What is remembered of a node's health, newest first."""

@@ -23,6 +23,7 @@ from dashboard.service.stream_pieces import ArrivedPiece, Outcome, take
 from dashboard.storage.downloads import DigestResponse
 from db.checkpoints.checkpoint_requests import resends
 from db.findings import findings
+from db.health import hardware_tests
 from db.identity import UnknownAttempt
 from db.nodes import node_reports
 from db.nodes.node_reports import Claim
@@ -31,6 +32,7 @@ from db.tasks import desired_state, task_reports
 from db.tasks.task_reports import StreamKey
 from domain import protocol
 from domain.collectives import CollectivesAnswer, NodeCollectives
+from domain.health.testing import TestAnswer
 from domain.messages import (
     Bundle,
     CheckAnswer,
@@ -49,7 +51,9 @@ from domain.spec import Assignment
 router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
 TASK = "/attempts/{fence}/tasks/{node_rank}"
 LONGEST_WAIT_S = 60.0
-IDLE: dict[str, object] = {"watched": False, "checks": [], "assignments": [], "end_unknown": [], "resends": []}
+IDLE: dict[str, object] = {
+    "watched": False, "checks": [], "assignments": [], "tests": [], "end_unknown": [], "resends": []
+}  # fmt: skip
 """The desired state of a node that has nothing to do, and is in no Slurm job."""
 
 
@@ -169,6 +173,13 @@ def answer_check(service: TheService, node_id: TheNode, check_id: int, check_ans
     return answer({"check_id": check_id})
 
 
+@router.post("/tests/{test_id}")
+def answer_test(service: TheService, node_id: TheNode, test_id: int, test_answer: TestAnswer) -> Response:
+    """Take a node's results of a test of its devices; late and repeated ones change nothing."""
+    service.health.answered(node_id, test_id, test_answer)
+    return answer({"test_id": test_id})
+
+
 @router.post(TASK + "/report")
 async def report(
     service: TheService,
@@ -228,6 +239,7 @@ def _desired_state(service: Service, node_id: str) -> tuple[str, str]:
     content["assignments"] = [_assignment(assignment) for assignment in assignments]
     content |= service.jobs.desired_state(node_id)
     with service.store.read() as session:
+        content["tests"] = document(hardware_tests.requests(session, node_id, service.clock()))
         content["end_unknown"] = node_reports.labels_to_end(session, node_id)
         content["resends"] = document(resends(session, node_id))
     is_idle, content["store"] = content == IDLE, store

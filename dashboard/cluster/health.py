@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection
 
 from dashboard.clock import Clock
 from db.engine import Store
-from db.health import quarantine_requests
-from domain.views import IncidentView, NodeView
+from db.health import hardware_tests, quarantine_requests
+from domain.health.testing import TestAnswer
+from domain.views import HardwareTestView, IncidentView, NodeView
 
 log = logging.getLogger("rankzero")
 
@@ -34,6 +35,28 @@ class NodeHealth:
         view = self._view(node_id)
         log.info("node %s%s is out of quarantine", view.name, f", device {device}," if device else "")
         return view
+
+    def ask_test(self, node: str) -> HardwareTestView:
+        """Have a node test its devices that no run has. Raises NoSuchNode, WrongState."""
+        test_id, node_id = hardware_tests.ask(self._store, node, self._clock())
+        self._desired_state_changed([node_id])
+        return self.test(test_id)
+
+    def test(self, test_id: int) -> HardwareTestView:
+        """A test with its results so far. Raises NoSuchCheck."""
+        return hardware_tests.test_view(self._store, test_id, self._clock())
+
+    def latest_test(self, node_id: str) -> HardwareTestView | None:
+        """The latest test of a node; None without any."""
+        with self._store.read() as session:
+            test_id = hardware_tests.newest(session, node_id)
+        return None if test_id is None else self.test(test_id)
+
+    def answered(self, node_id: str, test_id: int, answer: TestAnswer) -> None:
+        """Take a node's results of a test."""
+        hardware_tests.answered(self._store, node_id, test_id, answer, self._clock())
+        self._desired_state_changed([node_id])
+        self._schedule()
 
     def incidents(self, node: str) -> list[IncidentView]:
         """What is remembered of a node, newest first. Raises NoSuchNode."""

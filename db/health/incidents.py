@@ -17,14 +17,17 @@ from domain.health.quarantine import (
     REMEMBERED_S,
     Incident,
     Kind,
-    fault,
+    blamed,
     may_be_hardware,
     quarantines,
     silence_counts,
 )
+from domain.health.xids import in_words, is_hardware
 from domain.liveness import SILENT_AFTER_S
-from domain.messages import State
+from domain.messages import DeviceFault, State
+from domain.text.formats import plural
 
+MINUTE_S, HOUR_S = 60.0, 3600.0
 MOST_REMEMBERED = 200
 """Incidents of one machine."""
 AVOIDED_S = 86_400.0
@@ -74,14 +77,14 @@ def remember(session: Session, node: Node, incident: Incident, key: str, now: fl
 def attempt_failed(session: Session, attempt: Attempt, first: Task, now: float) -> None:
     """Remember a failed attempt of the node, or the GPU, on which its first rank failed."""
     error = attempt.error or {}
-    blamed = fault(attempt.reason, error)
-    if error.get("rank") is None and blamed is None:
+    whose = blamed(attempt.reason, error)
+    if error.get("rank") is None and whose is None:
         return
     node = session.get_one(Node, first.node_id)
-    device = NODE if blamed == "node" else _device(session, attempt, first, error.get("rank"))
+    device = NODE if whose == "node" else _device(session, attempt, first, error.get("rank"))
     run = session.get_one(Run, attempt.run_id)
     text = f"{run.name}, attempt {attempt.number}: {attempt.message or attempt.reason}"
-    incident = Incident(Kind.FAILED, now, text, device, attempt.placed_at, is_strike=blamed is not None)
+    incident = Incident(Kind.FAILED, now, text, device, attempt.placed_at, is_strike=whose is not None)
     origin = Origin(attempt.run_id, attempt.number, may_be_hardware(attempt.reason, error))
     remember(session, node, incident, f"attempt/{attempt.fence}", now, origin)
 
@@ -89,16 +92,36 @@ def attempt_failed(session: Session, attempt: Attempt, first: Task, now: float) 
 def contact_lost(session: Session, attempt: Attempt, node_ranks: Collection[int], now: float) -> None:
     """Remember that an attempt failed because nodes were silent, unless most nodes are."""
     last_seen = select(Node.last_seen).where(Node.removed_at.is_(None), Node.last_seen > now - JUST_SILENT_S)
-    silent_s = [now - seen for seen in session.scalars(last_seen)]
-    lost = sum(silence >= SILENT_AFTER_S for silence in silent_s)
-    counts = silence_counts(lost, len(silent_s) - lost)
+    of_attempt = select(Node).join(Task, Task.node_id == Node.id).where(Task.fence == attempt.fence)
+    lost_nodes = session.scalars(of_attempt.where(Task.node_rank.in_(node_ranks))).all()
+    silent_after_s = min([SILENT_AFTER_S, *(now - node.last_seen for node in lost_nodes)])
+    silences_s = [now - seen for seen in session.scalars(last_seen)]
+    silent = sum(silence_s >= silent_after_s for silence_s in silences_s)
+    counts = silence_counts(silent, len(silences_s) - silent)
     run = session.get_one(Run, attempt.run_id)
-    lost_nodes = select(Node).join(Task, Task.node_id == Node.id)
-    for node in session.scalars(lost_nodes.where(Task.fence == attempt.fence, Task.node_rank.in_(node_ranks))):
+    for node in lost_nodes:
         text = f"{run.name}, attempt {attempt.number}: no contact for {now - node.last_seen:.0f} s"
         incident = Incident(Kind.LOST, now, text, began_at=attempt.placed_at, is_strike=counts)
         origin = Origin(attempt.run_id, attempt.number, avoid=True)
         remember(session, node, incident, f"attempt/{attempt.fence}", now, origin)
+
+
+def faults_reported(session: Session, node_id: str, faults: Sequence[DeviceFault], now: float) -> None:
+    """Remember faults of a node's devices; one that is repeated, once an hour, and a broken device once a minute."""
+    node = session.get_one(Node, node_id)
+    for fault in faults:
+        kind = Kind(fault.kind)
+        is_broken = kind is Kind.XID and fault.number is not None and is_hardware(fault.number)
+        when = int(fault.at // (MINUTE_S if is_broken else HOUR_S))
+        key = f"{kind}/{fault.device}/{'' if kind is Kind.MEMORY else fault.number}/{when}"
+        incident = Incident(kind, now, _words(kind, fault), fault.device, number=fault.number)
+        remember(session, node, incident, key, now)
+
+
+def _words(kind: Kind, fault: DeviceFault) -> str:
+    if kind is Kind.XID and fault.number is not None:
+        return in_words(fault.number)
+    return fault.text or plural(fault.number or 1, "uncorrected memory error")
 
 
 def _device(session: Session, attempt: Attempt, task: Task, rank: int | None) -> str:

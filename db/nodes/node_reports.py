@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.exceptions import NoSuchRun, WrongState
+from db.health.incidents import faults_reported
 from db.lookups import node_named
 from db.models import Attempt, Job, Node, Task
 from db.nodes.join_tokens import TurnedAway, hash_token
@@ -20,6 +21,8 @@ from domain.liveness import LOST_AFTER_S
 from domain.messages import LIVE_STATES, HeldAttempt, NodeFacts, NodeLoad
 from domain.text.formats import agree
 
+NOT_STORED = ("held", "faults")
+"""Fields of a load that are stored elsewhere."""
 NAME_HELD_S = 10.0
 """For so long after its last heartbeat no other worker may take a node's name."""
 
@@ -156,7 +159,7 @@ def heartbeats_received(store: Store, heartbeats: Mapping[str, Heartbeat]) -> No
         {
             "node": node,
             "at": heartbeat.at,
-            "sample": {name: value for name, value in heartbeat.load if name != "held"},
+            "sample": {name: value for name, value in heartbeat.load if name not in NOT_STORED},
             "others": _foreign(heartbeat.load),
             "unknown": [attempt.model_dump() for attempt in heartbeat.load.held] or None,
         }
@@ -171,6 +174,9 @@ def heartbeats_received(store: Store, heartbeats: Mapping[str, Heartbeat]) -> No
             connection.execute(_HEARTBEAT, without_load)
         if loads:
             connection.execute(_LOAD, loads)
+        for node_id, heartbeat in heartbeats.items():
+            if heartbeat.load is not None and heartbeat.load.faults:
+                faults_reported(session, node_id, heartbeat.load.faults, heartbeat.at)
 
 
 _NODES = cast(Table, Node.__table__)

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Text, cast, or_, select
 from sqlalchemy.orm import Session
 
 from db.attempts.liveness import last_heartbeat
+from db.health.hardware_tests import under_test
 from db.health.incidents import in_quarantine
 from db.models import Attempt, Node, Run, Task
 from domain.health.quarantine import NODE
@@ -59,7 +60,7 @@ def node_states(
     for node_id, devices, fence, run_id, name in session.execute(_OCCUPIED):
         allocation = Allocation(run_id, _ids(devices), ends.get(fence), name)
         allocations.setdefault(node_id, []).append(allocation)
-    quarantined = in_quarantine(session)
+    quarantined, tested = in_quarantine(session), under_test(session, now)
     states = []
     for row in session.execute(_REGISTERED):
         node_id, name, devices, labels, last_seen, drain_requested_at, foreign, pool, protocol, unknown = row
@@ -69,7 +70,7 @@ def node_states(
         node_allocations = tuple(allocations.get(node_id, ()))
         used = {device for allocation in node_allocations for device in allocation.devices}
         others = ({*(foreign or ())} | unknown_devices(unknown)) - used
-        untrusted = quarantined.get(node_id, {}).keys()
+        untrusted = quarantined.get(node_id, {}).keys() | tested.get(node_id, set())
         kinds = _kinds(devices)
         ids = [device for device in kinds if device not in used]
         states.append(

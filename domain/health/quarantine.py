@@ -85,7 +85,7 @@ def quarantines(incidents: Sequence[Incident], trusted: Mapping[str, float], now
     return left_out
 
 
-def fault(reason: str | None, error: Mapping[str, Any]) -> str | None:
+def blamed(reason: str | None, error: Mapping[str, Any]) -> str | None:
     """device or node, where a failed attempt shows that the hardware was at fault; None for all else.
 
     An exception, a crash, a signal or a lack of memory may be the program's own on any node, and never counts."""
@@ -95,7 +95,7 @@ def fault(reason: str | None, error: Mapping[str, Any]) -> str | None:
 
 def may_be_hardware(reason: str | None, error: Mapping[str, Any]) -> bool:
     """Whether the next attempt better avoids the device, if another is free: it is not certain whose fault it was."""
-    if fault(reason, error):
+    if blamed(reason, error):
         return True
     is_cuda = "CUDA error" in str(error.get("exception") or "")
     return is_cuda or reason in (Reason.KILLED, Reason.EXIT_CODE, Reason.TIMED_OUT)

@@ -328,5 +328,5 @@ def _out_of_reach(nodes: Sequence[NodeState], unit: str) -> list[str]:
     if untrusted:
         devices = sum(node.quarantined for node in untrusted)
         on = as_list((node.name for node in untrusted), MOST_NAMED)
-        reasons.append(f"{plural(devices, unit)} of {on} {agree(devices, 'is', 'are')} in quarantine")
+        reasons.append(f"{plural(devices, unit)} of {on} {agree(devices, 'is', 'are')} in quarantine or tested")
     return reasons

@@ -99,7 +99,7 @@ class NodeState:
     foreign: int = 0
     """Number of devices used by processes that are not ours."""
     quarantined: int = 0
-    """Number of unused devices in quarantine."""
+    """Number of unused devices in quarantine, or being tested."""
     in_quarantine: bool = False
     """Whether the whole node is in quarantine."""
     kind: Kind = "cuda"

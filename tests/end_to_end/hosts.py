@@ -333,7 +333,9 @@ class Hosts(Product):
             if isinstance(each, Switch) or hasattr(each, "pid"):
                 each.switch_off()
         wait_for(lambda: not self.processes(), "every process to be gone", 30, explain=self._who_is_left)
+        left_out = self.left_out()
         shutil.rmtree(self.folder)
+        assert left_out == []
 
     def node_rank(self, run_id: str, host: Host) -> int:
         """Which of a run's nodes a host is."""

@@ -6,10 +6,12 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +71,15 @@ class Product:
             self.process.send_signal(signal.SIGINT)
         code = self.process.wait(timeout_s)
         wait_for(lambda: not self.processes(), "every process to be gone", 30, explain=self._who_is_left)
+        assert self.left_out() == []
         return code
+
+    def left_out(self) -> list[tuple[str, str]]:
+        """The quarantines of nodes and devices in its store: nothing of a test but one about them deserves any."""
+        if not (self.data / "rankzero.db").exists():
+            return []
+        with closing(sqlite3.connect(self.data / "rankzero.db")) as store:
+            return store.execute("select device, why from quarantines").fetchall()
 
     def clean_up(self) -> None:
         """After a failed test: end whatever carries this data directory."""

@@ -21,7 +21,9 @@ from worker.attempt.attempt import TaskKey
 from worker.attempt.ending import Shutdown
 from worker.attempt.slurm_job import TIME_LIMIT_GRACE_S, WARNING_SIGNAL, SlurmJob
 from worker.checkpoints.upload import sees_server_disk
+from worker.hardware.faults import RecentFaults
 from worker.hardware.sampler import EVERY_S, HardwareSampler, SampledAttempt
+from worker.hardware.testing import HardwareTests
 from worker.launch.interpreter import describe
 from worker.launch.preparation import LocalNode, training_environment
 from worker.launch.warm import Supervisors, default_launch
@@ -64,6 +66,8 @@ class Worker(SessionOwner):
         self._daemon = Daemon(self._client, node, self._supervisors.spawn, self._in_background)
         gpus = [device.id for device in self._devices if device.kind == "cuda"]
         self._checks = Checks(node, self._client, self._in_background, gpus)
+        self._hardware_tests = HardwareTests(node, self._client, self._in_background)
+        self._faults = RecentFaults()
         self._instance_id = uuid.uuid4().hex
         self._adoption: Adoption | None = None
         self._wake, self._signalled, self._pauses = threading.Event(), threading.Event(), LoopPauses()
@@ -194,7 +198,7 @@ class Worker(SessionOwner):
     def load(self) -> NodeLoad:
         """A sample of the node's load, with its address and the attempts it holds."""
         sample = self._node_address.add_to(hardware.sample_load(self._data))
-        sample.held = self._daemon.held_attempts
+        sample.held, sample.faults = self._daemon.held_attempts, self._faults.since(time.time())
         sample.warm_start = self._supervisors.status
         return sample
 
@@ -223,6 +227,7 @@ class Worker(SessionOwner):
         """Take up the newest desired state."""
         self._daemon.set_desired_state(desired)
         self._checks.set_desired_checks(desired.checks)
+        self._hardware_tests.set_desired_tests(desired.tests)
         self._may_leave = self._job is not None and desired.leave
         self._wake.set()
 
@@ -258,7 +263,8 @@ class Worker(SessionOwner):
             time.sleep(PREPARE_PAUSE_S)
 
     def _sample_hardware(self) -> None:
-        sampler = HardwareSampler(self._data)
+        has_gpus = any(device.kind == "cuda" for device in self._devices)
+        sampler = HardwareSampler(self._data, faults=self._faults if has_gpus else None)
         while not self._session.is_closed:
             began = time.monotonic()
             sampler.sample(

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from worker.hardware.faults import RecentFaults, faults_in
 from worker.hardware.gpus import Gpus, KernelLog
 from worker.hardware.host import Host, RankProcesses, last_records, recorded
 from worker.hardware.readings import Readings
@@ -42,23 +43,31 @@ class HardwareSampler:
         gpus: GpuReader = GPUS,
         sysfs: Path = Path("/sys"),
         kernel_log: Path = Path("/dev/kmsg"),
+        faults: RecentFaults | None = None,
     ) -> None:
+        """`faults` gets those of GPUs also while nothing trains; None: they are not watched then."""
         self._host, self._gpus = Host(data_dir, sysfs), Gpus(gpus)
         self._ranks, self._kernel_log = RankProcesses(), KernelLog(kernel_log)
+        self._faults = faults
 
     def close(self) -> None:
         """Close the kernel's log."""
         self._kernel_log.close()
 
     def sample(self, attempts: Iterable[SampledAttempt]) -> None:
-        """Add a line to the file of each attempt whose ranks exist; nothing is read while there is none."""
+        """Add a line to the file of each attempt whose ranks exist; while there is none, only faults are read."""
         training = [(attempt, ranks) for attempt in attempts if (ranks := _ranks(attempt.folder))]
-        if not training:
+        if not training and self._faults is None:
             return
         at, wall = time.monotonic(), time.time()
-        host = self._host.read(at)
         gpus = self._gpus.read(at)
         kernel = self._kernel_log.read()
+        if self._faults is not None:
+            ids = {bus: self._gpus.id_at(bus) for bus, _ in kernel.xids}
+            self._faults.add(faults_in(gpus, kernel, ids, wall))
+        if not training:
+            return
+        host = self._host.read(at)
         host.events.update(kernel.events)
         for bus, xid in kernel.xids:
             gpu = gpus.get(self._gpus.id_at(bus), host)

@@ -6,10 +6,11 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
+from domain.health.testing import DesiredTest
 from domain.protocol import FIRST
 from domain.spec import Assignment, DesiredCheck, DesiredJob, Resend
 
-Entry = TypeVar("Entry", Assignment, DesiredCheck, DesiredJob, Resend)
+Entry = TypeVar("Entry", Assignment, DesiredCheck, DesiredJob, DesiredTest, Resend)
 
 
 class Adoption(BaseModel):
@@ -42,6 +43,8 @@ class DesiredState(BaseModel):
     assignments: list[Assignment]
     checks: list[DesiredCheck] = []
     """The preflight checks this node takes part in."""
+    tests: list[DesiredTest] = []
+    """The tests of devices that this node is to do."""
     jobs: list[DesiredJob] = []
     """For a gateway: the jobs that it should submit or end."""
     leave: bool = False
@@ -94,6 +97,7 @@ def read_desired_state(answer: dict[str, Any]) -> DesiredState:
     lists = {
         "assignments": _readable(Assignment, answer.get("assignments"), "assignment", unreadable),
         "checks": _readable(DesiredCheck, answer.get("checks", []), "preflight", unreadable),
+        "tests": _readable(DesiredTest, answer.get("tests", []), "test", unreadable),
         "jobs": _readable(DesiredJob, answer.get("jobs", []), "job", unreadable),
         "resends": _readable(Resend, answer.get("resends", []), "checkpoint", unreadable),
     }

@@ -16,6 +16,7 @@ import httpx2
 from pydantic import BaseModel, ValidationError
 
 from domain.collectives import CollectivesAnswer, CollectivesVerdict, NodeCollectives
+from domain.health.testing import TestAnswer
 from domain.messages import (
     Bundle,
     CheckAnswer,
@@ -132,6 +133,11 @@ class Client:
         """Send the node's results for one stage of a preflight check."""
         path = f"/api/worker/checks/{check_id}"
         self._store(path, {"check_id": check_id}, answer, conflict_error=RequestRefused)
+
+    def answer_test(self, test_id: int, answer: TestAnswer) -> None:
+        """Send the results of a test of this node's devices."""
+        path = f"/api/worker/tests/{test_id}"
+        self._store(path, {"test_id": test_id}, answer, conflict_error=RequestRefused)
 
     def report(self, task: TaskRef, report: TaskReport) -> str:
         """Report the task's state; returns the attempt's state on the server."""

@@ -46,6 +46,9 @@ def panel(node_id: str, close: Callable[[], None]) -> None:
 
 MOST_DEVICES = 64
 MOST_INCIDENTS = 50
+MOST_WRONG = 4
+TEST_SHOWN_S = 24 * 3600.0
+TESTED = {"passed": "passed", "failed": "found wrong results", "unknown": "could not be done"}
 CLOSED = "nodes_closed"
 STATES: dict[str, tuple[style.Colour, str]] = {
     "alive": ("green", ":material/check_circle:"),
@@ -116,7 +119,35 @@ def _quarantine(node: NodeView) -> None:
         st.error(as_text(text), icon=":material/shield:")
     if reasons:
         help_text = "Let new runs start there again; what was remembered before no longer counts."
-        st.button("Release", key=f"release_{node.id}", help=help_text, on_click=_release, args=(node,))
+        with st.container(horizontal=True):
+            test_help = "Multiplies matrices with known products, checks memory, sums over the devices that no run has."
+            st.button("Test now", type="primary", key=f"test_{node.id}", help=test_help, on_click=_test, args=(node,))
+            st.button("Release", key=f"release_{node.id}", help=help_text, on_click=_release, args=(node,))
+    _latest_test(node)
+
+
+def _latest_test(node: NodeView) -> None:
+    """Show a test that is under way, or how the latest one of this day ended."""
+    health = service.current().health
+    latest = health.latest_test(node.id)
+    if latest is None or (node.quarantine is None and service.current().clock() - latest.asked_at > TEST_SHOWN_S):
+        return
+    if latest.ended_at is None:
+        st.info(f"Testing {plural(len(latest.devices), picture.noun(node))} …", icon=":material/labs:")
+        return
+    positions = {device.id: f"{picture.noun(node)} {position}: " for position, device in enumerate(node.devices)}
+    wrong = [
+        f"{positions.get(one.device, '')}{one.part}: {one.text}" for one in latest.results if one.is_right is not True
+    ]
+    text = f"Test at {clock_time(latest.ended_at)[:-3]} UTC {TESTED[latest.verdict or 'unknown']}"
+    show = st.success if latest.verdict == "passed" else st.warning
+    show(as_text(". ".join([text, *wrong[:MOST_WRONG]])), icon=":material/labs:")
+
+
+@actions.told
+def _test(node: NodeView) -> None:
+    """Have the node test its devices."""
+    service.current().health.ask_test(node.id)
 
 
 @actions.told

@@ -9,9 +9,9 @@ from db.health import quarantine_requests
 from db.nodes import node_queries, node_reports
 from db.runs import run_queries, run_requests
 from domain.errors import InvalidRequest
-from domain.messages import Device, RankError, Reason, State
+from domain.messages import Device, DeviceFault, NodeLoad, RankError, Reason, State
 from tests.db.attempts.test_lost_nodes import Three
-from tests.db.cluster import Cluster, facts
+from tests.db.cluster import Cluster, facts, send_heartbeat
 
 BROKEN = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 GPUS = [Device(id=f"GPU-{number}", kind="cuda", name="H200") for number in range(4)]
@@ -59,7 +59,7 @@ def test_a_device_is_left_out_after_its_second_failed_attempt_and_comes_back_whe
     waits = gpus.launch(gpus_per_node=4)
     view = run_queries.run(gpus.store, waits, gpus.now)
     assert view.state == State.QUEUED
-    assert view.waiting_for == ("needs 4 GPUs on one node, 3 are free; 1 GPU of gpu-1 is in quarantine")
+    assert view.waiting_for == ("needs 4 GPUs on one node, 3 are free; 1 GPU of gpu-1 is in quarantine or tested")
     gpus.launch(gpus_per_node=2)
     assert gpus.assignments()[-1].devices == ["GPU-0", "GPU-1"]
     with pytest.raises(WrongState):
@@ -119,6 +119,27 @@ def test_a_report_that_is_repeated_counts_once(gpus):
         error = RankError(rank=0, node_rank=0, fault="device")
         gpus.report(fence, "failed", reason=Reason.SCRIPT_ERROR, message="broken", error=error)
     assert len(quarantine_requests.incidents(gpus.store, "gpu-1")) == 1
+
+
+def test_an_error_of_the_hardware_is_enough_however_often_it_is_reported(gpus):
+    run_id = gpus.launch(gpus_per_node=4)
+    program = [DeviceFault(device="GPU-0", kind="Xid", number=45, at=5.0 + second) for second in range(40)]
+    signs = [DeviceFault(device="GPU-0", kind="memory errors", number=3, at=9.0)]
+    for _ in range(3):
+        send_heartbeat(gpus.store, gpus.node_id, gpus.now, NodeLoad(faults=program + signs))
+    assert left_out(gpus.store) == {} and len(quarantine_requests.incidents(gpus.store, "gpu-1")) == 2
+    fallen = [DeviceFault(device="GPU-1", kind="Xid", number=79, at=50.0)]
+    for _ in range(2):
+        send_heartbeat(gpus.store, gpus.node_id, gpus.now, NodeLoad(faults=program + fallen))
+    assert left_out(gpus.store) == {"gpu-1": ["GPU-1"]}
+    quarantine_requests.release(gpus.store, "gpu-1", "GPU-1", gpus.now)
+    send_heartbeat(gpus.store, gpus.node_id, gpus.now, NodeLoad(faults=fallen))
+    assert left_out(gpus.store) == {}  # it is the same one
+    again = [DeviceFault(device="GPU-1", kind="Xid", number=79, at=150.0)]
+    send_heartbeat(gpus.store, gpus.node_id, gpus.now, NodeLoad(faults=again))
+    assert left_out(gpus.store) == {"gpu-1": ["GPU-1"]}
+    told = [line.text for line in run_queries.history(gpus.store, run_id)]
+    assert "GPU GPU-1 of gpu-1 is in quarantine: Xid 79 (fallen off the bus)" in told
 
 
 def test_a_machine_that_restarts_twice_under_trainings_is_left_out_as_a_whole(cluster):

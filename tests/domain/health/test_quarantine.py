@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.health.quarantine import NODE, REMEMBERED_S, Incident, Kind, fault, may_be_hardware, quarantines
+from domain.health.quarantine import NODE, REMEMBERED_S, Incident, Kind, blamed, may_be_hardware, quarantines
 from domain.health.quarantine import silence_counts as counts
 from domain.health.xids import in_words, is_hardware
 
@@ -32,9 +32,9 @@ def test_what_may_be_the_programs_own_never_counts():
     assert left_out(*(failed(at, is_strike=False) for at in range(100, 900, 50))) == set()
     error = {"exception": "ValueError: bad labels", "exit_code": 1}
     for reason in ("script error", "exit code", "killed", "timed out", "hung", "disk full", "preflight", None):
-        assert fault(reason, error) is None
-    assert fault("out of memory", {"fault": "device"}) is None
-    assert fault("script error", {"fault": "device"}) == "device" and fault("node lost", {"fault": "node"}) == "node"
+        assert blamed(reason, error) is None
+    assert blamed("out of memory", {"fault": "device"}) is None
+    assert blamed("script error", {"fault": "device"}) == "device" and blamed("node lost", {"fault": "node"}) == "node"
 
 
 def test_a_device_is_avoided_where_it_may_have_been_the_cause():

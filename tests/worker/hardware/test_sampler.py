@@ -7,12 +7,14 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.worker.hardware.recorded_nvml import RecordedNvml
 from tests.worker.sendings import answering, done
+from worker.hardware.faults import SENT_FOR_S, RecentFaults
 from worker.hardware.sampler import FILE, HardwareFile, HardwareSampler, SampledAttempt
 from worker.node.hardware import GpuReader
 from worker.session.failures import OffsetMismatch
@@ -145,6 +147,27 @@ def test_an_xid_of_the_kernels_log_is_the_gpus_own_and_counts_once(folder):
     sampling.sample([SampledAttempt(folder, ("GPU-aaaa",)), SampledAttempt(other, ("GPU-bbbb",))])
     assert lines(folder)[0]["events"] == {"gpu0: Xid 79": 79.0}
     assert "events" not in lines(other)[0]
+    sampling.close()
+
+
+def test_faults_are_read_also_while_nothing_trains_and_sent_for_a_while(tmp_path):
+    log = tmp_path / "kmsg"
+    log.write_text("")
+    throttled = {"throttle": [0, 32, 32], "ecc_uncorrected": [0, 2, 2]}
+    nvml, faults = RecordedNvml({"GPU-aaaa": throttled, "GPU-bbbb": {}}), RecentFaults()
+    sampling = HardwareSampler(tmp_path, GpuReader(nvml), sysfs=tmp_path, kernel_log=log, faults=faults)
+    sampling.sample([])
+    assert faults.since(time.time()) == []
+    log.write_text("4,2,200,-;NVRM: Xid (PCI:0000:3c:00): 79, GPU has fallen off the bus.\n")
+    nvml.xids = [("GPU-aaaa", 45)]
+    for _ in range(2):
+        sampling.sample([])
+    sent = {(fault.device, fault.kind, fault.number) for fault in faults.since(time.time() + 1)}
+    assert sent == {
+        ("GPU-bbbb", "Xid", 79), ("GPU-aaaa", "Xid", 45), ("GPU-aaaa", "memory errors", 2),
+        ("GPU-aaaa", "throttled", None),
+    }  # fmt: skip
+    assert faults.since(time.time() + SENT_FOR_S + 1) == [] and not (tmp_path / FILE).exists()
     sampling.close()
 
 
