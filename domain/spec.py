@@ -484,6 +484,7 @@ LABELS = {
     "args": "Extra arguments",
     "env": "Environment",
     "python": "Python",
+    "environment": "Packages",
     "workdir": "Working directory",
     "links": "Links",
     "priority": "Priority",

@@ -36,6 +36,7 @@ def with_code(server: ServerClient, spec: Spec) -> Spec:
         except CodeRefused as error:
             raise CommandFailed(str(error)) from None
         _print_notes(packed_code.origin.notes)
+        _print_notes(_environment(spec, packed_code.packed.path, packed_code.entry))
         _send(server, packed_code)
     return spec | {"snapshot": packed_code.packed.sha256} | ({"entry": packed_code.entry} if packed_code.entry else {})
 
@@ -44,6 +45,7 @@ def preview(server: ServerClient, spec: Spec) -> Any:
     """Return the dashboard's preview of the launch, without cloning, packing or sending code.
 
     Raises CommandFailed for code that could not be packed."""
+    from dashboard.planning import environments
     from dashboard.snapshots.bringing import survey
 
     request = _code_request(spec)
@@ -55,6 +57,9 @@ def preview(server: ServerClient, spec: Spec) -> Any:
         raise CommandFailed(str(error)) from None
     answer = server.post("/api/preview?code_is_sent=true", spec)
     notes = choice.origin.notes if choice else ["The repository is cloned at launch, and its commit is stored."]
+    if choice and "python" not in spec:
+        sentence = environments.of_selection(choice.selection, choice.entry, spec.get("environment", "auto"))
+        notes = [*notes, *([sentence] if sentence else [])]
     return answer | {"warnings": [*answer["warnings"], *notes]}
 
 
@@ -74,6 +79,14 @@ def _code_request(spec: Spec) -> CodeRequest | None:
         return None
     links = frozenset(spec.get("links", ()))
     return CodeRequest(target, spec.get("entry"), spec.get("module"), spec.get("ref"), links)
+
+
+def _environment(spec: Spec, archive: Path, entry: str | None) -> list[str]:
+    """Return the sentence on the environment that each node builds, if there is one."""
+    from dashboard.planning import environments
+
+    sentence = "" if "python" in spec else environments.of_archive(archive, entry, spec.get("environment", "auto"))
+    return [sentence] if sentence else []
 
 
 def _limit_bytes(server: ServerClient) -> int:

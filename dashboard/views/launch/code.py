@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import streamlit as st
 
 from dashboard.components.browser import upload_code
 from dashboard.paths import exists, is_folder
+from dashboard.planning import environments
 from dashboard.service import service
 from dashboard.snapshots.bringing import CodeRequest, survey
-from dashboard.snapshots.git_address import CodeRefused
+from dashboard.snapshots.git_address import CodeRefused, is_git_address
 from dashboard.snapshots.origin import Origin
 from dashboard.views.launch.fields import (
     AS_IT_WAS,
@@ -28,6 +29,8 @@ from dashboard.views.launch.fields import (
 )
 from dashboard.views.layout import style
 from db.runs.snapshots import Code, recent_code
+from domain.choices import RECIPES
+from domain.spec import RunSpec
 from domain.text.formats import ago, as_text, plural, size
 
 
@@ -134,6 +137,31 @@ def _survey(target: str, entry: str, module: str, links: str, limit_bytes: int) 
     summary = f"{plural(choice.selection.files, 'file')}, {size(choice.selection.size_bytes)}"
     notes = [note.replace("--link ", "the link ").replace("--workdir", "a workdir") for note in choice.origin.notes]
     return [f"Stored with the run: {summary} of {choice.selection.folder}{version}.", *notes]
+
+
+def environment(spec: RunSpec) -> str:
+    """Return the sentence on the environment that each node builds for a run; empty without any."""
+    if spec.python or spec.workdir or spec.target in RECIPES:
+        return ""
+    if spec.snapshot:
+        path = service.current().snapshots.path(spec.snapshot)
+        return _environment_of(str(path), "", "", spec.entry or "", spec.environment)
+    if is_git_address(spec.target):
+        return "If the repository has a lock file with torch, each node builds its environment."
+    entry, module = spec.entry or "", spec.module or ""
+    return _environment_of("", spec.target, module, entry, spec.environment)
+
+
+@st.cache_data(ttl=LOOK_AGAIN_S, show_spinner=False, max_entries=50)
+def _environment_of(archive: str, target: str, module: str, entry: str, choice: str) -> str:
+    if archive:
+        return environments.of_archive(Path(archive), entry or None, choice)
+    try:
+        named = CodeRequest(target, entry if is_folder(target) else None, module or None)
+        found = survey(named, service.current().snapshots.limit_bytes)
+    except (CodeRefused, OSError):
+        return ""
+    return "" if found is None else environments.of_selection(found.selection, found.entry, choice)
 
 
 def _caption(sentence: str) -> None:

@@ -124,6 +124,8 @@ HELP = {
     "workdir": "Empty: a new directory for every attempt. A path: the run works in place.",
     "python": "The Python to use, or a virtual environment's folder, on the nodes. Empty: the .venv or "
     "venv in the script's project where every node is on this machine, else each node's default.",
+    "environment": "auto: each node builds the environment of the code's uv.lock, pylock.toml or requirements.txt. "
+    "lock: not without one. none: as the node is. Or the path of a lock file in the code, or of an environment there.",
     "launcher": "automatic: torchrun, or python for a single process.",
     "resume": "RUN or RUN:CHECKPOINT; by default the latest complete checkpoint.",
     "probe": "Records steps, data waits, memory and stack traces of every rank; detects hangs and silent mistakes. "
@@ -187,6 +189,7 @@ PLACEHOLDERS = {
     "links": "data=/mnt/imagenet",
     "labels": "rack=b2",
     "python": "the project's, else the node's",
+    "environment": "auto, lock, none or a path",
     "min_nodes": "same as Nodes",
     "printed_pattern": "it {step} | loss {loss}",
     "hang_after_s": "60 s or ten steps, whichever is longer",

@@ -54,7 +54,7 @@ EMPTY: dict[str, Any] = {
     "pool": "nodes",
     **dict.fromkeys(
         "name gpus_per_node batch_size lr warmup_steps epochs max_steps seed args env python"
-        " workdir links resume printed_pattern hang_after_s labels on_nodes min_nodes"
+        " environment workdir links resume printed_pattern hang_after_s labels on_nodes min_nodes"
         " partition account time_limit sbatch_options".split(),
         "",
     ),
@@ -62,8 +62,8 @@ EMPTY: dict[str, Any] = {
 """The values of an empty form."""
 _PLAIN = (
     "name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps"
-    " precision accumulate strategy seed python workdir resume printed_pattern stop_grace_s hang_after_s on_hang"
-    " priority max_restarts min_nodes on_lost_node lr_on_resize torchrun_restarts"
+    " precision accumulate strategy seed python environment workdir resume printed_pattern stop_grace_s"
+    " hang_after_s on_hang priority max_restarts min_nodes on_lost_node lr_on_resize torchrun_restarts"
 ).split()
 _SLURM = ("partition", "account", "time_limit")
 
@@ -91,6 +91,7 @@ def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
         "nodes": spec.node_range,
         "min_nodes": "" if spec.elastic else _shown(spec.min_nodes),
         "launcher": spec.launcher or "automatic",
+        "environment": "" if spec.environment == "auto" else spec.environment,
         "wait_for_nodes": spec.wait_for_nodes,
         "probe": spec.probe,
         "args": shlex.join(spec.args),

@@ -232,7 +232,7 @@ def _advanced_section(form: Fields) -> None:
     with left:
         form.show("env", "workdir", "resume", "priority", "on_nodes", "printed_pattern")
     with right:
-        form.show("links", "labels", "python")
+        form.show("links", "labels", "python", "environment")
         if st.session_state[PREFIX + "source"] == RECIPE:
             form.show("launcher")
         st.toggle("Wait for nodes that have not joined yet", key=PREFIX + "wait_for_nodes", persist_state="session")
@@ -274,7 +274,7 @@ def _meaning(
             _sweep_button(request, wrong)
     if planned is not None:
         if not reading.names_no_code:
-            plan.fit_and_advice(planned, set(wrong.values()))
+            plan.fit_and_advice(planned, set(wrong.values()), code.environment(planned.spec))
             scaling.cite(planned)
         if sweep is None:
             scaling.POPOVER.show(reading.spec, _like())

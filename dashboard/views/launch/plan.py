@@ -30,12 +30,14 @@ def figures(planned: Resolved) -> None:
     _figure("Learning rate", learning_rate(rate), rate_text)
 
 
-def fit_and_advice(planned: Resolved, shown: Collection[str]) -> None:
-    """Show where the run would start, warnings that are not in `shown`, and advice."""
+def fit_and_advice(planned: Resolved, shown: Collection[str], environment: str = "") -> None:
+    """Show where the run would start, the environment it builds, warnings that are not in `shown`, and advice."""
     fit, uses_python = planned.fit, interpreters.advice(planned.spec)
     refusal = [str(planned.refusal)] if planned.refusal else []
     with st.container(key="launch_room"):
         st.markdown(f"{FIT_ICONS[fit.verdict]} {as_text(fit.sentence)}")
+        if environment:
+            st.markdown(f":material/deployed_code: {as_text(environment)}")
         for sentence in [*planned.warnings, *refusal]:
             if sentence not in (*shown, fit.warning):  # the sentence above says it better
                 icon = "info" if sentence == uses_python else "warning"

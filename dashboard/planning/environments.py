@@ -1,0 +1,72 @@
+"""Say which environment each node will build for a run, from the lock files of its code."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from dashboard.snapshots.archive import Archive
+from dashboard.snapshots.git_address import CodeRefused
+from dashboard.snapshots.selection import Selection
+from domain.environments.locks import BadLock, Contents, Lock, Read, candidates, choose, contents, named_lock, unusable
+from domain.text.formats import plural
+
+MOST_BYTES = 32 * 1024 * 1024
+"""Larger files are no lock files."""
+
+
+def of_selection(selection: Selection, entry: str | None, choice: str) -> str:
+    """Return the sentence about the code that a launch would store; empty where there is nothing to say."""
+    paths = {item.name: item.path for item in selection.items if item.kind == "file"}
+
+    def read(name: str) -> str | None:
+        path = paths.get(name)
+        return _text(path) if path else None
+
+    return sentence(choice, entry, paths, read)
+
+
+def of_archive(path: Path, entry: str | None, choice: str) -> str:
+    """Return the sentence about a stored snapshot; empty where there is nothing to say."""
+    archive = Archive(path)
+
+    def read(name: str) -> str | None:
+        content = archive.read(name, MOST_BYTES)
+        return None if content is None else content.decode(errors="replace")
+
+    try:
+        names = set(archive.files())
+    except CodeRefused:
+        return ""
+    return sentence(choice, entry, names, read)
+
+
+def sentence(choice: str, entry: str | None, paths: Collection[str], read: Read) -> str:
+    """Return what each node will build, or why it builds nothing although the code has a file that looks like a lock.
+
+    It is what the nodes decide in the same way."""
+    if choice == "none" or choice.startswith("/"):
+        return ""
+    try:
+        if choice == "auto":
+            lock, remark = choose(paths, entry, read)
+            return _built(lock, contents(lock, read)) if lock else remark
+        lock = named_lock(choice) or next(iter(candidates(paths, entry)), None)
+        if lock is None:
+            return "The code has no lock file: `rankzero freeze` makes one."
+        names = contents(lock, read)
+        return unusable(lock, names) if names.unpinned else _built(lock, names)
+    except BadLock as error:
+        return str(error)
+
+
+def _built(lock: Lock, names: Contents) -> str:
+    torch = f" with torch {names.torch}" if names.torch else ""
+    return f"Each node builds the environment of {lock.label} once: {plural(names.packages, 'package')}{torch}."
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace") if path.stat().st_size <= MOST_BYTES else None
+    except OSError:
+        return None
