@@ -23,7 +23,7 @@ class AlertRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     rule: Annotated[str, Field(max_length=200)]
-    """failed, finished, hung, loss-nan, waits=30m, disk-full=2h, spike, no-improvement=STEPS.
+    """failed, finished, hung, loss-nan, waits=30m, disk-full=2h, idle-gpu=30m, quarantine, spike, no-improvement=STEPS.
 
     The last two take `:SERIES`."""
     target: str
@@ -50,7 +50,10 @@ def create(service: Service, request: AlertRequest) -> dict[str, Any]:
 
     Raises InvalidRequest, Rejection, NoSuchRun."""
     rule, target = request.rule.strip(), request.target.strip()
-    chosen = action(parse_rule(rule), request.act, request.lr_factor)
+    parsed = parse_rule(rule)
+    if parsed.condition == Trigger.QUARANTINE and (request.run or request.project):
+        raise InvalidRequest("rule", "rule: quarantine is about hardware; it cannot be restricted to a run or project.")
+    chosen = action(parsed, request.act, request.lr_factor)
     secret = check_address(service, target)
     if request.run is not None:
         service.run(request.run)

@@ -11,10 +11,18 @@ from dashboard.service.service import Service
 from db.alerts import alerts, events
 from db.alerts.alerts import AlertView
 from db.alerts.events import give_up
-from db.alerts.run_facts import curve, disks, run_facts
+from db.alerts.run_facts import curve, disks, gpus, quarantined, run_facts
 from db.engine import Store
 from domain.alerts import judgement
-from domain.alerts.judgement import RunEvent, RunFacts, filling_disk, growth_bytes_per_s, spikes, standstill
+from domain.alerts.judgement import (
+    RunEvent,
+    RunFacts,
+    filling_disk,
+    growth_bytes_per_s,
+    idle_gpu,
+    spikes,
+    standstill,
+)
 from domain.alerts.rules import FROM_POINTS, Rule, Trigger, parse_rule
 from domain.messages import State
 
@@ -57,7 +65,7 @@ class AlertWatch:
             runs = run_facts(store, self._ended_since)
             self._series_rules.forget_all_but({run.fence for run in runs})
             for alert in current:
-                found = list(self._events(alert, runs, now))
+                found = list(self._events(alert, runs, now)) + self._left_out(alert)
                 if alert.act is None:
                     recorded += [(alert.id, event) for event in found]
                 for event in found if alert.act else ():
@@ -66,6 +74,10 @@ class AlertWatch:
             events.settle_left_behind(store, now)
             give_up(store, now)
         self._ended_since = now - OVERLAP_S
+
+    def _left_out(self, alert: AlertView) -> list[RunEvent]:
+        """The quarantines, for an alert about these."""
+        return quarantined(self._service.store) if alert.rule == Trigger.QUARANTINE else []
 
     def _events(self, alert: AlertView, runs: list[RunFacts], now: float) -> Iterator[RunEvent]:
         rule = parse_rule(alert.rule)
@@ -107,6 +119,11 @@ class SeriesRules:
         if rule.condition == Trigger.DISK_FULL:
             self._judged[alert.id, run.fence] = (now, count)
             yield from self._filling_disks(run, rule.limit or 0.0, now)
+            return
+        if rule.condition == Trigger.IDLE_GPU:
+            self._judged[alert.id, run.fence] = (now, count)
+            for gpu in gpus(self._store, run.fence, rule.limit or 0.0):
+                yield from idle_gpu(run, gpu, rule.limit or 0.0, now)
             return
         is_spike = rule.condition == Trigger.SPIKE
         last, most = (LAST_POINTS, None) if is_spike else (None, MOST_POINTS)

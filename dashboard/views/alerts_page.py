@@ -42,6 +42,8 @@ LABELS = {
     Trigger.DISK_FULL: "A disk is full in less than",
     Trigger.SPIKE: "The loss jumps",
     Trigger.NO_IMPROVEMENT: "The loss has not improved for",
+    Trigger.IDLE_GPU: "A GPU of a run has been idle for",
+    Trigger.QUARANTINE: "A node or GPU is in quarantine",
 }
 
 
@@ -93,7 +95,7 @@ def _can(condition: Trigger, act: Act | None) -> bool:
     """Whether a rule of this condition can do this."""
     if act is None:
         return True
-    return condition in HAVE_A_STEP if act == Act.ROLLBACK else condition not in AFTER_THE_END
+    return condition in HAVE_A_STEP if act == Act.ROLLBACK else condition not in {*AFTER_THE_END, Trigger.QUARANTINE}
 
 
 def _create() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,13 +12,15 @@ from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from db.engine import Store
+from db.health.incidents import in_quarantine, machine_of
 from db.metrics import points
 from db.metrics.columns import counting_points
 from db.metrics.curves import StepRange, thinned_points
 from db.metrics.points import unpack
 from db.metrics.series_names import main_loss, public_name
 from db.models import Attempt, Chunk, FindingRow, ImportedRun, Node, Run, Series, Task
-from domain.alerts.judgement import FRESH_S, OpenFinding, RunFacts
+from domain.alerts.judgement import FRESH_S, GpuUse, OpenFinding, RunEvent, RunFacts, left_out
+from domain.health.quarantine import Quarantine
 from domain.messages import LIVE_STATES, SCRIPT_KINDS, Point, State
 
 
@@ -169,8 +172,51 @@ def disks(store: Store, fence: int, now: float) -> list[NodeDisk]:
         for series_id, rank, name, load in session.execute(query).all():
             if not (load or {}).get("disk_total_bytes"):
                 continue
-            last = select(Chunk.points).where(Chunk.series_id == series_id, Chunk.level == 0)
-            blobs = list(session.scalars(last.order_by(Chunk.seq.desc()).limit(DISK_CHUNKS)))
-            samples = [(wall, value) for _, value, wall in unpack(*reversed(blobs))]
+            samples = _last_samples(session, series_id, DISK_CHUNKS)
             found.append(NodeDisk(name, rank, int(load["disk_free_bytes"]), samples))
         return found
+
+
+def _last_samples(session: Session, series_id: int, chunks: int) -> list[tuple[float, float]]:
+    """(wall time, value) of the last samples of a series, oldest first."""
+    last = select(Chunk.points).where(Chunk.series_id == series_id, Chunk.level == 0)
+    blobs = list(session.scalars(last.order_by(Chunk.seq.desc()).limit(chunks)))
+    return [(wall, value) for _, value, wall in unpack(*reversed(blobs))]
+
+
+SAMPLES_PER_CHUNK, SAMPLED_EVERY_S = 256, 5.0
+_GPU_TAG = re.compile(r"gpu(\d+)/(utilisation_percent|processes)")
+
+
+def gpus(store: Store, fence: int, limit_s: float) -> list[GpuUse]:
+    """How the GPUs of an attempt were used in the last `limit_s` seconds, as far as they were sampled."""
+    query = select(Series.id, Series.tag, Series.node_rank, Series.last_value, Node.name)
+    query = query.join(Task, (Task.fence == Series.fence) & (Task.node_rank == Series.node_rank))
+    query = query.join(Node, Node.id == Task.node_id)
+    query = query.where(Series.fence == fence, Series.source == "hardware", Series.tag.startswith("gpu"))
+    chunks = math.ceil(limit_s / SAMPLED_EVERY_S / SAMPLES_PER_CHUNK) + 2
+    with store.read() as session:
+        found = [(row, match) for row in session.execute(query) if (match := _GPU_TAG.fullmatch(row.tag))]
+        processes = {(row.node_rank, match[1]): row.last_value for row, match in found if match[2] == "processes"}
+        return [
+            GpuUse(
+                row.name, row.node_rank, int(match[1]), _last_samples(session, row.id, chunks),
+                processes.get((row.node_rank, match[1])),
+            )
+            for row, match in found
+            if match[2] == "utilisation_percent"
+        ]  # fmt: skip
+
+
+def quarantined(store: Store) -> list[RunEvent]:
+    """The nodes and devices in quarantine, an event each."""
+    with store.read() as session:
+        by_machine = in_quarantine(session)
+        named = session.scalars(select(Node).where(Node.removed_at.is_(None))) if by_machine else ()
+        names = {machine_of(node): node.name for node in named}
+        return [
+            left_out(machine, names[machine], device, Quarantine(row.since, row.why))
+            for machine, rows in by_machine.items()
+            for device, row in rows.items()
+            if machine in names
+        ]

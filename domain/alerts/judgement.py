@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from domain.alerts.rules import Rule, Trigger
+from domain.health.quarantine import Quarantine
 from domain.messages import LIVE_STATES, Point, State
 from domain.text.formats import duration_words, number, size
 
@@ -51,7 +52,7 @@ class RunEvent:
     key: str
     """Identifies it for this rule: the run, its attempt, and what began when."""
     run_id: str | None
-    """None in a test."""
+    """None in a test, and where the event is about hardware."""
     at: float
     sentence: str
     good: Point | None = None
@@ -219,3 +220,56 @@ def growth_bytes_per_s(samples: Sequence[tuple[float, float]], now: float) -> fl
         return None  # there are gaps
     slowest = min((after[1] - before[1]) / (after[0] - before[0]) for before, after in pairwise(borders))
     return slowest if slowest > 0 else None
+
+
+# Find GPUs that a run has and does not use. Pure.
+
+IDLE_PERCENT = 1.0
+"""Utilisation up to this is none: drivers report one per cent of nothing."""
+LONGEST_GAP_S = 60.0
+"""Between two samples; what was in a longer one is unknown."""
+
+
+@dataclass(frozen=True)
+class GpuUse:
+    """How a GPU of a run was used lately."""
+
+    node: str
+    node_rank: int
+    position: int
+    """Among the run's GPUs of that node."""
+    samples: Sequence[tuple[float, float]]
+    """Wall time and utilisation in per cent, oldest first."""
+    processes: float | None = None
+    """How many processes of the run are on it; None where the driver does not tell."""
+
+
+def idle_gpu(run: RunFacts, gpu: GpuUse, limit: float, now: float) -> Iterator[RunEvent]:
+    """Yield the event of a GPU that has computed nothing for `limit` seconds, each of which was sampled."""
+    if not is_idle(gpu.samples, limit, now):
+        return
+    no_rank = "no process of the run is on it" if gpu.processes == 0 else "its ranks compute nothing there"
+    sentence = (
+        f"{run.name}: GPU {gpu.position} of the run on {gpu.node} has been idle for {duration_words(limit)}: {no_rank}."
+    )
+    yield _event(run, f"idle/{gpu.node_rank}/{gpu.position}", now, sentence)
+
+
+def is_idle(samples: Sequence[tuple[float, float]], limit: float, now: float) -> bool:
+    """Whether all samples of the last `limit` seconds say so; False where any time of these is unknown."""
+    before = [at for at, _ in samples if at <= now - limit]
+    recent = [sample for sample in samples if sample[0] > now - limit]
+    if not before or not recent or any(percent > IDLE_PERCENT for _, percent in recent):
+        return False
+    moments = [before[-1], *(at for at, _ in recent), now]
+    return all(later - earlier <= LONGEST_GAP_S for earlier, later in pairwise(moments))
+
+
+# Hardware in quarantine. Pure.
+
+
+def left_out(machine: str, name: str, device: str, quarantine: Quarantine) -> RunEvent:
+    """The event of a node, or a device of it, that was put in quarantine."""
+    subject = f"GPU {device} of {name}" if device else name
+    key = f"quarantine/{machine}/{device}/{quarantine.since!r}"
+    return RunEvent(key, None, quarantine.since, f"{subject} is in quarantine: {quarantine.why}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from domain.alerts.rules import Trigger
 from domain.masking import masked_text
 from domain.text.formats import plural
 
@@ -20,7 +21,7 @@ class MessageItem:
     """One event as a message shows it."""
 
     run_id: str | None
-    """None in a test message."""
+    """None in a test message, and in one about hardware."""
     at: float
     sentence: str
 
@@ -45,7 +46,7 @@ def message(
     """Compose one message about events of one rule; `url` is the address of the dashboard, `picture` a PNG."""
     encoded = base64.b64encode(picture).decode() if picture else None
     listed = [
-        {"run": item.run_id, "at": item.at, "sentence": plain(item.sentence), "url": _link(url, item.run_id)}
+        {"run": item.run_id, "at": item.at, "sentence": plain(item.sentence), "url": _link(url, item.run_id, rule)}
         for item in items[:MOST_LISTED]
     ]
     further = len(items) - len(listed)
@@ -64,7 +65,9 @@ def plain(sentence: str) -> str:
     return line.replace("@", "@\u200b").replace("<!", "<\u200b!")
 
 
-def _link(url: str, run_id: str | None) -> str:
+def _link(url: str, run_id: str | None, rule: str) -> str:
+    if rule == Trigger.QUARANTINE:
+        return f"{url}/nodes"
     return f"{url}/run?id={run_id}" if run_id else url
 
 

@@ -35,12 +35,16 @@ class Trigger(StrEnum):
     """A series rises far above its last values."""
     NO_IMPROVEMENT = "no-improvement"
     """A series has not fallen for as many steps as the limit."""
+    IDLE_GPU = "idle-gpu"
+    """One of its GPUs has computed nothing for as long as the limit."""
+    QUARANTINE = "quarantine"
+    """A node or a device was put in quarantine: about hardware, not about a run."""
 
 
-LIMITS = {Trigger.WAITS: "30m", Trigger.DISK_FULL: "2h", Trigger.NO_IMPROVEMENT: "500"}
+LIMITS = {Trigger.WAITS: "30m", Trigger.DISK_FULL: "2h", Trigger.NO_IMPROVEMENT: "500", Trigger.IDLE_GPU: "30m"}
 """Conditions that need a limit, each with an example."""
 ON_SERIES = frozenset({Trigger.SPIKE, Trigger.NO_IMPROVEMENT})
-FROM_POINTS = ON_SERIES | {Trigger.DISK_FULL}
+FROM_POINTS = ON_SERIES | {Trigger.DISK_FULL, Trigger.IDLE_GPU}
 """Judged from points, while the run trains."""
 MOST_STEPS = 10**12
 
@@ -66,7 +70,7 @@ def parse_rule(text: str) -> Rule:
     condition = Trigger(name)
     if series is not None and condition not in ON_SERIES:
         raise InvalidRequest("rule", f"rule: {name} is about the run, not about a series; write no `:` after it.")
-    if condition in (Trigger.WAITS, Trigger.DISK_FULL):
+    if condition in (Trigger.WAITS, Trigger.DISK_FULL, Trigger.IDLE_GPU):
         return Rule(condition, _seconds(condition, limit), series)
     if condition == Trigger.NO_IMPROVEMENT:
         return Rule(condition, _steps(condition, limit), series)
@@ -140,6 +144,8 @@ def action(rule: Rule, act: Act | None, lr_factor: float | None) -> AlertAction 
         return None
     if rule.condition in AFTER_THE_END:
         raise InvalidRequest("act", f"act: a run that has {rule.condition} has ended; there is nothing to do.")
+    if rule.condition == Trigger.QUARANTINE:
+        raise InvalidRequest("act", "act: quarantine is about hardware, not about a run; there is nothing to do.")
     if act == Act.END:
         return AlertAction(act)
     if rule.condition not in HAVE_A_STEP:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from worker.hardware.faults import RecentFaults, faults_in
 from worker.hardware.gpus import Gpus, KernelLog
 from worker.hardware.host import Host, RankProcesses, last_records, recorded
 from worker.hardware.readings import Readings
+from worker.node import processes
 from worker.node.attempt_files import STATE_FILE
 from worker.node.hardware import GPUS, GpuReader
 from worker.node.state_files import read_object
@@ -24,6 +25,8 @@ FILE = "hardware.jsonl"
 """Below the attempt's directory: one line a sample."""
 EVERY_S = 5.0
 DIGITS = 12
+FOLDERS_BELOW_A_RUN = 4
+"""RUN/attempts/N/nodeK"""
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,11 @@ class HardwareSampler:
         for attempt, ranks in training:
             readings = Readings(dict(host.values), dict(host.events))
             readings.update(self._ranks.read(at, ranks, _process_memory(gpus.values())))
+            own = _own_processes(attempt, gpus)
             for number, device in enumerate(attempt.devices):
                 if device in gpus:
+                    if device in own:
+                        readings.add(f"gpu{number}/processes", own[device])
                     readings.update(_without_processes(gpus[device]).under(f"gpu{number}"))
             step, device_memory = recorded(last_records(attempt.folder / "probe", ranks))
             readings.update(device_memory)
@@ -100,6 +106,22 @@ def _process_memory(gpus: Iterable[Readings]) -> dict[int, float]:
                 pid = int(name.split("/")[1])
                 memory[pid] = memory.get(pid, 0.0) + value
     return memory
+
+
+def _own_processes(attempt: SampledAttempt, gpus: Mapping[str, Readings]) -> dict[str, int]:
+    """How many processes of the attempt are on each of its GPUs; empty where the driver shows none on any of them, as
+    in a container that does not see their numbers."""
+    run_id = attempt.folder.parts[-4] if len(attempt.folder.parts) > FOLDERS_BELOW_A_RUN else ""
+    own = {
+        device: sum(processes.environment(pid).get(processes.RUN_VARIABLE) == run_id for pid in _pids(gpus[device]))
+        for device in attempt.devices
+        if device in gpus
+    }
+    return own if any(own.values()) else {}
+
+
+def _pids(readings: Readings) -> list[int]:
+    return [int(name.split("/")[1]) for name in readings.values if name.startswith("process/")]
 
 
 def _without_processes(readings: Readings) -> Readings:

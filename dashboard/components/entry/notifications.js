@@ -138,7 +138,7 @@ function show(alert, notices) {
     tag: `${alert}/${all[0].id}`,
   });
   notification.onclick = () => {
-    open(pageUrl(last.run ? `run?id=${last.run}` : 'alerts'), '_blank');
+    open(pageUrl(last.run ? `run?id=${last.run}` : last.rule === 'quarantine' ? 'nodes' : 'alerts'), '_blank');
     notification.close();
   };
   gathered.set(alert, { at: goesOn ? before.at : Date.now(), notices: all });

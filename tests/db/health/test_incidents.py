@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from db.alerts.run_facts import quarantined
 from db.exceptions import NoSuchNode, WrongState
 from db.health import quarantine_requests
 from db.nodes import node_queries, node_reports
@@ -140,6 +141,15 @@ def test_an_error_of_the_hardware_is_enough_however_often_it_is_reported(gpus):
     assert left_out(gpus.store) == {"gpu-1": ["GPU-1"]}
     told = [line.text for line in run_queries.history(gpus.store, run_id)]
     assert "GPU GPU-1 of gpu-1 is in quarantine: Xid 79 (fallen off the bus)" in told
+
+
+def test_an_alert_is_told_of_each_quarantine(gpus):
+    fallen = [DeviceFault(device="GPU-1", kind="Xid", number=79, at=50.0)]
+    assert quarantined(gpus.store) == []
+    send_heartbeat(gpus.store, gpus.node_id, gpus.now, NodeLoad(faults=fallen))
+    (event,) = quarantined(gpus.store)
+    assert event.sentence == "GPU GPU-1 of gpu-1 is in quarantine: Xid 79 (fallen off the bus)"
+    assert event.run_id is None and event.key == quarantined(gpus.store)[0].key
 
 
 def test_a_machine_that_restarts_twice_under_trainings_is_left_out_as_a_whole(cluster):

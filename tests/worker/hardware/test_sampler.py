@@ -171,6 +171,25 @@ def test_faults_are_read_also_while_nothing_trains_and_sent_for_a_while(tmp_path
     sampling.close()
 
 
+def test_a_gpu_without_a_process_of_the_run_is_known_where_the_driver_shows_any(tmp_path):
+    folder = tmp_path / "abcdefghij" / "attempts" / "1" / "node0"
+    (folder / "probe").mkdir(parents=True)
+    write_state(folder, running_at=1.0)
+    own = {"RANKZERO_RUN_ID": "abcdefghij"}
+    rank = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=os.environ | own)
+    try:
+        busy = {"processes": [{rank.pid: 1 << 30, os.getpid(): 1 << 20}]}
+        seen = RecordedNvml({"GPU-aaaa": busy, "GPU-bbbb": {"processes": [{os.getpid(): 1}]}})
+        hidden = RecordedNvml({"GPU-aaaa": {"processes": [{}]}, "GPU-bbbb": {"processes": [{}]}})
+        for nvml in (seen, hidden):
+            sampler(folder, nvml).sample([SampledAttempt(folder, ("GPU-aaaa", "GPU-bbbb"))])
+        known, unknown = (one["values"] for one in lines(folder))
+        assert (known["gpu0/processes"], known["gpu1/processes"]) == (1, 0)
+        assert not any(name.endswith("/processes") for name in unknown if name.startswith("gpu"))
+    finally:
+        rank.communicate()
+
+
 def test_samples_become_points_by_step_and_time_exactly_once(folder):
     (folder / FILE).write_text(
         '\n{"t": 5.0, "step": 1, "values": {"gpu0/power_w": 90.0}, "events": {"gpu0: Xid 79": 79.0}}\n'
