@@ -199,6 +199,16 @@ class PhaseEnd(BaseModel):
     note: Annotated[str, Field(max_length=1000)] = ""
 
 
+class HeldDevice(BaseModel):
+    """A device that something still holds after the attempt's processes have ended."""
+
+    model_config = ConfigDict(frozen=True)
+
+    device: Annotated[str, Field(max_length=200)]
+    holder: Annotated[str, Field(max_length=1000)]
+    """In words: its user, its command, its process id."""
+
+
 class TaskReport(BaseModel):
     """One node's report about its task of an attempt; sent again until it is acknowledged."""
 
@@ -228,6 +238,8 @@ class TaskReport(BaseModel):
     """Sent repeatedly while it is built, and once when it is ready."""
     timeline: Annotated[list[PhaseEnd], Field(max_length=50)] | None = None
     """All phases of its start that have ended so far."""
+    held: Annotated[list[HeldDevice], Field(max_length=1000)] = []
+    """With the end: its devices that are not free."""
 
 
 class Finding(BaseModel):

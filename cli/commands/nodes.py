@@ -12,6 +12,7 @@ import typer
 from cli.commands import node_installation
 from cli.server.options import Data, Json, server_at
 from cli.terminal import print_json, print_outcome, print_table, say
+from domain.health.holders import of_node
 from domain.text import formats
 from domain.text.formats import state_label
 
@@ -179,6 +180,8 @@ def versions(info: dict[str, Any]) -> str:
 def remarks(node: dict[str, Any]) -> Iterator[str]:
     """Yield the node's problems: unknown runs, a wrong clock, a needed upgrade."""
     yield from quarantines(node)
+    for position, holder in of_node(node):
+        yield f"GPU {position} is used by {holder}"
     yield from (remark["message"] for remark in node.get("unknown") or ())
     info = node.get("info") or {}
     offset_s, error_s = info.get("clock_offset_s"), info.get("clock_error_s") or 0.0

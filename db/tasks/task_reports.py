@@ -19,7 +19,7 @@ from db.models import Attempt, File, Node, Task
 from db.preflight import start_gate
 from domain.messages import TERMINAL_STATES, EnvironmentReport, Point, PointBatch, State, TaskReport
 
-NOT_COLUMNS = {"state", "master_addr", "master_port", "fetching", "environment"}
+NOT_COLUMNS = {"state", "master_addr", "master_port", "fetching", "held", "environment"}
 """Fields of a report that are not columns of its task."""
 _FILE = select(File).where(
     File.fence == bindparam("fence"), File.node_rank == bindparam("node_rank"),
@@ -107,6 +107,7 @@ def task_reported(
         if task.state not in TERMINAL_STATES:
             might_start = start_gate.may_start(session, fence)
             _copy_report(task, report, now)
+            _note_held(session, attempt, task, report, now)
             _store_endpoint(session, attempt, task, report, now)
             if not might_start:
                 session.flush()
@@ -211,6 +212,17 @@ def _tell_of_environment(
         attempt.waiting_for = None
     if environment.state == "ready":
         text = f"{node} has the environment {environment.hash} of {environment.note}"
+        add_history(session, attempt.run_id, attempt.number, now, text)
+
+
+def _note_held(session: Session, attempt: Attempt, task: Task, report: TaskReport, now: float) -> None:
+    """Keep devices from other runs that something still holds; the node's next load says when they are free."""
+    if not report.held:
+        return
+    node = session.get_one(Node, task.node_id)
+    node.foreign_devices = sorted({*(node.foreign_devices or ()), *(held.device for held in report.held)})
+    for held in report.held:
+        text = f"GPU {held.device} of {node.name} is not free after the attempt: {held.holder}"
         add_history(session, attempt.run_id, attempt.number, now, text)
 
 

@@ -96,6 +96,11 @@ class Daemon:
         """The attempts on this node that are not settled, for a server that may not know them."""
         return [_held_attempt(attempt) for attempt in self.attempts]
 
+    @property
+    def live_runs(self) -> set[str]:
+        """The runs that may have processes on this node."""
+        return {attempt.assignment.run_id for attempt in self.attempts if not attempt.is_over}
+
     def step(self, now: float) -> bool:
         """Reconcile once: desired state, processes, reports. True if more is waiting to be sent."""
         self._apply_desired_state()

@@ -197,7 +197,7 @@ class Worker(SessionOwner):
 
     def load(self) -> NodeLoad:
         """A sample of the node's load, with its address and the attempts it holds."""
-        sample = self._node_address.add_to(hardware.sample_load(self._data))
+        sample = self._node_address.add_to(hardware.sample_load(self._data, live=self._daemon.live_runs))
         sample.held, sample.faults = self._daemon.held_attempts, self._faults.since(time.time())
         sample.warm_start = self._supervisors.status
         return sample

@@ -23,6 +23,7 @@ from worker.attempt.supervision import Background, Orphans, Spawn, SupervisorPro
 from worker.attempt.uploader import AttemptUploader
 from worker.checkpoints.upload import CheckpointUploader
 from worker.environments.environment import EnvironmentMaker
+from worker.hardware.holders import DeviceRelease
 from worker.launch.preparation import CannotStart, Downloads, LocalNode, masked_launch, prepare
 from worker.launch.warm import IS_WARM
 from worker.monitor.probe_reader import ProbeReader
@@ -82,6 +83,7 @@ class LocalAttempt:
         self._starts, self._started_at = 0, 0.0
         self._timeline = Timeline(folder, has_preflight=assignment.spec.nodes > 1)
         self._orphans = Orphans(folder, assignment.run_id, assignment.attempt, assignment.node_rank)
+        self._devices = DeviceRelease(assignment.devices if assignment.device_kind == "cuda" else ())
         self._stop_grace_s: float | None = None
         self._shutdown: Shutdown | None = None
         self._signalled = False
@@ -306,7 +308,7 @@ class LocalAttempt:
             more = self._has_data() and (yield from self._upload(now, watched, may_hurry))
             self._end_when_hung()
             if self.is_over and not more and not (self._has_data() and not self._uploader().is_complete):
-                self._report_end()
+                self._report_end(now)
             return more
         except AttemptSuperseded as error:
             self._handle_superseded(str(error))
@@ -376,10 +378,14 @@ class LocalAttempt:
     def _reported_life(self) -> str:
         return self._reported if self._reported in LIFE else ""
 
-    def _report_end(self) -> None:
+    def _report_end(self, now: float) -> None:
+        held = self._devices.held(now)
+        if held is None:
+            return
         end = self._end
         if end is None:
             end = self._explained_end()
+        end = end.model_copy(update={"held": held})
         if self.is_superseded:
             with suppress(AttemptSuperseded):  # a server that considers this node lost waits for the proof
                 send_report(self._client, self.task, end)

@@ -8,11 +8,12 @@ import ipaddress
 import math
 import os
 import platform
+import shlex
 import shutil
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +23,7 @@ from urllib.parse import urlsplit
 import psutil
 import pynvml
 
+from domain.masking import masked_args
 from domain.messages import Device, NodeLoad
 from domain.text.formats import size
 from worker.node import control_groups, processes
@@ -31,6 +33,7 @@ GPU_LIMIT_S = 5.0
 LOW_DISK_BYTES = 5 * 1024**3
 FOREIGN_BYTES = 2 * 1024**3
 """More GPU memory than a driver itself uses: another process computes there."""
+LONGEST_COMMAND = 200
 T = TypeVar("T")
 
 
@@ -49,9 +52,10 @@ class GpuReader:
         """The GPUs (or MIG slices) this process may use, in the driver's order."""
         return self._query(self._list, [])
 
-    def samples(self) -> list[dict[str, Any]]:
-        """Utilisation, memory, temperature and power of each GPU; None for values a GPU does not report."""
-        return self._query(lambda: [self._sample(handle) for handle in self._handles()], [])
+    def samples(self, live: Collection[str] | None = None) -> list[dict[str, Any]]:
+        """Utilisation, memory, temperature and power of each GPU, and what holds it; None for values a GPU does not
+        report. `live`: the runs with processes here; None: any process of a run is one of ours."""
+        return self._query(lambda: [self._sample(handle, live) for handle in self._handles()], [])
 
     @property
     def nvml(self) -> ModuleType | Any:
@@ -149,8 +153,9 @@ class GpuReader:
     def _memory_bytes(self, handle: Any) -> int:
         return int(self._nvml.nvmlDeviceGetMemoryInfo(handle).total)
 
-    def _sample(self, handle: Any) -> dict[str, Any]:
+    def _sample(self, handle: Any, live: Collection[str] | None) -> dict[str, Any]:
         nvml = self._nvml
+        holders = _or_none(lambda: self._holders(handle, live))
         temperature = _or_none(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
         return {
             "id": text(nvml.nvmlDeviceGetUUID(handle)),
@@ -158,16 +163,21 @@ class GpuReader:
             "memory_used_bytes": _or_none(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used),
             "temperature_c": temperature if temperature is not None and -20 <= temperature <= 150 else None,
             "power_w": _or_none(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
-            "foreign": _or_none(lambda: self._has_foreign_process(handle)),
-        }
+            "foreign": None if holders is None else bool(holders),
+        } | ({"holders": holders} if holders else {})
 
-    def _has_foreign_process(self, handle: Any) -> bool:
-        """Whether a process that no Rankzero run started uses the GPU. Inside a container the driver's process
-        ids do not match ours, but then the server knows that the GPU is allocated."""
+    def _holders(self, handle: Any, live: Collection[str] | None) -> list[dict[str, Any]]:
+        """The processes on the GPU that belong to no run of ours, also what an ended one left. Inside a container the
+        driver's process ids do not match ours, but then the server knows that the GPU is allocated."""
         gpu_processes = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
         if not gpu_processes:  # a container may not see the processes outside it
-            return int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used) > FOREIGN_BYTES
-        return any(processes.RUN_VARIABLE not in processes.environment(process.pid) for process in gpu_processes)
+            used = int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
+            return [{"memory_bytes": used}] if used > FOREIGN_BYTES else []
+        runs = {
+            process.pid: processes.environment(process.pid).get(processes.RUN_VARIABLE) for process in gpu_processes
+        }
+        ours = {pid for pid, run in runs.items() if run is not None and (live is None or run in live)}
+        return [_holder(process, runs[process.pid]) for process in gpu_processes if process.pid not in ours]
 
     def _versions(self) -> dict[str, str]:
         cuda = int(self._nvml.nvmlSystemGetCudaDriverVersion())
@@ -186,8 +196,19 @@ def devices(slots: int | None, gpus: GpuReader = GPUS) -> list[Device]:
     return [Device(id=f"cpu:{index}", kind="cpu", name=name) for index in range(slots or cores())]
 
 
-def sample_load(data_dir: Path, gpus: GpuReader = GPUS) -> NodeLoad:
-    """The node's current load; CPU usage is the average since the previous call."""
+def _holder(process: Any, run: str | None) -> dict[str, Any]:
+    """A process on a GPU, with its user and its command, secrets masked, where they can be seen."""
+    memory = getattr(process, "usedGpuMemory", None)
+    holder = {"pid": int(process.pid), "memory_bytes": int(memory) if memory else None, "run": run}
+    with contextlib.suppress(psutil.Error, OSError, KeyError):
+        seen = psutil.Process(process.pid)
+        holder["command"] = shlex.join(masked_args(seen.cmdline()))[:LONGEST_COMMAND] or seen.name()
+        holder["user"] = seen.username()
+    return holder
+
+
+def sample_load(data_dir: Path, gpus: GpuReader = GPUS, live: Collection[str] | None = None) -> NodeLoad:
+    """The node's current load; CPU usage is the average since the previous call. `live`: as in `GpuReader.samples`."""
     load = NodeLoad()
     with contextlib.suppress(OSError, psutil.Error, RuntimeError):
         load.cpu_percent = psutil.cpu_percent(None)
@@ -198,7 +219,7 @@ def sample_load(data_dir: Path, gpus: GpuReader = GPUS) -> NodeLoad:
         load.disk_free_bytes, load.disk_total_bytes = disk.free, disk.total
         if disk.free < min(LOW_DISK_BYTES, disk.total // 20):
             load.notice = f"The disk of {data_dir} is nearly full: {size(disk.free, is_coarse=True)} are free."
-    load.gpus = gpus.samples()
+    load.gpus = gpus.samples(live)
     load.notice = load.notice or gpus.notice
     return load
 

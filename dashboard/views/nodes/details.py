@@ -230,6 +230,8 @@ def _devices(node: NodeView) -> None:
         for index, device in enumerate(node.devices[:MOST_DEVICES])
     ]
     table("node_devices", (picture.noun(node), "State", ">Busy", ">Memory", ">°C", ">W"), rows)
+    for position, holder in picture.holders(node):
+        st.caption(as_text(f"{picture.noun(node)} {position} is used by {holder}"))
 
 
 def device_load(load: Mapping[str, Any]) -> list[str]:

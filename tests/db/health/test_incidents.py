@@ -10,7 +10,7 @@ from db.health import quarantine_requests
 from db.nodes import node_queries, node_reports
 from db.runs import run_queries, run_requests
 from domain.errors import InvalidRequest
-from domain.messages import Device, DeviceFault, NodeLoad, RankError, Reason, State
+from domain.messages import Device, DeviceFault, HeldDevice, NodeLoad, RankError, Reason, State
 from tests.db.attempts.test_lost_nodes import Three
 from tests.db.cluster import Cluster, facts, send_heartbeat
 
@@ -218,3 +218,16 @@ def lose(three: Three, name: str, also: str = "") -> None:
     three.pass_s(5)
     three.report("failed", name)
     three.pass_s(5)
+
+
+def test_a_device_that_is_not_free_after_an_attempt_is_given_to_no_other(gpus):
+    first = gpus.launch(gpus_per_node=2)
+    held = [HeldDevice(device="GPU-1", holder="ada: python train.py (process 7, 1 GiB)")]
+    gpus.report(gpus.assignments()[-1].fence, "succeeded", held=held)
+    waits = gpus.launch(gpus_per_node=4)
+    assert "other programs use 1 GPU of gpu-1" in run_queries.run(gpus.store, waits, gpus.now).waiting_for
+    told = [line.text for line in run_queries.history(gpus.store, first)]
+    assert "GPU GPU-1 of gpu-1 is not free after the attempt: ada: python train.py (process 7, 1 GiB)" in told
+    free = NodeLoad(gpus=[{"id": "GPU-1", "foreign": False}])
+    send_heartbeat(gpus.store, gpus.node_id, gpus.now, free)
+    assert gpus.place() == [waits]

@@ -1,0 +1,35 @@
+"""What holds a device that none of our attempts uses, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from domain.text.formats import plural, size
+
+MOST_NAMED = 3
+
+
+def in_words(holders: Sequence[Mapping[str, Any]]) -> str:
+    """alice: python train.py (process 4711, 12 GiB); and 2 further processes"""
+    named = [_one(holder) for holder in holders[:MOST_NAMED]]
+    further = len(holders) - len(named)
+    return "; ".join(named + ([f"and {plural(further, 'further process', 'further processes')}"] if further else []))
+
+
+def _one(holder: Mapping[str, Any]) -> str:
+    user, command, memory = holder.get("user"), holder.get("command"), holder.get("memory_bytes")
+    who = f"{user or 'somebody'}: {command}" if command else "a process that cannot be seen from here"
+    figures = [f"process {holder['pid']}"] if holder.get("pid") else []
+    figures += [size(memory)] if memory else []
+    left = f", left of run {holder['run']}" if holder.get("run") else ""
+    return who + (f" ({', '.join(figures)})" if figures else "") + left
+
+
+def of_node(node: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    """Yield (position, what holds it) of each device of a node (as in `nodes --json`) that others use."""
+    samples = {gpu.get("id"): gpu for gpu in (node.get("load") or {}).get("gpus", [])}
+    for position, device in enumerate(node["devices"]):
+        holders = samples.get(device["id"], {}).get("holders") or ()
+        if device.get("foreign") and holders:
+            yield position, in_words(holders)
