@@ -12,7 +12,8 @@ from itertools import count
 from typing import Any
 
 from benchmarks.waiting import connected, length
-from domain.messages import Bundle, NodeLoad, PieceHead
+from domain.messages import Bundle, NodeLoad, PieceHead, PointBatch
+from domain.points import body_of
 
 HEARTBEAT_S, POLL_WAIT_S, UPLOAD_EVERY_S = 3.0, 20.0, 5.0
 """The defaults of the settings and of a worker whose run nobody looks at (worker/attempt/uploader.py)."""
@@ -137,8 +138,8 @@ class SimulatedWorker:
     ) -> tuple[PieceHead, bytes]:
         start, now = self._grow(f"points of {path}", size), time.time()
         series = {tag: [(step, 1 / (step + 1), now) for step in steps] for tag in tags}
-        batch = {"path": path, "generation": 0, "start": start, "end": start + size, "source": source}
-        content = json.dumps(batch | {"series": series}).encode()
+        place = {"path": path, "generation": 0, "start": start, "end": start + size, "source": source}
+        content = body_of(PointBatch.model_construct(**place, series=series))
         return PieceHead(fence=self._fence, node_rank=0, size_bytes=len(content), label=self._label), content
 
     def _bytes(self, path: str, content: bytes) -> tuple[PieceHead, bytes]:

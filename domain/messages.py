@@ -289,10 +289,8 @@ SCRIPT_KINDS: tuple[PointKind, ...] = ("events", "printed")
 """What the script itself reports; where both have a tag, the first one counts."""
 
 
-class PointBatch(BaseModel):
-    """Points read from one byte range of one file; they are stored together with the new offset, or not at all."""
-
-    model_config = ConfigDict(ser_json_inf_nan="strings")
+class BatchHead(BaseModel):
+    """The byte range of one file that points were read from."""
 
     path: str
     """Relative to the attempt's directory on the node."""
@@ -300,7 +298,6 @@ class PointBatch(BaseModel):
     start: Count
     end: Count
     source: PointKind = "events"
-    series: dict[str, list[Point]]
 
     @field_validator("end")
     @classmethod
@@ -308,6 +305,14 @@ class PointBatch(BaseModel):
         if end < info.data.get("start", 0):
             raise ValueError(f"must be at least start, {info.data['start']}, got {end}")
         return end
+
+
+class PointBatch(BatchHead):
+    """Points read from one byte range of one file; they are stored together with the new offset, or not at all."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+
+    series: dict[str, list[Point]]
 
 
 class Device(BaseModel):
@@ -457,7 +462,7 @@ Number = Annotated[int, Field(ge=0, lt=10**18)]
 
 
 class PieceHead(BaseModel):
-    """What a piece is about; its content is a batch of points as JSON, or bytes of the file at `path`."""
+    """What a piece is about; its content is a `PackedBatch` of points, or bytes of the file at `path`."""
 
     model_config = ConfigDict(frozen=True)
 

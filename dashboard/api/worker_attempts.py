@@ -41,20 +41,16 @@ from domain.messages import (
     NodeFacts,
     NodeLoad,
     PieceHead,
-    PointBatch,
     Stacks,
     TaskReport,
 )
+from domain.points import PackedBatch
 from domain.profiles.records import RankProfile
 from domain.spec import Assignment
 
 router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
 TASK = "/attempts/{fence}/tasks/{node_rank}"
 LONGEST_WAIT_S = 60.0
-IDLE: dict[str, object] = {
-    "watched": False, "checks": [], "assignments": [], "tests": [], "end_unknown": [], "resends": []
-}  # fmt: skip
-"""The desired state of a node that has nothing to do, and is in no Slurm job."""
 
 
 def _body_of(model: type[BaseModel]) -> dict[str, Any]:
@@ -237,12 +233,12 @@ def _desired_state(service: Service, node_id: str) -> tuple[str, str]:
     checks = service.preflights.requested_checks(node_id)
     content: dict[str, Any] = {"watched": watched, "checks": document(checks)}
     content["assignments"] = [_assignment(assignment) for assignment in assignments]
-    content |= service.jobs.desired_state(node_id)
+    content |= (pool := service.jobs.desired_state(node_id))
     with service.store.read() as session:
         content["tests"] = document(hardware_tests.requests(session, node_id, service.clock()))
         content["end_unknown"] = node_reports.labels_to_end(session, node_id)
         content["resends"] = document(resends(session, node_id))
-    is_idle, content["store"] = content == IDLE, store
+    is_idle, content["store"] = not (pool or any(content.values())), store
     version = hashlib.sha256(json_text(content).encode()).hexdigest()[:20]
     state = version, json_text({"version": version, **content})
     if is_idle:
@@ -329,7 +325,7 @@ def _piece(service: Service, head: PieceHead, content: bytes) -> ArrivedPiece | 
         if head.path:
             stream = StreamKey(head.fence, head.node_rank, head.path, head.generation)
             return ArrivedPiece(stream, offset=head.offset, content=content)
-        batch = PointBatch.model_validate_json(content)
+        batch = PackedBatch.of_body(content)
         return ArrivedPiece(StreamKey(head.fence, head.node_rank, batch.path, batch.generation), batch)
     except (UnknownAttempt, HTTPException, ValidationError) as error:
         return error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -214,7 +214,7 @@ class Hub:
             return
 
 
-def series_message(attempt: int, changes: Iterable[tuple[Series, Sequence[Point]]]) -> dict[str, object]:
+def series_message(attempt: int, changes: Iterable[tuple[Series, Iterable[Point]]]) -> dict[str, object]:
     """New points of one attempt's series, to be appended to those shown; as an object and as JSON text."""
     series = {
         public_name(row): {

@@ -13,7 +13,7 @@ from dashboard.storage.files import note_arrival
 from db.engine import StoreGone
 from db.tasks import task_reports
 from db.tasks.task_reports import Arrival, FileGrowth, FileState, StreamKey
-from domain.messages import PointBatch
+from domain.points import PackedBatch
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class ArrivedPiece:
     """Points of one byte range of a file, or bytes for it from an offset on, as a worker sent them."""
 
     stream: StreamKey
-    batch: PointBatch | None = None
+    batch: PackedBatch | None = None
     offset: int = 0
     content: bytes = b""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from operator import le
 from typing import TypeAlias
 
 import numpy as np
@@ -155,9 +154,6 @@ def steps_back(
 
     `first_step`, `last` (step and wall time) and `count` are of its points before them; each going back is (from step,
     to step)."""
-    steps = [point[0] for point in points]
-    if steps and steps[0] >= last[0] and all(map(le, steps, steps[1:])):
-        return [], steps[-1]
     backs, (reached, reached_at) = list[tuple[int, int]](), last
     for added, (step, _, wall) in enumerate(points):
         spacing = max(1.0, (reached - first_step) / max(1, count + added - 1))

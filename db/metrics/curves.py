@@ -395,6 +395,6 @@ def to_json_number(value: float) -> float | str:
     return value
 
 
-def to_json_points(points: Sequence[Point]) -> list[list[float | str]]:
+def to_json_points(points: Iterable[Point]) -> list[list[float | str]]:
     """[[step, value, wall time], …] as the API and the live channel send them."""
     return [[step, to_json_number(value), wall] for step, value, wall in points]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -17,7 +17,9 @@ from db.metrics.columns import goes_back, steps_back
 from db.metrics.curves import read_columns
 from db.models import Attempt, HistoryEntry, Series
 from db.postgres import NUL, NUL_SHOWN
+from db.statements import Prepared
 from domain.messages import MAX_SERIES, Point, PointKind
+from domain.points import NUMBER_BYTES, PackedPoints
 from domain.text import formats
 
 EXTREMES_OF = 16_384
@@ -33,7 +35,11 @@ _OF_TAGS = select(_SERIES).where(
 )  # fmt: skip
 _COUNT = [*_SERIES.c.keys()].index("count")
 """A row has a method of that name."""
-_CHANGE_SERIES = update(_SERIES).where(_SERIES.c.id == bindparam("of"))
+_CHANGE_SERIES = Prepared(
+    update(_SERIES).where(_SERIES.c.id == bindparam("of")),
+    "of", "count", "first_step", "last_step", "last_wall", "last_value", "last_number", "lowest", "highest",
+    "finite_sum", "finite_count", "not_finite_since",
+)  # fmt: skip
 
 
 class SeriesKey(NamedTuple):
@@ -45,7 +51,7 @@ class SeriesKey(NamedTuple):
     tag: str
 
 
-SeriesOf = tuple[Attempt | AttemptKey, int, PointKind, Mapping[str, list[Point]]]
+SeriesOf = tuple[Attempt | AttemptKey, int, PointKind, Mapping[str, Iterable[Point]]]
 """An attempt, a node rank, where the points come from, and the points by tag."""
 
 
@@ -54,7 +60,7 @@ def store_series(
     attempt: Attempt | AttemptKey,
     node_rank: int,
     source: PointKind,
-    series: Mapping[str, list[Point]],
+    series: Mapping[str, Iterable[Point]],
 ) -> None:
     """Append points to the series of an attempt, and to what its figures are read from."""
     store_batches(session, [(attempt, node_rank, source, series)])
@@ -62,13 +68,13 @@ def store_series(
 
 def store_batches(session: Session, batches: Sequence[SeriesOf]) -> None:
     """Append points to series of several attempts, in this order, by a few statements for all."""
-    arrived, attempts = dict[SeriesKey, list[Point]](), dict[int, Attempt | AttemptKey]()
+    arrived, attempts = dict[SeriesKey, PackedPoints](), dict[int, Attempt | AttemptKey]()
     for attempt, node_rank, source, series in batches:
         attempts[attempt.fence] = attempt
-        for tag, pts in series.items():
-            key = SeriesKey(attempt.fence, node_rank, source, tag.replace(NUL, NUL_SHOWN))
+        for tag, own in series.items():
+            key, pts = SeriesKey(attempt.fence, node_rank, source, tag.replace(NUL, NUL_SHOWN)), PackedPoints.of(own)
             if pts:
-                arrived[key] = [*arrived[key], *pts] if key in arrived else pts
+                arrived[key] = arrived[key].followed_by(pts) if key in arrived else pts
     rows = _series_rows(session, arrived)
     if fresh := [key for key in arrived if key not in rows]:
         for fence, kind in {(key.fence, key.source): None for key in fresh}:
@@ -78,8 +84,10 @@ def store_batches(session: Session, batches: Sequence[SeriesOf]) -> None:
     stored = {key: pts for key, pts in arrived.items() if key in rows}
     points.append(session, {rows[key].id: (rows[key][_COUNT], pts) for key, pts in stored.items()})
     if stored:
-        lives = {key: _lives(rows[key], pts) for key, pts in stored.items()}
-        session.execute(_CHANGE_SERIES, [_summary(rows[key], pts, lives[key][1]) for key, pts in stored.items()])
+        figures = dict(zip(stored, _figures([*stored.values()]), strict=True))
+        lives = {key: _lives(rows[key], pts, figures[key]) for key, pts in stored.items()}
+        summaries = [_summary(rows[key], pts, figures[key], lives[key][1]) for key, pts in stored.items()]
+        _CHANGE_SERIES.run(session, summaries)
         if backs := {key: own[0] for key, (own, _) in lives.items() if own}:
             _begin_lives(session, attempts, {key: (rows[key], stored[key]) for key in backs}, backs)
 
@@ -87,7 +95,7 @@ def store_batches(session: Session, batches: Sequence[SeriesOf]) -> None:
 def _begin_lives(
     session: Session,
     attempts: Mapping[int, Attempt | AttemptKey],
-    arrived: Mapping[SeriesKey, tuple[Row[Any], list[Point]]],
+    arrived: Mapping[SeriesKey, tuple[Row[Any], PackedPoints]],
     backs: Mapping[SeriesKey, tuple[int, int]],
 ) -> None:
     """Where the script went back to an earlier step, say so once, and take the extremes of what counts from then on."""
@@ -122,7 +130,7 @@ def _add_series(
     session: Session,
     attempt: Attempt | AttemptKey,
     source: str,
-    arrived: Mapping[SeriesKey, list[Point]],
+    arrived: Mapping[SeriesKey, PackedPoints],
     fresh: Sequence[SeriesKey],
 ) -> None:
     """Add rows for new names; those of one kind of source never take the place of another's."""
@@ -131,8 +139,8 @@ def _add_series(
     available = max(0, MAX_SERIES - existing)
     if len(fresh) > available > 0:
         text = f"more than {MAX_SERIES} series: further names are not stored"
-        add_history(session, attempt.run_id, attempt.number, arrived[fresh[0]][0][2], text)
-    if rows := [_empty_series(key, arrived[key][0]) for key in fresh[:available]]:
+        add_history(session, attempt.run_id, attempt.number, next(iter(arrived[fresh[0]]))[2], text)
+    if rows := [_empty_series(key, next(iter(arrived[key]))) for key in fresh[:available]]:
         session.execute(insert(Series), rows)
 
 
@@ -173,33 +181,87 @@ def _empty_series(key: SeriesKey, first: Point) -> dict[str, object]:
     }
 
 
-def _lives(series: Row[Any], pts: Sequence[Point]) -> tuple[list[tuple[int, int]], int]:
+class _Figures(NamedTuple):
+    """Figures of the new points of one series."""
+
+    first_step: int
+    last_step: int
+    lowest_step: int
+    highest_step: int
+    falls: bool
+    """Whether a step is lower than the one before it."""
+    last_value: float
+    last_wall: float
+    lowest: float
+    highest: float
+    """Of the finite values; infinite without any."""
+    finite_sum: float
+    finite_count: int
+
+
+def _figures(series: Sequence[PackedPoints]) -> Iterator[_Figures]:
+    """The figures of each of the series, which have points; numpy is called for all of them at once."""
+    steps, values, walls = (
+        np.frombuffer(b"".join(columns), kind)
+        for columns, kind in (
+            ([pts.steps for pts in series], "<i8"),
+            ([pts.values for pts in series], "<f8"),
+            ([pts.walls for pts in series], "<f8"),
+        )
+    )
+    ends = np.cumsum([len(pts) for pts in series])
+    starts, finite, falls = np.concatenate([[0], ends[:-1]]), np.isfinite(values), np.zeros(len(steps), dtype=bool)
+    falls[1:] = steps[1:] < steps[:-1]
+    falls[starts] = False
+    with np.errstate(over="ignore"):
+        sums = np.add.reduceat(np.where(finite, values, 0.0), starts)
+    columns = (
+        steps[starts],
+        steps[ends - 1],
+        np.minimum.reduceat(steps, starts),
+        np.maximum.reduceat(steps, starts),
+        np.logical_or.reduceat(falls, starts),
+        values[ends - 1],
+        walls[ends - 1],
+        np.minimum.reduceat(np.where(finite, values, np.inf), starts),
+        np.maximum.reduceat(np.where(finite, values, -np.inf), starts),
+        sums,
+        np.add.reduceat(finite.astype(np.int64), starts),
+    )
+    return map(_Figures._make, zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _lives(series: Row[Any], pts: PackedPoints, own: _Figures) -> tuple[list[tuple[int, int]], int]:
     """Where the script went back to an earlier step, as `steps_back` says, and the highest step of its last life."""
     if not goes_back(series.source):
-        return [], max(int(series.last_step), *(step for step, _, _ in pts))
-    return steps_back(series.first_step, (series.last_step, series.last_wall), series[_COUNT], pts)
+        return [], max(series.last_step, own.highest_step)
+    if own.first_step >= series.last_step and not own.falls:
+        return [], own.last_step
+    return steps_back(series.first_step, (series.last_step, series.last_wall), series[_COUNT], [*pts])
 
 
-def _summary(series: Row[Any], pts: Sequence[Point], last_step: int) -> dict[str, object]:
-    steps, values, _ = zip(*pts, strict=True)
-    finite = [*filter(math.isfinite, values)]
+def _summary(series: Row[Any], pts: PackedPoints, own: _Figures, last_step: int) -> tuple[Any, ...]:
+    """The row of a series for `_CHANGE_SERIES`."""
     before, since = series.last_value, series.not_finite_since
-    if since is not None or len(finite) < len(values):
-        for step, value in zip(steps, values, strict=True):
+    if since is not None or own.finite_count < len(pts):
+        for step, value, _ in pts:
             since = formats.not_finite_since(value, step, before, since)
             before = value
-    last = pts[-1]
-    return {
-        "of": series.id,
-        "count": series[_COUNT] + len(pts),
-        "first_step": min(series.first_step, min(steps)),
-        "last_step": last_step,
-        "last_wall": last[2],
-        "last_value": last[1],
-        "last_number": None if math.isnan(last[1]) else last[1],
-        "lowest": min(finite if series.lowest is None else [series.lowest, *finite], default=None),
-        "highest": max(finite if series.highest is None else [series.highest, *finite], default=None),
-        "finite_sum": series.finite_sum + sum(finite),
-        "finite_count": series.finite_count + len(finite),
-        "not_finite_since": since,
-    }
+    lowest, highest = series.lowest, series.highest
+    if own.finite_count:
+        lowest = own.lowest if lowest is None else min(lowest, own.lowest)
+        highest = own.highest if highest is None else max(highest, own.highest)
+    return (
+        series.id,
+        series[_COUNT] + len(pts),
+        min(series.first_step, own.lowest_step),
+        last_step,
+        own.last_wall,
+        pts.values[-NUMBER_BYTES:],
+        None if math.isnan(own.last_value) else own.last_value,
+        lowest,
+        highest,
+        series.finite_sum + own.finite_sum,
+        series.finite_count + own.finite_count,
+        since,
+    )

@@ -9,13 +9,11 @@ few thousand.
 from __future__ import annotations
 
 import math
-import sys
-from array import array
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, cast
 
 import numpy as np
 from sqlalchemy import Table, bindparam, func, insert, select, update
@@ -26,45 +24,21 @@ from db.metrics import columns
 from db.metrics.columns import counting_chunks, goes_back
 from db.metrics.series_names import public_name
 from db.models import Attempt, Chunk, Run, Series
+from db.statements import Prepared
 from domain.messages import Point
+from domain.points import PackedPoints
 
 
-class PackedPoints(NamedTuple):
-    """Points as the bytes of three columns, little-endian: steps (int64), values and wall times (float64)."""
-
-    steps: bytes = b""
-    values: bytes = b""
-    walls: bytes = b""
-
-    @classmethod
-    def of(cls, points: Sequence[Point]) -> Self:
-        """Pack points."""
-        columns = zip("qdd", zip(*points, strict=True), strict=True) if points else ()
-        return cls(*(_little_endian(array(code, column)).tobytes() for code, column in columns))
-
-    @classmethod
-    def of_chunk(cls, blob: bytes) -> Self:
-        """Take the columns of a stored chunk."""
-        third = len(blob) // 3
-        return cls(blob[:third], blob[third : 2 * third], blob[2 * third :])
-
-    def followed_by(self, points: PackedPoints) -> PackedPoints:
-        """Add points at the end."""
-        return PackedPoints(*(own + new for own, new in zip(self, points, strict=True)))
-
-    def part(self, start: int, end: int) -> PackedPoints:
-        """Cut out the points from one place to another."""
-        return PackedPoints(*(column[8 * start : 8 * end] for column in self))
-
-    def extremes(self) -> PackedPoints:
-        """The smallest and largest value and the first NaN or infinity of each bucket, in their original order."""
-        chosen = columns.extremes(np.frombuffer(self.values, "<f8"), BUCKET_POINTS)
-        return PackedPoints(*(np.frombuffer(column, "<i8")[chosen].tobytes() for column in self))
-
-
-def pack(points: Sequence[Point]) -> bytes:
+def pack(points: Iterable[Point]) -> bytes:
     """All steps (int64), then all values, then all wall times (float64), little-endian."""
-    return b"".join(PackedPoints.of(points))
+    return PackedPoints.of(points).chunk()
+
+
+def extremes(points: PackedPoints) -> PackedPoints:
+    """The smallest and largest value and the first NaN or infinity of each bucket, in their original order."""
+    chosen = columns.extremes(np.frombuffer(points.values, "<f8"), BUCKET_POINTS)
+    parts = (points.steps, points.values, points.walls)
+    return PackedPoints(*(np.frombuffer(column, "<i8")[chosen].tobytes() for column in parts))
 
 
 CHUNK_POINTS = 256
@@ -72,12 +46,15 @@ BUCKET_POINTS = 16
 _CHUNKS = cast(Table, Chunk.__table__)
 
 # Built once and run for all series at a time: points arrive many times a second.
-_INSERT = insert(_CHUNKS).values(series_id=bindparam("of"), level=bindparam("at"), seq=bindparam("number"))
-_REPLACE = (
+_INSERT = Prepared(
+    insert(_CHUNKS), "points", "step_min", "step_max", "count", "series_id", "level", "seq",
+)  # fmt: skip
+_REPLACE = Prepared(
     update(_CHUNKS)
     .where(_CHUNKS.c.series_id == bindparam("of"), _CHUNKS.c.level == bindparam("at"))
-    .where(_CHUNKS.c.seq == bindparam("number"))
-)
+    .where(_CHUNKS.c.seq == bindparam("number")),
+    "points", "step_min", "step_max", "count", "of", "at", "number",
+)  # fmt: skip
 _TAILS = (
     select(_CHUNKS.c.series_id, _CHUNKS.c.points)
     .where(_CHUNKS.c.series_id.in_(bindparam("series", expanding=True)), _CHUNKS.c.level == bindparam("at"))
@@ -92,19 +69,13 @@ _COUNTS = (
 
 def unpack(*blobs: bytes) -> list[Point]:
     """The inverse of `pack`, for chunks in their order."""
-    steps, values, walls = array("q"), array("d"), array("d")
-    for blob in blobs:
-        third = len(blob) // 3
-        for column, at in ((steps, 0), (values, third), (walls, 2 * third)):
-            column.extend(_little_endian(array(column.typecode, blob[at : at + third])))
-    return list(zip(steps, values, walls, strict=True))
+    return [point for blob in blobs for point in PackedPoints.of_chunk(blob)]
 
 
-def append(session: Session, new_points: Mapping[int, tuple[int, Sequence[Point]]]) -> None:
+def append(session: Session, new_points: Mapping[int, tuple[int, Iterable[Point]]]) -> None:
     """Add points to several series at once: {series id: (points it has already, new points)}."""
-    _append_at_level(
-        session, 0, {series: (already, PackedPoints.of(new)) for series, (already, new) in new_points.items()}
-    )
+    packed = {series: (already, PackedPoints.of(new)) for series, (already, new) in new_points.items()}
+    _append_at_level(session, 0, packed)
 
 
 def read(session: Session, series_id: int, since_step: int | None = None, until_step: int | None = None) -> list[Point]:
@@ -139,42 +110,36 @@ def value_at(session: Session, series_id: int, step: int) -> float | None:
 
 def _append_at_level(session: Session, level: int, new_points: Mapping[int, tuple[int, PackedPoints]]) -> None:
     tails = _tails(session, level, {s: n // CHUNK_POINTS for s, (n, _) in new_points.items() if n % CHUNK_POINTS})
-    inserts: list[dict[str, Any]] = []
-    updates: list[dict[str, Any]] = []
+    inserts, updates = list[tuple[int, int, PackedPoints]](), list[tuple[int, int, PackedPoints]]()
     full: dict[int, PackedPoints] = {}
     for series_id, (already, points) in new_points.items():
         tail = tails.get(series_id)
         joined = tail.followed_by(points) if tail else points
-        count = len(joined.steps) // 8
+        count = len(joined)
         for number, start in enumerate(range(0, count, CHUNK_POINTS), already // CHUNK_POINTS):
-            row = _row(series_id, level, number, joined.part(start, start + CHUNK_POINTS))
-            (updates if tail and start == 0 else inserts).append(row)
+            chunk = joined.part(start, start + CHUNK_POINTS) if count > CHUNK_POINTS else joined
+            (updates if tail and start == 0 else inserts).append((series_id, number, chunk))
         if whole := count - count % CHUNK_POINTS:
-            full[series_id] = joined.part(0, whole).extremes()
-    _write(session, inserts, updates)
+            full[series_id] = extremes(joined.part(0, whole))
+    _INSERT.run(session, _rows(level, inserts))
+    _REPLACE.run(session, _rows(level, updates))
     if full:
         counts = _counts_of(session, level + 1, full)
         _append_at_level(session, level + 1, {s: (counts.get(s, 0), p) for s, p in full.items()})
 
 
-def _row(series_id: int, level: int, seq: int, points: PackedPoints) -> dict[str, Any]:
-    steps = _little_endian(array("q", points.steps))
-    return {
-        "of": series_id,
-        "at": level,
-        "number": seq,
-        "count": len(steps),
-        "step_min": min(steps),
-        "step_max": max(steps),
-        "points": b"".join(points),
-    }
-
-
-def _write(session: Session, inserts: list[dict[str, Any]], updates: list[dict[str, Any]]) -> None:
-    if inserts:
-        session.execute(_INSERT, inserts)
-    if updates:
-        session.execute(_REPLACE, updates)
+def _rows(level: int, chunks: Sequence[tuple[int, int, PackedPoints]]) -> list[tuple[Any, ...]]:
+    """The rows of chunks (series id, number, points), for `_INSERT` and `_REPLACE`."""
+    if not chunks:
+        return []
+    counts = [len(points) for _, _, points in chunks]
+    steps = np.frombuffer(b"".join(points.steps for _, _, points in chunks), "<i8")
+    starts = [0, *accumulate(counts[:-1])]
+    lowest, highest = (each.reduceat(steps, starts).tolist() for each in (np.minimum, np.maximum))
+    return [
+        (points.chunk(), low, high, count, series_id, level, number)
+        for (series_id, number, points), low, high, count in zip(chunks, lowest, highest, counts, strict=True)
+    ]
 
 
 def _tails(session: Session, level: int, seqs: dict[int, int]) -> dict[int, PackedPoints]:
@@ -190,12 +155,6 @@ def _tails(session: Session, level: int, seqs: dict[int, int]) -> dict[int, Pack
 def _counts_of(session: Session, level: int, series_ids: Collection[int]) -> dict[int, int]:
     rows = session.execute(_COUNTS, {"series": [*series_ids], "at": level}).all()
     return {series: int(total) for series, total in rows}
-
-
-def _little_endian(column: array[Any]) -> array[Any]:
-    if sys.byteorder == "big":
-        column.byteswap()
-    return column
 
 
 # The points that were added to a run's series since an earlier read.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
@@ -18,6 +18,7 @@ from db.metrics.point_reports import SeriesOf, store_batches
 from db.models import Attempt, File, Node, Task
 from db.preflight import start_gate
 from domain.messages import TERMINAL_STATES, EnvironmentReport, Point, PointBatch, State, TaskReport
+from domain.points import PackedBatch
 
 NOT_COLUMNS = {"state", "master_addr", "master_port", "fetching", "held", "environment"}
 """Fields of a report that are not columns of its task."""
@@ -79,7 +80,7 @@ class Arrival:
     stored: bool
     run_id: str
     attempt: int
-    series: dict[str, Sequence[Point]] = field(default_factory=dict)
+    series: Mapping[str, Iterable[Point]] = field(default_factory=dict)
 
 
 def task_reported(
@@ -121,7 +122,7 @@ def task_reported(
 
 
 def streams_arrived(
-    store: Store, node_id: str, offers: Sequence[tuple[StreamKey, PointBatch | None]]
+    store: Store, node_id: str, offers: Sequence[tuple[StreamKey, PointBatch | PackedBatch | None]]
 ) -> list[Arrival | FileState | NotOwner | Superseded]:
     """Store the points of byte ranges of files together with the new offsets, exactly once, in one transaction.
 
@@ -142,10 +143,11 @@ def streams_arrived(
             elif batch.start != files[key].points_offset:
                 outcomes.append(Arrival(files[key].points_offset, False, attempt.run_id, attempt.number))
             else:
-                outcomes.append(Arrival(batch.end, True, attempt.run_id, attempt.number, {**batch.series}))
+                series: Mapping[str, Iterable[Point]] = batch.series
+                outcomes.append(Arrival(batch.end, True, attempt.run_id, attempt.number, series))
                 files[key] = files[key]._replace(points_offset=batch.end)
                 moved[files[key].id] = batch.end
-                arrived.append((attempt, key.node_rank, batch.source, batch.series))
+                arrived.append((attempt, key.node_rank, batch.source, series))
         if arrived:
             session.execute(_CHANGE_FILE, [{"of": file, "points_offset": offset} for file, offset in moved.items()])
             store_batches(session, arrived)

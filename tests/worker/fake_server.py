@@ -6,7 +6,8 @@ import hashlib
 import time
 from pathlib import Path
 
-from domain.messages import TERMINAL_STATES, PieceAnswer, PointBatch
+from domain.messages import TERMINAL_STATES, PieceAnswer
+from domain.points import PackedBatch
 from worker.session.answers import CheckpointUpload, FileOffsets
 from worker.session.bodies import BodyLimit
 from worker.session.client import TaskRef
@@ -105,7 +106,7 @@ class FakeServer:
             if head.path:
                 offset = self.append(task, head.path, head.generation, head.offset, content)
             else:
-                offset = self.points(task, PointBatch.model_validate_json(content))
+                offset = self.points(task, PackedBatch.of_body(content))
         except OffsetMismatch as mismatch:
             return PieceAnswer(status=416, body={"offset": mismatch.have})
         except (ServerMistake, RequestFailed) as error:

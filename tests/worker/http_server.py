@@ -10,7 +10,8 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
-from domain.messages import Bundle, CheckpointOffer, Findings, PointBatch, TaskReport
+from domain.messages import Bundle, CheckpointOffer, Findings, TaskReport
+from domain.points import PackedBatch
 from domain.protocol import PROTOCOL
 from tests.worker.fake_server import FakeServer
 from worker.session.client import TaskRef
@@ -134,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _take(self, bundle: Bundle) -> dict:
         server = self.server_of
         for head, content in zip(bundle.heads, bundle.contents, strict=True):
-            series = {} if head.path else PointBatch.model_validate_json(content).series
+            series = {} if head.path else PackedBatch.of_body(content).series
             server.point_batches += [[point[0] for point in points] for points in series.values()]
         answers = server.store.bundle(bundle.heads, bundle.contents)
         return {"answers": [answer.model_dump() for answer in answers]}

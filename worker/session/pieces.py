@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import httpx2
 
 from domain.messages import MOST_BYTES, MOST_PIECES, PieceAnswer, PieceHead, PointBatch
+from domain.points import body_of
 from worker.session.client import Client, TaskRef
 from worker.session.failures import (
     AttemptSuperseded,
@@ -39,7 +40,7 @@ class Piece:
 
 def points_piece(task: TaskRef, batch: PointBatch) -> Piece:
     """Return the points as a piece."""
-    return _piece(task, batch.model_dump_json().encode(), batch.end)
+    return _piece(task, body_of(batch), batch.end)
 
 
 def bytes_piece(task: TaskRef, path: str, generation: int, offset: int, content: bytes) -> Piece:

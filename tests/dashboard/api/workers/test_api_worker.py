@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv as csv_module
+import json
 import math
 import random
 import threading
@@ -18,6 +19,7 @@ from dashboard.api import worker_attempts
 from dashboard.cluster.registry import IdleNodes
 from db.tasks import task_reports
 from domain.messages import NodeLoad, PointBatch
+from domain.points import PackedPoints
 from domain.spec import RunSpec
 from tests.dashboard.running import FakeNode, Running, bundle_of, wait_for
 from tests.worker.streams.event_bytes import scalar
@@ -175,13 +177,14 @@ def test_no_series_name_is_a_formula_in_csv(dashboard: Running, node: FakeNode) 
     assert {row[3] for row in rows} == {"-0.5"}
 
 
-@pytest.mark.parametrize("point", [[1, 2.5, "NaN"], [1, 2.5, "Infinity"], [2**63, 2.5, 1.0]])
+@pytest.mark.parametrize(("wall", "count"), [(math.nan, 2), (math.inf, 2), (1.0, 3)])
 def test_a_point_that_cannot_be_stored_is_refused_and_the_next_is_taken(
-    dashboard: Running, node: FakeNode, point: list[object]
+    dashboard: Running, node: FakeNode, wall: float, count: int
 ) -> None:
     run_id, task = dashboard.launch(), node.task()
     http = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
-    body = {"path": "e", "generation": 0, "start": 0, "end": 9, "series": {"loss": [[0, 1.0, 1.0], point]}}
+    head = {"path": "e", "generation": 0, "start": 0, "end": 9, "counts": {"loss": count}}
+    body = json.dumps(head).encode() + b"\n" + PackedPoints.of([(0, 1.0, 1.0), (1, 2.5, wall)]).chunk()
     (answer,) = http.post("/api/worker/pieces", content=bundle_of(task, body)).json()["answers"]
     assert answer["status"] == 422 and "series" in answer["body"]["detail"]["message"]
     node.log_points(task, 0, loss=[(0, 1.0, 1.0)])
@@ -254,7 +257,7 @@ def test_a_batch_that_the_server_makes_mistakes_with_is_set_aside_and_told(
 def test_a_body_that_is_no_batch_of_points_is_refused_in_a_sentence(dashboard: Running, node: FakeNode) -> None:
     dashboard.launch()
     http = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
-    for body in ("", "[[[[" * 5000, '{"path": "x"}', '{"series": {"a": [[1]]}}'):
+    for body in ("", "[[[[" * 5000, '{"path": "x"}', '{"counts": {"a": [[1]]}}'):
         sent = http.post("/api/worker/pieces", content=bundle_of(node.task(), body))
         (answer,) = sent.json()["answers"]
         assert answer["status"] == 422, body[:20]

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 
+from domain.points import PackedPoints
 from tests.dashboard.running import FakeNode, Running, bundle_of
 from worker.session.client import TaskRef
 
@@ -76,10 +77,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "collectives": {"is_stalled": True, "ranks": [RANK, RANK | {"rank": 1, "calls": [CALL | {"operation": "x"}]}]},
     "checkpoints": {"path": "work/a.pt", "step": 1, "size_bytes": 3, "sha256": "0" * 64, "written_at": NOW},
 }  # fmt: skip
-POINTS = {
-    "path": "work/e", "generation": 0, "start": 0, "end": 10,
-    "series": {"train/loss": [[1, 2.5, NOW], [2, 2.0, NOW + 1]]},
-}  # fmt: skip
+BATCH = {"path": "work/e", "generation": 0, "start": 0, "end": 10, "counts": {"train/loss": 2}}
+POINTS = [[1, 2.5, NOW], [2, 2.0, NOW + 1]]
 LOAD = {
     "cpu_percent": 1.0, "memory_used_bytes": 1, "memory_total_bytes": 2, "disk_free_bytes": 1, "disk_total_bytes": 2,
     "gpus": [GPU], "clock_offset_s": 0.1, "clock_error_s": 0.1, "held": [HELD],
@@ -150,12 +149,16 @@ class Reporter:
             self.broken.append(f"{path} {answer.status_code} {content[:2000]!r}")
         return answer
 
-    def takes(self, task: TaskRef, batch: Any) -> bool:
+    def takes(self, task: TaskRef, batch: Any, points: Any) -> bool:
         """Send a batch of points, or what stands in its place; say whether it is stored."""
-        sent = self.send("pieces", bundle_of(task, batch))
+        try:
+            columns = PackedPoints.of(points).chunk()
+        except (OverflowError, TypeError, ValueError):  # no column can hold it
+            return False
+        sent = self.send("pieces", bundle_of(task, json.dumps(batch).encode() + b"\n" + columns))
         (answer,) = sent.json()["answers"]
         if answer["status"] >= 500:
-            self.broken.append(f"points {answer} {batch!r}"[:2000])
+            self.broken.append(f"points {answer} {batch!r} {points!r}"[:2000])
         return bool(answer["status"] == 200)
 
 
@@ -168,9 +171,11 @@ def test_no_number_breaks_a_route_of_workers_or_a_page_that_shows_it(dashboard: 
         for changed in mutations(body):
             if reporter.send(f"{address}/{name}", json.dumps(changed)).is_success:
                 reporter.read(SHOWN_IN[name], run_id)
-    assert reporter.takes(task, POINTS), "points"
-    for changed in mutations(POINTS):
-        if reporter.takes(task, changed):
+    assert reporter.takes(task, BATCH, POINTS), "points"
+    following = BATCH | {"start": 10}
+    odd_points = [(following, changed) for changed in mutations(POINTS)]
+    for batch, points in [*odd_points, *((changed, POINTS) for changed in mutations(following))]:
+        if reporter.takes(task, batch, points):
             reporter.read(("runs/{run}", "runs/{run}/metrics"), run_id)
     for changed in [LOAD, *mutations(LOAD)]:
         if reporter.send("load", json.dumps(changed)).is_success:
