@@ -193,7 +193,7 @@ def _environment(spec: RunSpec, context: TaskContext, filled: dict[str, str]) ->
         env["CUDA_VISIBLE_DEVICES"] = ""
         env["ACCELERATE_USE_CPU"] = "true"  # else each rank of Accelerate or HF Trainer trains alone
     elif context.devices:
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(context.devices)
+        env |= visible_devices(context.devices)
     if spec.effective_launcher != "python":
         env["TORCHELASTIC_ERROR_FILE"] = f"{context.attempt_dir}/error.json"
         env["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(max(1, round(spec.stop_grace_s)))
@@ -299,3 +299,12 @@ def shell_line(argv: Sequence[str]) -> str:
 def _is_placeholder(argument: str) -> bool:
     bare = argument.replace("<", "").replace(">", "")
     return bare != argument and shlex.quote(bare) == bare
+
+
+_AMD_ID = re.compile(r"GPU-[0-9a-f]{16}")
+
+
+def visible_devices(devices: Sequence[str]) -> dict[str, str]:
+    """The variable that shows a program these GPUs alone; AMD's have ids of sixteen digits."""
+    name = "ROCR_VISIBLE_DEVICES" if devices and all(map(_AMD_ID.fullmatch, devices)) else "CUDA_VISIBLE_DEVICES"
+    return {name: ",".join(devices)}

@@ -1,4 +1,4 @@
-"""GPUs by NVML, with the errors that the kernel logs of them: load, memory, heat, power, clocks, links."""
+"""GPUs by NVML or /sys, with the errors that the kernel logs of them: load, memory, heat, power, clocks, links."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ class Gpus:
         for gpu_id, xid in self._reader.query(self._xids, none) if readings else none:
             if gpu_id in readings:
                 readings[gpu_id].events[f"Xid {xid}"] = xid
+        return readings or {gpu_id: self._of_amd(gpu_id, read) for gpu_id, read in self._reader.read_amd().items()}
+
+    def _of_amd(self, gpu_id: str, read: dict[str, float]) -> Readings:
+        readings = Readings(read)
+        if growth := self._errors.growth(gpu_id, read.get("ecc_uncorrected_errors", 0.0)):
+            readings.events["uncorrected memory errors"] = growth
         return readings
 
     def id_at(self, bus: str) -> str:

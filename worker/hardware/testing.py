@@ -13,6 +13,7 @@ from contextlib import ExitStack
 
 from domain.health.testing import LIMIT_S as ANSWER_LIMIT_S
 from domain.health.testing import DesiredTest, DeviceResult, TestAnswer
+from domain.launch.plan import visible_devices
 from worker.hardware import device_test
 from worker.launch.interpreter import Unusable, find
 from worker.launch.preparation import LocalNode, free_port, training_environment
@@ -120,5 +121,5 @@ def _output(process: subprocess.Popen[str], deadline: float) -> tuple[str, str]:
 
 
 def _environment(device: str) -> dict[str, str]:
-    env = training_environment(os.environ) | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": device}
+    env = training_environment(os.environ) | {"OMP_NUM_THREADS": "1"} | visible_devices([device] if device else ())
     return env | {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}

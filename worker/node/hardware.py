@@ -13,7 +13,7 @@ import shutil
 import socket
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +27,7 @@ from domain.masking import masked_args
 from domain.messages import Device, NodeLoad
 from domain.text.formats import size
 from worker.node import control_groups, processes
+from worker.node.amd import AmdGpus, Card
 
 GPU_LIMIT_S = 5.0
 """A driver that has not answered by then counts as hung; heartbeats never wait longer."""
@@ -38,10 +39,13 @@ T = TypeVar("T")
 
 
 class GpuReader:
-    """Queries NVML in a thread with a time limit; while one query hangs, no other is sent."""
+    """Queries drivers in a thread with a time limit; while one query hangs, no other is sent."""
 
-    def __init__(self, nvml: ModuleType | Any = pynvml, limit_s: float = GPU_LIMIT_S) -> None:
-        self._nvml = nvml
+    def __init__(
+        self, nvml: ModuleType | Any = pynvml, limit_s: float = GPU_LIMIT_S, amd: AmdGpus | None = None
+    ) -> None:
+        """`amd`: AMD's GPUs, which count where NVML has none."""
+        self._nvml, self._amd = nvml, amd
         self._limit_s = limit_s
         self._lock = threading.Lock()
         self._query_thread: threading.Thread | None = None
@@ -50,12 +54,18 @@ class GpuReader:
 
     def gpus(self) -> list[Device]:
         """The GPUs (or MIG slices) this process may use, in the driver's order."""
-        return self._query(self._list, [])
+        return self._query(self._list, []) or self._query_amd(lambda amd: amd.devices(), [])
 
     def samples(self, live: Collection[str] | None = None) -> list[dict[str, Any]]:
         """Utilisation, memory, temperature and power of each GPU, and what holds it; None for values a GPU does not
         report. `live`: the runs with processes here; None: any process of a run is one of ours."""
-        return self._query(lambda: [self._sample(handle, live) for handle in self._handles()], [])
+        none: list[dict[str, Any]] = []
+        nvidias = self._query(lambda: [self._sample(handle, live) for handle in self._handles()], none)
+        return nvidias or self._query_amd(lambda amd: [_amd_sample(amd, card, live) for card in amd.cards()], [])
+
+    def read_amd(self) -> dict[str, dict[str, float]]:
+        """GPU id -> what is read of it, and process memory as `process/PID/memory_bytes`, of AMD's GPUs."""
+        return self._query_amd(lambda amd: {card.id: _amd_levels(amd, card) for card in amd.cards()}, {})
 
     @property
     def nvml(self) -> ModuleType | Any:
@@ -83,16 +93,20 @@ class GpuReader:
 
     def _query(self, query: Callable[[], T], default: T) -> T:
         with self._lock:
-            return self._query_locked(query, default)
+            return self._query_locked(partial(self._run_query, query), default)
 
-    def _query_locked(self, query: Callable[[], T], default: T) -> T:
+    def _query_amd(self, query: Callable[[AmdGpus], T], default: T) -> T:
+        if (amd := self._amd) is None:
+            return default
+        with self._lock:
+            return self._query_locked(lambda: iter([query(amd)]), default)
+
+    def _query_locked(self, answers_of: Callable[[], Iterator[T]], default: T) -> T:
         if self._query_thread is not None and self._query_thread.is_alive():
             self.notice = "GPU metrics unavailable: the driver has not answered the last question yet."
             return default
         answers: list[T] = []
-        self._query_thread = threading.Thread(
-            target=lambda: answers.extend(self._run_query(query)), name="nvml", daemon=True
-        )
+        self._query_thread = threading.Thread(target=lambda: answers.extend(answers_of()), name="gpus", daemon=True)
         self._query_thread.start()
         self._query_thread.join(self._limit_s)
         if self._query_thread.is_alive():
@@ -173,11 +187,7 @@ class GpuReader:
         if not gpu_processes:  # a container may not see the processes outside it
             used = int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
             return [{"memory_bytes": used}] if used > FOREIGN_BYTES else []
-        runs = {
-            process.pid: processes.environment(process.pid).get(processes.RUN_VARIABLE) for process in gpu_processes
-        }
-        ours = {pid for pid, run in runs.items() if run is not None and (live is None or run in live)}
-        return [_holder(process, runs[process.pid]) for process in gpu_processes if process.pid not in ours]
+        return _not_ours({process.pid: getattr(process, "usedGpuMemory", None) for process in gpu_processes}, live)
 
     def _versions(self) -> dict[str, str]:
         cuda = int(self._nvml.nvmlSystemGetCudaDriverVersion())
@@ -185,7 +195,7 @@ class GpuReader:
         return {"driver": driver, "cuda": f"{cuda // 1000}.{cuda % 1000 // 10}"}
 
 
-GPUS = GpuReader()
+GPUS = GpuReader(amd=AmdGpus())
 
 
 def devices(slots: int | None, gpus: GpuReader = GPUS) -> list[Device]:
@@ -196,15 +206,37 @@ def devices(slots: int | None, gpus: GpuReader = GPUS) -> list[Device]:
     return [Device(id=f"cpu:{index}", kind="cpu", name=name) for index in range(slots or cores())]
 
 
-def _holder(process: Any, run: str | None) -> dict[str, Any]:
+def _not_ours(memory_of: Mapping[int, int | None], live: Collection[str] | None) -> list[dict[str, Any]]:
+    """The processes on a GPU that belong to none of the live runs; `memory_of`: bytes by process id."""
+    runs = {pid: processes.environment(pid).get(processes.RUN_VARIABLE) for pid in memory_of}
+    ours = {pid for pid, run in runs.items() if run is not None and (live is None or run in live)}
+    return [_holder(int(pid), memory, runs[pid]) for pid, memory in memory_of.items() if pid not in ours]
+
+
+def _holder(pid: int, memory: int | None, run: str | None) -> dict[str, Any]:
     """A process on a GPU, with its user and its command, secrets masked, where they can be seen."""
-    memory = getattr(process, "usedGpuMemory", None)
-    holder = {"pid": int(process.pid), "memory_bytes": int(memory) if memory else None, "run": run}
+    holder: dict[str, Any] = {"pid": pid, "memory_bytes": memory or None, "run": run}
     with contextlib.suppress(psutil.Error, OSError, KeyError):
-        seen = psutil.Process(process.pid)
+        seen = psutil.Process(pid)
         holder["command"] = shlex.join(masked_args(seen.cmdline()))[:LONGEST_COMMAND] or seen.name()
         holder["user"] = seen.username()
     return holder
+
+
+def _amd_sample(amd: AmdGpus, card: Card, live: Collection[str] | None) -> dict[str, Any]:
+    """A sample with the fields that NVIDIA's have."""
+    levels, held = amd.levels(card), amd.processes(card)
+    used = levels.get("memory_used_bytes", 0.0)
+    hidden = [{"memory_bytes": int(used)}] if used > FOREIGN_BYTES and not held else []
+    holders = _not_ours(held, live) or hidden
+    names = ("utilisation_percent", "memory_used_bytes", "temperature_c", "power_w")
+    sample = {"id": card.id} | {name: levels.get(name) for name in names} | {"foreign": bool(holders)}
+    return sample | ({"holders": holders} if holders else {})
+
+
+def _amd_levels(amd: AmdGpus, card: Card) -> dict[str, float]:
+    held = {f"process/{pid}/memory_bytes": float(size) for pid, size in amd.processes(card).items()}
+    return amd.levels(card) | held
 
 
 def sample_load(data_dir: Path, gpus: GpuReader = GPUS, live: Collection[str] | None = None) -> NodeLoad:

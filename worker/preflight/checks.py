@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Sequence
 
+from domain.launch.plan import visible_devices
 from domain.messages import CheckAnswer, Measured
 from domain.spec import CheckPair, DesiredCheck
 from worker.launch.interpreter import Unusable, find
@@ -134,8 +135,7 @@ def _environment(pair: CheckPair, interface: str | None, devices: Sequence[str])
     env = training_environment(os.environ) | {"OMP_NUM_THREADS": "1"}
     if interface is not None:
         env |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-    env["CUDA_VISIBLE_DEVICES"] = ",".join(devices) if pair.backend == "nccl" else ""
-    return env
+    return env | visible_devices(devices if pair.backend == "nccl" else ())
 
 
 def _read(completed: subprocess.CompletedProcess[bytes]) -> Measured:
