@@ -1,26 +1,35 @@
-"""`rankzero nodes add, upgrade, doctor`: install workers on other machines over `ssh`, and look after them there."""
+"""`rankzero nodes add, upgrade, doctor, remove`: workers on other machines, installed and looked after over `ssh`."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
-from urllib.parse import urlsplit
+from socket import AF_INET
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote, urlsplit
 
 import typer
 
 from cli.commands.preflight import checked, print_matrix
 from cli.server.client import ServerClient
 from cli.server.options import Data, Json, server_at
-from cli.terminal import CommandFailed, print_json, print_table, say
-from domain.text import formats
+from cli.terminal import CommandFailed, print_json, print_outcome, print_table
+from domain.text.formats import state_label
 
+if TYPE_CHECKING:
+    from cli.fleet.host_list import Host
+    from cli.fleet.installing import Plan
+    from cli.fleet.progress import HostProgress
+    from cli.fleet.ssh import Connection
+
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its name or id.", show_default=False)]
 TOKEN_TTL_S = 3600.0
 """Seconds that the join token of one command is valid; it is revoked when the command ends."""
+MOST_ADDRESSES = 16
 
 FromFile = Annotated[
     Path | None, typer.Option("--from", metavar="FILE", help="File that lists more hosts; - is standard input.")
@@ -62,16 +71,123 @@ def add(
     """Install a worker on other machines over `ssh`, without root, and let them join. Safe to repeat."""
     from cli.fleet import installing
     from cli.fleet.fleet import Fleet
+    from cli.fleet.host_list import Machine
+    from cli.fleet.memory import Memory
 
-    listed = named_hosts(hosts or [], from_file, user, port)
+    machines = [Machine(host, jump, folder) for host in named_hosts(hosts or [], from_file, user, port)]
     server = server_at(data)
-    fleet = Fleet(server, parallel, jump, accept_new, is_quiet=as_json)
-    with planned(server, folder, {"python": python, "slots": slots}) as plan:
-        done = asyncio.run(fleet.each(listed, "add", "joined", lambda link, state: installing.add(link, plan, state)))
-    finish(server, done, as_json)
+    fleet = Fleet(server, as_json, parallel, accept_new)
+    options = {"python": python, "slots": slots}
+    with join_token(server) as (token, urls), planned(server, token, urls, options) as plan:
+        done = asyncio.run(fleet.each(machines, "add", "joined", lambda link, state: installing.add(link, plan, state)))
+    joined = [host for host in done if host.state == "joined"]
+    with suppress(OSError):  # then the nodes are reached by their names
+        Memory.of_person().remember({host.node_id: host.machine for host in joined if host.node_id})
+    if joined and not as_json:
+        print_matrix(checked(server, [str(host.node) for host in joined]))
+    finish(done, as_json, [host.document() for host in done])
 
 
-def named_hosts(words: list[str], from_file: Path | None, user: str | None, port: int | None) -> list[Any]:
+def upgrade(
+    nodes: Annotated[
+        list[str] | None, typer.Argument(metavar="NODE", help="Names or ids.", show_default="all added from here")
+    ] = None,
+    parallel: Parallel = 8,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Bring nodes that `nodes add` installed to this version of Rankzero; their trainings go on."""
+    from cli.fleet import installing
+    from cli.fleet.fleet import Fleet
+    from cli.fleet.memory import Memory
+
+    server = server_at(data)
+    memory, listed = Memory.of_person(), server.get("/api/nodes")
+    wanted = [one_of(listed, name) for name in nodes] if nodes else [n for n in listed if n["id"] in memory.all()]
+    if not wanted:
+        raise CommandFailed("No node of this dashboard was added from here: name those to upgrade.", 2)
+    machines = [memory.of(node["id"], node["name"]) for node in wanted]
+    fleet = Fleet(server, as_json, parallel)
+    with planned(server) as plan:
+        work = fleet.each(machines, "upgrade", "upgraded", lambda link, state: installing.add(link, plan, state))
+        done = asyncio.run(work)
+    now = {node["id"]: node for node in server.get("/api/nodes")}
+    results = [
+        now.get(node["id"], node) | {"upgrade_result": host.document()} for node, host in zip(wanted, done, strict=True)
+    ]
+    finish(done, as_json, results)
+
+
+def doctor(node: NodeName, data: Data = None, as_json: Json = False) -> None:
+    """Examine a node over `ssh`: its folder, version and worker, and whether it reaches the dashboard."""
+    from cli.fleet.fleet import Fleet
+    from cli.fleet.installing import Check, examine
+    from cli.fleet.memory import Memory
+    from cli.fleet.own_wheel import own_version
+
+    server = server_at(data)
+    known = one_of(server.get("/api/nodes"), node)
+    checks = [Check("cluster", known["state"] == "alive", f"to the dashboard it is {state_label(known['state'])}")]
+
+    async def work(link: Connection, state: HostProgress) -> str:
+        checks.extend(await examine(link, version))
+        return ""
+
+    version, machine = own_version(), Memory.of_person().of(known["id"], known["name"])
+    (host,) = asyncio.run(Fleet(server, as_json).each([machine], None, "examined", work))
+    checks += [Check("ssh", False, host.message)] if host.message else []
+    if as_json:
+        print_json(known | {"checks": [vars(check) for check in checks]})
+    else:
+        print_table(("check", "", "result"), [(c.check, "ok" if c.ok else "RED", c.message) for c in checks])
+    if not all(check.ok for check in checks):
+        raise typer.Exit(1)
+
+
+def remove(
+    node: NodeName,
+    uninstall: Annotated[
+        bool, typer.Option("--uninstall", help="Also take off the machine, over `ssh`, what `nodes add` installed.")
+    ] = False,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Remove a node from the cluster: its worker ends, its past runs stay readable."""
+    server = server_at(data)
+    path = f"/api/nodes/{quote(node, safe='')}"
+    if not uninstall:
+        removed = server.delete(path)
+        sentence = f"Node {removed['name']} is removed; its worker ends, and its token is no longer valid."
+        print_outcome(removed, as_json, sentence)
+        return
+    from cli.fleet.fleet import Fleet
+    from cli.fleet.installing import uninstall as take_off
+    from cli.fleet.memory import Memory
+
+    known, memory = one_of(server.get("/api/nodes"), node), Memory.of_person()
+
+    async def work(link: Connection, state: HostProgress) -> str:
+        state.node = known["name"]
+        await asyncio.to_thread(server.delete, path)
+        return await take_off(link, state)
+
+    machine = memory.of(known["id"], known["name"])
+    (host,) = done = asyncio.run(Fleet(server, as_json).each([machine], "remove", "removed", work))
+    if host.state == "removed":
+        with suppress(OSError):
+            memory.forget(known["id"])
+    finish(done, as_json, known | {"uninstall_result": host.document()})
+
+
+def one_of(nodes: list[dict[str, Any]], word: str) -> dict[str, Any]:
+    """Return the node with this name or id. Raises CommandFailed."""
+    for node in nodes:
+        if word in (node["name"], node["id"]):
+            return node
+    raise CommandFailed(f"There is no node {word!r}; `rankzero nodes` lists them.")
+
+
+def named_hosts(words: list[str], from_file: Path | None, user: str | None, port: int | None) -> list[Host]:
     """Return the hosts of a command line. Raises CommandFailed where there are none."""
     from cli.fleet.host_list import hosts_of, words_in
 
@@ -90,51 +206,55 @@ def named_hosts(words: list[str], from_file: Path | None, user: str | None, port
 
 
 @contextmanager
-def planned(server: ServerClient, folder: str, options: dict[str, Any]) -> Iterator[Any]:
-    """Make a join token and what the hosts are brought; the token ends with the command. Raises CommandFailed."""
-    from platformdirs import user_cache_path
+def join_token(server: ServerClient) -> Iterator[tuple[str, list[str]]]:
+    """Make a join token that ends with the command; yields it and the dashboard's addresses.
 
-    from cli.fleet.brought import Brought
-    from cli.fleet.installing import Plan
-
+    Raises CommandFailed where no other machine can reach the dashboard."""
     token = server.post("/api/join-tokens", {"ttl_s": TOKEN_TTL_S, "name": "rankzero nodes add"})
     try:
         if token["warning"]:
             raise CommandFailed(f"{token['warning']} Nothing has been installed.")
-        with tempfile.TemporaryDirectory(prefix="rankzero-") as work:
-            yield Plan(
-                brought=Brought(user_cache_path("rankzero", appauthor=False) / "fleet", Path(work)),
-                urls=[token["url"], *addresses_by_ssh(server)],
-                node_ids=lambda: {
-                    node["id"]: node["name"] for node in server.get("/api/nodes") if node["state"] == "alive"
-                },
-                token=token["token"],
-                folder=folder,
-                options={name: value for name, value in options.items() if value is not None},
-            )
+        yield token["token"], [token["url"], *(other_addresses(server) if server.address.is_local else [])]
     finally:
         with suppress(CommandFailed):
             server.delete(f"/api/join-tokens/{token['id']}")
 
 
-def addresses_by_ssh(server: ServerClient) -> list[str]:
-    """Return the dashboard's URL with `ssh` for the address from which a node is connected, if that is this machine."""
-    return [f"http://ssh:{urlsplit(server.address.url).port or 80}"] if server.address.is_local else []
+def other_addresses(server: ServerClient) -> list[str]:
+    """Return at which addresses a node may also reach the dashboard on this machine: that from which `ssh` connects
+    it, and those of every network card."""
+    import psutil
+
+    from dashboard.cluster.joining import is_loopback
+
+    port = urlsplit(server.address.url).port or 80
+    found = [each.address for card in psutil.net_if_addrs().values() for each in card if each.family == AF_INET]
+    return [f"http://{host}:{port}" for host in ("ssh", *found) if not is_loopback(host)][:MOST_ADDRESSES]
 
 
-def finish(server: ServerClient, done: list[Any], as_json: bool) -> None:
-    """Print how it went, check the nodes together, and end. Raises typer.Exit with code 1 where a host has failed."""
-    from cli.fleet.progress import FAILED
+@contextmanager
+def planned(
+    server: ServerClient, token: str = "", urls: Sequence[str] = (), options: Mapping[str, Any] | None = None
+) -> Iterator[Plan]:
+    """Prepare what the hosts are brought. Raises CommandFailed."""
+    from platformdirs import user_cache_path
 
-    failed = [host for host in done if host.state == FAILED]
-    nodes = [host.node for host in done if host.state != FAILED]
+    from cli.fleet.brought import Brought
+    from cli.fleet.installing import Plan
+
+    members = [node["id"] for node in server.get("/api/nodes") if node["state"] == "alive"]
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    with tempfile.TemporaryDirectory(prefix="rankzero-") as work:
+        brought = Brought(user_cache_path("rankzero", appauthor=False) / "fleet", Path(work))
+        yield Plan(brought, urls, members, token, given)
+
+
+def finish(done: Sequence[HostProgress], as_json: bool, document: Any) -> None:
+    """Print how it went. Raises typer.Exit with code 1 where a host has failed."""
     if as_json:
-        print_json([host.document() for host in done])
+        print_json(document)
     else:
         rows = [(host.host, host.node or "", host.state, f"{host.seconds:.1f}", host.message) for host in done]
         print_table(("host", "node", "state", "s", "message"), rows, right=frozenset({3}))
-        say(f"{formats.plural(len(nodes), 'host')} joined" + (f", {len(failed)} failed." if failed else "."))
-        if nodes:
-            print_matrix(checked(server, nodes))
-    if failed:
+    if any(host.state == "failed" for host in done):
         raise typer.Exit(1)

@@ -10,13 +10,13 @@ from urllib.parse import quote
 import typer
 
 from cli.commands import node_installation
+from cli.commands.node_installation import NodeName
 from cli.server.options import Data, Json, server_at
 from cli.terminal import print_json, print_outcome, print_table, say
 from domain.health.holders import of_node
 from domain.text import formats
 from domain.text.formats import state_label
 
-NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its name or id.", show_default=False)]
 CLOCK_AGREES_S = 1.0
 TEST_PAUSE_S = 0.5
 nodes_app = typer.Typer(invoke_without_command=True)
@@ -53,17 +53,6 @@ def undrain(node: NodeName, data: Data = None, as_json: Json = False) -> None:
     """Let a drained node receive new runs again."""
     undrained = server_at(data).post(node_path(node, "undrain"))
     print_outcome(undrained, as_json, f"Node {undrained['name']} accepts new runs again.")
-
-
-@nodes_app.command()
-def remove(node: NodeName, data: Data = None, as_json: Json = False) -> None:
-    """Remove a node from the cluster: its worker ends, its past runs stay readable."""
-    removed = server_at(data).delete(node_path(node))
-    print_outcome(
-        removed,
-        as_json,
-        f"Node {removed['name']} is removed; its worker ends, and its token is no longer valid.",
-    )
 
 
 @nodes_app.command()
@@ -130,7 +119,8 @@ def end_unknown(
     print_outcome(updated, as_json, f"Node {updated['name']} ends run {run}; its files stay on the node.")
 
 
-nodes_app.command()(node_installation.add)
+for command in (node_installation.add, node_installation.upgrade, node_installation.doctor, node_installation.remove):
+    nodes_app.command()(command)
 
 
 def node_path(node: str, *action: str) -> str:

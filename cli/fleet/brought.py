@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 
-from cli.fleet.own_wheel import EXTRA, constraints, version_of, write_wheel
+from cli.fleet.own_wheel import EXTRA, write_package
 from cli.fleet.ssh import HostTrouble, last_line
 from cli.terminal import CommandFailed
 
@@ -44,10 +44,7 @@ class Brought:
         self.uv, self.uv_version = _own_uv()
         self.package = work / "package"
         self.package.mkdir()
-        wheel = write_wheel(self.package)
-        pins = self.package / "constraints.txt"
-        pins.write_text(constraints())
-        self.version = version_of(wheel, pins)
+        wheel, self.version = write_package(self.package)
         self.requirement = f"{wheel.name}[{EXTRA}]"
         self.archive = _packed(self.package, work / "package.tar.gz")
 

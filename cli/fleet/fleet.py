@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from cli.fleet.host_list import Host
+from cli.fleet.host_list import Machine
 from cli.fleet.progress import FAILED, HostProgress
 from cli.fleet.ssh import Connection, HostTrouble, SshOptions
-from cli.fleet.table import Display, tell_dashboard, tell_once
+from cli.fleet.table import Display, told
 from cli.server.client import ServerClient
 from cli.terminal import CommandFailed
 
@@ -40,25 +39,31 @@ class Terminal(asyncio.Lock):
 class Fleet:
     """Hosts, and how they are connected."""
 
-    def __init__(self, server: ServerClient, parallel: int, jump: str | None, accept_new: bool, is_quiet: bool) -> None:
-        self._server, self._parallel, self._is_quiet = server, parallel, is_quiet
-        self._jump, self._accept_new = jump, accept_new
+    def __init__(
+        self, server: ServerClient, is_quiet: bool, parallel: int = PARALLEL, accept_new: bool = False
+    ) -> None:
+        self._server, self._is_quiet = server, is_quiet
+        self._parallel, self._accept_new = parallel, accept_new
 
-    async def each(self, hosts: Sequence[Host], action: str, done_state: str, work: Work) -> list[HostProgress]:
-        """Work on every host, `parallel` at a time; one host's trouble is no other's."""
-        progress = [HostProgress(host) for host in hosts]
+    async def each(
+        self, machines: Sequence[Machine], action: str | None, done_state: str, work: Work
+    ) -> list[HostProgress]:
+        """Work on every machine, `parallel` at a time; one's trouble is no other's.
+
+        The Nodes page shows the `action`, unless that is None."""
+        progress = [HostProgress(machine) for machine in machines]
         display, turn = Display(progress, self._is_quiet), asyncio.Semaphore(self._parallel)
         with tempfile.TemporaryDirectory(prefix="rz") as sockets:
             terminal = Terminal(display) if sys.stdin.isatty() and sys.stderr.isatty() else None
-            options = SshOptions(Path(sockets), self._jump, self._accept_new, terminal)
+            options = SshOptions(Path(sockets), self._accept_new, terminal)
 
             async def one(number: int, state: HostProgress) -> None:
                 async with turn:
                     state.at("connecting")
                     try:
-                        async with Connection(state.host, options, number).opened() as connection:
+                        async with Connection(state.machine, options, number).opened() as connection:
                             state.end(done_state, await work(connection, state))
-                    except HostTrouble as trouble:
+                    except (HostTrouble, CommandFailed) as trouble:
                         state.end(FAILED, str(trouble))
 
             async with self._shown(action, progress, display):
@@ -66,17 +71,14 @@ class Fleet:
         return progress
 
     @asynccontextmanager
-    async def _shown(self, action: str, hosts: Sequence[HostProgress], display: Display) -> AsyncIterator[None]:
+    async def _shown(self, action: str | None, hosts: Sequence[HostProgress], display: Display) -> AsyncIterator[None]:
         """Show the progress on the terminal and on the Nodes page."""
-        key = secrets.token_hex(8)
-        telling = asyncio.create_task(tell_dashboard(self._server, action, key, hosts))
         display.show()
         try:
-            yield
+            if action is None:
+                yield
+            else:
+                async with told(self._server, action, hosts):
+                    yield
         finally:
             display.hide()
-            telling.cancel()
-            with suppress(asyncio.CancelledError):
-                await telling
-            with suppress(CommandFailed):
-                await asyncio.to_thread(tell_once, self._server, action, key, hosts, True)

@@ -11,6 +11,7 @@ from itertools import product
 from cli.terminal import CommandFailed
 
 MOST_HOSTS = 4096
+DEFAULT_FOLDER = "~/.local/share/rankzero-node"
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,16 @@ class Host:
     def __str__(self) -> str:
         name = f"[{self.name}]" if ":" in self.name and self.port else self.name
         return (f"{self.user}@" if self.user else "") + name + (f":{self.port}" if self.port else "")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A host, how it is reached, and where the installation is on it."""
+
+    host: Host
+    jump: str | None = None
+    """The host to connect through."""
+    folder: str = DEFAULT_FOLDER
 
 
 def hosts_of(words: Iterable[str], user: str | None, port: int | None, ssh_config: str = "") -> list[Host]:

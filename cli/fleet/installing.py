@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ START_LIMIT_S = 120.0
 ANY_PYTHON = ">=3.11"
 LEAST_GLIBC = 17
 """Minor version of glibc 2 that uv and the wheels need."""
+LEAST_FREE_MIB = 1024
 SILENT_S = 30.0
 """A node that the dashboard has not answered for so long is started again."""
 
@@ -28,14 +29,13 @@ class Plan:
     """What a command wants of every host."""
 
     brought: Brought
-    urls: list[str]
+    urls: Sequence[str]
     """Addresses of the dashboard, in the order in which a node tries them."""
-    node_ids: Callable[[], dict[str, str]]
-    """The dashboard's nodes that are alive: names by id."""
+    members: Collection[str]
+    """The ids of the dashboard's nodes that are alive."""
     token: str = field(default="", repr=False)
-    """The join token; empty where the host is a node already."""
-    folder: str = scripts.DEFAULT_FOLDER
-    options: dict[str, Any] = field(default_factory=dict)
+    """The join token; empty where only nodes are wanted."""
+    options: Mapping[str, Any] = field(default_factory=dict)
     """Of the worker: `python`, `slots`, `name`."""
 
 
@@ -63,9 +63,18 @@ class Look:
         return int(match[1]) if match else 0
 
 
-async def look(connection: Connection, folder: str) -> Look:
+@dataclass(frozen=True)
+class Check:
+    """One check of `rankzero nodes doctor`."""
+
+    check: str
+    ok: bool
+    message: str
+
+
+async def look(connection: Connection) -> Look:
     """Look at a host. Raises HostTrouble where no worker can be there."""
-    answer = await connection.run(with_values(scripts.LOOK, home=folder))
+    answer = await connection.run(with_values(scripts.LOOK, home=connection.machine.folder))
     said = answer.said
     if trouble := said.get("trouble"):
         raise HostTrouble(trouble)
@@ -82,23 +91,25 @@ async def look(connection: Connection, folder: str) -> Look:
 async def add(connection: Connection, plan: Plan, progress: HostProgress) -> str:
     """Make a host a node, or bring it up to date; returns a sentence. Raises HostTrouble."""
     progress.at("looking")
-    seen = await look(connection, plan.folder)
+    seen = await look(connection)
     status = seen.status
-    progress.node = status.get("name") or seen.said["name"]
+    progress.node, progress.node_id = status.get("name") or seen.said["name"], status.get("node_id")
+    if not (plan.token or status):
+        raise HostTrouble("there is no installation of `rankzero nodes add` there to upgrade.")
     refuse_other_dashboard(status, plan)
-    is_member = bool(status.get("runs")) and status.get("node_id") in plan.node_ids() and status["silent_s"] < SILENT_S
+    is_member = bool(status.get("runs")) and status.get("node_id") in plan.members and status["silent_s"] < SILENT_S
     if is_member and status.get("version") == plan.brought.version:
-        return f"has joined already, {status['service']}"
+        return f"has this version already, {status['service']}"
     await install(connection, plan, seen, progress)
     progress.at("starting")
     answer = await start(connection, seen.home, plan, is_member)
-    progress.node = answer["name"]
-    return f"joined, {answer['service']}"
+    progress.node, progress.node_id = answer["name"], answer["node_id"]
+    return f"runs {answer['service']}"
 
 
 def refuse_other_dashboard(status: dict[str, Any], plan: Plan) -> None:
     """Raises HostTrouble for a node that works for another dashboard."""
-    if status.get("runs") and status["silent_s"] < SILENT_S and status.get("node_id") not in plan.node_ids():
+    if status.get("runs") and status["silent_s"] < SILENT_S and status.get("node_id") not in plan.members:
         raise HostTrouble(
             f"it is a node of another dashboard ({status.get('server')}): remove it there first "
             f"(`rankzero nodes remove {status.get('name')} --uninstall`), or name another folder with --folder."
@@ -153,18 +164,48 @@ async def unpack(connection: Connection, home: str, folder: str, archive: Any) -
 
 async def start(connection: Connection, home: str, plan: Plan, is_member: bool) -> dict[str, Any]:
     """Start the installed version there and wait until it has joined. Raises HostTrouble."""
-    request = {"version": plan.brought.version, "urls": plan.urls, "options": plan.options}
-    request |= {} if is_member else {"token": plan.token}
+    request = {"version": plan.brought.version, "urls": [*plan.urls], "options": dict(plan.options)}
+    request |= {"token": plan.token} if plan.token and not is_member else {}
     script = with_values(scripts.START, home=home, version=plan.brought.version)
     return answered(await connection.run(script, json.dumps(request).encode(), limit_s=START_LIMIT_S))
 
 
-async def stop(connection: Connection, home: str) -> None:
-    """Stop the worker there and remove what was installed. Raises HostTrouble."""
-    answered(await connection.run(with_values(scripts.STOP, home=home), limit_s=START_LIMIT_S))
-    answer = await connection.run(with_values(scripts.UNINSTALL, home=home), limit_s=START_LIMIT_S)
+async def uninstall(connection: Connection, progress: HostProgress) -> str:
+    """Stop the worker there and remove what was installed; returns a sentence. Raises HostTrouble."""
+    progress.at("looking")
+    seen = await look(connection)
+    if not seen.status:
+        return f"nothing is installed in its folder {seen.home}"
+    progress.at("stopping")
+    answered(await connection.run(with_values(scripts.STOP, home=seen.home), limit_s=START_LIMIT_S))
+    progress.at("removing")
+    answer = await connection.run(with_values(scripts.UNINSTALL, home=seen.home), limit_s=START_LIMIT_S)
     if "removed" not in answer.said:
-        raise HostTrouble(f"its folder {home} cannot be removed: {said_of(answer)}.")
+        raise HostTrouble(f"its folder {seen.home} cannot be removed: {said_of(answer)}.")
+    return f"its folder {seen.home} and what started the worker are gone"
+
+
+async def examine(connection: Connection, version: str) -> list[Check]:
+    """Examine the installation on a host. Raises HostTrouble where no worker can be there."""
+    seen = await look(connection)
+    status, free = seen.status, str(seen.said.get("free_kb", ""))
+    free_mib = int(free) // 1024 if free.isdigit() else 0
+    checks = [
+        Check("ssh", True, f"connected to {seen.said['name']}"),
+        Check("folder", free_mib >= LEAST_FREE_MIB, f"{seen.home}: {free_mib:,} MiB free ({seen.said.get('disk')})"),
+    ]
+    if not status:
+        return [*checks, Check("installed", False, "nothing: `rankzero nodes add` installs a worker")]
+    is_newest = status["version"] == version
+    advice = "" if is_newest else f"; here is {version}: `rankzero nodes upgrade` installs it"
+    heard = status["runs"] and status["silent_s"] < SILENT_S
+    log = "; its log ends with: " + " ".join(status["log"][-1:]) if status["log"] else ""
+    return [
+        *checks,
+        Check("installed", is_newest, f"{status['version']}{advice}"),
+        Check("worker", bool(status["runs"]), status["service"] or f"nothing starts it{log}"),
+        Check("dashboard", heard, f"{status['server']} answers it" if heard else f"{status['server']} is silent{log}"),
+    ]
 
 
 def answered(answer: Answer) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import tempfile
 import zipfile
 from importlib import metadata, util
 from pathlib import Path
@@ -35,6 +36,19 @@ def version_of(*files: Path) -> str:
     """Return what names an installation from these files: the version, and a digest of their content."""
     digest = hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files))
     return f"{metadata.version('rankzero')}-{digest.hexdigest()[:10]}"
+
+
+def write_package(folder: Path) -> tuple[Path, str]:
+    """Write the wheel and the versions of what it needs; returns the wheel, and what names an installation of both."""
+    wheel, pins = write_wheel(folder), folder / "constraints.txt"
+    pins.write_text(constraints())
+    return wheel, version_of(wheel, pins)
+
+
+def own_version() -> str:
+    """Return what names an installation of the Rankzero that runs here."""
+    with tempfile.TemporaryDirectory(prefix="rankzero-") as folder:
+        return write_package(Path(folder))[1]
 
 
 def constraints() -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cli.fleet.host_list import Host
+from cli.fleet.host_list import Host, Machine
 
 WAITING, WORKING, FAILED = "waiting", "working", "failed"
 
@@ -16,9 +16,10 @@ WAITING, WORKING, FAILED = "waiting", "working", "failed"
 class HostProgress:
     """How far one host is."""
 
-    host: Host
+    machine: Machine
     node: str | None = None
     """The node's name, once it is known."""
+    node_id: str | None = None
     state: str = WAITING
     """`waiting`, `working`, `failed`, or what the command makes of a host: `joined`, `upgraded`, `removed`."""
     step: str = ""
@@ -26,6 +27,11 @@ class HostProgress:
     began_at: float | None = None
     ended_at: float | None = None
     changed: Callable[[HostProgress], None] = field(default=lambda progress: None, repr=False)
+
+    @property
+    def host(self) -> Host:
+        """The host."""
+        return self.machine.host
 
     @property
     def seconds(self) -> float:

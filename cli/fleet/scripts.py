@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 
-DEFAULT_FOLDER = "~/.local/share/rankzero-node"
 NEEDED_KB = 400 * 1024
 """Of free disk for an installation: uv, the worker and its packages, and the older version beside it."""
 

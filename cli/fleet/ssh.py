@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cli.fleet.host_list import Host
+from cli.fleet.host_list import Host, Machine
 
 CONNECT_LIMIT_S = 30.0
 ASKED_LIMIT_S = 300.0
@@ -36,7 +36,6 @@ class SshOptions:
 
     sockets: Path
     """A private folder with a short path, for one socket a host."""
-    jump: str | None = None
     accept_new: bool = False
     """Accept the host keys of hosts that are not in known_hosts."""
     terminal: asyncio.Lock | None = None
@@ -61,8 +60,8 @@ class Answer:
 class Connection:
     """One authenticated connection, which every command to the host shares."""
 
-    def __init__(self, host: Host, options: SshOptions, number: int) -> None:
-        self.host, self._options = host, options
+    def __init__(self, machine: Machine, options: SshOptions, number: int) -> None:
+        self.machine, self.host, self._options = machine, machine.host, options
         self._socket = options.sockets / str(number)
 
     @asynccontextmanager
@@ -124,7 +123,7 @@ class Connection:
             raise
 
     def _destination(self) -> list[str]:
-        host, jump = self.host, self._options.jump
+        host, jump = self.host, self.machine.jump
         named = [*(["-l", host.user] if host.user else []), *(["-p", str(host.port)] if host.port else [])]
         return [*(["-J", jump] if jump else []), *named, "--", host.name]
 

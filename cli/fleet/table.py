@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from cli.fleet.progress import FAILED, WAITING, HostProgress, done_word
@@ -15,7 +16,7 @@ from cli.terminal import CommandFailed, printable, warn
 if TYPE_CHECKING:
     from rich.table import Table
 
-REFRESH_S = 0.5
+TELL_EVERY_S = 1.0
 COLOURS = {WAITING: "dim", FAILED: "red"}
 
 
@@ -69,21 +70,26 @@ def _print_change(host: HostProgress) -> None:
     warn(f"{host.host}  {host.state if host.is_over else host.step}{message}")
 
 
-async def tell_dashboard(server: ServerClient, action: str, key: str, hosts: Sequence[HostProgress]) -> None:
-    """Tell the dashboard how far the hosts are, as often as that changes, until this task is cancelled.
+@asynccontextmanager
+async def told(server: ServerClient, action: str, hosts: Sequence[HostProgress]) -> AsyncIterator[None]:
+    """Tell the dashboard's Nodes page how far the hosts are; a dashboard that does not listen holds nothing up."""
+    key = secrets.token_hex(8)
 
-    A dashboard that does not listen holds nothing up."""
-    last: list[dict[str, object]] = []
-    while True:
-        now = [host.live_document() for host in hosts]
-        if [told | {"seconds": 0} for told in now] != [told | {"seconds": 0} for told in last]:
-            last = now
-            with suppress(CommandFailed):
-                await asyncio.to_thread(tell_once, server, action, key, hosts, False)
-        await asyncio.sleep(REFRESH_S)
+    async def tell(is_over: bool) -> None:
+        body = {"action": action, "is_over": is_over, "hosts": [host.live_document() for host in hosts]}
+        with suppress(CommandFailed):
+            await asyncio.to_thread(server.put, f"/api/node-installations/{key}", body)
 
+    async def go_on() -> None:
+        while True:
+            await tell(is_over=False)
+            await asyncio.sleep(TELL_EVERY_S)
 
-def tell_once(server: ServerClient, action: str, key: str, hosts: Sequence[HostProgress], is_over: bool) -> None:
-    """Tell the dashboard how far the hosts are. Raises CommandFailed."""
-    body = {"action": action, "is_over": is_over, "hosts": [host.live_document() for host in hosts]}
-    server.put(f"/api/node-installations/{key}", body)
+    telling = asyncio.create_task(go_on())
+    try:
+        yield
+    finally:
+        telling.cancel()
+        with suppress(asyncio.CancelledError):
+            await telling
+        await tell(is_over=True)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tests import packages
-from tests.end_to_end.hosts import PORT, Host, Hosts
+from tests.end_to_end.hosts import Host, Hosts
 from tests.end_to_end.namespaces import run_command
-from tests.end_to_end.product import wait_for
 
 USER, USER_ID = "ada", 47_001
 INDEX_PORT = 9000
@@ -84,6 +85,17 @@ class SshHosts(Hosts):
         with (self.person / "known_hosts").open("a") as known:
             known.write(f"{host.address} {(host.home / 'host_key.pub').read_text()}")
 
+    def give_torch(self, host: Host) -> str:
+        """Let the user of a host train with the torch of these tests; returns the Python."""
+        for folder, name in ((sys.base_prefix, "base"), (Path(torch.__file__).parents[1], "site")):
+            self.on(host, "mkdir", f"/home/{name}")
+            self.on(host, "mount", "--bind", str(folder), f"/home/{name}")
+        python = host.home / "home/python"
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        python.write_text(f'#!/bin/sh\nPYTHONPATH=/home/site exec /home/base/bin/{version} "$@"\n')
+        python.chmod(0o755)
+        return f"/home/{USER}/python"
+
     def serve_index(self, wheels: Path) -> None:
         """Serve a folder of wheels to the hosts, which look there instead of at the internet's index."""
         argv = [sys.executable, "-m", "http.server", "-d", str(wheels), str(INDEX_PORT)]
@@ -97,25 +109,33 @@ class SshHosts(Hosts):
         settings.parent.mkdir(parents=True)
         settings.write_text(f'no-index = true\nfind-links = ["http://{self.hosts[0].address}:{INDEX_PORT}/"]\n')
 
-    def rankzero(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-        """Start a command of the person, on the first host."""
+    def rankzero(
+        self, *arguments: str, env: dict[str, str] | None = None, terminal: int | None = None
+    ) -> subprocess.Popen[str]:
+        """Start a command of the person on the first host, in a terminal or without one."""
         own = {k: v for k, v in self.env.items() if not k.startswith(("PIP_", "UV_"))}
         path = f"{self.person / 'bin'}:{os.environ['PATH']}"
         cache = {"XDG_CACHE_HOME": str(self.folder / "cache"), "XDG_STATE_HOME": str(self.person), "PATH": path}
-        argv = [sys.executable, "-P", "-m", "cli.main", *arguments]
         enter = ["nsenter", "--target", str(self.hosts[0].pid), "--net", "--uts", "--mount", "--pid", "--"]
-        return subprocess.Popen(
-            [*enter, *argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=own | cache | {"RANKZERO_DATA": str(self.data)} | (env or {}),
-        )  # fmt: skip
+        argv = [*enter, sys.executable, "-P", "-m", "cli.main", *arguments]
+        all_env = own | cache | {"RANKZERO_DATA": str(self.data), "TERM": "dumb"} | (env or {})
+        if terminal is not None:
+            argv = ["setsid", "--ctty", "--wait", *argv]
+            return subprocess.Popen(
+                argv, stdin=terminal, stdout=terminal, stderr=terminal, env=all_env, text=True, start_new_session=True
+            )
+        pipe = subprocess.PIPE
+        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, env=all_env)
 
-    def add(self, *arguments: str, env: dict[str, str] | None = None) -> tuple[int, list[dict[str, Any]], str]:
-        """Run `rankzero nodes add --json` to its end: exit code, document, errors."""
-        import json
-
-        command = self.rankzero("nodes", "add", "--json", "--slots", "1", *arguments, env=env)
+    def document(self, *arguments: str, env: dict[str, str] | None = None) -> tuple[int, Any, str]:
+        """Run a command with `--json` to its end: exit code, document, errors."""
+        command = self.rankzero(*arguments, "--json", env=env)
         said, errors = command.communicate(timeout=300)
         return command.returncode, json.loads(said or "[]"), errors
+
+    def add(self, *arguments: str, env: dict[str, str] | None = None) -> tuple[int, list[dict[str, Any]], str]:
+        """Run `rankzero nodes add`."""
+        return self.document("nodes", "add", "--slots", "1", *arguments, env=env)
 
     def on(self, host: Host, *argv: str) -> None:
         """Run a program as root on a host."""
@@ -150,6 +170,3 @@ def write_index(folder: Path) -> Path:
 def nodes_of(hosts: Hosts) -> list[str]:
     """The names of the nodes that are alive."""
     return sorted(node["name"] for node in hosts.get("/api/nodes") if node["state"] == "alive")
-
-
-__all__: Sequence[str] = ("PORT", "SshHosts", "nodes_of", "wait_for", "why_no_sshd", "write_index")

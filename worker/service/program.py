@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -92,15 +93,15 @@ ACTIONS = {"status": status, "start": start, "stop": stop}
 
 def reachable(urls: Sequence[str]) -> str:
     """Return the first of these addresses at which the dashboard answers. Raises Refused."""
-    reasons = []
-    for url in dict.fromkeys(urls_from_here(urls)):
-        try:
-            ask(url)
+    tried = list(dict.fromkeys(urls_from_here(urls)))
+    with ThreadPoolExecutor(len(tried)) as threads:
+        reasons = dict(zip(tried, threads.map(why_silent, tried), strict=True))
+    for url, reason in reasons.items():
+        if reason is None:
             return url
-        except Exception as error:
-            reasons.append(f"{url} ({' '.join(str(error).split()) or type(error).__name__})")
+    listed = " or ".join(f"{url} ({reason})" for url, reason in reasons.items())
     raise Refused(
-        f"it cannot reach the dashboard at {' or '.join(reasons)}: start the dashboard with --host and an address that "
+        f"it cannot reach the dashboard at {listed}: start the dashboard with --host and an address that "
         "its nodes reach, name that in RANKZERO_URL, and let its port through."
     )
 
@@ -115,12 +116,16 @@ def urls_from_here(urls: Sequence[str]) -> Iterator[str]:
             yield url.replace("//ssh:", f"//[{caller}]:" if ":" in caller else f"//{caller}:")
 
 
-def ask(url: str) -> None:
-    """Ask the dashboard for a sign of life. Raises any error."""
+def why_silent(url: str) -> str | None:
+    """Ask the dashboard for a sign of life; returns why there is none."""
     import httpx2
 
-    with httpx2.Client(trust_env=False, timeout=REACH_LIMIT_S, verify=not url.startswith("http:")) as http:
-        http.get(f"{url}/api/health").raise_for_status()
+    try:
+        with httpx2.Client(trust_env=False, timeout=REACH_LIMIT_S, verify=not url.startswith("http:")) as http:
+            http.get(f"{url}/api/health").raise_for_status()
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        return " ".join(str(error).split()) or type(error).__name__
+    return None
 
 
 def wait_for_contact(home: Home, since: float) -> None:
