@@ -50,6 +50,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Iterator[
 def hosts(cluster: SshHosts) -> Iterator[SshHosts]:
     """The cluster; after a test its hosts are as nothing had ever been installed there."""
     yield cluster
+    for run in cluster.get("/api/runs"):
+        if run["ended_at"] is None:
+            cluster.request("POST", f"/api/runs/{run['id']}/stop")
+            cluster.wait_state(run["id"])
     for node in cluster.get("/api/nodes"):
         assert cluster.request("DELETE", f"/api/nodes/{node['id']}").status_code == 200
     for host in cluster.hosts[1:]:
@@ -171,7 +175,7 @@ def test_upgrade_leaves_trainings_alone_and_doctor_finds_what_is_wrong(hosts: Ss
     spec = {"launcher": "python", "strategy": "single", "gpus_per_node": 1, "python": hosts.give_torch(hosts[2])}
     run_id = hosts.launch(script, **spec)
     hosts.wait_state(run_id, "running")
-    (training,) = hosts[2].find("train.py") or hosts[2].find(str(script))
+    (training,) = [process for process in hosts[2].of_run(run_id) if process.environ().get("RANK")]
     source = tmp_path / "newer"
     for part in packages.PARTS:
         shutil.copytree(packages.ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))

@@ -9,10 +9,29 @@ import streamlit as st
 from dashboard.cluster.joining import WHERE, HowToJoin, how_to_join
 from dashboard.service import service
 from dashboard.views.layout import actions, style
+from dashboard.views.nodes import installing
 from domain.text.formats import ago, as_text, clock_time, duration_words, plural, with_code
 from domain.views import JoinTokenView
 
 REFRESH_S = 3
+
+
+COMMAND = "rankzero nodes add gpu-[1-8] me@10.0.0.4"
+
+
+@style.quiet_without_store
+def adding() -> None:
+    """Show how machines are added over `ssh`, how far that is, and the other way: a token and a command to paste."""
+    if not service.current().nodes():
+        st.header("No node has joined yet", anchor=False)
+        st.caption("On the dashboard's own machine `rankzero up` starts one; other machines join from here.")
+    st.markdown(
+        "A node is a machine that trains. Where you can log in by `ssh`, this makes machines nodes: as a plain user, "
+        "with nothing installed there before. Keys and passwords stay with your `ssh`:"
+    )
+    st.code(COMMAND, language="bash", wrap_lines=True)
+    installing.installations()
+    joining()
 
 
 @style.refreshed(REFRESH_S)
@@ -21,7 +40,7 @@ def joining() -> None:
     """Show the form for a join token, the command of a new one, and all tokens."""
     current = service.current()
     tokens = {token.id: token for token in current.join_tokens()}
-    _make(any_node=bool(current.nodes()))
+    _make()
     created: tuple[str, str] | None = st.session_state.get(MADE)
     if created is not None and created[0] in tokens:
         _show(tokens[created[0]], how_to_join(created[1], current.listening(), st.context.url))
@@ -37,13 +56,10 @@ GOOD_FOR = {
 COLUMNS = (3, 2, 3, 3, 1.2)
 
 
-def _make(any_node: bool) -> None:
-    if not any_node:
-        st.header("No node has joined yet", anchor=False)
-        st.caption("On the dashboard's own machine `rankzero up` starts one; other machines join from here.")
+def _make() -> None:
     st.markdown(
-        "A node is a machine that trains. Make a token, and paste the command that then appears on the new "
-        f"machine, with Rankzero {version('rankzero')} installed there. One token serves many machines."
+        "Elsewhere, make a token, and paste the command that then appears on the new machine, with Rankzero "
+        f"{version('rankzero')} installed there. One token serves many machines."
     )
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox("Valid for", list(GOOD_FOR), index=1, key="join_for", width=140)

@@ -30,7 +30,7 @@ def page() -> None:
             preflight_panel()
     if join.open:
         with join:
-            joining.joining()
+            joining.adding()
 
 
 CELLS = "nodes_cells"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.cluster.installations import SILENT_AFTER_S, InstallationReport
 from dashboard.views.nodes.joining import lasting, state_of
 from domain.text.formats import with_code
 from domain.views import JoinTokenView
@@ -27,9 +28,9 @@ def test_a_cluster_without_nodes_opens_with_how_to_get_one(pages):
     assert not page.exception and page.header[0].value == "No node has joined yet"
     button(page, "Make a join token").click().run()
     assert not page.exception
-    command = page.code[0].value
+    command = page.code[1].value
     assert command.startswith("RANKZERO_TOKEN=rzjoin-") and "rankzero worker --server http://" in command
-    assert "systemctl enable --now rankzero-worker" in page.code[1].value
+    assert "systemctl enable --now rankzero-worker" in page.code[2].value
     assert "Waiting for it to join" in texts(page)
     secret = command.removeprefix("RANKZERO_TOKEN=").split()[0]
     assert secret not in texts(pages.open("nodes"))  # another session never sees it
@@ -66,3 +67,21 @@ def test_commands_within_a_sentence_are_code_and_nothing_else_is_markup():
     assert with_code("Start it with `--host 0.0.0.0` (or *not*).") == (
         "Start it with `--host 0.0.0.0` \\(or \\*not\\*\\)\\."
     )
+
+
+def test_hosts_that_a_command_works_on_are_shown_with_their_step_and_trouble(pages):
+    hosts = [
+        {"host": "gpu-1", "node": "gpu-1", "state": "joined", "seconds": 12.4, "message": "runs *as* a unit"},
+        {"host": "gpu-2", "state": "working", "step": "bringing wheels", "seconds": 3},
+        {"host": "me@gpu-3:22", "state": "failed", "message": "uv: https://me:hunter2@index.example/ is away"},
+    ]
+    report = InstallationReport.model_validate({"action": "add", "hosts": hosts})
+    pages.service.installations.told("0" * 16, report)
+    page = pages.open("nodes")
+    (rows,) = [part.value for part in page.markdown if "| Host |" in part.value]
+    assert ":green-badge[joined]" in rows and "| 12 |" in rows and "as\\* a unit" in rows
+    assert ":blue-badge[bringing wheels]" in rows and ":red-badge[failed]" in rows
+    assert "hunter2" not in rows
+    assert "**Adding 3 hosts**: 1 added, 1 failed, 1 to go" in texts(page)
+    (told,) = pages.service.installations.all()
+    assert [told.is_silent(told.told_at + s) for s in (SILENT_AFTER_S - 1, SILENT_AFTER_S + 1)] == [False, True]

@@ -1,0 +1,67 @@
+"""Show how far the commands are that install workers over `ssh`: each host's step, seconds and trouble."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from dashboard.cluster.installations import HostStep, Installation
+from dashboard.service import service
+from dashboard.views.layout import style
+from dashboard.views.layout.tables import Markup, table
+from domain.text.formats import as_text, clock_time, duration_words, plural, with_code
+
+REFRESH_S = 1
+MOST_ROWS = 200
+TITLES = {"add": "Adding", "upgrade": "Upgrading", "remove": "Removing"}
+PAST = {"add": "added", "upgrade": "upgraded", "remove": "removed"}
+COLOURS = {"waiting": "gray", "working": "blue", "failed": "red"}
+
+
+@style.refreshed(REFRESH_S)
+def installations() -> None:
+    """Show the newest command, and the older ones folded; nothing where there was none."""
+    current = service.current()
+    installations = current.installations.all()
+    for installation in installations[:1]:
+        _show(installation, current.clock())
+    older = installations[1:]
+    if older and st.toggle(f"Show {plural(len(older), 'earlier command')}", key="installations_older"):
+        for installation in older:
+            _show(installation, current.clock())
+
+
+def _show(installation: Installation, now: float) -> None:
+    st.markdown(Markup(title(installation)))
+    if installation.is_silent(now):
+        st.warning(
+            f"The command has told nothing for {duration_words(now - installation.told_at)}: it has probably ended. "
+            "Repeat it: hosts that are done are left alone, the others taken up again.",
+            icon=":material/history:",
+        )
+    hosts = installation.hosts
+    rows = [row(host) for host in hosts[:MOST_ROWS]]
+    table(f"installation_{installation.id}", ("Host", "Node", "State", ">Seconds", "Message"), rows)
+    if len(hosts) > MOST_ROWS:
+        st.caption(f"And {plural(len(hosts) - MOST_ROWS, 'more host')}; the terminal shows all.")
+
+
+def title(installation: Installation) -> str:
+    """Return the command's outcome so far as Markdown: **Adding 8 hosts**: 3 added, 1 failed, 4 to go."""
+    hosts = installation.hosts
+    failed = sum(host.state == "failed" for host in hosts)
+    left = sum(host.state in ("waiting", "working") for host in hosts)
+    counts = [(len(hosts) - failed - left, PAST[installation.action]), (failed, "failed"), (left, "to go")]
+    told = ", ".join(f"{count} {word}" for count, word in counts if count)
+    began = clock_time(installation.began_at)[:-3]
+    return f"**{TITLES[installation.action]} {plural(len(hosts), 'host')}**: {told} · begun {as_text(began)} UTC"
+
+
+def row(host: HostStep) -> Sequence[object]:
+    """Return a host's cells."""
+    colour = COLOURS.get(host.state, "green")
+    word = host.step if host.state == "working" and host.step else host.state
+    seconds = "" if host.state == "waiting" else f"{host.seconds:.0f}"
+    message = " ".join(host.message.replace("|", "/").split())  # a cell is one line, and ends at a bar
+    return host.host, host.node, Markup(f":{colour}-badge[{as_text(word)}]"), seconds, Markup(with_code(message))
