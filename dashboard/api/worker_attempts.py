@@ -145,6 +145,9 @@ async def load(request: Request) -> Response:
     else:
         sample.held = []
     service.registry.record_contact(node_id, sample)
+    if service.wanted_wheels:
+        wheels = document(service.wanted_wheels.offers(node_id, service.clock()))
+        return answer({"node_id": node_id, "wheels": wheels})
     return answer({"node_id": node_id})
 
 

@@ -25,7 +25,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboard import errors
 from dashboard.alerts.watch import AlertWatch
-from dashboard.api import alerts, code, docs, nodes, prometheus, statuses, system, worker_attempts, worker_checkpoints
+from dashboard.api import (
+    alerts,
+    code,
+    docs,
+    nodes,
+    prometheus,
+    statuses,
+    system,
+    worker_attempts,
+    worker_checkpoints,
+    worker_wheels,
+)
 from dashboard.api.context import CHECKPOINT_THREADS, Threads
 from dashboard.api.runs import (
     checkpoints,
@@ -113,6 +124,7 @@ MAX_WEBSOCKET_BYTES = 8 * 1024 * 1024
 ROUTERS = (
     worker_attempts,  # first: routes are tried in order, and workers send most requests
     worker_checkpoints,
+    worker_wheels,
     runs,
     phases,
     overview,

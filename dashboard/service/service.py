@@ -35,6 +35,7 @@ from dashboard.snapshots.keeping import Snapshots
 from dashboard.storage.checkpoint_storages import AbandonedImports, CheckpointStorages
 from dashboard.storage.conversions import Conversions
 from dashboard.storage.files import Files
+from dashboard.storage.wheels import Wheels
 from db.attempts import attempt_queries
 from db.attempts.lost_nodes import LostNodes
 from db.checkpoints import checkpoint_requests
@@ -53,6 +54,7 @@ from db.tasks import desired_state
 from db.tasks.task_reports import Arrival
 from db.trouble import Trouble, has_room
 from domain.choices import RUN_ID
+from domain.environments.wheels import Wants
 from domain.masking import has_mask, masked_text, unmasked_spec
 from domain.messages import CheckAnswer, NodeFacts
 from domain.profiles.views import ProfileView, cost_sentence, latest_cost
@@ -84,6 +86,7 @@ class Service:
         self.lineage = Lineage(store, self.clock)
         self.preflights = Preflights(store, self.clock, self.hub.desired_state_changed)
         self.health = NodeHealth(store, self.clock, self.hub.desired_state_changed, self.nodes, self.schedule)
+        self.wheels, self.wanted_wheels = Wheels(settings.data / "wheels"), Wants()
         self.installations = Installations(self.clock)
         self.figures = Figures(store)
         self.uploads = WeakValueDictionary[int, object]()

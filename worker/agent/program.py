@@ -15,12 +15,14 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any, TypeAlias
 
+from domain.environments.wheels import WheelFile
 from domain.messages import Device, NodeFacts, NodeLoad
 from worker.agent.daemon import SHUTDOWN_GRACE_S, Daemon
 from worker.attempt.attempt import TaskKey
 from worker.attempt.ending import Shutdown
 from worker.attempt.slurm_job import TIME_LIMIT_GRACE_S, WARNING_SIGNAL, SlurmJob
 from worker.checkpoints.upload import sees_server_disk
+from worker.environments.wheels import WheelFetcher
 from worker.hardware.faults import RecentFaults
 from worker.hardware.sampler import EVERY_S, HardwareSampler, SampledAttempt
 from worker.hardware.testing import HardwareTests
@@ -67,6 +69,7 @@ class Worker(SessionOwner):
         gpus = [device.id for device in self._devices if device.kind == "cuda"]
         self._checks = Checks(node, self._client, self._in_background, gpus)
         self._hardware_tests = HardwareTests(node, self._client, self._in_background)
+        self._wheels = WheelFetcher(self._client, self._data / "wheels", self._in_background)
         self._faults = RecentFaults()
         self._instance_id = uuid.uuid4().hex
         self._adoption: Adoption | None = None
@@ -230,6 +233,10 @@ class Worker(SessionOwner):
         self._hardware_tests.set_desired_tests(desired.tests)
         self._may_leave = self._job is not None and desired.leave
         self._wake.set()
+
+    def on_wheels_wanted(self, wheels: Sequence[WheelFile]) -> None:
+        """Fetch wheels for nodes without a way to the index."""
+        self._wheels.fetch(wheels)
 
     def on_load_reported(self) -> None:
         """Touch the contact file, because the server has answered."""

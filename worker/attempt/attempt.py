@@ -224,7 +224,7 @@ class LocalAttempt:
         try:
             fetching = Downloads(self._client, self.label, self._is_stopped, self._report_fetch)
             environments = EnvironmentMaker(
-                self.folder, self._node, fetching.fetch_code, self._is_stopped, self._report_environment
+                self.folder, self._node, self._client, fetching.fetch_code, self._is_stopped, self._report_environment
             )
             assignment = environments.with_environment(self.assignment)
             self._rendezvous.check_node(assignment)

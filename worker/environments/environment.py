@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from domain.messages import EnvironmentReport, Reason
 from domain.spec import Assignment, RunSpec
 from domain.text.formats import plural, time_span
 from domain.text.paths import problem_in_words
-from worker.environments import folders, locked, uv
+from worker.environments import folders, locked, uv, wheels
 from worker.environments.uv import NoProgram, ProgramFailed, Stopped
 from worker.launch.interpreter import Unusable, ask, find
 from worker.launch.preparation import (
@@ -42,9 +42,12 @@ from worker.launch.preparation import (
 from worker.launch.unpack import BadArchive, members
 from worker.node.attempt_files import ENVIRONMENT_FILE
 from worker.node.state_files import read_object, write_whole
+from worker.session.client import Client
+from worker.session.failures import RequestRefused, ServerAway
 
 log = logging.getLogger(__name__)
 Report = Callable[[EnvironmentReport], None]
+LOCK_WAIT_S = 120.0
 LOG_FILE = "worker/environment.log"
 """In the attempt's directory: the errors of the last program that worked on its environment."""
 
@@ -74,11 +77,16 @@ class EnvironmentMaker:
     """Makes the environment of one attempt; used by the thread that prepares it."""
 
     def __init__(
-        self, folder: Path, node: LocalNode, fetch: FetchSnapshot, is_stopped: uv.IsStopped, report: Report
+        self,
+        folder: Path,
+        node: LocalNode,
+        client: Client,
+        fetch: FetchSnapshot,
+        is_stopped: uv.IsStopped,
+        report: Report,
     ) -> None:
-        self._folder, self._node, self._fetch, self._is_stopped, self._report = (
-            folder, node, fetch, is_stopped, report,
-        )  # fmt: skip
+        self._folder, self._node, self._client, self._fetch = folder, node, client, fetch
+        self._is_stopped, self._report = is_stopped, report
 
     def with_environment(self, assignment: Assignment) -> Assignment:
         """Return the assignment with the Python of its environment, which exists then. Raises CannotStart."""
@@ -104,7 +112,9 @@ class EnvironmentMaker:
 
     def _made(self, assignment: Assignment, lock: Lock, source: Path) -> Assignment:
         log_file = self._folder / LOG_FILE
-        builder = _Builder(lock, source, assignment.spec, self._node, self._is_stopped, self._report, log_file)
+        builder = _Builder(
+            lock, source, assignment.spec, self._node, self._client, self._is_stopped, self._report, log_file
+        )
         environment = builder.environment()
         write_whole(self._folder / ENVIRONMENT_FILE, json.dumps(asdict(environment)))
         self._report(environment.report)
@@ -181,12 +191,13 @@ class _Builder:
         source: Path,
         spec: RunSpec,
         node: LocalNode,
+        client: Client,
         is_stopped: uv.IsStopped,
         report: Report,
         log_file: Path,
     ) -> None:
         self._lock, self._source, self._node, self._is_stopped, self._report = lock, source, node, is_stopped, report
-        self._spec, self._log = spec, log_file
+        self._spec, self._log, self._client = spec, log_file, client
         self._beside = (source / lock.path).parent
         self._data = node.data_dir
         self._root = folders.prepared(folders.own_disk(self._data))
@@ -214,8 +225,8 @@ class _Builder:
 
         def build(folder: Path, descriptor: int) -> dict[str, object]:
             self._descriptors = (descriptor,)
-            fixed = locked.resolved(self._lock, self._source, python, self._uv) if packages is None else packages
-            count[0] = self._install(folder, python, locked.third_party(fixed, self._beside))
+            fixed = self._resolved(python, basis, version) if packages is None else packages
+            count[0] = self._install(folder, python, version, locked.third_party(fixed, self._beside))
             _correct_scripts(folder, self._root / self._name)
             return {"lock": self._lock.label, "kind": self._lock.kind, "packages": count[0], "local": [
                 str(path.relative_to(self._beside)) for path in locked.local_folders(fixed, self._beside)
@@ -236,14 +247,70 @@ class _Builder:
             folders=(self._name, *((layer.name,) if layer else ())),
         )
 
-    def _install(self, folder: Path, python: str, packages: list[locked.Package]) -> int:
+    def _resolved(self, python: str, basis: object, version: str) -> list[locked.Package]:
+        """Resolve requirements as the first of all nodes did, so that each installs the same."""
+        key = environment_hash("lock", basis, version)
+        with suppress(ServerAway, RequestRefused):
+            if (text := self._client.lock(key)) is not None:
+                return locked.packages_of(text)
+        try:
+            packages = locked.resolved(self._lock, self._source, python, self._uv)
+        except ProgramFailed as error:
+            if not error.is_network or self._spec.nodes == 1 or (text := self._wait_for_lock(key)) is None:
+                raise
+            return locked.packages_of(text)
+        with suppress(ServerAway, RequestRefused):
+            return locked.packages_of(self._client.keep_lock(key, locked.pylock_text(packages)))
+        return packages
+
+    def _wait_for_lock(self, key: str) -> str | None:
+        """Return the lock as another node of the run resolves it; None if none does in time."""
+        self._tell("waits for another node, which reaches the index")
+        ends_at = time.monotonic() + LOCK_WAIT_S
+        while time.monotonic() < ends_at:
+            if self._is_stopped():
+                raise Stopped
+            with suppress(ServerAway, RequestRefused):
+                if (text := self._client.lock(key)) is not None:
+                    return text
+            time.sleep(1)
+        return None
+
+    def _install(self, folder: Path, python: str, version: str, packages: list[locked.Package]) -> int:
         """Install the packages into a new environment; returns how many it has then."""
         self._uv(["venv", "--quiet", "--no-project", "--python", python, str(folder)], self._source)
+        if all(wheels.is_at_hand(wheel) for _, wheel in wheels.chosen(packages, version)):
+            try:
+                self._sync(folder, packages)
+                return _count(folder)
+            except ProgramFailed as error:
+                if not error.is_network:
+                    raise
+                self._install_handed(folder, version, packages, error)
+        else:
+            self._install_handed(folder, version, packages, None)
+        return _count(folder)
+
+    def _install_handed(
+        self, folder: Path, version: str, packages: list[locked.Package], failure: ProgramFailed | None
+    ) -> None:
+        """Install wheels that the server has, or gets from another node. Raises ProgramFailed where it cannot."""
+        place = self._root / f"{self._name}.wheels.tmp"
+        try:
+            brought = None
+            with suppress(ServerAway, RequestRefused):
+                handed = wheels.HandedWheels(self._client, place, self._is_stopped, self._tell)
+                brought = handed.bring(packages, version)
+            if brought is None and failure is not None:
+                raise failure
+            self._sync(folder, packages if brought is None else brought)
+        finally:
+            folders.remove(place)
+
+    def _sync(self, folder: Path, packages: list[locked.Package]) -> None:
         pylock = folder / "pylock.toml"
         pylock.write_text(locked.pylock_text(packages))
-        own_python = str(folder / "bin" / "python")
-        self._uv(["pip", "sync", "--python", own_python, str(pylock)], self._beside)
-        return len([*folder.glob("lib/python*/site-packages/*.dist-info")])
+        self._uv(["pip", "sync", "--python", str(folder / "bin" / "python"), str(pylock)], self._beside)
 
     def _local_packages(self, target: Path, used: set[str]) -> Path | None:
         """Build the packages that are part of the code, in a folder of their own: they change with each snapshot."""
@@ -287,6 +354,11 @@ class _Builder:
     def _tell(self, line: str) -> None:
         note = uv.masked(f"{self._lock.label}: {line}", self._env)[:300]
         self._report(EnvironmentReport(kind=self._lock.kind, hash=self._name or None, state="building", note=note))
+
+
+def _count(folder: Path) -> int:
+    """Return how many packages an environment has."""
+    return len([*folder.glob("lib/python*/site-packages/*.dist-info")])
 
 
 def _with_python(assignment: Assignment, python: str) -> Assignment:

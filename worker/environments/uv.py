@@ -32,8 +32,9 @@ _PACKAGE = re.compile(
     r"|(?:Because|and) (?P<found>[A-Za-z0-9][\w.-]*) was not found|(?:Built|build) (?P<built>[\w.-]+) @"
 )
 _NO_NETWORK = re.compile(
-    r"(?i)network connectivity is disabled|error sending request|dns error|failed to lookup|connection (refused|reset)"
-    r"|network is unreachable|no route to host|timed out|tcp connect error|client error \(connect\)"
+    r"(?i)network (connectivity is|was) disabled|error sending request|dns error|failed to lookup"
+    r"|connection (refused|reset)|network is unreachable|no route to host|timed out|tcp connect error"
+    r"|client error \(connect\)"
 )
 _FULL = re.compile(r"(?i)no space left on device|disk quota exceeded|os error (28|122)\b")
 IsStopped = Callable[[], bool]

@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import httpx2
 from pydantic import BaseModel, ValidationError
 
 from domain.collectives import CollectivesAnswer, CollectivesVerdict, NodeCollectives
+from domain.environments.wheels import WantedWheels, WheelAnswer, WheelFile
 from domain.health.testing import TestAnswer
 from domain.messages import (
     Bundle,
@@ -119,11 +122,15 @@ class Client:
         answer = self._json("GET", "/api/worker/desired", params=params, timeout=timeout)
         return _checked(read_desired_state, answer)
 
-    def load(self, sample: NodeLoad) -> None:
-        """Send a sample of the node's load, which is also its heartbeat, with the notice of the request limit."""
+    def load(self, sample: NodeLoad) -> list[WheelFile]:
+        """Send a sample of the node's load, which is also its heartbeat, with the notice of the request limit.
+
+        Returns the wheels that this node is asked to fetch for others."""
         if notices := [notice for notice in (sample.notice, self.body_limit.notice) if notice]:
             sample = sample.model_copy(update={"notice": " ".join(notices)})
-        self._store("/api/worker/load", {"node_id": self.node_id} if self.node_id else {}, sample)
+        answer = self._json("POST", "/api/worker/load", content=sample.model_dump_json())
+        require({"node_id": self.node_id} if self.node_id else {}, answer, "/api/worker/load")
+        return _read(_LoadAnswer, answer).wheels
 
     def time(self) -> float:
         """The server's clock, in seconds since the epoch."""
@@ -271,6 +278,50 @@ class Client:
             if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
                 raise ChecksumMismatch("its SHA-256 does not match the run's")
 
+    def want_wheels(self, wheels: Sequence[WheelFile]) -> WheelAnswer:
+        """Ask for wheels that this node cannot fetch itself; repeated while it waits for them."""
+        content = WantedWheels(wheels=list(wheels)).model_dump_json()
+        return _read(WheelAnswer, self._json("POST", "/api/worker/wheels/wanted", content=content))
+
+    def wheel_failed(self, wheel: WheelFile) -> None:
+        """Say that this node cannot fetch a wheel for another."""
+        self._json("POST", f"/api/worker/wheels/{wheel.sha256}/failed", content="{}")
+
+    def download_wheel(self, wheel: WheelFile, target: Path) -> None:
+        """Download a wheel from the server. Raises ChecksumMismatch."""
+        partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
+        try:
+            self._stream_into(partial, f"/api/worker/wheels/{wheel.sha256}/{quote(wheel.name)}", 0)
+            with partial.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != wheel.sha256:
+                    raise ChecksumMismatch(f"the wheel {wheel.name} does not match its SHA-256")
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def send_wheel(self, wheel: WheelFile, path: Path) -> None:
+        """Send a wheel that another node waits for."""
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Length": str(path.stat().st_size)}
+        timeout = httpx2.Timeout(COMPLETION_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        try:
+            with path.open("rb") as file:
+                address = f"/api/worker/wheels/{wheel.sha256}/{quote(wheel.name)}"
+                pieces = iter(lambda: file.read(PIECE_BYTES), b"")
+                response = self._http.put(address, content=pieces, headers=headers, timeout=timeout)
+        except httpx2.TransportError as error:
+            raise broken_off(error) from error
+        if not response.is_success:
+            raise_for(response, conflict_error=RequestRefused, invalid_error=ChecksumMismatch)
+
+    def lock(self, key: str) -> str | None:
+        """The packages of a lock as the first node resolved them; None where none has."""
+        return _read(_LockAnswer, self._json("GET", f"/api/worker/locks/{key}")).text
+
+    def keep_lock(self, key: str, text: str) -> str:
+        """Hand on the packages of a lock; returns those that count, of the node that was first."""
+        answer = _read(_LockAnswer, self._json("PUT", f"/api/worker/locks/{key}", content=text.encode()))
+        return answer.text or text
+
     def _stream_into(
         self,
         partial: Path,
@@ -355,6 +406,7 @@ class Client:
 
 
 CONNECT_TIMEOUT_S = 3.0
+PIECE_BYTES = 1024 * 1024
 ANSWER_TIMEOUT_S = 15.0
 COMPLETION_TIMEOUT_S = 600.0
 """The server may have to read a large checkpoint to its end before it answers."""
@@ -367,6 +419,18 @@ class _ReportAnswer(BaseModel):
     """The answer to a report: the attempt's current state."""
 
     state: str
+
+
+class _LockAnswer(BaseModel):
+    """A lock that a node resolved."""
+
+    text: str | None = None
+
+
+class _LoadAnswer(BaseModel):
+    """The answer to a heartbeat."""
+
+    wheels: list[WheelFile] = []
 
 
 class _ServerTime(BaseModel):

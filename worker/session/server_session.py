@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from domain import protocol
+from domain.environments.wheels import WheelFile
 from domain.messages import NodeFacts, NodeLoad
 from worker.node.state_files import write_whole
 from worker.session.answers import DesiredState, Registration
@@ -56,6 +57,9 @@ class SessionOwner(ABC):
     def on_removed(self, message: str) -> None:
         """Handle the removal or takeover of the node, repeated until it is no longer so: end the program."""
         self.fatal = message
+
+    def on_wheels_wanted(self, wheels: Sequence[WheelFile]) -> None:  # noqa: B027
+        """Fetch wheels for nodes that cannot."""
 
     def on_load_reported(self) -> None:  # noqa: B027
         """Note that the server has answered."""
@@ -118,8 +122,9 @@ class ServerSession:
 
     def _report_load_once(self) -> None:
         try:
-            self._client.load(self._notices.add_to(self._owner.load()))
+            wheels = self._client.load(self._notices.add_to(self._owner.load()))
             self._owner.on_load_reported()
+            self._owner.on_wheels_wanted(wheels)
         except Ended as error:
             self._handle_failure(error)
         except (ServerAway, RequestRefused) as error:

@@ -6,9 +6,15 @@ import hashlib
 import io
 import sys
 import tarfile
+import threading
+import time
 from collections.abc import Callable
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from dashboard.storage.wheels import Wheels
+from domain.environments.wheels import Wants, WheelAnswer, WheelFile
 from domain.messages import EnvironmentReport
 from domain.spec import Assignment, RunSpec
 from tests.packages import write_made_wheel, write_torch_wheel
@@ -16,11 +22,44 @@ from worker.environments.environment import EnvironmentMaker
 from worker.launch.preparation import LocalNode
 
 
+class Server:
+    """The server's wheels and locks, as its routes hand them on, for one node."""
+
+    def __init__(self, wheels: Wheels, wants: Wants, node: str = "a") -> None:
+        self.wheels, self.wants, self.node = wheels, wants, node
+        self.online = {"a", "b"}
+
+    def lock(self, key: str) -> str | None:
+        return self.wheels.lock(key)
+
+    def keep_lock(self, key: str, text: str) -> str:
+        return self.wheels.keep_lock(key, text)
+
+    def want_wheels(self, wheels: list[WheelFile]) -> WheelAnswer:
+        there = {wheel.sha256 for wheel in self.wheels.files()}
+        missing = [wheel for wheel in wheels if wheel.sha256 not in there]
+        hopeless = self.wants.want(self.node, missing, self.online, time.monotonic())
+        return WheelAnswer(there=[wheel.sha256 for wheel in wheels if wheel.sha256 in there], hopeless=hopeless)
+
+    def download_wheel(self, wheel: WheelFile, target: Path) -> None:
+        target.write_bytes(self.wheels.path(wheel.sha256, wheel.name).read_bytes())
+
+    def send_wheel(self, wheel: WheelFile, path: Path) -> None:
+        with self.wheels.arriving() as arrived:
+            arrived.write_bytes(path.read_bytes())
+            self.wheels.keep(arrived, wheel)
+        self.wants.arrived(wheel.sha256)
+
+    def wheel_failed(self, wheel: WheelFile) -> None:
+        self.wants.failed(self.node, wheel.sha256)
+
+
 class Node:
     """One node with its own data directory and a folder of wheels instead of an index."""
 
-    def __init__(self, folder: Path, wheels: Path) -> None:
+    def __init__(self, folder: Path, wheels: Path, server: Server | None = None) -> None:
         self.folder, self.wheels = folder, wheels
+        self.server = server or Server(Wheels(folder / "server"), Wants())
         self.reports: list[EnvironmentReport] = []
         self.is_stopped: Callable[[], bool] = lambda: False
         self.env = {"PIP_FIND_LINKS": str(wheels), "PIP_NO_INDEX": "1", "UV_CACHE_DIR": str(folder / "cache")}
@@ -40,6 +79,7 @@ class Node:
         maker = EnvironmentMaker(
             self.attempt(attempt),
             LocalNode("gpu-2", self.folder, sys.executable),
+            self.server,  # type: ignore[arg-type]
             lambda _, target: target.write_bytes(code) and None,
             lambda: self.is_stopped(),
             self.reports.append,
@@ -56,6 +96,43 @@ class Node:
     def environments(self) -> list[str]:
         """What lies among the environments, without the lock files."""
         return sorted(path.name for path in (self.folder / "envs").glob("*") if path.suffix != ".lock")
+
+
+class Index(ThreadingHTTPServer):
+    """A folder of wheels as an index that is asked over the network."""
+
+    def __init__(self, wheels: Path) -> None:
+        super().__init__(("127.0.0.1", 0), partial(_Simple, directory=str(wheels)))
+        self.url = f"http://127.0.0.1:{self.server_port}/simple"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        self.shutdown()
+        self.server_close()
+
+
+class _Simple(SimpleHTTPRequestHandler):
+    def do_GET(self) -> None:
+        name = self.path.strip("/").rpartition("/")[2]
+        if not self.path.startswith("/simple"):
+            super().do_GET()
+            return
+        wheels = [path.name for path in Path(self.directory).glob(f"{name}-*.whl")]
+        page = "".join(
+            f'<a href="/{wheel}#sha256={_digest(Path(self.directory, wheel))}">{wheel}</a>' for wheel in wheels
+        )
+        self.send_response(200 if wheels else 404)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(page.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def archive(files: dict[str, str]) -> bytes:

@@ -91,6 +91,7 @@ def test_scripts_name_the_final_folder(node: Node, wheels: Path):
 SCRIPTS = "[console_scripts]\ntool = tool:main\n"
 
 
+@pytest.mark.long
 def test_a_project_is_installed_from_its_code_beside_the_shared_environment(node: Node, tmp_path: Path, wheels: Path):
     project = tmp_path / "project"
     files = {

@@ -1,0 +1,109 @@
+"""Wheels and resolved locks for nodes without a way to the index, from nodes that have one."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from fastapi import APIRouter
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dashboard.api.context import TheNode, TheService, TheThreads, Threads
+from dashboard.api.reading import JsonRoute
+from dashboard.errors import Rejection
+from dashboard.json_responses import answer, document
+from dashboard.service.service import Service
+from dashboard.storage.downloads import DigestResponse
+from domain.environments.wheels import WantedWheels, WheelAnswer, WheelFile
+
+router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
+PIECE_BYTES = 1024 * 1024
+MOST_BYTES = 8 * 1024**3
+MOST_LOCK_BYTES = 16 * 1024 * 1024
+
+
+@router.get("/wheels")
+def wheels(service: TheService, node_id: TheNode) -> Response:
+    """All wheels that the server hands on."""
+    return answer({"wheels": document(service.wheels.files())})
+
+
+@router.post("/wheels/wanted")
+def want(service: TheService, node_id: TheNode, wanted: WantedWheels) -> Response:
+    """Ask other nodes for wheels; repeated by a node as long as it waits for them."""
+    service.registry.record_contact(node_id)
+    there = {wheel.sha256 for wheel in service.wheels.files()}
+    missing = [wheel for wheel in wanted.wheels if wheel.sha256 not in there]
+    online = [node.id for node in service.nodes() if node.state == "alive"]
+    hopeless = service.wanted_wheels.want(node_id, missing, online, service.clock())
+    found = [wheel.sha256 for wheel in wanted.wheels if wheel.sha256 in there]
+    return answer(WheelAnswer(there=found, hopeless=hopeless))
+
+
+@router.post("/wheels/{sha256}/failed")
+def failed(service: TheService, node_id: TheNode, sha256: str) -> Response:
+    """Note that this node cannot fetch a wheel that it was asked for."""
+    service.wanted_wheels.failed(node_id, sha256)
+    return answer({"sha256": sha256})
+
+
+@router.get("/wheels/{sha256}/{name}")
+def send(request: Request, service: TheService, node_id: TheNode, sha256: str, name: str) -> Response:
+    """A wheel. Raises Rejection where there is none."""
+    return DigestResponse.of_file(request, service.wheels.path(sha256, name), sha256, name)
+
+
+@router.put("/wheels/{sha256}/{name}")
+async def receive(
+    request: Request, service: TheService, threads: TheThreads, node_id: TheNode, sha256: str, name: str
+) -> Response:
+    """Take a wheel that another node waits for. Raises Rejection where its content is not that of its name."""
+    try:
+        wheel = WheelFile(name=name, sha256=sha256)
+    except ValidationError as error:
+        raise Rejection(422, "A wheel is named by its SHA-256 and file name.") from error
+    with service.wheels.arriving() as path:
+        if await _write(request, threads, service, path) != sha256:
+            raise Rejection(422, "The SHA-256 of what arrived is not the one in the address; send it again.")
+        await threads.run(service.wheels.keep, path, wheel)
+    service.wanted_wheels.arrived(sha256)
+    return answer({"sha256": sha256})
+
+
+@router.get("/locks/{key}")
+def lock(service: TheService, node_id: TheNode, key: str) -> Response:
+    """The lock that a node resolved first; null where none has."""
+    return answer({"key": key, "text": service.wheels.lock(key)})
+
+
+@router.put("/locks/{key}")
+async def keep_lock(request: Request, service: TheService, threads: TheThreads, node_id: TheNode, key: str) -> Response:
+    """Keep a resolved lock; the answer is the one that counts for all nodes."""
+    text = (await request.body()).decode(errors="replace")
+    if len(text) > MOST_LOCK_BYTES:
+        raise Rejection(413, "A lock of that size is not taken.")
+    return answer({"key": key, "text": await threads.run(service.wheels.keep_lock, key, text)})
+
+
+async def _write(request: Request, threads: Threads, service: Service, path: Path) -> str:
+    """Write the body to a new file as it arrives and return its SHA-256."""
+    hashing, size_bytes, buffer = hashlib.sha256(), 0, bytearray()
+
+    def flush() -> None:
+        with path.open("ab") as file:
+            file.write(buffer)
+        hashing.update(buffer)
+        buffer.clear()
+
+    service.files.require_free_space(int(request.headers.get("content-length", 0)))
+    async for chunk in request.stream():
+        size_bytes += len(chunk)
+        if size_bytes > MOST_BYTES:
+            raise Rejection(413, "A wheel of that size is not taken.")
+        buffer += chunk
+        if len(buffer) >= PIECE_BYTES:
+            await threads.run(flush)
+    await threads.run(flush)
+    return hashing.hexdigest()

@@ -1,0 +1,98 @@
+"""The wheels that the server hands on, and the resolved locks: files by content that nodes or a person put there."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from dashboard.errors import Rejection
+from dashboard.private_files import make_private_directory
+from domain.environments.wheels import WheelFile, is_file_name
+
+KEPT_S = 30 * 24 * 3600.0
+"""A wheel that a node brought and nobody took for so long is deleted."""
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_KEY = re.compile(r"[0-9a-f]{16}")
+
+
+class Wheels:
+    """The folder `wheels`: what a person puts there lies at its top, what nodes bring below `nodes/SHA256/NAME`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._brought, self._locks, self._arriving = root / "nodes", root / "locks", root / "arriving"
+        self._digests: dict[tuple[str, int, float], str] = {}
+        for folder in (root, self._brought, self._locks):
+            make_private_directory(folder)
+        shutil.rmtree(self._arriving, ignore_errors=True)
+        make_private_directory(self._arriving)
+
+    def files(self) -> list[WheelFile]:
+        """Return all wheels, by name and content."""
+        placed = [path for path in self.root.iterdir() if path.is_file() and is_file_name(path.name)]
+        brought = [path for path in self._brought.glob("*/*") if is_file_name(path.name)]
+        own = [WheelFile(name=path.name, sha256=self._digest(path)) for path in placed]
+        return own + [WheelFile(name=path.name, sha256=path.parent.name) for path in brought]
+
+    def path(self, sha256: str, name: str) -> Path:
+        """Return a wheel's file, which counts as used then. Raises Rejection where there is none."""
+        if _SHA256.fullmatch(sha256) and is_file_name(name):
+            brought, placed = self._brought / sha256 / name, self.root / name
+            if brought.is_file():
+                with suppress(OSError):
+                    brought.parent.touch()
+                return brought
+            if placed.is_file() and self._digest(placed) == sha256:
+                return placed
+        raise Rejection(404, f"There is no wheel {name[:100]!r} with that SHA-256.")
+
+    @contextmanager
+    def arriving(self) -> Iterator[Path]:
+        """Yield the path of a file to write, which is deleted unless it was kept."""
+        path = self._arriving / secrets.token_hex(8)
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    def keep(self, arrived: Path, wheel: WheelFile) -> None:
+        """Keep a file that a node brought; its content has been checked."""
+        self._drop_old()
+        folder = self._brought / wheel.sha256
+        make_private_directory(folder)
+        arrived.replace(folder / wheel.name)
+
+    def lock(self, key: str) -> str | None:
+        """Return a lock that a node resolved."""
+        with suppress(OSError):
+            return (self._locks / key).read_text() if _KEY.fullmatch(key) else None
+        return None
+
+    def keep_lock(self, key: str, text: str) -> str:
+        """Keep a resolved lock unless another node was sooner; returns the one that counts for all nodes."""
+        if not _KEY.fullmatch(key):
+            raise Rejection(422, "A lock is named by 16 hexadecimal digits.")
+        with self.arriving() as path:
+            path.write_text(text)
+            with suppress(FileExistsError):
+                (self._locks / key).hardlink_to(path)
+        return (self._locks / key).read_text()
+
+    def _digest(self, path: Path) -> str:
+        status = path.stat()
+        key = (path.name, status.st_size, status.st_mtime)
+        if key not in self._digests:
+            with path.open("rb") as file:
+                self._digests[key] = hashlib.file_digest(file, "sha256").hexdigest()
+        return self._digests[key]
+
+    def _drop_old(self) -> None:
+        for folder in self._brought.iterdir():
+            if time.time() - folder.stat().st_mtime > KEPT_S:
+                shutil.rmtree(folder, ignore_errors=True)

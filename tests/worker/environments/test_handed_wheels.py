@@ -1,0 +1,131 @@
+"""A node without a way to the index gets the wheels that another node could fetch, or that a person put there."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from dashboard.storage.wheels import Wheels
+from domain.environments.wheels import OFFERED_S, Wants, WheelFile
+from tests.end_to_end.product import wait_for
+from tests.worker.environments.making import Index, Node, Server, write_wheels
+from worker.environments.wheels import WheelFetcher, chosen
+from worker.launch.preparation import CannotStart
+
+REQUIREMENTS = {"requirements.txt": f"torch=={metadata.version('torch').partition('+')[0]}\nlocked==1.0\n"}
+
+
+class Pair:
+    """A node with wheels, and one whose index is not reached."""
+
+    def __init__(self, folder: Path, wheels: Path) -> None:
+        self.store, self.wants = Wheels(folder / "server"), Wants()
+        self.online = Node(folder / "a", wheels, Server(self.store, self.wants, "a"))
+        self.offline = Node(folder / "b", folder, Server(self.store, self.wants, "b"))
+        self.index = Index(wheels)
+        for node in (self.online, self.offline):
+            node.env = {"PIP_INDEX_URL": self.index.url, "UV_CACHE_DIR": str(node.folder / "cache")}
+        self.offline.env["UV_OFFLINE"] = "1"
+        fetcher = WheelFetcher(self.online.server, folder / "a" / "wheels", lambda work: work())  # type: ignore[arg-type]
+        self._fetch, self._ended = fetcher.fetch, threading.Event()
+        self._thread = threading.Thread(target=self._beat)
+
+    def _beat(self) -> None:
+        """The heartbeats of the node with wheels, which bring it what it is asked for."""
+        while not self._ended.wait(0.05):
+            self._fetch(self.wants.offers("a", 0.0))
+
+    def __enter__(self) -> Pair:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self.index.close()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    with Pair(tmp_path, write_wheels(tmp_path / "wheels")) as nodes:
+        yield nodes
+
+
+def test_a_node_offline_installs_what_another_fetched(pair: Pair):
+    first = pair.online.make(REQUIREMENTS)
+    second = pair.offline.make(REQUIREMENTS)
+    assert second.spec.python is not None
+    assert second.spec.python != first.spec.python
+    assert sorted(wheel.name for wheel in pair.store.files()) == sorted(
+        path.name for path in pair.online.wheels.iterdir() if "locked-2" not in path.name
+    )
+    told = [report.note for report in pair.offline.reports]
+    assert any("from the dashboard" in note for note in told)
+    assert not (pair.offline.folder / "envs" / f"{pair.offline.environments[0]}.wheels.tmp").exists()
+
+
+def test_wheels_that_a_person_put_there_need_no_other_node(pair: Pair):
+    pair.online.make(REQUIREMENTS)  # resolves the lock
+    for wheel in pair.online.wheels.iterdir():
+        shutil.copy(wheel, pair.store.root)
+    made = pair.offline.make(REQUIREMENTS)
+    assert made.spec.python is not None
+    assert not pair.wants
+
+
+def test_what_nobody_can_fetch_fails_at_once_and_names_the_package(pair: Pair):
+    pair.online.make(REQUIREMENTS)
+    pair.offline.server.online = {"b"}
+    with pytest.raises(CannotStart) as refused:
+        pair.offline.make(REQUIREMENTS)
+    assert "could not be built on node gpu-2: " in str(refused.value)
+    assert "locked==1.0: " in str(refused.value) or "torch==" in str(refused.value)
+
+
+@pytest.mark.long
+def test_the_nodes_of_a_run_install_what_the_first_resolved(pair: Pair):
+    late: list[str | None] = []
+    offline = threading.Thread(target=lambda: late.append(pair.offline.make(REQUIREMENTS, nodes=2).spec.python))
+    offline.start()
+    wait_for(lambda: any("reaches the index" in report.note for report in pair.offline.reports), "it to wait")
+    pair.online.make(REQUIREMENTS, nodes=2)
+    offline.join()
+    assert late[0] is not None
+
+
+def test_a_wheel_is_asked_of_one_node_at_a_time_and_of_the_next_once_that_failed():
+    wants, wheel = Wants(), WheelFile(name="a-1-py3-none-any.whl", sha256="a" * 64)
+    assert wants.want("x", [wheel], {"x", "y", "z"}, 0.0) == []
+    assert wants.offers("x", 0.0) == []
+    assert wants.offers("y", 0.0) == [wheel]
+    assert wants.offers("z", 1.0) == []
+    wants.failed("y", wheel.sha256)
+    assert wants.offers("y", 2.0) == []
+    assert wants.offers("z", 2.0) == [wheel]
+    wants.want("x", [wheel], {"x", "y", "z"}, 50.0)
+    assert wants.offers("z", 2.0 + OFFERED_S) == [wheel]
+    wants.failed("z", wheel.sha256)
+    assert wants.want("x", [wheel], {"x", "y", "z"}, 63.0) == [wheel.sha256]
+    assert wants.offers("w", 200.0) == []
+
+
+def test_the_wheel_that_fits_best_is_chosen():
+    def wheel(name: str) -> dict[str, object]:
+        return {"url": f"https://x/{name}", "hashes": {"sha256": "a" * 64}}
+
+    names = ["p-1-py3-none-any.whl", "p-1-cp311-cp311-manylinux_2_17_x86_64.whl", "p-1-cp312-cp312-win_amd64.whl"]
+    packages = [
+        {"name": "p", "wheels": [wheel(name) for name in names]},
+        {"name": "q", "wheels": [wheel("q-1-py3-none-any.whl")], "marker": "sys_platform == 'win32'"},
+        {"name": "r", "wheels": [wheel("r-1-py3-none-any.whl")], "marker": "python_version < '3.13'"},
+    ]
+    assert [pair[1]["url"].rpartition("/")[2] for pair in chosen(packages, "3.11.7")] == [
+        names[1],
+        "r-1-py3-none-any.whl",
+    ]
+    assert [pair[1]["url"].rpartition("/")[2] for pair in chosen(packages, "3.13.0")] == [names[0]]
