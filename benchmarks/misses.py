@@ -38,8 +38,8 @@ WHY = {
     "takes 2.1 s of processor time to start, the worker 0.8, and 2.5 import torch.",
     "start": "a launch adds 0.6 s to what torchrun takes by hand, 3.7 s on a quiet machine; the run's timeline "
     "has its phases.",
-    "submissions": "16 clients wait for one Python process: 7 to 8 ms of its time each, 2.8 of them in the "
-    "service, most others in HTTP. 200 readers share one answer.",
+    "submissions": "16 clients wait for one Python process: 3.4 ms of its time each, 1.2 in the service, most others "
+    "in HTTP; a turn of the scheduler among them takes 45 ms. 200 readers share one answer.",
     "watching": "where half a core is idle each point is pushed by itself, to be drawn within 60 ms: twenty "
     "looks, requests and pushes a second. Where all cores are busy there are four: some 3.6 % in the dashboard "
     "and 1.5 % in the worker. Without viewers five looks a second are half of the worker's 0.9 %.",

@@ -26,7 +26,7 @@ from db.models import (
     SweepTrial,
     new_id,
 )
-from db.scheduling.node_state import registered_nodes
+from db.scheduling.node_state import registered_lately, registered_nodes
 from domain.choices import RUN_ID, ExportFormat
 from domain.errors import InvalidRequest
 from domain.masking import has_mask, masked_text
@@ -71,8 +71,10 @@ def submit(
 
     `part_of`: the point of a scaling study that it measures, or the trial of a sweep that it is.
     Raises InvalidRequest when it can never run here."""
+    fits_here = fit(spec, registered_lately(store, now)).refusal is None
     with store.write() as session:
-        _check_fits(session, spec, now)
+        if not fits_here:  # perhaps on a node that has just joined
+            _check_fits(session, spec, now)
         checkpoint_id = _checkpoint_to_resume(session, spec.resume) if spec.resume else None
         run = Run(
             id=new_id(),

@@ -7,11 +7,13 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import ColumnElement, Text, cast, or_, select
 from sqlalchemy.orm import Session
 
 from db.attempts.liveness import last_heartbeat
+from db.engine import Store
 from db.health.hardware_tests import under_test
 from db.health.incidents import in_quarantine
 from db.models import Attempt, Node, Run, Task
@@ -108,6 +110,20 @@ def _kinds(devices: str) -> Mapping[str, str]:
 def unknown_devices(unknown: list[Any] | None) -> set[str]:
     """Devices of a node that are used by attempts unknown to this store."""
     return {device for attempt in unknown or () for device in attempt.get("devices", ())}
+
+
+READ_FOR_S = 1.0
+_LATELY = WeakKeyDictionary[Store, tuple[float, list[NodeState]]]()
+
+
+def registered_lately(store: Store, now: float) -> list[NodeState]:
+    """What `registered_nodes` returned within the last second: many launches of one moment read it once."""
+    read_at, nodes = _LATELY.get(store, (-math.inf, []))
+    if not 0 <= now - read_at < READ_FOR_S:
+        with store.read() as session:
+            nodes = registered_nodes(session, now)
+        _LATELY[store] = now, nodes
+    return nodes
 
 
 def registered_nodes(session: Session, now: float) -> list[NodeState]:

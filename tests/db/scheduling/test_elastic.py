@@ -125,6 +125,8 @@ def test_one_node_is_too_few_and_the_words_say_so(store):
         rack.launch(**ELASTIC)
     view = rack.view(rack.launch(**ELASTIC, wait_for_nodes=True))
     assert view.waiting_for.startswith("needs at least 4 slots on 2 to 4 nodes, 2 are free")
+    rack.join("b")
+    assert rack.launch(**ELASTIC), "a node that has just joined counts at once"
 
 
 def test_a_run_that_is_not_elastic_waits_for_all_its_nodes_at_first_but_not_later(rack):
