@@ -68,6 +68,9 @@ def up(
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Only the dashboard.")] = False,
     new_store: NewStore = False,
     demo: Annotated[bool, typer.Option("--demo", help="Launch a 2-process demo training.")] = False,
+    nodes: Annotated[
+        int, typer.Option("--nodes", min=1, max=16, help="Workers on this machine, as a cluster to try it with.")
+    ] = 1,
 ) -> None:
     """Start dashboard and worker on this machine; Ctrl-C ends the runs and stops everything.
 
@@ -75,13 +78,18 @@ def up(
     require("up", "server", *([] if no_worker else ["worker"]))
     from cli.up import parent as parent
 
-    if no_worker and demo:
-        raise CommandFailed("--demo trains on this machine's worker; remove --no-worker.", 2)
+    if no_worker and (demo or nodes > 1):
+        raise CommandFailed("--demo and --nodes need this machine's workers; remove --no-worker.", 2)
+    if nodes > 1:
+        slots = slots or max(1, _cores() // nodes)
+    elif demo:
+        slots = max(2, slots or _cores())
     plan = parent.Plan(
         data=data_directory(data),
         **_named(host=host, port=port),
-        slots=max(2, slots or _cores()) if demo else slots,
+        slots=slots,
         has_worker=not no_worker,
+        nodes=nodes,
         demo=demo,
         new_store=new_store,
         python=named_interpreter(python),

@@ -48,6 +48,7 @@ class SupervisedProgram:
         self._start_at: float | None = 0.0
         self._started_at = 0.0
         self._delay_s = FIRST_DELAY_S
+        self._is_over = False
         self._log_began_at = 0
 
     @property
@@ -69,7 +70,7 @@ class SupervisedProgram:
                 self._started_at = now
             return None
         code = self._process.poll()
-        if code is None:
+        if code is None or self._is_over:
             return None
         return self._ended(code, now)
 
@@ -105,7 +106,7 @@ class SupervisedProgram:
 
     def send(self, number: int) -> None:
         """Send a signal to the program if it runs; it is not restarted afterwards."""
-        self._start_at = None
+        self._start_at, self._is_over = None, True
         if self.is_running and self._process is not None:
             self._process.send_signal(number)
 

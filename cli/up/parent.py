@@ -11,20 +11,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from cli.server.client import Address, ServerClient, find_server
 from cli.terminal import CommandFailed, printable
 from cli.up.children import ProgramCommand, SupervisedProgram
+from cli.up.local_nodes import LocalNode, Orders, shares_of_gpus
 from dashboard.cluster.joining import outward_address
 from dashboard.private_files import hold_lock, make_private_directory
 from dashboard.security.token_files import TokenUnusable, join_token_path, read_or_create
 from domain.text.formats import plural
-from worker.node import processes
-from worker.node.attempt_files import SUPERVISOR_MODULE
-from worker.node.processes import Process
 
 TICK_S = 0.1
 READY_WITHIN_S = 90.0
@@ -52,6 +49,8 @@ class Plan:
     port: int = 8765
     slots: int | None = None
     has_worker: bool = True
+    nodes: int = 1
+    """Workers on this machine."""
     demo: bool = False
     python: str | None = None
     new_store: bool = False
@@ -122,12 +121,11 @@ class Parent:
         self.plan, self.port = plan, port
         self.is_ending = self.is_hurried = False
         self._ending_since = 0.0
-        self.processes = RunProcesses(plan.data)
         new_store = ["--new-store"] * plan.new_store  # after a restart the store exists, so the option has no effect
         self.dashboard = SupervisedProgram(
             self._program("dashboard", ["--host", plan.host, "--port", str(port), *new_store])
         )
-        self.worker = SupervisedProgram(self._program("worker", self._worker_options())) if plan.has_worker else None
+        self.nodes = self._nodes() if plan.has_worker else []
         self._trim_at = 0.0
 
     @property
@@ -166,35 +164,40 @@ class Parent:
             return
         server = ServerClient(find_server(self.plan.data))
         path = "/"
-        if self.worker is not None:
+        if self.nodes:
             slots = self._slots_of_a_node(server)
-            path = f"/run?id={launch_demo(server, slots)}" if self.plan.demo and slots else "/"
+            nodes = min(DEMO_RANKS, len(self.nodes))
+            path = f"/run?id={launch_demo(server, slots, nodes)}" if self.plan.demo and slots else "/"
         if not self.is_ending:
             self._print_address(server.address, path)
+        orders = Orders(self.nodes, print_line)
         while not self.is_ending:
             self._step()
+            orders.follow()
             time.sleep(TICK_S)
 
     def _create_join_token(self) -> None:
         """Create what the worker joins with: it starts beside the dashboard, which would create it later."""
-        if self.worker is not None:
+        if self.nodes:
             try:
                 read_or_create(join_token_path(self.plan.data))
             except (OSError, TokenUnusable) as error:
                 raise CommandFailed(f"The worker has no join token: {error}") from None
 
     def _slots_of_a_node(self, server: ServerClient) -> int:
-        """Wait for a node to join and return its slots: users may launch as soon as they see the address."""
-        slots = 0
+        """Wait for the nodes and return the most slots of one: users may launch as soon as they see the address."""
+        slots: list[int] = []
 
-        def has_joined() -> bool:
+        def have_joined() -> bool:
             nonlocal slots
-            slots = most_slots(server)
-            return slots > 0
+            slots = slots_of_nodes(server)
+            return len(slots) >= len(self.nodes)
 
-        if not self._wait_for(has_joined, NODE_WITHIN_S) and not self.is_ending:
-            print_line(f"No worker has joined within {NODE_WITHIN_S:g} s; its log is {self.plan.data / 'worker.log'}.")
-        return slots
+        if not self._wait_for(have_joined, NODE_WITHIN_S) and not self.is_ending:
+            logs = ", ".join(str(node.worker.program.log) for node in self.nodes)
+            missing = f"Only {len(slots)} of {len(self.nodes)} workers have" if slots else "No worker has"
+            print_line(f"{missing} joined within {NODE_WITHIN_S:g} s; the log is {logs}.")
+        return max(slots, default=0)
 
     def _print_address(self, address: Address, path: str) -> None:
         query = "&" if "?" in path else "?"
@@ -205,7 +208,7 @@ class Parent:
         print_line("\nCtrl-C ends the runs and stops everything.\n")
 
     def _children(self) -> list[SupervisedProgram]:
-        return [self.dashboard] + ([self.worker] if self.worker is not None else [])
+        return [self.dashboard, *(node.worker for node in self.nodes)]
 
     def _step(self) -> None:
         now = time.monotonic()
@@ -263,23 +266,32 @@ class Parent:
         return 130 if self.is_hurried else 0
 
     def _end_runs(self) -> None:
-        worker = self.worker
-        if worker is None:
-            return
-        count = len(self.processes.supervisors())
+        count = len({run_id for node in self.nodes for run_id in node.processes.run_ids()})
         if count:
             print_line(f"stopping {plural(count, 'run')}: SIGTERM sent, up to {GRACE_S:g} s")
-        if not worker.is_running:
-            self.processes.terminate()
-        worker.send(signal.SIGTERM)  # it ends the runs, and stores what they wrote last
-        self._wait_until(lambda: not worker.is_running and not self.processes.supervisors(), GRACE_S + MARGIN_S)
-        worker.send(signal.SIGKILL)
-        self.processes.kill()
+        for node in self.nodes:
+            if not node.worker.is_running:
+                node.processes.terminate()
+            node.worker.send(signal.SIGTERM)  # it ends the runs, and stores what they wrote last
+        self._wait_until(lambda: not any(node.is_busy() for node in self.nodes), GRACE_S + MARGIN_S)
+        for node in self.nodes:
+            node.fail()
 
     def _wait_until(self, condition: Callable[[], bool], timeout_s: float, can_hurry: bool = True) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition() and time.monotonic() < deadline and not (can_hurry and self.is_hurried):
             time.sleep(TICK_S)
+
+    def _nodes(self) -> list[LocalNode]:
+        """Return the node of this machine, or several with names and data directories of their own."""
+        data, count = self.plan.data, self.plan.nodes
+        if count == 1:
+            return [LocalNode("worker", data, self._program("worker", self._worker_options()))]
+        nodes = []
+        for number, env in enumerate(shares_of_gpus(count), 1):
+            program = self._program("worker", ["--name", f"node-{number}", *self._worker_options()])
+            nodes.append(LocalNode.beside_others(program, f"node-{number}", data, env))
+        return nodes
 
     def _program(self, name: str, options: list[str]) -> ProgramCommand:
         command = [sys.executable, "-P", "-m", "cli.main", name, "--data", str(self.plan.data), *options]
@@ -328,12 +340,15 @@ DEMO_STEPS_PER_EPOCH = 5_621
 """Steps of an epoch with two ranks and eight samples each."""
 
 
-def demo_spec(slots: int, kind: str = "cpu") -> dict[str, Any]:
-    """Return the spec of a byte-level GPT that trains on the Python standard library's sources."""
-    return {
+def demo_spec(slots: int, kind: str = "cpu", nodes: int = 1) -> dict[str, Any]:
+    """Return the spec of a byte-level GPT that trains on the Python standard library's sources.
+
+    On several nodes it goes on without one that fails."""
+    several = {"nodes": nodes, "min_nodes": 1, "max_restarts": 3} if nodes > 1 else {}
+    return several | {
         "target": "language_model",
         "name": DEMO_NAME,
-        "gpus_per_node": min(DEMO_RANKS, slots),
+        "gpus_per_node": min(DEMO_RANKS // nodes, slots),
         "batch_size": 8,
         "lr": 0.0007,
         "lr_scaling": "linear",
@@ -346,49 +361,16 @@ def demo_spec(slots: int, kind: str = "cpu") -> dict[str, Any]:
     }
 
 
-def most_slots(server: ServerClient) -> int:
-    """Return the largest number of slots on an online node; 0 without one."""
+def slots_of_nodes(server: ServerClient) -> list[int]:
+    """Return the slots of each online node."""
     nodes: list[dict[str, Any]] = server.get("/api/nodes")
-    return max((int(node["slots"]) for node in nodes if node["state"] == "alive"), default=0)
+    return [int(node["slots"]) for node in nodes if node["state"] == "alive" and node["slots"]]
 
 
-def launch_demo(server: ServerClient, slots: int) -> str:
+def launch_demo(server: ServerClient, slots: int, nodes: int = 1) -> str:
     """Return the id of the demo run that has not ended, or launch a new one."""
     for run in server.get("/api/runs", q=DEMO_NAME):
         if run["name"] == DEMO_NAME and run["state"] not in TERMINAL:
             return str(run["id"])
     kinds = {device["kind"] for node in server.get("/api/nodes") for device in node["devices"]}
-    return str(server.post("/api/runs", demo_spec(slots, "cuda" if "cuda" in kinds else "cpu"))["id"])
-
-
-# Find the processes of a data directory's runs on this machine, end them, and prove that none is left.
-
-
-class RunProcesses:
-    """The processes of one data directory's runs on this machine."""
-
-    def __init__(self, data: Path) -> None:
-        self._data, self._runs = str(data), data / "runs"
-
-    def supervisors(self) -> list[Process]:
-        """Return the supervisors, one per attempt, whose command line names the data directory."""
-        return processes.with_arguments(
-            lambda words: SUPERVISOR_MODULE in words and ("--data", self._data) in pairwise(words)
-        )
-
-    def all_processes(self) -> list[Process]:
-        """Return the supervisors, their descendants, and every process with the id of one of the runs."""
-        supervisors = self.supervisors()
-        members = processes.of_runs(path.name for path in self._runs.glob("*"))
-        for supervisor in supervisors:
-            members += processes.descendants(supervisor.pid)
-        return list({*supervisors, *members})
-
-    def terminate(self) -> None:
-        """Send SIGTERM to every supervisor, which ends its attempt."""
-        for supervisor in self.supervisors():
-            processes.send_signal(supervisor, signal.SIGTERM)
-
-    def kill(self, timeout_s: float = 5.0) -> None:
-        """Send SIGKILL until no process is left or time is up."""
-        processes.kill_all(self.all_processes, timeout_s)
+    return str(server.post("/api/runs", demo_spec(slots, "cuda" if "cuda" in kinds else "cpu", nodes))["id"])

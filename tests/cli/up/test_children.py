@@ -17,7 +17,7 @@ import pytest
 
 from cli.up import children
 from cli.up.children import ProgramCommand, SupervisedProgram, start_program
-from cli.up.parent import RunProcesses
+from cli.up.local_nodes import RunProcesses
 from worker.node.attempt_files import SUPERVISOR_MODULE
 from worker.node.processes import AUTOGROUP
 
