@@ -117,6 +117,7 @@ def masked_spec(spec: RunSpec) -> RunSpec:
     """The specification with secrets masked."""
     changed = {
         "target": masked_text(spec.target),
+        "stage": {name: masked_text(source) for name, source in spec.stage.items()},
         "env": masked_env(spec.env),
         "args": masked_args(spec.args),
         "slurm": spec.slurm.model_copy(update={"options": masked_args(spec.slurm.options)}),
@@ -126,7 +127,10 @@ def masked_spec(spec: RunSpec) -> RunSpec:
 
 def has_mask(spec: RunSpec) -> bool:
     """Whether any value of the specification is masked."""
-    return any(MASK in text for text in (spec.target, *spec.env.values(), *spec.args, *spec.slurm.options))
+    return any(
+        MASK in text
+        for text in (spec.target, *spec.stage.values(), *spec.env.values(), *spec.args, *spec.slurm.options)
+    )
 
 
 def unmasked_spec(spec: RunSpec, like: RunSpec | None) -> RunSpec:
@@ -138,6 +142,7 @@ def unmasked_spec(spec: RunSpec, like: RunSpec | None) -> RunSpec:
     options = like.slurm.options if like else []
     changed = {
         "target": _unmasked_target(spec.target, like.target if like else ""),
+        "stage": _unmasked_stage(spec.stage, like.stage if like else {}),
         "env": _unmasked_env(spec.env, like.env if like else {}),
         "args": _unmasked_args("args", spec.args, like.args if like else []),
         "slurm": spec.slurm.model_copy(update={"options": _unmasked_args("slurm", spec.slurm.options, options)}),
@@ -189,6 +194,13 @@ def _unmasked_target(target: str, original: str) -> str:
     return original
 
 
+def _unmasked_stage(stage: Mapping[str, str], original: Mapping[str, str]) -> dict[str, str]:
+    for name, source in stage.items():
+        if MASK in source and masked_text(original.get(name, "")) != source:
+            raise NothingBehind("stage", name)
+    return {name: original[name] if MASK in source else source for name, source in stage.items()}
+
+
 def _unmasked_env(env: Mapping[str, str], original: Mapping[str, str]) -> dict[str, str]:
     masked = masked_env(original)
     for name, value in env.items():
@@ -237,5 +249,5 @@ def _without_password(match: re.Match[str]) -> str:
 
 
 def _without_value(match: re.Match[str]) -> str:
-    is_secret = is_secret_argument(match["name"][1:]) or match["name"][1:].lower() in ("sig", "signature")
+    is_secret = is_secret_argument(match["name"][1:]) or re.search(r"(?i)\b(sig|signature)$", match["name"])
     return f"{match['name']}={MASK}" if is_secret else match[0]

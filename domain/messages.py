@@ -236,6 +236,8 @@ class TaskReport(BaseModel):
     """Sent repeatedly during the download, and once when it is complete."""
     environment: EnvironmentReport | None = None
     """Sent repeatedly while it is built, and once when it is ready."""
+    doing: Annotated[str, Field(max_length=300)] | None = None
+    """What the node does before it can start, as a part of a sentence: brings imagenet: 1 of 3 GB."""
     timeline: Annotated[list[PhaseEnd], Field(max_length=50)] | None = None
     """All phases of its start that have ended so far."""
     held: Annotated[list[HeldDevice], Field(max_length=1000)] = []

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from domain.choices import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, Pool, Precision, Strategy
 from domain.environments.locks import checked_choice
+from domain.environments.sources import source_of
 from domain.errors import InvalidRequest
 from domain.printed_pattern import checked
 
@@ -129,6 +130,8 @@ class RunSpec(BaseModel):
     """auto, lock, none, a lock file in the code, or the absolute path of an environment on the nodes."""
     workdir: Argument | None = None
     links: dict[str, Argument] = {}
+    stage: Annotated[dict[str, Argument], Field(max_length=100)] = {}
+    """Name in the working directory -> where each node brings it from, once, before the start."""
     resume: Annotated[str, Field(max_length=4200)] | None = None
     """RUN or RUN:CHECKPOINT."""
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
@@ -184,6 +187,15 @@ class RunSpec(BaseModel):
                 raise ValueError(f"{key} is set by the launcher, not by a run")
         return env
 
+    @field_validator("stage")
+    @classmethod
+    def _sources_are_known(cls, stage: dict[str, str]) -> dict[str, str]:
+        for name, source in stage.items():
+            if name in {"", ".", ".."} or "/" in name or "\0" in name:
+                raise ValueError(f"{name!r} must be a plain name inside the working directory")
+            source_of(source)
+        return stage
+
     @field_validator("links")
     @classmethod
     def _links_stay_inside(cls, links: dict[str, str]) -> dict[str, str]:
@@ -196,6 +208,8 @@ class RunSpec(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        if both := self.links.keys() & self.stage.keys():
+            raise ValueError(f"stage and links both name {min(both)}: one of them must have another name")
         if self.entry and self.module:
             raise ValueError("entry and module exclude each other: name one of them")
         if self.strategy in ("dp", "single") and self.nodes > 1:
@@ -487,6 +501,7 @@ LABELS = {
     "environment": "Packages",
     "workdir": "Working directory",
     "links": "Links",
+    "stage": "Data",
     "priority": "Priority",
     "labels": "Node labels",
     "on_nodes": "Only on nodes",

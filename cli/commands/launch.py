@@ -67,6 +67,7 @@ def launch(
     ref: Ref = None,
     workdir: Workdir = None,
     link: Link = None,
+    stage: Stage = None,
     resume: Resume = None,
     probe: Probe = None,
     printed_pattern: PrintedPattern = None,
@@ -133,6 +134,7 @@ def spec_of(parameters: dict[str, Any], is_local: bool) -> dict[str, Any]:
         "workdir": absolute(workdir) if workdir else workdir,
         "env": pairs(parameters["env"], "env") or None,
         "links": {key: absolute(path) for key, path in links.items()} or None,
+        "stage": staged(parameters["stage"]) or None,
     }
     spec |= slurm_fields(parameters)
     return {name: as_json_value(value) for name, value in spec.items() if value is not None}
@@ -178,6 +180,17 @@ def pairs(items: list[str] | None, field: str) -> dict[str, str]:
             raise CommandFailed(f"{field}: must be NAME=VALUE, got {item!r}.", 2)
         mapping[key] = value
     return mapping
+
+
+def staged(items: list[str] | None) -> dict[str, str]:
+    """Return SOURCE=NAME options by name; an address may have further equals signs. Raises CommandFailed."""
+    stage = {}
+    for item in items or []:
+        source, equals, name = item.rpartition("=")
+        if not equals or not source or not name or "/" in name:
+            raise CommandFailed(f"stage: must be SOURCE=NAME, got {item!r}.", 2)
+        stage[name] = absolute(source) if source.startswith("~") else source
+    return stage
 
 
 def as_json_value(value: Any) -> Any:
@@ -356,6 +369,13 @@ Workdir = Annotated[str | None, typer.Option(metavar="PATH", help="Run in place;
 Link = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=PATH", help="Data folder to link into the working directory; repeatable."),
+]
+Stage = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SOURCE=NAME",
+        help="Data that each node brings before the start: an http, https or s3 address, a path, or HOST:PATH.",
+    ),
 ]
 Resume = Annotated[str | None, typer.Option(metavar="RUN[:CHECKPOINT]", help="Start from another run's checkpoint.")]
 Probe = Annotated[

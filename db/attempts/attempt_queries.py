@@ -204,6 +204,7 @@ def _absent_phases(session: Session, attempt: Attempt) -> set[str]:
     is_absent = {
         "checkpoint fetched": attempt.resume_checkpoint_id is None,
         "environment": _has_no_environment(session, attempt, spec),
+        "data": not spec.stage,
         "preflight": spec.nodes == 1,
         "rendezvous": spec.world_size == 1,
     }

@@ -20,7 +20,7 @@ from db.preflight import start_gate
 from domain.messages import TERMINAL_STATES, EnvironmentReport, Point, PointBatch, State, TaskReport
 from domain.points import PackedBatch
 
-NOT_COLUMNS = {"state", "master_addr", "master_port", "fetching", "held", "environment"}
+NOT_COLUMNS = {"state", "master_addr", "master_port", "fetching", "held", "environment", "doing"}
 """Fields of a report that are not columns of its task."""
 _FILE = select(File).where(
     File.fence == bindparam("fence"), File.node_rank == bindparam("node_rank"),
@@ -115,6 +115,8 @@ def task_reported(
                 start_gate.go_on(session, attempt, now, measure=measure)
             if report.fetching is not None:
                 checkpoint_reports.record_fetch_progress(session, attempt, task, report.fetching, now)
+            if report.doing is not None:
+                attempt.waiting_for = f"{session.get_one(Node, task.node_id).name} {report.doing}"
             if report.environment is not None:
                 _tell_of_environment(session, attempt, task, report.environment, now)
         combine(session, attempt, now)

@@ -13,6 +13,7 @@ PHASES = (
     "queued",
     "placed",
     "environment",
+    "data",
     "code fetched",
     "checkpoint fetched",
     "preflight",

@@ -31,6 +31,7 @@ from worker.monitor.watch import HUNG_FILE, with_hang_reason
 from worker.node import processes
 from worker.node.attempt_files import (
     ASSIGNMENT_FILE,
+    DATA_FILE,
     ENVIRONMENT_FILE,
     EXISTING_FILE,
     INTERPRETER_FILE,
@@ -53,6 +54,7 @@ from worker.preflight.rendezvous import Rendezvous, may_prepare
 from worker.session.client import Client, TaskRef
 from worker.session.failures import AttemptSuperseded, RequestFailed, RequestRefused, ServerAway
 from worker.session.pieces import Sending
+from worker.staging.staging import DataStager
 
 log = logging.getLogger(__name__)
 TaskKey = tuple[int, int, str]
@@ -227,6 +229,8 @@ class LocalAttempt:
                 self.folder, self._node, self._client, fetching.fetch_code, self._is_stopped, self._report_environment
             )
             assignment = environments.with_environment(self.assignment)
+            data = DataStager(self.folder, self._node, self._client, self._is_stopped, self._report_doing)
+            assignment = data.with_data(assignment)
             self._rendezvous.check_node(assignment)
             prepare(assignment, self.folder, self._node, fetching.fetch_checkpoint, fetching.fetch_code)
             self._rendezvous.report_prepared(assignment)
@@ -250,6 +254,10 @@ class LocalAttempt:
     def _report_environment(self, environment: EnvironmentReport) -> None:
         with suppress(ServerAway, RequestRefused, AttemptSuperseded):  # the next report supersedes this one
             self._client.report(self.task, TaskReport(state="starting", environment=environment))
+
+    def _report_doing(self, doing: str) -> None:
+        with suppress(ServerAway, RequestRefused, AttemptSuperseded):  # the next report supersedes this one
+            self._client.report(self.task, TaskReport(state="starting", doing=doing))
 
     def _pass_on_stop(self) -> None:
         if self._stop_grace_s is None:
@@ -519,12 +527,17 @@ class Timeline:
 
 def _of_files(folder: Path, has_preflight: bool) -> Iterator[PhaseEnd]:
     """Yield the phases before the ranks exist, by the times of the files that end them."""
-    files = {"placed": ASSIGNMENT_FILE, "environment": ENVIRONMENT_FILE, "code fetched": EXISTING_FILE}
+    files = {
+        "placed": ASSIGNMENT_FILE,
+        "environment": ENVIRONMENT_FILE,
+        "data": DATA_FILE,
+        "code fetched": EXISTING_FILE,
+    }
     if (folder / "resume").exists():
         files["checkpoint fetched"] = LAUNCH_FILE
     for phase, name in files.items():
         with suppress(OSError):
-            note = str(read_object(folder / name).get("note", "")) if phase == "environment" else ""
+            note = str(read_object(folder / name).get("note", "")) if phase in ("environment", "data") else ""
             yield PhaseEnd(phase=phase, at=(folder / name).stat().st_mtime, note=note)
     state = read_object(folder / STATE_FILE)
     moments = {"process": "running_at"} | ({"preflight": "started_at"} if has_preflight else {})

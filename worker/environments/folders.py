@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from worker.environments.uv import IsStopped, Stopped
-from worker.node.attempt_files import ENVIRONMENT_FILE
+from worker.node.attempt_files import DATA_FILE, ENVIRONMENT_FILE
 from worker.node.state_files import is_settled, read_object, write_whole
 
 NETWORK = "nfs nfs4 lustre cifs smb3 smbfs gpfs beegfs ceph fuse.sshfs fuse.glusterfs afs pvfs2 panfs".split()
@@ -78,15 +78,22 @@ def locked(path: Path, is_stopped: IsStopped, tell: Callable[[str], None]) -> It
 
 
 def ensure(
-    root: Path, name: str, build: Build, is_stopped: IsStopped, tell: Callable[[str], None], *, in_use: Collection[str]
+    root: Path,
+    name: str,
+    build: Build,
+    is_stopped: IsStopped,
+    tell: Callable[[str], None],
+    *,
+    in_use: Collection[str],
+    damage: Callable[[Path], str] | None = None,
 ) -> bool:
     """Make sure that the environment `name` is whole, building it if necessary; returns whether it was built.
 
-    One that has changed since it was built is built again, unless a run uses it. Raises what `build` raises, Stopped,
-    Changed, OSError."""
+    One that has changed since it was built, as `damage` says, is built again, unless a run uses it. Raises what
+    `build` raises, Stopped, Changed, OSError."""
     target, building = root / name, root / f"{name}.tmp"
     with locked(root / f"{name}.lock", is_stopped, tell) as descriptor:
-        trouble = damage(target)
+        trouble = (damage or damaged)(target)
         if not trouble:
             os.utime(target)  # marks it as recently used
             return False
@@ -115,7 +122,7 @@ def mark_of(target: Path) -> dict[str, object]:
     return read_object(target / MARK_FILE)
 
 
-def damage(target: Path) -> str:
+def damaged(target: Path) -> str:
     """Return what an environment lacks of what was installed, in a few words; empty for a whole one."""
     mark = mark_of(target)
     if not mark:
@@ -133,8 +140,8 @@ def remove(folder: Path) -> None:
 
 def in_use(data: Path) -> set[str]:
     """Return the names of the environments of the attempts on this node that are not settled."""
-    folders = [path.parent.parent for path in (data / "runs").glob(f"*/attempts/*/*/{ENVIRONMENT_FILE}")]
-    used = [read_object(folder / ENVIRONMENT_FILE).get("folders") or [] for folder in folders if not is_settled(folder)]
+    files = [path for name in (ENVIRONMENT_FILE, DATA_FILE) for path in (data / "runs").glob(f"*/attempts/*/*/{name}")]
+    used = [read_object(path).get("folders") or [] for path in files if not is_settled(path.parent.parent)]
     return {str(name) for names in used for name in names}
 
 

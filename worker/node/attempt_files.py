@@ -20,6 +20,8 @@ EXISTING_FILE = "worker/existing.json"
 """The files that lay in the working directories before the attempt started."""
 ENVIRONMENT_FILE = "worker/environment.json"
 """The environment that was built or found for the attempt, written once it is whole."""
+DATA_FILE = "worker/data.json"
+"""The data that was brought for the attempt, written once all of it is here."""
 POINTS_FILE = "worker/points"
 """Exists once the script has reported a figure."""
 

@@ -118,6 +118,8 @@ HELP = {
     "Several values in braces make a sweep: --width {64,128}.",
     "env": "One NAME=VALUE a line.",
     "links": "One NAME=PATH a line: a folder of the node that appears as NAME in the working directory.",
+    "stage": "One NAME=SOURCE a line: what each node brings before the start, once: an http, https or s3 address "
+    "(archives are unpacked), a path, or HOST:PATH over ssh. It appears as NAME in the working directory.",
     "priority": "-100 to 100; higher priorities start first.",
     "labels": "One NAME=VALUE a line: only nodes with these labels, as `rankzero worker --label` gave them.",
     "on_nodes": "Names, separated by commas: only these nodes. Empty: any.",
@@ -169,7 +171,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "pool": get_args(choices.Pool),
 }
 """Fields with a few options; all others are texts."""
-AREAS = ("env", "links", "labels")
+AREAS = ("env", "links", "stage", "labels")
 """Texts of several lines."""
 PLACEHOLDERS = {
     "script": "/home/me/train.py",
@@ -187,6 +189,7 @@ PLACEHOLDERS = {
     "resume": "RUN or RUN:CHECKPOINT",
     "on_nodes": "gpu-1, gpu-2",
     "links": "data=/mnt/imagenet",
+    "stage": "data=https://host/imagenet.tar",
     "labels": "rack=b2",
     "python": "the project's, else the node's",
     "environment": "auto, lock, none or a path",

@@ -54,7 +54,7 @@ EMPTY: dict[str, Any] = {
     "pool": "nodes",
     **dict.fromkeys(
         "name gpus_per_node batch_size lr warmup_steps epochs max_steps seed args env python"
-        " environment workdir links resume printed_pattern hang_after_s labels on_nodes min_nodes"
+        " stage environment workdir links resume printed_pattern hang_after_s labels on_nodes min_nodes"
         " partition account time_limit sbatch_options".split(),
         "",
     ),
@@ -97,6 +97,7 @@ def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
         "args": shlex.join(spec.args),
         "env": _lines(spec.env),
         "links": _lines(spec.links),
+        "stage": _lines(spec.stage),
         "labels": _lines(spec.labels),
         "on_nodes": ", ".join(spec.on_nodes),
         "pool": spec.pool,
@@ -156,6 +157,7 @@ _PARSED: tuple[tuple[str, Callable[[str], Any]], ...] = (
     ("args", shlex.split),
     ("env", _pairs),
     ("links", _pairs),
+    ("stage", _pairs),
     ("labels", _pairs),
     ("on_nodes", _names),
 )

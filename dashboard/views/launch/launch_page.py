@@ -232,7 +232,7 @@ def _advanced_section(form: Fields) -> None:
     with left:
         form.show("env", "workdir", "resume", "priority", "on_nodes", "printed_pattern")
     with right:
-        form.show("links", "labels", "python", "environment")
+        form.show("links", "stage", "labels", "python", "environment")
         if st.session_state[PREFIX + "source"] == RECIPE:
             form.show("launcher")
         st.toggle("Wait for nodes that have not joined yet", key=PREFIX + "wait_for_nodes", persist_state="session")

@@ -115,5 +115,5 @@ def test_a_list_is_sorted_by_a_field_or_a_series() -> None:
 
 
 def test_every_plain_field_of_a_spec_is_a_field_of_the_search() -> None:
-    rich = {"snapshot", "args", "env", "links", "labels", "on_nodes", "slurm"}
+    rich = {"snapshot", "args", "env", "links", "stage", "labels", "on_nodes", "slurm"}
     assert set(RunSpec.model_fields) - set(FIELDS) == rich

@@ -1,0 +1,177 @@
+"""Data that a node brings once before a run starts: from a server, a bucket, a path, checked and shared."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import sys
+import tarfile
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from pydantic import ValidationError
+
+from domain.environments.sources import source_of
+from domain.masking import masked_spec, unmasked_spec
+from domain.messages import Reason
+from domain.spec import Assignment, RunSpec
+from worker.launch.preparation import CannotStart, LocalNode
+from worker.staging.staging import DataStager
+
+
+class Locks:
+    """The server's first word on what a name means."""
+
+    def __init__(self) -> None:
+        self.words: dict[str, str] = {}
+
+    def keep_lock(self, key: str, text: str) -> str:
+        return self.words.setdefault(key, text)
+
+
+class Staging:
+    """A node that brings data for attempts."""
+
+    def __init__(self, folder: Path, locks: Locks | None = None) -> None:
+        self.folder, self.locks = folder, locks or Locks()
+        self.told: list[str] = []
+
+    def bring(self, attempt: str = "1", nodes: int = 1, **stage: str) -> dict[str, Path]:
+        """Where the data lies. Raises CannotStart."""
+        spec = RunSpec.model_validate({"target": "/t.py", "stage": stage, "nodes": nodes})
+        assignment = Assignment(
+            run_id="abcdefghij", attempt=1, fence=1, node_rank=0, action="run", spec=spec, devices=["cpu:0"],
+            device_kind="cpu",
+        )  # fmt: skip
+        node = LocalNode("gpu-2", self.folder, sys.executable)
+        stager = DataStager(self.attempt(attempt), node, self.locks, lambda: False, self.told.append)  # type: ignore[arg-type]
+        return {name: Path(path) for name, path in stager.with_data(assignment).spec.links.items()}
+
+    def attempt(self, name: str) -> Path:
+        return self.folder / "runs" / "abcdefghij" / "attempts" / name / "node0"
+
+    def note(self, attempt: str = "1") -> str:
+        return str(json.loads((self.attempt(attempt) / "worker" / "data.json").read_text())["note"])
+
+    @property
+    def staged(self) -> list[Path]:
+        return [path for path in (self.folder / "staged").iterdir() if path.is_dir()]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Staging:
+    return Staging(tmp_path / "node")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    folder = tmp_path / "files"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a.txt").write_text("a" * 1000)
+    (folder / "sub" / "b.txt").write_text("b")
+    return folder
+
+
+@pytest.fixture
+def server(files: Path) -> Iterator[str]:
+    with tarfile.open(files / "set.tar.gz", "w:gz") as tar:
+        for name, text in (("train/1.txt", "one"), ("train/2.txt", "two")):
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text.encode()))
+    handler = partial(_Quiet, directory=str(files))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
+        Thread(target=http.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def test_an_archive_is_fetched_once_unpacked_and_shared(node: Staging, server: str):
+    first = node.bring(data=f"{server}/set.tar.gz")["data"]
+    assert sorted(path.read_text() for path in first.glob("train/*.txt")) == ["one", "two"]
+    assert node.note() == "data: 2 files, 6 B"
+    again = node.bring("2", other=f"{server}/set.tar.gz")["other"]
+    assert again == first
+    assert node.note("2") == "other: 2 files, 6 B, here already"
+    assert node.bring("2", other=f"{server}/set.tar.gz")["other"] == first
+    assert len(node.staged) == 1
+
+
+def test_a_file_has_the_digest_that_its_address_names(node: Staging, server: str, files: Path):
+    digest = hashlib.sha256((files / "a.txt").read_bytes()).hexdigest()
+    assert node.bring(a=f"{server}/a.txt#sha256={digest}")["a"].read_text() == "a" * 1000
+    with pytest.raises(CannotStart) as refused:
+        node.bring("2", a=f"{server}/a.txt#sha256={'0' * 64}")
+    assert refused.value.reason == Reason.ENVIRONMENT
+    assert str(refused.value) == (
+        f"The data a from {server}/a.txt could not be brought to node gpu-2: its SHA-256 is {digest}, not {'0' * 64}."
+    )
+    assert len(node.staged) == 1
+
+
+def test_a_path_is_copied_and_a_new_version_is_brought_beside_the_old(node: Staging, files: Path):
+    first = node.bring(d=str(files))["d"]
+    assert (first / "sub" / "b.txt").read_text() == "b"
+    (files / "sub" / "b.txt").write_text("changed")
+    second = node.bring("2", d=str(files))["d"]
+    assert (second / "sub" / "b.txt").read_text() == "changed"
+    assert (first / "sub" / "b.txt").read_text() == "b"
+
+
+def test_what_was_damaged_is_brought_again_unless_a_run_uses_it(node: Staging, files: Path):
+    first = node.bring(d=str(files))["d"]
+    (first / "a.txt").write_text("")
+    with pytest.raises(CannotStart, match=r"a\.txt was changed\), and a run uses it"):
+        node.bring("2", d=str(files))
+    (node.attempt("1") / "worker" / "reported.json").write_text('{"state": "succeeded"}')
+    assert (node.bring("3", d=str(files))["d"] / "a.txt").read_text() == "a" * 1000
+
+
+@pytest.mark.parametrize(
+    ("path", "cause"),
+    [("/nothing/there", "/nothing/there does not exist"), ("{server}/none", "the server answered 404")],
+)
+def test_a_source_that_is_not_there_is_named(node: Staging, server: str, path: str, cause: str):
+    with pytest.raises(CannotStart) as refused:
+        node.bring(d=path.format(server=server))
+    assert "could not be brought to node gpu-2: " in str(refused.value)
+    assert cause in str(refused.value)
+    assert node.staged == []
+
+
+def test_nodes_that_got_different_data_do_not_train_together(tmp_path: Path, files: Path):
+    locks = Locks()
+    Staging(tmp_path / "a", locks).bring(nodes=2, d=str(files))
+    (files / "a.txt").write_text("changed")
+    with pytest.raises(CannotStart, match="another node of the run got other data"):
+        Staging(tmp_path / "b", locks).bring(nodes=2, d=str(files))
+
+
+def test_sources_are_addresses_paths_or_hosts():
+    kinds = [source_of(text).kind for text in ("https://h/a.zip", "s3://b/k", "/data", "me@h.lan:data/x", "h:/data")]
+    assert kinds == ["http", "s3", "path", "ssh", "ssh"]
+    assert source_of("https://h/a.tar.gz?sig=1").is_archive
+    for text in ("data", "ftp://h/x", "/data#x", "https://h/a#md5=1", "", "-e:x"):
+        with pytest.raises(ValueError, match=r"must be|fragment"):
+            source_of(text)
+
+
+def test_secrets_of_a_source_are_masked_and_come_back():
+    stage = {"a": "https://me:hunter2@h/x?X-Amz-Signature=abc&n=1"}
+    spec = RunSpec(target="/t.py", stage=stage)
+    masked = masked_spec(spec)
+    assert "hunter2" not in masked.stage["a"]
+    assert "abc" not in masked.stage["a"]
+    assert unmasked_spec(masked, spec).stage == stage
+    with pytest.raises(ValidationError, match="stage and links both name a"):
+        RunSpec(target="/t.py", stage=stage, links={"a": "/b"})
