@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -139,20 +140,37 @@ def job_name(run_id: str, attempt: int) -> str:
     return f"rankzero-{run_id}-{attempt}"
 
 
-def submission(spec: RunSpec, run_id: str, attempt: int, fence: int, paths: GatewayPaths, has_gpus: bool) -> Submission:
-    """The job of one attempt. The run's own options come first, so that ours override them."""
+def submission(
+    spec: RunSpec,
+    run_id: str,
+    attempt: int,
+    fence: int,
+    paths: GatewayPaths,
+    has_gpus: bool,
+    exclude: Sequence[str] = (),
+) -> Submission:
+    """The job of one attempt. The run's own options come first, so that ours override them.
+
+    `exclude`: nodes that the job is not to get, beside those that the run's options exclude."""
     name = job_name(run_id, attempt)
     chosen = {
         "partition": spec.slurm.partition,
         "account": spec.slurm.account,
         "time": spec.slurm.time_limit,
         "signal": _warning(spec),
+        "exclude": ",".join([*_own_exclusions(spec), *exclude]) if exclude else None,
     }
     argv = ["sbatch", "--parsable", f"--output={paths.output}/{name}/job-%j.log", *spec.slurm.options]
     argv += [f"--{option}={value}" for option, value in chosen.items() if value]
     argv += [f"--job-name={name}", f"--nodes={spec.nodes}", "--ntasks-per-node=1"]
     argv += [*_devices(spec, has_gpus), "--no-requeue", "--export=ALL"]
     return Submission(argv, _script(spec, name, fence, paths))
+
+
+def _own_exclusions(spec: RunSpec) -> list[str]:
+    """Lists of nodes that the run's own options exclude."""
+    named = [option.partition("=") for option in spec.slurm.options]
+    return [value for name, _, value in named if name == "--exclude" and value]
 
 
 def seconds_of(time_limit: str) -> float:

@@ -431,6 +431,8 @@ class DesiredJob(BaseModel):
     """The secret with which the job's workers join, for this attempt only and until it has ended."""
     grace_s: float
     """Seconds a stopped job may take to end on its own."""
+    exclude: list[str] = []
+    """Nodes of the cluster in quarantine, which the job is not to get."""
 
 
 # Whether Linux can pass a run's arguments and variables to a program: limits on each, and on all together.

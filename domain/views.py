@@ -381,6 +381,8 @@ class NodeView:
     """slurm: a gateway to a Slurm cluster; slurm:…: a node of one of its jobs; empty: a node of ours."""
     quarantine: Quarantine | None = None
     """Of the whole node."""
+    left_out: list[str] = field(default_factory=list)
+    """Of a gateway to Slurm: a sentence for each node of the cluster in quarantine."""
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,7 @@ def versions(info: dict[str, Any]) -> str:
 
 def remarks(node: dict[str, Any]) -> Iterator[str]:
     """Yield the node's problems: unknown runs, a wrong clock, a needed upgrade."""
-    yield from quarantines(node)
+    yield from (*quarantines(node), *node.get("left_out", ()))
     for position, holder in of_node(node):
         yield f"GPU {position} is used by {holder}"
     yield from (remark["message"] for remark in node.get("unknown") or ())

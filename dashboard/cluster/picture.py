@@ -121,6 +121,7 @@ def notices(node: NodeView) -> list[str]:
         return [_silence(node.state, node.silent_s) + affected_runs]
     messages = [
         *quarantines(node),
+        *node.left_out,
         node.upgrade,
         *(attempt["message"] for attempt in node.unknown),
         (node.load or {}).get("notice"),

@@ -27,6 +27,7 @@ from domain.liveness import SILENT_AFTER_S
 from domain.messages import DeviceFault, State
 from domain.text.formats import plural
 
+SLURM = "slurm/"
 MINUTE_S, HOUR_S = 60.0, 3600.0
 MOST_REMEMBERED = 200
 """Incidents of one machine."""
@@ -39,7 +40,7 @@ log = logging.getLogger("rankzero")
 
 def machine_of(node: Node) -> str:
     """The key of a node's memory; a node of Slurm's is registered anew for every job, under its name."""
-    return f"slurm/{node.name}" if node.pool.startswith("slurm:") else node.id
+    return f"{SLURM}{node.name}" if node.pool.startswith("slurm:") else node.id
 
 
 @dataclass(frozen=True)
@@ -201,6 +202,12 @@ def in_quarantine(session: Session) -> dict[str, dict[str, QuarantineRow]]:
     for row in session.scalars(select(QuarantineRow)):
         by_machine.setdefault(row.machine, {})[row.device] = row
     return by_machine
+
+
+def slurm_nodes_left_out(session: Session) -> dict[str, str]:
+    """Why nodes of Slurm's, by name, are to get no new jobs: they, or devices of them, are in quarantine."""
+    rows = session.scalars(select(QuarantineRow).where(QuarantineRow.machine.startswith(SLURM)))
+    return {row.machine.removeprefix(SLURM): row.why for row in rows}
 
 
 def avoided(session: Session, runs: Sequence[tuple[str, int]], now: float) -> dict[str, frozenset[tuple[str, str]]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.exceptions import WrongState
-from db.health.incidents import machine_of, remember
+from db.health.incidents import SLURM, machine_of, remember
 from db.lookups import node_named
 from db.models import IncidentRow, Node, QuarantineRow
 from domain.errors import InvalidRequest
@@ -19,7 +20,7 @@ def release(store: Store, name_or_id: str, device: str | None, now: float) -> st
 
     Raises NoSuchNode, InvalidRequest, WrongState."""
     with store.write() as session:
-        node = node_named(session, name_or_id)
+        node = _node_of_slurm(session, name_or_id) or node_named(session, name_or_id)
         device_id = NODE if device is None else _device_id(node, device)
         machine = machine_of(node)
         rows = set(session.scalars(select(QuarantineRow.device).where(QuarantineRow.machine == machine)))
@@ -40,6 +41,14 @@ def incidents(store: Store, name_or_id: str) -> list[IncidentView]:
             IncidentView(row.at, row.kind, row.device or None, row.text, row.is_strike, row.run_id, row.attempt)
             for row in session.scalars(rows)
         ]
+
+
+def _node_of_slurm(session: Session, name: str) -> Node | None:
+    """The latest registration of a node of Slurm's that is in quarantine; None where there is none of this name."""
+    if session.scalar(select(QuarantineRow.machine).where(QuarantineRow.machine == SLURM + name)) is None:
+        return None
+    of_jobs = select(Node).where(Node.name == name, Node.pool.startswith("slurm:"))
+    return session.scalars(of_jobs.order_by(Node.last_seen.desc())).first()
 
 
 def _device_id(node: Node, device: str) -> str:

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from db.attempts.liveness import last_heartbeat
 from db.engine import Store
-from db.health.incidents import in_quarantine, machine_of
+from db.health.incidents import in_quarantine, machine_of, slurm_nodes_left_out
 from db.models import Attempt, Node, Run, Task
 from db.scheduling.node_state import has_devices, unknown_devices
 from domain import protocol
@@ -46,11 +46,13 @@ def nodes(store: Store, now: float, lost_after_s: float = 30.0) -> list[NodeView
             machine: {device: Quarantine(row.since, row.why) for device, row in rows.items()}
             for machine, rows in in_quarantine(session).items()
         }
+        of_slurm = slurm_nodes_left_out(session)
         return [
             _node_view(
                 node,
                 users,
                 quarantined.get(machine_of(node), {}),
+                of_slurm,
                 last_heartbeat(session, node.id, node.last_seen),
                 now,
                 lost_after_s,
@@ -69,6 +71,7 @@ def _node_view(
     node: Node,
     users: dict[tuple[str, str], tuple[str, int, int]],
     quarantined: dict[str, Quarantine],
+    of_slurm: dict[str, str],
     last_seen: float,
     now: float,
     lost_after_s: float,
@@ -105,7 +108,14 @@ def _node_view(
         unknown=[_unknown_attempt(node, held) for held in node.unknown_attempts or ()],
         pool=node.pool,
         quarantine=quarantined.get(NODE),
+        left_out=[_left_out(name, why) for name, why in of_slurm.items()] if node.pool == "slurm" else [],
     )
+
+
+def _left_out(name: str, why: str) -> str:
+    """A sentence about a node of Slurm's for its gateway."""
+    because = why.rstrip(".")
+    return f"New jobs leave out {name}, which is in quarantine: {because}. `rankzero nodes release {name}` ends it."
 
 
 def _is_free(device: DeviceView) -> bool:

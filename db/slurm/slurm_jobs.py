@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from db.attempts.attempt_state import carry_on, combine
 from db.engine import Store
 from db.exceptions import Superseded
+from db.health.incidents import slurm_nodes_left_out
 from db.lookups import add_history
 from db.models import Attempt, Job, Node, Run, Task
 from domain import slurm
@@ -65,7 +66,8 @@ def job_requests(store: Store, gateway_id: str, secret_of: Callable[[int], str])
         .order_by(Attempt.fence)
     )
     with store.read() as session:
-        return [_job_request(attempt, spec, secret_of) for attempt, spec in session.execute(query)]
+        exclude = slurm_nodes_left_out(session)
+        return [_job_request(attempt, spec, secret_of, exclude) for attempt, spec in session.execute(query)]
 
 
 def reported(store: Store, gateway_id: str, fence: int, report: JobReport, now: float) -> str | None:
@@ -139,7 +141,9 @@ def _without_gateway(session: Session, now: float) -> dict[int, RunSpec]:
     return {fence: RunSpec.model_validate(spec) for fence, spec in session.execute(query)}
 
 
-def _job_request(attempt: Attempt, spec: dict[str, object], secret_of: Callable[[int], str]) -> DesiredJob:
+def _job_request(
+    attempt: Attempt, spec: dict[str, object], secret_of: Callable[[int], str], exclude: Collection[str]
+) -> DesiredJob:
     parsed = RunSpec.model_validate(spec)
     is_over = attempt.state in TERMINAL_STATES
     return DesiredJob(
@@ -150,6 +154,7 @@ def _job_request(attempt: Attempt, spec: dict[str, object], secret_of: Callable[
         spec=parsed,
         secret=secret_of(attempt.fence),
         grace_s=DELIVERY_S if is_over else parsed.stop_grace_s + DELIVERY_S,
+        exclude=sorted(exclude),
     )
 
 

@@ -126,7 +126,9 @@ def _judge(device: str, incidents: Sequence[Incident], trusted_at: float, now: f
     if len(strikes) < STRIKES:
         return None
     whose = "this device" if device else "this node"
-    return Quarantine(strikes[STRIKES - 1].at, f"{len(strikes)} attempts failed by {whose}: {strikes[-1].text}")
+    return Quarantine(
+        strikes[STRIKES - 1].at, f"{len(strikes)} attempts failed because of {whose}; the last: {strikes[-1].text}"
+    )
 
 
 def _by_devices(left_out: Mapping[str, Quarantine]) -> Quarantine | None:

@@ -43,7 +43,7 @@ def test_a_flapping_host_is_left_out_at_its_second_failed_attempt_and_comes_back
         wait_for(lambda n=attempt: state(hosts, run_id) == (n + 1, "queued"), "the restart", 120, explain=hosts.tail)
         hosts[1].mend()
     found = wait_for(lambda: quarantine(hosts), "the quarantine")
-    assert "2 attempts failed by this node" in found["why"] and "no contact for" in found["why"]
+    assert "2 attempts failed because of this node" in found["why"] and "no contact for" in found["why"]
     wait_for(lambda: "host1 is in quarantine" in (hosts.run(run_id)["waiting_for"] or ""), "the reason to wait", 60)
     assert [one["free"] for one in hosts.get("/api/nodes")] == [2, 0, 2]
     wait_for(lambda: hosts.get("/api/nodes")[1]["state"] == "alive", "contact", 60)

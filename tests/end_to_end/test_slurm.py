@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,29 @@ def test_a_run_trains_on_two_nodes_that_slurm_gives_it(site: SlurmProduct, slurm
     assert [c["name"] for c in site.get(f"/api/runs/{run_id}/checkpoints")] == ["work/last.pt"]
     wait_for(lambda: slurm.state(job) == "COMPLETED", "the job to end by itself", 60)
     assert f"Slurm job {job} runs on n[0-1]" in texts(site, run_id)
+
+
+@pytest.mark.long
+def test_a_node_in_quarantine_gets_no_job_until_it_is_released(
+    site: SlurmProduct, slurm: Slurm, tmp_path: Path
+) -> None:
+    release = tmp_path / "told"
+    release.touch()
+    first = site.launch(UNTIL_TOLD, args=[str(release)], **TWO_NODES)
+    assert site.wait_state(first)["state"] == "succeeded", texts(site, first)
+    with closing(sqlite3.connect(site.data / "rankzero.db", timeout=30)) as store, store:
+        row = ("slurm/n0", "", 1.0, "2 attempts failed because of this node")
+        store.execute("insert into quarantines (machine, device, since, why) values (?, ?, ?, ?)", row)
+    (gateway,) = (node for node in site.get("/api/nodes") if node["pool"] == "slurm")
+    assert "New jobs leave out n0, which is in quarantine: 2 attempts" in gateway["left_out"][0]
+    second = site.launch(UNTIL_TOLD, args=[str(release)], **TWO_NODES | {"nodes": 1})
+    assert site.wait_state(second)["state"] == "succeeded", texts(site, second)
+    (job,) = slurm.jobs_of(second)
+    assert "ExcNodeList=n0" in slurm.ask("scontrol", "show", "job", job)
+    assert f"Slurm job {job} runs on n1" in texts(site, second)
+    assert site.request("POST", "/api/nodes/n0/release").status_code == 200
+    third = site.launch(UNTIL_TOLD, args=[str(release)], **TWO_NODES)
+    assert site.wait_state(third)["state"] == "succeeded", texts(site, third)
 
 
 def test_a_job_that_slurm_refuses_fails_in_sbatchs_own_words(site: SlurmProduct, slurm: Slurm) -> None:

@@ -55,6 +55,10 @@ class Slurm:
         """The cluster's partitions with their nodes, cores and GPUs."""
         return partitions(_query(["sinfo", "--noheader", f"--format={PARTITIONS_FORMAT}"]))
 
+    def node_names(self) -> list[str]:
+        """The names of the cluster's nodes."""
+        return _query(["sinfo", "--noheader", "--Node", "--format=%N"]).split()
+
     def version(self) -> str:
         """Slurm's version as `sinfo --version` prints it: slurm-wlm 22.05.8"""
         return _query(["sinfo", "--version"]).strip()

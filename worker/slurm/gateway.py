@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ class Cluster(Protocol):
     def jobs(self) -> dict[str, tuple[str, JobReport]]: ...
     def exit_code(self, job_id: str) -> str: ...
     def cancel(self, job_id: str) -> None: ...
+    def node_names(self) -> list[str]: ...
 
 
 @dataclass
@@ -146,7 +148,8 @@ class Gateway:
         job = TrackedJob(desired.fence, name, folder, self.store)
         self._store(job)
         has_gpus = (spec.slurm.partition or "") in self._gpu_partitions
-        slurm_job = submission(spec, desired.run_id, desired.attempt, desired.fence, self._paths, has_gpus)
+        exclude = self._known_nodes(desired.exclude)
+        slurm_job = submission(spec, desired.run_id, desired.attempt, desired.fence, self._paths, has_gpus, exclude)
         try:
             Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
             job.job_id = self._cluster.submit(slurm_job, desired.secret)
@@ -156,6 +159,13 @@ class Gateway:
             return
         log.info("%s submitted as job %s", name, job.job_id)
         self._store(job)
+
+    def _known_nodes(self, names: Sequence[str]) -> list[str]:
+        """Those that the cluster has: sbatch refuses a job that excludes another."""
+        if not names:
+            return []
+        known = set(self._cluster.node_names())
+        return [name for name in names if name in known]
 
     def _recover_job_ids(self, jobs: dict[str, tuple[str, JobReport]]) -> None:
         """Identify by name the jobs that were submitted just before a gateway ended."""

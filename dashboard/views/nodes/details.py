@@ -14,7 +14,7 @@ from dashboard.views.layout.tables import Markup, table
 from db.nodes.node_queries import Occupant, occupants
 from domain.protocol import is_older
 from domain.text.formats import ago, as_text, clock_offset, clock_time, milliseconds, number, plural, size, state_label
-from domain.views import DeviceView, NodeView
+from domain.views import DeviceView, IncidentView, NodeView
 
 REFRESH_S = 3
 
@@ -35,13 +35,13 @@ def panel(node_id: str, close: Callable[[], None]) -> None:
         _badges(node)
         _actions(node)
         _quarantine(node)
+        _incidents(node)
         _warnings(node)
         runs = {run.id: run for run in occupants(current.store)}
         _runs(node, runs)
         _devices(node)
         _load(node)
         table("node_facts", ("Property", "Value"), facts(node, current.clock()))
-        _incidents(node)
 
 
 MOST_DEVICES = 64
@@ -93,6 +93,9 @@ def _actions(node: NodeView) -> None:
         drained = "Start nothing new there; its runs continue until they end."
         help_text = "Let it receive new runs again." if node.draining else drained
         st.button(label, key=f"drain_{node.id}", help=help_text, on_click=_drain, args=(node,))
+        if not node.pool and node.state == "alive":
+            test_help = "Check products of matrices, memory and sums on the devices that no run has; it takes a minute."
+            st.button("Test", key=f"test_{node.id}", help=test_help, on_click=_test, args=(node,))
         if st.button("Remove", type="tertiary", icon=":material/delete:", key=f"remove_{node.id}"):
             actions.ask(_remove, node)
 
@@ -119,10 +122,7 @@ def _quarantine(node: NodeView) -> None:
         st.error(as_text(text), icon=":material/shield:")
     if reasons:
         help_text = "Let new runs start there again; what was remembered before no longer counts."
-        with st.container(horizontal=True):
-            test_help = "Multiplies matrices with known products, checks memory, sums over the devices that no run has."
-            st.button("Test now", type="primary", key=f"test_{node.id}", help=test_help, on_click=_test, args=(node,))
-            st.button("Release", key=f"release_{node.id}", help=help_text, on_click=_release, args=(node,))
+        st.button("Release", key=f"release_{node.id}", help=help_text, on_click=_release, args=(node,))
     _latest_test(node)
 
 
@@ -161,18 +161,21 @@ def _incidents(node: NodeView) -> None:
     remembered = service.current().health.incidents(node.id)
     if not remembered:
         return
-    positions = {device.id: position for position, device in enumerate(node.devices)}
+    positions = {device.id: f"{picture.noun(node)} {position}, " for position, device in enumerate(node.devices)}
     with st.expander(f"Remembered of its health ({len(remembered)})", icon=":material/history:"):
         rows = [
-            [
-                clock_time(one.at)[:-3],
-                f"{picture.noun(node)} {positions[one.device]}" if one.device in positions else "node",
-                Markup(f"**{as_text(one.kind)}**") if one.is_strike else one.kind,
-                one.text,
-            ]
+            [clock_time(one.at)[:-3], Markup(positions.get(one.device or "", "") + _in_words(one))]
             for one in remembered[:MOST_INCIDENTS]
         ]
-        table("node_incidents", ("When (UTC)", "Where", "What", "Details"), rows)
+        table("node_incidents", ("When (UTC)", "What"), rows)
+
+
+def _in_words(incident: IncidentView) -> str:
+    """An incident as Markdown, its kind in bold where it counts against the hardware."""
+    if incident.text.startswith(incident.kind):
+        return as_text(incident.text)
+    kind = f"**{as_text(incident.kind)}**" if incident.is_strike else as_text(incident.kind)
+    return f"{kind}: {as_text(incident.text)}"
 
 
 def _warnings(node: NodeView) -> None:

@@ -54,7 +54,7 @@ def test_a_device_is_left_out_after_its_second_failed_attempt_and_comes_back_whe
     second = break_device(gpus, rank=2)
     assert left_out(gpus.store) == {"gpu-1": ["GPU-2"]}
     node = node_queries.nodes(gpus.store, gpus.now)[0]
-    assert node.free == 3 and "2 attempts failed by this device" in node.devices[2].quarantine.why
+    assert node.free == 3 and "2 attempts failed because of this device" in node.devices[2].quarantine.why
     assert any("GPU GPU-2 of gpu-1 is in quarantine" in line.text for line in run_queries.history(gpus.store, second))
 
     waits = gpus.launch(gpus_per_node=4)

@@ -25,7 +25,10 @@ def test_two_failed_attempts_put_the_device_in_quarantine_with_the_last_as_evide
     assert left_out(failed(100)) == set()
     found = quarantines([failed(100), failed(200)], {}, 1000.0)
     assert {*found} == {"GPU-1"}
-    assert found["GPU-1"].why == "2 attempts failed by this device: failure at 200" and found["GPU-1"].since == 200
+    assert (
+        found["GPU-1"].why == "2 attempts failed because of this device; the last: failure at 200"
+        and found["GPU-1"].since == 200
+    )
 
 
 def test_what_may_be_the_programs_own_never_counts():

@@ -22,6 +22,17 @@ def job(has_gpus: bool = True, **spec):
     return submission(RunSpec(target="t", pool="slurm", **spec), "k3v9x0qd2m", 2, 77, PLACE, has_gpus)
 
 
+def test_nodes_in_quarantine_are_excluded_beside_those_of_the_run():
+    def excluded(*options: str, names: tuple[str, ...] = ("n1", "n4")) -> list[str]:
+        spec = RunSpec(target="t", pool="slurm", slurm={"options": [*options]})
+        argv = submission(spec, "k3v9x0qd2m", 2, 77, PLACE, True, names).argv
+        return [word for word in argv if word.startswith("--exclude=")][-1:]
+
+    assert excluded() == ["--exclude=n1,n4"]
+    assert excluded("--exclude=n[7-9]") == ["--exclude=n[7-9],n1,n4"]
+    assert excluded("--exclude=n7", names=()) == ["--exclude=n7"] and excluded(names=()) == []
+
+
 def test_a_job_has_one_task_on_each_node_and_its_gpus():
     argv = job(nodes=2, gpus_per_node=4, slurm={"partition": "gpu", "account": "lab", "time_limit": "2-12"}).argv
     assert argv[:2] == ["sbatch", "--parsable"]

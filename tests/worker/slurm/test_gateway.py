@@ -33,10 +33,14 @@ class FakeCluster:
         name = next(word for word in wanted.argv if word.startswith("--job-name=")).partition("=")[2]
         self.submitted.append(name)
         self.secrets.append(secret)
+        self.excluded = [word for word in wanted.argv if word.startswith("--exclude")]
         self.known[job_id] = (name, JobReport(job_id=job_id, state="PENDING", reason="Resources"))
         if self.dies_after_submitting:
             raise KeyboardInterrupt
         return job_id
+
+    def node_names(self):
+        return ["n0", "n1"]
 
     def jobs(self):
         if isinstance(self.trouble, SlurmAway):
@@ -86,13 +90,13 @@ class Site:
         self.gateway = Gateway(self.server, self.cluster, self.folder / "jobs", place, frozenset())
         return self.gateway
 
-    def desire(self, *actions: str, grace_s: float = 30.0) -> None:
+    def desire(self, *actions: str, grace_s: float = 30.0, exclude: tuple[str, ...] = ()) -> None:
         spec = RunSpec(target="t", pool="slurm")
         self.gateway.set_desired_jobs(
             [
                 DesiredJob(
                     run_id="k3v9x0qd2m", attempt=fence, fence=fence, action=action, spec=spec, secret=f"s{fence}",
-                    grace_s=grace_s,
+                    grace_s=grace_s, exclude=exclude,
                 )
                 for fence, action in enumerate(actions, 1)
             ]
@@ -109,6 +113,12 @@ def test_each_attempt_gets_one_job_and_what_becomes_of_it_is_told_once(site: Sit
     site.cluster.becomes("1", "RUNNING", nodes="n0")
     site.gateway.step(5)
     assert site.server.reports[2:] == [(1, "1", "RUNNING")]
+
+
+def test_a_node_in_quarantine_is_excluded_while_the_cluster_has_it(site: Site):
+    site.desire("run", exclude=("n1", "gone"))
+    site.gateway.step(0.0)
+    assert site.cluster.excluded == ["--exclude=n1"]
 
 
 def test_an_end_is_told_with_what_the_job_printed_and_the_job_is_not_submitted_again(site: Site):

@@ -12,6 +12,8 @@ from dashboard.cluster.picture import notices
 from dashboard.views.nodes.details import clock_sentence, ranks
 from dashboard.views.nodes.details import facts as properties
 from db.nodes import node_reports
+from domain.health.testing import DeviceResult, TestAnswer
+from domain.messages import DeviceFault, NodeLoad
 from domain.views import DeviceView
 from tests.dashboard.pages import Pages, button, links, served, served_full, texts
 from tests.db.cluster import facts
@@ -70,6 +72,27 @@ def test_a_lost_node_says_so_first(full):
     page = full.open("nodes", node="cpu-1")
     (warning,) = page.warning
     assert warning.value.replace("\\", "").startswith("Lost: silent for ")
+
+
+def test_a_node_in_quarantine_shows_why_and_is_tested_and_released(empty):
+    store, now = empty.service.store, empty.service.clock()
+    node_id = node_reports.register_node(store, facts("gpu-9"), None, now).node_id
+    fallen = [DeviceFault(device="cpu:1", kind="Xid", number=79, at=now)]
+    node_reports.heartbeats_received(store, {node_id: node_reports.Heartbeat(now, NodeLoad(faults=fallen))})
+    page = empty.open("nodes", node="gpu-9")
+    (error,) = page.error
+    assert error.value.replace("\\", "") == "slot 1 is in quarantine: Xid 79 (fallen off the bus)"
+    assert "slot 1, Xid 79 (fallen off the bus)" in said(page) and not page.warning
+    button(page, "Test").click().run()
+    assert [info.value for info in page.info] == ["Testing 2 slots …"]
+    test = empty.service.health.latest_test(node_id)
+    right = TestAnswer(results=[DeviceResult(part="memory", is_right=None, text="no torch")])
+    empty.service.health.answered(node_id, test.id, right)
+    page = empty.open("nodes", node="gpu-9")
+    (warning,) = page.warning
+    assert warning.value.replace("\\", "").endswith("UTC could not be done. memory: no torch") and page.error
+    button(page, "Release").click().run()
+    assert not page.exception and not page.error and "released" in said(page)
 
 
 def test_a_node_whose_default_interpreter_cannot_train_says_so(empty):
