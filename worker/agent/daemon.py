@@ -59,8 +59,6 @@ class Daemon:
         self._shutdown_grace_s: float | None = None
         self._shutdown_cause: Shutdown = "worker"
         self.watched = False
-        self.may_hurry = True
-        """Whether watched points go ahead of all else, as often as there are any: false where no core is idle."""
         self.starts_new = True
         """False while the server has another protocol version: attempts continue, but none is started."""
 
@@ -85,6 +83,11 @@ class Daemon:
     def attempts(self) -> list[LocalAttempt]:
         """The attempts on this node, the oldest first."""
         return sorted(self._attempts.values(), key=lambda attempt: attempt.key)
+
+    @property
+    def points_sent_at(self) -> float:
+        """When points of a script were last sent, in seconds of `time.monotonic`."""
+        return max((attempt.points_sent_at for attempt in self._attempts.values()), default=float("-inf"))
 
     @property
     def is_idle(self) -> bool:
@@ -277,7 +280,7 @@ class Daemon:
     def _send_of(self, attempt: LocalAttempt, now: float) -> Sending[bool]:
         more = False
         with self._guarded("send", attempt):
-            more = yield from attempt.send(now, watched=self.watched, may_hurry=self.may_hurry)
+            more = yield from attempt.send(now, watched=self.watched)
         return more
 
     def _due_attempts(self, activity: str, now: float) -> list[LocalAttempt]:

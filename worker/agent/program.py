@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import sys
@@ -161,9 +162,9 @@ class Worker(SessionOwner):
         while not self._session.is_closed:
             began = time.monotonic()
             idle_cores = self._idle_cores.count(began)
-            self._daemon.may_hurry = idle_cores >= IDLE_CORES
             more = self._daemon.step(began)
-            took_s = time.monotonic() - began
+            ended_at = time.monotonic()
+            took_s = ended_at - began
             # The cores are for trainings: a backlog gets at most half of one.
             if more:
                 time.sleep(took_s)
@@ -178,6 +179,7 @@ class Worker(SessionOwner):
                 is_watched=is_watched,
                 is_idle=is_idle,
                 idle_cores=idle_cores,
+                since_sent_s=ended_at - self._daemon.points_sent_at,
             )
             self._wake.wait(pause_s)
             self._wake.clear()
@@ -319,6 +321,9 @@ def _node(name: str, client: Client, devices: Sequence[Device], options: WorkerO
 # How soon the worker's loops look again: soon while somebody watches, and for a moment after an attempt has ended.
 
 HURRIED_PAUSE_S = 0.02
+SENT_EVERY_S = 0.09
+"""So long after points were sent it looks for more while somebody watches: a point after a pause is sent at once, and
+curves that get more move ten times a second."""
 PAUSE_S = 0.2
 WATCHED_PAUSE_S = 0.25
 """Where trainings use all cores; all streams are due together then, and make one request."""
@@ -357,20 +362,24 @@ class LoopPauses:
         is_watched: bool,
         is_idle: bool = False,
         idle_cores: float = 0.0,
+        since_sent_s: float = math.inf,
     ) -> float:
         """Seconds from a step that took so long until the next one.
 
-        `ended`: the attempts without a process whose end is not settled."""
+        `ended`: the attempts without a process whose end is not settled. `since_sent_s`: since points were sent."""
         self._usual_s = IDLE_PAUSE_S if is_idle else PAUSE_S
         if not self._ended.issuperset(ended):
             self._hurried_until = now + HURRY_S
             self._may_copy.set()
         self._ended = frozenset(ended)
         has_idle_cores = idle_cores >= IDLE_CORES
-        is_hurried = now < self._hurried_until or (is_watched and has_idle_cores)
         per_step = PAUSE_PER_STEP_BESIDE_IDLE_CORES if has_idle_cores else PAUSE_PER_STEP
         usual_s = WATCHED_PAUSE_S if is_watched else self._usual_s
-        return max(HURRIED_PAUSE_S if is_hurried else usual_s, min(per_step * took_s, LONGEST_PAUSE_S))
+        if now < self._hurried_until:
+            usual_s = HURRIED_PAUSE_S
+        elif is_watched and has_idle_cores:
+            usual_s = max(HURRIED_PAUSE_S, SENT_EVERY_S - since_sent_s)
+        return max(usual_s, min(per_step * took_s, LONGEST_PAUSE_S))
 
     def wait_to_copy(self, *, has_copies: bool = False) -> None:
         """Wait until checkpoints are looked for again; at once when an attempt has ended. Copies are sent meanwhile."""

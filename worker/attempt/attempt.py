@@ -303,7 +303,7 @@ class LocalAttempt:
 
     # -- the server ----------------------------------------------------------------------------
 
-    def send(self, now: float, *, watched: bool, may_hurry: bool = True) -> Sending[bool]:
+    def send(self, now: float, *, watched: bool) -> Sending[bool]:
         """Report and upload new data; True if more is waiting. Passes ServerAway on."""
         try:
             if self._to_confirm:
@@ -313,7 +313,7 @@ class LocalAttempt:
                 self.assignment = self._rendezvous.report(self.assignment)
             self._report_life()
             self._report_timeline(now)
-            more = self._has_data() and (yield from self._upload(now, watched, may_hurry))
+            more = self._has_data() and (yield from self._upload(now, watched))
             self._end_when_hung()
             if self.is_over and not more and not (self._has_data() and not self._uploader().is_complete):
                 self._report_end(now)
@@ -327,11 +327,16 @@ class LocalAttempt:
         """The uploader of its checkpoints, thread-safe; None before the start and once the server refuses its data."""
         return self._uploader().checkpoints if self._has_data() else None
 
-    def _upload(self, now: float, watched: bool, may_hurry: bool) -> Sending[bool]:
+    @property
+    def points_sent_at(self) -> float:
+        """When points of its script were last sent, in seconds of `time.monotonic`."""
+        return float("-inf") if self._open_uploader is None else self._open_uploader.points_sent_at
+
+    def _upload(self, now: float, watched: bool) -> Sending[bool]:
         (uploader := self._uploader()).request(self.assignment)
         if self.is_over:
             return uploader.upload_remaining()
-        return uploader.upload(now, watched=watched, may_hurry=may_hurry)
+        return uploader.upload(now, watched=watched)
 
     def _end_when_hung(self) -> None:
         """End a hung attempt if its spec says so; the sentence stored here becomes the message of its end."""

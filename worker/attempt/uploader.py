@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from worker.session.client import Client, TaskRef
 from worker.session.pieces import Sending, at_once, bytes_piece, in_turn, points_piece, sent, together
 from worker.streams.mirror import FileMirror
 from worker.streams.omissions import Omissions, Unreadable
-from worker.streams.point_uploader import STEP_BATCHES, PointStream, PointUploader
+from worker.streams.point_uploader import PointStream, PointUploader
 from worker.streams.points import EventFiles, LoggerFiles
 from worker.streams.printed_source import PrintedLogs
 from worker.streams.series_limit import SeriesLimit, left_out_findings
@@ -76,6 +77,8 @@ class AttemptUploader:
         )
         self._hardware_schedule = _Schedule(PROBE_WATCHED_EVERY_S)
         self._stores_schedule = _Schedule(PROBE_WATCHED_EVERY_S)
+        self.points_sent_at = float("-inf")
+        """When points of the script were last sent, in seconds of `time.monotonic`."""
         self._has_final_findings = False
         """Whether the final findings, with the outcome of every checkpoint, have been queued for the server."""
         self._findings_of: tuple[bool, bool] | None = None
@@ -87,16 +90,13 @@ class AttemptUploader:
         self.reporter.request_stacks(assignment.stacks_requested_at)
         self._profiles.request(assignment.profile)
 
-    def upload(self, now: float, *, watched: bool, may_hurry: bool = True) -> Sending[bool]:
+    def upload(self, now: float, *, watched: bool) -> Sending[bool]:
         """Upload new data that is due; True if more is waiting. Passes the client's exceptions on.
 
-        `may_hurry`: watched points go ahead of all else, not with it in one request.
         If the server fails at one stream, the other streams are uploaded first."""
         watched = watched or self._profiles.is_pending
-        points_first = watched and may_hurry
         return in_turn(
-            lambda: self._upload_points(now, watched) if points_first else at_once(lambda: False),
-            lambda: self._upload_streams(now, watched, has_points=not points_first),
+            lambda: self._upload_streams(now, watched),
             # It compares with the names of others.
             lambda: self._stores_schedule.take(now, watched, lambda: self._guarded("loggers", self._stores.drain)),
             lambda: self._guarded("findings", lambda: at_once(lambda: self.reporter.step(now))),
@@ -106,17 +106,16 @@ class AttemptUploader:
     def _guarded(self, name: str, step: Callable[[], Sending[bool]]) -> Sending[bool]:
         return self._unreadable.guarded(name, step)
 
-    def _upload_streams(self, now: float, watched: bool, *, has_points: bool) -> Sending[bool]:
+    def _upload_streams(self, now: float, watched: bool) -> Sending[bool]:
         """Upload all streams in step, so that what they have makes one request."""
         due: tuple[tuple[_Schedule, Callable[[], Sending[bool]]], ...] = (
+            (self._points_schedule, lambda: self._guarded("event files", self._points.drain)),
             (self._mirror_schedule, lambda: self._mirror_step(now)),
             (self._printed_schedule, lambda: self._guarded("printed lines", self._printed.drain)),
             (self._probe_schedule, lambda: self._guarded("probe's records", self._probe.drain)),
             (self._hardware_schedule, lambda: self._guarded("hardware samples", self._hardware.drain)),
         )
-        streams = (schedule.take(now, watched, step) for schedule, step in due)
-        points = [self._upload_points(now, watched)] if has_points else []
-        return any((yield from together([*points, *streams])))
+        return any((yield from together(schedule.take(now, watched, step) for schedule, step in due)))
 
     def upload_remaining(self) -> Sending[bool]:
         """Upload everything after the end, due or not; True if more is waiting."""
@@ -197,21 +196,6 @@ class AttemptUploader:
         mirror = self._mirror
         return [*self._limit.findings(), *left_out_findings(mirror.left_out, mirror.holes(), mirror.too_large)]
 
-    def _upload_points(self, now: float, watched: bool) -> Sending[bool]:
-        if not self._points_schedule.is_due(now, watched):
-            return False
-        sent = 0
-
-        def step() -> Sending[bool]:
-            nonlocal sent
-            sent = yield from self._points.step()
-            return sent == STEP_BATCHES
-
-        more = yield from self._guarded("event files", step)
-        if not more and (sent or not watched):  # while watched, a point after a pause is sent at once
-            self._points_schedule.last_at = now
-        return more
-
     def _store_points(self, batch: PointBatch) -> Sending[int]:
         return (yield from self._store(self._limit.keep(batch)))
 
@@ -232,7 +216,7 @@ class AttemptUploader:
 
     def _store_logged(self, batch: PointBatch) -> Sending[int]:
         """Store points of event files or of the probe, whose names are theirs."""
-        batch = self._limit.keep(batch)
+        batch, self.points_sent_at = self._limit.keep(batch), time.monotonic()
         offset = yield from self._store(batch)
         self._names.stored(batch)
         return offset
@@ -256,7 +240,8 @@ class AttemptUploader:
 
 
 UNWATCHED_EVERY_S = 5.0
-POINTS_WATCHED_EVERY_S = 0.05
+POINTS_WATCHED_EVERY_S = 0.0
+"""At every look."""
 MIRROR_WATCHED_EVERY_S = PRINTED_WATCHED_EVERY_S = 0.25
 PROBE_WATCHED_EVERY_S = 1.0
 MIRROR = "copies of files"

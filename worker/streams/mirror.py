@@ -56,7 +56,6 @@ class FileMirror:
         self.is_continued = bool(self._remembered)
         """Whether an earlier worker has begun with this attempt."""
         self._order: deque[str] = deque()
-        self._event_files: list[tuple[Path, Path]] = []
         self._scan_at = float("-inf")
         self.has_more_files = False
         """Whether the last step left out files that have bytes to send."""
@@ -118,13 +117,13 @@ class FileMirror:
         if now >= self._scan_at:
             began = time.monotonic()
             self.left_out, self.too_large = 0, []
-            self._event_files = list(self._find_event_files())
+            event_files = list(self._find_event_files())
             # A huge working directory is scanned less often: scanning takes at most a twentieth of the time.
             self._scan_at = now + max(SCAN_EVERY_S, 20 * (time.monotonic() - began))
             if now == float("inf"):
                 self._scan_at = float("-inf")
-        for source, root in self._event_files:
-            self._register(name_on_server(source, self._attempt_dir, root), source)
+            for source, root in event_files:
+                self._register(name_on_server(source, self._attempt_dir, root), source)
 
     def _logs(self) -> Iterator[tuple[str, Path]]:
         """Yield the logs. Our supervisor's links in `logs/` are followed if they stay in the attempt's directory."""

@@ -12,6 +12,7 @@ from worker.agent.program import (
     LONGEST_PAUSE_S,
     PAUSE_PER_STEP,
     PAUSE_S,
+    SENT_EVERY_S,
     WATCHED_PAUSE_S,
     LoopPauses,
 )
@@ -36,6 +37,13 @@ def test_without_attempts_they_rest_longer():
 
 def test_while_somebody_watches_the_steps_follow_soon():
     assert LoopPauses().pause_s(0.0, 0.0, [], is_watched=True, idle_cores=IDLE_CORES) == HURRIED_PAUSE_S
+
+
+def test_what_follows_soon_after_points_waits_to_go_with_more():
+    pauses = LoopPauses()
+    assert pauses.pause_s(0.0, 0.0, [], is_watched=True, idle_cores=1.0, since_sent_s=0.01) == SENT_EVERY_S - 0.01
+    assert pauses.pause_s(0.0, 0.0, [], is_watched=True, idle_cores=1.0, since_sent_s=SENT_EVERY_S) == HURRIED_PAUSE_S
+    assert pauses.pause_s(0.0, 0.0, [ONE], is_watched=True, idle_cores=1.0, since_sent_s=0.0) == HURRIED_PAUSE_S
 
 
 def test_where_trainings_use_all_cores_watching_takes_four_steps_a_second():
