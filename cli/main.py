@@ -29,6 +29,7 @@ GROUPS = {
     ),
     "Train": (
         "cli.commands.launch:launch",
+        "cli.commands.freezing:freeze",
         "cli.commands.studies:sweep",
         "cli.commands.studies:scale",
         "cli.commands.runs:stop",

@@ -11,6 +11,7 @@ from dashboard.snapshots.selection import Selection
 from domain.environments.locks import BadLock, Contents, Lock, Read, candidates, choose, contents, named_lock, unusable
 from domain.text.formats import plural
 
+BUILT = "Each node builds"
 MOST_BYTES = 32 * 1024 * 1024
 """Larger files are no lock files."""
 
@@ -62,7 +63,7 @@ def sentence(choice: str, entry: str | None, paths: Collection[str], read: Read)
 
 def _built(lock: Lock, names: Contents) -> str:
     torch = f" with torch {names.torch}" if names.torch else ""
-    return f"Each node builds the environment of {lock.label} once: {plural(names.packages, 'package')}{torch}."
+    return f"{BUILT} the environment of {lock.label} once: {plural(names.packages, 'package')}{torch}."
 
 
 def _text(path: Path) -> str | None:

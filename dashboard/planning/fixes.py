@@ -82,8 +82,17 @@ def memory_of(run: RunView) -> DeviceMemory | None:
 
 
 def fix_of(run: RunView, checkpoints: Sequence[CheckpointView] = ()) -> Fix | None:
-    """Return the fix for a run that ran out of memory, or whose loss is no longer finite."""
-    return _of_memory(run) or _of_broken_loss(run, checkpoints)
+    """Return the fix for a run that ran out of memory, lacks its environment, or whose loss is no longer finite."""
+    return _of_memory(run) or _of_environment(run) or _of_broken_loss(run, checkpoints)
+
+
+def _of_environment(run: RunView) -> Fix | None:
+    """Suggest a launch as the nodes are, where an environment that nobody asked for could not be built."""
+    is_built = (run.message or "").startswith("The environment of ") and run.spec.environment == "auto"
+    if run.state != State.FAILED or run.reason != Reason.ENVIRONMENT or not is_built:
+        return None
+    sentence = "Launch it again with each node's own Python, without the lock."
+    return Fix(sentence, run.spec.model_copy(update={"environment": "none"}), "Launch without the lock")
 
 
 def _of_memory(run: RunView) -> Fix | None:

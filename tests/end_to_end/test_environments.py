@@ -77,3 +77,35 @@ def test_a_run_trains_in_the_environment_of_its_lock(product: Product, project: 
     history = " ".join(line["text"] for line in product.get(f"/api/runs/{run_id}/history"))
     print(history)
     assert f"has the environment {shown['hash']} of requirements.txt: built in" in history
+
+
+@pytest.mark.long
+def test_a_lock_that_cannot_be_built_names_the_package_and_is_left_out_on_request(
+    product: Product, project: Path, only_these: dict[str, str]
+):
+    (project / "requirements.txt").write_text(f"torch=={torch_version()}\nlocked==9.9\n")
+    run_id = product.launch(project / "train.py", gpus_per_node=1, env=only_these)
+    ended = product.wait_state(run_id)
+    assert (ended["state"], ended["reason"]) == ("failed", "environment")
+    assert "The environment of requirements.txt could not be built on node" in ended["message"]
+    assert "locked" in ended["message"]
+    shown = product.run(run_id)
+    assert shown["environment"]["state"] == "failed"
+    assert shown["fix"]["label"] == "Launch without the lock"
+    assert "--environment none" in shown["next_step"]
+
+
+@pytest.mark.long
+def test_data_is_there_before_the_ranks(product: Product, tmp_path: Path):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "one.txt").write_text("is here")
+    (tmp_path / "train.py").write_text("print('data', open('data/one.txt').read(), flush=True)\n")
+    launched = rankzero(
+        product, "launch", str(tmp_path / "train.py"), "--launcher", "python", "--gpus-per-node", "1", "--wait",
+        "--stage", f"{tmp_path / 'set'}=data", "--json",
+    )  # fmt: skip
+    assert launched.returncode == 0, launched.stderr
+    run_id = json.loads(launched.stdout)["id"]
+    assert "data is here" in log(product, run_id)
+    (phase,) = [phase for phase in product.get(f"/api/runs/{run_id}/timeline") if phase["phase"] == "data"]
+    assert phase["note"] == "data: 1 file, 7 B"

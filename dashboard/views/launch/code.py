@@ -10,7 +10,7 @@ import streamlit as st
 
 from dashboard.components.browser import upload_code
 from dashboard.paths import exists, is_folder
-from dashboard.planning import environments
+from dashboard.planning import environments, freezing, interpreters
 from dashboard.service import service
 from dashboard.snapshots.bringing import CodeRequest, survey
 from dashboard.snapshots.git_address import CodeRefused, is_git_address
@@ -162,6 +162,36 @@ def _environment_of(archive: str, target: str, module: str, entry: str, choice: 
     except (CodeRefused, OSError):
         return ""
     return "" if found is None else environments.of_selection(found.selection, found.entry, choice)
+
+
+def freeze_button(spec: RunSpec, environment: str) -> None:
+    """Offer to make a lock of the Python that the script trains with here, if the code has none."""
+    python, folder = frozen_python(spec), Path(spec.target)
+    target = (folder if is_folder(spec.target) else folder.parent) / freezing.FILE_NAME
+    if python is None or environment.startswith(environments.BUILT) or exists(str(target)):
+        return
+    if st.button(
+        "Freeze its packages", type="tertiary", icon=":material/ac_unit:", key="launch_freeze",
+        help=f"Write {target} with all packages of {python}, so that every node can build the same environment.",
+    ):  # fmt: skip
+        try:
+            frozen = freezing.freeze(python, target)
+        except freezing.CannotFreeze as error:
+            st.error(as_text(str(error)))
+            return
+        _environment_of.clear()
+        _survey.clear()
+        st.toast(as_text(f"{frozen.path}: {plural(frozen.packages, 'package')}"))
+        st.rerun()
+
+
+def frozen_python(spec: RunSpec) -> Path | None:
+    """Return the Python on this machine that a path's run would use; None where there is none of its own."""
+    if spec.target in RECIPES or spec.snapshot or spec.workdir or not spec.target.startswith("/"):
+        return None
+    if spec.python:
+        return Path(spec.python) if spec.python.startswith("/") and exists(spec.python) else None
+    return interpreters.project_python(spec.target, spec.entry)
 
 
 def _caption(sentence: str) -> None:

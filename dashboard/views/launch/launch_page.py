@@ -274,7 +274,9 @@ def _meaning(
             _sweep_button(request, wrong)
     if planned is not None:
         if not reading.names_no_code:
-            plan.fit_and_advice(planned, set(wrong.values()), code.environment(planned.spec))
+            environment = code.environment(planned.spec)
+            plan.fit_and_advice(planned, set(wrong.values()), environment)
+            code.freeze_button(planned.spec, environment)
             scaling.cite(planned)
         if sweep is None:
             scaling.POPOVER.show(reading.spec, _like())
