@@ -10,6 +10,7 @@ from db.attempts import attempt_queries, liveness
 from db.engine import Store
 from db.exceptions import NoSuchRun
 from db.findings.findings import finding_judged
+from db.health.incidents import ranks_were_slow
 from db.metrics.performance import phase_counts, phase_totals
 from db.tasks import task_reports
 from domain.liveness import is_silent
@@ -91,10 +92,12 @@ class SlowRanks:
 
     def _judge(self, run_id: str, fence: int, now: float) -> bool:
         try:
-            finding = slow_rank_finding(slow_ranks(*phase_totals(self._store, run_id)))
+            slow = slow_ranks(*phase_totals(self._store, run_id))
+            finding = slow_rank_finding(slow)
         except NoSuchRun:  # deleted meanwhile
             return False
         is_news = finding is not None or self._is_slow.get(fence, True)
         if is_news and finding_judged(self._store, fence, KIND, finding, now):
+            ranks_were_slow(self._store, fence, slow, now)
             self._run_changed(run_id)
         return finding is not None

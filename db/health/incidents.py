@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import delete, func, or_, select
 from sqlalchemy.orm import Session
 
+from db.engine import Store
 from db.lookups import add_history
 from db.models import Attempt, IncidentRow, Node, QuarantineRow, Run, Task
 from domain.health.quarantine import (
@@ -25,7 +26,10 @@ from domain.health.quarantine import (
 from domain.health.xids import in_words, is_hardware
 from domain.liveness import SILENT_AFTER_S
 from domain.messages import DeviceFault, State
+from domain.performance.slow_ranks import SlowRank
+from domain.performance.slow_ranks import sentence as slow_sentence
 from domain.text.formats import plural
+from domain.views import PreflightCell
 
 SLURM = "slurm/"
 MINUTE_S, HOUR_S = 60.0, 3600.0
@@ -123,6 +127,35 @@ def _words(kind: Kind, fault: DeviceFault) -> str:
     if kind is Kind.XID and fault.number is not None:
         return in_words(fault.number)
     return fault.text or plural(fault.number or 1, "uncorrected memory error")
+
+
+def preflight_failed(session: Session, attempt: Attempt, cells: Sequence[PreflightCell], now: float) -> None:
+    """Remember the checks that kept an attempt from starting, of the nodes that failed them."""
+    failed: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell.state == "failed":
+            failed.setdefault(cell.node, []).append(f"{cell.row}: {cell.value}")
+    of_attempt = select(Node).join(Task, Task.node_id == Node.id).where(Task.fence == attempt.fence)
+    for node in session.scalars(of_attempt.where(Node.name.in_(failed))).all():
+        incident = Incident(Kind.PREFLIGHT, now, "; ".join(failed[node.name]), began_at=attempt.placed_at)
+        remember(session, node, incident, f"preflight/{attempt.fence}", now, Origin(attempt.run_id, attempt.number))
+
+
+def ranks_were_slow(store: Store, fence: int, slow: Sequence[SlowRank], now: float) -> None:
+    """Remember the ranks that the others of an attempt wait for, each once."""
+    tasks_and_nodes = select(Task, Node).join(Node, Node.id == Task.node_id).where(Task.fence == fence)
+    with store.write() as session:
+        attempt = session.get(Attempt, fence)
+        if attempt is None:
+            return
+        by_name = {node.name: (task, node) for task, node in session.execute(tasks_and_nodes).all()}
+        for one in slow:
+            if one.node in by_name:
+                task, node = by_name[one.node]
+                device = _device(session, attempt, task, one.rank)
+                incident = Incident(Kind.SLOW, now, slow_sentence(one), device, attempt.placed_at)
+                origin = Origin(attempt.run_id, attempt.number)
+                remember(session, node, incident, f"slow/{fence}/{one.rank}", now, origin)
 
 
 def _device(session: Session, attempt: Attempt, task: Task, rank: int | None) -> str:

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from db.attempts.attempt_state import combine
 from db.engine import Store
+from db.health.incidents import preflight_failed
 from db.lookups import add_history, latest_attempt
 from db.models import Attempt, Check, Checkpoint, Node, Run, Task
 from db.preflight import preflight_sessions
@@ -57,6 +58,7 @@ def go_on(session: Session, attempt: Attempt, now: float, *, measure: bool) -> N
     answers = node_answers(session, attempt, tasks)
     cells = judge(answers, for_run=True) + measured_cells(session, check)
     if red(cells):
+        preflight_failed(session, attempt, cells, now)
         _end(tasks, *sentence(answers, cells))
     elif waiting := unanswered(answers, cells):
         attempt.waiting_for = f"waits in preflight for {names(waiting)}"

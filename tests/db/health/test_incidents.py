@@ -7,10 +7,12 @@ import pytest
 from db.alerts.run_facts import quarantined
 from db.exceptions import NoSuchNode, WrongState
 from db.health import quarantine_requests
+from db.health.incidents import ranks_were_slow
 from db.nodes import node_queries, node_reports
 from db.runs import run_queries, run_requests
 from domain.errors import InvalidRequest
 from domain.messages import Device, DeviceFault, HeldDevice, NodeLoad, RankError, Reason, State
+from domain.performance.slow_ranks import SlowRank
 from tests.db.attempts.test_lost_nodes import Three
 from tests.db.cluster import Cluster, facts, send_heartbeat
 
@@ -231,3 +233,16 @@ def test_a_device_that_is_not_free_after_an_attempt_is_given_to_no_other(gpus):
     free = NodeLoad(gpus=[{"id": "GPU-1", "foreign": False}])
     send_heartbeat(gpus.store, gpus.node_id, gpus.now, free)
     assert gpus.place() == [waits]
+
+
+def test_a_rank_that_others_wait_for_is_remembered_once_and_never_counts(gpus):
+    gpus.launch(gpus_per_node=4)
+    slow = [
+        SlowRank(3, "gpu-1", "data", 0.4, 0.1, 0.08, 0.02, 4),
+        SlowRank(9, "elsewhere", "cpu", 0.2, 0.1, 0.1, 0.0, 4),
+    ]
+    for _ in range(3):
+        ranks_were_slow(gpus.store, gpus.assignments()[-1].fence, slow, gpus.now)
+    (one,) = quarantine_requests.incidents(gpus.store, "gpu-1")
+    assert (one.kind, one.device, one.is_strike) == ("slow rank", "GPU-3", False) and "rank 3" in one.text.lower()
+    assert left_out(gpus.store) == {}

@@ -8,6 +8,7 @@ from db.attempts import attempt_queries
 from db.attempts.lost_nodes import LostNodes
 from db.checkpoints import checkpoint_reports
 from db.exceptions import Superseded
+from db.health import quarantine_requests
 from db.nodes import node_reports
 from db.preflight import preflight_sessions, start_gate
 from db.runs import run_queries, run_requests
@@ -248,6 +249,9 @@ def test_a_run_that_fails_preflight_says_which_cell_and_the_matrix_stays(pair):
     details = cells(pair, run_id)
     assert details["reach", "b", "a"] == "failed" and details["alive", "b", None] == "ok"
     assert "waiting" not in details.values()
+    (remembered,) = quarantine_requests.incidents(first.store, "b")
+    assert (remembered.kind, remembered.is_strike) == ("preflight", False)
+    assert remembered.text.startswith("reach: no answer in 2 s") and not quarantine_requests.incidents(first.store, "a")
 
 
 def test_a_way_to_a_port_that_was_given_up_says_nothing(pair):
