@@ -193,4 +193,5 @@ def quarantines(node: dict[str, Any]) -> Iterator[str]:
         return
     for position, device in enumerate(node["devices"]):
         if quarantine := device.get("quarantine"):
-            yield f"GPU {position} is in quarantine: {quarantine['why']}"
+            noun = "GPU" if device["kind"] == "cuda" else "slot"
+            yield f"{noun} {position} is in quarantine: {quarantine['why']}"

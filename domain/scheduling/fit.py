@@ -70,7 +70,10 @@ def _start(request: ResourceRequest, online: Sequence[NodeState]) -> tuple[Liter
         end = fewer if len(free) < request.nodes else ""
         return "fits", f"Needs {' and '.join(shares)}. It starts at once{end}."
     if len(large) >= request.fewest:
-        busy = (f"{n.available} of {plural(n.size, 'slot')} free on node {n.name}" for n in large[: request.nodes])
+        busy = (
+            f"{n.available} of {plural(n.size, 'slot')} free on node {n.name}{_left_out(n)}"
+            for n in large[: request.nodes]
+        )
         return "waits", f"Needs {slots} per node, {' and '.join(busy)}: it waits until runs there end."
     if not online and (request.labels or request.on_nodes):
         return "missing", "No connected node has this name and these labels."
@@ -85,6 +88,13 @@ def _start(request: ResourceRequest, online: Sequence[NodeState]) -> tuple[Liter
         f"{plural(max(node.size for node in online), 'slot')}. You can still plan the run; start more workers "
         "to launch it."
     )
+
+
+def _left_out(node: NodeState) -> str:
+    """What no end of a run changes."""
+    if node.in_quarantine:
+        return " (in quarantine)"
+    return f" ({node.quarantined} in quarantine or tested)" if node.quarantined else ""
 
 
 def _warning(request: ResourceRequest, eligible: Sequence[NodeState]) -> str | None:

@@ -82,3 +82,11 @@ def test_an_elastic_run_fits_where_its_fewest_nodes_do():
     three = [host(name, 2) for name in "abc"]
     assert fit(spec(nodes="2:4", gpus_per_node=2), three).sentence.endswith("It starts at once on 3 of 4 nodes.")
     assert fit(spec(nodes="2:4", gpus_per_node=2), three[:1]).verdict == "missing"
+
+
+def test_what_is_in_quarantine_is_said_where_a_run_waits():
+    one, whole = host("gpu-1", 7, quarantined=1), host("gpu-2", 8, in_quarantine=True)
+    found = fit(spec(gpus_per_node=8, nodes=2), [one, whole])
+    assert (found.verdict, found.refusal) == ("waits", None)
+    assert "7 of 8 slots free on node gpu-1 (1 in quarantine or tested)" in found.sentence
+    assert "0 of 8 slots free on node gpu-2 (in quarantine)" in found.sentence
