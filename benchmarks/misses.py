@@ -5,10 +5,10 @@ WHY = {
     "before its ranks do; torchrun's own restart spares that.",
     "chart": "TensorBoard has at most 1,000 points of a series, in memory; ours reads 2,000 of the million from "
     "SQLite.",
-    "checkpoint_stall": "of 256 MiB, copy, CRC-32s and SHA-256 take 0.43 s of the worker's processor time, and "
-    "the dashboard 0.25 s (linked) or 0.33 s (sent), from ranks that fill all cores.",
-    "checkpoints": "down from the disk a GiB takes 2.5 s of the dashboard's processor time, of which 2 fill pages "
-    "that are new to this virtual machine; 0.5 s from the page cache.",
+    "checkpoint_stall": "of 256 MiB, copying and sending take 0.1 s each of the worker's processor time, its sums "
+    "0.3 s, and the dashboard 0.3 s, with what the ranks leave or a tenth of a core.",
+    "checkpoints": "down from the disk a GiB takes 0.6 s of the dashboard's processor time, and 2 s more where pages "
+    "are new to this virtual machine, for sendfile too; by turns on a busy machine ours was the faster.",
     "command_line": "of the 0.19 s of `rankzero runs` typer and httpx2 take 60 ms each to import and Python itself 20.",
     "comparison": "each of the two series takes some 50 ms for fifty runs, one after another.",
     "drawn_point": "a look of the worker and the server's answer take some 25 ms on two busy cores, and where no "

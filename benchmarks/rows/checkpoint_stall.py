@@ -19,6 +19,7 @@ from benchmarks.figures import Figure, Spread, in_turns, ratios
 from benchmarks.rows.start import started
 from tests.end_to_end.hosts import Hosts, why_not
 from tests.end_to_end.product import Product, wait_for
+from worker.node.processes import AUTOGROUP
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "saving_steps.py"
 RANKS = {"a core to spare": 1, "all cores busy": 2}
@@ -54,13 +55,18 @@ def on_this_machine(folder: Path, running: ExitStack) -> Product:
 
 
 def on_another_host(folder: Path, running: ExitStack) -> Product:
-    """A worker that sends its checkpoints over the network to the dashboard on the first host."""
+    """A worker that sends its checkpoints over the network to the dashboard on the first host.
+
+    Both hosts are this machine. The other's cores would be its own, so the dashboard has only what the ranks leave."""
     hosts = Hosts(2, folder)
     running.callback(hosts.clean_up)
     hosts.boot()
     hosts.start_dashboard()
     hosts.start_worker(hosts[1])
     wait_for(lambda: len(hosts.get("/api/nodes")) == 1, "the node", explain=hosts.tail)
+    if AUTOGROUP.exists():
+        for dashboard in hosts.dashboards():
+            Path(f"/proc/{dashboard.pid}/autogroup").write_text("19")
     return hosts
 
 

@@ -56,7 +56,7 @@ def why_not() -> str | None:
     """Why this machine cannot be several hosts, or None when it can."""
     if sys.platform != "linux":
         return "needs Linux: several hosts are made of network namespaces"
-    if missing := [tool for tool in ("ip", "tc", "unshare", "nsenter", "setpriv") if not shutil.which(tool)]:
+    if missing := [tool for tool in ("ip", "tc", "unshare", "nsenter", "setpriv", "setsid") if not shutil.which(tool)]:
         return f"needs {', '.join(missing)} (iproute2, util-linux) to make several hosts"
     probe = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "ip", "link", "add", "type", "veth"]
     made = subprocess.run(probe, capture_output=True, text=True, check=False)
@@ -365,7 +365,8 @@ class Hosts(Product):
         )
 
     def _ours(self, *argv: str, host: Host, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
-        program = [sys.executable, "-P", "-m", "cli.main", *argv, "--data", str(host.data)]
+        """Start a program of ours in a session of its own, as systemd and `ssh … setsid` do."""
+        program = ["setsid", sys.executable, "-P", "-m", "cli.main", *argv, "--data", str(host.data)]
         return host.start(*program, env=self.env | (env or {}))
 
     def _answers(self) -> bool:

@@ -19,6 +19,7 @@ import pytest
 from tests.end_to_end.hosts import Host, Hosts, why_not
 from tests.end_to_end.kills import stored_points, written_points
 from tests.end_to_end.product import safely, wait_for
+from worker.node.processes import AUTOGROUP
 
 ROOT = Path(__file__).parents[2]
 UNTIL_TOLD = Path(__file__).parent / "scripts" / "until_told.py"
@@ -137,6 +138,10 @@ def test_training_goes_on_without_worker_cable_or_server(hosts: Hosts, tmp_path:
     run_id = hosts.launch(UNTIL_TOLD, args=[str(release)], **TWO_NODES)
     hosts.wait_step(run_id, 3)
     ranks = hosts.ranks(run_id)
+    assert {session_niceness(rank) for rank in ranks.values()} == {"0"}
+    assert {session_niceness(worker) for host in hosts.hosts for worker in hosts.workers(host)} == {
+        "10" if AUTOGROUP.exists() else "0"
+    }
     for host in hosts.hosts:
         kill_worker(hosts, host)
     has_gone_on(hosts, run_id)
@@ -153,6 +158,12 @@ def test_training_goes_on_without_worker_cable_or_server(hosts: Hosts, tmp_path:
     ended = hosts.wait_state(run_id)
     assert (ended["state"], ended["attempt"]) == ("succeeded", 1), ended
     assert_nothing_is_left_or_lost(hosts, run_id)
+
+
+def session_niceness(process: psutil.Process) -> str:
+    """ "0" also where the kernel does not divide the cores by session and none stands back."""
+    session = Path(f"/proc/{process.pid}/autogroup")
+    return session.read_text().split()[-1] if session.exists() else "0"
 
 
 def kill_rank(host: Host, run_id: str) -> None:

@@ -32,6 +32,7 @@ from worker.launch.preparation import LocalNode, training_environment
 from worker.launch.warm import Supervisors, default_launch
 from worker.node import hardware
 from worker.node.hardware import IdleCores
+from worker.node.processes import lower_own_session
 from worker.node.threads import start_thread
 from worker.preflight.checks import Checks
 from worker.session.answers import Adoption, DesiredState, Registration
@@ -87,6 +88,7 @@ class Worker(SessionOwner):
             signal.signal(number, self._receive_signal)
         if self._job is not None:
             signal.signal(WARNING_SIGNAL, self._receive_warning)
+        lower_own_session(NICENESS)
         self._daemon.recover_attempts()
         reports = (self._session.poll, self._session.report_load, self._refresh_address)
         for loop in (
@@ -294,6 +296,8 @@ class Worker(SessionOwner):
                 time.sleep(backoff.failed(time.monotonic()))
 
 
+NICENESS = 10
+"""Of the worker's session: beside ranks that need all cores it copies and sends with a tenth of one."""
 PREPARE_PAUSE_S = 5.0
 """Between looks whether torch is to be imported ahead; each reads the memory and the interpreter's folders."""
 ACKNOWLEDGE_LIMIT_S = 10.0

@@ -6,6 +6,7 @@ import ctypes
 import fcntl
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -217,6 +218,12 @@ def lower_session(niceness: int) -> None:
         if not AUTOGROUP.exists():
             return
         time.sleep(AUTOGROUP_PAUSE_S)
+
+
+def lower_own_session(niceness: int) -> None:
+    """`lower_session` where this process began its session: otherwise it is that of a shell, too."""
+    if sys.platform == "linux" and os.getsid(0) == os.getpid():
+        lower_session(niceness)
 
 
 def reap_orphans(keep: int | None) -> None:
