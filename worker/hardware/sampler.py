@@ -63,7 +63,7 @@ class HardwareSampler:
         if not training and self._faults is None:
             return
         at, wall = time.monotonic(), time.time()
-        gpus = self._gpus.read(at)
+        gpus = self._gpus.read(at, only_faults=not training)
         kernel = self._kernel_log.read()
         if self._faults is not None:
             ids = {bus: self._gpus.id_at(bus) for bus, _ in kernel.xids}

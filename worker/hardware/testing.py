@@ -17,6 +17,7 @@ from domain.launch.plan import visible_devices
 from worker.hardware import device_test
 from worker.launch.interpreter import Unusable, find
 from worker.launch.preparation import LocalNode, free_port, training_environment
+from worker.node import processes
 from worker.session.client import Client
 from worker.session.failures import RequestRefused, ServerAway
 
@@ -122,4 +123,4 @@ def _output(process: subprocess.Popen[str], deadline: float) -> tuple[str, str]:
 
 def _environment(device: str) -> dict[str, str]:
     env = training_environment(os.environ) | {"OMP_NUM_THREADS": "1"} | visible_devices([device] if device else ())
-    return env | {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+    return env | {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", processes.CHECK_VARIABLE: "1"}

@@ -208,8 +208,10 @@ def devices(slots: int | None, gpus: GpuReader = GPUS) -> list[Device]:
 
 def _not_ours(memory_of: Mapping[int, int | None], live: Collection[str] | None) -> list[dict[str, Any]]:
     """The processes on a GPU that belong to none of the live runs; `memory_of`: bytes by process id."""
-    runs = {pid: processes.environment(pid).get(processes.RUN_VARIABLE) for pid in memory_of}
+    environments = {pid: processes.environment(pid) for pid in memory_of}
+    runs = {pid: env.get(processes.RUN_VARIABLE) for pid, env in environments.items()}
     ours = {pid for pid, run in runs.items() if run is not None and (live is None or run in live)}
+    ours |= {pid for pid, env in environments.items() if processes.CHECK_VARIABLE in env}
     return [_holder(int(pid), memory, runs[pid]) for pid, memory in memory_of.items() if pid not in ours]
 
 

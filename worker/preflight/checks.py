@@ -14,6 +14,7 @@ from domain.messages import CheckAnswer, Measured
 from domain.spec import CheckPair, DesiredCheck
 from worker.launch.interpreter import Unusable, find
 from worker.launch.preparation import LocalNode, training_environment
+from worker.node import processes
 from worker.preflight import allreduce
 from worker.preflight.node_check import ProbeListener, check_node, open_listener, probe_ports
 from worker.session.client import Client
@@ -132,7 +133,7 @@ def measure(
 
 
 def _environment(pair: CheckPair, interface: str | None, devices: Sequence[str]) -> dict[str, str]:
-    env = training_environment(os.environ) | {"OMP_NUM_THREADS": "1"}
+    env = training_environment(os.environ) | {"OMP_NUM_THREADS": "1", processes.CHECK_VARIABLE: "1"}
     if interface is not None:
         env |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
     return env | visible_devices(devices if pair.backend == "nccl" else ())

@@ -49,6 +49,15 @@ def test_what_an_ended_run_left_is_no_longer_ours(left):
     )
 
 
+def test_a_program_that_checks_a_device_holds_it_for_nobody_else():
+    own = os.environ | {"RANKZERO_CHECK": "1"}
+    check = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=own)
+    try:
+        assert reader({"GPU-aaaa": [check.pid]}).samples(())[0]["foreign"] is False
+    finally:
+        check.communicate()
+
+
 def test_a_process_of_another_namespace_is_named_as_far_as_it_is_known():
     gone = 2**22 + 1  # Linux has no such process
     (holder,) = reader({"GPU-aaaa": [gone]}).samples(())[0]["holders"]
