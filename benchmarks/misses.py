@@ -24,9 +24,9 @@ WHY = {
     "fork until the next step 0.6 s. Without a time-out the other ranks are seen to stand still 3 s later.",
     "many_runs": "a window of 100 rows and the 20 urgent ones takes 29 ms: its runs half, 100 curves a quarter, counts "
     "and the order a seventh. A search reads a field of every run's spec. MLflow counts nothing and draws no curves.",
-    "overhead": "what four open pages cost where cores are busy, some 4 % of a core in the dashboard and 1.5 % in "
-    "the worker, is taken from ranks that fill both; one that is interrupted holds up the other. The dashboard's "
-    "niceness counts only within its own session (autogroup).",
+    "overhead": "four open pages cost 4 % of a core in the dashboard and 1.5 % in the worker where cores are busy. "
+    "Their sessions stand back, so most of it runs while ranks wait for each other; what is left interrupts one rank "
+    "and so holds up the other.",
     "pages": "Streamlit's rerun and the list's request, 20 ms of processor time, share two cores with Chromium, "
     "which takes 100 ms to draw the page, and 0.7 s of a busy core for the Launch page's 830 elements.",
     "placement": "reading the nodes and tasks, the expected ends of 4,500 attempts, and placing take a third each.",
@@ -40,7 +40,8 @@ WHY = {
     "has its phases.",
     "submissions": "16 clients wait for one Python process: 3.4 ms of its time each, 1.2 in the service, most others "
     "in HTTP; a turn of the scheduler among them takes 45 ms. 200 readers share one answer.",
-    "watching": "where half a core is idle each point is pushed by itself, to be drawn within 60 ms: twenty "
-    "looks, requests and pushes a second. Where all cores are busy there are four: some 3.6 % in the dashboard "
-    "and 1.5 % in the worker. Without viewers five looks a second are half of the worker's 0.9 %.",
+    "watching": "eleven requests a second carry the points to be drawn within 60 ms: each takes 2.7 ms of the worker, "
+    "more than half of it in httpx2 and h11, and 5 ms of the dashboard, three quarters of them Python from the HTTP "
+    "parser through the middleware to the answer; four viewers instead of one add 4 %. Without viewers five looks a "
+    "second are half of the worker's share.",
 }
