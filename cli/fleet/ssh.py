@@ -176,7 +176,9 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        with suppress(TimeoutError):  # what it started may hold its output open
+            async with asyncio.timeout(1.0):
+                await process.wait()
 
 
 def _said(output: str, mark: str) -> dict[str, Any]:

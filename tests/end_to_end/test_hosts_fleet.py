@@ -175,7 +175,7 @@ def test_upgrade_leaves_trainings_alone_and_doctor_finds_what_is_wrong(hosts: Ss
     spec = {"launcher": "python", "strategy": "single", "gpus_per_node": 1, "python": hosts.give_torch(hosts[2])}
     run_id = hosts.launch(script, **spec)
     hosts.wait_state(run_id, "running")
-    (training,) = [process for process in hosts[2].of_run(run_id) if process.environ().get("RANK")]
+    (training,) = [p for p in hosts[2].of_run(run_id) if p.cmdline()[-1].endswith("train.py")]
     source = tmp_path / "newer"
     for part in packages.PARTS:
         shutil.copytree(packages.ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))

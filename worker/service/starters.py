@@ -84,6 +84,8 @@ class Detached:
 
     def __init__(self, home: Home) -> None:
         self._home = home
+        self.process: subprocess.Popen[bytes] | None = None
+        """The process, where this object has started it."""
         self._lock = home.path / "keeper.lock"
 
     @property
@@ -105,7 +107,7 @@ class Detached:
             return
         with self._home.log.open("ab") as log:
             command = [str(self._home.python), "-P", "-m", PROGRAM, "keep", str(self._home.path)]
-            subprocess.Popen(
+            self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=self._home.path
             )
 
@@ -153,15 +155,20 @@ def keep(home: Home) -> None:
     write(home.path / "keeper.pid", str(os.getpid()))
     worker = subprocess.Popen([sys.executable, "-P", "-m", PROGRAM, "run", str(home.path)], stdin=subprocess.DEVNULL)
 
+    is_ending = False
+
     def leave(number: int, _frame: object) -> None:
+        nonlocal is_ending
+        is_ending = True
         with suppress(OSError):
-            worker.send_signal(signal.SIGTERM)
-        worker.wait()
-        os._exit(0)
+            os.kill(worker.pid, signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, leave)
     code = worker.wait()
-    time.sleep(AGAIN_AFTER_S if code else 0.0)
+    if is_ending:
+        return
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    time.sleep(0.0 if code in (0, -signal.SIGTERM) else AGAIN_AFTER_S)
     fcntl.flock(lock, fcntl.LOCK_UN)
     os.execv(home.python, [str(home.python), "-P", "-m", PROGRAM, "keep", str(home.path)])
 

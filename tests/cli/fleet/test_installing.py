@@ -1,0 +1,143 @@
+"""What is done or refused on a host, in one sentence each."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cli.fleet import brought, installing
+from cli.fleet.brought import Brought
+from cli.fleet.host_list import Host, Machine
+from cli.fleet.installing import Plan, examine, look, uninstall
+from cli.fleet.progress import HostProgress
+from cli.fleet.ssh import HostTrouble
+from tests.cli.fleet.conftest import FakeHost
+
+FOLDER = ".local/share/rankzero-node"
+
+
+def test_look_finds_what_there_is(host: FakeHost) -> None:
+    seen = host.do(look)
+    assert seen.home == str(host.home / FOLDER) and seen.status == {} and seen.glibc >= 17
+    assert int(seen.said["free_kb"]) > 0 and list((host.home / FOLDER).iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("program", "script", "sentence"),
+    [
+        ("uname", 'case $1 in -s) echo Darwin ;; *) echo x ;; esac', "it runs Darwin; workers need Linux."),
+        ("getconf", "echo glibc 2.12", "its C library is glibc 2.12; workers need glibc 2.17 or newer."),
+        ("getconf", "echo musl libc", "its C library is musl libc; workers need glibc 2.17 or newer."),
+        ("mkdir", "echo \"mkdir: cannot create directory '$4': Read-only file system\" >&2; exit 1",
+         "cannot be made (Read-only file system): name another with --folder."),
+        ("chmod", "exit 0", "no program may run from its folder"),
+    ],
+)  # fmt: skip
+def test_host_that_can_have_no_worker_is_refused(host: FakeHost, program: str, script: str, sentence: str) -> None:
+    host.replace(program, script)
+    with pytest.raises(HostTrouble) as refused:
+        host.do(look)
+    assert sentence in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_login_shell_that_runs_nothing_is_named(host: FakeHost) -> None:
+    host.use_shell("/bin/false")
+    with pytest.raises(HostTrouble):
+        host.do(look)
+
+
+def test_home_that_several_machines_share_gets_a_folder_for_each(host: FakeHost) -> None:
+    host.replace("stat", "echo nfs")
+    host.replace("uname", "case $1 in -s) echo Linux ;; -n) echo gpu-7 ;; *) echo x86_64 ;; esac")
+    assert host.do(look).home == str(host.home / f"{FOLDER}-gpu-7")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Brought:
+    """What hosts are brought, made once."""
+    return Brought(tmp_path_factory.mktemp("cache"), tmp_path_factory.mktemp("work"))
+
+
+def plan_for(brought: Brought, **changes: object) -> Plan:
+    return Plan(brought, ["http://10.0.0.1:8765"], **({"members": [], "token": "t"} | changes))
+
+
+@pytest.mark.parametrize(
+    ("program", "script", "sentence"),
+    [
+        ("df", "echo head; echo disk 1 2 3000 4% /", "2 MiB are free in its folder"),
+        ("uname", 'case $1 in -s) echo Linux ;; -n) echo gpu-1 ;; *) echo riscv64 ;; esac', "its processor is riscv64"),
+        ("gzip", "cat > /dev/null; echo \"gzip: No space left on device\" >&2; exit 1",
+         "uv cannot be put there: gzip: No space left on device."),
+    ],
+)  # fmt: skip
+def test_installation_that_cannot_be_is_refused(
+    host: FakeHost, files: Brought, program: str, script: str, sentence: str
+) -> None:
+    host.replace(program, script)
+    plan, progress = plan_for(files), HostProgress(Machine(Host("gpu-1")))
+    with pytest.raises(HostTrouble) as refused:
+        host.do(lambda connection: installing.add(connection, plan, progress))
+    assert sentence in str(refused.value) and "\n" not in str(refused.value)
+    assert not list((host.home / FOLDER).glob("versions/*"))
+
+
+def test_aarch64_host_gets_a_uv_of_its_kind(host: FakeHost, files: Brought, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    async def download(argv: list[str], failure: str) -> None:
+        asked.append(argv)
+        raise HostTrouble(f"{failure}: no route to host.")
+
+    monkeypatch.setattr(brought, "_run", download)
+    host.replace("uname", "case $1 in -s) echo Linux ;; -n) echo gpu-1 ;; *) echo aarch64 ;; esac")
+    plan, progress = plan_for(files), HostProgress(Machine(Host("gpu-1")))
+    with pytest.raises(HostTrouble, match=r"uv for its processor \(aarch64\) cannot be downloaded here: no route"):
+        host.do(lambda connection: installing.add(connection, plan, progress))
+    assert "aarch64-manylinux_2_17" in asked[0] and f"uv=={plan.brought.uv_version}" in asked[0]
+
+
+STATUS = {"version": "1", "node_id": "n1", "name": "gpu-1", "server": "http://10.0.0.9:8765", "runs": True,
+          "silent_s": 2.0, "service": "as a detached process", "log": ["a line"]}  # fmt: skip
+
+
+def installed(host: FakeHost, **changes: object) -> None:
+    """Let an installation be there, with this status."""
+    program = host.home / FOLDER / "current/bin/python"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\nprintf '%s\\n' '{json.dumps(STATUS | changes)}'\n")
+    program.chmod(0o755)
+
+
+def test_node_of_another_dashboard_is_left_alone(host: FakeHost, files: Brought) -> None:
+    installed(host)
+    plan, progress = plan_for(files), HostProgress(Machine(Host("gpu-1")))
+    with pytest.raises(HostTrouble, match=r"another dashboard \(http://10\.0\.0\.9:8765\).*remove gpu-1 --uninstall"):
+        host.do(lambda connection: installing.add(connection, plan, progress))
+
+
+def test_node_that_is_there_already_costs_one_look(host: FakeHost, files: Brought) -> None:
+    plan, progress = plan_for(files, members=["n1"]), HostProgress(Machine(Host("gpu-1")))
+    installed(host, version=plan.brought.version)
+    said = host.do(lambda connection: installing.add(connection, plan, progress))
+    assert said == "has this version already, as a detached process"
+    assert (progress.node, progress.node_id) == ("gpu-1", "n1")
+
+
+def test_upgrade_needs_an_installation(host: FakeHost, files: Brought) -> None:
+    plan, progress = plan_for(files, token=""), HostProgress(Machine(Host("gpu-1")))
+    with pytest.raises(HostTrouble, match="no installation of `rankzero nodes add` there to upgrade"):
+        host.do(lambda connection: installing.add(connection, plan, progress))
+
+
+def test_doctor_names_what_is_wrong(host: FakeHost) -> None:
+    installed(host, runs=False, silent_s=90.0, log=["rankzero worker: refused"])
+    checks = host.do(lambda connection: examine(connection, "2"))
+    assert [check.check for check in checks if not check.ok] == ["installed", "worker", "dashboard"]
+    assert "`rankzero nodes upgrade`" in checks[2].message and "refused" in checks[4].message
+
+
+def test_host_without_an_installation_is_taken_nothing_off(host: FakeHost) -> None:
+    said = host.do(lambda connection: uninstall(connection, HostProgress(Machine(Host("gpu-1")))))
+    assert said == f"nothing is installed in its folder {host.home / FOLDER}"
