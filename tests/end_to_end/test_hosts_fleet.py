@@ -111,6 +111,11 @@ def test_host_killed_in_mid_install_is_taken_up_again(hosts: SshHosts) -> None:
     code, done, errors = hosts.add("host1", "host2")
     assert (code, [host["state"] for host in done]) == (0, ["joined"] * 2), (done, errors)
     assert not list(home.glob("versions/*.new"))
+    (node,) = [node for node in hosts.get("/api/nodes") if node["name"] == "host1"]
+    hosts.request("DELETE", f"/api/nodes/{node['id']}")
+    code, (back,), errors = hosts.add("host1")
+    assert (code, back["state"]) == (0, "joined"), (back, errors, hosts.tail())
+    assert nodes_of(hosts) == ["host1", "host2"]
 
 
 def test_full_disk_is_said_before_anything_is_installed(hosts: SshHosts) -> None:
