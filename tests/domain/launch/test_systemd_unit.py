@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli import main
-from domain.launch.systemd_unit import NAME, unit
+from domain.launch.systemd_unit import NAME, unit, user_unit
 
 ODD = ["/opt/my env/bin/rankzero", "worker", "--label", "room=b12", "--name", 'a "b" 100% $HOME \\ c']
 
@@ -42,16 +43,24 @@ def test_the_command_prints_it_for_this_machine_without_a_token(monkeypatch, cap
     assert "secret" not in said
 
 
-def test_systemd_takes_it(tmp_path):
+@pytest.mark.parametrize("manager", ["--system", "--user"])
+def test_systemd_takes_it(tmp_path, manager):
     if shutil.which("systemd-analyze") is None:
         pytest.skip("needs systemd-analyze")
-    file = tmp_path / NAME
-    file.write_text(unit([shutil.which("true") or "/bin/true", *ODD[1:]], "root"))
+    file, command = tmp_path / NAME, [shutil.which("true") or "/bin/true", *ODD[1:]]
+    file.write_text(unit(command, "root") if manager == "--system" else user_unit(command, "gpu-1"))
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, timeout=60
-    )
+        ["systemd-analyze", manager, "verify", "--man=no", str(file)],
+        capture_output=True, text=True, timeout=60, env=os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)},
+    )  # fmt: skip
     complaints = [line for line in done.stderr.splitlines() if NAME in line]
     assert (done.returncode, complaints) == (0, [])
+
+
+def test_unit_of_a_users_own_systemd_names_no_user_and_one_host():
+    written = parsed(user_unit(ODD, "gpu-1"))
+    assert (written["Unit"]["ConditionHost"], written["Install"]["WantedBy"]) == ("gpu-1", "default.target")
+    assert written["Service"]["KillMode"] == "process" and "User" not in written["Service"]
 
 
 def parsed(text: str) -> configparser.ConfigParser:
