@@ -83,9 +83,20 @@ def add(
     joined = [host for host in done if host.state == "joined"]
     with suppress(OSError):  # then the nodes are reached by their names
         Memory.of_person().remember({host.node_id: host.machine for host in joined if host.node_id})
-    if joined and not as_json:
-        print_matrix(checked(server, [str(host.node) for host in joined]))
+    if joined:
+        check = checked(server, [str(host.node) for host in joined])
+        note_red_cells(joined, check)
+        if not as_json:
+            print_matrix(check)
     finish(done, as_json, [host.document() for host in done])
+
+
+def note_red_cells(hosts: Sequence[HostProgress], check: Mapping[str, Any]) -> None:
+    """Add to each host's message what a preflight found wrong on its node."""
+    for host in hosts:
+        cells = [cell for cell in check["cells"] if cell["state"] == "failed" and cell["node"] == host.node]
+        if cells:
+            host.message += f"; preflight is red: {', '.join(dict.fromkeys(cell['row'] for cell in cells))}"
 
 
 def upgrade(

@@ -31,7 +31,7 @@ def nodes(context: typer.Context, data: Data = None, as_json: Json = False) -> N
     if as_json:
         print_json(listed)
     elif not listed:
-        say("No node has joined. `rankzero up` starts one; others join with `rankzero worker --server URL`.")
+        say("No node has joined. `rankzero up` starts one; `rankzero nodes add HOST…` adds machines over ssh.")
     else:
         titles = ("name", "state", "address", "slots", "free", "devices", "versions", "runs", "last seen")
         print_table(titles, [row(node, time.time()) for node in listed], right=frozenset({3, 4}))

@@ -108,8 +108,9 @@ async def add(connection: Connection, plan: Plan, progress: HostProgress) -> str
 
 
 def refuse_other_dashboard(status: dict[str, Any], plan: Plan) -> None:
-    """Raises HostTrouble for a node that works for another dashboard."""
-    if status.get("runs") and status["silent_s"] < SILENT_S and status.get("node_id") not in plan.members:
+    """Raises HostTrouble for a node that works for another dashboard; a node that was removed from this one does not."""
+    is_heard = status.get("runs") and status["silent_s"] < SILENT_S
+    if is_heard and status.get("node_id") not in plan.members and status.get("server") not in plan.urls:
         raise HostTrouble(
             f"it is a node of another dashboard ({status.get('server')}): remove it there first "
             f"(`rankzero nodes remove {status.get('name')} --uninstall`), or name another folder with --folder."

@@ -71,6 +71,7 @@ say python "$("$new/bin/python" -c 'import sys; print("%d.%d" % sys.version_info
 ./uv pip install -q $source --python "$new/bin/python" -c package/constraints.txt "package/$requirement" || exit 12
 "$new/bin/python" -P -c 'import cli.main, worker.agent.program' || exit 13
 mv "$new" "versions/$version" && say installed now
+rm -rf wheels
 """
 
 OFFLINE = "--offline --no-index --find-links wheels"

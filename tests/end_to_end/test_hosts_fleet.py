@@ -118,6 +118,14 @@ def test_host_killed_in_mid_install_is_taken_up_again(hosts: SshHosts) -> None:
     assert nodes_of(hosts) == ["host1", "host2"]
 
 
+def test_two_commands_at_once_make_one_node(hosts: SshHosts) -> None:
+    commands = [hosts.rankzero("nodes", "add", "--json", "--slots", "1", "host1") for _ in range(2)]
+    said = [command.communicate(timeout=300)[0] for command in commands]
+    assert [command.returncode for command in commands] == [0, 0], said
+    assert nodes_of(hosts) == ["host1"] and len(hosts.get("/api/nodes")) == 1
+    assert len(hosts[1].find("worker.service.program", "keep")) == 1
+
+
 def test_full_disk_is_said_before_anything_is_installed(hosts: SshHosts) -> None:
     share = hosts[1].home / "home/.local/share"
     share.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -141,3 +143,52 @@ def test_doctor_names_what_is_wrong(host: FakeHost) -> None:
 def test_host_without_an_installation_is_taken_nothing_off(host: FakeHost) -> None:
     said = host.do(lambda connection: uninstall(connection, HostProgress(Machine(Host("gpu-1")))))
     assert said == f"nothing is installed in its folder {host.home / FOLDER}"
+
+
+UV = """#!/bin/sh
+case "$1 $2" in
+--version*) echo "uv 9.9.9" ;;
+"python install") mkdir -p "$6/cpython-3.12" ;;
+venv*)
+    [ -d "$UV_PYTHON_INSTALL_DIR/cpython-3.12" ] || { echo "error sending request for url (https://x)" >&2; exit 2; }
+    mkdir -p "$7/bin"
+    cp {folder}/python "$7/bin/python" ;;
+"pip install") case "$*" in *--find-links*) ls wheels/*.whl ;; *) echo "Failed to fetch: x" >&2; exit 1 ;; esac ;;
+esac
+"""
+
+
+PYTHON = """#!/bin/sh
+[ "$1" = -c ] && echo 3.12
+case "$*" in *" start "*) cat > {folder}/request; cat {folder}/answer ;; esac
+"""
+
+
+def test_host_without_python_and_internet_gets_both_from_here(
+    host: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uv, python = tmp_path / "uv", tmp_path / "python"
+    for program, script in ((uv, UV), (python, PYTHON)):
+        program.write_text(script.replace("{folder}", str(tmp_path)))
+        program.chmod(0o755)
+    (tmp_path / "answer").write_text(json.dumps({"name": "gpu-1", "node_id": "n1", "service": "as a unit"}) + "\n")
+    monkeypatch.setattr(brought, "_own_uv", lambda: (uv, "9.9.9"))
+    (tmp_path / "work").mkdir()
+    files, downloads = Brought(tmp_path / "cache", tmp_path / "work"), []
+
+    async def download(target: brought.Target, folder: Path) -> None:
+        downloads.append(target)
+        folder.mkdir()
+        (folder / "rankzero-0-py3-none-any.whl").touch()
+
+    monkeypatch.setattr(files, "_download", download)
+    plan, progress, steps = plan_for(files), HostProgress(Machine(Host("gpu-1"))), []
+    progress.changed = lambda told: steps.append(told.step)
+    said = host.do(lambda connection: installing.add(connection, plan, progress))
+    assert (said, progress.node, progress.node_id) == ("runs as a unit", "gpu-1", "n1")
+    assert steps == ["looking", "bringing uv", "installing", "bringing Python", "bringing wheels", "starting"]
+    assert [(target.python, target.machine) for target in downloads] == [("3.12", os.uname().machine)]
+    request = json.loads((tmp_path / "request").read_text())
+    assert request == {"version": files.version, "urls": ["http://10.0.0.1:8765"], "options": {}, "token": "t"}
+    left = sorted(path.name for path in (host.home / FOLDER).iterdir())
+    assert "wheels" not in left and (host.home / FOLDER / "versions" / files.version).is_dir()
