@@ -108,7 +108,7 @@ async def add(connection: Connection, plan: Plan, progress: HostProgress) -> str
 
 
 def refuse_other_dashboard(status: dict[str, Any], plan: Plan) -> None:
-    """Raises HostTrouble for a node that works for another dashboard; a node that was removed from this one does not."""
+    """Raises HostTrouble for a node that works for another dashboard, not for one that was removed from this one."""
     is_heard = status.get("runs") and status["silent_s"] < SILENT_S
     if is_heard and status.get("node_id") not in plan.members and status.get("server") not in plan.urls:
         raise HostTrouble(
