@@ -33,7 +33,7 @@ class Display:
             from rich.live import Live
 
             console = Console(stderr=True, markup=False, highlight=False, emoji=False)
-            self._live = Live(console=console, get_renderable=self._table, refresh_per_second=4)
+            self._live = Live(console=console, get_renderable=self._table, refresh_per_second=4, transient=True)
         else:
             for host in hosts:
                 host.changed = _print_change
