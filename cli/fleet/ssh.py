@@ -84,7 +84,7 @@ class Connection:
         mark = f"rankzero-{secrets.token_hex(4)}"
         argv = [*SSH, "-S", str(self._socket), "-o", "BatchMode=yes", *self._destination(), REMOTE]
         process = await _start(argv, stderr=asyncio.subprocess.PIPE)
-        whole = f"mark={mark}\n{SAY}{script}".encode()
+        whole = f"echo\nmark={mark}\n{SAY}{script}".encode()  # a profile may not end its line
         try:
             async with asyncio.timeout(limit_s):
                 reading = asyncio.gather(_read(process.stdout), _read(process.stderr))

@@ -16,7 +16,7 @@ KEY = "debug1: Server host key: ssh-ed25519 SHA256:abc\n"
 def test_script_reads_what_follows_it_and_a_profile_may_print(host: FakeHost, shell: str) -> None:
     assert shutil.which(shell)
     host.use_shell(shell)
-    (host.folder / "profile").write_text("Welcome!\nrankzero-0 greeting no\n")
+    (host.folder / "profile").write_text("Welcome!\nrankzero-0 greeting no\nno end of line")
     file = host.folder / "large"
     file.write_bytes(b"\0\n'" * 200_000)
     script = 'say greeting "it\'s $HOME"\nsay bytes "$(wc -c)"\nsay json \'{"a": [1]}\'\nexit 3'
