@@ -403,6 +403,8 @@ class NodeLoad(BaseModel):
     """All attempts that it has not settled."""
     faults: Annotated[list[DeviceFault], Field(max_length=100)] = []
     """Those of the last minutes; each is sent many times."""
+    leaving: bool = False
+    """The last sample of a worker that somebody stops: its silence is no fault of the machine."""
     warm_start: str = ""
     """Whether torch is imported ahead of the next launch and with how much memory, or why not."""
     notice: str | None = None

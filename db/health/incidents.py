@@ -89,7 +89,8 @@ def attempt_failed(session: Session, attempt: Attempt, first: Task, now: float) 
     device = NODE if whose == "node" else _device(session, attempt, first, error.get("rank"))
     run = session.get_one(Run, attempt.run_id)
     text = f"{run.name}, attempt {attempt.number}: {attempt.message or attempt.reason}"
-    incident = Incident(Kind.FAILED, now, text, device, attempt.placed_at, is_strike=whose is not None)
+    is_strike = whose is not None and not _is_excused(node)
+    incident = Incident(Kind.FAILED, now, text, device, attempt.placed_at, is_strike=is_strike)
     origin = Origin(attempt.run_id, attempt.number, may_be_hardware(attempt.reason, error))
     remember(session, node, incident, f"attempt/{attempt.fence}", now, origin)
 
@@ -106,9 +107,15 @@ def contact_lost(session: Session, attempt: Attempt, node_ranks: Collection[int]
     run = session.get_one(Run, attempt.run_id)
     for node in lost_nodes:
         text = f"{run.name}, attempt {attempt.number}: no contact for {now - node.last_seen:.0f} s"
-        incident = Incident(Kind.LOST, now, text, began_at=attempt.placed_at, is_strike=counts)
+        is_strike = counts and not _is_excused(node)
+        incident = Incident(Kind.LOST, now, text, began_at=attempt.placed_at, is_strike=is_strike)
         origin = Origin(attempt.run_id, attempt.number, avoid=True)
         remember(session, node, incident, f"attempt/{attempt.fence}", now, origin)
+
+
+def _is_excused(node: Node) -> bool:
+    """Whether somebody takes the node away: it drains, or its worker was stopped and said so."""
+    return node.drain_requested_at is not None or bool((node.load or {}).get("leaving"))
 
 
 def faults_reported(session: Session, node_id: str, faults: Sequence[DeviceFault], now: float) -> None:

@@ -103,6 +103,8 @@ class Worker(SessionOwner):
         log.info("worker %s serves %s from %s", self._name, self._options.server, self._data)
         while not self._signalled.wait(0.5) and self.fatal is None and not self._has_finished_job():
             pass
+        if self._signalled.is_set():
+            self._say_goodbye()
         is_asked_to_end = self._signalled.is_set() and (self._options.stop_runs or self._job is not None)
         if self._is_removed or is_asked_to_end:
             self._end_runs()
@@ -117,6 +119,17 @@ class Worker(SessionOwner):
         training = [attempt.label for attempt in self._daemon.attempts if not attempt.is_over]
         log.info("worker %s leaves%s", self._name, f"; still training: {', '.join(training)}" if training else "")
         return 0
+
+    def _say_goodbye(self) -> None:
+        """Tell the server that this worker is stopped, if it answers at once: its silence is no fault then."""
+
+        def say() -> None:
+            with contextlib.suppress(ServerAway, RequestRefused):
+                self._client.load(self.load())
+
+        goodbye = threading.Thread(target=say, daemon=True)
+        goodbye.start()
+        goodbye.join(LEAVE_LIMIT_S)
 
     def _in_background(self, work: Callable[[], None]) -> None:
         def run() -> None:
@@ -206,7 +219,7 @@ class Worker(SessionOwner):
         """A sample of the node's load, with its address and the attempts it holds."""
         sample = self._node_address.add_to(hardware.sample_load(self._data, live=self._daemon.live_runs))
         sample.held, sample.faults = self._daemon.held_attempts, self._faults.since(time.time())
-        sample.warm_start = self._supervisors.status
+        sample.warm_start, sample.leaving = self._supervisors.status, self._signalled.is_set()
         return sample
 
     def on_registered(self, registration: Registration, *, may_start: bool) -> None:

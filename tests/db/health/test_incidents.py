@@ -8,7 +8,7 @@ from db.alerts.run_facts import quarantined
 from db.exceptions import NoSuchNode, WrongState
 from db.health import quarantine_requests
 from db.health.incidents import ranks_were_slow
-from db.nodes import node_queries, node_reports
+from db.nodes import node_queries, node_reports, node_requests
 from db.runs import run_queries, run_requests
 from domain.errors import InvalidRequest
 from domain.messages import Device, DeviceFault, HeldDevice, NodeLoad, RankError, Reason, State
@@ -199,6 +199,22 @@ def test_a_node_that_loses_contact_under_two_attempts_is_left_out(store):
     assert quarantine_requests.incidents(store, "a") == []
     with pytest.raises(NoSuchNode):
         quarantine_requests.incidents(store, "d")
+
+
+def test_a_node_that_somebody_takes_away_is_not_at_fault(store):
+    three = Three(store)
+    for _ in range(3):
+        three.launch()
+        send_heartbeat(store, three.nodes["b"].node_id, three.now, NodeLoad(leaving=True))
+        lose(three, "b")
+        send_heartbeat(store, three.nodes["b"].node_id, three.now, NodeLoad())
+    node_requests.drain(store, "b", three.now)
+    for _ in range(2):
+        node_requests.undrain(store, "b")
+        three.launch()
+        node_requests.drain(store, "b", three.now)
+        lose(three, "b")
+    assert left_out(store) == {} and len(quarantine_requests.incidents(store, "b")) == 5
 
 
 def test_silence_of_most_nodes_counts_against_none(store):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from domain.masking import MASK
+from domain.protocol import PROTOCOL
 from domain.spec import Assignment, RunSpec
 from tests.worker.agent.node_under_test import WAITING, events
 from tests.worker.http_server import HttpServer
@@ -250,7 +251,9 @@ def test_a_worker_skips_what_it_cannot_read_and_its_node_says_so(program, server
     assert "cannot read the assignment of run abcdefghij" in program.log.read_text()
 
 
-@pytest.mark.parametrize("protocol", [*(pytest.param(other, marks=pytest.mark.long) for other in (None, 1)), 3])
+@pytest.mark.parametrize(
+    "protocol", [*(pytest.param(other, marks=pytest.mark.long) for other in (None, 1)), PROTOCOL + 1]
+)
 def test_beside_a_dashboard_of_another_version_trainings_go_on_and_nothing_new_begins(program, server, protocol):
     worker = training(program, server)
     worker.terminate()
@@ -263,7 +266,7 @@ def test_beside_a_dashboard_of_another_version_trainings_go_on_and_nothing_new_b
     server.assignments = [known, fresh]
     until(lambda: server.store.end(2) is not None)
     assert "different versions" in server.store.end(2).message
-    which = "this worker" if protocol == 3 else "the dashboard"
+    which = "this worker" if protocol == PROTOCOL + 1 else "the dashboard"
     assert f"upgrade {which}: the dashboard is" in program.log.read_text()
     until(lambda: f"upgrade {which}" in (server.last_load.get("notice") or ""))
     assert server.store.end(1) is None and program.supervisor()["state"] == "running"
