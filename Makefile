@@ -1,5 +1,5 @@
 # `make help` lists the targets. Variables: PYTHON (makes .venv), EXTRAS (what of it; a node needs `worker` alone),
-# DATA (data directory), PORT, ONLY (of bench), PART (of test-long).
+# DATA (data directory), PORT, ONLY (of bench and test-gpu), PART (of test-long).
 # Without a GPU, put the CPU build of PyTorch into .venv first: it saves gigabytes of downloads, and is kept.
 
 PYTHON ?= python3
@@ -15,7 +15,7 @@ UP_OPTIONS := $(if $(DATA),--data $(DATA)) $(if $(PORT),--port $(PORT))
 # What the tests import is rewritten and compiled once, not again by each of their processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo up setup-test check quick test test-long test-compose bench constraints
+.PHONY: help setup demo up setup-test check quick test test-long test-compose bench gpu-wheels test-gpu constraints
 
 help:  ## print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -59,6 +59,24 @@ test-compose: setup-test  ## build the image, run docker-compose.yml and train i
 
 bench: setup-test  ## measure against peers and limits, one table (ONLY="event_files …" for some)
 	@.venv/bin/python -m benchmarks $(ONLY)
+
+gpu-wheels: setup  ## collect the wheels that test-gpu needs beyond torch where there is no network
+	@.venv/bin/python -m benchmarks.gpu.wheels --python $(GPU_PYTHON)
+
+# With the wheels in an environment of its own, beside the torch of PYTHON; without them in .venv.
+GPU_PYTHON := 3.12
+GPU_WHEELS := $(wildcard benchmarks/gpu/wheels/*.whl)
+GPU_ENV := $(if $(GPU_WHEELS),.venv-gpu,.venv)
+
+test-gpu: $(GPU_ENV)/installed  ## prove on this machine's NVIDIA GPU what only a GPU shows: one table, eight minutes
+	@$(GPU_ENV)/bin/python -m benchmarks.gpu $(ONLY)
+
+.venv-gpu/installed: $(GPU_WHEELS)
+	@$(PYTHON) -c 'import torch' 2> /dev/null || { echo "$(PYTHON) has no torch: make test-gpu PYTHON=… names the one that has." >&2; exit 1; }
+	@$(PYTHON) -m venv --clear --system-site-packages .venv-gpu
+	@.venv-gpu/bin/python -m pip install -q --disable-pip-version-check --no-index --no-deps $(GPU_WHEELS)
+	@$(PYTHON) -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parents[1])' > $$(echo .venv-gpu/lib/python3*/site-packages)/torch.pth
+	@touch $@
 
 constraints: setup-test .venv/installed-frameworks  ## write constraints.txt from the packages in .venv
 	@sed -n '/^#/p' constraints.txt > .venv/constraints.txt

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -64,9 +64,9 @@ def figures_of(name: str, blocks: list[float], thread_s: float, processes_s: flo
     )  # fmt: skip
 
 
-def measured(product: Product, out: Path, size: Size) -> tuple[list[float], float, float]:
+def measured(product: Product, out: Path, size: Size, more: Sequence[str] = ()) -> tuple[list[float], float, float]:
     """Seconds of a step in each block, and what the probe's thread and our processes take for a step."""
-    arguments = ["--out", str(out), *(f"--{name}={value}" for name, value in size._asdict().items())]
+    arguments = ["--out", str(out), *(f"--{name}={value}" for name, value in size._asdict().items()), *more]
     run_id = product.launch(SCRIPT, gpus_per_node=1, args=arguments)
     wait_for(out.with_suffix(".began").exists, "the training to be warm", 120)
     ours = our_processes(product)

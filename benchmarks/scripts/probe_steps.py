@@ -37,12 +37,14 @@ def main() -> None:
     parser.add_argument(
         "--block", type=int, default=10, help="steps counted with the hooks or without, after as many not"
     )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    dist.init_process_group("gloo")
-    steps = train(options.batch)
+    dist.init_process_group("nccl" if options.device == "cuda" else "gloo")
+    steps = train(options.batch, torch.device(options.device), options.layers)
     for _ in itertools.islice(steps, options.warm_up):
         pass
     options.out.with_suffix(".began").touch()
@@ -55,10 +57,10 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-def train(batch_size: int) -> Iterator[None]:
+def train(batch_size: int, device: torch.device, depth: int) -> Iterator[None]:
     """Make a step each time that the next is asked for."""
-    layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(4)]
-    model = DistributedDataParallel(torch.nn.Sequential(*layers))
+    layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(depth)]
+    model = DistributedDataParallel(torch.nn.Sequential(*layers).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     data = TensorDataset(torch.randn(SAMPLES, WIDTH))
     sampler = DistributedSampler(data)
@@ -66,7 +68,7 @@ def train(batch_size: int) -> Iterator[None]:
     for epoch in itertools.count():
         sampler.set_epoch(epoch)
         for (batch,) in loader:
-            loss = model(batch).square().mean()
+            loss = model(batch.to(device)).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -6,6 +6,7 @@ import hashlib
 import re
 import tempfile
 import zipfile
+from collections.abc import Collection
 from importlib import metadata, util
 from pathlib import Path
 
@@ -17,13 +18,15 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 """Of all files, so that the same files are the same wheel."""
 
 
-def write_wheel(folder: Path) -> Path:
-    """Write the wheel into a folder. Raises OSError."""
+def write_wheel(folder: Path, without: Collection[str] = ()) -> Path:
+    """Write the wheel into a folder; it does not ask for the packages in `without`. Raises OSError."""
     distribution = metadata.distribution("rankzero")
     about = f"rankzero-{distribution.version}.dist-info"
     path = folder / f"rankzero-{distribution.version}-py3-none-any.whl"
     content = {str(name): file.read_bytes() for name, file in _files()}
-    content |= {f"{about}/{name}": (distribution.read_text(name) or "").encode() for name in ("METADATA", *_SCRIPTS)}
+    content |= {f"{about}/{name}": (distribution.read_text(name) or "").encode() for name in _SCRIPTS}
+    asking = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""  # of an egg-info
+    content[f"{about}/METADATA"] = _metadata(asking, without).encode()
     content[f"{about}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: rankzero\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     content[f"{about}/RECORD"] = "".join(f"{name},,\n" for name in (*content, f"{about}/RECORD")).encode()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
@@ -51,13 +54,13 @@ def own_version() -> str:
         return write_package(Path(folder))[1]
 
 
-def constraints() -> str:
-    """Return the versions, as installed here, of what a node needs; what is not installed here is left out."""
+def constraints(extras: tuple[str, ...] = (EXTRA,), without: Collection[str] = ()) -> str:
+    """Return the versions, as installed here, of what these extras need; what is not installed here is left out."""
     versions: dict[str, str] = {}
-    waiting = packages_of((EXTRA,)) + _requirements("rankzero")
+    waiting = packages_of(extras) + _requirements("rankzero")
     while waiting:
         name = waiting.pop()
-        if name not in versions:
+        if name not in versions and name not in without:
             try:
                 versions[name] = metadata.version(name).partition("+")[0]
             except metadata.PackageNotFoundError:
@@ -82,6 +85,13 @@ def _files() -> list[tuple[Path, Path]]:
 
 def _belongs(path: Path) -> bool:
     return path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc"
+
+
+def _metadata(text: str, without: Collection[str]) -> str:
+    """Leave out the lines that ask for a package."""
+    lines = text.splitlines(keepends=True)
+    asked = re.compile(rf"Requires-Dist: ({'|'.join(map(re.escape, without))})\b")
+    return "".join(line for line in lines if not (without and asked.match(line)))
 
 
 def _requirements(name: str) -> list[str]:

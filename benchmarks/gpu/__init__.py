@@ -1,0 +1,1 @@
+"""What only a machine with an NVIDIA GPU shows, measured by the whole product: `make test-gpu`."""
