@@ -21,8 +21,8 @@ from cli.terminal import CommandFailed, print_json, print_outcome, print_table
 from domain.text.formats import state_label
 
 if TYPE_CHECKING:
-    from cli.fleet.host_list import Host
-    from cli.fleet.installing import Plan
+    from cli.fleet.host_list import Destination
+    from cli.fleet.installing import InstallationPlan
     from cli.fleet.progress import HostProgress
     from cli.fleet.ssh import Connection
 
@@ -132,13 +132,15 @@ def upgrade(
 def doctor(node: NodeName, data: Data = None, as_json: Json = False) -> None:
     """Examine a node over `ssh`: its folder, version and worker, and whether it reaches the dashboard."""
     from cli.fleet.fleet import Fleet
-    from cli.fleet.installing import Check, examine
+    from cli.fleet.installing import DoctorCheck, examine
     from cli.fleet.memory import Memory
     from cli.fleet.own_wheel import own_version
 
     server = server_at(data)
     known = one_of(server.get("/api/nodes"), node)
-    checks = [Check("cluster", known["state"] == "alive", f"to the dashboard it is {state_label(known['state'])}")]
+    checks = [
+        DoctorCheck("cluster", known["state"] == "alive", f"to the dashboard it is {state_label(known['state'])}")
+    ]
 
     async def work(link: Connection, state: HostProgress) -> str:
         checks.extend(await examine(link, version))
@@ -146,7 +148,7 @@ def doctor(node: NodeName, data: Data = None, as_json: Json = False) -> None:
 
     version, machine = own_version(), Memory.of_person().of(known["id"], known["name"])
     (host,) = asyncio.run(Fleet(server, as_json).each([machine], None, "examined", work))
-    checks += [Check("ssh", False, host.message)] if host.message else []
+    checks += [DoctorCheck("ssh", False, host.message)] if host.message else []
     if as_json:
         print_json(known | {"checks": [vars(check) for check in checks]})
     else:
@@ -198,7 +200,7 @@ def one_of(nodes: list[dict[str, Any]], word: str) -> dict[str, Any]:
     raise CommandFailed(f"There is no node {word!r}; `rankzero nodes` lists them.")
 
 
-def named_hosts(words: list[str], from_file: Path | None, user: str | None, port: int | None) -> list[Host]:
+def named_hosts(words: list[str], from_file: Path | None, user: str | None, port: int | None) -> list[Destination]:
     """Return the hosts of a command line. Raises CommandFailed where there are none."""
     from cli.fleet.host_list import hosts_of, words_in
 
@@ -246,18 +248,18 @@ def other_addresses(server: ServerClient) -> list[str]:
 @contextmanager
 def planned(
     server: ServerClient, token: str = "", urls: Sequence[str] = (), options: Mapping[str, Any] | None = None
-) -> Iterator[Plan]:
+) -> Iterator[InstallationPlan]:
     """Prepare what the hosts are brought. Raises CommandFailed."""
     from platformdirs import user_cache_path
 
     from cli.fleet.brought import Brought
-    from cli.fleet.installing import Plan
+    from cli.fleet.installing import InstallationPlan
 
     members = [node["id"] for node in server.get("/api/nodes") if node["state"] == "alive"]
     given = {name: value for name, value in (options or {}).items() if value is not None}
     with tempfile.TemporaryDirectory(prefix="rankzero-") as work:
         brought = Brought(user_cache_path("rankzero", appauthor=False) / "fleet", Path(work))
-        yield Plan(brought, urls, members, token, given)
+        yield InstallationPlan(brought, urls, members, token, given)
 
 
 def finish(done: Sequence[HostProgress], as_json: bool, document: Any) -> None:

@@ -15,7 +15,7 @@ DEFAULT_FOLDER = "~/.local/share/rankzero-node"
 
 
 @dataclass(frozen=True)
-class Host:
+class Destination:
     """A machine as `ssh` is asked for it; None where the person's configuration decides."""
 
     name: str
@@ -31,17 +31,17 @@ class Host:
 class Machine:
     """A host, how it is reached, and where the installation is on it."""
 
-    host: Host
+    host: Destination
     jump: str | None = None
     """The host to connect through."""
     folder: str = DEFAULT_FOLDER
 
 
-def hosts_of(words: Iterable[str], user: str | None, port: int | None, ssh_config: str = "") -> list[Host]:
+def hosts_of(words: Iterable[str], user: str | None, port: int | None, ssh_config: str = "") -> list[Destination]:
     """Return the hosts that words name, each once, in their order; `user` and `port` hold where a word names none.
 
     Raises CommandFailed."""
-    hosts: dict[Host, None] = {}
+    hosts: dict[Destination, None] = {}
     for word in words:
         for name in _expanded(word, ssh_config):
             hosts[parse(name, user, port)] = None
@@ -50,13 +50,13 @@ def hosts_of(words: Iterable[str], user: str | None, port: int | None, ssh_confi
     return list(hosts)
 
 
-def parse(word: str, user: str | None = None, port: int | None = None) -> Host:
+def parse(word: str, user: str | None = None, port: int | None = None) -> Destination:
     """Return the host of one word: `gpu-1`, `me@10.0.0.4:2222`, `me@[fe80::1]:22`. Raises CommandFailed."""
     match = _WORD.fullmatch(word)
     named_port = int(match["port"]) if match and match["port"] else port
     if match is None or (named_port is not None and not 0 < named_port < 65_536):
         raise CommandFailed(f"{word!r} is not a host: write [user@]name[:port], for example me@gpu-1:22.", 2)
-    return Host(match["address"] or match["name"], match["user"] or user, named_port)
+    return Destination(match["address"] or match["name"], match["user"] or user, named_port)
 
 
 def words_in(text: str) -> list[str]:

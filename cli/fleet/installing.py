@@ -25,7 +25,7 @@ SILENT_S = 30.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class InstallationPlan:
     """What a command wants of every host."""
 
     brought: Brought
@@ -64,7 +64,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Check:
+class DoctorCheck:
     """One check of `rankzero nodes doctor`."""
 
     check: str
@@ -88,7 +88,7 @@ async def look(connection: Connection) -> Look:
     return seen
 
 
-async def add(connection: Connection, plan: Plan, progress: HostProgress) -> str:
+async def add(connection: Connection, plan: InstallationPlan, progress: HostProgress) -> str:
     """Make a host a node, or bring it up to date; returns a sentence. Raises HostTrouble."""
     progress.at("looking")
     seen = await look(connection)
@@ -107,7 +107,7 @@ async def add(connection: Connection, plan: Plan, progress: HostProgress) -> str
     return f"runs {answer['service']}"
 
 
-def refuse_other_dashboard(status: dict[str, Any], plan: Plan) -> None:
+def refuse_other_dashboard(status: dict[str, Any], plan: InstallationPlan) -> None:
     """Raises HostTrouble for a node that works for another dashboard, not for one that was removed from this one."""
     is_heard = status.get("runs") and status["silent_s"] < SILENT_S
     if is_heard and status.get("node_id") not in plan.members and status.get("server") not in plan.urls:
@@ -117,7 +117,7 @@ def refuse_other_dashboard(status: dict[str, Any], plan: Plan) -> None:
         )
 
 
-async def install(connection: Connection, plan: Plan, seen: Look, progress: HostProgress) -> None:
+async def install(connection: Connection, plan: InstallationPlan, seen: Look, progress: HostProgress) -> None:
     """Put uv and this version of Rankzero there, whole or not at all. Raises HostTrouble."""
     home, machine = seen.home, str(seen.said["machine"])
     free_kb = str(seen.said.get("free_kb", ""))
@@ -147,7 +147,7 @@ async def install(connection: Connection, plan: Plan, seen: Look, progress: Host
         raise HostTrouble(f"{FAILURES.get(answer.code, 'it cannot be installed there')}: {said_of(answer)}.")
 
 
-async def run_install(connection: Connection, plan: Plan, home: str, source: str = "") -> Answer:
+async def run_install(connection: Connection, plan: InstallationPlan, home: str, source: str = "") -> Answer:
     """Run the installation there, from its index or a folder of wheels."""
     brought = plan.brought
     values = {"home": home, "version": brought.version, "requirement": brought.requirement, "python": ANY_PYTHON}
@@ -163,7 +163,7 @@ async def unpack(connection: Connection, home: str, folder: str, archive: Any) -
         raise HostTrouble(f"{folder} cannot be put there: {said_of(answer)}.")
 
 
-async def start(connection: Connection, home: str, plan: Plan, is_member: bool) -> dict[str, Any]:
+async def start(connection: Connection, home: str, plan: InstallationPlan, is_member: bool) -> dict[str, Any]:
     """Start the installed version there and wait until it has joined. Raises HostTrouble."""
     request = {"version": plan.brought.version, "urls": [*plan.urls], "options": dict(plan.options)}
     request |= {"token": plan.token} if plan.token and not is_member else {}
@@ -186,26 +186,30 @@ async def uninstall(connection: Connection, progress: HostProgress) -> str:
     return f"its folder {seen.home} and what started the worker are gone"
 
 
-async def examine(connection: Connection, version: str) -> list[Check]:
+async def examine(connection: Connection, version: str) -> list[DoctorCheck]:
     """Examine the installation on a host. Raises HostTrouble where no worker can be there."""
     seen = await look(connection)
     status, free = seen.status, str(seen.said.get("free_kb", ""))
     free_mib = int(free) // 1024 if free.isdigit() else 0
     checks = [
-        Check("ssh", True, f"connected to {seen.said['name']}"),
-        Check("folder", free_mib >= LEAST_FREE_MIB, f"{seen.home}: {free_mib:,} MiB free ({seen.said.get('disk')})"),
+        DoctorCheck("ssh", True, f"connected to {seen.said['name']}"),
+        DoctorCheck(
+            "folder", free_mib >= LEAST_FREE_MIB, f"{seen.home}: {free_mib:,} MiB free ({seen.said.get('disk')})"
+        ),
     ]
     if not status:
-        return [*checks, Check("installed", False, "nothing: `rankzero nodes add` installs a worker")]
+        return [*checks, DoctorCheck("installed", False, "nothing: `rankzero nodes add` installs a worker")]
     is_newest = status["version"] == version
     advice = "" if is_newest else f"; here is {version}: `rankzero nodes upgrade` installs it"
     heard = status["runs"] and status["silent_s"] < SILENT_S
     log = "; its log ends with: " + " ".join(status["log"][-1:]) if status["log"] else ""
     return [
         *checks,
-        Check("installed", is_newest, f"{status['version']}{advice}"),
-        Check("worker", bool(status["runs"]), status["service"] or f"nothing starts it{log}"),
-        Check("dashboard", heard, f"{status['server']} answers it" if heard else f"{status['server']} is silent{log}"),
+        DoctorCheck("installed", is_newest, f"{status['version']}{advice}"),
+        DoctorCheck("worker", bool(status["runs"]), status["service"] or f"nothing starts it{log}"),
+        DoctorCheck(
+            "dashboard", heard, f"{status['server']} answers it" if heard else f"{status['server']} is silent{log}"
+        ),
     ]
 
 

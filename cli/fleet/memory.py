@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from cli.fleet.host_list import DEFAULT_FOLDER, Host, Machine, parse
+from cli.fleet.host_list import DEFAULT_FOLDER, Destination, Machine, parse
 
 
 class Memory:
@@ -55,5 +55,5 @@ class Memory:
 
 
 def _machine(entry: dict[str, Any]) -> Machine:
-    host = Host(str(entry["host"]), entry.get("user"), entry.get("port"))
+    host = Destination(str(entry["host"]), entry.get("user"), entry.get("port"))
     return Machine(host, entry.get("jump"), str(entry.get("folder") or DEFAULT_FOLDER))

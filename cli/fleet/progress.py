@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cli.fleet.host_list import Host, Machine
+from cli.fleet.host_list import Destination, Machine
 
 WAITING, WORKING, FAILED = "waiting", "working", "failed"
 
@@ -29,7 +29,7 @@ class HostProgress:
     changed: Callable[[HostProgress], None] = field(default=lambda progress: None, repr=False)
 
     @property
-    def host(self) -> Host:
+    def host(self) -> Destination:
         """The host."""
         return self.machine.host
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cli.fleet.host_list import Host, Machine
+from cli.fleet.host_list import Destination, Machine
 
 CONNECT_LIMIT_S = 30.0
 ASKED_LIMIT_S = 300.0
@@ -212,7 +212,7 @@ _NOISE = (
 )
 
 
-def trouble(errors: str, host: Host) -> HostTrouble:
+def trouble(errors: str, host: Destination) -> HostTrouble:
     """Return why `ssh` did not connect, from what it printed."""
     lines = [line.strip() for line in errors.splitlines() if line.strip() and not line.startswith(_NOISE)]
     text, key = "\n".join(lines), _FINGERPRINT.search(errors)

@@ -17,7 +17,7 @@ from worker.node.attempt_files import SUPERVISOR_MODULE
 from worker.node.processes import Process
 
 
-class LocalNode:
+class ClusterNode:
     """One worker on this machine, which is ended with all of its runs."""
 
     def __init__(self, name: str, data: Path, command: ProgramCommand) -> None:
@@ -26,7 +26,7 @@ class LocalNode:
         self.processes = RunProcesses(data)
 
     @classmethod
-    def beside_others(cls, program: ProgramCommand, name: str, data: Path, env: Mapping[str, str]) -> LocalNode:
+    def beside_others(cls, program: ProgramCommand, name: str, data: Path, env: Mapping[str, str]) -> ClusterNode:
         """Return one of several nodes of a data directory, with a part of that for its own."""
         folder = data / "nodes" / name
         argv = [str(folder) if word == str(data) else word for word in program.argv]
@@ -67,7 +67,7 @@ def shares_of_gpus(count: int) -> list[Mapping[str, str]]:
 class Orders:
     """What is typed while `rankzero up` runs several nodes: `kill node-2`, `start node-2`."""
 
-    def __init__(self, nodes: Sequence[LocalNode], print_line: Callable[[str], None]) -> None:
+    def __init__(self, nodes: Sequence[ClusterNode], print_line: Callable[[str], None]) -> None:
         self._nodes = {node.name: node for node in nodes}
         self._print = print_line
         self._is_open = len(nodes) > 1 and os.isatty(TERMINAL)

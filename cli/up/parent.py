@@ -17,7 +17,7 @@ from typing import Any
 from cli.server.client import Address, ServerClient, find_server
 from cli.terminal import CommandFailed, printable
 from cli.up.children import ProgramCommand, SupervisedProgram
-from cli.up.local_nodes import LocalNode, Orders, shares_of_gpus
+from cli.up.local_nodes import ClusterNode, Orders, shares_of_gpus
 from dashboard.cluster.joining import outward_address
 from dashboard.private_files import hold_lock, make_private_directory
 from dashboard.security.token_files import TokenUnusable, join_token_path, read_or_create
@@ -282,15 +282,15 @@ class Parent:
         while not condition() and time.monotonic() < deadline and not (can_hurry and self.is_hurried):
             time.sleep(TICK_S)
 
-    def _nodes(self) -> list[LocalNode]:
+    def _nodes(self) -> list[ClusterNode]:
         """Return the node of this machine, or several with names and data directories of their own."""
         data, count = self.plan.data, self.plan.nodes
         if count == 1:
-            return [LocalNode("worker", data, self._program("worker", self._worker_options()))]
+            return [ClusterNode("worker", data, self._program("worker", self._worker_options()))]
         nodes = []
         for number, env in enumerate(shares_of_gpus(count), 1):
             program = self._program("worker", ["--name", f"node-{number}", *self._worker_options()])
-            nodes.append(LocalNode.beside_others(program, f"node-{number}", data, env))
+            nodes.append(ClusterNode.beside_others(program, f"node-{number}", data, env))
         return nodes
 
     def _program(self, name: str, options: list[str]) -> ProgramCommand:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli.fleet.host_list import Host, Machine
+from cli.fleet.host_list import Destination, Machine
 from cli.fleet.ssh import Connection, SshOptions
 
 SSH = """#!/bin/sh
@@ -51,7 +51,7 @@ class FakeHost:
 
         async def connected() -> Any:
             options = SshOptions(self.folder / "sockets")
-            async with Connection(machine or Machine(Host("gpu-1", "me")), options, 0).opened() as connection:
+            async with Connection(machine or Machine(Destination("gpu-1", "me")), options, 0).opened() as connection:
                 return await work(connection)
 
         return asyncio.run(connected())

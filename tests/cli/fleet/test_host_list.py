@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.fleet.host_list import Host, Machine, hosts_of, parse, words_in
+from cli.fleet.host_list import Destination, Machine, hosts_of, parse, words_in
 from cli.fleet.memory import Memory
 from cli.terminal import CommandFailed
 
@@ -36,7 +36,11 @@ def test_word_stands_for_hosts(word: str, names: list[str]) -> None:
 
 def test_user_and_port_hold_where_a_word_names_none_and_each_host_comes_once() -> None:
     hosts = hosts_of(["gpu-1", "ana@gpu-2:22", "gpu-[1-2]"], "me", 2222)
-    assert hosts == [Host("gpu-1", "me", 2222), Host("gpu-2", "ana", 22), Host("gpu-2", "me", 2222)]
+    assert hosts == [
+        Destination("gpu-1", "me", 2222),
+        Destination("gpu-2", "ana", 22),
+        Destination("gpu-2", "me", 2222),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -55,8 +59,8 @@ def test_a_file_lists_hosts_by_blanks_and_lines_with_comments() -> None:
 
 def test_how_a_node_is_reached_is_remembered_by_its_id(tmp_path) -> None:
     memory = Memory(tmp_path / "state/nodes.json")
-    assert memory.all() == {} and memory.of("n1", "gpu-1") == Machine(Host("gpu-1"))
-    added = Machine(Host("10.0.0.4", "me", 22), "gate", "/scratch/rankzero")
+    assert memory.all() == {} and memory.of("n1", "gpu-1") == Machine(Destination("gpu-1"))
+    added = Machine(Destination("10.0.0.4", "me", 22), "gate", "/scratch/rankzero")
     memory.remember({"n1": added})
     memory.remember({"n2": Machine(parse("gpu-2"))})
     assert memory.of("n1", "gpu-1") == added and set(memory.all()) == {"n1", "n2"}

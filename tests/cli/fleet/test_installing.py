@@ -10,8 +10,8 @@ import pytest
 
 from cli.fleet import brought, installing
 from cli.fleet.brought import Brought
-from cli.fleet.host_list import Host, Machine
-from cli.fleet.installing import Plan, examine, look, uninstall
+from cli.fleet.host_list import Destination, Machine
+from cli.fleet.installing import InstallationPlan, examine, look, uninstall
 from cli.fleet.progress import HostProgress
 from cli.fleet.ssh import HostTrouble
 from tests.cli.fleet.conftest import FakeHost
@@ -61,8 +61,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Brought:
     return Brought(tmp_path_factory.mktemp("cache"), tmp_path_factory.mktemp("work"))
 
 
-def plan_for(brought: Brought, **changes: object) -> Plan:
-    return Plan(brought, ["http://10.0.0.1:8765"], **({"members": [], "token": "t"} | changes))
+def plan_for(brought: Brought, **changes: object) -> InstallationPlan:
+    return InstallationPlan(brought, ["http://10.0.0.1:8765"], **({"members": [], "token": "t"} | changes))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_installation_that_cannot_be_is_refused(
     host: FakeHost, files: Brought, program: str, script: str, sentence: str
 ) -> None:
     host.replace(program, script)
-    plan, progress = plan_for(files), HostProgress(Machine(Host("gpu-1")))
+    plan, progress = plan_for(files), HostProgress(Machine(Destination("gpu-1")))
     with pytest.raises(HostTrouble) as refused:
         host.do(lambda connection: installing.add(connection, plan, progress))
     assert sentence in str(refused.value) and "\n" not in str(refused.value)
@@ -94,7 +94,7 @@ def test_aarch64_host_gets_a_uv_of_its_kind(host: FakeHost, files: Brought, monk
 
     monkeypatch.setattr(brought, "_run", download)
     host.replace("uname", "case $1 in -s) echo Linux ;; -n) echo gpu-1 ;; *) echo aarch64 ;; esac")
-    plan, progress = plan_for(files), HostProgress(Machine(Host("gpu-1")))
+    plan, progress = plan_for(files), HostProgress(Machine(Destination("gpu-1")))
     with pytest.raises(HostTrouble, match=r"uv for its processor \(aarch64\) cannot be downloaded here: no route"):
         host.do(lambda connection: installing.add(connection, plan, progress))
     assert "aarch64-manylinux_2_17" in asked[0] and f"uv=={plan.brought.uv_version}" in asked[0]
@@ -114,13 +114,13 @@ def installed(host: FakeHost, **changes: object) -> None:
 
 def test_node_of_another_dashboard_is_left_alone(host: FakeHost, files: Brought) -> None:
     installed(host)
-    plan, progress = plan_for(files), HostProgress(Machine(Host("gpu-1")))
+    plan, progress = plan_for(files), HostProgress(Machine(Destination("gpu-1")))
     with pytest.raises(HostTrouble, match=r"another dashboard \(http://10\.0\.0\.9:8765\).*remove gpu-1 --uninstall"):
         host.do(lambda connection: installing.add(connection, plan, progress))
 
 
 def test_node_that_is_there_already_costs_one_look(host: FakeHost, files: Brought) -> None:
-    plan, progress = plan_for(files, members=["n1"]), HostProgress(Machine(Host("gpu-1")))
+    plan, progress = plan_for(files, members=["n1"]), HostProgress(Machine(Destination("gpu-1")))
     installed(host, version=plan.brought.version)
     said = host.do(lambda connection: installing.add(connection, plan, progress))
     assert said == "has this version already, as a detached process"
@@ -128,7 +128,7 @@ def test_node_that_is_there_already_costs_one_look(host: FakeHost, files: Brough
 
 
 def test_upgrade_needs_an_installation(host: FakeHost, files: Brought) -> None:
-    plan, progress = plan_for(files, token=""), HostProgress(Machine(Host("gpu-1")))
+    plan, progress = plan_for(files, token=""), HostProgress(Machine(Destination("gpu-1")))
     with pytest.raises(HostTrouble, match="no installation of `rankzero nodes add` there to upgrade"):
         host.do(lambda connection: installing.add(connection, plan, progress))
 
@@ -141,7 +141,7 @@ def test_doctor_names_what_is_wrong(host: FakeHost) -> None:
 
 
 def test_host_without_an_installation_is_taken_nothing_off(host: FakeHost) -> None:
-    said = host.do(lambda connection: uninstall(connection, HostProgress(Machine(Host("gpu-1")))))
+    said = host.do(lambda connection: uninstall(connection, HostProgress(Machine(Destination("gpu-1")))))
     assert said == f"nothing is installed in its folder {host.home / FOLDER}"
 
 
@@ -182,7 +182,7 @@ def test_host_without_python_and_internet_gets_both_from_here(
         (folder / "rankzero-0-py3-none-any.whl").touch()
 
     monkeypatch.setattr(files, "_download", download)
-    plan, progress, steps = plan_for(files), HostProgress(Machine(Host("gpu-1"))), []
+    plan, progress, steps = plan_for(files), HostProgress(Machine(Destination("gpu-1"))), []
     progress.changed = lambda told: steps.append(told.step)
     said = host.do(lambda connection: installing.add(connection, plan, progress))
     assert (said, progress.node, progress.node_id) == ("runs as a unit", "gpu-1", "n1")

@@ -13,17 +13,19 @@ import pytest
 
 from cli.up import local_nodes
 from cli.up.children import ProgramCommand
-from cli.up.local_nodes import LocalNode, Orders
+from cli.up.local_nodes import ClusterNode, Orders
 from tests.end_to_end.product import wait_for
 
 SLEEP = "import time; time.sleep(600)"
 
 
 @pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[list[LocalNode]]:
+def nodes(tmp_path: Path) -> Iterator[list[ClusterNode]]:
     argv = [sys.executable, "-c", SLEEP, "--data", str(tmp_path)]
     program = ProgramCommand("worker", argv, tmp_path / "worker.log", os.environ)
-    nodes = [LocalNode.beside_others(program, f"node-{number}", tmp_path, {"SHARE": str(number)}) for number in (1, 2)]
+    nodes = [
+        ClusterNode.beside_others(program, f"node-{number}", tmp_path, {"SHARE": str(number)}) for number in (1, 2)
+    ]
     for node in nodes:
         node.worker.step(time.monotonic())
     try:
@@ -34,7 +36,7 @@ def nodes(tmp_path: Path) -> Iterator[list[LocalNode]]:
             wait_for(lambda node=node: not node.worker.is_running, "the worker to end")
 
 
-def test_each_has_a_part_of_the_data_directory_and_of_the_devices(nodes: list[LocalNode], tmp_path: Path) -> None:
+def test_each_has_a_part_of_the_data_directory_and_of_the_devices(nodes: list[ClusterNode], tmp_path: Path) -> None:
     first, second = (node.worker.program for node in nodes)
     assert (first.argv[-1], second.argv[-1]) == (str(tmp_path / "nodes/node-1"), str(tmp_path / "nodes/node-2"))
     assert (first.env["SHARE"], second.env["SHARE"]) == ("1", "2")
@@ -42,7 +44,7 @@ def test_each_has_a_part_of_the_data_directory_and_of_the_devices(nodes: list[Lo
 
 
 def test_what_is_typed_kills_one_node_and_brings_it_back(
-    nodes: list[LocalNode], monkeypatch: pytest.MonkeyPatch
+    nodes: list[ClusterNode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = os.openpty()
     said: list[str] = []
