@@ -303,14 +303,17 @@ class _Builder:
                 brought = handed.bring(packages, version)
             if brought is None and failure is not None:
                 raise failure
-            self._sync(folder, packages if brought is None else brought)
+            if brought is None:
+                self._sync(folder, packages)
+            else:
+                self._sync(folder, brought, "--offline", "--no-config", "--no-index")
         finally:
             folders.remove(place)
 
-    def _sync(self, folder: Path, packages: list[locked.Package]) -> None:
+    def _sync(self, folder: Path, packages: list[locked.Package], *options: str) -> None:
         pylock = folder / "pylock.toml"
         pylock.write_text(locked.pylock_text(packages))
-        self._uv(["pip", "sync", "--python", str(folder / "bin" / "python"), str(pylock)], self._beside)
+        self._uv(["pip", "sync", "--python", str(folder / "bin" / "python"), *options, str(pylock)], self._beside)
 
     def _local_packages(self, target: Path, used: set[str]) -> Path | None:
         """Build the packages that are part of the code, in a folder of their own: they change with each snapshot."""
