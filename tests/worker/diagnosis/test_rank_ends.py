@@ -346,3 +346,18 @@ def test_a_torchrun_too_old_for_an_option() -> None:
         "torchrun could not start on gpu-1: its torch is too old (torchrun does not know --local-addr=10.0.0.1)"
     )
     assert verdict.next_step == "Install torch 2.4 or newer in the Python that trains, or choose another with --python."
+
+
+@pytest.mark.parametrize(
+    ("exception", "fault"),
+    [
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", "device"),
+        ("torch.AcceleratorError: CUDA error: uncorrectable NVLink error detected during the execution", "device"),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", None),
+        ("RuntimeError: CUDA error: unspecified launch failure", None),
+        ("ValueError: Xid 79 is in my data", None),
+    ],
+)
+def test_only_an_error_that_no_program_causes_blames_the_device(exception, fault):
+    end = python_failed(raised(0, "loss.backward()", exception))
+    assert end.error is not None and end.error.fault == fault
