@@ -23,7 +23,8 @@ from db.engine import Store, StoreUnusable
 from db.nodes import join_tokens
 from db.trouble import Trouble
 from db.trouble import trouble_of as trouble_of_error
-from domain.messages import NodeLoad
+from domain.messages import NodeLoad, PointBatch
+from domain.points import body_of
 from tests.dashboard.read_only import make_read_only
 from tests.dashboard.running import FakeNode, Running, bundle_of, running, wait_for
 from tests.postgresql import Cluster as Server
@@ -62,8 +63,8 @@ def fill(disk: Path) -> Path:
 
 def points_of(node: FakeNode) -> dict[str, object]:
     """What a worker would send."""
-    body = {"path": "e", "generation": 0, "start": 0, "end": 1, "series": {"a": [[1, 2.0, 3.0]]}}
-    return {"url": "/api/worker/pieces", "content": bundle_of(node.task(), body)}
+    batch = PointBatch(path="e", generation=0, start=0, end=1, series={"a": [(1, 2.0, 3.0)]})
+    return {"url": "/api/worker/pieces", "content": bundle_of(node.task(), body_of(batch))}
 
 
 def trouble_of(dashboard: Running) -> str | None:

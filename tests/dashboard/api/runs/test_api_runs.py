@@ -14,6 +14,8 @@ from unittest.mock import ANY
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from domain.messages import PointBatch
+from domain.points import body_of
 from tests.dashboard.running import FakeNode, Running, bundle_of, wait_for
 from worker.session.client import TaskRef
 
@@ -283,8 +285,8 @@ def test_a_locked_or_full_store_is_said_and_nothing_breaks(dashboard: Running, n
     dashboard.launch()
     task = node.task()
     bearer = {"Authorization": f"Bearer {node.client.token}"}
-    body = {"path": "e", "generation": 0, "start": 0, "end": 1, "series": {"a": [[1, 2.0, 3.0]]}}
-    url, content = "/api/worker/pieces", bundle_of(task, body)
+    batch = PointBatch(path="e", generation=0, start=0, end=1, series={"a": [(1, 2.0, 3.0)]})
+    url, content = "/api/worker/pieces", bundle_of(task, body_of(batch))
     http = dashboard.anonymous(**bearer)
     real = dashboard.service.store.write
     for name, status in (("SQLITE_FULL", 507), ("SQLITE_BUSY", 503)):
