@@ -89,7 +89,7 @@ def attempt_failed(session: Session, attempt: Attempt, first: Task, now: float) 
     device = NODE if whose == "node" else _device(session, attempt, first, error.get("rank"))
     run = session.get_one(Run, attempt.run_id)
     text = f"{run.name}, attempt {attempt.number}: {attempt.message or attempt.reason}"
-    is_strike = whose is not None and not _is_excused(node)
+    is_strike = whose is not None and not _is_excused(node) and not (whose == "node" and _is_alone(session, node, now))
     incident = Incident(Kind.FAILED, now, text, device, attempt.placed_at, is_strike=is_strike)
     origin = Origin(attempt.run_id, attempt.number, may_be_hardware(attempt.reason, error))
     remember(session, node, incident, f"attempt/{attempt.fence}", now, origin)
@@ -116,6 +116,12 @@ def contact_lost(session: Session, attempt: Attempt, node_ranks: Collection[int]
 def _is_excused(node: Node) -> bool:
     """Whether somebody takes the node away: it drains, or its worker was stopped and said so."""
     return node.drain_requested_at is not None or bool((node.load or {}).get("leaving"))
+
+
+def _is_alone(session: Session, node: Node, now: float) -> bool:
+    """Whether no other node was heard lately: to leave out the only one would leave nothing."""
+    others = select(Node.id).where(Node.id != node.id, Node.removed_at.is_(None), Node.last_seen > now - JUST_SILENT_S)
+    return session.scalars(others.limit(1)).first() is None
 
 
 def faults_reported(session: Session, node_id: str, faults: Sequence[DeviceFault], now: float) -> None:

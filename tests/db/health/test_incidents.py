@@ -156,11 +156,16 @@ def test_an_alert_is_told_of_each_quarantine(gpus):
 
 def test_a_machine_that_restarts_twice_under_trainings_is_left_out_as_a_whole(cluster):
     for _ in range(2):
+        cluster.launch(gpus_per_node=2)
+        fail(cluster, None, Reason.NODE_LOST, fault="node")
+    assert left_out(cluster.store) == {}, "it is the only one"
+    node_reports.register_node(cluster.store, facts("gpu-2", slots=1), None, cluster.now)
+    for _ in range(2):
         assert left_out(cluster.store) == {}
-        cluster.launch()
+        cluster.launch(gpus_per_node=2)
         fail(cluster, None, Reason.NODE_LOST, fault="node")
     assert left_out(cluster.store) == {"gpu-1": []}
-    run_id = cluster.launch()
+    run_id = cluster.launch(gpus_per_node=2)
     assert run_queries.run(cluster.store, run_id, cluster.now).waiting_for.endswith("; gpu-1 is in quarantine")
     quarantine_requests.release(cluster.store, "gpu-1", None, cluster.now)
     assert cluster.place() == [run_id]
