@@ -214,7 +214,7 @@ def _tell_of_environment(
         return
     if (attempt.waiting_for or "").startswith(doing):
         attempt.waiting_for = None
-    if environment.state == "ready":
+    if environment.state == "ready" and environment.hash:
         text = f"{node} has the environment {environment.hash} of {environment.note}"
         add_history(session, attempt.run_id, attempt.number, now, text)
 

@@ -20,6 +20,7 @@ from worker.attempt.attempt import LocalAttempt, TaskKey, key_of
 from worker.attempt.ending import Shutdown
 from worker.attempt.supervision import Background, Orphans, Spawn
 from worker.checkpoints.upload import send_again
+from worker.environments import folders
 from worker.launch import compile_cache
 from worker.launch.preparation import LocalNode
 from worker.node.attempt_files import ASSIGNMENT_FILE
@@ -328,6 +329,7 @@ class Daemon:
         data = self._node.data_dir
         in_use = {compile_cache.folder_of(other.assignment.spec, data) for other in self.attempts}
         self._background(partial(compile_cache.drop_oldest, data, in_use))
+        self._background(partial(folders.tidy, data))
         for activity, key in list(self._backoffs):
             if key == attempt.key:
                 self._backoffs.pop((activity, key), None)

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -28,7 +28,7 @@ from domain.messages import EnvironmentReport, Reason
 from domain.spec import Assignment, RunSpec
 from domain.text.formats import plural, time_span
 from domain.text.paths import problem_in_words
-from worker.environments import folders, locked, uv, wheels
+from worker.environments import conda, folders, locked, uv, wheels
 from worker.environments.uv import NoProgram, ProgramFailed, Stopped
 from worker.launch.interpreter import Unusable, ask, find
 from worker.launch.preparation import (
@@ -92,6 +92,7 @@ class EnvironmentMaker:
         """Return the assignment with the Python of its environment, which exists then. Raises CannotStart."""
         spec = assignment.spec
         if spec.environment.startswith("/"):
+            self._report_given(spec.environment)
             return _with_python(assignment, spec.environment)
         earlier = read_object(self._folder / ENVIRONMENT_FILE)
         if earlier and Path(earlier["python"]).exists():
@@ -109,6 +110,16 @@ class EnvironmentMaker:
             raise CannotStart(Reason.ENVIRONMENT, "It was stopped while its environment was being built.") from None
         except (BadLock, NoProgram, ProgramFailed, folders.Changed, Unusable, BadArchive, OSError) as error:
             raise self._explained(error, lock) from error
+
+    def _report_given(self, path: str) -> None:
+        """Say which environment of the node is used; one that is not there is refused with the interpreter."""
+        if (self._folder / ENVIRONMENT_FILE).exists():
+            return
+        with suppress(Unusable):
+            python = find(path)
+            note = {"python": python, "folders": [], "note": f"{path}: it was there"}
+            write_whole(self._folder / ENVIRONMENT_FILE, json.dumps(note))
+            self._report(EnvironmentReport(kind="path", python=python, state="ready", note=path[:1000]))
 
     def _made(self, assignment: Assignment, lock: Lock, source: Path) -> Assignment:
         log_file = self._folder / LOG_FILE
@@ -209,6 +220,8 @@ class _Builder:
 
     def environment(self) -> Environment:
         """Return the environment, built if it was not there. Raises BadLock, ProgramFailed, NoProgram, Stopped, …"""
+        if self._lock.kind not in BUILT_BY_UV:
+            return self._of_conda()
         python, version = self._python()
         self._tell("reads the lock")
         if self._lock.kind == "requirements.txt":
@@ -246,6 +259,25 @@ class _Builder:
             note=f"{self._lock.label}: {note}{self._remark}",
             folders=(self._name, *((layer.name,) if layer else ())),
         )
+
+    def _of_conda(self) -> Environment:
+        """Return the environment that the node's own pixi or conda builds."""
+        tool = conda.tool_of(self._lock)
+        text = locked.read_text(self._source, self._lock.path)
+        self._name = environment_hash(self._lock.kind, text, Path(tool).name, os.uname().machine)
+        used = folders.in_use(self._data)
+        folders.make_room(self._root, used)
+
+        def build(folder: Path, descriptor: int) -> dict[str, object]:
+            self._descriptors = (descriptor,)
+            conda.install(self._lock, self._beside, folder, self._run)
+            return {"lock": self._lock.label, "kind": self._lock.kind}
+
+        ensure = partial(folders.ensure, self._root, self._name, build, self._is_stopped, self._tell)
+        took_s, is_new = _timed(partial(ensure, in_use=used, is_fixed=True))
+        note = f"built by {Path(tool).name} in {time_span(took_s)}" if is_new else "it was there"
+        python = str(self._root / self._name / "bin" / "python")
+        return Environment(self._lock.kind, self._name, python, None, f"{self._lock.label}: {note}", (self._name,))
 
     def _resolved(self, python: str, basis: object, version: str) -> list[locked.Package]:
         """Resolve requirements as the first of all nodes did, so that each installs the same."""
@@ -341,6 +373,11 @@ class _Builder:
             path = self._uv(["python", "find", "--no-project", asked], self._source).strip()
         interpreter = ask(path, training_environment(os.environ))
         return path, f"{interpreter.python} {interpreter.platform}"
+
+    def _run(self, argv: Sequence[str], folder: Path) -> str:
+        return uv.run(
+            argv, self._env, folder, self._log, self._is_stopped, tell=self._tell, keeps_open=self._descriptors
+        )
 
     def _uv(self, arguments: list[str], folder: Path) -> str:
         options = uv.index_options(self._env) if arguments[:2] in (["pip", "compile"], ["pip", "install"]) else []

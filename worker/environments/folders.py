@@ -86,27 +86,32 @@ def ensure(
     *,
     in_use: Collection[str],
     damage: Callable[[Path], str] | None = None,
+    is_fixed: bool = False,
 ) -> bool:
     """Make sure that the environment `name` is whole, building it if necessary; returns whether it was built.
 
-    One that has changed since it was built, as `damage` says, is built again, unless a run uses it. Raises what
-    `build` raises, Stopped, Changed, OSError."""
-    target, building = root / name, root / f"{name}.tmp"
+    One that has changed since it was built, as `damage` says, is built again, unless a run uses it. One that cannot be
+    renamed (`is_fixed`) is built at its place, where it counts once it has its mark. Raises what `build` raises,
+    Stopped, Changed, OSError."""
+    target = root / name
+    building = target if is_fixed else root / f"{name}.tmp"
     with locked(root / f"{name}.lock", is_stopped, tell) as descriptor:
         trouble = (damage or damaged)(target)
         if not trouble:
             os.utime(target)  # marks it as recently used
             return False
-        if target.exists():
+        if mark_of(target):
             if name in in_use:
                 raise Changed(f"{target} was changed since it was built ({trouble}), and a run uses it")
             target.rename(root / f"{name}.old.tmp")
         remove(root / f"{name}.old.tmp")
+        remove(target)
         remove(building)
         try:
             mark = build(building, descriptor)
             write_whole(building / MARK_FILE, json.dumps(mark | {"distributions": _distributions(building)}))
-            building.rename(target)
+            if not is_fixed:
+                building.rename(target)
         except BaseException:
             remove(building)
             raise
@@ -157,6 +162,15 @@ def make_room(root: Path, used: Collection[str], needed_bytes: int = 0) -> list[
             if folder.name not in used and _remove_unlocked(root, folder):
                 removed.append(folder.name)
     return removed
+
+
+def tidy(data: Path) -> None:
+    """Delete environments and staged data that no attempt of this node uses, while space is short."""
+    places = [folder for folder in (own_disk(data), own_disk(data).parent / "staged") if folder.is_dir()]
+    if any(map(is_short, places)):
+        used = in_use(data)
+        for folder in places:
+            make_room(folder, used)
 
 
 def is_short(root: Path, needed_bytes: int = 0) -> bool:

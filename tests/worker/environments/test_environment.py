@@ -14,6 +14,7 @@ import pytest
 from domain.messages import Reason
 from tests.packages import write_made_wheel, write_wheel
 from tests.worker.environments.making import Node, write_wheels
+from worker.environments import folders
 from worker.launch.preparation import CannotStart
 from worker.node.attempt_files import ENVIRONMENT_FILE
 from worker.node.state_files import read_object
@@ -195,8 +196,45 @@ def test_auto_leaves_runs_alone_that_need_no_environment(node: Node):
         assert node.make({"train.py": ""} | files).spec.python is None
     assert node.make({"requirements.txt": TORCH}, python=sys.executable).spec.python == sys.executable
     assert node.make({"requirements.txt": TORCH}, "none").spec.python is None
-    assert node.make({}, sys.prefix).spec.python == sys.prefix
     assert node.reports == []
+    assert node.make({}, sys.prefix).spec.python == sys.prefix
+    assert (node.reports[-1].kind, node.reports[-1].python) == ("path", f"{sys.prefix}/bin/python")
+
+
+def test_unused_environments_go_while_space_is_short(node: Node, monkeypatch: pytest.MonkeyPatch):
+    used = node.make({"requirements.txt": f"{TORCH}locked==1.0"})
+    unused = node.make({"requirements.txt": f"{TORCH}locked==2.0"}, attempt="2")
+    (node.attempt("2") / "worker" / "reported.json").write_text(json.dumps({"state": "failed"}))
+    (node.folder / "envs" / "0123456789abcdef.tmp").mkdir()
+    folders.tidy(node.folder)
+    assert Path(str(unused.spec.python)).exists()
+    monkeypatch.setattr(folders, "is_short", lambda *_: True)
+    folders.tidy(node.folder)
+    assert Path(str(used.spec.python)).exists()
+    assert len(node.environments) == 1
+
+
+def test_pixi_and_conda_are_the_nodes_own(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    files = {"environment.yml": "dependencies:\n- pytorch=2.9\n", "pixi.lock": "- pypi: torch\n", "pixi.toml": ""}
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    error = refused(node, files, environment="environment.yml")
+    assert "environment.yml is built by conda, which this node does not have: install it there" in str(error)
+    assert "built by pixi" in str(refused(node, files, environment="lock"))
+    (tmp_path / "bin").mkdir()
+    conda = tmp_path / "bin" / "micromamba"
+    conda.write_text(CONDA.format(python=sys.executable))
+    conda.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    made = node.make(files, "environment.yml")
+    assert made.spec.python == str(node.folder / "envs" / node.environments[0] / "bin" / "python")
+    assert run(made.spec.python, "print(1)") == "1"
+    assert node.make(files, "environment.yml", attempt="2").spec.python == made.spec.python
+    assert "it was there" in node.reports[-1].note
+
+
+CONDA = """#!/bin/sh
+test "$1 $2 $3 $5" = "create --yes --prefix --file" && test -f "$6" && exec {python} -m venv --without-pip "$4"
+"""
 
 
 def test_a_stop_ends_the_build(node: Node):
