@@ -102,7 +102,7 @@ async def add(connection: Connection, plan: InstallationPlan, progress: HostProg
         return f"has this version already, {status['service']}"
     await install(connection, plan, seen, progress)
     progress.at("starting")
-    answer = await start(connection, seen.home, plan, is_member)
+    answer = await start(connection, seen, plan, is_member)
     progress.node, progress.node_id = answer["name"], answer["node_id"]
     return f"runs {answer['service']}"
 
@@ -163,9 +163,11 @@ async def unpack(connection: Connection, home: str, folder: str, archive: Any) -
         raise HostTrouble(f"{folder} cannot be put there: {said_of(answer)}.")
 
 
-async def start(connection: Connection, home: str, plan: InstallationPlan, is_member: bool) -> dict[str, Any]:
+async def start(connection: Connection, seen: Look, plan: InstallationPlan, is_member: bool) -> dict[str, Any]:
     """Start the installed version there and wait until it has joined. Raises HostTrouble."""
-    request = {"version": plan.brought.version, "urls": [*plan.urls], "options": dict(plan.options)}
+    home, is_nameless = seen.home, str(seen.said["name"]).startswith("localhost")  # then it has the name typed
+    options = dict(plan.options) | ({"name": connection.host.name} if is_nameless else {})
+    request = {"version": plan.brought.version, "urls": [*plan.urls], "options": options}
     request |= {"token": plan.token} if plan.token and not is_member else {}
     script = with_values(scripts.START, home=home, version=plan.brought.version)
     return answered(await connection.run(script, json.dumps(request).encode(), limit_s=START_LIMIT_S))
