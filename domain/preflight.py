@@ -64,6 +64,7 @@ def judge(answers: Sequence[NodeAnswer], *, for_run: bool) -> list[PreflightCell
     cells: list[PreflightCell] = []
     for row, check in rows.items():
         row_cells = [PreflightCell(row, answer.node, None, *_outcome(answer, answers, check)) for answer in answers]
+        row_cells = row_cells if for_run else [_of_node_alone(cell) for cell in row_cells]
         if row == "alive" or any(cell.state not in ("skipped", "waiting") for cell in row_cells):
             cells += row_cells
     return cells + [cell for answer in answers for cell in _reach(answer, answers)]
@@ -125,6 +126,14 @@ def _alive(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
         return "waiting", "", ""
     fix = "Check that its worker is running and that the node reaches the server; then try again."
     return "failed", f"silent for {answer.silent_s:.0f} s", fix
+
+
+def _of_node_alone(cell: PreflightCell) -> PreflightCell:
+    """A node without torch trains what brings its own, so that only a run can say that it is missing."""
+    if cell.row != "interpreter" or cell.state != "failed" or " has no torch" not in cell.value:
+        return cell
+    fix = "Runs bring theirs by a lock file (--environment), or name a Python that has it (--python)."
+    return PreflightCell(cell.row, cell.node, None, "warning", "no torch of its own", fix)
 
 
 def _interpreter(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:

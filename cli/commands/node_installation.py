@@ -82,7 +82,7 @@ def add(
         done = asyncio.run(fleet.each(machines, "add", "joined", lambda link, state: installing.add(link, plan, state)))
     joined = [host for host in done if host.state == "joined"]
     with suppress(OSError):  # then the nodes are reached by their names
-        Memory.of_person().remember({host.node_id: host.machine for host in joined if host.node_id})
+        Memory.of_person().remember({host.node_id: (str(host.node), host.machine) for host in joined if host.node_id})
     if joined:
         check = checked(server, [str(host.node) for host in joined])
         note_red_cells(joined, check)
@@ -177,11 +177,14 @@ def remove(
     from cli.fleet.installing import uninstall as take_off
     from cli.fleet.memory import Memory
 
-    known, memory = one_of(server.get("/api/nodes"), node), Memory.of_person()
+    memory = Memory.of_person()
+    is_node = any(node in (one["name"], one["id"]) for one in server.get("/api/nodes"))
+    known = one_of(server.get("/api/nodes"), node) if is_node else {"id": memory.id_of(node), "name": node}
 
     async def work(link: Connection, state: HostProgress) -> str:
         state.node = known["name"]
-        await asyncio.to_thread(server.delete, path)
+        if is_node:
+            await asyncio.to_thread(server.delete, path)
         return await take_off(link, state)
 
     machine = memory.of(known["id"], known["name"])
@@ -208,7 +211,8 @@ def named_hosts(words: list[str], from_file: Path | None, user: str | None, port
         try:
             words = words + words_in(sys.stdin.read() if str(from_file) == "-" else from_file.read_text())
         except (OSError, ValueError) as error:
-            raise CommandFailed(f"{from_file} cannot be read: {error}.", 2) from None
+            reason = getattr(error, "strerror", None) or error
+            raise CommandFailed(f"{from_file} cannot be read: {reason}.", 2) from None
     config = ""
     with suppress(OSError):
         config = (Path.home() / ".ssh/config").read_text(errors="replace")
@@ -255,11 +259,11 @@ def planned(
     from cli.fleet.brought import Brought
     from cli.fleet.installing import InstallationPlan
 
-    members = [node["id"] for node in server.get("/api/nodes") if node["state"] == "alive"]
+    nodes = {node["id"]: node["state"] == "alive" for node in server.get("/api/nodes")}
     given = {name: value for name, value in (options or {}).items() if value is not None}
     with tempfile.TemporaryDirectory(prefix="rankzero-") as work:
         brought = Brought(user_cache_path("rankzero", appauthor=False) / "fleet", Path(work))
-        yield InstallationPlan(brought, urls, members, token, given)
+        yield InstallationPlan(brought, urls, nodes, token, given)
 
 
 def finish(done: Sequence[HostProgress], as_json: bool, document: Any) -> None:

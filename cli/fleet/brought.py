@@ -15,7 +15,7 @@ from importlib import util
 from pathlib import Path
 
 from cli.fleet.own_wheel import EXTRA, write_package
-from cli.fleet.ssh import HostTrouble, last_line
+from cli.fleet.ssh import HostTrouble, telling_line
 from cli.terminal import CommandFailed
 
 DOWNLOAD_LIMIT_S = 600.0
@@ -83,8 +83,9 @@ class Brought:
             if not archive.exists():
                 folder = self._cache / f"python-{PYTHON}-{kind}"
                 request = f"cpython-{PYTHON}-linux-{kind}-gnu"
-                await _run([str(self.uv), "python", "install", "-q", "--no-bin", "--install-dir", str(folder), request],
-                           "its Python cannot be downloaded here either")  # fmt: skip
+                options = ["--no-progress", "--no-bin", "--install-dir", str(folder)]
+                argv = [str(self.uv), "python", "install", *options, request]
+                await _run(argv, "its Python cannot be downloaded here either")
                 await asyncio.to_thread(_packed, folder, archive)
                 shutil.rmtree(folder, ignore_errors=True)
         return archive
@@ -142,7 +143,7 @@ async def _run(argv: Sequence[str], failure: str) -> None:
         await process.wait()
         raise HostTrouble(f"{failure}: no end within {DOWNLOAD_LIMIT_S:g} s.") from None
     if process.returncode:
-        raise HostTrouble(f"{failure}: {last_line(errors.decode(errors='replace'))}.")
+        raise HostTrouble(f"{failure}: {telling_line(errors.decode(errors='replace'))}.")
 
 
 def _packed(folder: Path, archive: Path) -> Path:

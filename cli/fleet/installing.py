@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cli.fleet import scripts
 from cli.fleet.brought import Brought, Target
+from cli.fleet.host_list import Destination
 from cli.fleet.progress import HostProgress
 from cli.fleet.scripts import with_values
-from cli.fleet.ssh import Answer, Connection, HostTrouble
+from cli.fleet.ssh import Answer, Connection, HostTrouble, telling_line
 
 INSTALL_LIMIT_S = 900.0
 START_LIMIT_S = 120.0
@@ -31,8 +32,8 @@ class InstallationPlan:
     brought: Brought
     urls: Sequence[str]
     """Addresses of the dashboard, in the order in which a node tries them."""
-    members: Collection[str]
-    """The ids of the dashboard's nodes that are alive."""
+    nodes: Mapping[str, bool]
+    """The ids of the dashboard's nodes, and whether each is alive."""
     token: str = field(default="", repr=False)
     """The join token; empty where only nodes are wanted."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -97,7 +98,8 @@ async def add(connection: Connection, plan: InstallationPlan, progress: HostProg
     if not (plan.token or status):
         raise HostTrouble("there is no installation of `rankzero nodes add` there to upgrade.")
     refuse_other_dashboard(status, plan)
-    is_member = bool(status.get("runs")) and status.get("node_id") in plan.members and status["silent_s"] < SILENT_S
+    is_alive = plan.nodes.get(str(status.get("node_id")), False)
+    is_member = bool(status.get("runs")) and is_alive and status["silent_s"] < SILENT_S
     if is_member and status.get("version") == plan.brought.version:
         return f"has this version already, {status['service']}"
     await install(connection, plan, seen, progress)
@@ -110,7 +112,7 @@ async def add(connection: Connection, plan: InstallationPlan, progress: HostProg
 def refuse_other_dashboard(status: dict[str, Any], plan: InstallationPlan) -> None:
     """Raises HostTrouble for a node that works for another dashboard, not for one that was removed from this one."""
     is_heard = status.get("runs") and status["silent_s"] < SILENT_S
-    if is_heard and status.get("node_id") not in plan.members and status.get("server") not in plan.urls:
+    if is_heard and status.get("node_id") not in plan.nodes and status.get("server") not in plan.urls:
         raise HostTrouble(
             f"it is a node of another dashboard ({status.get('server')}): remove it there first "
             f"(`rankzero nodes remove {status.get('name')} --uninstall`), or name another folder with --folder."
@@ -141,7 +143,11 @@ async def install(connection: Connection, plan: InstallationPlan, seen: Look, pr
     if answer.code == NO_PACKAGES and reaches_nothing(answer):
         progress.at("bringing wheels")
         target = Target(machine, seen.glibc, answer.said["python"])
-        await unpack(connection, home, "wheels", await plan.brought.wheels_for(target))
+        try:
+            wheels = await plan.brought.wheels_for(target)
+        except HostTrouble as trouble:
+            raise HostTrouble(f"its packages cannot be installed there: {said_of(answer)}; {trouble}") from None
+        await unpack(connection, home, "wheels", wheels)
         answer = await run_install(connection, plan, home, scripts.OFFLINE)
     if answer.code or "installed" not in answer.said:
         raise HostTrouble(f"{FAILURES.get(answer.code, 'it cannot be installed there')}: {said_of(answer)}.")
@@ -151,6 +157,7 @@ async def run_install(connection: Connection, plan: InstallationPlan, home: str,
     """Run the installation there, from its index or a folder of wheels."""
     brought = plan.brought
     values = {"home": home, "version": brought.version, "requirement": brought.requirement, "python": ANY_PYTHON}
+    values["ask_proxy"] = scripts.ASK_PROXY if not source else "pass"
     script = with_values(scripts.INSTALL, **values, source=source)
     return await connection.run(script, brought.archive, limit_s=INSTALL_LIMIT_S)
 
@@ -165,12 +172,21 @@ async def unpack(connection: Connection, home: str, folder: str, archive: Any) -
 
 async def start(connection: Connection, seen: Look, plan: InstallationPlan, is_member: bool) -> dict[str, Any]:
     """Start the installed version there and wait until it has joined. Raises HostTrouble."""
-    home, is_nameless = seen.home, str(seen.said["name"]).startswith("localhost")  # then it has the name typed
-    options = dict(plan.options) | ({"name": connection.host.name} if is_nameless else {})
-    request = {"version": plan.brought.version, "urls": [*plan.urls], "options": options}
-    request |= {"token": plan.token} if plan.token and not is_member else {}
-    script = with_values(scripts.START, home=home, version=plan.brought.version)
+    request = start_request(connection.host, seen, plan, is_member)
+    script = with_values(scripts.START, home=seen.home, version=plan.brought.version)
     return answered(await connection.run(script, json.dumps(request).encode(), limit_s=START_LIMIT_S))
+
+
+def start_request(host: Destination, seen: Look, plan: InstallationPlan, is_member: bool) -> dict[str, Any]:
+    """Return what the host's `worker.service.program` is asked for."""
+    is_nameless = str(seen.said["name"]).startswith("localhost")  # then it has the name that was typed
+    node_id = seen.status.get("node_id")
+    return {
+        "version": plan.brought.version,
+        "urls": [*plan.urls],
+        "options": dict(plan.options) | ({"name": host.name} if is_nameless else {}),
+        "was_removed": bool(plan.token) and node_id is not None and node_id not in plan.nodes,
+    } | ({"token": plan.token} if plan.token and not is_member else {})
 
 
 async def uninstall(connection: Connection, progress: HostProgress) -> str:
@@ -233,7 +249,8 @@ FAILURES = {
 }
 _NO_NETWORK = re.compile(
     r"(?i)failed to fetch|failed to download|error sending request|dns error|client error \(connect\)|timed out|"
-    r"network (is )?unreachable|no route to host|connection refused|could not connect|not found in the package registry"
+    r"its proxy|network (is )?unreachable|no route to host|connection refused|could not connect|"
+    r"not found in the package registry"
 )
 
 
@@ -244,7 +261,4 @@ def reaches_nothing(answer: Answer) -> bool:
 
 def said_of(answer: Answer) -> str:
     """Return the most telling line that a script printed to its standard error."""
-    lines = [line.strip(" │╰─▶×├") for line in answer.errors.splitlines()]
-    causes = [line for line in lines if re.search(r"(?i)os error|no space|quota|denied|unsatisfiable|no wheels", line)]
-    text = (causes or [line for line in lines if line] or [f"exit code {answer.code}"])[-1]
-    return text.rstrip(".")[:400]
+    return telling_line(answer.errors) or f"exit code {answer.code}"

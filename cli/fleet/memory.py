@@ -25,29 +25,40 @@ class Memory:
 
     def all(self) -> dict[str, Machine]:
         """Return every node's host by the node's id; empty where the file is missing or unreadable."""
-        try:
-            entries: dict[str, dict[str, Any]] = json.loads(self._path.read_text())
-            return {node_id: _machine(entry) for node_id, entry in entries.items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return {}
+        return {node_id: _machine(entry) for node_id, entry in self._read().items()}
 
     def of(self, node_id: str, name: str) -> Machine:
         """Return how a node is reached; one that was added elsewhere by its name."""
         return self.all().get(node_id) or Machine(parse(name))
 
-    def remember(self, nodes: dict[str, Machine]) -> None:
-        """Add nodes, or how they are reached now. Raises OSError."""
-        self._write(self.all() | nodes)
+    def id_of(self, name: str) -> str:
+        """Return the id of the node that was added last under a name; empty where none was."""
+        return next((node_id for node_id, entry in reversed(self._read().items()) if entry.get("name") == name), "")
+
+    def remember(self, nodes: dict[str, tuple[str, Machine]]) -> None:
+        """Add nodes with their names, or how they are reached now. Raises OSError."""
+        added: dict[str, dict[str, Any]] = {}
+        for node_id, (name, one) in nodes.items():
+            host = {"host": one.host.name, "user": one.host.user, "port": one.host.port}
+            added[node_id] = {"name": name, **host, "jump": one.jump, "folder": one.folder}
+        self._write(self._read() | added)
 
     def forget(self, node_id: str) -> None:
         """Remove a node. Raises OSError."""
-        self._write({known: entry for known, entry in self.all().items() if known != node_id})
+        self._write({known: entry for known, entry in self._read().items() if known != node_id})
 
-    def _write(self, nodes: dict[str, Machine]) -> None:
-        entries = {
-            node_id: {"host": e.host.name, "user": e.host.user, "port": e.host.port, "jump": e.jump, "folder": e.folder}
-            for node_id, e in nodes.items()
-        }
+    def _read(self) -> dict[str, dict[str, Any]]:
+        try:
+            entries = json.loads(self._path.read_text())
+        except (OSError, ValueError):
+            return {}
+        return (
+            {i: e for i, e in entries.items() if isinstance(e, dict) and "host" in e}
+            if isinstance(entries, dict)
+            else {}
+        )
+
+    def _write(self, entries: dict[str, dict[str, Any]]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         new = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         new.write_text(json.dumps(entries, indent=1))

@@ -68,11 +68,24 @@ mkdir -p versions cache tmp package
 tar -xzf - -C package || exit 1
 ./uv venv -q --no-project --relocatable --python "$python" "$new" || exit 11
 say python "$("$new/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
+"$new/bin/python" -c "$ask_proxy" || exit 12
 ./uv pip install -q $source --python "$new/bin/python" -c package/constraints.txt "package/$requirement" || exit 12
 "$new/bin/python" -P -c 'import cli.main, worker.agent.program' || exit 13
 mv "$new" "versions/$version" && say installed now
 rm -rf wheels
 """
+
+ASK_PROXY = """
+import socket, sys, urllib.parse, urllib.request
+for name, url in urllib.request.getproxies().items():
+    proxy = urllib.parse.urlsplit(url if "//" in url else "//" + url)
+    if name in ("http", "https", "all") and proxy.hostname:
+        try:
+            socket.create_connection((proxy.hostname, proxy.port or 80), timeout=3).close()
+        except OSError as error:
+            sys.exit(f"its proxy {proxy.hostname}:{proxy.port or 80} ({name}_proxy) does not answer: {error}")
+"""
+"""Python: a proxy that is away costs minutes, as every package is asked for again and again."""
 
 OFFLINE = "--offline --no-index --find-links wheels"
 

@@ -231,7 +231,20 @@ def trouble(errors: str, host: Destination) -> HostTrouble:
             f"ssh is refused there ({last_line(text)}): load the key (`ssh-add`) or name the user (--user), so that "
             f"`ssh {host.name}` works without a password, or run this in a terminal, where ssh can ask for it."
         )
-    return HostTrouble(f"ssh cannot connect: {last_line(text) or 'it has not said why'}.")
+    said = last_line(text).removeprefix("ssh: ")
+    return HostTrouble(f"ssh cannot connect: {said or 'it has not said why'}.")
+
+
+_TELLING = re.compile(
+    r"(?i)os error|no space|quota|denied|no wheels|no matching distribution|its proxy|dns error|unreachable"
+)
+
+
+def telling_line(text: str) -> str:
+    """Return the line of a program's errors that says most: a cause that a person knows, else the last one."""
+    lines = [line.strip(" │╰─▶×├\t\r").removeprefix("ERROR: ") for line in text.splitlines()]
+    causes = [line for line in lines if _TELLING.search(line)]
+    return (causes or [line for line in lines if line] or [""])[-1].rstrip(".")[:400]
 
 
 def last_line(text: str) -> str:

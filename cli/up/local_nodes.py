@@ -72,8 +72,8 @@ class Orders:
         self._print = print_line
         self._is_open = len(nodes) > 1 and os.isatty(TERMINAL)
         if self._is_open:
-            last = nodes[-1].name
-            print_line(f"Type `kill {last}` to let that node fail, `start {last}` to bring it back.\n")
+            second = nodes[1].name  # a demo is on the first two
+            print_line(f"Type `kill {second}` to let that node fail, `start {second}` to bring it back.\n")
 
     def follow(self) -> None:
         """Do what was typed since the last call."""

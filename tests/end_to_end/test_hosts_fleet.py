@@ -111,11 +111,14 @@ def test_host_killed_in_mid_install_is_taken_up_again(hosts: SshHosts) -> None:
     code, done, errors = hosts.add("host1", "host2")
     assert (code, [host["state"] for host in done]) == (0, ["joined"] * 2), (done, errors)
     assert not list(home.glob("versions/*.new"))
-    (node,) = [node for node in hosts.get("/api/nodes") if node["name"] == "host1"]
-    hosts.request("DELETE", f"/api/nodes/{node['id']}")
+    assert hosts.document("nodes", "remove", "host1")[:2] == (0, {"name": "host1"})
     code, (back,), errors = hosts.add("host1")
     assert (code, back["state"]) == (0, "joined"), (back, errors, hosts.tail())
     assert nodes_of(hosts) == ["host1", "host2"]
+    assert hosts.document("nodes", "remove", "host1")[0] == 0
+    code, gone, errors = hosts.document("nodes", "remove", "host1", "--uninstall")
+    assert (code, gone["uninstall_result"]["state"]) == (0, "removed"), (gone, errors)
+    assert not home.exists()
 
 
 def test_two_commands_at_once_make_one_node(hosts: SshHosts) -> None:

@@ -65,6 +65,8 @@ def start(home: Home) -> dict[str, Any]:
     write(home.path / "worker.json", json.dumps(options))
     if token := request.get("token"):
         write(home.join_token, token)
+    if request.get("was_removed"):  # the dashboard takes neither its old name nor its token any more
+        (home.data / "node/node.json").unlink(missing_ok=True)
     home.switch_to(request["version"])
     service = starter(home)
     began = time.time()

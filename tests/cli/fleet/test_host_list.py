@@ -61,8 +61,9 @@ def test_how_a_node_is_reached_is_remembered_by_its_id(tmp_path) -> None:
     memory = Memory(tmp_path / "state/nodes.json")
     assert memory.all() == {} and memory.of("n1", "gpu-1") == Machine(Destination("gpu-1"))
     added = Machine(Destination("10.0.0.4", "me", 22), "gate", "/scratch/rankzero")
-    memory.remember({"n1": added})
-    memory.remember({"n2": Machine(parse("gpu-2"))})
+    memory.remember({"n1": ("gpu-1", added)})
+    memory.remember({"n2": ("gpu-2", Machine(parse("gpu-2")))})
+    assert (memory.id_of("gpu-2"), memory.id_of("gpu-3")) == ("n2", "")
     assert memory.of("n1", "gpu-1") == added and set(memory.all()) == {"n1", "n2"}
     memory.forget("n1")
     assert set(memory.all()) == {"n2"}

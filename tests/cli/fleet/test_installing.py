@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from cli.fleet import brought, installing
+from cli.fleet import brought, installing, scripts
 from cli.fleet.brought import Brought
 from cli.fleet.host_list import Destination, Machine
 from cli.fleet.installing import InstallationPlan, examine, look, uninstall
 from cli.fleet.progress import HostProgress
-from cli.fleet.ssh import HostTrouble
+from cli.fleet.ssh import Answer, HostTrouble, telling_line
 from tests.cli.fleet.conftest import FakeHost
 
 FOLDER = ".local/share/rankzero-node"
@@ -62,7 +65,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Brought:
 
 
 def plan_for(brought: Brought, **changes: object) -> InstallationPlan:
-    return InstallationPlan(brought, ["http://10.0.0.1:8765"], **({"members": [], "token": "t"} | changes))
+    return InstallationPlan(brought, ["http://10.0.0.1:8765"], **({"nodes": {}, "token": "t"} | changes))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +123,7 @@ def test_node_of_another_dashboard_is_left_alone(host: FakeHost, files: Brought)
 
 
 def test_node_that_is_there_already_costs_one_look(host: FakeHost, files: Brought) -> None:
-    plan, progress = plan_for(files, members=["n1"]), HostProgress(Machine(Destination("gpu-1")))
+    plan, progress = plan_for(files, nodes={"n1": True}), HostProgress(Machine(Destination("gpu-1")))
     installed(host, version=plan.brought.version)
     said = host.do(lambda connection: installing.add(connection, plan, progress))
     assert said == "has this version already, as a detached process"
@@ -189,6 +192,34 @@ def test_host_without_python_and_internet_gets_both_from_here(
     assert steps == ["looking", "bringing uv", "installing", "bringing Python", "bringing wheels", "starting"]
     assert [(target.python, target.machine) for target in downloads] == [("3.12", os.uname().machine)]
     request = json.loads((tmp_path / "request").read_text())
-    assert request == {"version": files.version, "urls": ["http://10.0.0.1:8765"], "options": {}, "token": "t"}
+    assert request == {
+        "version": files.version,
+        "urls": ["http://10.0.0.1:8765"],
+        "options": {},
+        "was_removed": False,
+        "token": "t",
+    }
     left = sorted(path.name for path in (host.home / FOLDER).iterdir())
     assert "wheels" not in left and (host.home / FOLDER / "versions" / files.version).is_dir()
+
+
+def test_proxy_that_is_away_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{port}")
+    done = subprocess.run([sys.executable, "-c", scripts.ASK_PROXY], capture_output=True, text=True, check=False)
+    assert done.returncode and "secret" not in done.stderr
+    assert telling_line(done.stderr).startswith(f"its proxy 127.0.0.1:{port} (http_proxy) does not answer: ")
+    assert installing.reaches_nothing(Answer(12, {}, done.stderr))
+    pip = (
+        "ERROR: Could not find a version\nERROR: No matching distribution found for uv==0\nERROR: ResolutionImpossible"
+    )
+    assert telling_line(pip) == "No matching distribution found for uv==0"
+
+
+def test_removed_node_joins_under_a_new_identity(host: FakeHost, files: Brought) -> None:
+    plan = plan_for(files, nodes={"n2": True})
+    installed(host, version=plan.brought.version, server="http://10.0.0.1:8765", node_id="n1")
+    for node_id, was_removed in (("n1", True), ("n2", False), (None, False)):
+        seen = installing.Look({"home": str(host.home), "name": "gpu-1", "status": STATUS | {"node_id": node_id}})
+        assert installing.start_request(Destination("gpu-1"), seen, plan, is_member=False)["was_removed"] is was_removed

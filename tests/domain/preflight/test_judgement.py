@@ -45,6 +45,14 @@ def test_two_nodes_alike_are_all_green():
                     "script", "code", "reach"]  # fmt: skip
 
 
+def test_node_without_torch_is_red_before_a_run_alone_which_else_may_bring_it():
+    alone = [NodeAnswer("a", facts(interpreter={"problem": "The Python /x has no torch on node a: install it."}))]
+    (before,) = [each for each in judge(alone, for_run=True) if each.row == "interpreter"]
+    (asked,) = [each for each in judge(alone, for_run=False) if each.row == "interpreter"]
+    assert (before.state, asked.state, asked.value) == ("failed", "warning", "no torch of its own")
+    assert "--environment" in asked.fix and "--python" in asked.fix
+
+
 RED = [
     ("torch", {"interpreter": PYTHON | {"torch": "2.12.1+cu126"}}, "2.12.1, others have 2.13.0", "--python"),
     ("CUDA", {"interpreter": PYTHON | {"cuda": "12.8"}}, "12.8, others have 12.6", "Install the same CUDA"),
