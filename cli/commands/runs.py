@@ -116,6 +116,13 @@ def show(run: RunId, data: Data = None, as_json: Json = False) -> None:
         print_matrix(preflight)
 
 
+def environment_words(environment: dict[str, Any] | None) -> str | None:
+    """Return the environment of a run's lock in words: uv.lock 3f2a…, ready."""
+    if environment is None:
+        return None
+    return f"{' '.join(filter(None, (environment['kind'], environment['hash'])))}, {environment['state']}"
+
+
 def print_run(run: dict[str, Any], url: str) -> None:
     """Print a run's properties, one per line."""
     now = time.time()
@@ -133,6 +140,7 @@ def print_run(run: dict[str, Any], url: str) -> None:
             ("next step", run.get("next_step")),
             ("ready to launch", fix["url"] if (fix := run.get("fix")) else None),
             ("attempt", run["attempt"]),
+            ("environment", environment_words(run.get("environment"))),
             ("world size", f"{run['world_size']} on {formats.plural(run['nodes'], 'node')}"),
             ("epoch", None if run["epoch"] is None else figure(run["epoch"])),
             ("batch size", run["global_batch_size"] and f"{run['global_batch_size']} over all ranks"),

@@ -142,7 +142,8 @@ def unusable(lock: Lock, names: Contents) -> str:
         return f"{lock.path} needs the nodes' own {tool}: choose `lock` for it."
     if names.unpinned:
         shown = ", ".join(names.unpinned[:3]) + (" …" if len(names.unpinned) > 3 else "")
-        return f"{lock.path} is no lock: {shown} has no version. `rankzero freeze` writes one with all versions."
+        verb = "has" if len(names.unpinned) == 1 else "have"
+        return f"{lock.path} is no lock: {shown} {verb} no version. `rankzero freeze` writes one with all versions."
     if names.torch is None:
         return f"{lock.path} has no torch: it does not say what to train with."
     return ""

@@ -219,7 +219,8 @@ def _bucket() -> Any:
         from botocore.session import get_session
     except ImportError:
         raise CannotBring("buckets need botocore in the worker's environment: pip install botocore") from None
-    return get_session().create_client("s3")
+    session = get_session()
+    return session.create_client("s3", region_name=session.get_config_variable("region") or "us-east-1")
 
 
 def _objects(source: Source) -> list[tuple[str, int, str]]:

@@ -13,7 +13,7 @@ from domain.choices import RECIPES
 from domain.launch.plan import shell_line
 from domain.scheduling import resizing
 from domain.spec import RunSpec
-from domain.text.formats import as_text, count, learning_rate, plural
+from domain.text.formats import as_text, count, learning_rate, plural, with_code
 
 MOST_COMMANDS = 8
 FIT_ICONS = {"fits": ":material/check_circle:", "waits": ":material/schedule:", "missing": ":material/info:"}
@@ -37,7 +37,7 @@ def fit_and_advice(planned: Resolved, shown: Collection[str], environment: str =
     with st.container(key="launch_room"):
         st.markdown(f"{FIT_ICONS[fit.verdict]} {as_text(fit.sentence)}")
         if environment:
-            st.markdown(f":material/deployed_code: {as_text(environment)}")
+            st.markdown(f":material/deployed_code: {with_code(environment)}")
         for sentence in [*planned.warnings, *refusal]:
             if sentence not in (*shown, fit.warning):  # the sentence above says it better
                 icon = "info" if sentence == uses_python else "warning"

@@ -39,7 +39,7 @@ def test_the_nearest_lock_with_torch_is_taken():
     ("files", "remark"),
     [
         ({}, ""),
-        ({"requirements.txt": "torch>=2\nnumpy"}, "requirements.txt is no lock: torch, numpy has no version."),
+        ({"requirements.txt": "torch>=2\nnumpy"}, "requirements.txt is no lock: torch, numpy have no version."),
         ({"requirements.txt": "numpy==2.0"}, "requirements.txt has no torch: it does not say what to train with."),
         ({"requirements.txt": "# nothing"}, "requirements.txt names no package."),
         ({"pixi.lock": "- pypi: torch"}, "pixi.lock needs the nodes' own pixi: choose `lock` for it."),

@@ -20,6 +20,7 @@ from domain.environments.sources import source_of
 from domain.masking import masked_spec, unmasked_spec
 from domain.messages import Reason
 from domain.spec import Assignment, RunSpec
+from tests.s3_server import Bucket
 from worker.launch.preparation import CannotStart, LocalNode
 from worker.staging.staging import DataStager
 
@@ -147,6 +148,36 @@ def test_a_source_that_is_not_there_is_named(node: Staging, server: str, path: s
     assert "could not be brought to node gpu-2: " in str(refused.value)
     assert cause in str(refused.value)
     assert node.staged == []
+
+
+@pytest.mark.long
+def test_a_bucket_gives_what_lies_below_a_name(node: Staging, bucket: Bucket):
+    for key in ("set/a.txt", "set/sub/b.txt", "settled.txt"):
+        bucket.client.put_object(Bucket=bucket.name, Key=key, Body=key.encode())
+    folder = node.bring(d=f"s3://{bucket.name}/set")["d"]
+    assert {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.txt")} == {
+        "a.txt": "set/a.txt", "sub/b.txt": "set/sub/b.txt",
+    }  # fmt: skip
+    assert node.bring("2", d=f"s3://{bucket.name}/settled.txt")["d"].read_text() == "settled.txt"
+    with pytest.raises(CannotStart, match="there is nothing at this address"):
+        node.bring("3", d=f"s3://{bucket.name}/none")
+
+
+@pytest.mark.long
+def test_a_folder_of_another_host_comes_by_rsync(
+    node: Staging, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """By the real rsync; its ssh is a program that runs the far side here."""
+    (tmp_path / "bin").mkdir()
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.write_text('#!/bin/sh\nwhile [ "$1" != gate ]; do shift; done; shift; exec "$@"\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    folder = node.bring(d=f"gate:{files}")["d"]
+    assert (folder / "sub" / "b.txt").read_text() == "b"
+    assert node.bring("2", d=f"gate:{files}/a.txt")["d"].read_text() == "a" * 1000
+    with pytest.raises(CannotStart, match="could not be brought to node gpu-2: "):
+        node.bring("3", d=f"gate:{files}/none")
 
 
 def test_nodes_that_got_different_data_do_not_train_together(tmp_path: Path, files: Path):
