@@ -76,6 +76,8 @@ test-gpu: $(GPU_ENV)/installed  ## prove on this machine's NVIDIA GPU what only 
 	@$(PYTHON) -m venv --clear --system-site-packages .venv-gpu
 	@.venv-gpu/bin/python -m pip install -q --disable-pip-version-check --no-index --no-deps $(GPU_WHEELS)
 	@$(PYTHON) -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parents[1])' > $$(echo .venv-gpu/lib/python3*/site-packages)/torch.pth
+	@printf '#!%s\nfrom torch.distributed.run import main\nmain()\n' $(CURDIR)/.venv-gpu/bin/python > .venv-gpu/bin/torchrun
+	@chmod +x .venv-gpu/bin/torchrun
 	@touch $@
 
 constraints: setup-test .venv/installed-frameworks  ## write constraints.txt from the packages in .venv

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.gpu import __main__ as program
 from benchmarks.gpu.machine import Lacking, Machine, Wrong, nvidia_smi
 from benchmarks.gpu.recipes import off_by
-from benchmarks.gpu.watching import SCRIPTS, hardware_figures, is_named, memory_figures, mfu_figure, profile_figure
+from benchmarks.gpu.watching import SCRIPTS, hardware_figures, holders, memory_figures, mfu_figure, profile_figure
 from benchmarks.gpu.wheels import LEFT_OUT
 from cli.fleet.own_wheel import constraints, write_wheel
 
@@ -83,9 +83,11 @@ def test_hardware_series_are_compared_with_nvidia_smi():
     first, second = nvidia_smi("memory.used,power.draw", ask)
     assert (first, second) == ({"memory.used": 1000.0, "power.draw": 71.25}, {"memory.used": 512.0})
     series = {"hardware/gpu0/memory_used_bytes": [[1, 1010 * MIB, 0.0]], "hardware/gpu0/power_w": [[1, 140.0, 0.0]]}
-    assert [figure.is_met for figure in hardware_figures(series, first)] == [True, False]
+    assert [figure.is_met for figure in hardware_figures(series, [first, second])] == [True, False]
+    of_second = {name.replace("gpu0", "gpu1"): points for name, points in series.items()}
+    assert [figure.is_met for figure in hardware_figures(of_second, [first, second])] == [False]
     with pytest.raises(Wrong, match="no series hardware/gpu0/memory_used_bytes"):
-        [*hardware_figures({}, first)]
+        [*hardware_figures({}, [first])]
     with pytest.raises(Lacking, match="nvidia-smi"):
         nvidia_smi("memory.used", lambda *_, **__: subprocess.run(["false"], check=True))
 
@@ -102,10 +104,9 @@ def test_kernels_and_arithmetic_of_a_gpu_are_compared_with_the_scripts_own_count
     assert figure.is_met and figure.ours == "6 TFLOP/s, MFU 1.9%" and figure.theirs == "6.6 TFLOP/s, MFU 2.1%"
 
 
-def test_others_process_is_known_by_its_number_or_hidden_by_a_container():
-    node = {"load": {"gpus": [{"id": "a"}, {"id": "b", "holders": [{"pid": 7, "memory_bytes": 5}]}]}}
-    assert is_named(node, 7) and not is_named(node, 8) and not is_named({"load": None}, 7)
-    assert is_named({"load": {"gpus": [{"holders": [{"memory_bytes": 5}]}]}}, 8)
+def test_others_processes_are_known_by_their_numbers_or_hidden_by_a_container():
+    node = {"load": {"gpus": [{"id": "a"}, {"id": "b", "holders": [{"pid": 7}, {"memory_bytes": 5}]}]}}
+    assert holders(node) == {7, None} and holders({"load": None}) == set()
 
 
 def test_wheels_are_of_what_a_dashboard_and_a_worker_need_beyond_torch(tmp_path):

@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 import tempfile
 import time
@@ -61,7 +62,7 @@ ROWS = {
     "memory": Row("memory picture when out of memory", "the script's tensors", "watching", "out_of_memory"),
     "foreign": Row("others' process on the GPU", "a limit of 10 s", "watching", "foreign"),
     "resume": Row("checkpoint on the device, resumed", "the run that was not interrupted", "recipes", "resumed"),
-    "probe": Row("the probe in a rank, 5 ms steps", "30 µs; the step alone", "watching", "probe_cost"),
+    "probe": Row("the probe in a rank, 5 ms steps", "30 µs", "watching", "probe_cost"),
     "compile": Row("torch.compile", "the same without it", "recipes", "compiled"),
     "two": Row("two GPUs", "one with twice the batch", "recipes", "two_devices"),
 }
@@ -112,6 +113,8 @@ def measure_all(names: Sequence[str], kind: Any, gpus: list[str], out: Path) -> 
     """Measure these rows on a product of their own; the exit code is 1 where one failed or is short."""
     exit_when_asked()
     ends_at = time.monotonic() + LIMIT_S
+    signal.signal(signal.SIGALRM, _time_is_up)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="rankzero-gpu-") as folder, ExitStack() as running:
         product = started(Path(folder) / "data", running)
@@ -119,11 +122,16 @@ def measure_all(names: Sequence[str], kind: Any, gpus: list[str], out: Path) -> 
         for name in names:
             print(f"measuring {name} …", file=sys.stderr, flush=True)
             outcomes.append(measured(name, machine))
+        signal.setitimer(signal.ITIMER_REAL, 0)
     print(table(outcomes))
     if set(names) == set(ROWS) or out != RESULT:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(document(outcomes, gpus), indent=1) + "\n")
     return int(any(outcome.is_bad for outcome in outcomes))
+
+
+def _time_is_up(*_: object) -> None:
+    raise Wrong("it was not done when time was up")
 
 
 def measured(name: str, machine: Machine) -> Outcome:

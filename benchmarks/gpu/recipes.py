@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+import statistics
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,10 +13,12 @@ from benchmarks.figures import Figure, Spread
 from benchmarks.gpu.machine import RECIPES, Machine, Wrong
 
 NAMES = ("image_classifier", "language_model")
-STEPS, FEW_STEPS = 60, 6
+STEPS, FEW_STEPS = 40, 6
 """Of a run on a GPU, and of one that only shows that it runs."""
-CLOSE = {"fp32": 1.05, "bf16": 1.1, "fp16": 1.1}
-"""How far a loss may be from the reference's, as a ratio."""
+LAST = 10
+"""Steps whose mean loss is compared: one alone differs by chance."""
+CLOSE = {"fp32": 1.05, "bf16": 1.1, "fp16": 1.2}
+"""How far a loss may be from the reference's, as a ratio; fp16 skips steps until its scale is found."""
 LOSS = "train/loss"
 PRINTED = re.compile(r"^step (\d+)/.*\| loss ([\d.]+)", re.MULTILINE)
 
@@ -33,8 +36,8 @@ def precision(machine: Machine, precision: str) -> Iterator[Figure]:
         run = machine.train(name, **_spec(machine), precision=precision)
         _check_device(machine, run)
         theirs = on_cpu(machine, name)
-        ours = machine.last(run["id"], LOSS)
-        what = f"{name}, {precision}, DDP by {'nccl' if machine.kind == 'cuda' else 'gloo'}: loss of step {run['step']}"
+        ours = loss(machine, run)
+        what = f"{name}, {precision}, by {'nccl' if machine.kind == 'cuda' else 'gloo'}: loss of {run['step']} steps"
         yield Figure(what, f"{ours:.4f}", "by hand on the CPU, fp32", f"{theirs:.4f}", off_by(ours, theirs),
                      CLOSE[precision], "less")  # fmt: skip
 
@@ -45,7 +48,7 @@ def compiled(machine: Machine) -> Iterator[Figure]:
     losses, step_s = {}, {}
     for way, args in (("eager", []), ("compiled", ["--compile"])):
         run = machine.train("language_model", **_spec(machine, *args))
-        losses[way] = machine.last(run["id"], LOSS)
+        losses[way] = loss(machine, run)
         step_s[way] = min(value for _, value, _ in machine.points(run["id"], "train/step_time_s"))
     texts = {way: f"{losses[way]:.4f} ({step_s[way] * 1e3:.1f} ms a step)" for way in losses}
     yield Figure("language_model, torch.compile: loss of the last step", texts["compiled"], "without it",
@@ -58,9 +61,9 @@ def two_devices(machine: Machine) -> Iterator[Figure]:
     whole = machine.train("language_model", **_spec(machine), batch_size=8)
     halves = machine.train("language_model", **_spec(machine) | {"gpus_per_node": 2}, batch_size=4)
     reported = machine.product.get(f"/api/runs/{halves['id']}/collectives")["ranks"]
-    if len(reported) != 2 and not machine.is_small:
+    if reported and len(reported) != 2:  # torch before 2.8 cannot be asked
         raise Wrong(f"{len(reported)} of 2 ranks reported their collectives")
-    ours, theirs = (machine.last(run["id"], LOSS) for run in (halves, whole))
+    ours, theirs = (loss(machine, run) for run in (halves, whole))
     yield Figure("language_model on two devices: loss of the last step", f"{ours:.4f}", "one device, twice the batch",
                  f"{theirs:.4f}", off_by(ours, theirs), CLOSE["fp32"], "less")  # fmt: skip
 
@@ -85,8 +88,13 @@ def resumed(machine: Machine) -> Iterator[Figure]:
                  "the run that was not interrupted", f"{theirs:.4f}", off_by(ours, theirs), 1.02, "less")  # fmt: skip
 
 
+def loss(machine: Machine, run: dict[str, Any]) -> float:
+    """The mean loss of a run's last steps."""
+    return statistics.fmean(value for _, value, _ in machine.points(run["id"], LOSS)[-LAST:])
+
+
 def on_cpu(machine: Machine, name: str, known: dict[tuple[str, int], float] = {}) -> float:  # noqa: B006 - measured once
-    """The loss that the recipe prints at the last step of a run by hand on the CPU."""
+    """The same of what the recipe prints by hand on the CPU."""
     steps = _steps(machine)
     if (name, steps) not in known:
         folder = machine.folder / f"{name}-by-hand"
@@ -95,7 +103,7 @@ def on_cpu(machine: Machine, name: str, known: dict[tuple[str, int], float] = {}
         printed = PRINTED.findall(machine.by_hand(list(map(str, argv)), CUDA_VISIBLE_DEVICES=""))
         if not printed or int(printed[-1][0]) != steps:
             raise Wrong(f"{name} by hand printed no loss of step {steps}")
-        known[name, steps] = float(printed[-1][1])
+        known[name, steps] = statistics.fmean(float(value) for _, value in printed[-LAST:])
     return known[name, steps]
 
 

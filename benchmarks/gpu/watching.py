@@ -75,7 +75,7 @@ def busy(machine: Machine) -> Iterator[Figure]:
 def _training(machine: Machine) -> Iterator[tuple[str, Any]]:
     """A run that trains until it is told to end, and how to do that and read what it counted."""
     out, until = machine.folder / "tokens.json", machine.folder / "end"
-    sizes = ("64", "2", "2") if machine.is_small else ("2048", "16", "32")
+    sizes = ("64", "2", "2") if machine.is_small else ("2048", "16", "64")
     run = machine.product.launch(SCRIPTS / "tokens.py", gpus_per_node=1, args=[str(out), str(until), *sizes])
 
     def end() -> dict[str, float]:
@@ -84,7 +84,7 @@ def _training(machine: Machine) -> Iterator[tuple[str, Any]]:
         return dict(json.loads(out.read_text()))
 
     try:
-        machine.wait(lambda: (machine.product.run(run)["step"] or 0) >= 50, "50 steps of the training on tokens")
+        machine.wait(lambda: (machine.product.run(run)["step"] or 0) >= 30, "30 steps of the training on tokens")
         yield run, end
     finally:
         until.touch()
@@ -99,21 +99,23 @@ def hardware(machine: Machine, run: str) -> Iterator[Figure]:
     if machine.is_small:
         return
     time.sleep(min(SETTLING_S, machine.limit_s()))
-    theirs = nvidia_smi("memory.used,power.draw")[0]
+    theirs = nvidia_smi("memory.used,power.draw")
     yield from hardware_figures(machine.product.get(f"/api/runs/{run}/hardware"), theirs)
 
 
-def hardware_figures(series: dict[str, list[list[float]]], theirs: dict[str, float]) -> Iterator[Figure]:
-    """Memory and power; MiB and watts of nvidia-smi. Raises Wrong where a series is missing."""
+def hardware_figures(series: dict[str, list[list[float]]], of_gpus: list[dict[str, float]]) -> Iterator[Figure]:
+    """Memory and power; MiB and watts of nvidia-smi for each GPU. Raises Wrong where a series is missing."""
+    number = next((number for number in range(len(of_gpus)) if f"hardware/gpu{number}/memory_used_bytes" in series), 0)
+    theirs = of_gpus[number]
     for name, asked, unit, scale, most in (
         ("memory_used_bytes", "memory.used", "MiB", MIB, 1.05),
         ("power_w", "power.draw", "W", 1, 1.25),
     ):
         if asked not in theirs:
             continue
-        points = series.get(f"hardware/gpu0/{name}")
+        points = series.get(f"hardware/gpu{number}/{name}")
         if not points:
-            raise Wrong(f"there is no series hardware/gpu0/{name}, only {sorted(series)}")
+            raise Wrong(f"there is no series hardware/gpu{number}/{name}, only {sorted(series)}")
         ours = points[-1][1] / scale
         yield Figure(f"hardware series {name}", f"{ours:.0f} {unit}", "nvidia-smi", f"{theirs[asked]:.0f} {unit}",
                      off_by(ours, theirs[asked]), most, "less")  # fmt: skip
@@ -167,35 +169,33 @@ FOREIGN_BYTES, NAMED_S = 1 << 30, 10.0
 def foreign(machine: Machine) -> Iterator[Figure]:
     """Somebody else's process on the GPU: seconds until it is named, and until the GPU is free again."""
     machine.need_gpu()
+    before = holders(machine.product.get("/api/nodes")[0])
     with machine.beside([SCRIPTS / "holder.py", FOREIGN_BYTES]) as process:
         machine.wait(lambda: process.stdout.readline() == "holding\n", "a process to hold memory of the GPU", 60)
         began = time.monotonic()
-        machine.wait(lambda: is_named(machine.product.get("/api/nodes")[0], process.pid), "its name on the node", 30)
+        machine.wait(lambda: holders(machine.product.get("/api/nodes")[0]) - before, "its name on the node", 30)
         named_s = time.monotonic() - began
     began = time.monotonic()
-    machine.wait(lambda: not _holders(machine.product.get("/api/nodes")[0]), "the GPU to be free again", 30)
+    machine.wait(lambda: holders(machine.product.get("/api/nodes")[0]) <= before, "the GPU to be free again", 30)
     for what, seconds in (("named", named_s), ("gone again", time.monotonic() - began)):
         yield Figure(f"others' process on the GPU: {what}", f"{seconds:.1f} s", "a limit", f"{NAMED_S:.0f} s",
                      Spread.of([seconds / NAMED_S]), 1, "less")  # fmt: skip
 
 
-def is_named(node: dict[str, Any], pid: int) -> bool:
-    """Whether one of the node's GPUs is held by this process, or by one that a container hides."""
-    holders = _holders(node)
-    return any(holder.get("pid", pid) == pid for holder in holders)
-
-
-def _holders(node: dict[str, Any]) -> list[dict[str, Any]]:
-    return [holder for gpu in (node["load"] or {}).get("gpus", []) for holder in gpu.get("holders", [])]
+def holders(node: dict[str, Any]) -> set[int | None]:
+    """The numbers of others' processes on the node's GPUs; None for one that a container hides."""
+    gpus = (node["load"] or {}).get("gpus", [])
+    return {holder.get("pid") for gpu in gpus for holder in gpu.get("holders", [])}
 
 
 def probe_cost(machine: Machine) -> Iterator[Figure]:
-    """What the probe takes of a step of some 5 ms in a rank, and everything together, as `make bench ONLY=probe`."""
+    """What the probe's hooks take of a step of some 5 ms, as `make bench ONLY=probe` measures it."""
     size = probe.SIZES[probe.SHORT]._replace(steps=80 * probe.GROUPS)
     if machine.is_small:
         size = size._replace(batch=8, block=5, steps=20 * probe.GROUPS)
     more = ["--device", "cuda", "--layers", str(LAYERS)] if machine.kind == "cuda" else []
-    yield from probe.figures_of(probe.SHORT, *probe.measured(machine.product, machine.folder / "probe", size, more))
+    taken = probe.measured(machine.product, machine.folder / "probe", size, more)
+    yield next(probe.figures_of(probe.SHORT, *taken))
 
 
 LAYERS = 64

@@ -11,6 +11,7 @@ import argparse
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 from cli.fleet.own_wheel import constraints, write_wheel
@@ -19,6 +20,8 @@ FOLDER = Path(__file__).parent / "wheels"
 LEFT_OUT = frozenset(
     "torch altair apprise grpcio gitpython ipython pandas pillow pyarrow pydeck setuptools uv viztracer".split()
 )
+BESIDES = ("httptools", "uvloop")
+"""Of the extras of what is needed (`uvicorn[standard]`)."""
 PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64")
 """glibc 2.28 and newer, as torch itself."""
 MOST_BYTES = 60 * 1000 * 1000
@@ -31,11 +34,15 @@ def main() -> int:
     options = parser.parse_args()
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir()
-    download(constraints(("server", "worker", "torch"), LEFT_OUT).split(), options.python)
+    download([*constraints(("server", "worker", "torch"), LEFT_OUT).split(), *map(_pinned, BESIDES)], options.python)
     write_wheel(FOLDER, without=LEFT_OUT)
     size = sum(path.stat().st_size for path in FOLDER.iterdir())
     print(f"{FOLDER}: {size / 1e6:.1f} MB in {len([*FOLDER.iterdir()])} wheels for Python {options.python}, x86-64")
     return int(size > MOST_BYTES)
+
+
+def _pinned(name: str) -> str:
+    return f"{name}=={metadata.version(name)}"
 
 
 def download(packages: list[str], python: str) -> None:
