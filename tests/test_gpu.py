@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
+import threading
+import time
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,7 +42,7 @@ def test_a_row_that_fails_is_short_or_lacks_something_stops_no_other(monkeypatch
 
         return measure
 
-    machine = SimpleNamespace(limit_s=lambda: 1.0)
+    machine = Machine(None, Path(), "cuda", 1, ends_at=time.monotonic() + 60)
     states = {}
     for outcome in (1.2, 2.0, Lacking("two GPUs"), Wrong("no time"), KeyError("typo")):
         monkeypatch.setattr(program.Row, "measure", act(outcome))
@@ -57,6 +60,16 @@ def test_a_row_that_fails_is_short_or_lacks_something_stops_no_other(monkeypatch
 def test_no_row_begins_when_time_is_up():
     machine = Machine(None, Path(), "cuda", 1, ends_at=0.0)
     assert program.measured("two", machine).why == "no time was left for it"
+
+
+def test_a_row_that_waits_ends_when_time_is_up(monkeypatch):
+    def waits(_self, _machine):
+        yield threading.Event().wait(60)
+
+    monkeypatch.setattr(program.Row, "measure", waits)
+    machine = Machine(None, Path(), "cuda", 1, ends_at=time.monotonic() + 1.1)
+    outcome = program.measured("two", machine)
+    assert (outcome.state, outcome.why) == ("failed", "it was not done when time was up")
 
 
 def test_memory_picture_is_compared_with_known_sizes():
@@ -121,10 +134,12 @@ def test_wheels_are_of_what_a_dashboard_and_a_worker_need_beyond_torch(tmp_path)
 
 @pytest.mark.long
 @pytest.mark.training
-def test_rows_run_on_a_cpu_as_far_as_they_go(tmp_path, capsys):
+def test_rows_run_on_a_cpu_as_far_as_they_go(tmp_path):
     """How fast anything is, is not asserted."""
     out = tmp_path / "gpu.json"
-    program.main(["--device", "cpu", "--out", str(out)])
+    command = [sys.executable, "-m", "benchmarks.gpu", "--device", "cpu", "--out", str(out)]
+    done = subprocess.run(command, cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1) and "language_model, fp32" in done.stdout, done.stderr
     states = {row["name"]: (row["state"], row["why"]) for row in json.loads(out.read_text())["rows"]}
     assert {name for name, (state, _) in states.items() if state == "needs a GPU"} == NEEDS_A_GPU, states
     assert {states[name][0] for name in states.keys() - NEEDS_A_GPU} <= {"met", "short", "needs a C compiler"}, states

@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import platform
-import signal
 import sys
 import tempfile
 import time
@@ -113,8 +112,6 @@ def measure_all(names: Sequence[str], kind: Any, gpus: list[str], out: Path) -> 
     """Measure these rows on a product of their own; the exit code is 1 where one failed or is short."""
     exit_when_asked()
     ends_at = time.monotonic() + LIMIT_S
-    signal.signal(signal.SIGALRM, _time_is_up)
-    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="rankzero-gpu-") as folder, ExitStack() as running:
         product = started(Path(folder) / "data", running)
@@ -122,7 +119,8 @@ def measure_all(names: Sequence[str], kind: Any, gpus: list[str], out: Path) -> 
         for name in names:
             print(f"measuring {name} …", file=sys.stderr, flush=True)
             outcomes.append(measured(name, machine))
-        signal.setitimer(signal.ITIMER_REAL, 0)
+            if outcomes[-1].state == "failed":
+                machine.end_runs()
     print(table(outcomes))
     if set(names) == set(ROWS) or out != RESULT:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -130,16 +128,12 @@ def measure_all(names: Sequence[str], kind: Any, gpus: list[str], out: Path) -> 
     return int(any(outcome.is_bad for outcome in outcomes))
 
 
-def _time_is_up(*_: object) -> None:
-    raise Wrong("it was not done when time was up")
-
-
 def measured(name: str, machine: Machine) -> Outcome:
     """One row; what goes wrong in it stops no other."""
     outcome, began = Outcome(name, "met"), time.monotonic()
     try:
-        machine.limit_s()
-        outcome.figures.extend(ROWS[name].measure(machine))
+        with machine.in_time():
+            outcome.figures.extend(ROWS[name].measure(machine))
         if not all(figure.is_met for figure in outcome.figures):
             outcome.state = "short"
     except Lacking as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -53,6 +54,24 @@ class Machine:
         if left < 1:
             raise Wrong("no time was left for it")
         return min(most, left)
+
+    @contextmanager
+    def in_time(self) -> Iterator[None]:
+        """Raise Wrong in the block when time is up, whatever it waits for, and before it where it is up already."""
+        left = self.limit_s(float("inf"))
+        before = signal.signal(signal.SIGALRM, _time_is_up)
+        signal.setitimer(signal.ITIMER_REAL, left)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    def end_runs(self) -> None:
+        """Stop what a row that failed has left, so that the next one finds the devices free."""
+        for run in self.product.get("/api/runs?limit=1000"):
+            if run["state"] not in ENDED:
+                self.product.request("POST", f"/api/runs/{run['id']}/stop")
 
     def need(self, what: str, is_there: bool) -> None:
         """Raise Lacking where it is not there."""
@@ -116,6 +135,10 @@ class Machine:
         if process.returncode:
             raise Wrong(f"{Path(argv[0]).name} by hand ended with {process.returncode}: {text[-300:]}")
         return text
+
+
+def _time_is_up(*_: object) -> None:
+    raise Wrong("it was not done when time was up")
 
 
 NAMES = "import json, torch; count = torch.cuda.device_count() if torch.cuda.is_available() else 0; " + (
