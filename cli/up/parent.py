@@ -297,6 +297,8 @@ class Parent:
         command = [sys.executable, "-P", "-m", "cli.main", name, "--data", str(self.plan.data), *options]
         # A token or URL in our environment may be another dashboard's.
         env = {k: v for k, v in os.environ.items() if k not in ("RANKZERO_TOKEN", "RANKZERO_URL")}
+        if self.plan.nodes > 1:  # between nodes of one machine there is no network to measure
+            env.setdefault("RANKZERO_PREFLIGHT_BANDWIDTH", "false")
         # The ranks train on this machine: a page may wait a moment for them, never they for a page.
         session_niceness = NICENESS if self.plan.has_worker else 0
         niceness = session_niceness if name == "dashboard" else 0
