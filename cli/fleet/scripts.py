@@ -17,7 +17,7 @@ def with_values(script: str, **values: str) -> str:
 # folder for each. $trouble is one sentence; the script then ends.
 LOOK = """
 fail() { say trouble "$1"; rm -f "$home/.try"; exit 0; }
-case $home in "~/"*) home=$HOME/${home#??} ;; esac
+case $home in "~/"*) home=$HOME/${home#??} ;; /*) ;; *) home=$HOME/$home ;; esac
 near=$home
 until [ -d "$near" ]; do near=$(dirname "$near"); done
 say system "$(uname -s)"; say machine "$(uname -m)"; say name "$(uname -n)"

@@ -19,6 +19,8 @@ CONNECT_LIMIT_S = 30.0
 ASKED_LIMIT_S = 300.0
 """How long a person may take to compare a fingerprint or type a password."""
 SSH = ("ssh",)
+SSH_FAILED = 255
+"""The exit code of `ssh` where it has not connected; any other is that of the command."""
 PIECE_BYTES = 256 * 1024
 
 
@@ -82,13 +84,13 @@ class Connection:
     async def run(self, script: str, *data: bytes | Path, limit_s: float = 60.0) -> Answer:
         """Run a script of sh with `data` (bytes, or the content of files) on its standard input. Raises HostTrouble."""
         mark = f"rankzero-{secrets.token_hex(4)}"
-        argv = [*SSH, "-S", str(self._socket), "-o", "BatchMode=yes", *self._destination(), REMOTE]
+        argv = [*SSH, "-S", str(self._socket), "-o", "BatchMode=yes", *PLAIN, *self._destination(), REMOTE]
         process = await _start(argv, stderr=asyncio.subprocess.PIPE)
         whole = f"echo\nmark={mark}\n{SAY}{script}".encode()  # a profile may not end its line
         try:
             async with asyncio.timeout(limit_s):
                 reading = asyncio.gather(_read(process.stdout), _read(process.stderr))
-                await _feed(process, b"%d\n%s" % (len(whole), whole), *data)
+                await _feed(process, BLANK + b"%d\n%s" % (len(whole), whole), *data)
                 output, errors = await reading
                 code = await process.wait()
         except TimeoutError:
@@ -105,16 +107,22 @@ class Connection:
         options = ["-M", "-S", str(self._socket), "-o", f"BatchMode={'yes' if batch else 'no'}", *KEEP]
         options += ["-o", "StrictHostKeyChecking=accept-new"] if self._options.accept_new else []
         options += ["-v"] if batch else []
-        argv = [*SSH, *options, *self._destination(), f"echo {mark}; exec cat"]
+        argv = [*SSH, *options, *PLAIN, *self._destination(), f"echo {mark}; exec cat"]
         process = await _start(argv, stderr=asyncio.subprocess.PIPE if batch else None)
         errors = asyncio.ensure_future(_read(process.stderr))
         try:
             async with asyncio.timeout(CONNECT_LIMIT_S if batch else ASKED_LIMIT_S):
-                assert process.stdout is not None
+                assert process.stdout is not None and process.stdin is not None
+                process.stdin.write(BLANK)
+                printed = ""
                 while line := await process.stdout.readline():
                     if mark in line.decode(errors="replace"):
                         return process
-                raise trouble(await errors, self.host)
+                    printed += line.decode(errors="replace")
+                if await process.wait() == SSH_FAILED:
+                    raise trouble(await errors, self.host)
+                said = last_line(printed) or "nothing"
+                raise HostTrouble(f"its login shell ended before a command could run; it printed: {said}.")
         except TimeoutError:
             await _end(process)
             raise HostTrouble(f"ssh has not connected within {CONNECT_LIMIT_S:g} s.") from None
@@ -128,11 +136,17 @@ class Connection:
         return [*(["-J", jump] if jump else []), *named, "--", host.name]
 
 
+PLAIN = ("-T", "-o", "RemoteCommand=none", "-o", "ForwardX11=no", "-o", "ClearAllForwardings=yes")
+"""Whatever the person's configuration lets `ssh` do with a terminal."""
+BLANK = b"\n" * 4
+"""For a shell profile that reads from standard input; the script begins behind it."""
 KEEP = (
     "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=4",
-    "-o", "ControlPersist=no", "-o", "ForwardX11=no", "-o", "ClearAllForwardings=yes", "-T",
+    "-o", "ControlPersist=no",
 )  # fmt: skip
-REMOTE = "exec /bin/sh -c 'IFS= read -r n; eval \"$(dd bs=1 count=$n 2>/dev/null)\"'"
+REMOTE = (
+    "exec /bin/sh -c 'n=; while [ -z $n ]; do IFS= read -r n || exit 9; done; eval \"$(dd bs=1 count=$n 2>/dev/null)\"'"
+)
 """Understood by every login shell: runs the script on standard input, and leaves to it what follows there."""
 SAY = 'say() { printf "%s %s %s\\n" "$mark" "$1" "$2"; }\n'
 

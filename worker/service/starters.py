@@ -21,6 +21,8 @@ from worker.service.home import Home, write
 PROGRAM = "worker.service.program"
 ANSWER_LIMIT_S = 10.0
 AGAIN_AFTER_S = 5.0
+REFUSED_AGAIN_AFTER_S = 60.0
+"""A worker that was refused, because its node was removed for instance, has said so and ended."""
 END_LIMIT_S = 20.0
 DEFAULT_FOLDER = "rankzero-node"
 
@@ -102,9 +104,10 @@ class Detached:
     def start(self) -> None:
         """Start the process; where it runs already, let it start the worker anew."""
         self._edit_crontab([*self._other_lines(), self._line()])
-        if is_locked(self._lock):
+        if is_locked(self._lock) and self._home.worker_runs():
             end_worker(self._home)
             return
+        end_process(self._home, self._home.path / "keeper.pid")  # it waits before it tries again
         with self._home.log.open("ab") as log:
             command = [str(self._home.python), "-P", "-m", PROGRAM, "keep", str(self._home.path)]
             self.process = subprocess.Popen(
@@ -168,7 +171,7 @@ def keep(home: Home) -> None:
     if is_ending:
         return
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    time.sleep(0.0 if code in (0, -signal.SIGTERM) else AGAIN_AFTER_S)
+    time.sleep(0.0 if code in (0, -signal.SIGTERM) else AGAIN_AFTER_S if code < 0 else REFUSED_AGAIN_AFTER_S)
     fcntl.flock(lock, fcntl.LOCK_UN)
     os.execv(home.python, [str(home.python), "-P", "-m", PROGRAM, "keep", str(home.path)])
 

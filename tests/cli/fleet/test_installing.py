@@ -46,10 +46,9 @@ def test_host_that_can_have_no_worker_is_refused(host: FakeHost, program: str, s
     assert sentence in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_login_shell_that_runs_nothing_is_named(host: FakeHost) -> None:
-    host.use_shell("/bin/false")
-    with pytest.raises(HostTrouble):
-        host.do(look)
+def test_folder_is_taken_from_the_home_where_it_is_not_absolute(host: FakeHost) -> None:
+    for folder, path in (("other/one", host.home / "other/one"), (str(host.folder / "x"), host.folder / "x")):
+        assert host.do(look, Machine(Destination("gpu-1"), None, folder)).home == str(path)
 
 
 def test_home_that_several_machines_share_gets_a_folder_for_each(host: FakeHost) -> None:

@@ -29,6 +29,24 @@ def test_command_line_is_one_that_shells_other_than_sh_take_too() -> None:
     assert REMOTE.count("'") == 2 and not set(REMOTE.split("'")[1]) & set("\\!\n")
 
 
+@pytest.mark.parametrize("reads", ["read -r answer < /dev/stdin", "read a; read b; read c"])
+def test_profile_that_reads_standard_input_does_not_take_the_script(host: FakeHost, reads: str) -> None:
+    shell = host.folder / "shell"
+    shell.write_text(f'#!/bin/bash\n{reads}\nexec /bin/sh "$@"\n')
+    shell.chmod(0o755)
+    host.use_shell(str(shell))
+    assert host.do(lambda connection: connection.run('say bytes "$(wc -c)"', b"12345")).said == {"bytes": "5"}
+
+
+def test_login_shell_that_refuses_is_quoted(host: FakeHost) -> None:
+    (host.folder / "profile").write_text("This account is currently not available.\n")
+    host.use_shell("/bin/false")
+    with pytest.raises(
+        HostTrouble, match=r"before a command could run; it printed: This account is .* not available\.$"
+    ):
+        host.do(lambda connection: connection.run("say a b"))
+
+
 def test_silent_host_is_given_up(host: FakeHost) -> None:
     with pytest.raises(HostTrouble, match=r"not answered within 0\.3 s"):
         host.do(lambda connection: connection.run("exec sleep 60", limit_s=0.3))

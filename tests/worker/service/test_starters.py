@@ -17,7 +17,14 @@ from worker.service.home import Home, write
 from worker.service.program import Refused, reachable, status, urls_from_here, wait_for_contact
 from worker.service.starters import Detached, Systemd, starter
 
-WORK = "import time; time.sleep(600)"
+WORK = """
+import pathlib, sys, time
+from worker.node.processes import take_lock
+node = pathlib.Path(sys.argv[1]) / "data/node"
+node.mkdir(parents=True, exist_ok=True)
+lock = take_lock(node / "lock")
+time.sleep(600)
+"""
 WORKER = """#!/bin/sh
 case "$*" in *cli.main*) echo {version} >> {home}/started; exec {python} -c '{work}' {home} ;; esac
 exec {python} "$@"
@@ -122,11 +129,11 @@ def test_keeper_starts_the_worker_again_from_the_newest_version(home: Home) -> N
     started = home.path / "started"
     try:
         wait_for(lambda: started.exists() and started.read_text() == "1\n", "the worker")
-        wait_for(lambda: "time.sleep" in command_of(home), "the worker to run")
+        wait_for(home.worker_runs, "the worker to run")
         home.switch_to("2")
         service.start()
         wait_for(lambda: started.read_text() == "1\n2\n", "the newer worker")
-        wait_for(lambda: "time.sleep" in command_of(home), "the newer worker to run")
+        wait_for(home.worker_runs, "the newer worker to run")
     finally:
         service.stop()
         assert service.process is not None and service.process.wait(10) == 0
