@@ -218,7 +218,7 @@ def named_hosts(words: list[str], from_file: Path | None, user: str | None, port
         config = (Path.home() / ".ssh/config").read_text(errors="replace")
     hosts = hosts_of(words, user, port, config)
     if not hosts:
-        raise CommandFailed("Name the hosts: `rankzero nodes add gpu-[1-8] me@10.0.0.4`, or --from FILE.", 2)
+        raise CommandFailed("Name the hosts: `rankzero nodes add 'gpu-[1-8]' me@10.0.0.4`, or --from FILE.", 2)
     return hosts
 
 

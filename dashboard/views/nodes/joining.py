@@ -16,7 +16,7 @@ from domain.views import JoinTokenView
 REFRESH_S = 3
 
 
-COMMAND = "rankzero nodes add gpu-[1-8] me@10.0.0.4"
+COMMAND = "rankzero nodes add 'gpu-[1-8]' me@10.0.0.4"
 
 
 @style.quiet_without_store
