@@ -39,26 +39,33 @@ say uv "$("$home/uv" --version 2>/dev/null)"
 say looked yes
 """
 
-BRING_UV = """
+# The lock is that of the first of two commands at once; the kernel opens it when the installation ends, however.
+_ALONE = """
 cd "$home" || exit 1
+exec 9> lock
+if command -v flock > /dev/null; then flock -w 600 9 || exit 1; fi
+"""
+
+BRING_UV = (
+    _ALONE
+    + """
 rm -f uv.new.*
 new=uv.new.$$
 gzip -dc > $new && chmod 700 $new && say uv "$(./$new --version)" && mv $new uv
 """
+)
 
-UNPACK = """
-cd "$home" || exit 1
-exec 9> lock
-if command -v flock > /dev/null; then flock -w 600 9 || exit 1; fi
+UNPACK = (
+    _ALONE
+    + """
 rm -rf "$folder.new"
 mkdir -p "$folder.new" && tar -xzf - -C "$folder.new" && rm -rf "$folder" && mv "$folder.new" "$folder"
 """
+)
 
-# The lock is that of the first of two commands at once; the kernel opens it when the installation ends, however.
-INSTALL = """
-cd "$home" || exit 1
-exec 9> lock
-if command -v flock > /dev/null; then flock -w 600 9 || exit 1; fi
+INSTALL = (
+    _ALONE
+    + """
 [ -e "versions/$version" ] && { say installed already; exit 0; }
 export UV_CACHE_DIR="$home/cache" UV_PYTHON_INSTALL_DIR="$home/python" TMPDIR="$home/tmp" UV_NO_PROGRESS=1 UV_NO_BUILD=1
 export UV_HTTP_RETRIES=1 UV_HTTP_CONNECT_TIMEOUT=5 UV_HTTP_TIMEOUT=60 UV_PYTHON_NO_REGISTRY=1
@@ -74,6 +81,7 @@ say python "$("$new/bin/python" -c 'import sys; print("%d.%d" % sys.version_info
 mv "$new" "versions/$version" && say installed now
 rm -rf wheels
 """
+)
 
 ASK_PROXY = """
 import socket, sys, urllib.parse, urllib.request
