@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cli.fleet.ssh import Connection
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its name or id.", show_default=False)]
-TOKEN_TTL_S = 3600.0
+TOKEN_TTL_S = 900.0
 """Seconds that the join token of one command is valid; it is revoked when the command ends."""
 MOST_ADDRESSES = 16
 
@@ -43,7 +43,14 @@ Parallel = Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Hosts a
 AcceptNew = Annotated[
     bool, typer.Option("--accept-new", help="Accept the host keys of hosts that are not in known_hosts, unseen.")
 ]
-Folder = Annotated[str, typer.Option(metavar="PATH", help="Folder on the hosts for everything that is installed.")]
+Folder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="Folder on the hosts for everything that is installed.",
+        show_default="as before, ~/.local/share/rankzero-node",
+    ),
+]
 
 
 def add(
@@ -57,7 +64,7 @@ def add(
     jump: Jump = None,
     parallel: Parallel = 8,
     accept_new: AcceptNew = False,
-    folder: Folder = "~/.local/share/rankzero-node",
+    folder: Folder = None,
     python: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="Python on the hosts for runs that name none.", show_default=False),
@@ -74,7 +81,8 @@ def add(
     from cli.fleet.host_list import Machine
     from cli.fleet.memory import Memory
 
-    machines = [Machine(host, jump, folder) for host in named_hosts(hosts or [], from_file, user, port)]
+    memory, listed = Memory.of_person(), named_hosts(hosts or [], from_file, user, port)
+    machines = [Machine(host, jump, folder or memory.folder_of(host)) for host in listed]
     server = server_at(data)
     fleet = Fleet(server, as_json, parallel, accept_new)
     options = {"python": python, "slots": slots}
@@ -82,7 +90,7 @@ def add(
         done = asyncio.run(fleet.each(machines, "add", "joined", lambda link, state: installing.add(link, plan, state)))
     joined = [host for host in done if host.state == "joined"]
     with suppress(OSError):  # then the nodes are reached by their names
-        Memory.of_person().remember({host.node_id: (str(host.node), host.machine) for host in joined if host.node_id})
+        memory.remember({host.node_id: (str(host.node), host.machine) for host in joined if host.node_id})
     if joined:
         check = checked(server, [str(host.node) for host in joined])
         note_red_cells(joined, check)

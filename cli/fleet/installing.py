@@ -217,17 +217,17 @@ async def examine(connection: Connection, version: str) -> list[DoctorCheck]:
     ]
     if not status:
         return [*checks, DoctorCheck("installed", False, "nothing: `rankzero nodes add` installs a worker")]
-    is_newest = status["version"] == version
+    status |= answered(await connection.run(with_values(scripts.EXAMINE, home=seen.home)))
+    is_newest, does_run = status["version"] == version, bool(status["runs"])
     advice = "" if is_newest else f"; here is {version}: `rankzero nodes upgrade` installs it"
-    heard = status["runs"] and status["silent_s"] < SILENT_S
-    log = "; its log ends with: " + " ".join(status["log"][-1:]) if status["log"] else ""
+    log = f"; its log ends with: {status['log'][-1]}" if status["log"] else ""
+    stopped = f"it does not run, `rankzero nodes add {connection.host}` starts it{log}"
+    away = status["silent_because"]
     return [
         *checks,
         DoctorCheck("installed", is_newest, f"{status['version']}{advice}"),
-        DoctorCheck("worker", bool(status["runs"]), status["service"] or f"nothing starts it{log}"),
-        DoctorCheck(
-            "dashboard", heard, f"{status['server']} answers it" if heard else f"{status['server']} is silent{log}"
-        ),
+        DoctorCheck("worker", does_run, f"runs {status['service']}" if does_run else stopped),
+        DoctorCheck("dashboard", not away, f"{status['server']} " + (f"is silent: {away}" if away else "answers it")),
     ]
 
 

@@ -31,6 +31,11 @@ class Memory:
         """Return how a node is reached; one that was added elsewhere by its name."""
         return self.all().get(node_id) or Machine(parse(name))
 
+    def folder_of(self, host: Destination) -> str:
+        """Return the folder in which the last node of this host was installed."""
+        folders = [machine.folder for machine in self.all().values() if machine.host == host]
+        return folders[-1] if folders else DEFAULT_FOLDER
+
     def id_of(self, name: str) -> str:
         """Return the id of the node that was added last under a name; empty where none was."""
         return next((node_id for node_id, entry in reversed(self._read().items()) if entry.get("name") == name), "")

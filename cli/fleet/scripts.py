@@ -101,8 +101,8 @@ START = """
 cd "$home" && say answer "$("versions/$version/bin/python" -P -m worker.service.program start "$home")"
 """
 
-STATUS = """
-cd "$home" && say answer "$(current/bin/python -P -m worker.service.program status "$home")"
+EXAMINE = """
+cd "$home" && say answer "$(current/bin/python -P -m worker.service.program examine "$home")"
 """
 
 STOP = """

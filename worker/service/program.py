@@ -90,7 +90,13 @@ def stop(home: Home) -> dict[str, Any]:
     return {"stopped": not home.worker_runs()}
 
 
-ACTIONS = {"status": status, "start": start, "stop": stop}
+def examine(home: Home) -> dict[str, Any]:
+    """Return the status, and why the dashboard does not answer from here."""
+    told = status(home)
+    return told | {"silent_because": why_silent(told["server"]) if told["server"] else "no dashboard is named"}
+
+
+ACTIONS = {"status": status, "examine": examine, "start": start, "stop": stop}
 
 
 def reachable(urls: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 import streamlit as st
 
-from dashboard.cluster.joining import WHERE, HowToJoin, how_to_join
+from dashboard.cluster.joining import WHERE, HowToJoin, address_for_others, how_to_join
 from dashboard.service import service
 from dashboard.views.layout import actions, style
 from dashboard.views.nodes import installing
@@ -29,6 +29,9 @@ def adding() -> None:
         "A node is a machine that trains. Where you can log in by `ssh`, this makes machines nodes: as a plain user, "
         "with nothing installed there before. Keys and passwords stay with your `ssh`:"
     )
+    _, warning = address_for_others(service.current().listening(), st.context.url)
+    if warning:
+        st.warning(with_code(warning), icon=":material/wifi_off:")
     st.code(COMMAND, language="bash", wrap_lines=True)
     installing.installations()
     joining()

@@ -65,6 +65,7 @@ def test_how_a_node_is_reached_is_remembered_by_its_id(tmp_path) -> None:
     memory.remember({"n2": ("gpu-2", Machine(parse("gpu-2")))})
     assert (memory.id_of("gpu-2"), memory.id_of("gpu-3")) == ("n2", "")
     assert memory.of("n1", "gpu-1") == added and set(memory.all()) == {"n1", "n2"}
+    assert memory.folder_of(added.host) == added.folder and memory.folder_of(parse("gpu-9")).endswith("rankzero-node")
     memory.forget("n1")
     assert set(memory.all()) == {"n2"}
     (tmp_path / "state/nodes.json").write_text('{"n3": 5}')

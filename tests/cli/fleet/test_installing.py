@@ -136,10 +136,11 @@ def test_upgrade_needs_an_installation(host: FakeHost, files: Brought) -> None:
 
 
 def test_doctor_names_what_is_wrong(host: FakeHost) -> None:
-    installed(host, runs=False, silent_s=90.0, log=["rankzero worker: refused"])
+    installed(host, runs=False, log=["rankzero worker: refused"], silent_because="timed out")
     checks = host.do(lambda connection: examine(connection, "2"))
     assert [check.check for check in checks if not check.ok] == ["installed", "worker", "dashboard"]
-    assert "`rankzero nodes upgrade`" in checks[2].message and "refused" in checks[4].message
+    assert "`rankzero nodes upgrade`" in checks[2].message and checks[4].message.endswith("is silent: timed out")
+    assert "`rankzero nodes add me@gpu-1` starts it" in checks[3].message and "refused" in checks[3].message
 
 
 def test_host_without_an_installation_is_taken_nothing_off(host: FakeHost) -> None:
