@@ -35,8 +35,8 @@ def add(
         str,
         typer.Argument(
             metavar="RULE", show_default=False,
-            help="failed, finished, hung, loss-nan, waits=30m, disk-full=2h, spike[:SERIES] or "
-            "no-improvement=STEPS[:SERIES].",
+            help="failed, finished, hung, loss-nan, waits=30m, disk-full=2h, idle-gpu=30m, quarantine, "
+            "spike[:SERIES] or no-improvement=STEPS[:SERIES].",
         ),
     ],
     to: Annotated[
