@@ -43,7 +43,7 @@ def version(source: Source, env: Mapping[str, str], log: Path, is_stopped: IsSto
     if source.kind == "s3":
         return json.dumps([[key, size, tag] for key, size, tag in _objects(source)])
     if source.kind == "ssh":
-        listing = ["rsync", "-r", "--list-only", "-e", SSH, "--", source.address]
+        listing = ["rsync", "-rL", "--list-only", "-e", SSH, "--", source.address]
         return run([program("rsync"), *listing[1:]], env, log.parent, log, is_stopped)
     path = Path(source.address)
     if not path.exists():
@@ -77,8 +77,9 @@ def files_of(folder: Path) -> Iterator[tuple[str, Path]]:
     if folder.is_file():
         yield "", folder
         return
-    for parent, folders, names in os.walk(folder):
-        folders.sort()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        here = Path(parent).resolve()
+        folders[:] = sorted(name for name in folders if not here.is_relative_to(Path(parent, name).resolve()))
         for name in sorted(names):
             path = Path(parent, name)
             if path.is_file():
@@ -104,14 +105,17 @@ def _walked(path: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _http_version(source: Source) -> str:
+    """Return what distinguishes the data there from others; a text of its own each time where the server does not say.
+
+    It is asked as for a download: signed addresses allow nothing else."""
     try:
-        with _http() as http:
-            response = http.head(source.address)
+        with _http() as http, http.stream("GET", source.address) as response:
             response.raise_for_status()
     except httpx2.HTTPError as error:
         raise CannotBring(_http_words(error)) from error
     names = ("etag", "last-modified", "content-length")
-    return json.dumps([response.headers.get(name, "") for name in names])
+    said = [response.headers.get(name, "") for name in names]
+    return json.dumps(said if any(said[:2]) else [*said, time.time_ns()])
 
 
 def _http() -> httpx2.Client:

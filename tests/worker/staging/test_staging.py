@@ -9,7 +9,7 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
@@ -127,6 +127,37 @@ def test_a_path_is_copied_and_a_new_version_is_brought_beside_the_old(node: Stag
     second = node.bring("2", d=str(files))["d"]
     assert (second / "sub" / "b.txt").read_text() == "changed"
     assert (first / "sub" / "b.txt").read_text() == "b"
+
+
+def test_folders_behind_links_are_part_of_the_data(node: Staging, files: Path, tmp_path: Path):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "c.txt").write_text("c")
+    (files / "sub" / "far").symlink_to(tmp_path / "far")
+    (files / "sub" / "round").symlink_to(files)
+    brought = node.bring(data=str(files))["data"]
+    assert sorted(str(path.relative_to(brought)) for path in brought.rglob("*.txt")) == [
+        "a.txt", "sub/b.txt", "sub/far/c.txt",
+    ]  # fmt: skip
+
+
+def test_an_address_that_says_nothing_of_its_version_is_brought_each_time(node: Staging):
+    said = [b"one", b"one", b"two", b"two"]
+
+    class Silent(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(said.pop(0))
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Silent) as http:
+        Thread(target=http.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{http.server_port}/f.txt"
+        texts = [node.bring(attempt, data=address)["data"].read_text() for attempt in ("1", "2")]
+        http.shutdown()
+    assert texts == ["one", "two"]
 
 
 def test_what_was_damaged_is_brought_again_unless_a_run_uses_it(node: Staging, files: Path):
