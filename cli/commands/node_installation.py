@@ -267,11 +267,13 @@ def planned(
     from cli.fleet.brought import Brought
     from cli.fleet.installing import InstallationPlan
 
-    nodes = {node["id"]: node["state"] == "alive" for node in server.get("/api/nodes")}
+    listed = server.get("/api/nodes")
+    nodes = {node["id"]: node["state"] == "alive" for node in listed}
+    names = [node["name"] for node in listed if node["state"] == "alive"]
     given = {name: value for name, value in (options or {}).items() if value is not None}
     with tempfile.TemporaryDirectory(prefix="rankzero-") as work:
         brought = Brought(user_cache_path("rankzero", appauthor=False) / "fleet", Path(work))
-        yield InstallationPlan(brought, urls, nodes, token, given)
+        yield InstallationPlan(brought, urls, nodes, names, token, given)
 
 
 def finish(done: Sequence[HostProgress], as_json: bool, document: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,8 @@ class InstallationPlan:
     """Addresses of the dashboard, in the order in which a node tries them."""
     nodes: Mapping[str, bool]
     """The ids of the dashboard's nodes, and whether each is alive."""
+    names: Collection[str] = ()
+    """The names of those that are alive."""
     token: str = field(default="", repr=False)
     """The join token; empty where only nodes are wanted."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -98,6 +100,11 @@ async def add(connection: Connection, plan: InstallationPlan, progress: HostProg
     if not (plan.token or status):
         raise HostTrouble("there is no installation of `rankzero nodes add` there to upgrade.")
     refuse_other_dashboard(status, plan)
+    if not status.get("node_id") and progress.node in plan.names:
+        raise HostTrouble(
+            f"a node named {progress.node} is connected already, by another worker or from another folder: stop "
+            "that one, or give the machine a host name of its own."
+        )
     is_alive = plan.nodes.get(str(status.get("node_id")), False)
     is_member = bool(status.get("runs")) and is_alive and status["silent_s"] < SILENT_S
     if is_member and status.get("version") == plan.brought.version:

@@ -75,6 +75,10 @@ def start(home: Home) -> dict[str, Any]:
     try:
         service.start()
         wait_for_contact(home, began)
+    except Refused:
+        if not home.identity.get("node_id"):  # it never was a node: nothing of it is to try again for ever
+            service.stop()
+        raise
     finally:
         home.join_token.unlink(missing_ok=True)
     home.remove_unused_versions()

@@ -121,6 +121,14 @@ def test_node_of_another_dashboard_is_left_alone(host: FakeHost, files: Brought)
         host.do(lambda connection: installing.add(connection, plan, progress))
 
 
+def test_second_installation_of_a_connected_node_is_refused_before_it_begins(host: FakeHost, files: Brought) -> None:
+    host.replace("uname", "case $1 in -s) echo Linux ;; -n) echo gpu-1 ;; *) echo x86_64 ;; esac")
+    plan, progress = plan_for(files, names=["gpu-1"]), HostProgress(Machine(Destination("gpu-1")))
+    with pytest.raises(HostTrouble, match="a node named gpu-1 is connected already"):
+        host.do(lambda connection: installing.add(connection, plan, progress))
+    assert list((host.home / FOLDER).iterdir()) == []
+
+
 def test_node_that_is_there_already_costs_one_look(host: FakeHost, files: Brought) -> None:
     plan, progress = plan_for(files, nodes={"n1": True}), HostProgress(Machine(Destination("gpu-1")))
     installed(host, version=plan.brought.version)
