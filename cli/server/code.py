@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ def with_code(server: ServerClient, spec: Spec) -> Spec:
     """Return the spec with a snapshot of its code, uploaded where this machine has the code.
 
     Raises CommandFailed for code that cannot be packed."""
+    from dashboard.planning.environments import of_archive
     from dashboard.snapshots.bringing import pack_code
 
     request = _code_request(spec)
@@ -36,7 +38,8 @@ def with_code(server: ServerClient, spec: Spec) -> Spec:
         except CodeRefused as error:
             raise CommandFailed(str(error)) from None
         _print_notes(packed_code.origin.notes)
-        _print_notes(_environment(spec, packed_code.packed.path, packed_code.entry))
+        sentence = _environment(spec, lambda choice: of_archive(packed_code.packed.path, packed_code.entry, choice))
+        _print_notes(sentence)
         _send(server, packed_code)
     return spec | {"snapshot": packed_code.packed.sha256} | ({"entry": packed_code.entry} if packed_code.entry else {})
 
@@ -45,7 +48,7 @@ def preview(server: ServerClient, spec: Spec) -> Any:
     """Return the dashboard's preview of the launch, without cloning, packing or sending code.
 
     Raises CommandFailed for code that could not be packed."""
-    from dashboard.planning import environments
+    from dashboard.planning.environments import of_selection
     from dashboard.snapshots.bringing import survey
 
     request = _code_request(spec)
@@ -55,11 +58,11 @@ def preview(server: ServerClient, spec: Spec) -> Any:
         choice = survey(request, _limit_bytes(server))
     except CodeRefused as error:
         raise CommandFailed(str(error)) from None
+    notes = ["The repository is cloned at launch, and its commit is stored."]
+    if choice:
+        sentence = _environment(spec, lambda asked: of_selection(choice.selection, choice.entry, asked))
+        notes = [*choice.origin.notes, *sentence]
     answer = server.post("/api/preview?code_is_sent=true", spec)
-    notes = choice.origin.notes if choice else ["The repository is cloned at launch, and its commit is stored."]
-    if choice and "python" not in spec:
-        sentence = environments.of_selection(choice.selection, choice.entry, spec.get("environment", "auto"))
-        notes = [*notes, *([sentence] if sentence else [])]
     return answer | {"warnings": [*answer["warnings"], *notes]}
 
 
@@ -81,11 +84,13 @@ def _code_request(spec: Spec) -> CodeRequest | None:
     return CodeRequest(target, spec.get("entry"), spec.get("module"), spec.get("ref"), links)
 
 
-def _environment(spec: Spec, archive: Path, entry: str | None) -> list[str]:
-    """Return the sentence on the environment that each node builds, if there is one."""
-    from dashboard.planning import environments
-
-    sentence = "" if "python" in spec else environments.of_archive(archive, entry, spec.get("environment", "auto"))
+def _environment(spec: Spec, sentence_on: Callable[[str], str]) -> list[str]:
+    """Return the sentence on the environment that each node builds, if there is one. Raises CommandFailed."""
+    choice = spec.get("environment", "auto")
+    try:
+        sentence = "" if choice == "auto" and "python" in spec else sentence_on(choice)
+    except CodeRefused as error:
+        raise CommandFailed(str(error), 2) from None
     return [sentence] if sentence else []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from dashboard.snapshots.archive import Archive
 from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.selection import Selection
-from domain.environments.locks import BadLock, Contents, Lock, Read, candidates, choose, contents, named_lock, unusable
+from domain.environments.locks import BadLock, Contents, Lock, Read, choose, contents, required
 from domain.text.formats import plural
 
 BUILT = "Each node builds"
@@ -17,7 +17,9 @@ MOST_BYTES = 32 * 1024 * 1024
 
 
 def of_selection(selection: Selection, entry: str | None, choice: str) -> str:
-    """Return the sentence about the code that a launch would store; empty where there is nothing to say."""
+    """Return the sentence about the code that a launch would store; empty where there is nothing to say.
+
+    Raises CodeRefused where the code lacks the lock that is asked for."""
     paths = {item.name: item.path for item in selection.items if item.kind == "file"}
 
     def read(name: str) -> str | None:
@@ -28,7 +30,7 @@ def of_selection(selection: Selection, entry: str | None, choice: str) -> str:
 
 
 def of_archive(path: Path, entry: str | None, choice: str) -> str:
-    """Return the sentence about a stored snapshot; empty where there is nothing to say."""
+    """Return the sentence about a stored snapshot; empty where there is nothing to say. Raises CodeRefused."""
     archive = Archive(path)
 
     def read(name: str) -> str | None:
@@ -42,23 +44,24 @@ def of_archive(path: Path, entry: str | None, choice: str) -> str:
     return sentence(choice, entry, names, read)
 
 
+def check_recipe(choice: str) -> None:
+    """Refuse a lock for a recipe, whose code has none. Raises CodeRefused."""
+    sentence(choice, None, (), lambda _: None)
+
+
 def sentence(choice: str, entry: str | None, paths: Collection[str], read: Read) -> str:
     """Return what each node will build, or why it builds nothing although the code has a file that looks like a lock.
 
-    It is what the nodes decide in the same way."""
+    It is what the nodes decide in the same way. Raises CodeRefused where the asked lock is none."""
     if choice == "none" or choice.startswith("/"):
         return ""
     try:
         if choice == "auto":
             lock, remark = choose(paths, entry, read)
             return _built(lock, contents(lock, read)) if lock else remark
-        lock = named_lock(choice) or next(iter(candidates(paths, entry)), None)
-        if lock is None:
-            return "The code has no lock file: `rankzero freeze` makes one."
-        names = contents(lock, read)
-        return unusable(lock, names) if names.unpinned else _built(lock, names)
+        return _built(*required(choice, paths, entry, read))
     except BadLock as error:
-        return str(error)
+        raise CodeRefused("environment", str(error)) from error
 
 
 def _built(lock: Lock, names: Contents) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dashboard.paths import exists, is_file, is_folder
-from dashboard.planning import interpreters
+from dashboard.planning import environments, interpreters
 from dashboard.planning.launch_warnings import launch_warnings
 from dashboard.script_reader import command
 from dashboard.script_reader.options import Option
@@ -250,6 +250,7 @@ def check_target(spec: RunSpec, cluster: ClusterNodes) -> None:
     if spec.target in RECIPES:
         if spec.entry or spec.module or spec.snapshot:
             raise CodeRefused("target", "a recipe takes no entry, module or snapshot; name a folder.")
+        environments.check_recipe(spec.environment)
     elif is_git_address(spec.target):
         _check_repository(spec)
     elif spec.snapshot is None:

@@ -20,7 +20,7 @@ from dashboard.cluster.slurm_jobs import SlurmJobs
 from dashboard.json_responses import text_of
 from dashboard.live.hub import Hub, series_message
 from dashboard.live.pubsub import DashboardPeers
-from dashboard.planning import interpreters
+from dashboard.planning import environments, interpreters
 from dashboard.planning.fixes import with_next_step
 from dashboard.planning.resolve import ClusterNodes, Resolved, check_target, resolve
 from dashboard.private_files import keep_spare, make_private_directory
@@ -132,11 +132,17 @@ class Service:
             if code:  # a clone takes minutes: look at the nodes again
                 cluster = self.cluster()
             resolved = self.resolve(spec, cluster, code)
+            self._check_environment(resolved.spec)
             remark = interpreters.remark(resolved.spec)
             run_id = run_requests.submit(self.store, resolved.spec, self.clock(), remark, part_of)
         log.info("run %s submitted (%s)", run_id, masked_text(spec.target))
         self._scheduler.schedule_launch()
         return run_id
+
+    def _check_environment(self, spec: RunSpec) -> None:
+        """Refuse a lock that the code lacks or that no node could build. Raises CodeRefused."""
+        if spec.snapshot and spec.environment not in ("auto", "none"):
+            environments.of_archive(self.snapshots.path(spec.snapshot), spec.entry, spec.environment)
 
     def cluster(self) -> ClusterNodes:
         """The nodes as they are registered now, for `launchable` and `resolve`."""

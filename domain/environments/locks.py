@@ -135,6 +135,23 @@ def choose(paths: Collection[str], entry: str | None, read: Read) -> tuple[Lock 
     return None, remark
 
 
+def required(choice: str, paths: Collection[str], entry: str | None, read: Read) -> tuple[Lock, Contents]:
+    """Return the lock that `lock` or a path in the code means, and what it names.
+
+    Raises BadLock for one from which nothing can be built to train in."""
+    if (lock := named_lock(choice)) is None:
+        found = candidates(paths, entry)
+        if not found:
+            raise BadLock(
+                "There is no uv.lock, pylock.toml or requirements.txt in the run's code: `rankzero freeze` makes one."
+            )
+        lock = next((each for each in found if not unusable(each, contents(each, read))), found[0])
+    names = contents(lock, read)
+    if names.unpinned or (names.torch is None and lock.kind in BUILT_BY_UV):
+        raise BadLock(unusable(lock, names))
+    return lock, names
+
+
 def unusable(lock: Lock, names: Contents) -> str:
     """Return why `auto` leaves a lock file out, as a sentence; empty where it takes it."""
     if lock.kind not in BUILT_BY_UV:

@@ -120,7 +120,8 @@ class FakeDashboard:
         if path == "backup":
             self.backup.write_bytes(bytes(4096))
             return {"path": str(self.backup), "size_bytes": 4096}, 200
-        answers = {"runs": self.runs, "checkpoints": self.checkpoints, "metrics": self.metrics}
+        info = {"snapshot_limit_bytes": 10_000_000}
+        answers = {"runs": self.runs, "checkpoints": self.checkpoints, "metrics": self.metrics, "info": info}
         return answers.get(path.rpartition("/")[2], run), 200
 
     async def _logs(self, request: Request) -> Response:

@@ -13,17 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from domain.environments.locks import (
-    BUILT_BY_UV,
-    BadLock,
-    Lock,
-    candidates,
-    choose,
-    contents,
-    environment_hash,
-    named_lock,
-    unusable,
-)
+from domain.environments.locks import BUILT_BY_UV, BadLock, Lock, candidates, choose, environment_hash, required
 from domain.messages import EnvironmentReport, Reason
 from domain.spec import Assignment, RunSpec
 from domain.text.formats import plural, time_span
@@ -112,14 +102,17 @@ class EnvironmentMaker:
             raise self._explained(error, lock) from error
 
     def _report_given(self, path: str) -> None:
-        """Say which environment of the node is used; one that is not there is refused with the interpreter."""
+        """Say which environment of the node is used. Raises CannotStart where there is none."""
         if (self._folder / ENVIRONMENT_FILE).exists():
             return
-        with suppress(Unusable):
+        try:
             python = find(path)
-            note = {"python": python, "folders": [], "note": f"{path}: it was there"}
-            write_whole(self._folder / ENVIRONMENT_FILE, json.dumps(note))
-            self._report(EnvironmentReport(kind="path", python=python, state="ready", note=path[:1000]))
+        except Unusable:
+            text = f"There is no environment with a Python at {path} on node {self._node.name}"
+            raise CannotStart(Reason.ENVIRONMENT, f"{text}: choose another with --environment.") from None
+        note = {"python": python, "folders": [], "note": f"{path}: it was there"}
+        write_whole(self._folder / ENVIRONMENT_FILE, json.dumps(note))
+        self._report(EnvironmentReport(kind="path", python=python, state="ready", note=path[:1000]))
 
     def _made(self, assignment: Assignment, lock: Lock, source: Path) -> Assignment:
         log_file = self._folder / LOG_FILE
@@ -177,20 +170,9 @@ class EnvironmentMaker:
 
 def _lock_of(spec: RunSpec, paths: set[str], read: Callable[[str], str | None]) -> Lock | None:
     """Return the lock that a spec means; None where `auto` finds none that it takes. Raises BadLock."""
-    if (lock := named_lock(spec.environment)) is not None:
-        names = contents(lock, read)
-    elif spec.environment == "auto":
+    if spec.environment == "auto":
         return choose(paths, spec.entry, read)[0]
-    elif found := candidates(paths, spec.entry):
-        lock = next((each for each in found if not unusable(each, contents(each, read))), found[0])
-        names = contents(lock, read)
-    else:
-        raise BadLock(
-            "There is no uv.lock, pylock.toml or requirements.txt in the run's code. `rankzero freeze` makes one"
-        )
-    if names.unpinned or (names.torch is None and lock.kind in BUILT_BY_UV):
-        raise BadLock(unusable(lock, names))
-    return lock
+    return required(spec.environment, paths, spec.entry, read)[0]
 
 
 class _Builder:

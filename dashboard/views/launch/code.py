@@ -139,9 +139,19 @@ def _survey(target: str, entry: str, module: str, links: str, limit_bytes: int) 
     return [f"Stored with the run: {summary} of {choice.selection.folder}{version}.", *notes]
 
 
+def refused_environment(spec: RunSpec | None) -> dict[str, str]:
+    """Return why the environment that is asked for cannot be built, at its field."""
+    try:
+        if spec is not None:
+            environment(spec)
+    except CodeRefused as error:
+        return {error.field: str(error)}
+    return {}
+
+
 def environment(spec: RunSpec) -> str:
-    """Return the sentence on the environment that each node builds for a run; empty without any."""
-    if spec.python or spec.workdir or spec.target in RECIPES:
+    """Return the sentence on the environment that each node builds for a run; empty without any. Raises CodeRefused."""
+    if (spec.python and spec.environment == "auto") or spec.workdir or spec.target in RECIPES:
         return ""
     if spec.snapshot:
         path = service.current().snapshots.path(spec.snapshot)

@@ -44,7 +44,7 @@ def page() -> None:
     sweep = sweeping.sweep_of(reading.draft, swept)
     cluster = service.current().cluster()
     wrong = reading.refusals | _target_error(reading.spec, cluster) | _launch_error(reading.spec)
-    wrong |= sweep.refusals if sweep else {}
+    wrong |= code.refused_environment(reading.spec) | (sweep.refusals if sweep else {})
     labels = FORM_LABELS if cluster.has_gpus else FORM_LABELS | PER_PROCESS
     form, meaning = st.columns([2, 1], gap="large")
     with form, st.container(key="launch_form"):
@@ -274,7 +274,8 @@ def _meaning(
             _sweep_button(request, wrong)
     if planned is not None:
         if not reading.names_no_code:
-            environment = code.environment(planned.spec)
+            refused = code.refused_environment(planned.spec).get("environment", "")
+            environment = refused.removeprefix("environment: ") or code.environment(planned.spec)
             plan.fit_and_advice(planned, set(wrong.values()), environment)
             code.freeze_button(planned.spec, environment)
             scaling.cite(planned)

@@ -101,6 +101,16 @@ def test_on_other_machines_only_they_know_what_exists() -> None:
         resolve_target("/shared/train.py", False, is_local=True)
 
 
+def test_a_lock_that_the_code_lacks_is_refused_before_anything_is_sent(rankzero, fake, tmp_path) -> None:
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "requirements.txt").write_text("torch")
+    for further in ([], ["--dry-run"]):
+        code, _, err = rankzero("launch", str(tmp_path / "train.py"), "--environment", "lock", *further)
+        assert (code, err.splitlines()[-1].partition(":")[0]) == (2, "environment")
+        assert "requirements.txt is no lock: torch has no version." in err
+    assert fake.bodies == []
+
+
 def test_a_virtual_environments_python_stays_the_link_it_is(rankzero, fake, tmp_path) -> None:
     (tmp_path / "python").symlink_to(sys.executable)
     rankzero("launch", "language_model", "--python", "./python")

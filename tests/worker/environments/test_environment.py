@@ -183,6 +183,11 @@ def test_an_index_that_is_not_reached_is_named_without_its_password(node: Node):
         ({}, "lock", "There is no uv.lock, pylock.toml or requirements.txt in the run's code"),
         ({"requirements.txt": "torch\nnumpy>=1"}, "lock", "torch, numpy have no version. `rankzero freeze`"),
         ({"requirements.txt": "numpy==1.26.4"}, "lock", "requirements.txt has no torch"),
+        (
+            {},
+            "/nope",
+            "There is no environment with a Python at /nope on node gpu-2: choose another with --environment.",
+        ),
         ({}, "locks/gpu.txt", "There is no locks/gpu.txt in the run's code"),
         ({"uv.lock": "torch"}, "uv.lock", "uv.lock cannot be read as a lock file"),
     ],

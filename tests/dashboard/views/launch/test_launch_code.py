@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from dashboard.snapshots.git_address import CodeRefused
 from db.runs import run_queries
 from domain.spec import RunSpec
 from tests.dashboard.checkouts import commit, write
@@ -113,3 +114,12 @@ def test_an_empty_upload_asks_for_a_file(pages):
     page = source(pages.open("launch"), "Upload")
     assert not page.exception and "choose a script or an archive" in texts(page)
     assert button(page, "Launch").disabled
+
+
+def test_a_lock_that_the_code_lacks_is_refused_at_its_field(pages, code):
+    page = with_advanced(fill(source(pages.open("launch"), "Script"), script=str(code / "train.py")))
+    page = fill(page, environment="lock")
+    assert said_on(page).count("There is no uv.lock, pylock.toml or requirements.txt in the run's code") == 2
+    assert button(page, "Launch").disabled
+    with pytest.raises(CodeRefused, match="environment: There is no gpu"):
+        pages.service.launch(RunSpec(target=str(code / "train.py"), environment="gpu.txt"))
