@@ -157,7 +157,7 @@ def test_an_environment_without_torch_starts_nothing_and_says_what_to_do(product
     ended = product.wait_state(run_id)
     assert (ended["state"], ended["reason"]) == ("failed", "launch failed")
     assert f"The Python {environment}/bin/python has no torch" in ended["message"]
-    assert ended["message"].endswith("install torch in it, or choose another with --python.")
+    assert ended["message"].endswith("add a lock file with torch to the code, or choose another with --python.")
     assert tasks(product, run_id)[0]["pid"] is None
 
 

@@ -126,7 +126,8 @@ def fingerprint(paths: Sequence[str]) -> Fingerprint:
 def check(interpreter: Interpreter) -> None:
     """Check that trainings can use the interpreter's torch. Raises Unusable."""
     if interpreter.torch is None:
-        raise Unusable(f"The Python {interpreter.path} has no torch", fix="install torch in it")
+        fix = "install torch in it, add a lock file with torch to the code"
+        raise Unusable(f"The Python {interpreter.path} has no torch", fix=fix)
     numbers = tuple(int(number) for number in re.findall(r"\d+", interpreter.torch)[:2])
     if len(numbers) == 2 and numbers < OLDEST_TORCH:
         rule = "older than the {}.{} that trainings need,".format(*OLDEST_TORCH)

@@ -53,7 +53,8 @@ def test_a_venv_without_torch_is_told_apart_from_one_with_it(tmp_path: Path) -> 
     with pytest.raises(Unusable) as error:
         check(ask(path, ENV))
     assert error.value.on("node gpu-1") == (
-        f"The Python {path} has no torch on node gpu-1: install torch in it, or choose another with --python."
+        f"The Python {path} has no torch on node gpu-1: install torch in it, add a lock file with torch "
+        "to the code, or choose another with --python."
     )
     install_torch(site_packages(environment), "2.12.1+cu126", "12.6")
     install_metadata(site_packages(environment), "nvidia-nccl-cu12", "2.27.3")

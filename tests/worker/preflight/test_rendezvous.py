@@ -141,7 +141,7 @@ def test_an_interpreter_without_torch_starts_nothing(node: NodeUnderTest, tmp_pa
     assert (end.state, end.reason) == ("failed", Reason.LAUNCH_FAILED)
     assert end.message == (
         f"The Python {environment}/bin/python has no torch on node n0: "
-        "install torch in it, or choose another with --python."
+        "install torch in it, add a lock file with torch to the code, or choose another with --python."
     )
     assert node.supervisors == []
 
