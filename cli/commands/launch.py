@@ -97,6 +97,7 @@ def launch(
     server = server_at(data)
     spec = spec_of(context.params | {"resume": resumed(context, resume)}, server.address.is_local)
     spec = code.with_project_python(server, spec, is_launch=not dry_run)
+    code.tell_of_staged_paths(server, spec)
     carry_out(server, spec, seed_numbers(seeds, seed), context.params)
 
 
@@ -183,13 +184,16 @@ def pairs(items: list[str] | None, field: str) -> dict[str, str]:
 
 
 def staged(items: list[str] | None) -> dict[str, str]:
-    """Return SOURCE=NAME options by name; an address may have further equals signs. Raises CommandFailed."""
+    """Return SOURCE=NAME options by name, paths absolute; an address may have further equals signs.
+
+    Raises CommandFailed."""
     stage = {}
     for item in items or []:
         source, equals, name = item.rpartition("=")
         if not equals or not source or not name or "/" in name:
             raise CommandFailed(f"stage: must be SOURCE=NAME, got {item!r}.", 2)
-        stage[name] = absolute(source) if source.startswith("~") else source
+        is_here = source.startswith(("~", "./", "../")) or (":" not in source and os.path.exists(source))  # noqa: PTH110
+        stage[name] = absolute(source) if is_here else source
     return stage
 
 

@@ -12,6 +12,7 @@ from cli.terminal import CommandFailed, warn
 from dashboard.snapshots.git_address import CodeRefused, is_git_address
 from domain.choices import RECIPES
 from domain.environments.locks import CHOICES, named_lock
+from domain.environments.sources import OTHERWISE
 
 if TYPE_CHECKING:  # imported lazily: only a launch needs it
     from dashboard.snapshots.bringing import CodeRequest, PackedCode
@@ -108,6 +109,14 @@ def _send(server: ServerClient, packed_code: PackedCode) -> None:
 def _print_notes(notes: list[str]) -> None:
     for note in notes:
         warn(f"Note: {note}")
+
+
+def tell_of_staged_paths(server: ServerClient, spec: Spec) -> None:
+    """Say of data named by a path on this machine that each node looks for it there, unless all nodes are here."""
+    paths = [source for source in spec.get("stage", {}).values() if source.startswith("/") and Path(source).exists()]
+    if not paths or interpreters.all_here(node["hostname"] for node in server.get("/api/nodes")):
+        return
+    _print_notes([f"{path} is here, but each node looks for it on itself; else stage {OTHERWISE}." for path in paths])
 
 
 # Choose the interpreter of a launch: the one named, or the project's own.

@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 Kind = Literal["http", "s3", "path", "ssh"]
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
+OTHERWISE = "HOST:PATH, an http or s3 address, or a folder that all nodes share"
+"""What can be staged instead of a path that the nodes do not have."""
 _SSH = re.compile(r"(?:[\w.-]+@)?[A-Za-z0-9][\w.-]*:[^:\s][^\n]*")
 _DIGEST = re.compile(r"sha256=([0-9a-f]{64})")
 
@@ -31,8 +33,8 @@ class Source:
 
     @property
     def is_archive(self) -> bool:
-        """Whether it is unpacked once it is here."""
-        return self.kind in ("http", "s3") and self.file_name.endswith(ARCHIVES)
+        """Whether a file is unpacked once it is here."""
+        return self.file_name.endswith(ARCHIVES)
 
 
 def source_of(text: str) -> Source:

@@ -106,6 +106,7 @@ class FakeDashboard:
             about = {
                 "id": "n1",
                 "name": "gpu-3",
+                "hostname": "gpu-3",
                 "state": "alive",
                 "address": "10.0.0.3",
                 "slots": 2,

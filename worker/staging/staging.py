@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from domain.environments.locks import environment_hash
-from domain.environments.sources import Source, source_of
+from domain.environments.sources import OTHERWISE, Source, source_of
 from domain.masking import masked_text
 from domain.messages import Reason
 from domain.spec import Assignment
@@ -24,7 +24,7 @@ from worker.node.attempt_files import DATA_FILE
 from worker.node.state_files import read_object, write_whole
 from worker.session.client import Client
 from worker.session.failures import RequestRefused, ServerAway
-from worker.staging import bringing
+from worker.staging import bringing, ssh
 from worker.staging.bringing import CannotBring
 
 log = logging.getLogger(__name__)
@@ -118,8 +118,13 @@ class DataStager:
             self._tell(f"brings {name}: {size(done_bytes, is_coarse=True)}{total}")
 
     def _explained(self, name: str, source: Source, cause: str, is_full: bool) -> CannotStart:
-        text = f"The data {name} from {masked_text(source.address)} could not be brought to node {self._node.name}"
+        address = masked_text(source.address)
+        text = f"The data {name!r} (from {address}) could not be brought to node {self._node.name}"
         step = "Free space on the node's disk." if is_full else "Check the source from that node, and launch again."
+        if source.kind == "path" and not is_full:
+            step = f"A path is looked for on each node: copy it there, or stage {OTHERWISE}."
+        if source.kind == "ssh" and (refusal := ssh.refusal(cause, source.address, self._node.name)):
+            cause, step = refusal
         return CannotStart(Reason.DISK_FULL if is_full else Reason.ENVIRONMENT, f"{text}: {cause.rstrip('.')}.", step)
 
 

@@ -118,8 +118,8 @@ HELP = {
     "Several values in braces make a sweep: --width {64,128}.",
     "env": "One NAME=VALUE a line.",
     "links": "One NAME=PATH a line: a folder of the node that appears as NAME in the working directory.",
-    "stage": "One NAME=SOURCE a line: what each node brings before the start, once: an http, https or s3 address "
-    "(archives are unpacked), a path, or HOST:PATH over ssh. It appears as NAME in the working directory.",
+    "stage": "One NAME=SOURCE a line: what each node brings before the start, once: an http, https or s3 address, "
+    "a path there, or HOST:PATH over the node's ssh; archives are unpacked. It is NAME in the working directory.",
     "priority": "-100 to 100; higher priorities start first.",
     "labels": "One NAME=VALUE a line: only nodes with these labels, as `rankzero worker --label` gave them.",
     "on_nodes": "Names, separated by commas: only these nodes. Empty: any.",

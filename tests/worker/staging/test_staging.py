@@ -7,6 +7,7 @@ import io
 import json
 import sys
 import tarfile
+import zipfile
 from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +23,7 @@ from domain.messages import Reason
 from domain.spec import Assignment, RunSpec
 from tests.s3_server import Bucket
 from worker.launch.preparation import CannotStart, LocalNode
+from worker.staging.ssh import refusal
 from worker.staging.staging import DataStager
 
 
@@ -115,7 +117,8 @@ def test_a_file_has_the_digest_that_its_address_names(node: Staging, server: str
         node.bring("2", a=f"{server}/a.txt#sha256={'0' * 64}")
     assert refused.value.reason == Reason.ENVIRONMENT
     assert str(refused.value) == (
-        f"The data a from {server}/a.txt could not be brought to node gpu-2: its SHA-256 is {digest}, not {'0' * 64}."
+        f"The data 'a' (from {server}/a.txt) could not be brought to node gpu-2: "
+        f"its SHA-256 is {digest}, not {'0' * 64}."
     )
     assert len(node.staged) == 1
 
@@ -127,6 +130,17 @@ def test_a_path_is_copied_and_a_new_version_is_brought_beside_the_old(node: Stag
     second = node.bring("2", d=str(files))["d"]
     assert (second / "sub" / "b.txt").read_text() == "changed"
     assert (first / "sub" / "b.txt").read_text() == "b"
+
+
+def test_an_archive_of_the_node_is_unpacked_as_one_of_a_server(node: Staging, files: Path):
+    with zipfile.ZipFile(files / "set.zip", "w") as packed:
+        packed.writestr("train/1.txt", "one")
+        packed.writestr("../out.txt", "kept inside")
+    brought = node.bring(data=str(files / "set.zip"))["data"]
+    assert sorted(str(path.relative_to(brought)) for path in brought.rglob("*.txt")) == ["out.txt", "train/1.txt"]
+    (files / "bad.tar").write_bytes(b"no archive")
+    with pytest.raises(CannotStart, match="the archive cannot be unpacked"):
+        node.bring("2", data=str(files / "bad.tar"))
 
 
 def test_folders_behind_links_are_part_of_the_data(node: Staging, files: Path, tmp_path: Path):
@@ -179,6 +193,36 @@ def test_a_source_that_is_not_there_is_named(node: Staging, server: str, path: s
     assert "could not be brought to node gpu-2: " in str(refused.value)
     assert cause in str(refused.value)
     assert node.staged == []
+    is_path = path.startswith("/")
+    assert ("looked for on each node: copy it there, or stage HOST:PATH" in str(refused.value.next_step)) == is_path
+
+
+@pytest.mark.parametrize(
+    ("printed", "cause", "step"),
+    [
+        ("Host key verification failed.", "does not know the host key of gate", "`ssh me@gate` once to accept it."),
+        ("me@gate: Permission denied (publickey).", "it has no ssh key that is allowed there", "`ssh-copy-id me@gate`"),
+        ("@ REMOTE HOST IDENTIFICATION HAS CHANGED! @", "the host key of gate is not", "`ssh-keygen -R gate`"),
+    ],
+)
+def test_what_the_nodes_ssh_lacks_is_said(
+    node: Staging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, cause: str, step: str
+):
+    (tmp_path / "bin").mkdir()
+    rsync = tmp_path / "bin" / "rsync"
+    rsync.write_text(f'#!/bin/sh\necho "{printed}" >&2\nexit 255\n')
+    rsync.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    with pytest.raises(CannotStart) as refused:
+        node.bring(d="me@gate:/data")
+    assert str(refused.value).startswith("The data 'd' (from me@gate:/data) could not be brought to node gpu-2: ")
+    assert cause in str(refused.value)
+    assert step in str(refused.value.next_step)
+    assert "n gpu-2, as " in str(refused.value.next_step)
+
+
+def test_a_file_that_rsync_may_not_read_is_no_trouble_of_ssh():
+    assert refusal("rsync: send_files failed to open: Permission denied (13)", "gate:/data", "gpu-2") is None
 
 
 @pytest.mark.long
