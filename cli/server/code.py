@@ -68,11 +68,13 @@ def preview(server: ServerClient, spec: Spec) -> Any:
 
 
 def _code_request(spec: Spec) -> CodeRequest | None:
-    """Return the code to pack; None for recipes, runs in place and paths of other machines."""
+    """Return the code to pack; None for recipes, runs in place and paths of other machines. Raises CommandFailed."""
+    from dashboard.planning.environments import of_recipe
     from dashboard.snapshots.bringing import CodeRequest
 
     target = spec["target"]
     if target in RECIPES:
+        _environment(spec, of_recipe)
         return None
     if spec.get("workdir"):
         if is_git_address(target):

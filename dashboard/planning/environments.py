@@ -44,9 +44,9 @@ def of_archive(path: Path, entry: str | None, choice: str) -> str:
     return sentence(choice, entry, names, read)
 
 
-def check_recipe(choice: str) -> None:
-    """Refuse a lock for a recipe, whose code has none. Raises CodeRefused."""
-    sentence(choice, None, (), lambda _: None)
+def of_recipe(choice: str) -> str:
+    """Return the sentence about a recipe, whose code has no lock. Raises CodeRefused."""
+    return sentence(choice, None, (), lambda _: None)
 
 
 def sentence(choice: str, entry: str | None, paths: Collection[str], read: Read) -> str:

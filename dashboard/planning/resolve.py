@@ -250,7 +250,7 @@ def check_target(spec: RunSpec, cluster: ClusterNodes) -> None:
     if spec.target in RECIPES:
         if spec.entry or spec.module or spec.snapshot:
             raise CodeRefused("target", "a recipe takes no entry, module or snapshot; name a folder.")
-        environments.check_recipe(spec.environment)
+        environments.of_recipe(spec.environment)
     elif is_git_address(spec.target):
         _check_repository(spec)
     elif spec.snapshot is None:

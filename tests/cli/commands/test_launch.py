@@ -79,6 +79,7 @@ def test_a_recipe_is_launched_by_its_name_even_beside_a_file_of_that_name(rankze
         (["."], "entry: "),
         (["git@example.org:x/y", "--entry", "a.py", "--workdir", "."], "workdir: "),
         (["language_model", "--env", "A"], "env: "),
+        (["language_model", "--environment", "lock", "--dry-run"], "environment: "),
         (["language_model", "--link", "=x"], "links: "),
         (["a\0b"], "target: "),
         (["x" * 5000], "target: "),
