@@ -48,7 +48,7 @@ quick: setup-test  ## the tests of the files changed since the last commit, and 
 
 test: check  ## everything that this machine can test in minutes
 	@$(NODE_TEST)
-	@.venv/bin/pytest --numprocesses=2 $(PYTEST_OPTIONS)
+	@.venv/bin/pytest --numprocesses=3 $(PYTEST_OPTIONS)
 
 test-long: check .venv/installed-frameworks  ## also the long loops, matrices and frameworks (PART=hosts: some of them)
 	@.venv/bin/pytest --long --numprocesses=2 -v -o console_output_style=count --durations=40 $(if $(PART),--part=$(PART)) $(PYTEST_OPTIONS)
