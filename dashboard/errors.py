@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from db.trouble import Trouble, trouble_of
-from domain.masking import is_secret_variable
+from domain.masking.masking import is_secret_variable
 
 
 class Rejection(HTTPException):

@@ -8,8 +8,6 @@ from typing import Any
 
 from domain.collectives import CollectivesVerdict
 from domain.goals import BaselineChange
-from domain.health.quarantine import Quarantine
-from domain.health.testing import DeviceResult
 from domain.liveness import Contact
 from domain.messages import LIVE_STATES, Point, StackFrame, State
 from domain.protocol import PROTOCOL
@@ -334,6 +332,14 @@ class FileView:
 
 
 @dataclass(frozen=True)
+class Quarantine:
+    """Since when and why nothing new starts on a device or a node."""
+
+    since: float
+    why: str
+
+
+@dataclass(frozen=True)
 class DeviceView:
     """One slot of a node, and the run that uses it."""
 
@@ -383,36 +389,6 @@ class NodeView:
     """Of the whole node."""
     left_out: list[str] = field(default_factory=list)
     """Of a gateway to Slurm: a sentence for each node of the cluster in quarantine."""
-
-
-@dataclass(frozen=True)
-class IncidentView:
-    """Something that is remembered of a node or a device."""
-
-    at: float
-    kind: str
-    """failed attempt, lost contact, Xid, … (`domain.health.quarantine.Kind`)."""
-    device: str | None
-    """None: the whole node."""
-    text: str
-    is_strike: bool
-    """Whether it counts against the hardware."""
-    run_id: str | None
-    attempt: int | None
-
-
-@dataclass(frozen=True)
-class HardwareTestView:
-    """A test of a node's devices."""
-
-    id: int
-    node: str
-    devices: list[str]
-    asked_at: float
-    ended_at: float | None
-    verdict: str | None
-    """passed, failed, unknown; None while it runs."""
-    results: list[DeviceResult]
 
 
 @dataclass(frozen=True)

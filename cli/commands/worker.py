@@ -20,7 +20,7 @@ from cli.server.code import named_interpreter
 from cli.server.options import Data
 from cli.terminal import CommandFailed
 from domain.launch.systemd_unit import unit
-from domain.text.log_lines import log_to_stderr, one_line
+from domain.masking.log_lines import log_to_stderr, one_line
 from worker.session.options import CannotRun, GatewayOptions, WorkerOptions
 
 Server = Annotated[str | None, typer.Option(help="The dashboard's URL.", show_default=False)]

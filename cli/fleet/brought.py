@@ -17,7 +17,7 @@ from pathlib import Path
 from cli.fleet.own_wheel import EXTRA, write_package
 from cli.fleet.ssh import HostTrouble, telling_line
 from cli.terminal import CommandFailed
-from worker.environments.uv import NoProgram, program
+from worker.environments.uv import ProgramMissing, program
 
 DOWNLOAD_LIMIT_S = 600.0
 KINDS = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
@@ -126,7 +126,7 @@ def _own_uv() -> tuple[Path, str]:
     """Return the program of uv here, beside this interpreter or on PATH, and its version. Raises CommandFailed."""
     try:
         found = program()
-    except NoProgram:
+    except ProgramMissing:
         raise CommandFailed("`rankzero nodes add` needs uv here: pip install 'rankzero[worker]'") from None
     told = subprocess.run([found, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
     return Path(found), told.split()[1] if len(told.split()) > 1 else "unknown"

@@ -64,7 +64,7 @@ def show_test(service: TheService, test_id: int) -> Response:
 
 @router.get("/nodes/{node}/incidents")
 def incidents(service: TheService, node: str) -> Response:
-    """What is remembered of a node's health, newest first."""
+    """The memory of a node's health, newest first."""
     return answer(service.health.incidents(node))
 
 

@@ -80,7 +80,7 @@ def lock(service: TheService, node_id: TheNode, key: str) -> Response:
 
 @router.put("/locks/{key}")
 async def keep_lock(request: Request, service: TheService, threads: TheThreads, node_id: TheNode, key: str) -> Response:
-    """Keep a resolved lock; the answer is the one that counts for all nodes."""
+    """Keep a resolved lock; the answer is the one that counts for all nodes. Raises Rejection."""
     text = (await request.body()).decode(errors="replace")
     if len(text) > MOST_LOCK_BYTES:
         raise Rejection(413, "A lock of that size is not taken.")

@@ -75,7 +75,7 @@ from dashboard.sweeps.conductor import SweepConductor
 from dashboard.tensorboard.process import TensorBoards
 from db.engine import StoreGone, StoreUnusable
 from db.nodes import join_tokens
-from domain.text.log_lines import log_to_stderr
+from domain.masking.log_lines import log_to_stderr
 from domain.text.paths import problem_in_words
 
 

@@ -9,7 +9,8 @@ from dashboard.clock import Clock
 from db.engine import Store
 from db.health import hardware_tests, quarantine_requests
 from domain.health.testing import TestAnswer
-from domain.views import HardwareTestView, IncidentView, NodeView
+from domain.health.views import HardwareTestView, IncidentView
+from domain.views import NodeView
 
 log = logging.getLogger("rankzero")
 
@@ -59,7 +60,7 @@ class NodeHealth:
         self._schedule()
 
     def incidents(self, node: str) -> list[IncidentView]:
-        """What is remembered of a node, newest first. Raises NoSuchNode."""
+        """Return the memory of a node, newest first. Raises NoSuchNode."""
         return quarantine_requests.incidents(self._store, node)
 
     def _view(self, node_id: str) -> NodeView:

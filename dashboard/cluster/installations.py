@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from domain.masking import masked_text
+from domain.masking.masking import masked_text
 
 MOST_KEPT = 5
 SILENT_AFTER_S = 30.0

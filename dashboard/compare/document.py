@@ -18,7 +18,7 @@ from db.metrics.run_results import SeriesResult, results, without_repeated
 from db.runs.compared_runs import ComparedRun, settings_files
 from domain import goals
 from domain.goals import change_percent, joined_names
-from domain.masking import masked_variable
+from domain.masking.masking import masked_variable
 from domain.performance.phases import TITLES
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from domain.launch.plan import filled_args
-from domain.masking import MASK, masked_args, masked_text, masked_variable
+from domain.masking.masking import MASK, masked_args, masked_text, masked_variable
 from domain.spec import LABELS, RunSpec
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from dashboard.planning.resolve import ClusterNodes, Command, Resolved, recipe_options
 from dashboard.script_reader.options import Option
 from domain.choices import RECIPES
-from domain.masking import masked_spec
+from domain.masking.masking import masked_spec
 from domain.scheduling import resizing
 from domain.slurm import GatewayPaths, Submission, submission
 from domain.spec import RunSpec

@@ -23,7 +23,7 @@ from db.slurm.slurm_jobs import GATEWAY
 from domain.choices import RECIPES
 from domain.errors import InvalidRequest
 from domain.launch import plan
-from domain.masking import masked_args, masked_env
+from domain.masking.masking import masked_args, masked_env
 from domain.scheduling.fit import Fit, devices_per_node, fit
 from domain.scheduling.models import Allocation, Kind, NodeState, Pools, ResourceRequest
 from domain.spec import RunSpec

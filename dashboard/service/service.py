@@ -55,7 +55,7 @@ from db.tasks.task_reports import Arrival
 from db.trouble import Trouble, has_room
 from domain.choices import RUN_ID
 from domain.environments.wheels import Wants
-from domain.masking import has_mask, masked_text, unmasked_spec
+from domain.masking.masking import has_mask, masked_text, unmasked_spec
 from domain.messages import CheckAnswer, NodeFacts
 from domain.profiles.views import ProfileView, cost_sentence, latest_cost
 from domain.spec import Assignment, RunEdit, RunSpec, check_size

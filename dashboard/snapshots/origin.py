@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from domain.masking import masked_text
+from domain.masking.masking import masked_text
 
 Text = Annotated[str, Field(max_length=4096)]
 

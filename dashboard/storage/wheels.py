@@ -75,7 +75,7 @@ class Wheels:
         return None
 
     def keep_lock(self, key: str, text: str) -> str:
-        """Keep a resolved lock unless another node was sooner; returns the one that counts for all nodes."""
+        """Keep a resolved lock unless another node was sooner; returns the one that counts. Raises Rejection."""
         if not _KEY.fullmatch(key):
             raise Rejection(422, "A lock is named by 16 hexadecimal digits.")
         with self.arriving() as path:

@@ -20,8 +20,8 @@ from db.metrics.points import unpack
 from db.metrics.series_names import main_loss, public_name
 from db.models import Attempt, Chunk, FindingRow, ImportedRun, Node, Run, Series, Task
 from domain.alerts.judgement import FRESH_S, GpuUse, OpenFinding, RunEvent, RunFacts, left_out
-from domain.health.quarantine import Quarantine
 from domain.messages import LIVE_STATES, SCRIPT_KINDS, Point, State
+from domain.views import Quarantine
 
 
 def run_facts(store: Store, ended_since: float) -> list[RunFacts]:

@@ -30,7 +30,7 @@ from db.models import (
 )
 from db.models.base import Base, ExactFloat
 from domain.imported_runs import ImportFormat
-from domain.masking import masked_args, masked_changes, masked_env, masked_spec
+from domain.masking.masking import masked_args, masked_changes, masked_env, masked_spec
 from domain.messages import TERMINAL_STATES
 from domain.spec import RunSpec
 

@@ -14,7 +14,7 @@ from db.engine import Store
 from db.lookups import attempt_spec, latest_attempt
 from db.models import Attempt, Checkpoint, File, Node, Run, Series, Task
 from domain.launch.timeline import Phase, is_finished, node_phases
-from domain.masking import masked_args, masked_changes, masked_env
+from domain.masking.masking import masked_args, masked_changes, masked_env
 from domain.messages import LIVE_STATES, TERMINAL_STATES, PhaseEnd, State
 from domain.scheduling import resizing
 from domain.scheduling.resizing import effective

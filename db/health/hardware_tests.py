@@ -13,10 +13,10 @@ from db.exceptions import NoSuchCheck, WrongState
 from db.health.incidents import remember
 from db.lookups import node_named
 from db.models import Attempt, HardwareTest, Node, Task
-from domain.health.quarantine import NODE, Incident, Kind
+from domain.health.quarantine import NODE, Incident, IncidentKind
 from domain.health.testing import LIMIT_S, DesiredTest, DeviceResult, TestAnswer, compared, verdict, wrong
+from domain.health.views import HardwareTestView
 from domain.liveness import is_silent
-from domain.views import HardwareTestView
 
 MOST_COMPARED = 10
 _REQUESTS = (
@@ -127,8 +127,8 @@ def _conclude(session: Session, node: Node, test: HardwareTest, results: Sequenc
     if test.verdict == "passed":
         is_whole = {*test.devices} == {device["id"] for device in node.devices}
         for device in [NODE] if is_whole else test.devices:
-            incident = Incident(Kind.PASSED, now, "All results of the test were right.", device)
+            incident = Incident(IncidentKind.PASSED, now, "All results of the test were right.", device)
             remember(session, node, incident, f"{key}/{device}", now)
     for result in wrong(results):
-        incident = Incident(Kind.WRONG, now, f"Test of {result.part}: {result.text}", result.device)
+        incident = Incident(IncidentKind.WRONG, now, f"Test of {result.part}: {result.text}", result.device)
         remember(session, node, incident, f"{key}/{result.device}/{result.part}", now)

@@ -17,7 +17,7 @@ from domain.health.quarantine import (
     NODE,
     REMEMBERED_S,
     Incident,
-    Kind,
+    IncidentKind,
     blamed,
     may_be_hardware,
     quarantines,
@@ -48,7 +48,7 @@ def machine_of(node: Node) -> str:
 
 
 @dataclass(frozen=True)
-class Origin:
+class OfAttempt:
     """The attempt that an incident belongs to."""
 
     run_id: str | None = None
@@ -57,10 +57,12 @@ class Origin:
     """Whether the run's next attempt better avoids the device."""
 
 
-NOWHERE = Origin()
+NOWHERE = OfAttempt()
 
 
-def remember(session: Session, node: Node, incident: Incident, key: str, now: float, origin: Origin = NOWHERE) -> bool:
+def remember(
+    session: Session, node: Node, incident: Incident, key: str, now: float, origin: OfAttempt = NOWHERE
+) -> bool:
     """Store an incident unless its key is known, and judge the node; False when it was known."""
     machine = machine_of(node)
     known = select(IncidentRow.id).where(IncidentRow.machine == machine, IncidentRow.key == key)
@@ -90,8 +92,8 @@ def attempt_failed(session: Session, attempt: Attempt, first: Task, now: float) 
     run = session.get_one(Run, attempt.run_id)
     text = f"{run.name}, attempt {attempt.number}: {attempt.message or attempt.reason}"
     is_strike = whose is not None and not _is_excused(node) and not (whose == "node" and _is_alone(session, node, now))
-    incident = Incident(Kind.FAILED, now, text, device, attempt.placed_at, is_strike=is_strike)
-    origin = Origin(attempt.run_id, attempt.number, may_be_hardware(attempt.reason, error))
+    incident = Incident(IncidentKind.FAILED, now, text, device, attempt.placed_at, is_strike=is_strike)
+    origin = OfAttempt(attempt.run_id, attempt.number, may_be_hardware(attempt.reason, error))
     remember(session, node, incident, f"attempt/{attempt.fence}", now, origin)
 
 
@@ -108,8 +110,8 @@ def contact_lost(session: Session, attempt: Attempt, node_ranks: Collection[int]
     for node in lost_nodes:
         text = f"{run.name}, attempt {attempt.number}: no contact for {now - node.last_seen:.0f} s"
         is_strike = counts and not _is_excused(node)
-        incident = Incident(Kind.LOST, now, text, began_at=attempt.placed_at, is_strike=is_strike)
-        origin = Origin(attempt.run_id, attempt.number, avoid=True)
+        incident = Incident(IncidentKind.LOST, now, text, began_at=attempt.placed_at, is_strike=is_strike)
+        origin = OfAttempt(attempt.run_id, attempt.number, avoid=True)
         remember(session, node, incident, f"attempt/{attempt.fence}", now, origin)
 
 
@@ -128,16 +130,16 @@ def faults_reported(session: Session, node_id: str, faults: Sequence[DeviceFault
     """Remember faults of a node's devices; one that is repeated, once an hour, and a broken device once a minute."""
     node = session.get_one(Node, node_id)
     for fault in faults:
-        kind = Kind(fault.kind)
-        is_broken = kind is Kind.XID and fault.number is not None and is_hardware(fault.number)
+        kind = IncidentKind(fault.kind)
+        is_broken = kind is IncidentKind.XID and fault.number is not None and is_hardware(fault.number)
         when = int(fault.at // (MINUTE_S if is_broken else HOUR_S))
-        key = f"{kind}/{fault.device}/{'' if kind is Kind.MEMORY else fault.number}/{when}"
+        key = f"{kind}/{fault.device}/{'' if kind is IncidentKind.MEMORY else fault.number}/{when}"
         incident = Incident(kind, now, _words(kind, fault), fault.device, number=fault.number)
         remember(session, node, incident, key, now)
 
 
-def _words(kind: Kind, fault: DeviceFault) -> str:
-    if kind is Kind.XID and fault.number is not None:
+def _words(kind: IncidentKind, fault: DeviceFault) -> str:
+    if kind is IncidentKind.XID and fault.number is not None:
         return in_words(fault.number)
     return fault.text or plural(fault.number or 1, "uncorrected memory error")
 
@@ -150,8 +152,8 @@ def preflight_failed(session: Session, attempt: Attempt, cells: Sequence[Preflig
             failed.setdefault(cell.node, []).append(f"{cell.row}: {cell.value}")
     of_attempt = select(Node).join(Task, Task.node_id == Node.id).where(Task.fence == attempt.fence)
     for node in session.scalars(of_attempt.where(Node.name.in_(failed))).all():
-        incident = Incident(Kind.PREFLIGHT, now, "; ".join(failed[node.name]), began_at=attempt.placed_at)
-        remember(session, node, incident, f"preflight/{attempt.fence}", now, Origin(attempt.run_id, attempt.number))
+        incident = Incident(IncidentKind.PREFLIGHT, now, "; ".join(failed[node.name]), began_at=attempt.placed_at)
+        remember(session, node, incident, f"preflight/{attempt.fence}", now, OfAttempt(attempt.run_id, attempt.number))
 
 
 def ranks_were_slow(store: Store, fence: int, slow: Sequence[SlowRank], now: float) -> None:
@@ -166,8 +168,8 @@ def ranks_were_slow(store: Store, fence: int, slow: Sequence[SlowRank], now: flo
             if one.node in by_name:
                 task, node = by_name[one.node]
                 device = _device(session, attempt, task, one.rank)
-                incident = Incident(Kind.SLOW, now, slow_sentence(one), device, attempt.placed_at)
-                origin = Origin(attempt.run_id, attempt.number)
+                incident = Incident(IncidentKind.SLOW, now, slow_sentence(one), device, attempt.placed_at)
+                origin = OfAttempt(attempt.run_id, attempt.number)
                 remember(session, node, incident, f"slow/{fence}/{one.rank}", now, origin)
 
 
@@ -201,7 +203,7 @@ def _judge(session: Session, node: Node, machine: str, newest: Incident, now: fl
 
 def incident_of(row: IncidentRow) -> Incident:
     """The incident that a row stores."""
-    return Incident(Kind(row.kind), row.at, row.text, row.device, row.began_at, row.number, row.is_strike)
+    return Incident(IncidentKind(row.kind), row.at, row.text, row.device, row.began_at, row.number, row.is_strike)
 
 
 def _trusted(session: Session, node: Node, now: float) -> dict[str, float]:

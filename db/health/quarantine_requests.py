@@ -11,8 +11,8 @@ from db.health.incidents import SLURM, machine_of, remember
 from db.lookups import node_named
 from db.models import IncidentRow, Node, QuarantineRow
 from domain.errors import InvalidRequest
-from domain.health.quarantine import NODE, Incident, Kind
-from domain.views import IncidentView
+from domain.health.quarantine import NODE, Incident, IncidentKind
+from domain.health.views import IncidentView
 
 
 def release(store: Store, name_or_id: str, device: str | None, now: float) -> str:
@@ -27,13 +27,13 @@ def release(store: Store, name_or_id: str, device: str | None, now: float) -> st
         if not rows or device_id not in {NODE, *rows}:
             subject = f"{device} of node {node.name}" if device else f"Node {node.name}"
             raise WrongState(f"{subject} is not in quarantine.")
-        incident = Incident(Kind.RELEASED, now, "A person ended the quarantine.", device_id)
+        incident = Incident(IncidentKind.RELEASED, now, "A person ended the quarantine.", device_id)
         remember(session, node, incident, f"released/{device_id}/{now!r}", now)
         return node.id
 
 
 def incidents(store: Store, name_or_id: str) -> list[IncidentView]:
-    """What is remembered of a node, newest first. Raises NoSuchNode."""
+    """Return the memory of a node, newest first. Raises NoSuchNode."""
     with store.read() as session:
         node = node_named(session, name_or_id)
         rows = select(IncidentRow).where(IncidentRow.machine == machine_of(node)).order_by(IncidentRow.id.desc())

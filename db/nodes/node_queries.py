@@ -14,11 +14,11 @@ from db.health.incidents import in_quarantine, machine_of, slurm_nodes_left_out
 from db.models import Attempt, Node, Run, Task
 from db.scheduling.node_state import has_devices, unknown_devices
 from domain import protocol
-from domain.health.quarantine import NODE, Quarantine
+from domain.health.quarantine import NODE
 from domain.liveness import contact_state
 from domain.messages import HeldAttempt
 from domain.spec import rank_at
-from domain.views import DeviceView, NodeView
+from domain.views import DeviceView, NodeView, Quarantine
 
 OWN_VERSION = version("rankzero")
 SLOW_FACTS = ("interface", "clock_offset_s", "clock_error_s")

@@ -29,7 +29,7 @@ from db.models import (
 from db.scheduling.node_state import registered_lately, registered_nodes
 from domain.choices import RUN_ID, ExportFormat
 from domain.errors import InvalidRequest
-from domain.masking import has_mask, masked_text
+from domain.masking.masking import has_mask, masked_text
 from domain.messages import TERMINAL_STATES, State
 from domain.scheduling.fit import fit
 from domain.spec import MOST_TAGS, RunEdit, RunSpec

@@ -17,7 +17,7 @@ from db.metrics.series_names import PROBED_TAGS, THROUGHPUT_TAGS, TOTAL_STEPS_TA
 from db.models import Attempt, ImportedRun, Run, RunTag, Series
 from domain.launch import plan
 from domain.liveness import is_silent
-from domain.masking import masked_spec
+from domain.masking.masking import masked_spec
 from domain.messages import LIVE_STATES, SCRIPT_KINDS, State
 from domain.scheduling import resizing
 from domain.scheduling.throughput import logged_total, pace

@@ -9,9 +9,9 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from domain.alerts.rules import Rule, Trigger
-from domain.health.quarantine import Quarantine
 from domain.messages import LIVE_STATES, Point, State
 from domain.text.formats import duration_words, number, size
+from domain.views import Quarantine
 
 FINDINGS = {Trigger.HUNG: "hung", Trigger.LOSS_NAN: "loss is not a number"}
 """The kinds of findings that conditions are read from."""

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from domain.alerts.rules import Trigger
-from domain.masking import masked_text
+from domain.masking.masking import masked_text
 from domain.text.formats import plural
 
 MOST_LISTED = 20

@@ -6,7 +6,7 @@ import ipaddress
 from urllib.parse import parse_qs, urlsplit
 
 from domain.errors import InvalidRequest
-from domain.masking import MASK
+from domain.masking.masking import MASK
 
 LONGEST = 2000
 MAIL = ("mailto", "mailtos")

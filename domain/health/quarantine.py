@@ -9,6 +9,7 @@ from typing import Any
 
 from domain.health.xids import is_hardware
 from domain.messages import Reason
+from domain.views import Quarantine
 
 STRIKES = 2
 """Failed attempts that put hardware in quarantine."""
@@ -18,7 +19,7 @@ NODE = ""
 """Stands for a whole node where the id of a device is expected."""
 
 
-class Kind(StrEnum):
+class IncidentKind(StrEnum):
     """What is remembered of a device or a node."""
 
     FAILED = "failed attempt"
@@ -42,7 +43,7 @@ class Kind(StrEnum):
     """A person ended its quarantine."""
 
 
-CLEARING = frozenset({Kind.PASSED, Kind.RELEASED})
+CLEARING = frozenset({IncidentKind.PASSED, IncidentKind.RELEASED})
 """What happened before no longer counts."""
 
 
@@ -50,7 +51,7 @@ CLEARING = frozenset({Kind.PASSED, Kind.RELEASED})
 class Incident:
     """Something that is remembered of a device, or of a node."""
 
-    kind: Kind
+    kind: IncidentKind
     at: float
     text: str
     device: str = NODE
@@ -59,14 +60,6 @@ class Incident:
     number: int | None = None
     is_strike: bool = False
     """Whether a failed attempt is the hardware's fault."""
-
-
-@dataclass(frozen=True)
-class Quarantine:
-    """Since when and why nothing new starts on a device or a node."""
-
-    since: float
-    why: str
 
 
 def quarantines(incidents: Sequence[Incident], trusted: Mapping[str, float], now: float) -> dict[str, Quarantine]:
@@ -115,7 +108,9 @@ def _since_cleared(incidents: Sequence[Incident], device: str) -> list[Incident]
 
 def _judge(device: str, incidents: Sequence[Incident], trusted_at: float, now: float) -> Quarantine | None:
     for one in incidents:
-        if one.kind == Kind.WRONG or (one.kind == Kind.XID and one.number is not None and is_hardware(one.number)):
+        if one.kind == IncidentKind.WRONG or (
+            one.kind == IncidentKind.XID and one.number is not None and is_hardware(one.number)
+        ):
             return Quarantine(one.at, one.text)
     strikes: list[Incident] = []
     for one in incidents:

@@ -91,7 +91,7 @@ def _start(request: ResourceRequest, online: Sequence[NodeState]) -> tuple[Liter
 
 
 def _left_out(node: NodeState) -> str:
-    """What no end of a run changes."""
+    """Return why nothing starts on a node, whatever ends."""
     if node.in_quarantine:
         return " (in quarantine)"
     return f" ({node.quarantined} in quarantine or tested)" if node.quarantined else ""

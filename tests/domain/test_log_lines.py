@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from domain.text.log_lines import LineFormatter
+from domain.masking.log_lines import LineFormatter
 
 FORGED = "x\n2026-01-01 00:00:00,000 INFO all is well"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from domain.environments.locks import BadLock, Lock
-from worker.environments.uv import NoProgram, program
+from worker.environments.uv import ProgramMissing, program
 
 CONDAS = ("micromamba", "mamba", "conda")
 """Programs that make an environment of an environment.yml, the fastest first."""
@@ -17,7 +17,7 @@ Run = Callable[[Sequence[str], Path], str]
 
 
 def tool_of(lock: Lock) -> str:
-    """Return the program that builds the lock. Raises NoProgram where the node has none."""
+    """Return the program that builds the lock. Raises ProgramMissing where the node has none."""
     if lock.kind == "pixi.lock":
         return _found("pixi", lock)
     for name in CONDAS:
@@ -29,7 +29,7 @@ def tool_of(lock: Lock) -> str:
 def install(lock: Lock, beside: Path, folder: Path, run: Run) -> None:
     """Fill the environment's folder, at its final place: such environments cannot be renamed.
 
-    Raises BadLock, NoProgram, ProgramFailed, Stopped, OSError."""
+    Raises BadLock, ProgramMissing, ProgramFailed, Stopped, OSError."""
     tool = tool_of(lock)
     if lock.kind != "pixi.lock":
         create = ["env", "create"] if Path(tool).name != "micromamba" else ["create"]
@@ -48,6 +48,6 @@ def install(lock: Lock, beside: Path, folder: Path, run: Run) -> None:
 def _found(name: str, lock: Lock) -> str:
     try:
         return program(name)
-    except NoProgram:
+    except ProgramMissing:
         text = f"{lock.path} is built by {name}, which this node does not have: install it there, or use a uv.lock"
-        raise NoProgram(f"{text} or requirements.txt.") from None
+        raise ProgramMissing(f"{text} or requirements.txt.") from None

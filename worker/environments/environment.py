@@ -19,7 +19,7 @@ from domain.spec import Assignment, RunSpec
 from domain.text.formats import plural, time_span
 from domain.text.paths import problem_in_words
 from worker.environments import conda, folders, locked, uv, wheels
-from worker.environments.uv import NoProgram, ProgramFailed, Stopped
+from worker.environments.uv import ProgramFailed, ProgramMissing, Stopped
 from worker.launch.interpreter import Unusable, ask, find
 from worker.launch.preparation import (
     CannotStart,
@@ -57,7 +57,7 @@ class Environment:
 
     @property
     def report(self) -> EnvironmentReport:
-        """What the server is told."""
+        """The environment as it is reported to the server."""
         return EnvironmentReport(
             kind=self.kind, hash=self.hash, python=self.python, state="ready", note=self.note[:1000]
         )
@@ -98,7 +98,7 @@ class EnvironmentMaker:
                 return self._made(assignment, lock, source)
         except Stopped:
             raise CannotStart(Reason.ENVIRONMENT, "It was stopped while its environment was being built.") from None
-        except (BadLock, NoProgram, ProgramFailed, folders.Changed, Unusable, BadArchive, OSError) as error:
+        except (BadLock, ProgramMissing, ProgramFailed, folders.Changed, Unusable, BadArchive, OSError) as error:
             raise self._explained(error, lock) from error
 
     def _report_given(self, path: str) -> None:
@@ -201,7 +201,7 @@ class _Builder:
         self._name = ""
 
     def environment(self) -> Environment:
-        """Return the environment, built if it was not there. Raises BadLock, ProgramFailed, NoProgram, Stopped, …"""
+        """Return the environment, built if it was not there. Raises BadLock, ProgramFailed, ProgramMissing, Stopped."""
         if self._lock.kind not in BUILT_BY_UV:
             return self._of_conda()
         python, version = self._python()

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from domain.masking import MASK, is_secret_variable, masked_text
+from domain.masking.masking import MASK, is_secret_variable, masked_text
 
 LOOK_S = 0.1
 KEPT_BYTES = 64 * 1024
@@ -44,7 +44,7 @@ class Stopped(Exception):
     """The attempt was stopped meanwhile."""
 
 
-class NoProgram(Exception):
+class ProgramMissing(Exception):
     """A program that builds the environment is not on this node; the message is a sentence."""
 
 
@@ -73,7 +73,7 @@ class ProgramFailed(Exception):
 
     @property
     def cause(self) -> str:
-        """What the program said, as one line."""
+        """The errors that the program printed, as one line."""
         lines = [re.sub(r"^(error|cause|Caused by|hint):\s*", "", line.strip()) for line in self._errors.splitlines()]
         text = "; ".join(dict.fromkeys(line.rstrip(".") for line in lines if line))
         return text if len(text) <= 600 else f"{text[:300]} … {text[-300:]}"
@@ -84,13 +84,13 @@ class ProgramFailed(Exception):
 
 
 def program(name: str = "uv") -> str:
-    """Return the path of uv: of the wheel installed with this worker, or on PATH. Raises NoProgram."""
+    """Return the path of uv: of the wheel installed with this worker, or on PATH. Raises ProgramMissing."""
     beside = Path(sys.executable).parent / name
     if beside.exists():
         return str(beside)
     if (found := shutil.which(name)) is not None:
         return found
-    raise NoProgram(f"There is no {name} on this node: install it there, or choose an environment with --python.")
+    raise ProgramMissing(f"There is no {name} on this node: install it there, or choose an environment with --python.")
 
 
 def settings(own: Mapping[str, str], of_run: Mapping[str, str], cache: Path | None) -> dict[str, str]:

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 from domain.choices import RECIPES
 from domain.launch.plan import TaskContext, local_rank_option, plan, recipe_path
-from domain.masking import masked_args, masked_env
+from domain.masking.masking import masked_args, masked_env
 from domain.messages import CheckpointFetch, Reason
 from domain.spec import RENDEZVOUS_VARIABLES, Assignment, ResumeFrom, RunSpec
 from domain.text.paths import problem_in_words

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import psutil
 import pynvml
 
-from domain.masking import masked_args
+from domain.masking.masking import masked_args
 from domain.messages import Device, NodeLoad
 from domain.text.formats import size
 from worker.node import control_groups, processes

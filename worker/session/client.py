@@ -300,7 +300,7 @@ class Client:
             partial.unlink(missing_ok=True)
 
     def send_wheel(self, wheel: WheelFile, path: Path) -> None:
-        """Send a wheel that another node waits for."""
+        """Send a wheel that another node waits for. Raises ServerAway, RequestRefused."""
         headers = {"Authorization": f"Bearer {self.token}", "Content-Length": str(path.stat().st_size)}
         timeout = httpx2.Timeout(COMPLETION_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         try:

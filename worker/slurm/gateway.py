@@ -161,7 +161,7 @@ class Gateway:
         self._store(job)
 
     def _known_nodes(self, names: Sequence[str]) -> list[str]:
-        """Those that the cluster has: sbatch refuses a job that excludes another."""
+        """Return the nodes that the cluster has: sbatch refuses a job that excludes another."""
         if not names:
             return []
         known = set(self._cluster.node_names())

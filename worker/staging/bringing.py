@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from domain.environments.sources import Source
-from domain.masking import masked_text
+from domain.masking.masking import masked_text
 from worker.environments.uv import IsStopped, Stopped, program, run
 
 PIECE_BYTES = 1024 * 1024
@@ -35,7 +35,9 @@ class CannotBring(Exception):
 
 
 def version(source: Source, env: Mapping[str, str], log: Path, is_stopped: IsStopped) -> str:
-    """Return a text that changes when the data there does. Raises CannotBring, ProgramFailed, NoProgram, Stopped."""
+    """Return a text that changes when the data there does.
+
+    Raises CannotBring, ProgramFailed, ProgramMissing, Stopped."""
     if source.sha256:
         return source.sha256
     if source.kind == "http":
@@ -56,7 +58,7 @@ def bring(
 ) -> None:
     """Make `target`, a file or folder, from the source.
 
-    Raises CannotBring, ProgramFailed, NoProgram, Stopped, OSError."""
+    Raises CannotBring, ProgramFailed, ProgramMissing, Stopped, OSError."""
     if source.kind == "path":
         _copy(Path(source.address), target, is_stopped, progress)
     elif source.kind == "ssh":
@@ -87,7 +89,7 @@ def files_of(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def digest(folder: Path, is_stopped: IsStopped) -> tuple[str, dict[str, int]]:
-    """Return the SHA-256 over the names and contents of all files below a path, and their sizes by name."""
+    """Return the SHA-256 over names and contents of all files below a path, and their sizes by name. Raises Stopped."""
     whole, sizes = hashlib.sha256(), dict[str, int]()
     for name, path in files_of(folder):
         if is_stopped():

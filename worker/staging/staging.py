@@ -13,12 +13,12 @@ from pathlib import Path
 
 from domain.environments.locks import environment_hash
 from domain.environments.sources import OTHERWISE, Source, source_of
-from domain.masking import masked_text
+from domain.masking.masking import masked_text
 from domain.messages import Reason
 from domain.spec import Assignment
 from domain.text.formats import plural, size
 from worker.environments import folders
-from worker.environments.uv import IsStopped, NoProgram, ProgramFailed, Stopped
+from worker.environments.uv import IsStopped, ProgramFailed, ProgramMissing, Stopped
 from worker.launch.preparation import CannotStart, LocalNode, training_environment
 from worker.node.attempt_files import DATA_FILE
 from worker.node.state_files import read_object, write_whole
@@ -72,7 +72,7 @@ class DataStager:
             raise self._explained(name, source, "the disk is full" if full else str(error), full) from error
         except ProgramFailed as error:
             raise self._explained(name, source, error.cause, error.is_full) from error
-        except (CannotBring, NoProgram, folders.Changed) as error:
+        except (CannotBring, ProgramMissing, folders.Changed) as error:
             raise self._explained(name, source, str(error), False) from error
         return path, note
 

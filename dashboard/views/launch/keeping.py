@@ -15,7 +15,7 @@ from dashboard.views.launch.form import EMPTY
 from dashboard.views.launch.script import FIELD, TAKE
 from dashboard.views.launch.swept_fields import LINES
 from dashboard.views.layout import links
-from domain.masking import MASK, is_secret_argument, is_secret_variable, masked_args, masked_text
+from domain.masking.masking import MASK, is_secret_argument, is_secret_variable, masked_args, masked_text
 
 
 def keep() -> None:

@@ -12,9 +12,10 @@ from dashboard.service import service
 from dashboard.views.layout import actions, links, style
 from dashboard.views.layout.tables import Markup, table
 from db.nodes.node_queries import Occupant, occupants
+from domain.health.views import IncidentView
 from domain.protocol import is_older
 from domain.text.formats import ago, as_text, clock_offset, clock_time, milliseconds, number, plural, size, state_label
-from domain.views import DeviceView, IncidentView, NodeView
+from domain.views import DeviceView, NodeView
 
 REFRESH_S = 3
 

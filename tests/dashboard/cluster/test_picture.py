@@ -18,9 +18,8 @@ from dashboard.cluster.picture import (
     summary,
 )
 from db.nodes.node_queries import Occupant
-from domain.health.quarantine import Quarantine
 from domain.spec import rank_at
-from domain.views import DeviceView, NodeView
+from domain.views import DeviceView, NodeView, Quarantine
 from tests.dashboard.running import Running
 from tests.dashboard.seeded_cluster import seed_cluster
 

@@ -9,7 +9,7 @@ import pytest
 
 from db.runs import run_queries
 from db.runs.run_requests import specification
-from domain.masking import MASK
+from domain.masking.masking import MASK
 from tests.dashboard.pages import button, served, texts, with_advanced
 from tests.dashboard.running import FakeNode, Running
 

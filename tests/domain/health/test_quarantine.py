@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.health.quarantine import NODE, REMEMBERED_S, Incident, Kind, blamed, may_be_hardware, quarantines
+from domain.health.quarantine import NODE, REMEMBERED_S, Incident, IncidentKind, blamed, may_be_hardware, quarantines
 from domain.health.quarantine import silence_counts as counts
 from domain.health.xids import in_words, is_hardware
 
@@ -14,7 +14,7 @@ DAY_S = 86_400.0
 def failed(at: float, device: str = "GPU-1", *, began_at: float | None = None, is_strike: bool = True) -> Incident:
     """An attempt of ten seconds that failed on a device."""
     began_at = at - 10 if began_at is None else began_at
-    return Incident(Kind.FAILED, at, f"failure at {at:g}", device, began_at, is_strike=is_strike)
+    return Incident(IncidentKind.FAILED, at, f"failure at {at:g}", device, began_at, is_strike=is_strike)
 
 
 def left_out(*incidents: Incident, trusted: dict[str, float] | None = None, now: float = 1000.0) -> set[str]:
@@ -69,13 +69,13 @@ def test_old_strikes_are_forgotten():
 @pytest.mark.parametrize("xid", [48, 64, 74, 79, 95])
 def test_an_error_of_the_hardware_needs_no_second(xid):
     assert is_hardware(xid)
-    one = Incident(Kind.XID, 100, f"Xid {xid}", "GPU-1", number=xid)
+    one = Incident(IncidentKind.XID, 100, f"Xid {xid}", "GPU-1", number=xid)
     assert left_out(one, trusted={"GPU-1": 500.0}) == {"GPU-1"}
 
 
 @pytest.mark.parametrize("xid", [13, 31, 43, 45, 68, 94, 109, 63, 999])
 def test_the_programs_errors_and_contained_ones_never_count(xid):
-    many = [Incident(Kind.XID, at, f"Xid {xid}", "GPU-1", number=xid) for at in range(700)]
+    many = [Incident(IncidentKind.XID, at, f"Xid {xid}", "GPU-1", number=xid) for at in range(700)]
     assert left_out(*many) == set()
 
 
@@ -83,12 +83,14 @@ def test_an_xid_is_named_in_words():
     assert in_words(79) == "Xid 79 (fallen off the bus)" and in_words(999) == "Xid 999"
 
 
-@pytest.mark.parametrize("kind", [Kind.MEMORY, Kind.THROTTLED, Kind.PREFLIGHT, Kind.SLOW])
+@pytest.mark.parametrize(
+    "kind", [IncidentKind.MEMORY, IncidentKind.THROTTLED, IncidentKind.PREFLIGHT, IncidentKind.SLOW]
+)
 def test_signs_alone_are_remembered_and_never_count(kind):
     assert left_out(*(Incident(kind, at, "a sign", "GPU-1", number=1) for at in range(100, 900))) == set()
 
 
-@pytest.mark.parametrize("kind", [Kind.PASSED, Kind.RELEASED])
+@pytest.mark.parametrize("kind", [IncidentKind.PASSED, IncidentKind.RELEASED])
 @pytest.mark.parametrize("device", ["GPU-1", NODE])
 def test_a_passed_test_or_a_person_clears_the_device(kind, device):
     cleared = Incident(kind, 300, "cleared", device)
@@ -98,17 +100,17 @@ def test_a_passed_test_or_a_person_clears_the_device(kind, device):
 
 
 def test_what_clears_one_device_clears_no_other_and_not_the_node():
-    cleared = Incident(Kind.PASSED, 300, "passed", "GPU-2")
+    cleared = Incident(IncidentKind.PASSED, 300, "passed", "GPU-2")
     assert left_out(failed(100), failed(200), cleared) == {"GPU-1"}
     assert left_out(failed(100, NODE), failed(200, NODE), cleared) == {NODE}
 
 
 def test_a_wrong_result_of_a_test_is_enough():
-    assert left_out(Incident(Kind.WRONG, 100, "the product of two matrices was wrong", "GPU-3")) == {"GPU-3"}
+    assert left_out(Incident(IncidentKind.WRONG, 100, "the product of two matrices was wrong", "GPU-3")) == {"GPU-3"}
 
 
 def test_a_node_of_which_two_devices_are_left_out_is_left_out():
-    fallen = [Incident(Kind.XID, 100, "Xid 79", device, number=79) for device in ("GPU-1", "GPU-2")]
+    fallen = [Incident(IncidentKind.XID, 100, "Xid 79", device, number=79) for device in ("GPU-1", "GPU-2")]
     found = quarantines(fallen, {}, 1000.0)
     assert {*found} == {"GPU-1", "GPU-2", NODE}
     assert found[NODE].why == "2 of its devices are in quarantine: Xid 79"

@@ -8,7 +8,7 @@ import pytest
 
 from dashboard.snapshots.archive import pack
 from dashboard.snapshots.selection import select
-from domain.masking import MASK
+from domain.masking.masking import MASK
 from domain.messages import Reason
 from tests.worker.agent.node_under_test import checkpoint, events
 

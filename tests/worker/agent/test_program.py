@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from domain.masking import MASK
+from domain.masking.masking import MASK
 from domain.protocol import PROTOCOL
 from domain.spec import Assignment, RunSpec
 from tests.worker.agent.node_under_test import WAITING, events

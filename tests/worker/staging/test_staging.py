@@ -18,7 +18,7 @@ import pytest
 from pydantic import ValidationError
 
 from domain.environments.sources import source_of
-from domain.masking import masked_spec, unmasked_spec
+from domain.masking.masking import masked_spec, unmasked_spec
 from domain.messages import Reason
 from domain.spec import Assignment, RunSpec
 from tests.s3_server import Bucket

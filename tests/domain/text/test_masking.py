@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.masking import (
+from domain.masking.masking import (
     MASK,
     NothingBehind,
     is_secret_argument,

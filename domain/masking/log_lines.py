@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from domain.masking import masked_text
+from domain.masking.masking import masked_text
 
 NESTED = "  | "
 """Prefix of each line of a traceback, so that none can be mistaken for a message."""

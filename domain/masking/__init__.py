@@ -1,0 +1,1 @@
+"""Secrets kept out of what people and logs are shown. Pure."""
