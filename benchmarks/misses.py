@@ -41,7 +41,6 @@ WHY = {
     "submissions": "16 clients wait for one Python process: 3.4 ms of its time each, 1.2 in the service, most others "
     "in HTTP; a turn of the scheduler among them takes 45 ms. 200 readers share one answer.",
     "watching": "eleven requests a second carry the points to be drawn within 60 ms: each takes 2.7 ms of the worker, "
-    "more than half of it in httpx2 and h11, and 5 ms of the dashboard, three quarters of them Python from the HTTP "
-    "parser through the middleware to the answer; four viewers instead of one add 4 %. Without viewers five looks a "
-    "second are half of the worker's share.",
+    "more than half of it in httpx2 and h11, and 5 ms of the dashboard, from the HTTP parser through the middleware. "
+    "Without viewers five looks a second are half of the worker's share.",
 }
