@@ -511,10 +511,10 @@ class Bundle(BaseModel):
     @classmethod
     def of_body(cls, body: bytes) -> Self:
         """Read a request's body. Raises ValidationError."""
-        line, _, rest = body.partition(b"\n")
+        line, _, payload = body.partition(b"\n")
         heads, contents, at = _HEADS.validate_json(line), list[bytes](), 0
         for head in heads:
-            contents.append(rest[at : at + head.size_bytes])
+            contents.append(payload[at : at + head.size_bytes])
             at += head.size_bytes
         return cls(heads=heads, contents=contents)
 

@@ -95,8 +95,8 @@ def proposal(line: str) -> str:
     pattern, end, names = "", 0, set[str]()
     for match in _STANDALONE.finditer(line):
         before = line[end : match.start()]
-        word = _WORD_BEFORE.search(before)
-        name = _MEANING.get(word[1].lower(), word[1]) if word else ""
+        name_match = _WORD_BEFORE.search(before)
+        name = _MEANING.get(name_match[1].lower(), name_match[1]) if name_match else ""
         is_usable = _NAME.fullmatch(name) and name not in names and _fits(name, match[0])
         pattern += _escaped(before) + ("{" + name + "}" if is_usable else "{*}")
         names.add(name)

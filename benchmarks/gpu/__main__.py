@@ -166,8 +166,8 @@ def document(outcomes: Sequence[Outcome], gpus: Sequence[str]) -> dict[str, Any]
     """What is written: the figures as those of `make bench`, and the state of every row."""
     import torch
 
-    found = f"{len(gpus)} x {gpus[0]}" if gpus else "no GPU"
-    machine = f"{found}, {os.cpu_count()} cores, torch {torch.__version__}, Python {platform.python_version()}"
+    hardware = f"{len(gpus)} x {gpus[0]}" if gpus else "no GPU"
+    machine = f"{hardware}, {os.cpu_count()} cores, torch {torch.__version__}, Python {platform.python_version()}"
     measured = [asdict(one) | {"met": one.is_met} for outcome in outcomes for one in outcome.figures]
     rows = [
         {"name": one.name, "state": one.state, "why": one.why, "seconds": round(one.seconds, 1)} for one in outcomes

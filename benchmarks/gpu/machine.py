@@ -73,10 +73,10 @@ class Machine:
             if run["state"] not in ENDED:
                 self.product.request("POST", f"/api/runs/{run['id']}/stop")
 
-    def need(self, what: str, is_there: bool) -> None:
+    def need(self, needed: str, is_there: bool) -> None:
         """Raise Lacking where it is not there."""
         if not is_there:
-            raise Lacking(what)
+            raise Lacking(needed)
 
     def need_gpu(self) -> None:
         """Raise Lacking where rows run on a CPU."""
@@ -93,10 +93,10 @@ class Machine:
             raise Wrong(f"{run['name']} {run['state']} instead of {state}: {run['message'] or run['reason']}")
         return dict(run)
 
-    def wait(self, condition: Any, what: str, most_s: float = RUN_S) -> Any:
+    def wait(self, condition: Any, subject: str, most_s: float = RUN_S) -> Any:
         """Wait until a condition gives something true, and return that. Raises Wrong where it takes too long."""
         try:
-            return wait_for(condition, what, self.limit_s(most_s), pause_s=SLOW_PAUSE_S)
+            return wait_for(condition, subject, self.limit_s(most_s), pause_s=SLOW_PAUSE_S)
         except AssertionError as error:
             raise Wrong(str(error).splitlines()[0]) from None
 
@@ -150,8 +150,8 @@ def gpu_names() -> list[str]:
     """The GPUs that this Python's torch can use; empty without torch, a driver or a GPU.
 
     Asked in a process of its own: one that holds a GPU would keep runs from it."""
-    asked = subprocess.run([sys.executable, "-c", NAMES], capture_output=True, text=True, check=False)
-    return list(json.loads(asked.stdout.splitlines()[-1])) if asked.returncode == 0 else []
+    process = subprocess.run([sys.executable, "-c", NAMES], capture_output=True, text=True, check=False)
+    return list(json.loads(process.stdout.splitlines()[-1])) if process.returncode == 0 else []
 
 
 def nvidia_smi(query: str, ask: Any = subprocess.run) -> list[dict[str, float]]:

@@ -37,8 +37,8 @@ def precision(machine: Machine, precision: str) -> Iterator[Figure]:
         _check_device(machine, run)
         theirs = on_cpu(machine, name)
         ours = loss(machine, run)
-        what = f"{name}, {precision}, by {'nccl' if machine.kind == 'cuda' else 'gloo'}: loss of {run['step']} steps"
-        yield Figure(what, f"{ours:.4f}", "by hand on the CPU, fp32", f"{theirs:.4f}", off_by(ours, theirs),
+        label = f"{name}, {precision}, by {'nccl' if machine.kind == 'cuda' else 'gloo'}: loss of {run['step']} steps"
+        yield Figure(label, f"{ours:.4f}", "by hand on the CPU, fp32", f"{theirs:.4f}", off_by(ours, theirs),
                      CLOSE[precision], "less")  # fmt: skip
 
 
@@ -93,18 +93,18 @@ def loss(machine: Machine, run: dict[str, Any]) -> float:
     return statistics.fmean(value for _, value, _ in machine.points(run["id"], LOSS)[-LAST:])
 
 
-def on_cpu(machine: Machine, name: str, known: dict[tuple[str, int], float] = {}) -> float:  # noqa: B006 - measured once
+def on_cpu(machine: Machine, name: str, losses: dict[tuple[str, int], float] = {}) -> float:  # noqa: B006 - measured once
     """The same of what the recipe prints by hand on the CPU."""
     steps = _steps(machine)
-    if (name, steps) not in known:
+    if (name, steps) not in losses:
         folder = machine.folder / f"{name}-by-hand"
         argv = [RECIPES / f"{name}.py", "--strategy", "single", "--max-steps", steps, "--print-every", 1,
                 "--output-dir", folder, *QUIET]  # fmt: skip
         printed = PRINTED.findall(machine.by_hand(list(map(str, argv)), CUDA_VISIBLE_DEVICES=""))
         if not printed or int(printed[-1][0]) != steps:
             raise Wrong(f"{name} by hand printed no loss of step {steps}")
-        known[name, steps] = statistics.fmean(float(value) for _, value in printed[-LAST:])
-    return known[name, steps]
+        losses[name, steps] = statistics.fmean(float(value) for _, value in printed[-LAST:])
+    return losses[name, steps]
 
 
 QUIET = ("--val-every", "1000000", "--warmup-steps", "5")
@@ -121,7 +121,7 @@ def _steps(machine: Machine) -> int:
 
 def _check_device(machine: Machine, run: dict[str, Any]) -> None:
     """Raise Wrong where the recipe trained elsewhere than on the devices of this machine."""
-    said = f"ddp on 1 x {machine.kind}"
+    expected = f"ddp on 1 x {machine.kind}"
     log = machine.product.request("GET", f"/api/runs/{run['id']}/logs?rank=0&stream=out").text
-    if said not in log:
-        raise Wrong(f"the run's log does not say {said!r}: {log[:200]!r}")
+    if expected not in log:
+        raise Wrong(f"the run's log does not say {expected!r}: {log[:200]!r}")

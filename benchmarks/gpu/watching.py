@@ -30,10 +30,10 @@ def phases(machine: Machine) -> Iterator[Figure]:
         SCRIPTS / "phases.py", args=[str(out), str(steps), str(width)], env={"CUDA_LAUNCH_BLOCKING": "1"}
     )
     theirs, ours = json.loads(out.read_text()), machine.product.get(f"/api/runs/{run['id']}/phases")["ranks"]["0"]
-    whose = "the script's CUDA events" if machine.kind == "cuda" else "the script's clock"
+    clock = "the script's CUDA events" if machine.kind == "cuda" else "the script's clock"
     for name, seconds in theirs.items():
         beyond_s = max(0.0, abs(ours[name] - seconds) - BETWEEN_S)
-        yield Figure(f"{name.removesuffix('_s')} of a step", _ms(ours[name]), whose, _ms(seconds),
+        yield Figure(f"{name.removesuffix('_s')} of a step", _ms(ours[name]), clock, _ms(seconds),
                      Spread.of([1 + beyond_s / seconds]), 1.1, "less")  # fmt: skip
 
 
@@ -56,9 +56,9 @@ def memory_figures(memory: dict[str, Any] | None, sizes: dict[str, int], script:
         raise Wrong(f"line {line['line']} is named as the largest")
     for kind, size in sizes.items():
         ours = memory["shares"][kind]
-        texts = (f"{each / MIB:.0f} MiB" for each in (ours, size))
-        what, peer = f"memory picture: {kind}", "the script's tensors"
-        yield Figure(what, next(texts), peer, next(texts), off_by(ours, size), 1.02, "less")
+        texts = (f"{size_bytes / MIB:.0f} MiB" for size_bytes in (ours, size))
+        label, peer = f"memory picture: {kind}", "the script's tensors"
+        yield Figure(label, next(texts), peer, next(texts), off_by(ours, size), 1.02, "less")
 
 
 def busy(machine: Machine) -> Iterator[Figure]:
@@ -107,26 +107,26 @@ def hardware_figures(series: dict[str, list[list[float]]], of_gpus: list[dict[st
     """Memory and power; MiB and watts of nvidia-smi for each GPU. Raises Wrong where a series is missing."""
     number = next((number for number in range(len(of_gpus)) if f"hardware/gpu{number}/memory_used_bytes" in series), 0)
     theirs = of_gpus[number]
-    for name, asked, unit, scale, most in (
+    for name, query, unit, scale, most in (
         ("memory_used_bytes", "memory.used", "MiB", MIB, 1.05),
         ("power_w", "power.draw", "W", 1, 1.25),
     ):
-        if asked not in theirs:
+        if query not in theirs:
             continue
         points = series.get(f"hardware/gpu{number}/{name}")
         if not points:
             raise Wrong(f"there is no series hardware/gpu{number}/{name}, only {sorted(series)}")
         ours = points[-1][1] / scale
-        yield Figure(f"hardware series {name}", f"{ours:.0f} {unit}", "nvidia-smi", f"{theirs[asked]:.0f} {unit}",
-                     off_by(ours, theirs[asked]), most, "less")  # fmt: skip
+        yield Figure(f"hardware series {name}", f"{ours:.0f} {unit}", "nvidia-smi", f"{theirs[query]:.0f} {unit}",
+                     off_by(ours, theirs[query]), most, "less")  # fmt: skip
 
 
 def profile(machine: Machine, run: str) -> dict[str, Any]:
     """The overview of ten profiled steps of rank 0. Raises Wrong where there is none."""
-    asked = machine.product.request("POST", f"/api/runs/{run}/profiles", json={"steps": 10, "ranks": [0]})
-    if asked.status_code != 202:
-        raise Wrong(f"a profile was refused: {asked.text[:200]}")
-    path = f"/api/runs/{run}/profiles/{asked.json()['id']}"
+    response = machine.product.request("POST", f"/api/runs/{run}/profiles", json={"steps": 10, "ranks": [0]})
+    if response.status_code != 202:
+        raise Wrong(f"a profile was refused: {response.text[:200]}")
+    path = f"/api/runs/{run}/profiles/{response.json()['id']}"
     ended = machine.wait(lambda: (one := machine.product.get(path))["state"] not in PENDING and one, "the profile")
     outcome = ended["outcomes"][0] if ended["outcomes"] else {}
     if ended["state"] != "recorded" or not outcome.get("overview"):
@@ -141,8 +141,8 @@ def profile_figure(overview: dict[str, Any], step_s: float) -> Figure:
     """On a GPU the time its kernels filled in a step, else the step, against the script's own."""
     device, seconds = overview["device"], overview["seconds"] / overview["steps"]
     ours = seconds * device["busy_share"] if device else seconds
-    what = "profile: kernels of a step" if device else "profile: a step"
-    return Figure(what, _ms(ours), "the script's step by its own count", _ms(step_s), off_by(ours, step_s),
+    label = "profile: kernels of a step" if device else "profile: a step"
+    return Figure(label, _ms(ours), "the script's step by its own count", _ms(step_s), off_by(ours, step_s),
                   1.3 if device else 10, "less")  # fmt: skip
 
 
@@ -177,8 +177,8 @@ def foreign(machine: Machine) -> Iterator[Figure]:
         named_s = time.monotonic() - began
     began = time.monotonic()
     machine.wait(lambda: holders(machine.product.get("/api/nodes")[0]) <= before, "the GPU to be free again", 30)
-    for what, seconds in (("named", named_s), ("gone again", time.monotonic() - began)):
-        yield Figure(f"others' process on the GPU: {what}", f"{seconds:.1f} s", "a limit", f"{NAMED_S:.0f} s",
+    for event, seconds in (("named", named_s), ("gone again", time.monotonic() - began)):
+        yield Figure(f"others' process on the GPU: {event}", f"{seconds:.1f} s", "a limit", f"{NAMED_S:.0f} s",
                      Spread.of([seconds / NAMED_S]), 1, "less")  # fmt: skip
 
 
@@ -194,8 +194,8 @@ def probe_cost(machine: Machine) -> Iterator[Figure]:
     if machine.is_small:
         size = size._replace(batch=8, block=5, steps=20 * probe.GROUPS)
     more = ["--device", "cuda", "--layers", str(LAYERS)] if machine.kind == "cuda" else []
-    taken = probe.measured(machine.product, machine.folder / "probe", size, more)
-    yield next(probe.figures_of(probe.SHORT, *taken))
+    measured = probe.measured(machine.product, machine.folder / "probe", size, more)
+    yield next(probe.figures_of(probe.SHORT, *measured))
 
 
 LAYERS = 64

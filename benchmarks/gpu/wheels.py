@@ -47,7 +47,7 @@ def _pinned(name: str) -> str:
 
 def download(packages: list[str], python: str) -> None:
     """Download wheels for the other machine. Raises subprocess.CalledProcessError where one has none for it."""
-    platforms = [word for name in PLATFORMS for word in ("--platform", name)]
+    platforms = [argument for name in PLATFORMS for argument in ("--platform", name)]
     pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"]
     kind = ["--only-binary", ":all:", "--implementation", "cp", "--python-version", python, *platforms]
     subprocess.run([*pip, *kind, "--dest", str(FOLDER), *packages], check=True)

@@ -23,7 +23,9 @@ def freeze(
     yes: Annotated[bool, typer.Option("--yes", help="Replace the file if it exists.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write all packages of the Python you train with, and their versions, as a lock that nodes build from."""
+    """Write all packages of the Python you train with, and their versions, as a lock that nodes build from.
+
+    Raises CommandFailed."""
     from dashboard.planning.freezing import CannotFreeze
     from dashboard.planning.freezing import freeze as write
 
@@ -47,8 +49,8 @@ def _python(named: str | None, output: Path) -> Path:
         path = Path(named).expanduser()
         return path / "bin" / "python" if path.is_dir() else Path(shutil.which(named) or path)
     active = os.environ.get("VIRTUAL_ENV")
-    found = project_python(str(output.absolute())) or (Path(active, "bin", "python") if active else None)
-    program = found or shutil.which("python3")
+    environment_python = project_python(str(output.absolute())) or (Path(active, "bin", "python") if active else None)
+    program = environment_python or shutil.which("python3")
     if program is None:
         raise CommandFailed("python: there is none on PATH; name one with --python.", 2)
     return Path(program)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import AF_INET
@@ -22,7 +22,7 @@ from domain.text.formats import state_label
 
 if TYPE_CHECKING:
     from cli.fleet.host_list import Destination
-    from cli.fleet.installing import InstallationPlan
+    from cli.fleet.installing import DoctorCheck, InstallationPlan
     from cli.fleet.progress import HostProgress
     from cli.fleet.ssh import Connection
 
@@ -87,8 +87,10 @@ def add(
     fleet = Fleet(server, as_json, parallel, accept_new)
     options = {"python": python, "slots": slots}
     with join_token(server) as (token, urls), planned(server, token, urls, options) as plan:
-        done = asyncio.run(fleet.each(machines, "add", "joined", lambda link, state: installing.add(link, plan, state)))
-    joined = [host for host in done if host.state == "joined"]
+        outcomes = asyncio.run(
+            fleet.each(machines, "add", "joined", lambda link, state: installing.add(link, plan, state))
+        )
+    joined = [host for host in outcomes if host.state == "joined"]
     with suppress(OSError):  # then the nodes are reached by their names
         memory.remember({host.node_id: (str(host.node), host.machine) for host in joined if host.node_id})
     if joined:
@@ -96,7 +98,7 @@ def add(
         note_red_cells(joined, check)
         if not as_json:
             print_matrix(check)
-    finish(done, as_json, [host.document() for host in done])
+    finish(outcomes, as_json, [host.document() for host in outcomes])
 
 
 def note_red_cells(hosts: Sequence[HostProgress], check: Mapping[str, Any]) -> None:
@@ -122,19 +124,28 @@ def upgrade(
 
     server = server_at(data)
     memory, listed = Memory.of_person(), server.get("/api/nodes")
-    wanted = [one_of(listed, name) for name in nodes] if nodes else [n for n in listed if n["id"] in memory.all()]
-    if not wanted:
-        raise CommandFailed("No node of this dashboard was added from here: name those to upgrade.", 2)
-    machines = [memory.of(node["id"], node["name"]) for node in wanted]
+    selected_nodes = nodes_to_upgrade(listed, nodes or [], memory.all())
+    machines = [memory.of(node["id"], node["name"]) for node in selected_nodes]
     fleet = Fleet(server, as_json, parallel)
     with planned(server) as plan:
         work = fleet.each(machines, "upgrade", "upgraded", lambda link, state: installing.add(link, plan, state))
-        done = asyncio.run(work)
+        outcomes = asyncio.run(work)
     now = {node["id"]: node for node in server.get("/api/nodes")}
     results = [
-        now.get(node["id"], node) | {"upgrade_result": host.document()} for node, host in zip(wanted, done, strict=True)
+        now.get(node["id"], node) | {"upgrade_result": host.document()}
+        for node, host in zip(selected_nodes, outcomes, strict=True)
     ]
-    finish(done, as_json, results)
+    finish(outcomes, as_json, results)
+
+
+def nodes_to_upgrade(
+    listed: list[dict[str, Any]], names: Sequence[str], added_ids: Container[str]
+) -> list[dict[str, Any]]:
+    """Return the nodes named, or all those added from this machine. Raises CommandFailed where there is none."""
+    nodes = [one_of(listed, name) for name in names] or [node for node in listed if node["id"] in added_ids]
+    if not nodes:
+        raise CommandFailed("No node of this dashboard was added from here: name those to upgrade.", 2)
+    return nodes
 
 
 def doctor(node: NodeName, data: Data = None, as_json: Json = False) -> None:
@@ -145,22 +156,26 @@ def doctor(node: NodeName, data: Data = None, as_json: Json = False) -> None:
     from cli.fleet.own_wheel import own_version
 
     server = server_at(data)
-    known = one_of(server.get("/api/nodes"), node)
-    checks = [
-        DoctorCheck("cluster", known["state"] == "alive", f"to the dashboard it is {state_label(known['state'])}")
-    ]
+    node_document = one_of(server.get("/api/nodes"), node)
+    state = node_document["state"]
+    checks = [DoctorCheck("cluster", state == "alive", f"to the dashboard it is {state_label(state)}")]
 
-    async def work(link: Connection, state: HostProgress) -> str:
+    async def work(link: Connection, _: HostProgress) -> str:
         checks.extend(await examine(link, version))
         return ""
 
-    version, machine = own_version(), Memory.of_person().of(known["id"], known["name"])
+    version, machine = own_version(), Memory.of_person().of(node_document["id"], node_document["name"])
     (host,) = asyncio.run(Fleet(server, as_json).each([machine], None, "examined", work))
     checks += [DoctorCheck("ssh", False, host.message)] if host.message else []
     if as_json:
-        print_json(known | {"checks": [vars(check) for check in checks]})
+        print_json(node_document | {"checks": [vars(check) for check in checks]})
     else:
         print_table(("check", "", "result"), [(c.check, "ok" if c.ok else "RED", c.message) for c in checks])
+    exit_if_red(checks)
+
+
+def exit_if_red(checks: Iterable[DoctorCheck]) -> None:
+    """End the command where something is wrong with the node. Raises typer.Exit with code 1."""
     if not all(check.ok for check in checks):
         raise typer.Exit(1)
 
@@ -187,28 +202,28 @@ def remove(
 
     memory = Memory.of_person()
     is_node = any(node in (one["name"], one["id"]) for one in server.get("/api/nodes"))
-    known = one_of(server.get("/api/nodes"), node) if is_node else {"id": memory.id_of(node), "name": node}
+    node_document = one_of(server.get("/api/nodes"), node) if is_node else {"id": memory.id_of(node), "name": node}
 
     async def work(link: Connection, state: HostProgress) -> str:
-        state.node = known["name"]
+        state.node = node_document["name"]
         if is_node:
             await asyncio.to_thread(server.delete, path)
         return await take_off(link, state)
 
-    machine = memory.of(known["id"], known["name"])
-    (host,) = done = asyncio.run(Fleet(server, as_json).each([machine], "remove", "removed", work))
+    machine = memory.of(node_document["id"], node_document["name"])
+    (host,) = outcomes = asyncio.run(Fleet(server, as_json).each([machine], "remove", "removed", work))
     if host.state == "removed":
         with suppress(OSError):
-            memory.forget(known["id"])
-    finish(done, as_json, known | {"uninstall_result": host.document()})
+            memory.forget(node_document["id"])
+    finish(outcomes, as_json, node_document | {"uninstall_result": host.document()})
 
 
-def one_of(nodes: list[dict[str, Any]], word: str) -> dict[str, Any]:
+def one_of(nodes: list[dict[str, Any]], name_or_id: str) -> dict[str, Any]:
     """Return the node with this name or id. Raises CommandFailed."""
     for node in nodes:
-        if word in (node["name"], node["id"]):
+        if name_or_id in (node["name"], node["id"]):
             return node
-    raise CommandFailed(f"There is no node {word!r}; `rankzero nodes` lists them.")
+    raise CommandFailed(f"There is no node {name_or_id!r}; `rankzero nodes` lists them.")
 
 
 def named_hosts(words: list[str], from_file: Path | None, user: str | None, port: int | None) -> list[Destination]:
@@ -253,8 +268,10 @@ def other_addresses(server: ServerClient) -> list[str]:
     from dashboard.cluster.joining import is_loopback
 
     port = urlsplit(server.address.url).port or 80
-    found = [each.address for card in psutil.net_if_addrs().values() for each in card if each.family == AF_INET]
-    return [f"http://{host}:{port}" for host in ("ssh", *found) if not is_loopback(host)][:MOST_ADDRESSES]
+    card_addresses = [
+        entry.address for card in psutil.net_if_addrs().values() for entry in card if entry.family == AF_INET
+    ]
+    return [f"http://{host}:{port}" for host in ("ssh", *card_addresses) if not is_loopback(host)][:MOST_ADDRESSES]
 
 
 @contextmanager
@@ -264,24 +281,24 @@ def planned(
     """Prepare what the hosts are brought. Raises CommandFailed."""
     from platformdirs import user_cache_path
 
-    from cli.fleet.brought import Brought
     from cli.fleet.installing import InstallationPlan
+    from cli.fleet.node_files import NodeFiles
 
     listed = server.get("/api/nodes")
     nodes = {node["id"]: node["state"] == "alive" for node in listed}
     names = [node["name"] for node in listed if node["state"] == "alive"]
-    given = {name: value for name, value in (options or {}).items() if value is not None}
+    chosen_options = {name: value for name, value in (options or {}).items() if value is not None}
     with tempfile.TemporaryDirectory(prefix="rankzero-") as work:
-        brought = Brought(user_cache_path("rankzero", appauthor=False) / "fleet", Path(work))
-        yield InstallationPlan(brought, urls, nodes, names, token, given)
+        files = NodeFiles(user_cache_path("rankzero", appauthor=False) / "fleet", Path(work))
+        yield InstallationPlan(files, urls, nodes, names, token, chosen_options)
 
 
-def finish(done: Sequence[HostProgress], as_json: bool, document: Any) -> None:
+def finish(outcomes: Sequence[HostProgress], as_json: bool, document: Any) -> None:
     """Print how it went. Raises typer.Exit with code 1 where a host has failed."""
     if as_json:
         print_json(document)
     else:
-        rows = [(host.host, host.node or "", host.state, f"{host.seconds:.1f}", host.message) for host in done]
+        rows = [(host.host, host.node or "", host.state, f"{host.seconds:.1f}", host.message) for host in outcomes]
         print_table(("host", "node", "state", "s", "message"), rows, right=frozenset({3}))
-    if any(host.state == "failed" for host in done):
+    if any(host.state == "failed" for host in outcomes):
         raise typer.Exit(1)

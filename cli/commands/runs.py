@@ -295,17 +295,17 @@ def for_each(
     if len(ids) == 1:
         document = act(ids[0])
         return print_json(document) if as_json else say(tell(document))
-    done, failures = list[dict[str, Any]](), 0
+    documents, failures = list[dict[str, Any]](), 0
     for run_id in ids:
         try:
-            done.append(act(run_id))
+            documents.append(act(run_id))
         except CommandFailed as refusal:
             failures += 1
             warn(str(refusal))
         else:
             if not as_json:
-                say(tell(done[-1]))
+                say(tell(documents[-1]))
     if as_json:
-        print_json(done)
+        print_json(documents)
     if failures:
         raise typer.Exit(1)

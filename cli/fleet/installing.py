@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cli.fleet import scripts
-from cli.fleet.brought import Brought, Target
 from cli.fleet.host_list import Destination
+from cli.fleet.node_files import NodeFiles, Target
 from cli.fleet.progress import HostProgress
 from cli.fleet.scripts import with_values
 from cli.fleet.ssh import Answer, Connection, HostTrouble, telling_line
@@ -29,7 +29,7 @@ SILENT_S = 30.0
 class InstallationPlan:
     """What a command wants of every host."""
 
-    brought: Brought
+    files: NodeFiles
     urls: Sequence[str]
     """Addresses of the dashboard, in the order in which a node tries them."""
     nodes: Mapping[str, bool]
@@ -46,23 +46,23 @@ class InstallationPlan:
 class Look:
     """What there is on a host."""
 
-    said: dict[str, Any]
+    values: dict[str, Any]
 
     @property
     def home(self) -> str:
         """The folder of the installation."""
-        return str(self.said["home"])
+        return str(self.values["home"])
 
     @property
     def status(self) -> dict[str, Any]:
         """The installation that is there; empty without one."""
-        status = self.said.get("status")
+        status = self.values.get("status")
         return status if isinstance(status, dict) else {}
 
     @property
     def glibc(self) -> int:
         """The minor version of its glibc 2; 0 for another C library."""
-        match = re.search(r"(?:glibc|GLIBC|GNU libc).*?\b2\.(\d+)", str(self.said.get("libc", "")))
+        match = re.search(r"(?:glibc|GLIBC|GNU libc).*?\b2\.(\d+)", str(self.values.get("libc", "")))
         return int(match[1]) if match else 0
 
 
@@ -78,25 +78,25 @@ class DoctorCheck:
 async def look(connection: Connection) -> Look:
     """Look at a host. Raises HostTrouble where no worker can be there."""
     answer = await connection.run(with_values(scripts.LOOK, home=connection.machine.folder))
-    said = answer.said
-    if trouble := said.get("trouble"):
+    values = answer.values
+    if trouble := values.get("trouble"):
         raise HostTrouble(trouble)
-    if "looked" not in said:
+    if "looked" not in values:
         raise HostTrouble(f"its login shell runs no commands ({answer.last_error or 'it has printed no error'}).")
-    seen = Look(said)
-    if seen.glibc < LEAST_GLIBC:
+    facts = Look(values)
+    if facts.glibc < LEAST_GLIBC:
         raise HostTrouble(
-            f"its C library is {said.get('libc') or 'unknown'}; workers need glibc 2.{LEAST_GLIBC} or newer."
+            f"its C library is {values.get('libc') or 'unknown'}; workers need glibc 2.{LEAST_GLIBC} or newer."
         )
-    return seen
+    return facts
 
 
 async def add(connection: Connection, plan: InstallationPlan, progress: HostProgress) -> str:
     """Make a host a node, or bring it up to date; returns a sentence. Raises HostTrouble."""
     progress.at("looking")
-    seen = await look(connection)
-    status = seen.status
-    progress.node, progress.node_id = status.get("name") or seen.said["name"], status.get("node_id")
+    facts = await look(connection)
+    status = facts.status
+    progress.node, progress.node_id = status.get("name") or facts.values["name"], status.get("node_id")
     if not (plan.token or status):
         raise HostTrouble("there is no installation of `rankzero nodes add` there to upgrade.")
     refuse_other_dashboard(status, plan)
@@ -107,11 +107,11 @@ async def add(connection: Connection, plan: InstallationPlan, progress: HostProg
         )
     is_alive = plan.nodes.get(str(status.get("node_id")), False)
     is_member = bool(status.get("runs")) and is_alive and status["silent_s"] < SILENT_S
-    if is_member and status.get("version") == plan.brought.version:
+    if is_member and status.get("version") == plan.files.version:
         return f"has this version already, {status['service']}"
-    await install(connection, plan, seen, progress)
+    await install(connection, plan, facts, progress)
     progress.at("starting")
-    answer = await start(connection, seen, plan, is_member)
+    answer = await start(connection, facts, plan, is_member)
     progress.node, progress.node_id = answer["name"], answer["node_id"]
     return f"runs {answer['service']}"
 
@@ -126,47 +126,47 @@ def refuse_other_dashboard(status: dict[str, Any], plan: InstallationPlan) -> No
         )
 
 
-async def install(connection: Connection, plan: InstallationPlan, seen: Look, progress: HostProgress) -> None:
+async def install(connection: Connection, plan: InstallationPlan, facts: Look, progress: HostProgress) -> None:
     """Put uv and this version of Rankzero there, whole or not at all. Raises HostTrouble."""
-    home, machine = seen.home, str(seen.said["machine"])
-    free_kb = str(seen.said.get("free_kb", ""))
-    if free_kb.isdigit() and int(free_kb) < scripts.NEEDED_KB and seen.status.get("version") != plan.brought.version:
+    home, machine = facts.home, str(facts.values["machine"])
+    free_kb = str(facts.values.get("free_kb", ""))
+    if free_kb.isdigit() and int(free_kb) < scripts.NEEDED_KB and facts.status.get("version") != plan.files.version:
         raise HostTrouble(
             f"{int(free_kb) // 1024} MiB are free in its folder {home}; an installation takes up to "
             f"{scripts.NEEDED_KB // 1024} MiB: make room, or name another folder with --folder."
         )
-    packed = await plan.brought.uv_for(machine)
-    if seen.said.get("uv", "").split(" ")[1:2] != [plan.brought.uv_version]:
+    packed = await plan.files.uv_for(machine)
+    if facts.values.get("uv", "").split(" ")[1:2] != [plan.files.uv_version]:
         progress.at("bringing uv")
         answer = await connection.run(with_values(scripts.BRING_UV, home=home), packed, limit_s=INSTALL_LIMIT_S)
         if answer.code:
-            raise HostTrouble(f"uv cannot be put there: {said_of(answer)}.")
+            raise HostTrouble(f"uv cannot be put there: {error_of(answer)}.")
     progress.at("installing")
     answer = await run_install(connection, plan, home)
     if answer.code == NO_PYTHON and reaches_nothing(answer):
         progress.at("bringing Python")
-        await unpack(connection, home, "python", await plan.brought.python_for(machine))
+        await unpack(connection, home, "python", await plan.files.python_for(machine))
         answer = await run_install(connection, plan, home)
     if answer.code == NO_PACKAGES and reaches_nothing(answer):
         progress.at("bringing wheels")
-        target = Target(machine, seen.glibc, answer.said["python"])
+        target = Target(machine, facts.glibc, answer.values["python"])
         try:
-            wheels = await plan.brought.wheels_for(target)
+            wheels = await plan.files.wheels_for(target)
         except HostTrouble as trouble:
-            raise HostTrouble(f"its packages cannot be installed there: {said_of(answer)}; {trouble}") from None
+            raise HostTrouble(f"its packages cannot be installed there: {error_of(answer)}; {trouble}") from None
         await unpack(connection, home, "wheels", wheels)
         answer = await run_install(connection, plan, home, scripts.OFFLINE)
-    if answer.code or "installed" not in answer.said:
-        raise HostTrouble(f"{FAILURES.get(answer.code, 'it cannot be installed there')}: {said_of(answer)}.")
+    if answer.code or "installed" not in answer.values:
+        raise HostTrouble(f"{FAILURES.get(answer.code, 'it cannot be installed there')}: {error_of(answer)}.")
 
 
 async def run_install(connection: Connection, plan: InstallationPlan, home: str, source: str = "") -> Answer:
     """Run the installation there, from its index or a folder of wheels."""
-    brought = plan.brought
-    values = {"home": home, "version": brought.version, "requirement": brought.requirement, "python": ANY_PYTHON}
+    files = plan.files
+    values = {"home": home, "version": files.version, "requirement": files.requirement, "python": ANY_PYTHON}
     values["ask_proxy"] = scripts.ASK_PROXY if not source else "pass"
     script = with_values(scripts.INSTALL, **values, source=source)
-    return await connection.run(script, brought.archive, limit_s=INSTALL_LIMIT_S)
+    return await connection.run(script, files.archive, limit_s=INSTALL_LIMIT_S)
 
 
 async def unpack(connection: Connection, home: str, folder: str, archive: Any) -> None:
@@ -174,22 +174,22 @@ async def unpack(connection: Connection, home: str, folder: str, archive: Any) -
     script = with_values(scripts.UNPACK, home=home, folder=folder)
     answer = await connection.run(script, archive, limit_s=INSTALL_LIMIT_S)
     if answer.code:
-        raise HostTrouble(f"{folder} cannot be put there: {said_of(answer)}.")
+        raise HostTrouble(f"{folder} cannot be put there: {error_of(answer)}.")
 
 
-async def start(connection: Connection, seen: Look, plan: InstallationPlan, is_member: bool) -> dict[str, Any]:
+async def start(connection: Connection, facts: Look, plan: InstallationPlan, is_member: bool) -> dict[str, Any]:
     """Start the installed version there and wait until it has joined. Raises HostTrouble."""
-    request = start_request(connection.host, seen, plan, is_member)
-    script = with_values(scripts.START, home=seen.home, version=plan.brought.version)
+    request = start_request(connection.host, facts, plan, is_member)
+    script = with_values(scripts.START, home=facts.home, version=plan.files.version)
     return answered(await connection.run(script, json.dumps(request).encode(), limit_s=START_LIMIT_S))
 
 
-def start_request(host: Destination, seen: Look, plan: InstallationPlan, is_member: bool) -> dict[str, Any]:
+def start_request(host: Destination, facts: Look, plan: InstallationPlan, is_member: bool) -> dict[str, Any]:
     """Return what the host's `worker.service.program` is asked for."""
-    is_nameless = str(seen.said["name"]).startswith("localhost")  # then it has the name that was typed
-    node_id = seen.status.get("node_id")
+    is_nameless = str(facts.values["name"]).startswith("localhost")  # then it has the name that was typed
+    node_id = facts.status.get("node_id")
     return {
-        "version": plan.brought.version,
+        "version": plan.files.version,
         "urls": [*plan.urls],
         "options": dict(plan.options) | ({"name": host.name} if is_nameless else {}),
         "was_removed": bool(plan.token) and node_id is not None and node_id not in plan.nodes,
@@ -199,32 +199,32 @@ def start_request(host: Destination, seen: Look, plan: InstallationPlan, is_memb
 async def uninstall(connection: Connection, progress: HostProgress) -> str:
     """Stop the worker there and remove what was installed; returns a sentence. Raises HostTrouble."""
     progress.at("looking")
-    seen = await look(connection)
-    if not seen.status:
-        return f"nothing is installed in its folder {seen.home}"
+    facts = await look(connection)
+    if not facts.status:
+        return f"nothing is installed in its folder {facts.home}"
     progress.at("stopping")
-    answered(await connection.run(with_values(scripts.STOP, home=seen.home), limit_s=START_LIMIT_S))
+    answered(await connection.run(with_values(scripts.STOP, home=facts.home), limit_s=START_LIMIT_S))
     progress.at("removing")
-    answer = await connection.run(with_values(scripts.UNINSTALL, home=seen.home), limit_s=START_LIMIT_S)
-    if "removed" not in answer.said:
-        raise HostTrouble(f"its folder {seen.home} cannot be removed: {said_of(answer)}.")
-    return f"its folder {seen.home} and what started the worker are gone"
+    answer = await connection.run(with_values(scripts.UNINSTALL, home=facts.home), limit_s=START_LIMIT_S)
+    if "removed" not in answer.values:
+        raise HostTrouble(f"its folder {facts.home} cannot be removed: {error_of(answer)}.")
+    return f"its folder {facts.home} and what started the worker are gone"
 
 
 async def examine(connection: Connection, version: str) -> list[DoctorCheck]:
     """Examine the installation on a host. Raises HostTrouble where no worker can be there."""
-    seen = await look(connection)
-    status, free = seen.status, str(seen.said.get("free_kb", ""))
+    facts = await look(connection)
+    status, free = facts.status, str(facts.values.get("free_kb", ""))
     free_mib = int(free) // 1024 if free.isdigit() else 0
     checks = [
-        DoctorCheck("ssh", True, f"connected to {seen.said['name']}"),
+        DoctorCheck("ssh", True, f"connected to {facts.values['name']}"),
         DoctorCheck(
-            "folder", free_mib >= LEAST_FREE_MIB, f"{seen.home}: {free_mib:,} MiB free ({seen.said.get('disk')})"
+            "folder", free_mib >= LEAST_FREE_MIB, f"{facts.home}: {free_mib:,} MiB free ({facts.values.get('disk')})"
         ),
     ]
     if not status:
         return [*checks, DoctorCheck("installed", False, "nothing: `rankzero nodes add` installs a worker")]
-    status |= answered(await connection.run(with_values(scripts.EXAMINE, home=seen.home)))
+    status |= answered(await connection.run(with_values(scripts.EXAMINE, home=facts.home)))
     is_newest, does_run = status["version"] == version, bool(status["runs"])
     advice = "" if is_newest else f"; here is {version}: `rankzero nodes upgrade` installs it"
     log = f"; its log ends with: {status['log'][-1]}" if status["log"] else ""
@@ -240,9 +240,9 @@ async def examine(connection: Connection, version: str) -> list[DoctorCheck]:
 
 def answered(answer: Answer) -> dict[str, Any]:
     """Return the JSON that a program of ours answered. Raises HostTrouble."""
-    document = answer.said.get("answer")
+    document = answer.values.get("answer")
     if not isinstance(document, dict):
-        raise HostTrouble(f"its installation does not answer: {said_of(answer)}.")
+        raise HostTrouble(f"its installation does not answer: {error_of(answer)}.")
     if trouble := document.get("trouble"):
         raise HostTrouble(trouble)
     return document
@@ -266,6 +266,6 @@ def reaches_nothing(answer: Answer) -> bool:
     return _NO_NETWORK.search(answer.errors) is not None
 
 
-def said_of(answer: Answer) -> str:
+def error_of(answer: Answer) -> str:
     """Return the most telling line that a script printed to its standard error."""
     return telling_line(answer.errors) or f"exit code {answer.code}"

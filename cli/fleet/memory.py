@@ -50,7 +50,7 @@ class Memory:
 
     def forget(self, node_id: str) -> None:
         """Remove a node. Raises OSError."""
-        self._write({known: entry for known, entry in self._read().items() if known != node_id})
+        self._write({other_id: entry for other_id, entry in self._read().items() if other_id != node_id})
 
     def _read(self) -> dict[str, dict[str, Any]]:
         try:

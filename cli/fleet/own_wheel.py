@@ -76,9 +76,9 @@ def _files() -> list[tuple[Path, Path]]:
     """Return the files of our packages, each with its path in the wheel."""
     files = []
     for package in PACKAGES:
-        found = util.find_spec(package)
-        assert found is not None and found.origin is not None
-        root = Path(found.origin).parent
+        spec = util.find_spec(package)
+        assert spec is not None and spec.origin is not None
+        root = Path(spec.origin).parent
         files += [(path.relative_to(root.parent), path) for path in root.rglob("*") if _belongs(path)]
     return sorted(files)
 
@@ -90,8 +90,8 @@ def _belongs(path: Path) -> bool:
 def _metadata(text: str, without: Collection[str]) -> str:
     """Leave out the lines that ask for a package."""
     lines = text.splitlines(keepends=True)
-    asked = re.compile(rf"Requires-Dist: ({'|'.join(map(re.escape, without))})\b")
-    return "".join(line for line in lines if not (without and asked.match(line)))
+    requirement = re.compile(rf"Requires-Dist: ({'|'.join(map(re.escape, without))})\b")
+    return "".join(line for line in lines if not (without and requirement.match(line)))
 
 
 def _requirements(name: str) -> list[str]:

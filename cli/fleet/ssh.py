@@ -49,7 +49,7 @@ class Answer:
     """What a script on a host answered."""
 
     code: int
-    said: dict[str, Any]
+    values: dict[str, Any]
     """By name, what the script said in lines that begin with its mark; whatever else printed there is left out."""
     errors: str = field(repr=False)
 
@@ -97,9 +97,9 @@ class Connection:
             raise HostTrouble(f"it has not answered within {limit_s:g} s.") from None
         finally:
             await _end(process)
-        if code == 255 and not _said(output, mark):
+        if code == 255 and not _values_in(output, mark):
             raise HostTrouble(trouble(errors, self.host).args[0])
-        return Answer(code, _said(output, mark), errors)
+        return Answer(code, _values_in(output, mark), errors)
 
     async def _connect(self, batch: bool) -> asyncio.subprocess.Process:
         """Start the connection that the others use; it ends with its standard input, so also when we are killed."""
@@ -121,8 +121,8 @@ class Connection:
                     printed += line.decode(errors="replace")
                 if await process.wait() == SSH_FAILED:
                     raise trouble(await errors, self.host)
-                said = last_line(printed) or "nothing"
-                raise HostTrouble(f"its login shell ended before a command could run; it printed: {said}.")
+                last_printed = last_line(printed) or "nothing"
+                raise HostTrouble(f"its login shell ended before a command could run; it printed: {last_printed}.")
         except TimeoutError:
             await _end(process)
             raise HostTrouble(f"ssh has not connected within {CONNECT_LIMIT_S:g} s.") from None
@@ -195,14 +195,14 @@ async def _end(process: asyncio.subprocess.Process) -> None:
                 await process.wait()
 
 
-def _said(output: str, mark: str) -> dict[str, Any]:
+def _values_in(output: str, mark: str) -> dict[str, Any]:
     """Return what a script said, by name; a value that begins like JSON is read as such."""
-    said: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for line in output.splitlines():
         if line.startswith(f"{mark} "):
             _, name, *value = line.split(" ", 2)
-            said[name] = _value(value[0]) if value else ""
-    return said
+            values[name] = _value(value[0]) if value else ""
+    return values
 
 
 def _value(text: str) -> Any:
@@ -245,8 +245,8 @@ def trouble(errors: str, host: Destination) -> HostTrouble:
             f"ssh is refused there ({last_line(text)}): load the key (`ssh-add`) or name the user (--user), so that "
             f"`ssh {host.name}` works without a password, or run this in a terminal, where ssh can ask for it."
         )
-    said = last_line(text).removeprefix("ssh: ")
-    return HostTrouble(f"ssh cannot connect: {said or 'it has not said why'}.")
+    reason = last_line(text).removeprefix("ssh: ")
+    return HostTrouble(f"ssh cannot connect: {reason or 'it has not said why'}.")
 
 
 _TELLING = re.compile(

@@ -110,10 +110,10 @@ def _first_wall(folder: Path) -> float:
 def _points(folder: Path, left_out: LeftOut) -> Iterator[PointsBySeries]:
     """Yield the points of each metric."""
     for file in files(folder):
-        *lines, rest = file.read_bytes().decode(errors="replace").split("\n")
+        *lines, cut_off = file.read_bytes().decode(errors="replace").split("\n")
         read = [point_of_line(line.rstrip("\r")) for line in lines if line.strip()]
-        points = [each for each in read if each is not None]
-        if without := len(read) - len(points) + bool(rest):  # MLflow ends each line that it has written
+        points = [point for point in read if point is not None]
+        if without := len(read) - len(points) + bool(cut_off):  # MLflow ends each line that it has written
             left_out.add(file, f"{plural(without, 'line')} of it cannot be read, or is cut off.")
         yield {str(file.relative_to(folder)): points}
 

@@ -41,7 +41,9 @@ def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
         outer = _outer(path, folders)
         runs.setdefault(outer if outer in runs else path, []).append(path)
     for path, own in runs.items():
-        run = partial(_past_run, root if root.is_dir() else path, path, [folders[each] for each in own], left_out)
+        run = partial(
+            _past_run, root if root.is_dir() else path, path, [folders[own_folder] for own_folder in own], left_out
+        )
         yield from left_out.attempt(path, run)
 
 
@@ -65,7 +67,7 @@ class _Folder:
 
 def _outer(path: Path, folders: dict[Path, _Folder]) -> Path | None:
     """Return the folder of the writer that made this one for `add_scalars` or `add_hparams`; None if none did."""
-    outer = outer_writer(str(path), {str(each) for each in path.parents if each in folders})
+    outer = outer_writer(str(path), {str(parent) for parent in path.parents if parent in folders})
     if outer is None:
         return None
     below, folder = os.path.relpath(path, outer), folders[path]

@@ -105,7 +105,9 @@ def _points(files: Sequence[Path]) -> Iterator[PointsBySeries]:
         later = steps[number:]
         for batch in _points_of(file):
             yield {
-                name: [point for point in points if not any(point[0] in each.get(name, ()) for each in later)]
+                name: [
+                    point for point in points if not any(point[0] in later_steps.get(name, ()) for later_steps in later)
+                ]
                 for name, points in batch.items()
             }
 

@@ -139,10 +139,10 @@ class WandbCopy:
         """Its page; "" offline."""
         return self._copy.url or ""
 
-    def require_rows_of(self, known: int, followed: bool) -> None:
+    def require_rows_of(self, row_count: int, followed: bool) -> None:
         """Raises CommandFailed where W&B has rows whose points are unknown here."""
         is_other = self._had and self._copy.config.get(FOLLOWED, False) is not followed
-        if self._had > known or is_other:
+        if self._had > row_count or is_other:
             self._copy.finish(EXIT_CODES["stopped"])
             raise CommandFailed(
                 f"W&B has {self._had} rows of run {self._id} that another mirror wrote. Go on with that one, on its "

@@ -61,7 +61,7 @@ def preview(server: ServerClient, spec: Spec) -> Any:
         raise CommandFailed(str(error)) from None
     notes = ["The repository is cloned at launch, and its commit is stored."]
     if choice:
-        sentence = _environment(spec, lambda asked: of_selection(choice.selection, choice.entry, asked))
+        sentence = _environment(spec, lambda environment: of_selection(choice.selection, choice.entry, environment))
         notes = [*choice.origin.notes, *sentence]
     answer = server.post("/api/preview?code_is_sent=true", spec)
     return answer | {"warnings": [*answer["warnings"], *notes]}

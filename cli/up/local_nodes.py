@@ -29,7 +29,7 @@ class ClusterNode:
     def beside_others(cls, program: ProgramCommand, name: str, data: Path, env: Mapping[str, str]) -> ClusterNode:
         """Return one of several nodes of a data directory, with a part of that for its own."""
         folder = data / "nodes" / name
-        argv = [str(folder) if word == str(data) else word for word in program.argv]
+        argv = [str(folder) if argument == str(data) else argument for argument in program.argv]
         log = program.log.with_name(f"{name}.log")
         return cls(name, folder, replace(program, name=name, argv=argv, log=log, env={**program.env, **env}))
 

@@ -65,10 +65,10 @@ class AlertWatch:
             runs = run_facts(store, self._ended_since)
             self._series_rules.forget_all_but({run.fence for run in runs})
             for alert in current:
-                found = list(self._events(alert, runs, now)) + self._left_out(alert)
+                alert_events = list(self._events(alert, runs, now)) + self._left_out(alert)
                 if alert.act is None:
-                    recorded += [(alert.id, event) for event in found]
-                for event in found if alert.act else ():
+                    recorded += [(alert.id, event) for event in alert_events]
+                for event in alert_events if alert.act else ():
                     act(self._service, alert, event, now)
             events.record(store, recorded, now)
             events.settle_left_behind(store, now)

@@ -52,8 +52,8 @@ def release(
 @router.post("/nodes/{node}/test", status_code=202)
 def test(service: TheService, node: str) -> Response:
     """Have a node test its devices that no run has; it answers within minutes."""
-    asked = service.health.ask_test(node)
-    return answer(asked, 202, {"Location": f"/api/tests/{asked.id}"})
+    device_test = service.health.ask_test(node)
+    return answer(device_test, 202, {"Location": f"/api/tests/{device_test.id}"})
 
 
 @router.get("/tests/{test_id}")
@@ -129,7 +129,7 @@ def tell_installation(
     service: TheService, key: Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")], report: InstallationReport
 ) -> Response:
     """Show on the Nodes page how far a command is that installs workers."""
-    return answer(service.installations.told(key, report))
+    return answer(service.installations.record(key, report))
 
 
 @router.get("/node-installations")

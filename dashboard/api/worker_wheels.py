@@ -31,15 +31,15 @@ def wheels(service: TheService, node_id: TheNode) -> Response:
 
 
 @router.post("/wheels/wanted")
-def want(service: TheService, node_id: TheNode, wanted: WantedWheels) -> Response:
+def want(service: TheService, node_id: TheNode, body: WantedWheels) -> Response:
     """Ask other nodes for wheels; repeated by a node as long as it waits for them."""
     service.registry.record_contact(node_id)
     there = {wheel.sha256 for wheel in service.wheels.files()}
-    missing = [wheel for wheel in wanted.wheels if wheel.sha256 not in there]
+    missing = [wheel for wheel in body.wheels if wheel.sha256 not in there]
     online = [node.id for node in service.nodes() if node.state == "alive"]
     hopeless = service.wanted_wheels.want(node_id, missing, online, service.clock())
-    found = [wheel.sha256 for wheel in wanted.wheels if wheel.sha256 in there]
-    return answer(WheelAnswer(there=found, hopeless=hopeless))
+    stored = [wheel.sha256 for wheel in body.wheels if wheel.sha256 in there]
+    return answer(WheelAnswer(there=stored, hopeless=hopeless))
 
 
 @router.post("/wheels/{sha256}/failed")

@@ -103,8 +103,8 @@ class _Writer:
                 member.write(piece)
                 hashing.update(piece)
                 size_bytes += len(piece)
-                if taken := self._pipe.take():
-                    yield taken
+                if zip_bytes := self._pipe.take():
+                    yield zip_bytes
         if name != MANIFEST:
             self._manifest.files[name] = ArchivedFile(size_bytes=size_bytes, sha256=hashing.hexdigest())
 

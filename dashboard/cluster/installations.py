@@ -64,20 +64,20 @@ class Installations:
         self._clock, self._lock = clock, threading.Lock()
         self._by_id: dict[str, Installation] = {}
 
-    def told(self, key: str, report: InstallationReport) -> Installation:
+    def record(self, key: str, report: InstallationReport) -> Installation:
         """Take what a command tells; what looks like a secret in a message is masked."""
         now = self._clock()
         hosts = [host.model_copy(update={"message": masked_text(host.message)}) for host in report.hosts]
         with self._lock:
             before = self._by_id.pop(key, None)
             began_at = before.began_at if before else now
-            told = Installation(key, report.action, began_at, now, report.is_over, hosts)
-            self._by_id[key] = told
+            installation = Installation(key, report.action, began_at, now, report.is_over, hosts)
+            self._by_id[key] = installation
             while len(self._by_id) > MOST_KEPT:
                 del self._by_id[next(iter(self._by_id))]
-        return told
+        return installation
 
     def all(self) -> list[Installation]:
         """The last commands, newest first."""
         with self._lock:
-            return sorted(self._by_id.values(), key=lambda told: told.began_at, reverse=True)
+            return sorted(self._by_id.values(), key=lambda installation: installation.began_at, reverse=True)

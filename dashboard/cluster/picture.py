@@ -148,8 +148,8 @@ def holders(node: NodeView) -> Iterator[tuple[int, str]]:
     """Yield (position, what holds it) of each device that others use, also of one that a run of ours has."""
     samples = {gpu.get("id"): gpu for gpu in (node.load or {}).get("gpus", [])}
     for position, device in enumerate(node.devices):
-        if found := samples.get(device.id, {}).get("holders"):
-            yield position, in_words(found)
+        if processes := samples.get(device.id, {}).get("holders"):
+            yield position, in_words(processes)
 
 
 def clock_off_s(node: NodeView) -> float | None:

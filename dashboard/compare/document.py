@@ -34,11 +34,11 @@ def comparison(
     The same figure of different loggers is one of `series`, whose `own_names` say what a run calls it.
     With fields to group by, also the `groups` of runs that have the same values of them, and each group's results."""
     ids = [run.id for run in runs]
-    found = results(store, [*ids, *([baseline.id] if baseline else [])])
-    by_run = {run_id: without_repeated(of_run) for run_id, of_run in found.items()}
+    results_by_run = results(store, [*ids, *([baseline.id] if baseline else [])])
+    by_run = {run_id: without_repeated(of_run) for run_id, of_run in results_by_run.items()}
     joined = joined_names(by_run)
     by_run = {run_id: _renamed(of_run, joined.get(run_id, {})) for run_id, of_run in by_run.items()}
-    base = found[baseline.id] | by_run[baseline.id] if baseline else {}
+    base = results_by_run[baseline.id] | by_run[baseline.id] if baseline else {}
     by_run = {run_id: by_run[run_id] for run_id in ids}
     names = sorted({name for of_run in by_run.values() for name in of_run})
     own_names = {(run_id, shown): own for run_id, of_run in joined.items() for own, shown in of_run.items()}

@@ -70,13 +70,13 @@ def run_header(run_id: str, name: str, key: str | None = None) -> None:
 def run_changes(
     run: RunView,
     key: str,
-    heard: Sequence[str],
+    news_kinds: Sequence[str],
     *,
     shown: Collection[str] = ("state",),
     pause_s: float = 0.0,
     every_s: float | None = None,
 ) -> None:
-    """Rerun the fragment around it when the run is no longer as shown, or has news of the kinds `heard`.
+    """Rerun the fragment around it when the run is no longer as shown, or has news of `news_kinds`.
 
     `pause_s`: the least from the news to the rerun; `every_s`: rerun without news too, for what nobody announces
     (a minute by default; a run that has ended is not looked at again)."""
@@ -90,7 +90,7 @@ def run_changes(
     }
     data = {
         "run_id": run.id,
-        "heard": list(heard),
+        "heard": list(news_kinds),
         "values": {name: values[name] for name in shown},
         "pause_s": pause_s,
         "every_s": every_s,

@@ -271,10 +271,10 @@ class RunsSearcher:
         first = files.index(begun) if begun in files else 0
         for log in logs[first:]:
             start = previous if previous and log.file.file_id == begun else SearchPlace(0, "")
-            found = self._search_log(log, start)
-            self._add(run, log, found)
-            if not found.is_complete and time.monotonic() > self._deadline:
-                self._result.after = _within(previous, log, found)
+            log_result = self._search_log(log, start)
+            self._add(run, log, log_result)
+            if not log_result.is_complete and time.monotonic() > self._deadline:
+                self._result.after = _within(previous, log, log_result)
                 return False
         self._result.searched += 1
         self._result.after = SearchPlace(run.created_at, run.id)
@@ -287,24 +287,26 @@ class RunsSearcher:
             last_hit=start.last_hit, deadline=self._deadline,
         )  # fmt: skip
 
-    def _add(self, run: RunLogs, log: _Log, found: SearchResult) -> None:
-        if not found.lines:
+    def _add(self, run: RunLogs, log: _Log, log_result: SearchResult) -> None:
+        if not log_result.lines:
             return
         runs = self._result.runs
         if not runs or runs[-1].id != run.id:
-            hit = found.hits[0]
+            hit = log_result.hits[0]
             first = LogLine(log.attempt, log.rank, log.stream, hit.line, hit.offset, hit.text)
             runs.append(RunMatches(run.id, run.name, 0, first))
-        runs[-1].lines += found.lines
+        runs[-1].lines += log_result.lines
 
     def _is_over(self) -> bool:
         return time.monotonic() > self._deadline or len(self._result.runs) >= MOST_MATCHING_RUNS
 
 
-def _within(previous: SearchPlace | None, log: _Log, found: SearchResult) -> SearchPlace:
+def _within(previous: SearchPlace | None, log: _Log, log_result: SearchResult) -> SearchPlace:
     """The place in a log of the run after the previous one; before the first run, time has no end."""
     before = previous or SearchPlace(float("inf"), "")
-    return replace(before, file_id=log.file.file_id, offset=found.offset, line=found.line, last_hit=found.last_hit)
+    return replace(
+        before, file_id=log.file.file_id, offset=log_result.offset, line=log_result.line, last_hit=log_result.last_hit
+    )
 
 
 def _ordered(run: RunLogs) -> list[_Log]:

@@ -38,12 +38,12 @@ def freeze(python: Path, target: Path, *, replace: bool = False) -> Frozen:
     if target.exists() and not replace:
         raise CannotFreeze(f"{target} exists already: choose another with --output, or replace it with --yes.")
     lines = _listed(python)
-    kept = [
+    lock_lines = [
         line for line in lines if re.match(r"[A-Za-z0-9][\w.-]*==\S+$", line) or " @ git+" in line or " @ http" in line
     ]
-    if not kept:
+    if not lock_lines:
         raise CannotFreeze(f"{python} has no packages.")
-    text = "\n".join([f"# The packages of {python}, by rankzero freeze.", *_indexes(kept), *kept, ""])
+    text = "\n".join([f"# The packages of {python}, by rankzero freeze.", *_indexes(lock_lines), *lock_lines, ""])
     names = contents(Lock(target.name, FILE_NAME), {target.name: text}.get)
     if names.torch is None:
         raise CannotFreeze(f"{python} has no torch: choose the Python that you train with by --python.")
@@ -51,7 +51,7 @@ def freeze(python: Path, target: Path, *, replace: bool = False) -> Frozen:
         target.write_text(text)
     except OSError as error:
         raise CannotFreeze(f"{target} cannot be written: {error.strerror or error}.") from error
-    return Frozen(str(target), len(kept), str(python), [line for line in lines if line not in kept])
+    return Frozen(str(target), len(lock_lines), str(python), [line for line in lines if line not in lock_lines])
 
 
 def _listed(python: Path) -> list[str]:
@@ -60,13 +60,13 @@ def _listed(python: Path) -> list[str]:
     uv = str(beside) if beside.exists() else shutil.which("uv")
     argv = [uv, "pip", "freeze", "--python", str(python)] if uv else [str(python), "-m", "pip", "freeze", "--all"]
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        listing = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotFreeze(f"The packages of {python} cannot be listed: {error}.") from error
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    if listing.returncode:
+        last = (listing.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise CannotFreeze(f"The packages of {python} cannot be listed: {last}.")
-    return [line for line in done.stdout.splitlines() if line.strip() and not line.startswith("#")]
+    return [line for line in listing.stdout.splitlines() if line.strip() and not line.startswith("#")]
 
 
 def _indexes(lines: Sequence[str]) -> list[str]:

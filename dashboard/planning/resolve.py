@@ -34,10 +34,10 @@ def resolve(
     spec: RunSpec, cluster: ClusterNodes, script: Script | UnreadableScript, code: PackedCode | None = None
 ) -> Resolved:
     """Return the spec with its open values filled in; the form, the API, previews and launches use this alike."""
-    asked, situation = spec, Situation(cluster, script, code)
+    submitted, situation = spec, Situation(cluster, script, code)
     for step in STEPS:
         spec = spec.model_copy(update=dict(step(spec, situation)))
-    return Resolved(asked, spec, cluster, script)
+    return Resolved(submitted, spec, cluster, script)
 
 
 MOST_COMMANDS = 64
@@ -166,7 +166,7 @@ class Command:
 class Resolved:
     """A complete spec, and what follows from it."""
 
-    asked: RunSpec
+    submitted: RunSpec
     """The spec as it was submitted."""
     spec: RunSpec
     cluster: ClusterNodes
@@ -209,7 +209,7 @@ class Resolved:
     def refusal(self) -> InvalidRequest | None:
         """Why the target cannot be launched; None where it can, as far as that is seen here."""
         try:
-            check_target(self.asked, self.cluster)
+            check_target(self.submitted, self.cluster)
         except InvalidRequest as error:
             return error
         return None

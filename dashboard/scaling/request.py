@@ -66,10 +66,10 @@ def _points(
     """Return each size, in strong scaling with each global batch, as the store keeps it."""
     is_strong = request.global_batches or request.mode == "strong"
     batches = strong_batches(request.global_batches, resolved, sizes) if is_strong else []
-    each: Sequence[int | None] = batches or [None]
+    batch_choices: Sequence[int | None] = batches or [None]
     return [
         point | {"changes": _changes(size, strategy, point, request.steps, resolved, len(batches))}
-        for batch in each
+        for batch in batch_choices
         for size, strategy in _compared(sizes, base, kind, len(batches))
         for point in [
             {"devices": size.devices, "nodes": size.nodes, "strategy": strategy, "kind": kind}

@@ -282,8 +282,8 @@ def _losses(rows: Iterable[SeriesRow]) -> dict[str, SeriesRow]:
     named = dict[tuple[str, str], dict[str, SeriesRow]]()
     for row in rows:
         named.setdefault((row.source, row.run_id), {})[row.tag] = row
-    found = {key: tags[name] for key, tags in named.items() if (name := main_loss(tags))}
-    in_order = sorted(found.items(), key=lambda item: -SCRIPT_KINDS.index(item[0][0]))
+    losses = {key: tags[name] for key, tags in named.items() if (name := main_loss(tags))}
+    in_order = sorted(losses.items(), key=lambda item: -SCRIPT_KINDS.index(item[0][0]))
     return {run_id: row for (_, run_id), row in in_order}
 
 
@@ -313,6 +313,6 @@ def _to_four_digits(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Round to four significant digits, as `f"{value:.4g}"` does: a whole number, multiplied or divided by a power of
     ten, is the number nearest to those decimals."""
     exponents = 3 - np.floor(np.log10(np.where(values == 0, 1, np.abs(values))))
-    up, down = (10 ** np.clip(each, 0, MOST_POWER) for each in (exponents, -exponents))
+    up, down = (10 ** np.clip(signed_exponents, 0, MOST_POWER) for signed_exponents in (exponents, -exponents))
     rounded: NDArray[np.float64] = np.rint(values * up / down) * down / up
     return rounded

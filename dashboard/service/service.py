@@ -195,8 +195,8 @@ class Service:
 
     def profile_cost(self, run_id: str, recorded: Sequence[ProfileView], rank_count: int) -> str:
         """Say what a profile of so many ranks costs, by the run's latest one, else by the latest of another run."""
-        known = latest_cost(recorded) or profiles.cost_elsewhere(self.store, run_id)
-        return cost_sentence(known, rank_count)
+        cost = latest_cost(recorded) or profiles.cost_elsewhere(self.store, run_id)
+        return cost_sentence(cost, rank_count)
 
     def send_checkpoint_again(self, checkpoint_id: int) -> str:
         """Have a node send a checkpoint again that never arrived whole; returns its run's id.
@@ -489,8 +489,8 @@ class LiveRuns:
 
     def text(self, run_id: str, now: float) -> str:
         """A run's text, at most LIVE_RUN_AGE_S old and no older than its last change. Raises what `read` raises."""
-        if (kept := self.kept(run_id, now)) is not None:
-            return kept
+        if (recent_text := self.kept(run_id, now)) is not None:
+            return recent_text
         changes = self._changes
         text = self._read(run_id)
         if changes == self._changes:  # otherwise the run changed while it was read: do not keep this

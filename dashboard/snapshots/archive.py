@@ -21,10 +21,10 @@ def pack(selection: Selection, target: Path, limit_bytes: int) -> Packed:
     them in a folder. Raises CodeRefused where it is too large or cannot be read."""
     check_size(selection, limit_bytes)
     with tarfile.open(target, "x", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape") as archive:
-        gone = sum(not _add(archive, item) for item in selection.items)
+        vanished = sum(not _add(archive, item) for item in selection.items)
     with target.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return Packed(target, sha256, target.stat().st_size, selection.files - gone)
+    return Packed(target, sha256, target.stat().st_size, selection.files - vanished)
 
 
 MIB = 1024 * 1024

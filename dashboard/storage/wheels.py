@@ -26,9 +26,9 @@ class Wheels:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._brought, self._locks, self._arriving = root / "nodes", root / "locks", root / "arriving"
+        self._uploaded, self._locks, self._arriving = root / "nodes", root / "locks", root / "arriving"
         self._digests: dict[tuple[str, int, float], str] = {}
-        for folder in (root, self._brought, self._locks):
+        for folder in (root, self._uploaded, self._locks):
             make_private_directory(folder)
         shutil.rmtree(self._arriving, ignore_errors=True)
         make_private_directory(self._arriving)
@@ -36,18 +36,18 @@ class Wheels:
     def files(self) -> list[WheelFile]:
         """Return all wheels, by name and content."""
         placed = [path for path in self.root.iterdir() if path.is_file() and is_file_name(path.name)]
-        brought = [path for path in self._brought.glob("*/*") if is_file_name(path.name)]
+        uploaded = [path for path in self._uploaded.glob("*/*") if is_file_name(path.name)]
         own = [WheelFile(name=path.name, sha256=self._digest(path)) for path in placed]
-        return own + [WheelFile(name=path.name, sha256=path.parent.name) for path in brought]
+        return own + [WheelFile(name=path.name, sha256=path.parent.name) for path in uploaded]
 
     def path(self, sha256: str, name: str) -> Path:
         """Return a wheel's file, which counts as used then. Raises Rejection where there is none."""
         if _SHA256.fullmatch(sha256) and is_file_name(name):
-            brought, placed = self._brought / sha256 / name, self.root / name
-            if brought.is_file():
+            uploaded, placed = self._uploaded / sha256 / name, self.root / name
+            if uploaded.is_file():
                 with suppress(OSError):
-                    brought.parent.touch()
-                return brought
+                    uploaded.parent.touch()
+                return uploaded
             if placed.is_file() and self._digest(placed) == sha256:
                 return placed
         raise Rejection(404, f"There is no wheel {name[:100]!r} with that SHA-256.")
@@ -64,7 +64,7 @@ class Wheels:
     def keep(self, arrived: Path, wheel: WheelFile) -> None:
         """Keep a file that a node brought; its content has been checked."""
         self._drop_old()
-        folder = self._brought / wheel.sha256
+        folder = self._uploaded / wheel.sha256
         make_private_directory(folder)
         arrived.replace(folder / wheel.name)
 
@@ -93,6 +93,6 @@ class Wheels:
         return self._digests[key]
 
     def _drop_old(self) -> None:
-        for folder in self._brought.iterdir():
+        for folder in self._uploaded.iterdir():
             if time.time() - folder.stat().st_mtime > KEPT_S:
                 shutil.rmtree(folder, ignore_errors=True)

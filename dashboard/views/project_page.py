@@ -57,7 +57,7 @@ def _summary(name: str) -> None:
 def _figures(project: ProjectView) -> list[dict[str, Any]]:
     live = sum(project.runs.get(state, 0) for state in LIVE_STATES)
     counted = {"live": live, "failed": project.runs.get(State.FAILED, 0)}
-    states = ", ".join(f"{count} {word}" for word, count in counted.items() if count)
+    states = ", ".join(f"{count} {state_name}" for state_name, count in counted.items() if count)
     spent = sum(week.device_hours for week in project.weeks)
     return [
         _figure(

@@ -74,8 +74,8 @@ def _acted(
 
 
 def _rollbacks(session: Session, alert_id: str, run_id: str) -> int:
-    done = AlertEvent.alert_id == alert_id, AlertEvent.run_id == run_id, AlertEvent.act == Act.ROLLBACK
-    return session.scalar(select(func.count()).select_from(AlertEvent).where(*done)) or 0
+    conditions = AlertEvent.alert_id == alert_id, AlertEvent.run_id == run_id, AlertEvent.act == Act.ROLLBACK
+    return session.scalar(select(func.count()).select_from(AlertEvent).where(*conditions)) or 0
 
 
 def _end(session: Session, attempt: Attempt, alert: AlertView, sentence: str, now: float) -> None:

@@ -206,8 +206,8 @@ def notices(store: Store, after: int | None) -> tuple[int, list[Notice]]:
     query = select(Alert, AlertEvent).join(AlertEvent, AlertEvent.alert_id == Alert.id).where(of_browser, is_new)
     with store.read() as session:
         newest = session.scalar(select(func.max(AlertEvent.id)).where(of_browser)) or 0
-        found = session.execute(query.order_by(AlertEvent.id.desc()).limit(MOST)).all()
-        return newest, [_notice(alert, row) for alert, row in reversed(found)]
+        rows = session.execute(query.order_by(AlertEvent.id.desc()).limit(MOST)).all()
+        return newest, [_notice(alert, row) for alert, row in reversed(rows)]
 
 
 def shown(store: Store, ids: Sequence[int], now: float) -> None:
@@ -221,8 +221,8 @@ def shown(store: Store, ids: Sequence[int], now: float) -> None:
         rows = session.scalars(waiting).all()
         for row in rows:
             row.state, row.problem = DeliveryState.SENT, None
-        seen = Alert.id.in_({row.alert_id for row in rows})
-        session.execute(update(Alert).where(seen).values(last_sent_at=now))
+        of_events = Alert.id.in_({row.alert_id for row in rows})
+        session.execute(update(Alert).where(of_events).values(last_sent_at=now))
 
 
 def give_up(store: Store, now: float) -> None:

@@ -168,13 +168,13 @@ def disks(store: Store, fence: int, now: float) -> list[NodeDisk]:
         .order_by(Task.node_rank)
     )
     with store.read() as session:
-        found = []
+        node_disks = []
         for series_id, rank, name, load in session.execute(query).all():
             if not (load or {}).get("disk_total_bytes"):
                 continue
             samples = _last_samples(session, series_id, DISK_CHUNKS)
-            found.append(NodeDisk(name, rank, int(load["disk_free_bytes"]), samples))
-        return found
+            node_disks.append(NodeDisk(name, rank, int(load["disk_free_bytes"]), samples))
+        return node_disks
 
 
 def _last_samples(session: Session, series_id: int, chunks: int) -> list[tuple[float, float]]:
@@ -196,14 +196,14 @@ def gpus(store: Store, fence: int, limit_s: float) -> list[GpuUse]:
     query = query.where(Series.fence == fence, Series.source == "hardware", Series.tag.startswith("gpu"))
     chunks = math.ceil(limit_s / SAMPLED_EVERY_S / SAMPLES_PER_CHUNK) + 2
     with store.read() as session:
-        found = [(row, match) for row in session.execute(query) if (match := _GPU_TAG.fullmatch(row.tag))]
-        processes = {(row.node_rank, match[1]): row.last_value for row, match in found if match[2] == "processes"}
+        tagged_rows = [(row, match) for row in session.execute(query) if (match := _GPU_TAG.fullmatch(row.tag))]
+        processes = {(row.node_rank, match[1]): row.last_value for row, match in tagged_rows if match[2] == "processes"}
         return [
             GpuUse(
                 row.name, row.node_rank, int(match[1]), _last_samples(session, row.id, chunks),
                 processes.get((row.node_rank, match[1])),
             )
-            for row, match in found
+            for row, match in tagged_rows
             if match[2] == "utilisation_percent"
         ]  # fmt: skip
 

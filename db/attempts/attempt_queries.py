@@ -220,7 +220,7 @@ def _has_no_environment(session: Session, attempt: Attempt, spec: RunSpec) -> bo
 
 def _environments(session: Session, attempt: Attempt) -> list[dict[str, Any]]:
     interpreters = session.scalars(select(Task.interpreter).where(Task.fence == attempt.fence))
-    return [each["environment"] for each in interpreters if each and "environment" in each]
+    return [interpreter["environment"] for interpreter in interpreters if interpreter and "environment" in interpreter]
 
 
 def environment_of(store: Store, run_id: str) -> dict[str, Any] | None:
@@ -230,7 +230,7 @@ def environment_of(store: Store, run_id: str) -> dict[str, Any] | None:
     with store.read() as session:
         attempt = latest_attempt(session, run_id)
         environments = _environments(session, attempt)
-    environments.sort(key=lambda each: ENVIRONMENT_STATES.index(each["state"]))
+    environments.sort(key=lambda environment: ENVIRONMENT_STATES.index(environment["state"]))
     names = ("kind", "hash", "python", "state")
     return {name: environments[0].get(name) for name in names} if environments else None
 

@@ -65,8 +65,8 @@ def remember(
 ) -> bool:
     """Store an incident unless its key is known, and judge the node; False when it was known."""
     machine = machine_of(node)
-    known = select(IncidentRow.id).where(IncidentRow.machine == machine, IncidentRow.key == key)
-    if session.scalar(known) is not None:
+    same_incident = select(IncidentRow.id).where(IncidentRow.machine == machine, IncidentRow.key == key)
+    if session.scalar(same_incident) is not None:
         return False
     session.add(
         IncidentRow(
@@ -84,14 +84,16 @@ def remember(
 def attempt_failed(session: Session, attempt: Attempt, first: Task, now: float) -> None:
     """Remember a failed attempt of the node, or the GPU, on which its first rank failed."""
     error = attempt.error or {}
-    whose = blamed(attempt.reason, error)
-    if error.get("rank") is None and whose is None:
+    at_fault = blamed(attempt.reason, error)
+    if error.get("rank") is None and at_fault is None:
         return
     node = session.get_one(Node, first.node_id)
-    device = NODE if whose == "node" else _device(session, attempt, first, error.get("rank"))
+    device = NODE if at_fault == "node" else _device(session, attempt, first, error.get("rank"))
     run = session.get_one(Run, attempt.run_id)
     text = f"{run.name}, attempt {attempt.number}: {attempt.message or attempt.reason}"
-    is_strike = whose is not None and not _is_excused(node) and not (whose == "node" and _is_alone(session, node, now))
+    is_strike = (
+        at_fault is not None and not _is_excused(node) and not (at_fault == "node" and _is_alone(session, node, now))
+    )
     incident = Incident(IncidentKind.FAILED, now, text, device, attempt.placed_at, is_strike=is_strike)
     origin = OfAttempt(attempt.run_id, attempt.number, may_be_hardware(attempt.reason, error))
     remember(session, node, incident, f"attempt/{attempt.fence}", now, origin)
@@ -103,7 +105,7 @@ def contact_lost(session: Session, attempt: Attempt, node_ranks: Collection[int]
     of_attempt = select(Node).join(Task, Task.node_id == Node.id).where(Task.fence == attempt.fence)
     lost_nodes = session.scalars(of_attempt.where(Task.node_rank.in_(node_ranks))).all()
     silent_after_s = min([SILENT_AFTER_S, *(now - node.last_seen for node in lost_nodes)])
-    silences_s = [now - seen for seen in session.scalars(last_seen)]
+    silences_s = [now - seen_at for seen_at in session.scalars(last_seen)]
     silent = sum(silence_s >= silent_after_s for silence_s in silences_s)
     counts = silence_counts(silent, len(silences_s) - silent)
     run = session.get_one(Run, attempt.run_id)
@@ -193,8 +195,8 @@ def _judge(session: Session, node: Node, machine: str, newest: Incident, now: fl
         session.execute(delete(QuarantineRow).where(ended))
     in_quarantine = set(session.scalars(select(QuarantineRow.device).where(QuarantineRow.machine == machine)))
     rows = session.scalars(select(IncidentRow).where(IncidentRow.machine == machine).order_by(IncidentRow.id)).all()
-    found = quarantines([incident_of(row) for row in rows], _trusted(session, node, now), now)
-    for device, quarantine in found.items():
+    due_quarantines = quarantines([incident_of(row) for row in rows], _trusted(session, node, now), now)
+    for device, quarantine in due_quarantines.items():
         if device not in in_quarantine:
             session.add(QuarantineRow(machine=machine, device=device, since=now, why=quarantine.why))
             log.warning("%s is in quarantine: %s", device or f"node {node.name}", quarantine.why)
@@ -263,8 +265,8 @@ def avoided(session: Session, runs: Sequence[tuple[str, int]], now: float) -> di
     number_of = dict(runs)
     query = select(IncidentRow.run_id, IncidentRow.attempt, IncidentRow.machine, IncidentRow.device)
     query = query.where(IncidentRow.run_id.in_(number_of), IncidentRow.avoid, IncidentRow.at > now - AVOIDED_S)
-    found: dict[str, set[tuple[str, str]]] = {}
+    devices_by_run: dict[str, set[tuple[str, str]]] = {}
     for run_id, attempt, machine, device in session.execute(query) if number_of else ():
         if run_id is not None and attempt is not None and attempt < number_of[run_id]:
-            found.setdefault(run_id, set()).add((machine, device))
-    return {run_id: frozenset(devices) for run_id, devices in found.items()}
+            devices_by_run.setdefault(run_id, set()).add((machine, device))
+    return {run_id: frozenset(devices) for run_id, devices in devices_by_run.items()}

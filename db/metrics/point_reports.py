@@ -152,14 +152,14 @@ def _series_rows(session: Session, keys: Iterable[SeriesKey]) -> dict[SeriesKey,
     alike = defaultdict[tuple[int, frozenset[tuple[str, str]]], list[int]](list)
     for (fence, node_rank), pairs in names.items():
         alike[node_rank, frozenset(pairs)].append(fence)
-    found = dict[SeriesKey, Row[Any]]()
+    rows_by_key = dict[SeriesKey, Row[Any]]()
     for (node_rank, common), fences in alike.items():
         sources, tags = ({pair[at] for pair in common} for at in (0, 1))
         chosen = {"fences": fences, "node_rank": node_rank, "sources": [*sources], "tags": [*tags]}
         for row in session.execute(_OF_TAGS, chosen).all():
             if (row.source, row.tag) in common:
-                found[SeriesKey(row.fence, node_rank, row.source, row.tag)] = row
-    return found
+                rows_by_key[SeriesKey(row.fence, node_rank, row.source, row.tag)] = row
+    return rows_by_key
 
 
 def _empty_series(key: SeriesKey, first: Point) -> dict[str, object]:

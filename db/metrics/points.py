@@ -135,7 +135,7 @@ def _rows(level: int, chunks: Sequence[tuple[int, int, PackedPoints]]) -> list[t
     counts = [len(points) for _, _, points in chunks]
     steps = np.frombuffer(b"".join(points.steps for _, _, points in chunks), "<i8")
     starts = [0, *accumulate(counts[:-1])]
-    lowest, highest = (each.reduceat(steps, starts).tolist() for each in (np.minimum, np.maximum))
+    lowest, highest = (reduction.reduceat(steps, starts).tolist() for reduction in (np.minimum, np.maximum))
     return [
         (points.chunk(), low, high, count, series_id, level, number)
         for (series_id, number, points), low, high, count in zip(chunks, lowest, highest, counts, strict=True)

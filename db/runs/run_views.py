@@ -311,10 +311,10 @@ def _kill_at(attempt: Attempt, spec: RunSpec) -> float | None:
 
 def _total_steps(rows: Sequence[SeriesFigures], spec: RunSpec, step: int | None) -> int | None:
     """The number of steps: as logged, as in the form, as printed if it can be, as in the script's arguments."""
-    found = {row.source: logged_total(row.last_value) for row in rows if row.tag == TOTAL_STEPS_TAG}
-    printed = found.get("printed") or 0
+    totals = {row.source: logged_total(row.last_value) for row in rows if row.tag == TOTAL_STEPS_TAG}
+    printed = totals.get("printed") or 0
     most_steps = spec.max_steps or (printed if printed >= (step or 0) else None)
-    return found.get("events") or most_steps or plan.total_steps(spec.args)
+    return totals.get("events") or most_steps or plan.total_steps(spec.args)
 
 
 def _progress(state: State, step: int | None, total_steps: int | None) -> float | None:

@@ -142,11 +142,11 @@ def _series_of_metric(session: Session, run_ids: Sequence[str], metric: str) -> 
         .order_by(Series.source == "events", Attempt.number)
     )
     names = (metric, f"printed/{metric}")
-    found: dict[str, list[Series]] = {}
+    series_by_run: dict[str, list[Series]] = {}
     for run_id, row in session.execute(query):
         if public_name(row) in names:
-            found.setdefault(run_id, []).append(row)
-    return {run_id: [row for row in rows if row.source == rows[-1].source] for run_id, rows in found.items()}
+            series_by_run.setdefault(run_id, []).append(row)
+    return {run_id: [row for row in rows if row.source == rows[-1].source] for run_id, rows in series_by_run.items()}
 
 
 def _view(row: SweepTrial, attempt: Attempt | None, series: Sequence[Series]) -> TrialView:

@@ -168,7 +168,7 @@ def files_grew(store: Store, growths: Sequence[FileGrowth]) -> list[int]:
     """Record that bytes up to each `end` are durable if those up to `start` were before; returns how many are."""
     ids = {growth.file_id for growth in growths}
     with store.write(*{f"file {file_id}" for file_id in ids}) as session:
-        rows = [{"of": each.file_id, "start": each.start, "size_bytes": each.end} for each in growths]
+        rows = [{"of": growth.file_id, "start": growth.start, "size_bytes": growth.end} for growth in growths]
         session.execute(_GROW_FILE, rows)
         sizes = {file_id: int(size) for file_id, size in session.execute(_SIZES, {"ids": [*ids]})}
     return [sizes[growth.file_id] for growth in growths]

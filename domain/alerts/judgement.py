@@ -152,11 +152,11 @@ def spikes_in(points: Sequence[Point], count: int, total: float) -> list[tuple[P
     finite = [point for point in points if math.isfinite(point[1])]
     values = [value for _, value, _ in finite]
     spikes, was_above = [], True  # what precedes the first point that can be judged is unknown
-    seen, so_far = _head(values, count, total)
+    earlier_count, so_far = _head(values, count, total)
     so_far += sum(values[:BEFORE])
     for start in range(BEFORE, len(values) - IN_A_ROW + 1):
         following = min(values[start : start + IN_A_ROW])
-        is_above = following > so_far / (seen + start) and following > _bound(values[start - BEFORE : start])
+        is_above = following > so_far / (earlier_count + start) and following > _bound(values[start - BEFORE : start])
         if is_above and not was_above:
             spikes.append((finite[start - 1], finite[start]))
         was_above = is_above

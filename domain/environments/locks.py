@@ -96,11 +96,11 @@ def candidates(paths: Collection[str], entry: str | None) -> list[Lock]:
     """Return the lock files beside the script or above it, the nearest first, as they are looked for by themselves."""
     folder = PurePosixPath(entry or "x").parent
     names = [*(kind for kind in KINDS if kind != "environment.yml"), "environment.yml", "environment.yaml"]
-    found = []
+    locks = []
     for place in (folder, *folder.parents):
         at_hand = {name: str(place / name) for name in names if str(place / name) in paths}
-        found += [Lock(path, "environment.yml" if "environment" in name else name) for name, path in at_hand.items()]
-    return found
+        locks += [Lock(path, "environment.yml" if "environment" in name else name) for name, path in at_hand.items()]
+    return locks
 
 
 def contents(lock: Lock, read: Read) -> Contents:
@@ -140,12 +140,12 @@ def required(choice: str, paths: Collection[str], entry: str | None, read: Read)
 
     Raises BadLock for one from which nothing can be built to train in."""
     if (lock := named_lock(choice)) is None:
-        found = candidates(paths, entry)
-        if not found:
+        locks = candidates(paths, entry)
+        if not locks:
             raise BadLock(
                 "There is no uv.lock, pylock.toml or requirements.txt in the run's code: `rankzero freeze` makes one."
             )
-        lock = next((each for each in found if not unusable(each, contents(each, read))), found[0])
+        lock = next((candidate for candidate in locks if not unusable(candidate, contents(candidate, read))), locks[0])
     names = contents(lock, read)
     if names.unpinned or (names.torch is None and lock.kind in BUILT_BY_UV):
         raise BadLock(unusable(lock, names))
@@ -216,18 +216,18 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _lines(path: str, read: Read, seen: set[str] | None = None) -> Iterator[tuple[str, bool]]:
+def _lines(path: str, read: Read, visited: set[str] | None = None) -> Iterator[tuple[str, bool]]:
     """Yield each line of a requirements file and of those it includes, and whether it is only a constraint."""
-    seen = set() if seen is None else seen
+    visited = set() if visited is None else visited
     text = read(path)
-    if text is None or path in seen or len(seen) >= _MOST_INCLUDED:
+    if text is None or path in visited or len(visited) >= _MOST_INCLUDED:
         return
-    seen.add(path)
+    visited.add(path)
     for raw in text.replace("\\\n", " ").splitlines():
         line = re.sub(r"(^|\s)#.*", "", raw).strip()
         include = re.match(r"(?:-r|--requirement|(?P<only>-c|--constraint))[ =]\s*(?P<path>\S+)", line)
         if include:
             beside = str(PurePosixPath(path).parent / include["path"])
-            yield from ((inner, bool(include["only"]) or only) for inner, only in _lines(beside, read, seen))
+            yield from ((inner, bool(include["only"]) or only) for inner, only in _lines(beside, read, visited))
         if line:
             yield line, False

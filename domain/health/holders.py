@@ -19,11 +19,11 @@ def in_words(holders: Sequence[Mapping[str, Any]]) -> str:
 
 def _one(holder: Mapping[str, Any]) -> str:
     user, command, memory = holder.get("user"), holder.get("command"), holder.get("memory_bytes")
-    who = f"{user or 'somebody'}: {command}" if command else "a process that cannot be seen from here"
+    owner = f"{user or 'somebody'}: {command}" if command else "a process that cannot be seen from here"
     figures = [f"process {holder['pid']}"] if holder.get("pid") else []
     figures += [size(memory)] if memory else []
     left = f", left of run {holder['run']}" if holder.get("run") else ""
-    return who + (f" ({', '.join(figures)})" if figures else "") + left
+    return owner + (f" ({', '.join(figures)})" if figures else "") + left
 
 
 def of_node(node: Mapping[str, Any]) -> Iterator[tuple[int, str]]:

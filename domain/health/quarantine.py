@@ -70,11 +70,11 @@ def quarantines(incidents: Sequence[Incident], trusted: Mapping[str, float], now
     left_out: dict[str, Quarantine] = {}
     for device in dict.fromkeys(incident.device for incident in incidents if incident.device):
         of_device = _since_cleared([one for one in incidents if one.device in (device, NODE)], device)
-        if found := _judge(device, of_device, trusted.get(device, 0.0), now):
-            left_out[device] = found
+        if quarantine := _judge(device, of_device, trusted.get(device, 0.0), now):
+            left_out[device] = quarantine
     of_node = _since_cleared(incidents, NODE)
-    if found := _judge(NODE, of_node, trusted.get(NODE, 0.0), now) or _by_devices(left_out):
-        left_out[NODE] = found
+    if quarantine := _judge(NODE, of_node, trusted.get(NODE, 0.0), now) or _by_devices(left_out):
+        left_out[NODE] = quarantine
     return left_out
 
 
@@ -82,8 +82,8 @@ def blamed(reason: str | None, error: Mapping[str, Any]) -> str | None:
     """device or node, where a failed attempt shows that the hardware was at fault; None for all else.
 
     An exception, a crash, a signal or a lack of memory may be the program's own on any node, and never counts."""
-    known = error.get("fault")
-    return known if reason != Reason.OUT_OF_MEMORY and known in ("device", "node") else None
+    fault = error.get("fault")
+    return fault if reason != Reason.OUT_OF_MEMORY and fault in ("device", "node") else None
 
 
 def may_be_hardware(reason: str | None, error: Mapping[str, Any]) -> bool:
@@ -120,9 +120,9 @@ def _judge(device: str, incidents: Sequence[Incident], trusted_at: float, now: f
             strikes.append(one)
     if len(strikes) < STRIKES:
         return None
-    whose = "this device" if device else "this node"
+    subject = "this device" if device else "this node"
     return Quarantine(
-        strikes[STRIKES - 1].at, f"{len(strikes)} attempts failed because of {whose}; the last: {strikes[-1].text}"
+        strikes[STRIKES - 1].at, f"{len(strikes)} attempts failed because of {subject}; the last: {strikes[-1].text}"
     )
 
 

@@ -225,15 +225,15 @@ def _unmasked_args(field: str, args: Sequence[str], original: Sequence[str]) -> 
 
 
 def _is_secret_word(words: Sequence[str], position: int) -> bool:
-    word, neighbours = (
+    candidate, neighbours = (
         words[position],
         {*words[max(0, position - 2) : position], *words[position + 1 : position + 2]},
     )
-    if word in ("TOKEN", "TOKENS"):
+    if candidate in ("TOKEN", "TOKENS"):
         return not neighbours & _COUNTED
-    if word in ("KEY", "KEYS"):
+    if candidate in ("KEY", "KEYS"):
         return not neighbours & (_MEASURED | {"NUM", "MAX"})
-    return word in _SECRET_WORDS or _SECRET_PART.search(word) is not None
+    return candidate in _SECRET_WORDS or _SECRET_PART.search(candidate) is not None
 
 
 def _words(name: str) -> str:

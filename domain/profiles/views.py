@@ -119,9 +119,9 @@ def cost_sentence(cost: ProfileCost | None, ranks: int) -> str:
             "Steps are slower while it records, and each rank sends its trace. No run has been profiled here yet, so "
             "how much is not known; nothing is left afterwards."
         )
-    whose = f"the last profile here, of run {cost.run}" if cost.run else "this run's last profile"
+    source = f"the last profile here, of run {cost.run}" if cost.run else "this run's last profile"
     return (
-        f"By {whose}: about {max(0.0, cost.slower_by):.0%} slower while it records, "
+        f"By {source}: about {max(0.0, cost.slower_by):.0%} slower while it records, "
         f"{size(cost.step_bytes)} a step in each of {plural(ranks, 'rank')}; nothing is left afterwards."
     )
 

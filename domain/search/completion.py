@@ -47,8 +47,8 @@ class Completion(NamedTuple):
 def complete(text: str, cursor: int, stored: Lookup) -> Completion:
     """Propose fields, values and series for the word before the cursor."""
     before = text[:cursor]
-    word = next((match for match in _WORD.finditer(before) if match.end() == cursor), None)
-    start = word.start() if word else cursor
+    last_word = next((match for match in _WORD.finditer(before) if match.end() == cursor), None)
+    start = last_word.start() if last_word else cursor
     start += before[start : start + 1] == "-"
     typed, compared = before[start:], _COMPARED.fullmatch(before[start:])
     proposals = _values(compared, stored) if compared else _subjects(typed, stored)

@@ -58,20 +58,20 @@ class _Parser:
 
     def _take(self, position: int) -> int:
         """Read one word or condition and return where it ends."""
-        word = _CONNECTIVE.match(self._text, position)
-        if word is None:
+        connective = _CONNECTIVE.match(self._text, position)
+        if connective is None:
             return self._take_condition(position)
-        if word[0].lower() == "not":
-            self._waiting, self._is_negated = word, not self._is_negated
-        elif word[0].lower() != "and":
-            self._open_alternative(word)
-        return word.end()
+        if connective[0].lower() == "not":
+            self._waiting, self._is_negated = connective, not self._is_negated
+        elif connective[0].lower() != "and":
+            self._open_alternative(connective)
+        return connective.end()
 
-    def _open_alternative(self, word: re.Match[str]) -> None:
+    def _open_alternative(self, connective: re.Match[str]) -> None:
         if self._waiting or not self._alternatives[-1]:
-            raise _missing(word, "before")
+            raise _missing(connective, "before")
         self._alternatives.append([])
-        self._waiting = word
+        self._waiting = connective
 
     def _take_condition(self, position: int) -> int:
         condition, end = _condition(self._text, position, self._now)
@@ -136,16 +136,16 @@ def _check_text(text: str) -> None:
 
 
 def _unreadable(text: str, position: int) -> QueryError:
-    word = _WORD.match(text, position)
-    end = word.end() if word else position + 1
+    token = _WORD.match(text, position)
+    end = token.end() if token else position + 1
     if text.count('"', position) % 2:
         start = text.rindex('"')
         return QueryError("This quotation mark is not closed: add another one", start, len(text))
     return QueryError("Put a space before and after a quoted text", position, end)
 
 
-def _missing(word: re.Match[str], side: str) -> QueryError:
-    return QueryError(f"{word[0]} needs a condition {side} it", *word.span())
+def _missing(connective: re.Match[str], side: str) -> QueryError:
+    return QueryError(f"{connective[0]} needs a condition {side} it", *connective.span())
 
 
 def _end_of_space(text: str, position: int) -> int:
@@ -153,8 +153,8 @@ def _end_of_space(text: str, position: int) -> int:
     return space.end() if space else position
 
 
-def _unquoted(word: str) -> str:
-    return word[1:-1] if word.startswith('"') else word
+def _unquoted(text: str) -> str:
+    return text[1:-1] if text.startswith('"') else text
 
 
 # Read the value of a condition: a number, a date, an age, a duration, yes or no, or text.

@@ -12,11 +12,11 @@ _PATH = re.compile(
 )
 
 
-def without_folders(text: str, known: Iterable[str] = ()) -> str:
-    """Return the text with `…/train.py` for `/home/me/train.py`; `known` paths may have blanks in them.
+def without_folders(text: str, known_paths: Iterable[str] = ()) -> str:
+    """Return the text with `…/train.py` for `/home/me/train.py`; `known_paths` may have blanks in them.
 
     Addresses such as https://host/path and relative paths stay."""
-    for path in sorted({path for path in known if path.startswith(("/", "~"))}, key=len, reverse=True):
+    for path in sorted({path for path in known_paths if path.startswith(("/", "~"))}, key=len, reverse=True):
         folder = path.rstrip("/").rpartition("/")[0]
         for prefix in (path.rstrip("/"), folder):
             if prefix.count("/") > 1 or " " in prefix:

@@ -91,10 +91,10 @@ class EnvironmentMaker:
             return assignment
         lock: Lock | None = None
         try:
-            with self._lock_and_source(spec) as found:
-                if found is None:
+            with self._lock_and_source(spec) as lock_and_source:
+                if lock_and_source is None:
                     return assignment
-                lock, source = found
+                lock, source = lock_and_source
                 return self._made(assignment, lock, source)
         except Stopped:
             raise CannotStart(Reason.ENVIRONMENT, "It was stopped while its environment was being built.") from None
@@ -164,8 +164,8 @@ class EnvironmentMaker:
             return _disk_full(subject, None)
         if isinstance(error, Unusable):
             return CannotStart(Reason.ENVIRONMENT, error.on(f"node {self._node.name}"))
-        what = problem_in_words(error) if isinstance(error, OSError) else str(error)
-        return CannotStart(Reason.ENVIRONMENT, f"{subject}: {what.rstrip('.')}.")
+        problem = problem_in_words(error) if isinstance(error, OSError) else str(error)
+        return CannotStart(Reason.ENVIRONMENT, f"{subject}: {problem.rstrip('.')}.")
 
 
 def _lock_of(spec: RunSpec, paths: set[str], read: Callable[[str], str | None]) -> Lock | None:
@@ -311,16 +311,16 @@ class _Builder:
         """Install wheels that the server has, or gets from another node. Raises ProgramFailed where it cannot."""
         place = self._root / f"{self._name}.wheels.tmp"
         try:
-            brought = None
+            wheel_packages = None
             with suppress(ServerAway, RequestRefused):
                 handed = wheels.HandedWheels(self._client, place, self._is_stopped, self._tell)
-                brought = handed.bring(packages, version)
-            if brought is None and failure is not None:
+                wheel_packages = handed.bring(packages, version)
+            if wheel_packages is None and failure is not None:
                 raise failure
-            if brought is None:
+            if wheel_packages is None:
                 self._sync(folder, packages)
             else:
-                self._sync(folder, brought, "--offline", "--no-config", "--no-index")
+                self._sync(folder, wheel_packages, "--offline", "--no-config", "--no-index")
         finally:
             folders.remove(place)
 
@@ -339,8 +339,8 @@ class _Builder:
         def build(folder: Path, descriptor: int) -> dict[str, object]:
             self._descriptors = (descriptor,)
             sources = [str(self._beside / place) for place in places]
-            asked = ["pip", "install", "--no-deps", "--target", str(folder), "--python", str(target / "bin" / "python")]
-            self._uv([*asked, *sources], self._beside)
+            argv = ["pip", "install", "--no-deps", "--target", str(folder), "--python", str(target / "bin" / "python")]
+            self._uv([*argv, *sources], self._beside)
             return {"of": self._name}
 
         folders.ensure(self._root, name, build, self._is_stopped, self._tell, in_use=used)
@@ -348,11 +348,11 @@ class _Builder:
 
     def _python(self) -> tuple[str, str]:
         """Return the Python to build with, and its version and platform: the run's, the project's or the node's."""
-        asked = self._spec.python or _python_version(self._source, self._beside)
-        if asked is None or "/" in asked:
-            path = find(asked or self._node.python)
+        version_or_path = self._spec.python or _python_version(self._source, self._beside)
+        if version_or_path is None or "/" in version_or_path:
+            path = find(version_or_path or self._node.python)
         else:
-            path = self._uv(["python", "find", "--no-project", asked], self._source).strip()
+            path = self._uv(["python", "find", "--no-project", version_or_path], self._source).strip()
         interpreter = ask(path, training_environment(os.environ))
         return path, f"{interpreter.python} {interpreter.platform}"
 

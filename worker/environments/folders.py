@@ -154,8 +154,8 @@ def make_room(root: Path, used: Collection[str], needed_bytes: int = 0) -> list[
     """Delete the least recently used environments, but those in use, while space is short; returns their names."""
     removed: list[str] = []
     with suppress(OSError):
-        for rest in root.glob("*.tmp"):  # of builds that were killed
-            _remove_unlocked(root, rest)
+        for leftover in root.glob("*.tmp"):  # of builds that were killed
+            _remove_unlocked(root, leftover)
         for folder in sorted(environments(root), key=lambda path: path.stat().st_mtime):
             if not is_short(root, needed_bytes):
                 break
@@ -219,9 +219,9 @@ def _damaged(target: Path) -> Iterator[str]:
             with record.open(newline="", errors="replace") as file:
                 for path, _, size in (row for row in csv.reader(file) if len(row) == 3):
                     try:
-                        found = os.stat(os.path.join(packages, path)).st_size  # noqa: PTH116, PTH118  (thousands)
+                        length = os.stat(os.path.join(packages, path)).st_size  # noqa: PTH116, PTH118  (thousands)
                     except OSError:
                         yield path
                         continue
-                    if size and found != int(size) and not path.startswith("../"):
+                    if size and length != int(size) and not path.startswith("../"):
                         yield path

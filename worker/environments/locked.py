@@ -29,10 +29,10 @@ def resolved(lock: Lock, source: Path, python: str, uv: RunUv) -> list[Package]:
         return packages_of(path.read_text(), lock.path)
     if lock.kind == "uv.lock":
         extras = [argument for extra in lock.extras for argument in ("--extra", extra)]
-        asked = ["export", "--frozen", "--format", "pylock.toml", "--no-header", "--python", python, *extras]
+        arguments = ["export", "--frozen", "--format", "pylock.toml", "--no-header", "--python", python, *extras]
     else:
-        asked = ["pip", "compile", "--format", "pylock.toml", "--no-header", "--python", python, path.name]
-    packages = packages_of(uv([*asked, "--quiet"], path.parent), lock.path)
+        arguments = ["pip", "compile", "--format", "pylock.toml", "--no-header", "--python", python, path.name]
+    packages = packages_of(uv([*arguments, "--quiet"], path.parent), lock.path)
     if lock.kind == "requirements.txt":
         _check_hashes(packages, required_hashes(lock, partial(read_text, source)), lock.path)
     return packages
@@ -110,8 +110,8 @@ def _placed(package: Package, beside: Path) -> Package:
 
 
 def _absolute(file: Mapping[str, Any], beside: Path) -> dict[str, Any]:
-    kept = {key: value for key, value in file.items() if key != "upload-time"}
-    return kept | ({"path": str(beside / kept["path"])} if "path" in kept else {})
+    fields = {key: value for key, value in file.items() if key != "upload-time"}
+    return fields | ({"path": str(beside / fields["path"])} if "path" in fields else {})
 
 
 def _origins(package: Package) -> list[str]:

@@ -88,8 +88,8 @@ def program(name: str = "uv") -> str:
     beside = Path(sys.executable).parent / name
     if beside.exists():
         return str(beside)
-    if (found := shutil.which(name)) is not None:
-        return found
+    if (on_path := shutil.which(name)) is not None:
+        return on_path
     raise ProgramMissing(f"There is no {name} on this node: install it there, or choose an environment with --python.")
 
 
@@ -97,12 +97,14 @@ def settings(own: Mapping[str, str], of_run: Mapping[str, str], cache: Path | No
     """Return the environment for uv: the node's and the run's index settings, those for pip translated.
 
     `cache`: the folder of downloads, where it is not uv's own choice."""
-    given = {**own, **{name: value for name, value in of_run.items() if name.startswith(("UV_", "PIP_"))}}
-    env = {name: value for name, value in given.items() if name not in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH")}
+    variables = {**own, **{name: value for name, value in of_run.items() if name.startswith(("UV_", "PIP_"))}}
+    env = {
+        name: value for name, value in variables.items() if name not in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH")
+    }
     for pip, uv in PIP_VARIABLES.items():
-        if given.get(pip) and uv not in given:
-            env[uv] = ",".join(given[pip].split()) if uv == "UV_FIND_LINKS" else given[pip]
-    if "UV_INDEX" not in given and given.get("PIP_EXTRA_INDEX_URL"):  # as pip does: the best of all indexes
+        if variables.get(pip) and uv not in variables:
+            env[uv] = ",".join(variables[pip].split()) if uv == "UV_FIND_LINKS" else variables[pip]
+    if "UV_INDEX" not in variables and variables.get("PIP_EXTRA_INDEX_URL"):  # as pip does: the best of all indexes
         env.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
     if cache is not None:
         env["UV_CACHE_DIR"] = str(cache)

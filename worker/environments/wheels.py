@@ -64,8 +64,8 @@ class HandedWheels:
         Raises Stopped, ServerAway, RequestRefused, OSError."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         pairs = chosen(packages, version)
-        wanted = {name_of(wheel): wheel for _, wheel in pairs if not self._path(wheel).exists()}
-        files = [_wheel_file(name, wheel) for name, wheel in wanted.items()]
+        missing = {name_of(wheel): wheel for _, wheel in pairs if not self._path(wheel).exists()}
+        files = [_wheel_file(name, wheel) for name, wheel in missing.items()]
         if None in files or not self._wait([file for file in files if file is not None]):
             return None
         return [
@@ -127,9 +127,9 @@ class WheelFetcher:
 
     def _fetch_one(self, wheel: WheelFile) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        kept = self._folder / wheel.name
-        if kept.exists() and _digest(kept) == wheel.sha256:
-            self._client.send_wheel(wheel, kept)
+        own_copy = self._folder / wheel.name
+        if own_copy.exists() and _digest(own_copy) == wheel.sha256:
+            self._client.send_wheel(wheel, own_copy)
             return
         arriving = self._folder / f"{wheel.name}.{os.getpid()}.part"
         try:

@@ -56,8 +56,8 @@ def products(torch: Any, device: Any, seconds: float) -> tuple[bool, str, float 
     cases = list(known_products(torch, device))
     count, wrong, until = 0, 0, time.monotonic() + seconds
     while count < len(cases) or time.monotonic() < until:
-        left, right, known = cases[count % len(cases)]
-        wrong += int(((left @ right) != known).sum())
+        left, right, expected = cases[count % len(cases)]
+        wrong += int(((left @ right) != expected).sum())
         count += 1
     return wrong == 0, f"{count} products, {wrong} wrong numbers" if wrong else f"{count} products, all right", None
 
@@ -72,8 +72,8 @@ def known_products(torch: Any, device: Any) -> Iterator[tuple[Any, Any, Any]]:
     for dtype, most in types:
         left = (rows * 7 + columns * 13) % (2 * most + 1) - most
         right = (rows * 11 + columns * 5) % (2 * most + 1) - most
-        known = (left @ right).to(dtype)
-        yield left.to(device, dtype), right.to(device, dtype), known.to(device)
+        expected = (left @ right).to(dtype)
+        yield left.to(device, dtype), right.to(device, dtype), expected.to(device)
 
 
 def memory(torch: Any, device: Any) -> tuple[bool, str, float | None]:

@@ -40,11 +40,11 @@ def faults_in(
     gpus: Mapping[str, Readings], kernel: KernelFaults, ids: Mapping[str, str], at: float
 ) -> list[DeviceFault]:
     """The faults in one sample; `ids`: GPU id by the addresses on the bus that the kernel logged."""
-    found = [DeviceFault(device=ids[bus], kind="Xid", number=xid, at=at) for bus, xid in kernel.xids if ids.get(bus)]
+    faults = [DeviceFault(device=ids[bus], kind="Xid", number=xid, at=at) for bus, xid in kernel.xids if ids.get(bus)]
     for gpu_id, readings in gpus.items():
-        found += [fault for text, number in readings.events.items() if (fault := _fault(gpu_id, text, number, at))]
-    found += [fault for text, number in kernel.events.items() if (fault := _fault("", text, number, at))]
-    return list({(fault.device, fault.kind, fault.number): fault for fault in found}.values())
+        faults += [fault for text, number in readings.events.items() if (fault := _fault(gpu_id, text, number, at))]
+    faults += [fault for text, number in kernel.events.items() if (fault := _fault("", text, number, at))]
+    return list({(fault.device, fault.kind, fault.number): fault for fault in faults}.values())
 
 
 def _fault(device: str, text: str, number: float, at: float) -> DeviceFault | None:

@@ -68,13 +68,13 @@ def test_devices(request: DesiredTest, python: str, limit_s: float = LIMIT_S) ->
         return TestAnswer(results=[DeviceResult(part="test", text=str(error)[:1000])])
     answer = TestAnswer()
     for device, (output, errors) in zip(devices, outputs, strict=True):
-        found = [json.loads(line.removeprefix(device_test.MARK)) for line in output.splitlines() if _is_marked(line)]
-        for one in found:
+        results = [json.loads(line.removeprefix(device_test.MARK)) for line in output.splitlines() if _is_marked(line)]
+        for one in results:
             answer.reduce_bytes_per_s = one.pop("bytes_per_s") or answer.reduce_bytes_per_s
             answer.results.append(DeviceResult(device=device, **one))
         parts = 3 if len(devices) > 1 else 2
-        if len(found) < parts:
-            answer.results.append(DeviceResult(device=device, part="test", text=_why(errors, len(found), parts)))
+        if len(results) < parts:
+            answer.results.append(DeviceResult(device=device, part="test", text=_why(errors, len(results), parts)))
     return answer
 
 
@@ -85,9 +85,9 @@ def _is_marked(line: str) -> bool:
     return line.startswith(device_test.MARK)
 
 
-def _why(errors: str, done: int, parts: int) -> str:
+def _why(errors: str, completed_parts: int, parts: int) -> str:
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    return f"{done} of {parts} parts were done" + (f": {lines[-1][:500]}" if lines else "")
+    return f"{completed_parts} of {parts} parts were done" + (f": {lines[-1][:500]}" if lines else "")
 
 
 def _run(devices: Sequence[str], kind: str, python: str, limit_s: float) -> list[tuple[str, str]]:

@@ -37,14 +37,14 @@ class AmdGpus:
     def cards(self) -> list[Card]:
         """The GPUs with memory of their own that the compute driver has, in the order of their cards."""
         kfd_ids = self._kfd_ids()
-        found = []
+        cards = []
         for card in sorted((self._sysfs / "class/drm").glob("card*"), key=lambda path: _order(path.name)):
             folder = card / "device"
             unique_id = _text(folder / "unique_id").removeprefix("0x")
             is_gpu = re.fullmatch(r"card\d+", card.name) and _text(folder / "vendor") == VENDOR
             if is_gpu and unique_id in kfd_ids and (_number(folder / "mem_info_vram_total") or 0) >= LEAST_BYTES:
-                found.append(Card(f"GPU-{unique_id}", folder, kfd_ids[unique_id]))
-        return found
+                cards.append(Card(f"GPU-{unique_id}", folder, kfd_ids[unique_id]))
+        return cards
 
     def devices(self) -> list[Device]:
         """The GPUs as devices of the node."""

@@ -219,9 +219,9 @@ def _holder(pid: int, memory: int | None, run: str | None) -> dict[str, Any]:
     """A process on a GPU, with its user and its command, secrets masked, where they can be seen."""
     holder: dict[str, Any] = {"pid": pid, "memory_bytes": memory or None, "run": run}
     with contextlib.suppress(psutil.Error, OSError, KeyError):
-        seen = psutil.Process(pid)
-        holder["command"] = shlex.join(masked_args(seen.cmdline()))[:LONGEST_COMMAND] or seen.name()
-        holder["user"] = seen.username()
+        process = psutil.Process(pid)
+        holder["command"] = shlex.join(masked_args(process.cmdline()))[:LONGEST_COMMAND] or process.name()
+        holder["user"] = process.username()
     return holder
 
 

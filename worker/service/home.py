@@ -80,8 +80,8 @@ class Home:
         old = {os.fsencode(version) + b"/": version for version in versions if version != self.current.resolve()}
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # another user's
-                told = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
-                old = {named: version for named, version in old.items() if named not in told}
+                process_bytes = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+                old = {named: version for named, version in old.items() if named not in process_bytes}
         for version in old.values():
             shutil.rmtree(version, ignore_errors=True)
 

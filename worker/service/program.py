@@ -96,8 +96,10 @@ def stop(home: Home) -> dict[str, Any]:
 
 def examine(home: Home) -> dict[str, Any]:
     """Return the status, and why the dashboard does not answer from here."""
-    told = status(home)
-    return told | {"silent_because": why_silent(told["server"]) if told["server"] else "no dashboard is named"}
+    document = status(home)
+    return document | {
+        "silent_because": why_silent(document["server"]) if document["server"] else "no dashboard is named"
+    }
 
 
 ACTIONS = {"status": status, "examine": examine, "start": start, "stop": stop}
@@ -149,8 +151,8 @@ def wait_for_contact(home: Home, since: float) -> None:
         if refusals:
             raise Refused(refusals[-1].removeprefix("rankzero worker: "))
         if time.monotonic() > deadline:
-            said = " ".join(home.last_lines()) or "nothing"
-            raise Refused(f"its worker has not joined within {JOIN_LIMIT_S:g} s; {home.log} ends with: {said}")
+            log_end = " ".join(home.last_lines()) or "nothing"
+            raise Refused(f"its worker has not joined within {JOIN_LIMIT_S:g} s; {home.log} ends with: {log_end}")
         time.sleep(0.1)
 
 

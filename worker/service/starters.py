@@ -56,10 +56,10 @@ class Systemd:
         command = [str(self._home.current / "bin/python"), "-P", "-m", PROGRAM, "run", str(self._home.path)]
         write(self._path(), user_unit(command, os.uname().nodename))
         for arguments in (("daemon-reload",), ("enable", "-q", self.unit), ("restart", self.unit)):
-            done = _ask("systemctl", "--user", *arguments)
-            if done is None or done.returncode:
-                said = done.stderr.strip() if done else "no answer"
-                raise OSError(f"systemctl --user {' '.join(arguments)} failed: {said}")
+            outcome = _ask("systemctl", "--user", *arguments)
+            if outcome is None or outcome.returncode:
+                error_text = outcome.stderr.strip() if outcome else "no answer"
+                raise OSError(f"systemctl --user {' '.join(arguments)} failed: {error_text}")
 
     def stop(self) -> None:
         """Stop the worker and remove the unit; trainings go on."""
@@ -73,12 +73,12 @@ class Systemd:
         return Path(config) / "systemd/user" / self.unit
 
     def _answers(self, *arguments: str) -> bool:
-        done = _ask("systemctl", "--user", *arguments)
-        return done is not None and done.returncode == 0
+        outcome = _ask("systemctl", "--user", *arguments)
+        return outcome is not None and outcome.returncode == 0
 
     def _lingers(self) -> bool:
-        done = _ask("loginctl", "show-user", str(os.getuid()), "-p", "Linger")
-        return done is not None and "Linger=yes" in done.stdout
+        outcome = _ask("loginctl", "show-user", str(os.getuid()), "-p", "Linger")
+        return outcome is not None and "Linger=yes" in outcome.stdout
 
 
 class Detached:
@@ -126,12 +126,12 @@ class Detached:
 
     def _line(self) -> str:
         words = [str(self._home.current / "bin/python"), "-P", "-m", PROGRAM, "keep", str(self._home.path)]
-        quoted = ["'" + word.replace("'", "'\\''").replace("%", "\\%") + "'" for word in words]
+        quoted = ["'" + argument.replace("'", "'\\''").replace("%", "\\%") + "'" for argument in words]
         return "@reboot " + " ".join(quoted)
 
     def _lines(self) -> list[str]:
-        done = _ask("crontab", "-l")
-        return done.stdout.splitlines() if done is not None and done.returncode == 0 else []
+        outcome = _ask("crontab", "-l")
+        return outcome.stdout.splitlines() if outcome is not None and outcome.returncode == 0 else []
 
     def _other_lines(self) -> list[str]:
         return [line for line in self._lines() if line != self._line()]

@@ -164,8 +164,8 @@ class Gateway:
         """Return the nodes that the cluster has: sbatch refuses a job that excludes another."""
         if not names:
             return []
-        known = set(self._cluster.node_names())
-        return [name for name in names if name in known]
+        node_names = set(self._cluster.node_names())
+        return [name for name in names if name in node_names]
 
     def _recover_job_ids(self, jobs: dict[str, tuple[str, JobReport]]) -> None:
         """Identify by name the jobs that were submitted just before a gateway ended."""

@@ -116,8 +116,8 @@ def _http_version(source: Source) -> str:
     except httpx2.HTTPError as error:
         raise CannotBring(_http_words(error)) from error
     names = ("etag", "last-modified", "content-length")
-    said = [response.headers.get(name, "") for name in names]
-    return json.dumps(said if any(said[:2]) else [*said, time.time_ns()])
+    validators = [response.headers.get(name, "") for name in names]
+    return json.dumps(validators if any(validators[:2]) else [*validators, time.time_ns()])
 
 
 def _http() -> httpx2.Client:
@@ -139,9 +139,9 @@ def _download(source: Source, target: Path, is_stopped: IsStopped, progress: Pro
             time.sleep(2**count)
     if source.sha256:
         with target.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != source.sha256:
-            raise CannotBring(f"its SHA-256 is {found}, not {source.sha256}")
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        if sha256 != source.sha256:
+            raise CannotBring(f"its SHA-256 is {sha256}, not {source.sha256}")
 
 
 def _download_rest(source: Source, target: Path, is_stopped: IsStopped, progress: Progress) -> None:
@@ -152,17 +152,17 @@ def _download_rest(source: Source, target: Path, is_stopped: IsStopped, progress
             return
         response.raise_for_status()
         is_rest = response.status_code == 206
-        done = offset if is_rest else 0
+        received_bytes = offset if is_rest else 0
         length = response.headers.get("content-length", "")
-        total = done + int(length) if length.isdigit() else None
+        total = received_bytes + int(length) if length.isdigit() else None
         with target.open("ab" if is_rest else "wb") as file:
             for piece in response.iter_bytes(PIECE_BYTES):
                 if is_stopped():
                     raise Stopped
                 file.write(piece)
-                done += len(piece)
-                progress(done, total)
-        if total is not None and done < total:
+                received_bytes += len(piece)
+                progress(received_bytes, total)
+        if total is not None and received_bytes < total:
             raise httpx2.ReadError("it broke off")
 
 
@@ -173,7 +173,7 @@ def _http_words(error: httpx2.HTTPError) -> str:
 
 
 def _copy(source: Path, target: Path, is_stopped: IsStopped, progress: Progress) -> None:
-    done = 0
+    copied_bytes = 0
     if not source.exists():
         raise CannotBring(f"{source} does not exist")
     for name, file in files_of(source):
@@ -182,8 +182,8 @@ def _copy(source: Path, target: Path, is_stopped: IsStopped, progress: Progress)
         place = target / name if name else target
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, place)
-        done += file.stat().st_size
-        progress(done, None)
+        copied_bytes += file.stat().st_size
+        progress(copied_bytes, None)
     if source.is_dir():
         target.mkdir(exist_ok=True)
 
@@ -234,7 +234,7 @@ def _objects(source: Source) -> list[tuple[str, int, str]]:
     bucket, prefix = urlsplit(source.address).netloc, urlsplit(source.address).path.lstrip("/")
     try:
         pages = _bucket().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-        found = [
+        objects = [
             (item["Key"], int(item["Size"]), str(item["ETag"])) for page in pages for item in page.get("Contents", [])
         ]
     except CannotBring:
@@ -242,8 +242,8 @@ def _objects(source: Source) -> list[tuple[str, int, str]]:
     except Exception as error:  # botocore's errors have no common class that is imported without it
         raise CannotBring(masked_text(str(error))) from error
     own = prefix.rstrip("/")
-    chosen = [item for item in found if item[0] == own] or [
-        item for item in found if item[0].startswith(f"{own}/" if own else "") and not item[0].endswith("/")
+    chosen = [item for item in objects if item[0] == own] or [
+        item for item in objects if item[0].startswith(f"{own}/" if own else "") and not item[0].endswith("/")
     ]
     if not chosen:
         raise CannotBring("there is nothing at this address")
@@ -253,7 +253,7 @@ def _objects(source: Source) -> list[tuple[str, int, str]]:
 def _from_bucket(source: Source, target: Path, is_stopped: IsStopped, progress: Progress) -> None:
     objects, client = _objects(source), _bucket()
     bucket, prefix = urlsplit(source.address).netloc, urlsplit(source.address).path.strip("/")
-    total, done = sum(size for _, size, _ in objects), 0
+    total, received_bytes = sum(size for _, size, _ in objects), 0
     for key, size, tag in objects:
         name = key[len(prefix) :].lstrip("/")
         if ".." in Path(name).parts:
@@ -266,8 +266,8 @@ def _from_bucket(source: Source, target: Path, is_stopped: IsStopped, progress: 
                 if is_stopped():
                     raise Stopped
                 file.write(piece)
-                done += len(piece)
-                progress(done, total)
+                received_bytes += len(piece)
+                progress(received_bytes, total)
         if place.stat().st_size != size:
             raise CannotBring(f"the object {key} broke off")
 

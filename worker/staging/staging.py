@@ -99,8 +99,8 @@ class DataStager:
         tell = lambda _: self._tell(f"waits for another run that brings {name}")  # noqa: E731
         is_new = folders.ensure(root, key, build, self._is_stopped, tell, in_use=used, damage=damage)
         mark = folders.mark_of(root / key)
-        what = f"{name}: {plural(int(str(mark['files'])), 'file')}, {size(int(str(mark['bytes'])))}"
-        return root / key / source.file_name, f"{what}{'' if is_new else ', here already'}", str(mark["digest"])
+        summary = f"{name}: {plural(int(str(mark['files'])), 'file')}, {size(int(str(mark['bytes'])))}"
+        return root / key / source.file_name, f"{summary}{'' if is_new else ', here already'}", str(mark["digest"])
 
     def _agree(self, assignment: Assignment, name: str, digest: str) -> None:
         """Check that the other nodes of the attempt brought the same. Raises CannotBring."""

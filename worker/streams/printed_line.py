@@ -323,8 +323,8 @@ def _find_leading(text: str, epoch: int | None) -> _Match | None:
 
 
 def _word_of(step: re.Match[str]) -> str:
-    word = step["word"].lower().replace(" ", "_")
-    return "step" if word == "steps" else word
+    unit = step["word"].lower().replace(" ", "_")
+    return "step" if unit == "steps" else unit
 
 
 def _marked(text: str, match: re.Match[str]) -> str:

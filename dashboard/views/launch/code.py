@@ -168,10 +168,10 @@ def _environment_of(archive: str, target: str, module: str, entry: str, choice: 
         return environments.of_archive(Path(archive), entry or None, choice)
     try:
         named = CodeRequest(target, entry if is_folder(target) else None, module or None)
-        found = survey(named, service.current().snapshots.limit_bytes)
+        code_choice = survey(named, service.current().snapshots.limit_bytes)
     except (CodeRefused, OSError):
         return ""
-    return "" if found is None else environments.of_selection(found.selection, found.entry, choice)
+    return "" if code_choice is None else environments.of_selection(code_choice.selection, code_choice.entry, choice)
 
 
 def freeze_button(spec: RunSpec, environment: str) -> None:

@@ -21,7 +21,7 @@ FIT_ICONS = {"fits": ":material/check_circle:", "waits": ":material/schedule:", 
 
 def figures(planned: Resolved) -> None:
     """Show ranks, global batch and learning rate, each with an explanation."""
-    spec, requested = planned.figures(), planned.asked
+    spec, requested = planned.figures(), planned.submitted
     product, batch_text = global_batch(spec, requested.batch_size is None)
     rate, rate_text = scaled_lr(spec, requested.lr is None)
     device = "GPU" if planned.cluster.has_gpus else "process"

@@ -25,7 +25,7 @@ MODES = {"weak": "of each rank", "strong": "of all ranks"}
 
 def cite(planned: Resolved) -> None:
     """Cite the newest scaling study of the same program: its efficiency on as many devices, else on the most."""
-    current, spec = service.current(), planned.asked
+    current, spec = service.current(), planned.submitted
     study = studies.latest_of(current.store, spec.target, spec.entry, spec.module)
     if study is None:
         return

@@ -72,13 +72,13 @@ class ScriptForm:
     @property
     def useless(self) -> frozenset[str]:
         """Fields of the form that have no effect on the script; one that was set once stays in the form."""
-        kept: set[str] = st.session_state.setdefault(KEPT, set())
-        kept |= {name for name in MAY_BE_USELESS if st.session_state[PREFIX + name] != EMPTY[name]}
+        shown_fields: set[str] = st.session_state.setdefault(KEPT, set())
+        shown_fields |= {name for name in MAY_BE_USELESS if st.session_state[PREFIX + name] != EMPTY[name]}
         extra = " ".join(self.free)
         return frozenset(
             name
-            for name, taken in MAY_BE_USELESS.items()
-            if name not in kept and f"{{{taken}}}" not in extra and not self.script.may_take(taken)
+            for name, argument in MAY_BE_USELESS.items()
+            if name not in shown_fields and f"{{{argument}}}" not in extra and not self.script.may_take(argument)
         )
 
     def filled(self) -> Filled:

@@ -95,13 +95,13 @@ def _take_out_of_arguments(swept: SweptFields, text: str) -> None:
         words = shlex.split(BRACES.sub(lambda braces: _LOG.sub(":log", braces[0]).replace(" ", ""), text))
     except ValueError:  # said by the field itself
         return
-    for at, (before, word) in enumerate(zip(["", *words], [*words], strict=False)):
-        several = _SEVERAL.fullmatch(word)
+    for at, (before, argument) in enumerate(zip(["", *words], [*words], strict=False)):
+        several = _SEVERAL.fullmatch(argument)
         if several is None:
             continue
         option = several["option"] or before
         if not _OPTION.fullmatch(option):
-            swept.refusals["args"] = f"{word} needs an option before it, for example --width {word}."
+            swept.refusals["args"] = f"{argument} needs an option before it, for example --width {argument}."
             return
         name = option.lstrip("-+")
         words[at] = f"{option}={{{name}}}" if several["option"] else f"{{{name}}}"

@@ -23,9 +23,9 @@ def share_menu(run_ids: Sequence[str]) -> None:
     """Show the form for a link to these runs, the address of a new one, and all valid ones."""
     current = service.current()
     with st.popover("Share", icon=":material/link:", type="tertiary", key="share"):
-        what = "this run" if len(run_ids) == 1 else f"these {len(run_ids)} runs"
+        runs = "this run" if len(run_ids) == 1 else f"these {len(run_ids)} runs"
         st.caption(
-            f"Anyone with the link sees the curves, tables and notes of {what} without signing in, as they are then: "
+            f"Anyone with the link sees the curves, tables and notes of {runs} without signing in, as they are then: "
             "no code, no logs, no other run, and nothing can be changed."
         )
         with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -36,9 +36,9 @@ def share_menu(run_ids: Sequence[str]) -> None:
             )  # fmt: skip
         actions.show(REFUSED)
         valid = {link.id: link for link in _valid(run_ids)}
-        made: tuple[str, str] | None = st.session_state.get(MADE)
-        if made is not None and made[0] in valid:
-            st.code(f"{_reachable_origin()}/shared/{made[1]}", language=None, wrap_lines=True)
+        new_link: tuple[str, str] | None = st.session_state.get(MADE)
+        if new_link is not None and new_link[0] in valid:
+            st.code(f"{_reachable_origin()}/shared/{new_link[1]}", language=None, wrap_lines=True)
             st.caption("The address is shown only here and only now.")
         for link in valid.values():
             _link(link, current.clock())

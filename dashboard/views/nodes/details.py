@@ -84,8 +84,8 @@ def _badges(node: NodeView) -> None:
             label = "to upgrade" if is_older(node.protocol) else "newer than this dashboard"
             st.badge(label, color="orange", icon=":material/upgrade:")
         noun = picture.noun(node)
-        each = " (a slot trains one process)" if noun == "slot" else ""
-        st.caption(as_text(f"{node.free} of {plural(node.slots, noun)} free{each}"))
+        slot_note = " (a slot trains one process)" if noun == "slot" else ""
+        st.caption(as_text(f"{node.free} of {plural(node.slots, noun)} free{slot_note}"))
 
 
 def _actions(node: NodeView) -> None:

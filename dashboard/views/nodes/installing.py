@@ -53,15 +53,15 @@ def title(installation: Installation) -> str:
     failed = sum(host.state == "failed" for host in hosts)
     left = sum(host.state in ("waiting", "working") for host in hosts)
     counts = [(len(hosts) - failed - left, PAST[installation.action]), (failed, "failed"), (left, "to go")]
-    told = ", ".join(f"{count} {word}" for count, word in counts if count)
+    counts_text = ", ".join(f"{count} {outcome}" for count, outcome in counts if count)
     began = clock_time(installation.began_at)[:-3]
-    return f"**{TITLES[installation.action]} {plural(len(hosts), 'host')}**: {told} · begun {as_text(began)} UTC"
+    return f"**{TITLES[installation.action]} {plural(len(hosts), 'host')}**: {counts_text} · begun {as_text(began)} UTC"
 
 
 def row(host: HostStep) -> Sequence[object]:
     """Return a host's cells."""
     colour = COLOURS.get(host.state, "green")
-    word = host.step if host.state == "working" and host.step else host.state
+    label = host.step if host.state == "working" and host.step else host.state
     seconds = "" if host.state == "waiting" else f"{host.seconds:.0f}"
     message = " ".join(host.message.replace("|", "/").split())  # a cell is one line, and ends at a bar
-    return host.host, host.node, Markup(f":{colour}-badge[{as_text(word)}]"), seconds, Markup(with_code(message))
+    return host.host, host.node, Markup(f":{colour}-badge[{as_text(label)}]"), seconds, Markup(with_code(message))

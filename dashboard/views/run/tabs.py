@@ -173,7 +173,7 @@ def logged(run: RunView) -> None:
 def _place(settings: dict[str, Any]) -> str:
     """Return the project and name of the logger's run, where it has them."""
     words = [str(settings[key]) for key in ("project", "name", "mode") if settings.get(key)]
-    return "".join(f" · {as_text(word)}" for word in words)
+    return "".join(f" · {as_text(setting)}" for setting in words)
 
 
 def _settings(run: RunView) -> Settings:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.fleet import brought, installing, scripts
-from cli.fleet.brought import Brought
+from cli.fleet import installing, node_files, scripts
 from cli.fleet.host_list import Destination, Machine
 from cli.fleet.installing import InstallationPlan, examine, look, uninstall
+from cli.fleet.node_files import NodeFiles
 from cli.fleet.progress import HostProgress
 from cli.fleet.ssh import Answer, HostTrouble, telling_line
 from tests.cli.fleet.conftest import FakeHost
@@ -25,7 +25,7 @@ FOLDER = ".local/share/rankzero-node"
 def test_look_finds_what_there_is(host: FakeHost) -> None:
     seen = host.do(look)
     assert seen.home == str(host.home / FOLDER) and seen.status == {} and seen.glibc >= 17
-    assert int(seen.said["free_kb"]) > 0 and list((host.home / FOLDER).iterdir()) == []
+    assert int(seen.values["free_kb"]) > 0 and list((host.home / FOLDER).iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_home_that_several_machines_share_gets_a_folder_for_each(host: FakeHost)
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Brought:
+def files(tmp_path_factory: pytest.TempPathFactory) -> NodeFiles:
     """What hosts are brought, made once."""
-    return Brought(tmp_path_factory.mktemp("cache"), tmp_path_factory.mktemp("work"))
+    return NodeFiles(tmp_path_factory.mktemp("cache"), tmp_path_factory.mktemp("work"))
 
 
-def plan_for(brought: Brought, **changes: object) -> InstallationPlan:
-    return InstallationPlan(brought, ["http://10.0.0.1:8765"], **({"nodes": {}, "token": "t"} | changes))
+def plan_for(files: NodeFiles, **changes: object) -> InstallationPlan:
+    return InstallationPlan(files, ["http://10.0.0.1:8765"], **({"nodes": {}, "token": "t"} | changes))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def plan_for(brought: Brought, **changes: object) -> InstallationPlan:
     ],
 )  # fmt: skip
 def test_installation_that_cannot_be_is_refused(
-    host: FakeHost, files: Brought, program: str, script: str, sentence: str
+    host: FakeHost, files: NodeFiles, program: str, script: str, sentence: str
 ) -> None:
     host.replace(program, script)
     plan, progress = plan_for(files), HostProgress(Machine(Destination("gpu-1")))
@@ -87,19 +87,19 @@ def test_installation_that_cannot_be_is_refused(
     assert not list((host.home / FOLDER).glob("versions/*"))
 
 
-def test_aarch64_host_gets_a_uv_of_its_kind(host: FakeHost, files: Brought, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aarch64_host_gets_a_uv_of_its_kind(host: FakeHost, files: NodeFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
     async def download(argv: list[str], failure: str) -> None:
         asked.append(argv)
         raise HostTrouble(f"{failure}: no route to host.")
 
-    monkeypatch.setattr(brought, "_run", download)
+    monkeypatch.setattr(node_files, "_run", download)
     host.replace("uname", "case $1 in -s) echo Linux ;; -n) echo gpu-1 ;; *) echo aarch64 ;; esac")
     plan, progress = plan_for(files), HostProgress(Machine(Destination("gpu-1")))
     with pytest.raises(HostTrouble, match=r"uv for its processor \(aarch64\) cannot be downloaded here: no route"):
         host.do(lambda connection: installing.add(connection, plan, progress))
-    assert "aarch64-manylinux_2_17" in asked[0] and f"uv=={plan.brought.uv_version}" in asked[0]
+    assert "aarch64-manylinux_2_17" in asked[0] and f"uv=={plan.files.uv_version}" in asked[0]
 
 
 STATUS = {"version": "1", "node_id": "n1", "name": "gpu-1", "server": "http://10.0.0.9:8765", "runs": True,
@@ -114,14 +114,14 @@ def installed(host: FakeHost, **changes: object) -> None:
     program.chmod(0o755)
 
 
-def test_node_of_another_dashboard_is_left_alone(host: FakeHost, files: Brought) -> None:
+def test_node_of_another_dashboard_is_left_alone(host: FakeHost, files: NodeFiles) -> None:
     installed(host)
     plan, progress = plan_for(files), HostProgress(Machine(Destination("gpu-1")))
     with pytest.raises(HostTrouble, match=r"another dashboard \(http://10\.0\.0\.9:8765\).*remove gpu-1 --uninstall"):
         host.do(lambda connection: installing.add(connection, plan, progress))
 
 
-def test_second_installation_of_a_connected_node_is_refused_before_it_begins(host: FakeHost, files: Brought) -> None:
+def test_second_installation_of_a_connected_node_is_refused_before_it_begins(host: FakeHost, files: NodeFiles) -> None:
     host.replace("uname", "case $1 in -s) echo Linux ;; -n) echo gpu-1 ;; *) echo x86_64 ;; esac")
     plan, progress = plan_for(files, names=["gpu-1"]), HostProgress(Machine(Destination("gpu-1")))
     with pytest.raises(HostTrouble, match="a node named gpu-1 is connected already"):
@@ -129,15 +129,15 @@ def test_second_installation_of_a_connected_node_is_refused_before_it_begins(hos
     assert list((host.home / FOLDER).iterdir()) == []
 
 
-def test_node_that_is_there_already_costs_one_look(host: FakeHost, files: Brought) -> None:
+def test_node_that_is_there_already_costs_one_look(host: FakeHost, files: NodeFiles) -> None:
     plan, progress = plan_for(files, nodes={"n1": True}), HostProgress(Machine(Destination("gpu-1")))
-    installed(host, version=plan.brought.version)
+    installed(host, version=plan.files.version)
     said = host.do(lambda connection: installing.add(connection, plan, progress))
     assert said == "has this version already, as a detached process"
     assert (progress.node, progress.node_id) == ("gpu-1", "n1")
 
 
-def test_upgrade_needs_an_installation(host: FakeHost, files: Brought) -> None:
+def test_upgrade_needs_an_installation(host: FakeHost, files: NodeFiles) -> None:
     plan, progress = plan_for(files, token=""), HostProgress(Machine(Destination("gpu-1")))
     with pytest.raises(HostTrouble, match="no installation of `rankzero nodes add` there to upgrade"):
         host.do(lambda connection: installing.add(connection, plan, progress))
@@ -183,11 +183,11 @@ def test_host_without_python_and_internet_gets_both_from_here(
         program.write_text(script.replace("{folder}", str(tmp_path)))
         program.chmod(0o755)
     (tmp_path / "answer").write_text(json.dumps({"name": "gpu-1", "node_id": "n1", "service": "as a unit"}) + "\n")
-    monkeypatch.setattr(brought, "_own_uv", lambda: (uv, "9.9.9"))
+    monkeypatch.setattr(node_files, "_own_uv", lambda: (uv, "9.9.9"))
     (tmp_path / "work").mkdir()
-    files, downloads = Brought(tmp_path / "cache", tmp_path / "work"), []
+    files, downloads = NodeFiles(tmp_path / "cache", tmp_path / "work"), []
 
-    async def download(target: brought.Target, folder: Path) -> None:
+    async def download(target: node_files.Target, folder: Path) -> None:
         downloads.append(target)
         folder.mkdir()
         (folder / "rankzero-0-py3-none-any.whl").touch()
@@ -225,9 +225,9 @@ def test_proxy_that_is_away_is_named_without_its_password(monkeypatch: pytest.Mo
     assert telling_line(pip) == "No matching distribution found for uv==0"
 
 
-def test_removed_node_joins_under_a_new_identity(host: FakeHost, files: Brought) -> None:
+def test_removed_node_joins_under_a_new_identity(host: FakeHost, files: NodeFiles) -> None:
     plan = plan_for(files, nodes={"n2": True})
-    installed(host, version=plan.brought.version, server="http://10.0.0.1:8765", node_id="n1")
+    installed(host, version=plan.files.version, server="http://10.0.0.1:8765", node_id="n1")
     for node_id, was_removed in (("n1", True), ("n2", False), (None, False)):
         seen = installing.Look({"home": str(host.home), "name": "gpu-1", "status": STATUS | {"node_id": node_id}})
         assert installing.start_request(Destination("gpu-1"), seen, plan, is_member=False)["was_removed"] is was_removed

@@ -21,7 +21,7 @@ def test_script_reads_what_follows_it_and_a_profile_may_print(host: FakeHost, sh
     file.write_bytes(b"\0\n'" * 200_000)
     script = 'say greeting "it\'s $HOME"\nsay bytes "$(wc -c)"\nsay json \'{"a": [1]}\'\nexit 3'
     answer = host.do(lambda connection: connection.run(script, b"first", file))
-    assert answer.said == {"greeting": f"it's {host.home}", "bytes": "600005", "json": {"a": [1]}}
+    assert answer.values == {"greeting": f"it's {host.home}", "bytes": "600005", "json": {"a": [1]}}
     assert answer.code == 3
 
 
@@ -35,7 +35,7 @@ def test_profile_that_reads_standard_input_does_not_take_the_script(host: FakeHo
     shell.write_text(f'#!/bin/bash\n{reads}\nexec /bin/sh "$@"\n')
     shell.chmod(0o755)
     host.use_shell(str(shell))
-    assert host.do(lambda connection: connection.run('say bytes "$(wc -c)"', b"12345")).said == {"bytes": "5"}
+    assert host.do(lambda connection: connection.run('say bytes "$(wc -c)"', b"12345")).values == {"bytes": "5"}
 
 
 def test_login_shell_that_refuses_is_quoted(host: FakeHost) -> None:

@@ -135,5 +135,5 @@ def as_traceback(text: str) -> str:
     match = _THROWN.search(text)
     if match is None:
         return ""
-    name, what = match["type"].rpartition("::")[2], _WATCHDOG.sub("", match["what"].strip())
-    return f"Traceback (most recent call last):\n{name if what == match['type'] else f'{name}: {what}'}\n"
+    name, message = match["type"].rpartition("::")[2], _WATCHDOG.sub("", match["what"].strip())
+    return f"Traceback (most recent call last):\n{name if message == match['type'] else f'{name}: {message}'}\n"

@@ -76,7 +76,7 @@ def test_hosts_that_a_command_works_on_are_shown_with_their_step_and_trouble(pag
         {"host": "me@gpu-3:22", "state": "failed", "message": "uv: https://me:hunter2@index.example/ is away"},
     ]
     report = InstallationReport.model_validate({"action": "add", "hosts": hosts})
-    pages.service.installations.told("0" * 16, report)
+    pages.service.installations.record("0" * 16, report)
     page = pages.open("nodes")
     (rows,) = [part.value for part in page.markdown if "| Host |" in part.value]
     assert ":green-badge[joined]" in rows and "| 12 |" in rows and "as\\* a unit" in rows

@@ -35,7 +35,7 @@ class Target:
     python: str = "3.12"
 
 
-class Brought:
+class NodeFiles:
     """Files for nodes, each made once; what is large is in a folder that later commands use again."""
 
     def __init__(self, cache: Path, work: Path) -> None:
@@ -95,7 +95,7 @@ class Brought:
         kind = KINDS[target.machine]
         tags = [f"manylinux_2_{minor}_{kind}" for minor in GLIBCS if minor <= target.glibc]
         old = [f"manylinux1_{kind}", f"manylinux2010_{kind}", f"manylinux2014_{kind}", f"manylinux_2_5_{kind}"]
-        platforms = [word for tag in [*reversed(tags), *old, f"linux_{kind}"] for word in ("--platform", tag)]
+        platforms = [argument for tag in [*reversed(tags), *old, f"linux_{kind}"] for argument in ("--platform", tag)]
         argv = [*self._pip(), "download", "-q", "--dest", str(folder), "--only-binary", ":all:", *platforms,
                 "--python-version", target.python, "--implementation", "cp",
                 "-c", str(self.package / "constraints.txt"),
@@ -125,11 +125,11 @@ PYTHON = "3.12"
 def _own_uv() -> tuple[Path, str]:
     """Return the program of uv here, beside this interpreter or on PATH, and its version. Raises CommandFailed."""
     try:
-        found = program()
+        uv = program()
     except ProgramMissing:
         raise CommandFailed("`rankzero nodes add` needs uv here: pip install 'rankzero[worker]'") from None
-    told = subprocess.run([found, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
-    return Path(found), told.split()[1] if len(told.split()) > 1 else "unknown"
+    version_line = subprocess.run([uv, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
+    return Path(uv), version_line.split()[1] if len(version_line.split()) > 1 else "unknown"
 
 
 async def _run(argv: Sequence[str], failure: str) -> None:
