@@ -14,6 +14,7 @@ from cli.fleet.node_files import NodeFiles, Target
 from cli.fleet.progress import HostProgress
 from cli.fleet.scripts import with_values
 from cli.fleet.ssh import Answer, Connection, HostTrouble, telling_line
+from worker.environments.uv import is_unreachable
 
 INSTALL_LIMIT_S = 900.0
 START_LIMIT_S = 120.0
@@ -254,16 +255,12 @@ FAILURES = {
     NO_PACKAGES: "the worker's packages cannot be installed there",
     13: "the installed worker does not start there",
 }
-_NO_NETWORK = re.compile(
-    r"(?i)failed to fetch|failed to download|error sending request|dns error|client error \(connect\)|timed out|"
-    r"its proxy|network (is )?unreachable|no route to host|connection refused|could not connect|"
-    r"not found in the package registry"
-)
+_NOT_IN_INDEX = re.compile(r"(?i)failed to (fetch|download)|its proxy|not found in the package registry")
 
 
 def reaches_nothing(answer: Answer) -> bool:
     """Whether an installation failed because an index could not be reached, or does not have the packages."""
-    return _NO_NETWORK.search(answer.errors) is not None
+    return is_unreachable(answer.errors) or _NOT_IN_INDEX.search(answer.errors) is not None
 
 
 def error_of(answer: Answer) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from starlette.responses import Response
 
 from dashboard.api.context import TheService, TheThreads, Threads
 from dashboard.api.reading import JsonRoute
+from dashboard.api.request_body import PIECE_BYTES, write_body
 from dashboard.errors import Rejection, describe
 from dashboard.json_responses import answer
 from dashboard.script_reader import targets
@@ -26,7 +26,6 @@ from domain.spec import RunSpec
 from domain.text.formats import size
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["code"])
-PIECE_BYTES = 1024 * 1024
 OVERHEAD_BYTES = 2 * MOST_FILES * 2048
 """How much larger an archive may be than the files in it."""
 
@@ -50,7 +49,7 @@ async def receive(request: Request, service: TheService, threads: TheThreads, sh
     Raises Rejection when the bytes do not match the name, and CodeRefused when they are not acceptable code."""
     with service.snapshots.arriving() as folder:
         limit_bytes = service.snapshots.limit_bytes + OVERHEAD_BYTES
-        received_sha256 = await _write_body(request, threads, service, folder / "archive", limit_bytes)
+        received_sha256 = await _receive(request, threads, service, folder / "archive", limit_bytes)
         if received_sha256 != sha256:
             message = "The SHA-256 of what arrived is not the one in the address; send it again."
             raise Rejection(422, message, "snapshot")
@@ -85,7 +84,7 @@ async def upload(
     Raises CodeRefused."""
     with service.snapshots.arriving() as folder:
         limit_bytes = service.snapshots.limit_bytes + PIECE_BYTES
-        await _write_body(request, threads, service, folder / "upload", limit_bytes)
+        await _receive(request, threads, service, folder / "upload", limit_bytes)
         snapshot, scripts = await threads.run(service.snapshots.take_upload, folder / "upload", name, folder)
     summary = {"snapshot": snapshot.sha256, "size_bytes": snapshot.size_bytes, "files": snapshot.files}
     return answer(summary | {"scripts": scripts}, 201)
@@ -97,27 +96,10 @@ def _require(snapshot: SnapshotView | None, sha256: str) -> SnapshotView:
     return snapshot
 
 
-async def _write_body(request: Request, threads: Threads, service: Service, path: Path, limit_bytes: int) -> str:
-    """Write the body to a new file as it arrives and return its SHA-256."""
-    hashing = hashlib.sha256()
-    size_bytes, buffer = 0, bytearray()
-
-    def flush() -> None:
-        with path.open("ab") as file:
-            file.write(buffer)
-        hashing.update(buffer)
-        buffer.clear()
-
-    service.files.require_free_space(int(request.headers.get("content-length", 0)))
-    async for chunk in request.stream():
-        size_bytes += len(chunk)
-        if size_bytes > limit_bytes:
-            raise Rejection(413, f"Code must be smaller than {size(limit_bytes)} here.", "snapshot")
-        buffer += chunk
-        if len(buffer) >= PIECE_BYTES:
-            await threads.run(flush)
-    await threads.run(flush)
-    return hashing.hexdigest()
+async def _receive(request: Request, threads: Threads, service: Service, path: Path, limit_bytes: int) -> str:
+    """Write the body to a file and return its SHA-256. Raises Rejection for more than the code may have."""
+    too_large = Rejection(413, f"Code must be smaller than {size(limit_bytes)} here.", "snapshot")
+    return await write_body(request, threads, service.files, path, limit_bytes, too_large)
 
 
 # A script's own options, the values proposed for them and its launcher, read without executing it.

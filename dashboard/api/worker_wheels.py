@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
-
 from fastapi import APIRouter
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.api.context import TheNode, TheService, TheThreads, Threads
+from dashboard.api.context import TheNode, TheService, TheThreads
 from dashboard.api.reading import JsonRoute
+from dashboard.api.request_body import write_body
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer, document
-from dashboard.service.service import Service
 from dashboard.storage.downloads import DigestResponse
 from domain.environments.wheels import WantedWheels, WheelAnswer, WheelFile
 
 router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
-PIECE_BYTES = 1024 * 1024
 MOST_BYTES = 8 * 1024**3
 MOST_LOCK_BYTES = 16 * 1024 * 1024
 
@@ -64,8 +60,9 @@ async def receive(
         wheel = WheelFile(name=name, sha256=sha256)
     except ValidationError as error:
         raise Rejection(422, "A wheel is named by its SHA-256 and file name.") from error
+    too_large = Rejection(413, "A wheel of that size is not taken.")
     with service.wheels.arriving() as path:
-        if await _write(request, threads, service, path) != sha256:
+        if await write_body(request, threads, service.files, path, MOST_BYTES, too_large) != sha256:
             raise Rejection(422, "The SHA-256 of what arrived is not the one in the address; send it again.")
         await threads.run(service.wheels.keep, path, wheel)
     service.wanted_wheels.arrived(sha256)
@@ -85,25 +82,3 @@ async def keep_lock(request: Request, service: TheService, threads: TheThreads, 
     if len(text) > MOST_LOCK_BYTES:
         raise Rejection(413, "A lock of that size is not taken.")
     return answer({"key": key, "text": await threads.run(service.wheels.keep_lock, key, text)})
-
-
-async def _write(request: Request, threads: Threads, service: Service, path: Path) -> str:
-    """Write the body to a new file as it arrives and return its SHA-256."""
-    hashing, size_bytes, buffer = hashlib.sha256(), 0, bytearray()
-
-    def flush() -> None:
-        with path.open("ab") as file:
-            file.write(buffer)
-        hashing.update(buffer)
-        buffer.clear()
-
-    service.files.require_free_space(int(request.headers.get("content-length", 0)))
-    async for chunk in request.stream():
-        size_bytes += len(chunk)
-        if size_bytes > MOST_BYTES:
-            raise Rejection(413, "A wheel of that size is not taken.")
-        buffer += chunk
-        if len(buffer) >= PIECE_BYTES:
-            await threads.run(flush)
-    await threads.run(flush)
-    return hashing.hexdigest()

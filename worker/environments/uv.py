@@ -31,11 +31,6 @@ _PACKAGE = re.compile(
     r"`(?P<quoted>[A-Za-z0-9][\w.-]*(?:==[^`@ ]+| @ [^`]+)?)`|no version(?:s)? of (?P<version>[\w.-]+(?:==[\w.+!-]+)?)"
     r"|(?:Because|and) (?P<found>[A-Za-z0-9][\w.-]*) was not found|(?:Built|build) (?P<built>[\w.-]+) @"
 )
-_NO_NETWORK = re.compile(
-    r"(?i)network (connectivity is|was) disabled|error sending request|dns error|failed to lookup"
-    r"|connection (refused|reset)|network is unreachable|no route to host|timed out|tcp connect error"
-    r"|client error \(connect\)"
-)
 _FULL = re.compile(r"(?i)no space left on device|disk quota exceeded|os error (28|122)\b")
 IsStopped = Callable[[], bool]
 
@@ -64,7 +59,7 @@ class ProgramFailed(Exception):
     @property
     def is_network(self) -> bool:
         """Whether an index or a file could not be reached."""
-        return _NO_NETWORK.search(self._errors) is not None
+        return is_unreachable(self._errors)
 
     @property
     def is_full(self) -> bool:
@@ -81,6 +76,18 @@ class ProgramFailed(Exception):
     @property
     def _errors(self) -> str:
         return self.output[max(self.output.rfind("\nerror:"), 0) :]
+
+
+def is_unreachable(errors: str) -> bool:
+    """Whether a program's errors say that an index or a file could not be reached."""
+    return _NO_NETWORK.search(errors) is not None
+
+
+_NO_NETWORK = re.compile(
+    r"(?i)network (connectivity is|was) disabled|error sending request|dns error|failed to lookup|could not connect"
+    r"|connection (refused|reset)|network (is )?unreachable|no route to host|timed out|tcp connect error"
+    r"|client error \(connect\)"
+)
 
 
 def program(name: str = "uv") -> str:

@@ -16,6 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from dashboard.api.context import CheckpointThreads, TheService, Threads
 from dashboard.api.nodes import shown_url
 from dashboard.api.reading import JsonRoute
+from dashboard.api.request_body import write_body
 from dashboard.api.runs.compare import RunIds
 from dashboard.archives.importing import import_archive
 from dashboard.archives.writing import archive
@@ -90,9 +91,6 @@ def _content(service: Service, runs: Sequence[str], format: ExportFormat, with_c
 
 # Archives of runs from other installations.
 
-PIECE_BYTES = 1024 * 1024
-SPACE_CHECKED_EVERY_BYTES = 64 * PIECE_BYTES
-
 
 @router.post("/api/archives", status_code=201)
 async def receive(
@@ -108,30 +106,9 @@ async def receive(
     with tempfile.TemporaryDirectory(prefix="archive", dir=service.files.incoming) as folder:
         path, unpacked = Path(folder) / "archive.zip", Path(folder) / "files"
         unpacked.mkdir()
-        await _write_body(request, threads, service, path)
+        await write_body(request, threads, service.files, path)
         imported = await run_in_threadpool(import_archive, service, path, unpacked, source)
     return answer(imported, 201)
-
-
-async def _write_body(request: Request, threads: Threads, service: Service, path: Path) -> None:
-    """Write the body to a new file as it arrives, while the disk has space for it. Raises Rejection."""
-    buffer, unchecked = bytearray(), SPACE_CHECKED_EVERY_BYTES
-
-    def flush() -> None:
-        with path.open("ab") as file:
-            file.write(buffer)
-        buffer.clear()
-
-    service.files.require_free_space(int(request.headers.get("content-length", 0)))
-    async for chunk in request.stream():
-        buffer += chunk
-        unchecked -= len(chunk)
-        if len(buffer) >= PIECE_BYTES:
-            await threads.run(flush)
-        if unchecked <= 0:
-            service.files.require_free_space(0)
-            unchecked = SPACE_CHECKED_EVERY_BYTES
-    await threads.run(flush)
 
 
 # Imports: runs that trained elsewhere, as `rankzero import` reads them.
