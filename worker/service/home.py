@@ -126,5 +126,4 @@ def become_worker(home: Home) -> None:
     log = os.open(home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(log, stream.fileno())
-    write(home.path / "worker.pid", str(os.getpid()))
     os.execv(command[0], command)

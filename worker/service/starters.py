@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 from domain.launch.systemd_unit import user_unit
-from worker.node.processes import is_locked, take_lock
+from worker.node.processes import is_locked, send_signal, take_lock, with_arguments
 from worker.service.home import Home, write
 
 PROGRAM = "worker.service.program"
@@ -107,7 +108,7 @@ class Detached:
         if is_locked(self._lock) and self._home.worker_runs():
             end_worker(self._home)
             return
-        end_process(self._home, self._home.path / "keeper.pid")  # it waits before it tries again
+        self._end_keeper()  # it waits before it tries again
         with self._home.log.open("ab") as log:
             command = [str(self._home.python), "-P", "-m", PROGRAM, "keep", str(self._home.path)]
             self.process = subprocess.Popen(
@@ -115,14 +116,17 @@ class Detached:
             )
 
     def stop(self) -> None:
-        """End the process and the worker, and forget them; trainings go on."""
+        """End the process and with it the worker, and forget them; trainings go on."""
         if self.is_in_crontab():
             self._edit_crontab(self._other_lines())
-        end_process(self._home, self._home.path / "keeper.pid")
+        self._end_keeper()
 
     def is_in_crontab(self) -> bool:
         """Whether cron starts it with the machine."""
         return self._line() in self._lines()
+
+    def _end_keeper(self) -> None:
+        end_all(lambda words: words[-3:] == [PROGRAM, "keep", str(self._home.path)])
 
     def _line(self) -> str:
         words = [str(self._home.current / "bin/python"), "-P", "-m", PROGRAM, "keep", str(self._home.path)]
@@ -155,7 +159,6 @@ def keep(home: Home) -> None:
         lock = take_lock(home.path / "keeper.lock")
     except BlockingIOError:
         return
-    write(home.path / "keeper.pid", str(os.getpid()))
     worker = subprocess.Popen([sys.executable, "-P", "-m", PROGRAM, "run", str(home.path)], stdin=subprocess.DEVNULL)
 
     is_ending = False
@@ -178,17 +181,17 @@ def keep(home: Home) -> None:
 
 def end_worker(home: Home) -> None:
     """End the worker; trainings go on."""
-    end_process(home, home.path / "worker.pid")
+    begins, data = [PROGRAM, "run", str(home.path)], ("--data", str(home.data))
+    end_all(lambda words: words[-3:] == begins or ({"cli.main", "worker"} < set(words) and data in pairwise(words)))
 
 
-def end_process(home: Home, pid_file: Path) -> None:
-    """End the process of a file, if it is still one of this installation, and wait until it is gone."""
-    with suppress(OSError, ValueError):
-        pid = int(pid_file.read_text())
-        deadline = time.monotonic() + END_LIMIT_S
-        while os.fsencode(home.path) in Path(f"/proc/{pid}/cmdline").read_bytes() and time.monotonic() < deadline:
-            os.kill(pid, signal.SIGTERM)
-            time.sleep(0.1)
+def end_all(matches: Callable[[list[str]], bool]) -> None:
+    """End the processes whose command line matches, and wait until they are gone."""
+    deadline = time.monotonic() + END_LIMIT_S
+    while (processes := with_arguments(matches)) and time.monotonic() < deadline:
+        for process in processes:
+            send_signal(process, signal.SIGTERM)
+        time.sleep(0.1)
 
 
 def _ask(*argv: str, text: str | None = None) -> subprocess.CompletedProcess[str] | None:

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.product import wait_for
+from worker.node.processes import with_arguments
 from worker.service.home import Home, write
 from worker.service.program import Refused, reachable, status, urls_from_here, wait_for_contact
-from worker.service.starters import Detached, Systemd, starter
+from worker.service.starters import Detached, Systemd, end_worker, starter
 
 WORK = """
 import pathlib, sys, time
@@ -26,7 +27,7 @@ lock = take_lock(node / "lock")
 time.sleep(600)
 """
 WORKER = """#!/bin/sh
-case "$*" in *cli.main*) echo {version} >> {home}/started; exec {python} -c '{work}' {home} ;; esac
+case "$*" in *cli.main*) echo {version} >> {home}/started; exec {python} -c '{work}' {home} "$@" ;; esac
 exec {python} "$@"
 """
 
@@ -141,12 +142,21 @@ def test_keeper_starts_the_worker_again_from_the_newest_version(home: Home) -> N
 
 
 def command_of(home: Home) -> str:
-    """The command line of the worker, without its arguments' ends."""
-    try:
-        pid = int((home.path / "worker.pid").read_text())
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except OSError:
-        return ""
+    """The command line of what runs in the folder, without its arguments' ends."""
+    found = with_arguments(lambda words: str(home.path) in words)
+    return " ".join(Path(f"/proc/{process.pid}/cmdline").read_text().replace("\0", " ") for process in found)
+
+
+def test_process_that_only_names_the_folder_is_not_ended(home: Home) -> None:
+    for words in (("supervisor", "--data", str(home.data)), ("keep", f"{home.path}-2"), (str(home.path), "keep")):
+        argv = [sys.executable, "-c", "print(flush=True); input()", "worker.service.program", *words]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as training:
+            assert training.stdout is not None
+            training.stdout.readline()
+            Detached(home).stop()
+            end_worker(home)
+            assert training.poll() is None
+            training.communicate(b"\n")
 
 
 def test_older_version_stays_while_a_process_runs_from_it(home: Home) -> None:
