@@ -63,8 +63,6 @@ def start(home: Home) -> dict[str, Any]:
     server = reachable(request["urls"]) if request.get("urls") else home.options.get("server")
     options = home.options | {"server": server} | {k: v for k, v in request.get("options", {}).items() if v}
     write(home.path / "worker.json", json.dumps(options))
-    if token := request.get("token"):
-        write(home.join_token, token)
     if request.get("was_removed"):  # the dashboard takes neither its old name nor its token any more
         (home.data / "node/node.json").unlink(missing_ok=True)
     home.switch_to(request["version"])
@@ -73,9 +71,11 @@ def start(home: Home) -> dict[str, Any]:
     if isinstance(service, Systemd):
         Detached(home).stop()
     try:
+        if token := request.get("token"):
+            write(home.join_token, token)
         service.start()
         wait_for_contact(home, began)
-    except Refused:
+    except (Refused, OSError):
         if not home.identity.get("node_id"):  # it never was a node: nothing of it is to try again for ever
             service.stop()
         raise

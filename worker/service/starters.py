@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import getpass
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,8 @@ AGAIN_AFTER_S = 5.0
 REFUSED_AGAIN_AFTER_S = 60.0
 """A worker that was refused, because its node was removed for instance, has said so and ended."""
 END_LIMIT_S = 20.0
+NO_CRONTAB = re.compile("(?i)no crontab|no such file")
+"""What `crontab -l` says of a user who has none."""
 DEFAULT_FOLDER = "rankzero-node"
 
 
@@ -104,7 +107,7 @@ class Detached:
 
     def start(self) -> None:
         """Start the process; where it runs already, let it start the worker anew."""
-        self._edit_crontab([*self._other_lines(), self._line()])
+        self._set_crontab(is_listed=True)
         if is_locked(self._lock) and self._home.worker_runs():
             end_worker(self._home)
             return
@@ -117,13 +120,12 @@ class Detached:
 
     def stop(self) -> None:
         """End the process and with it the worker, and forget them; trainings go on."""
-        if self.is_in_crontab():
-            self._edit_crontab(self._other_lines())
+        self._set_crontab(is_listed=False)
         self._end_keeper()
 
     def is_in_crontab(self) -> bool:
         """Whether cron starts it with the machine."""
-        return self._line() in self._lines()
+        return self._line() in (self._lines() or ())
 
     def _end_keeper(self) -> None:
         end_all(lambda words: words[-3:] == [PROGRAM, "keep", str(self._home.path)])
@@ -133,16 +135,20 @@ class Detached:
         quoted = ["'" + argument.replace("'", "'\\''").replace("%", "\\%") + "'" for argument in words]
         return "@reboot " + " ".join(quoted)
 
-    def _lines(self) -> list[str]:
-        outcome = _ask("crontab", "-l")
-        return outcome.stdout.splitlines() if outcome is not None and outcome.returncode == 0 else []
-
-    def _other_lines(self) -> list[str]:
-        return [line for line in self._lines() if line != self._line()]
-
     @staticmethod
-    def _edit_crontab(lines: list[str]) -> None:
-        _ask("crontab", "-", text="".join(f"{line}\n" for line in lines))
+    def _lines() -> list[str] | None:
+        """Return the lines of the user's crontab; None where it cannot be read."""
+        outcome = _ask("crontab", "-l")
+        if outcome is not None and outcome.returncode and NO_CRONTAB.search(outcome.stderr):
+            return []
+        return outcome.stdout.splitlines() if outcome is not None and outcome.returncode == 0 else None
+
+    def _set_crontab(self, is_listed: bool) -> None:
+        """Add the line to the crontab or remove it; a crontab that cannot be read stays as it is."""
+        lines = self._lines()
+        new_lines = [line for line in lines or () if line != self._line()] + [self._line()] * is_listed
+        if lines is not None and new_lines != lines:
+            _ask("crontab", "-", text="".join(f"{line}\n" for line in new_lines))
 
 
 def starter(home: Home) -> Systemd | Detached:

@@ -105,8 +105,8 @@ def test_crontab_keeps_the_persons_own_lines(home: Home, tmp_path: Path, monkeyp
     for each in (home, odd):
         each.path.mkdir(exist_ok=True)
         service = Detached(each)
-        service._edit_crontab([*service._other_lines(), service._line()])
-        service._edit_crontab([*service._other_lines(), service._line()])
+        for _ in range(2):
+            service._set_crontab(is_listed=True)
         assert service.is_in_crontab() and "by cron" in service.sentence
     lines = table.read_text().splitlines()
     assert lines[:2] == ["MAILTO=me", "5 4 * * * backup"] and len(lines) == 4
@@ -114,6 +114,13 @@ def test_crontab_keeps_the_persons_own_lines(home: Home, tmp_path: Path, monkeyp
     for each in (home, odd):
         Detached(each).stop()
     assert table.read_text() == "MAILTO=me\n5 4 * * * backup\n"
+
+
+@pytest.mark.parametrize(("errors", "is_written"), [("no crontab for me", True), ("cannot fork", False)])
+def test_crontab_that_cannot_be_read_stays_as_it_is(home: Home, errors: str, is_written: bool) -> None:
+    replace("crontab", f'[ "$1" = -l ] && {{ echo "{errors}" >&2; exit 1; }}; exit 0')
+    Detached(home)._set_crontab(is_listed=True)
+    assert ("crontab -" in calls()) is is_written
 
 
 def test_machine_without_cron_says_that_a_reboot_ends_it(home: Home) -> None:
