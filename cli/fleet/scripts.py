@@ -14,10 +14,11 @@ def with_values(script: str, **values: str) -> str:
 
 
 # Lines that a shell profile prints carry no mark, so they are left out. A home that several machines share gets a
-# folder for each. $trouble is one sentence; the script then ends.
+# folder for each. An installation begins with the file `lock`. $trouble is one sentence; the script then ends.
 LOOK = """
 fail() { say trouble "$1"; rm -f "$home/.try"; exit 0; }
 case $home in "~/"*) home=$HOME/${home#??} ;; /*) ;; *) home=$HOME/$home ;; esac
+home=${home%/}
 near=$home
 until [ -d "$near" ]; do near=$(dirname "$near"); done
 say system "$(uname -s)"; say machine "$(uname -m)"; say name "$(uname -n)"
@@ -27,6 +28,9 @@ say home "$home"
 say libc "$( (getconf GNU_LIBC_VERSION || ldd --version) 2>&1 | head -n 1)"
 [ "$(uname -s)" = Linux ] || fail "it runs $(uname -s); workers need Linux."
 e=$(mkdir -p -m 700 "$home" 2>&1) || fail "its folder $home cannot be made (${e##*: }): name another with --folder."
+rm -f "$home/.try"
+[ -e "$home/lock" ] || [ -e "$home/current" ] || [ -z "$(ls -A "$home")" ] ||
+    fail "its folder $home has other files, and would be removed with the installation: name a new one with --folder."
 e=$( (printf '#!/bin/sh\\nexit 0\\n' > "$home/.try") 2>&1) ||
     fail "its folder $home cannot be written (${e##*: }): make room there, or name another with --folder."
 chmod 700 "$home/.try"

@@ -51,6 +51,16 @@ def test_folder_is_taken_from_the_home_where_it_is_not_absolute(host: FakeHost) 
         assert host.do(look, Machine(Destination("gpu-1"), None, folder)).home == str(path)
 
 
+def test_folder_with_files_of_the_person_is_refused(host: FakeHost) -> None:
+    (host.home / "papers").touch()
+    for folder in ("~/", str(host.home)):
+        with pytest.raises(HostTrouble, match=rf"its folder {host.home} has other files, and would be removed"):
+            host.do(look, Machine(Destination("gpu-1"), None, folder))
+    assert [path.name for path in host.home.iterdir()] == ["papers"]
+    (host.home / "lock").touch()
+    assert host.do(look, Machine(Destination("gpu-1"), None, "~/")).home == str(host.home)
+
+
 def test_home_that_several_machines_share_gets_a_folder_for_each(host: FakeHost) -> None:
     host.replace("stat", "echo nfs")
     host.replace("uname", "case $1 in -s) echo Linux ;; -n) echo gpu-7 ;; *) echo x86_64 ;; esac")
