@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from math import ceil
 from pathlib import Path
 from socket import AF_INET
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its name or id.", show_default=False)]
 TOKEN_TTL_S = 900.0
-"""Seconds that the join token of one command is valid; it is revoked when the command ends."""
+"""Seconds that the join token is valid for each round of hosts; it is revoked when the command ends."""
+USES_PER_HOST = 2
+"""A worker whose answer was lost registers again."""
 MOST_ADDRESSES = 16
 
 FromFile = Annotated[
@@ -86,7 +89,7 @@ def add(
     server = server_at(data)
     fleet = Fleet(server, as_json, parallel, accept_new)
     options = {"python": python, "slots": slots}
-    with join_token(server) as (token, urls), planned(server, token, urls, options) as plan:
+    with join_token(server, len(machines), parallel) as (token, urls), planned(server, token, urls, options) as plan:
         outcomes = asyncio.run(
             fleet.each(machines, "add", "joined", lambda link, state: installing.add(link, plan, state))
         )
@@ -246,11 +249,13 @@ def named_hosts(words: list[str], from_file: Path | None, user: str | None, port
 
 
 @contextmanager
-def join_token(server: ServerClient) -> Iterator[tuple[str, list[str]]]:
-    """Make a join token that ends with the command; yields it and the dashboard's addresses.
+def join_token(server: ServerClient, hosts: int, parallel: int) -> Iterator[tuple[str, list[str]]]:
+    """Make a join token for so many hosts, which ends with the command; yields it and the dashboard's addresses.
 
     Raises CommandFailed where no other machine can reach the dashboard."""
-    token = server.post("/api/join-tokens", {"ttl_s": TOKEN_TTL_S, "name": "rankzero nodes add"})
+    ttl_s, most_uses = TOKEN_TTL_S * ceil(hosts / parallel), USES_PER_HOST * hosts
+    body = {"ttl_s": ttl_s, "most_uses": most_uses, "name": "rankzero nodes add"}
+    token = server.post("/api/join-tokens", body)
     try:
         if token["warning"]:
             raise CommandFailed(f"{token['warning']} Nothing has been installed.")

@@ -86,13 +86,15 @@ def remove(service: TheService, node: str) -> Response:
 
 
 class JoinTokenRequest(BaseModel):
-    """The lifetime and name of a new join token."""
+    """The lifetime, name and bound of a new join token."""
 
     model_config = ConfigDict(extra="forbid")
 
     ttl_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Lifetime in seconds; a day by default."""
     name: str = ""
+    most_uses: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """The number of workers that may join with it; as many as like by default."""
 
 
 @router.get("/join-tokens")
@@ -104,7 +106,7 @@ def list_tokens(service: TheService) -> Response:
 @router.post("/join-tokens", status_code=201)
 def make_token(service: TheService, request: Request, token_request: JoinTokenRequest) -> Response:
     """Make a join token. Its secret is in this response and nowhere else."""
-    view, secret = service.make_join_token(token_request.ttl_s, token_request.name)
+    view, secret = service.make_join_token(token_request.ttl_s, token_request.name, token_request.most_uses)
     join_commands = how_to_join(secret, service.listening(), shown_url(request))
     return answer(document(view) | {"token": secret} | document(join_commands), 201, {"Cache-Control": "no-store"})
 

@@ -271,9 +271,11 @@ class Service:
         """Every join token, newest first."""
         return join_tokens.every(self.store)
 
-    def make_join_token(self, ttl_s: float | None = None, name: str = "") -> tuple[JoinTokenView, str]:
+    def make_join_token(
+        self, ttl_s: float | None = None, name: str = "", most_uses: int | None = None
+    ) -> tuple[JoinTokenView, str]:
         """Make a join token with this lifetime (default: a day), and its secret. Raises InvalidRequest."""
-        view, secret = join_tokens.make(self.store, ttl_s, name, self.clock())
+        view, secret = join_tokens.make(self.store, ttl_s, name, self.clock(), most_uses)
         log.info("join token %s made, good for %.0f s", view.id, view.expires_at - view.created_at)
         return view, secret
 

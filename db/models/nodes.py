@@ -57,6 +57,8 @@ class JoinToken(Base):
     revoked_at: Mapped[float | None]
     last_used_at: Mapped[float | None]
     uses: Mapped[int]
+    most_uses: Mapped[int | None]
+    """The use with which it ends; None: only its time ends it."""
 
 
 class Check(Base):

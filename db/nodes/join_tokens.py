@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sqlalchemy import select, update
+from sqlalchemy import case, delete, func, select, update
 
 from db.engine import Store
 from db.exceptions import NoSuch
@@ -23,6 +23,8 @@ DEFAULT_TTL_S = 24 * 3600.0
 SHORTEST_TTL_S = 60.0
 LONGEST_TTL_S = 366 * 24 * 3600.0
 LONGEST_NAME = 200
+ENDED_KEPT_S = 7 * 24 * 3600.0
+"""How long an ended token is listed, and its worker told why it is refused."""
 _SECRET = re.compile(rf"{PREFIX}-([0-9a-f]{{8}})-[\w-]{{20,200}}", re.ASCII)
 
 
@@ -37,10 +39,12 @@ class Admitted:
     id: str
 
 
-def make(store: Store, ttl_s: float | None, name: str, now: float) -> tuple[JoinTokenView, str]:
-    """Create a token valid for `ttl_s` seconds (default: a day); return it and its secret, which is not stored.
+def make(
+    store: Store, ttl_s: float | None, name: str, now: float, most_uses: int | None = None
+) -> tuple[JoinTokenView, str]:
+    """Create a token valid for `ttl_s` seconds (default: a day) and, unless that is None, for `most_uses` workers.
 
-    Raises InvalidRequest."""
+    Return it and its secret, which is not stored. Raises InvalidRequest."""
     ttl_s = DEFAULT_TTL_S if ttl_s is None else ttl_s
     if not (math.isfinite(ttl_s) and SHORTEST_TTL_S <= ttl_s <= LONGEST_TTL_S):
         raise InvalidRequest("ttl_s", "ttl_s: a join token must be valid for at least a minute and at most 366 days.")
@@ -55,8 +59,11 @@ def make(store: Store, ttl_s: float | None, name: str, now: float) -> tuple[Join
         created_at=now,
         expires_at=now + ttl_s,
         uses=0,
+        most_uses=most_uses,
     )
+    ended_at = func.coalesce(JoinToken.revoked_at, JoinToken.expires_at)
     with store.write() as session:
+        session.execute(delete(JoinToken).where(ended_at < now - ENDED_KEPT_S))
         session.add(row)
     return _view(row), secret
 
@@ -79,10 +86,12 @@ def revoke(store: Store, token_id: str, now: float) -> JoinTokenView:
 
 
 def used(store: Store, token_id: str, now: float) -> None:
-    """Record that a worker has joined with a token."""
+    """Record that a worker has joined with a token, which its last use ends."""
+    uses = JoinToken.uses + 1
+    revoked_at = case((uses >= JoinToken.most_uses, now), else_=JoinToken.revoked_at)
     this = update(JoinToken).where(JoinToken.id == token_id)
     with store.write() as session:
-        session.execute(this.values(uses=JoinToken.uses + 1, last_used_at=now))
+        session.execute(this.values(uses=uses, last_used_at=now, revoked_at=revoked_at))
 
 
 def judge(store: Store, secret: bytes, now: float) -> Admitted | TurnedAway | None:

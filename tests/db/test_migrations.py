@@ -20,6 +20,7 @@ pytestmark = pytest.mark.both_stores
 HASHES = {
     "0001_first_tables.py": "2c757418bf21b85934c5b2e0c09cef0e01f3dc7f066bae41444b768cb5da0507",
     "0002_health.py": "ef0ce4d3341f119a2a856b0dccd6dbed31d6d994928ada33a72ca034220ab875",
+    "0003_join_token_uses.py": "b80adb9d8bedc17ff54d87fbaa84baf8690ee2c45b78073f95671d897f85a252",
 }
 
 

@@ -27,6 +27,8 @@ def test_host_joins_and_is_left_alone_the_second_time(cluster: SshHosts) -> None
     code, (first,), errors = cluster.add("host1")
     assert (code, first["state"], first["node"]) == (0, "joined", "host1"), (first, errors, cluster.tail())
     assert nodes_of(cluster) == ["host1"]
+    (token,) = cluster.get("/api/join-tokens")
+    assert (token["uses"], token["revoked_at"] is None) == (1, False)
     code, (again,), _ = cluster.add("host1")
     assert (code, again["state"]) == (0, "joined") and "already" in again["message"]
     print(first, again)

@@ -47,6 +47,26 @@ def test_uses_are_counted_and_the_newest_stands_first(store):
     assert new == tokens[0] and secret not in repr(tokens)
 
 
+def test_last_use_ends_a_token(store):
+    view, secret = join_tokens.make(store, None, "", 1000.0, most_uses=2)
+    join_tokens.used(store, view.id, 1001.0)
+    assert join_tokens.judge(store, secret.encode(), 1002.0) == Admitted(view.id)
+    join_tokens.used(store, view.id, 1060.0)
+    assert isinstance(join_tokens.judge(store, secret.encode(), 1061.0), TurnedAway)
+    assert join_tokens.every(store)[0].revoked_at == 1060.0
+
+
+def test_ended_tokens_are_listed_for_a_week(store):
+    revoked, _ = join_tokens.make(store, 1e6, "revoked", 1000.0)
+    join_tokens.revoke(store, revoked.id, 1500.0)
+    join_tokens.make(store, 500, "expired", 1000.0)
+    join_tokens.make(store, 1e6, "valid", 1000.0)
+    for now, names in ((1500.0, {"revoked", "expired", "valid"}), (1501.0, {"valid"})):
+        new, _ = join_tokens.make(store, None, "", now + join_tokens.ENDED_KEPT_S)
+        assert {token.name for token in join_tokens.every(store) if token.id != new.id} == names
+        join_tokens.revoke(store, new.id, 1.0)
+
+
 def test_the_store_keeps_no_secret(store):
     _, secret = join_tokens.make(store, None, "", 1000.0)
     with store.read() as session:
