@@ -41,8 +41,7 @@ class Gpus:
 
     def _of_amd(self, gpu_id: str, read: dict[str, float]) -> Readings:
         readings = Readings(read)
-        if growth := self._errors.growth(gpu_id, read.get("ecc_uncorrected_errors", 0.0)):
-            readings.events["uncorrected memory errors"] = growth
+        self._add_memory_errors(gpu_id, readings)
         return readings
 
     def id_at(self, bus: str) -> str:
@@ -127,15 +126,18 @@ class Gpus:
 
     def _add_events(self, nvml: ModuleType | Any, gpu_id: str, readings: Readings) -> None:
         """Add new uncorrected memory errors, and the reasons for which the clocks have just been lowered."""
-        errors = readings.values.get("ecc_uncorrected_errors")
-        if errors is not None and (growth := self._errors.growth(gpu_id, errors)):
-            readings.events["uncorrected memory errors"] = growth
+        self._add_memory_errors(gpu_id, readings)
         reasons = int(readings.values.get("throttle_reasons", 0))
         new_reasons = reasons & ~self._throttled.get(gpu_id, 0)
         self._throttled[gpu_id] = reasons
         for constant, sentence in THROTTLING.items():
             if new_reasons & getattr(nvml, constant, 0):
                 readings.events[sentence] = float(getattr(nvml, constant))
+
+    def _add_memory_errors(self, gpu_id: str, readings: Readings) -> None:
+        errors = readings.values.get("ecc_uncorrected_errors")
+        if errors is not None and (growth := self._errors.growth(gpu_id, errors)):
+            readings.events["uncorrected memory errors"] = growth
 
     def _xids(self) -> list[tuple[str, int]]:
         """Return (GPU id, Xid) of each critical error since the last call."""

@@ -82,6 +82,11 @@ def test_its_readings_are_those_that_the_files_have_and_new_errors_are_events(sy
     }  # fmt: skip
     write(sysfs / "class/drm/card1/device/ras", umc_err_count="ue: 2\nce: 7")
     assert gpus.read(5.0)[f"GPU-{ID}"].events == {"uncorrected memory errors": 2.0}
+    count = sysfs / "class/drm/card1/device/ras/umc_err_count"
+    count.rename(count.with_name("unreadable"))
+    assert gpus.read(10.0)[f"GPU-{ID}"].events == {}
+    count.with_name("unreadable").rename(count)
+    assert gpus.read(15.0)[f"GPU-{ID}"].events == {}, "they were told of before"
 
 
 def test_without_the_compute_driver_or_beside_nvidias_there_are_none(sysfs: Path, tmp_path: Path) -> None:
