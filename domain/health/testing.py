@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Annotated, Literal
 
@@ -17,6 +17,7 @@ FEWEST_COMPARED = 2
 """Earlier all-reduces that a new one is compared with."""
 SLOW_SHARES = {"cuda": 0.5, "cpu": 0.25}
 """An all-reduce below this share of the earlier ones' median is slow; other programs use CPUs, too."""
+_BADNESS = {True: 0, None: 1, False: 2}
 Verdict = Literal["passed", "failed", "unknown"]
 
 
@@ -61,6 +62,16 @@ def compared(bytes_per_s: float | None, earlier: Sequence[float], kind: str) -> 
     usual = median(earlier)
     text = f"{size(int(bytes_per_s))}/s, usually {size(int(usual))}/s"
     return DeviceResult(part="all-reduce speed", is_right=bytes_per_s >= SLOW_SHARES[kind] * usual, text=text)
+
+
+def worst_of_each_part(results: Iterable[DeviceResult]) -> list[DeviceResult]:
+    """One result of each part on each device, the worst: all programs on CPU slots tell of the node."""
+    worst: dict[tuple[str, str], DeviceResult] = {}
+    for result in results:
+        place = result.device, result.part
+        if place not in worst or _BADNESS[result.is_right] > _BADNESS[worst[place].is_right]:
+            worst[place] = result
+    return [*worst.values()]
 
 
 def verdict(results: Sequence[DeviceResult]) -> Verdict:

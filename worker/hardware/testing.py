@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from domain.health.testing import LIMIT_S as ANSWER_LIMIT_S
-from domain.health.testing import DesiredTest, DeviceResult, TestAnswer
+from domain.health.testing import DesiredTest, DeviceResult, TestAnswer, worst_of_each_part
 from domain.launch.plan import visible_devices
 from worker.hardware import device_test
 from worker.launch.interpreter import Unusable, find
@@ -75,6 +75,7 @@ def test_devices(request: DesiredTest, python: str, limit_s: float = LIMIT_S) ->
         parts = 3 if len(devices) > 1 else 2
         if len(results) < parts:
             answer.results.append(DeviceResult(device=device, part="test", text=_why(errors, len(results), parts)))
+    answer.results = worst_of_each_part(answer.results)
     return answer
 
 

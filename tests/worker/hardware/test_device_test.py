@@ -76,5 +76,6 @@ def test_cpu_slots_pass_with_the_speed_of_their_all_reduce():
     assert {(result.part, result.is_right) for result in answer.results} == {
         ("matrix products", True), ("memory", True), ("all-reduce", True)
     }  # fmt: skip
+    assert len(answer.results) == 3, "one of each part"
     assert all(isinstance(result, DeviceResult) and not result.device for result in answer.results)
     assert answer.reduce_bytes_per_s is not None and answer.reduce_bytes_per_s > 1e6
