@@ -184,7 +184,7 @@ def _last_samples(session: Session, series_id: int, chunks: int) -> list[tuple[f
     return [(wall, value) for _, value, wall in unpack(*reversed(blobs))]
 
 
-SAMPLES_PER_CHUNK, SAMPLED_EVERY_S = 256, 5.0
+SAMPLED_EVERY_S = 5.0
 _GPU_TAG = re.compile(r"gpu(\d+)/(utilisation_percent|processes)")
 
 
@@ -194,7 +194,7 @@ def gpus(store: Store, fence: int, limit_s: float) -> list[GpuUse]:
     query = query.join(Task, (Task.fence == Series.fence) & (Task.node_rank == Series.node_rank))
     query = query.join(Node, Node.id == Task.node_id)
     query = query.where(Series.fence == fence, Series.source == "hardware", Series.tag.startswith("gpu"))
-    chunks = math.ceil(limit_s / SAMPLED_EVERY_S / SAMPLES_PER_CHUNK) + 2
+    chunks = math.ceil(limit_s / SAMPLED_EVERY_S / points.CHUNK_POINTS) + 2
     with store.read() as session:
         tagged_rows = [(row, match) for row in session.execute(query) if (match := _GPU_TAG.fullmatch(row.tag))]
         processes = {(row.node_rank, match[1]): row.last_value for row, match in tagged_rows if match[2] == "processes"}

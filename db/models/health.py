@@ -62,6 +62,6 @@ class HardwareTest(Base):
     verdict: Mapped[str | None] = mapped_column(String(16))
     """passed, failed, or unknown where it could not be done."""
     results: Mapped[list[Any] | None]
-    """What each test found (`domain.messages.TestResult`)."""
+    """What each test found (`domain.health.testing.DeviceResult`)."""
     reduce_bytes_per_s: Mapped[float | None]
     """Of its all-reduce, with which later ones are compared."""
