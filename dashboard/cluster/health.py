@@ -23,10 +23,10 @@ class NodeHealth:
         store: Store,
         clock: Clock,
         desired_state_changed: Callable[[Collection[str] | None], None],
-        nodes: Callable[[], list[NodeView]],
+        view: Callable[[str], NodeView],
         schedule: Callable[[], None],
     ) -> None:
-        self._store, self._clock, self._nodes, self._schedule = store, clock, nodes, schedule
+        self._store, self._clock, self._view, self._schedule = store, clock, view, schedule
         self._desired_state_changed = desired_state_changed
 
     def release(self, node: str, device: str | None = None) -> NodeView:
@@ -62,6 +62,3 @@ class NodeHealth:
     def incidents(self, node: str) -> list[IncidentView]:
         """Return the memory of a node, newest first. Raises NoSuchNode."""
         return quarantine_requests.incidents(self._store, node)
-
-    def _view(self, node_id: str) -> NodeView:
-        return next(node for node in self._nodes() if node.id == node_id)

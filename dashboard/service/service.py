@@ -85,7 +85,7 @@ class Service:
         self.registry = NodeRegistry(store, self.clock)
         self.lineage = Lineage(store, self.clock)
         self.preflights = Preflights(store, self.clock, self.hub.desired_state_changed)
-        self.health = NodeHealth(store, self.clock, self.hub.desired_state_changed, self.nodes, self.schedule)
+        self.health = NodeHealth(store, self.clock, self.hub.desired_state_changed, self.node, self.schedule)
         self.wheels, self.wanted_wheels = Wheels(settings.data / "wheels"), Wants()
         self.installations = Installations(self.clock)
         self.figures = Figures(store)
@@ -232,6 +232,11 @@ class Service:
     def nodes(self) -> list[NodeView]:
         """All nodes that ever joined."""
         return node_queries.nodes(self.store, self.now_for_contact(), self.settings.lost_after_s)
+
+    def node(self, node_id: str) -> NodeView:
+        """The node of an id that the store just gave, also one of a Slurm job that is over."""
+        now, lost_after_s = self.now_for_contact(), self.settings.lost_after_s
+        return next(node for node in node_queries.nodes(self.store, now, lost_after_s, node_id) if node.id == node_id)
 
     def drain(self, node: str) -> NodeView:
         """Start nothing new on a node, by its name or id. Raises NoSuchNode."""
@@ -432,7 +437,7 @@ class Service:
             self.peers.announce_registration(node_id)
 
     def _drained(self, node_id: str, state_text: str) -> NodeView:
-        view = next(node for node in self.nodes() if node.id == node_id)
+        view = self.node(node_id)
         log.info("node %s %s", view.name, state_text)
         self.schedule()
         return view

@@ -25,8 +25,8 @@ SLOW_FACTS = ("interface", "clock_offset_s", "clock_error_s")
 """Facts that are sent with the load, because they may change while a worker runs."""
 
 
-def nodes(store: Store, now: float, lost_after_s: float = 30.0) -> list[NodeView]:
-    """All registered nodes by name, with the run on each device."""
+def nodes(store: Store, now: float, lost_after_s: float = 30.0, also: str = "") -> list[NodeView]:
+    """All registered nodes by name, with the run on each device. `also`: the id of one whose Slurm job may be over."""
     occupied = (
         select(Task, Attempt.run_id, Attempt.number, Run.spec["strategy"].as_string())
         .join(Attempt, Attempt.fence == Task.fence)
@@ -40,7 +40,7 @@ def nodes(store: Store, now: float, lost_after_s: float = 30.0) -> list[NodeView
             for at, device in enumerate(task.devices)
         }
         of_a_job = Node.pool.startswith("slurm:")  # shown until it is lost; its tasks keep its name
-        shown = Node.removed_at.is_(None) & (~of_a_job | (Node.last_seen > now - lost_after_s))
+        shown = Node.removed_at.is_(None) & (~of_a_job | (Node.last_seen > now - lost_after_s)) | (Node.id == also)
         registered = session.scalars(select(Node).where(shown).order_by(Node.name))
         quarantined = {
             machine: {device: Quarantine(row.since, row.why) for device, row in rows.items()}

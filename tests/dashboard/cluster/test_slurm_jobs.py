@@ -5,9 +5,11 @@ from __future__ import annotations
 from contextlib import closing
 
 import pytest
+from sqlalchemy import update
 
 from dashboard.planning.preview import SlurmPreview, preview, slurm_job
 from dashboard.planning.resolve import ClusterNodes
+from db.models import Node, QuarantineRow
 from domain.messages import Device, JobReport, NodeFacts
 from domain.spec import DesiredJob, RunSpec
 from tests.dashboard.running import Running, wait_for
@@ -105,6 +107,26 @@ def test_a_node_of_a_job_comes_back_by_its_own_token(dashboard: Running, gateway
     assert worker.register(facts, None, worker.token, again=True).token == worker.token
     with pytest.raises(RequestRefused, match="stays in the pool"):
         worker.register(node_facts("n0", "", 1), None, worker.token, again=True)
+
+
+@pytest.mark.long
+def test_a_node_whose_job_is_over_is_released_by_its_name(dashboard: Running, gateway: Client) -> None:
+    run_id, desired_job = launched(dashboard, gateway)
+    join(dashboard, desired_job)
+    with dashboard.service.store.write() as session:
+        session.add(QuarantineRow(machine="slurm/n0", device="", since=1.0, why="2 attempts failed"))
+    dashboard.service.stop(run_id)
+
+    def is_gone() -> bool:
+        with dashboard.service.store.write() as session:  # contact that is still to be stored may come after it
+            session.execute(update(Node).where(Node.name == "n0").values(last_seen=1.0))
+        return [node["name"] for node in dashboard.http.get("/api/nodes").json()] == ["login"]
+
+    wait_for(is_gone, "the node of the job to be gone")
+    response = dashboard.http.post("/api/nodes/n0/release")
+    assert response.status_code == 200, response.text
+    assert response.json()["name"] == "n0" and response.json()["quarantine"] is None
+    assert dashboard.http.get("/api/nodes").json()[0]["left_out"] == []
 
 
 def test_ordinary_nodes_are_told_nothing_of_jobs(dashboard: Running, gateway: Client) -> None:

@@ -112,11 +112,11 @@ def test_the_nodes_of_a_job_are_for_its_attempt_alone(gateway):
 def test_nodes_of_jobs_vanish_from_the_list_and_stay_in_the_history(gateway):
     run_id = launch(gateway)
     (desired_job,) = desired_jobs(gateway)
-    for name in ("n0", "n1"):
-        join(gateway.store, name, slurm_jobs.pool_of(desired_job.fence))
+    _, second = (join(gateway.store, name, slurm_jobs.pool_of(desired_job.fence)) for name in ("n0", "n1"))
     turn(gateway)
     assert [node.name for node in node_queries.nodes(gateway.store, 100.0)] == ["login", "n0", "n1"]
     assert [node.name for node in node_queries.nodes(gateway.store, 200.0)] == ["login"]
+    assert [node.name for node in node_queries.nodes(gateway.store, 200.0, also=second)] == ["login", "n1"]
     (attempt,) = attempt_queries.attempts(gateway.store, run_id)
     assert [task.node for task in attempt.tasks] == ["n0", "n1"]
 
