@@ -188,16 +188,18 @@ def _device(session: Session, attempt: Attempt, task: Task, rank: int | None) ->
 
 
 def _judge(session: Session, node: Node, machine: str, newest: Incident, now: float) -> None:
-    """Begin the quarantines that follow from the node's memory; one that cleared it ends them first."""
-    if newest.kind in CLEARING:
-        of_node = QuarantineRow.machine == machine
-        ended = of_node if newest.device == NODE else of_node & QuarantineRow.device.in_([newest.device, NODE])
-        session.execute(delete(QuarantineRow).where(ended))
-    in_quarantine = set(session.scalars(select(QuarantineRow.device).where(QuarantineRow.machine == machine)))
+    """Begin the quarantines that follow from the node's memory; one that cleared it ends those that no longer do."""
     rows = session.scalars(select(IncidentRow).where(IncidentRow.machine == machine).order_by(IncidentRow.id)).all()
     due_quarantines = quarantines([incident_of(row) for row in rows], _trusted(session, node, now), now)
+    of_node = QuarantineRow.machine == machine
+    if newest.kind in CLEARING:
+        cleared = of_node if newest.device == NODE else of_node & QuarantineRow.device.in_([newest.device, NODE])
+        session.execute(delete(QuarantineRow).where(cleared, QuarantineRow.device.not_in(due_quarantines.keys())))
+    begun = {row.device: row for row in session.scalars(select(QuarantineRow).where(of_node))}
     for device, quarantine in due_quarantines.items():
-        if device not in in_quarantine:
+        if device in begun:
+            begun[device].why = quarantine.why
+        else:
             session.add(QuarantineRow(machine=machine, device=device, since=now, why=quarantine.why))
             log.warning("%s is in quarantine: %s", device or f"node {node.name}", quarantine.why)
             _tell_runs(session, node, device, quarantine.why, now)

@@ -154,6 +154,20 @@ def test_an_alert_is_told_of_each_quarantine(gpus):
     assert event.run_id is None and event.key == quarantined(gpus.store)[0].key
 
 
+def test_a_device_that_is_released_begins_no_quarantine_of_its_node_anew(gpus):
+    """Others are told of each quarantine once."""
+    fallen = [DeviceFault(device=f"GPU-{number}", kind="Xid", number=79, at=50.0) for number in range(3)]
+    send_heartbeat(gpus.store, gpus.node_id, gpus.now, NodeLoad(faults=fallen))
+    before = {event.key for event in quarantined(gpus.store)}
+    assert left_out(gpus.store) == {"gpu-1": []} and len(before) == 4
+    gpus.now += 10
+    quarantine_requests.release(gpus.store, "gpu-1", "GPU-0", gpus.now)
+    assert {event.key for event in quarantined(gpus.store)} < before and left_out(gpus.store) == {"gpu-1": []}
+    assert node_queries.nodes(gpus.store, 100.0)[0].quarantine.why.startswith("2 of its devices")
+    quarantine_requests.release(gpus.store, "gpu-1", "GPU-1", gpus.now)
+    assert left_out(gpus.store) == {"gpu-1": ["GPU-2"]}
+
+
 def test_a_machine_that_restarts_twice_under_trainings_is_left_out_as_a_whole(cluster):
     for _ in range(2):
         cluster.launch(gpus_per_node=2)
