@@ -85,9 +85,11 @@ class Wants:
 
     def offers(self, node: str, now: float) -> list[WheelFile]:
         """Return what this node is asked to fetch now; each of another node only once that has had its time."""
-        self._wants = {sha: want for sha, want in self._wants.items() if now - want.asked_at < FORGOTTEN_S}
         chosen = []
-        for want in self._wants.values():
+        for sha256, want in list(self._wants.items()):  # a copy: other nodes ask in other threads
+            if now - want.asked_at >= FORGOTTEN_S:
+                self._wants.pop(sha256, None)
+                continue
             is_free = now - want.offered_at >= OFFERED_S or want.offered_to in want.failed
             if node not in want.by | want.failed and is_free:
                 want.offered_to, want.offered_at = node, now

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import httpx2
 from packaging.markers import InvalidMarker, Marker, default_environment
@@ -64,6 +65,8 @@ class HandedWheels:
         Raises Stopped, ServerAway, RequestRefused, OSError."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         pairs = chosen(packages, version)
+        if len(pairs) < sum(_applies(package.get("marker"), version) for package in packages):
+            return None  # a package has no wheel for this platform
         missing = {name_of(wheel): wheel for _, wheel in pairs if not self._path(wheel).exists()}
         files = [_wheel_file(name, wheel) for name, wheel in missing.items()]
         if None in files or not self._wait([file for file in files if file is not None]):
@@ -192,7 +195,7 @@ def _download(url: str, target: Path, env: Mapping[str, str]) -> None:
     """Download a file with the node's own proxies and credentials. Raises OSError, HTTPError, ValueError."""
     address = urlsplit(url)
     if address.scheme == "file":
-        target.write_bytes(Path(unquote(address.path)).read_bytes())
+        shutil.copyfile(unquote(address.path), target)
         return
     if address.scheme not in ("http", "https"):
         raise ValueError("it lies at no address that can be fetched")
@@ -209,16 +212,19 @@ def _download(url: str, target: Path, env: Mapping[str, str]) -> None:
 
 
 def _credentials(url: str, env: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return name and password of the node's index on the same host, if its settings have them."""
-    host = urlsplit(url).hostname
+    """Return name and password of the node's index at the same scheme, host and port, if its settings have them."""
     for name, value in env.items():
         if "INDEX" not in name:
             continue
         for text in value.replace(",", " ").split():
             index = urlsplit(text.partition("=")[2] if "=" in text.partition("://")[0] else text)
-            if index.hostname == host and index.username:
+            if index.username and _origin(index) == _origin(urlsplit(url)):
                 return unquote(index.username), unquote(index.password or "")
     return None
+
+
+def _origin(address: SplitResult) -> tuple[str, str | None, int | None]:
+    return address.scheme, address.hostname, address.port
 
 
 def _digest(path: Path) -> str:

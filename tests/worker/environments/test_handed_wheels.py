@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from dashboard.storage.wheels import Wheels
 from domain.environments.wheels import OFFERED_S, Wants, WheelFile
 from tests.end_to_end.product import wait_for
 from tests.worker.environments.making import Index, Node, Server, write_wheels
-from worker.environments.wheels import WheelFetcher, chosen
+from worker.environments.wheels import HandedWheels, WheelFetcher, chosen
 from worker.launch.preparation import CannotStart
 
 REQUIREMENTS = {"requirements.txt": f"torch=={metadata.version('torch').partition('+')[0]}\nlocked==1.0\n"}
@@ -112,6 +113,38 @@ def test_a_wheel_is_asked_of_one_node_at_a_time_and_of_the_next_once_that_failed
     wants.failed("z", wheel.sha256)
     assert wants.want("x", [wheel], {"x", "y", "z"}, 63.0) == [wheel.sha256]
     assert wants.offers("w", 200.0) == []
+
+
+def test_a_package_without_a_wheel_is_not_left_out(tmp_path: Path):
+    source = {"name": "p", "version": "1", "sdist": {"url": "https://x/p-1.tar.gz", "hashes": {"sha256": "a" * 64}}}
+    elsewhere = {"name": "q", "version": "1", "marker": "sys_platform == 'win32'"}
+    server = Server(Wheels(tmp_path / "server"), Wants())
+    handed = HandedWheels(server, tmp_path / "wheels", lambda: False, lambda _: None)  # type: ignore[arg-type]
+    assert handed.bring([source, elsewhere], "3.12.1") is None
+    assert handed.bring([elsewhere], "3.12.1") == []
+
+
+def test_the_password_of_an_index_goes_to_that_index_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    received: list[str | None] = []
+
+    class Recording(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            received.append(self.headers.get("Authorization"))
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Recording) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        server = Server(Wheels(tmp_path / "server"), Wants())
+        fetcher = WheelFetcher(server, tmp_path / "wheels", lambda work: work())  # type: ignore[arg-type]
+        wheel = WheelFile(name="a-1-py3-none-any.whl", sha256="a" * 64, url=f"http://127.0.0.1:{http.server_port}/a")
+        for port in (http.server_port, 9):
+            monkeypatch.setenv("UV_INDEX", f"mine=http://me:hunter22@127.0.0.1:{port}/simple")
+            fetcher.fetch([wheel])
+        http.shutdown()
+    assert received == ["Basic bWU6aHVudGVyMjI=", None]
 
 
 def test_the_wheel_that_fits_best_is_chosen():
