@@ -29,7 +29,8 @@ class Source:
     def file_name(self) -> str:
         """The last part of the address: an archive is unpacked by its ending."""
         path = urlsplit(self.address).path if self.kind in ("http", "s3") else self.address
-        return path.rstrip("/").rpartition("/")[2] or "data"
+        name = path.rstrip("/").rpartition("/")[2]
+        return "data" if name in ("", ".", "..") else name
 
     @property
     def is_archive(self) -> bool:

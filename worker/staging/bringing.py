@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import os
 import shutil
 import tarfile
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +21,7 @@ import httpx2
 
 from domain.environments.sources import Source
 from domain.masking.masking import masked_text
+from domain.text.formats import plural
 from worker.environments.uv import IsStopped, Stopped, program, run
 
 PIECE_BYTES = 1024 * 1024
@@ -26,6 +29,8 @@ TRIES = 4
 TIMEOUT = httpx2.Timeout(60.0, connect=10.0)
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
 """It asks nobody: a worker has no terminal."""
+BAD_ARCHIVES = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, RuntimeError)
+"""What unpacking raises for damaged and encrypted archives."""
 Progress = Callable[[int, int | None], None]
 """(bytes so far, bytes in all or None)"""
 
@@ -128,9 +133,10 @@ def _http() -> httpx2.Client:
 
 def _download(source: Source, target: Path, is_stopped: IsStopped, progress: Progress) -> None:
     """Download a file; where it breaks off, it goes on. Raises CannotBring, Stopped."""
+    version_headers = dict[str, str]()
     for count in range(TRIES):
         try:
-            _download_rest(source, target, is_stopped, progress)
+            _download_rest(source, target, version_headers, is_stopped, progress)
             break
         except httpx2.HTTPError as error:
             is_final = isinstance(error, httpx2.HTTPStatusError) and error.response.status_code < 500
@@ -144,14 +150,20 @@ def _download(source: Source, target: Path, is_stopped: IsStopped, progress: Pro
             raise CannotBring(f"its SHA-256 is {sha256}, not {source.sha256}")
 
 
-def _download_rest(source: Source, target: Path, is_stopped: IsStopped, progress: Progress) -> None:
-    offset = target.stat().st_size if target.exists() else 0
-    headers = {"Range": f"bytes={offset}-"} if offset else {}
+def _download_rest(
+    source: Source, target: Path, version_headers: dict[str, str], is_stopped: IsStopped, progress: Progress
+) -> None:
+    """Download what is left; `version_headers` holds between tries by what the rest is that of the same file."""
+    offset = target.stat().st_size if target.exists() and version_headers else 0
+    headers = {"Range": f"bytes={offset}-", **version_headers} if offset else {}
     with _http() as http, http.stream("GET", source.address, headers=headers) as response:
         if response.status_code == 416:
             return
         response.raise_for_status()
         is_rest = response.status_code == 206
+        etag, date = response.headers.get("etag", ""), response.headers.get("last-modified", "")
+        if validator := etag if etag.startswith('"') else date:
+            version_headers["If-Range"] = validator
         received_bytes = offset if is_rest else 0
         length = response.headers.get("content-length", "")
         total = received_bytes + int(length) if length.isdigit() else None
@@ -196,27 +208,31 @@ def _rsync(
     arriving = target.with_name(f"{target.name}.rsync")
     arriving.mkdir()
     argv.append(f"{arriving}/")
+    measured_at = time.monotonic()
 
-    def tell(_: str) -> None:
-        """Rsync says nothing that is worth a line; the disk does."""
+    def is_stopped_meanwhile() -> bool:
+        """Whether the attempt was stopped; reports each second how much lies on the disk: rsync says too little."""
+        nonlocal measured_at
+        if time.monotonic() - measured_at >= 1:
+            progress(_bytes_below(arriving), None)
+            measured_at = time.monotonic()
+        return is_stopped()
 
-    run(argv, env, log.parent, log, lambda: _measured(arriving, progress) or is_stopped(), tell=tell)
-    (only,) = arriving.iterdir() if not source.address.endswith("/") else (arriving,)
-    only.rename(target)
+    run(argv, env, log.parent, log, is_stopped_meanwhile)
+    brought = [arriving] if source.address.endswith("/") else [*arriving.iterdir()]
+    if len(brought) != 1:
+        raise CannotBring(f"it names {plural(len(brought), 'file')}: stage the folder that holds them")
+    brought[0].rename(target)
     if arriving.exists():
         arriving.rmdir()
 
 
-_measured_at: dict[Path, float] = {}
-
-
-def _measured(folder: Path, progress: Progress) -> bool:
-    """Report now and then how much has arrived; always false."""
-    if time.monotonic() - _measured_at.get(folder, 0.0) >= 1:
-        _measured_at[folder] = time.monotonic()
-        with suppress(OSError):
-            progress(sum(path.stat().st_size for _, path in files_of(folder)), None)
-    return False
+def _bytes_below(folder: Path) -> int:
+    total = 0
+    for _, path in files_of(folder):
+        with suppress(OSError):  # rsync renames them meanwhile
+            total += path.stat().st_size
+    return total
 
 
 def _bucket() -> Any:
@@ -282,5 +298,5 @@ def _unpack(archive: Path, folder: Path) -> None:
         else:
             with tarfile.open(archive) as tar:
                 tar.extractall(folder, filter="data")
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError) as error:
+    except BAD_ARCHIVES as error:
         raise CannotBring(f"the archive cannot be unpacked ({error})") from error
