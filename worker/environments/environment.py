@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -52,8 +53,6 @@ class Environment:
     packages: str | None
     """The folder of the packages that come from the code itself."""
     note: str
-    folders: tuple[str, ...]
-    """The names of its folders, which no cleaning removes while the run uses them."""
 
     @property
     def report(self) -> EnvironmentReport:
@@ -110,14 +109,13 @@ class EnvironmentMaker:
         except Unusable:
             text = f"There is no environment with a Python at {path} on node {self._node.name}"
             raise CannotStart(Reason.ENVIRONMENT, f"{text}: choose another with --environment.") from None
-        note = {"python": python, "folders": [], "note": f"{path}: it was there"}
+        note = {"python": python, "note": f"{path}: it was there"}
         write_whole(self._folder / ENVIRONMENT_FILE, json.dumps(note))
         self._report(EnvironmentReport(kind="path", python=python, state="ready", note=path[:1000]))
 
     def _made(self, assignment: Assignment, lock: Lock, source: Path) -> Assignment:
-        log_file = self._folder / LOG_FILE
         builder = _Builder(
-            lock, source, assignment.spec, self._node, self._client, self._is_stopped, self._report, log_file
+            lock, source, assignment.spec, self._node, self._client, self._is_stopped, self._report, self._folder
         )
         environment = builder.environment()
         write_whole(self._folder / ENVIRONMENT_FILE, json.dumps(asdict(environment)))
@@ -160,7 +158,7 @@ class EnvironmentMaker:
         if isinstance(error, ProgramFailed):
             text = f"{subject}: {f'{error.package}: ' if error.package else ''}{error.cause}."
             return CannotStart(Reason.ENVIRONMENT, text, _next_step(error))
-        if isinstance(error, OSError) and error.errno in (28, 122):
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return _disk_full(subject, None)
         if isinstance(error, Unusable):
             return CannotStart(Reason.ENVIRONMENT, error.on(f"node {self._node.name}"))
@@ -187,10 +185,10 @@ class _Builder:
         client: Client,
         is_stopped: uv.IsStopped,
         report: Report,
-        log_file: Path,
+        attempt: Path,
     ) -> None:
         self._lock, self._source, self._node, self._is_stopped, self._report = lock, source, node, is_stopped, report
-        self._spec, self._log, self._client = spec, log_file, client
+        self._spec, self._attempt, self._client = spec, attempt, client
         self._beside = (source / lock.path).parent
         self._data = node.data_dir
         self._root = folders.prepared(folders.own_disk(self._data))
@@ -214,32 +212,24 @@ class _Builder:
             basis = locked.identity(packages)
         indexes = {name: uv.masked(value, self._env) for name, value in self._env.items() if "INDEX" in name}
         self._name = environment_hash(self._lock.kind, basis, version, indexes if packages is None else None)
-        used = folders.in_use(self._data)
-        folders.make_room(self._root, used)
-        count = [0]
+        folders.make_room(self._root, self._data)
 
-        def build(folder: Path, descriptor: int) -> dict[str, object]:
-            self._descriptors = (descriptor,)
+        def build(folder: Path) -> dict[str, object]:
             fixed = self._resolved(python, basis, version) if packages is None else packages
-            count[0] = self._install(folder, python, version, locked.third_party(fixed, self._beside))
+            self._install(folder, python, version, locked.third_party(fixed, self._beside))
             _correct_scripts(folder, self._root / self._name)
-            return {"lock": self._lock.label, "kind": self._lock.kind, "packages": count[0], "local": [
-                str(path.relative_to(self._beside)) for path in locked.local_folders(fixed, self._beside)
-            ]}  # fmt: skip
+            return {"lock": self._lock.label, "kind": self._lock.kind, "local": locked.local_folders(fixed)}
 
-        took_s, is_new = _timed(
-            partial(folders.ensure, self._root, self._name, build, self._is_stopped, self._tell, in_use=used)
-        )
+        took_s, is_new = _timed(lambda: self._ensure(self._name, build))
         target = self._root / self._name
-        note = f"built in {time_span(took_s)}: {plural(count[0], 'package')}" if is_new else "it was there"
-        layer = self._local_packages(target, used)
+        note = f"built in {time_span(took_s)}: {plural(_count(target), 'package')}" if is_new else "it was there"
+        layer = self._local_packages(target)
         return Environment(
             kind=self._lock.kind,
             hash=self._name,
             python=str(target / "bin" / "python"),
             packages=None if layer is None else str(layer),
             note=f"{self._lock.label}: {note}{self._remark}",
-            folders=(self._name, *((layer.name,) if layer else ())),
         )
 
     def _of_conda(self) -> Environment:
@@ -247,19 +237,34 @@ class _Builder:
         tool = conda.tool_of(self._lock)
         text = locked.read_text(self._source, self._lock.path)
         self._name = environment_hash(self._lock.kind, text, Path(tool).name, os.uname().machine)
-        used = folders.in_use(self._data)
-        folders.make_room(self._root, used)
+        folders.make_room(self._root, self._data)
 
-        def build(folder: Path, descriptor: int) -> dict[str, object]:
-            self._descriptors = (descriptor,)
+        def build(folder: Path) -> dict[str, object]:
             conda.install(self._lock, self._beside, folder, self._run)
             return {"lock": self._lock.label, "kind": self._lock.kind}
 
-        ensure = partial(folders.ensure, self._root, self._name, build, self._is_stopped, self._tell)
-        took_s, is_new = _timed(partial(ensure, in_use=used, is_fixed=True))
+        took_s, is_new = _timed(lambda: self._ensure(self._name, build, is_fixed=True))
         note = f"built by {Path(tool).name} in {time_span(took_s)}" if is_new else "it was there"
         python = str(self._root / self._name / "bin" / "python")
-        return Environment(self._lock.kind, self._name, python, None, f"{self._lock.label}: {note}", (self._name,))
+        return Environment(self._lock.kind, self._name, python, None, f"{self._lock.label}: {note}")
+
+    def _ensure(self, name: str, build: Callable[[Path], dict[str, object]], *, is_fixed: bool = False) -> bool:
+        """Make sure that one of its folders is whole, as `folders.ensure` does; returns whether it was built."""
+
+        def build_locked(folder: Path, descriptor: int) -> dict[str, object]:
+            self._descriptors = (descriptor,)
+            return build(folder)
+
+        return folders.ensure(
+            self._root,
+            name,
+            build_locked,
+            self._is_stopped,
+            self._tell,
+            data=self._data,
+            attempt=self._attempt,
+            is_fixed=is_fixed,
+        )
 
     def _resolved(self, python: str, basis: object, version: str) -> list[locked.Package]:
         """Resolve requirements as the first of all nodes did, so that each installs the same."""
@@ -290,20 +295,18 @@ class _Builder:
             time.sleep(1)
         return None
 
-    def _install(self, folder: Path, python: str, version: str, packages: list[locked.Package]) -> int:
-        """Install the packages into a new environment; returns how many it has then."""
+    def _install(self, folder: Path, python: str, version: str, packages: list[locked.Package]) -> None:
+        """Install the packages into a new environment. Raises ProgramFailed, Stopped, OSError."""
         self._uv(["venv", "--quiet", "--no-project", "--python", python, str(folder)], self._source)
-        if all(wheels.is_at_hand(wheel) for _, wheel in wheels.chosen(packages, version)):
-            try:
-                self._sync(folder, packages)
-                return _count(folder)
-            except ProgramFailed as error:
-                if not error.is_network:
-                    raise
-                self._install_handed(folder, version, packages, error)
-        else:
+        if not all(wheels.is_at_hand(wheel) for _, wheel in wheels.chosen(packages, version)):
             self._install_handed(folder, version, packages, None)
-        return _count(folder)
+            return
+        try:
+            self._sync(folder, packages)
+        except ProgramFailed as error:
+            if not error.is_network:
+                raise
+            self._install_handed(folder, version, packages, error)
 
     def _install_handed(
         self, folder: Path, version: str, packages: list[locked.Package], failure: ProgramFailed | None
@@ -329,21 +332,20 @@ class _Builder:
         pylock.write_text(locked.pylock_text(packages))
         self._uv(["pip", "sync", "--python", str(folder / "bin" / "python"), *options, str(pylock)], self._beside)
 
-    def _local_packages(self, target: Path, used: set[str]) -> Path | None:
+    def _local_packages(self, target: Path) -> Path | None:
         """Build the packages that are part of the code, in a folder of their own: they change with each snapshot."""
         places = folders.mark_of(target).get("local") or []
         if not isinstance(places, list) or not places:
             return None
         name = environment_hash(self._name, self._spec.snapshot or str(self._source), places)
 
-        def build(folder: Path, descriptor: int) -> dict[str, object]:
-            self._descriptors = (descriptor,)
+        def build(folder: Path) -> dict[str, object]:
             sources = [str(self._beside / place) for place in places]
             argv = ["pip", "install", "--no-deps", "--target", str(folder), "--python", str(target / "bin" / "python")]
             self._uv([*argv, *sources], self._beside)
             return {"of": self._name}
 
-        folders.ensure(self._root, name, build, self._is_stopped, self._tell, in_use=used)
+        self._ensure(name, build)
         return self._root / name
 
     def _python(self) -> tuple[str, str]:
@@ -358,20 +360,18 @@ class _Builder:
 
     def _run(self, argv: Sequence[str], folder: Path) -> str:
         return uv.run(
-            argv, self._env, folder, self._log, self._is_stopped, tell=self._tell, keeps_open=self._descriptors
-        )
-
-    def _uv(self, arguments: list[str], folder: Path) -> str:
-        options = uv.index_options(self._env) if arguments[:2] in (["pip", "compile"], ["pip", "install"]) else []
-        return uv.run(
-            [uv.program(), *arguments, *options],
+            argv,
             self._env,
             folder,
-            self._log,
+            self._attempt / LOG_FILE,
             self._is_stopped,
             tell=self._tell,
             keeps_open=self._descriptors,
         )
+
+    def _uv(self, arguments: list[str], folder: Path) -> str:
+        options = uv.index_options(self._env) if arguments[:2] in (["pip", "compile"], ["pip", "install"]) else []
+        return self._run([uv.program(), *arguments, *options], folder)
 
     def _tell(self, line: str) -> None:
         note = uv.masked(f"{self._lock.label}: {line}", self._env)[:300]

@@ -8,18 +8,20 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
 from worker.environments.uv import IsStopped, Stopped
-from worker.node.attempt_files import DATA_FILE, ENVIRONMENT_FILE
+from worker.node.attempt_files import USED_FILE
 from worker.node.state_files import is_settled, read_object, write_whole
 
 NETWORK = "nfs nfs4 lustre cifs smb3 smbfs gpfs beegfs ceph fuse.sshfs fuse.glusterfs afs pvfs2 panfs".split()
 """File systems on which uv's cache and locks are not safe, and imports slow."""
+LOCAL_DISK = Path("/var/tmp")
+ENVIRONMENTS, STAGED = "envs", "staged"
 MARK_FILE = "rankzero.json"
 """In each environment: what was installed, written last."""
 LOOK_S = 0.2
@@ -42,19 +44,19 @@ def is_remote(path: Path) -> bool:
     return file_system(path) in NETWORK
 
 
-def own_disk(data: Path) -> Path:
-    """Return the folder for environments: below the worker's data, or on a local disk if those lie on the network."""
-    if not is_remote(data):
-        return data / "envs"
-    return Path("/var/tmp") / f"rankzero-{os.getuid()}" / "envs"
+def own_disk(data: Path, name: str = ENVIRONMENTS) -> Path:
+    """Return a folder for what is shared: below the worker's data, or on a local disk if those lie on the network."""
+    return (data if not is_remote(data) else LOCAL_DISK / f"rankzero-{os.getuid()}") / name
 
 
 def prepared(folder: Path) -> Path:
-    """Create the folder for environments, for this user alone. Raises OSError, also where another user made it."""
+    """Create a folder of `own_disk`, for this user alone. Raises OSError, also where another user made it."""
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise PermissionError(f"{folder} belongs to another user")
+    places = (folder.parent, folder) if folder.is_relative_to(LOCAL_DISK) else (folder,)
+    for place in places:  # everybody may write to the local disk
+        if place.lstat().st_uid != os.getuid():
+            raise PermissionError(f"{place} belongs to another user")
     return folder
 
 
@@ -84,12 +86,14 @@ def ensure(
     is_stopped: IsStopped,
     tell: Callable[[str], None],
     *,
-    in_use: Collection[str],
+    data: Path,
+    attempt: Path,
     damage: Callable[[Path], str] | None = None,
     is_fixed: bool = False,
 ) -> bool:
     """Make sure that the environment `name` is whole, building it if necessary; returns whether it was built.
 
+    From then on the attempt in this directory, below the worker's `data`, uses it, and no cleaning removes it.
     One that has changed since it was built, as `damage` says, is built again, unless a run uses it. One that cannot be
     renamed (`is_fixed`) is built at its place, where it counts once it has its mark. Raises what `build` raises,
     Stopped, Changed, OSError."""
@@ -99,9 +103,10 @@ def ensure(
         trouble = (damage or damaged)(target)
         if not trouble:
             os.utime(target)  # marks it as recently used
+            _note_use(attempt, name)
             return False
         if mark_of(target):
-            if name in in_use:
+            if name in in_use(data):
                 raise Changed(f"{target} was changed since it was built ({trouble}), and a run uses it")
             target.rename(root / f"{name}.old.tmp")
         remove(root / f"{name}.old.tmp")
@@ -115,6 +120,7 @@ def ensure(
         except BaseException:
             remove(building)
             raise
+        _note_use(attempt, name)
     return True
 
 
@@ -145,38 +151,40 @@ def remove(folder: Path) -> None:
 
 def in_use(data: Path) -> set[str]:
     """Return the names of the environments of the attempts on this node that are not settled."""
-    files = [path for name in (ENVIRONMENT_FILE, DATA_FILE) for path in (data / "runs").glob(f"*/attempts/*/*/{name}")]
-    used = [read_object(path).get("folders") or [] for path in files if not is_settled(path.parent.parent)]
-    return {str(name) for names in used for name in names}
+    files = (data / "runs").glob(f"*/attempts/*/*/{USED_FILE}")
+    return {
+        name for path in files if not is_settled(path.parent.parent) for name in read_object(path).get("folders", ())
+    }
 
 
-def make_room(root: Path, used: Collection[str], needed_bytes: int = 0) -> list[str]:
-    """Delete the least recently used environments, but those in use, while space is short; returns their names."""
-    removed: list[str] = []
+def _note_use(attempt: Path, name: str) -> None:
+    names = read_object(attempt / USED_FILE).get("folders", [])
+    write_whole(attempt / USED_FILE, json.dumps({"folders": [*names, name]}))
+
+
+def make_room(root: Path, data: Path) -> None:
+    """Delete the least recently used environments, but those in use, while space is short."""
     with suppress(OSError):
         for leftover in root.glob("*.tmp"):  # of builds that were killed
-            _remove_unlocked(root, leftover)
+            _remove_unlocked(root, leftover, data)
         for folder in sorted(environments(root), key=lambda path: path.stat().st_mtime):
-            if not is_short(root, needed_bytes):
+            if not is_short(root):
                 break
-            if folder.name not in used and _remove_unlocked(root, folder):
-                removed.append(folder.name)
-    return removed
+            _remove_unlocked(root, folder, data)
 
 
 def tidy(data: Path) -> None:
     """Delete environments and staged data that no attempt of this node uses, while space is short."""
-    places = [folder for folder in (own_disk(data), own_disk(data).parent / "staged") if folder.is_dir()]
+    places = [folder for folder in (own_disk(data), own_disk(data, STAGED)) if folder.is_dir()]
     if any(map(is_short, places)):
-        used = in_use(data)
         for folder in places:
-            make_room(folder, used)
+            make_room(folder, data)
 
 
-def is_short(root: Path, needed_bytes: int = 0) -> bool:
+def is_short(root: Path) -> bool:
     """Whether the disk has less free space than runs need."""
     usage = shutil.disk_usage(root)
-    return usage.free - needed_bytes < min(SHORT_BYTES, int(usage.total * SHORT_SHARE))
+    return usage.free < min(SHORT_BYTES, int(usage.total * SHORT_SHARE))
 
 
 def environments(root: Path) -> list[Path]:
@@ -184,21 +192,21 @@ def environments(root: Path) -> list[Path]:
     return [path for path in root.glob("*") if path.is_dir() and (path / MARK_FILE).exists() and "." not in path.name]
 
 
-def _remove_unlocked(root: Path, folder: Path) -> bool:
-    """Delete an environment unless a launch is about to use it."""
+def _remove_unlocked(root: Path, folder: Path, data: Path) -> None:
+    """Delete an environment unless an attempt uses it or is about to."""
     name = folder.name.partition(".")[0]
     with (root / f"{name}.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return False
+            return
+        if folder.name in in_use(data):
+            return
         away = root / f"{name}.old.tmp"
         remove(away)
-        if folder == away:
-            return True
-        folder.rename(away)
-        remove(away)
-    return True
+        if folder != away:
+            folder.rename(away)
+            remove(away)
 
 
 def _packages(target: Path) -> Iterator[Path]:

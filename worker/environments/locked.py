@@ -47,9 +47,9 @@ def packages_of(text: str, name: str = "pylock.toml") -> list[Package]:
         raise BadLock(f"{name} cannot be read as a lock file ({error}): make it again.") from error
 
 
-def local_folders(packages: Iterable[Package], beside: Path) -> list[Path]:
-    """Return the folders of the packages whose source is part of the code."""
-    return [beside / package["directory"]["path"] for package in packages if "directory" in package]
+def local_folders(packages: Iterable[Package]) -> list[str]:
+    """Return the folders of the packages whose source is part of the code, as seen from the lock's folder."""
+    return [package["directory"]["path"] for package in packages if "directory" in package]
 
 
 def third_party(packages: Iterable[Package], beside: Path) -> list[Package]:

@@ -22,6 +22,8 @@ ENVIRONMENT_FILE = "worker/environment.json"
 """The environment that was built or found for the attempt, written once it is whole."""
 DATA_FILE = "worker/data.json"
 """The data that was brought for the attempt, written once all of it is here."""
+USED_FILE = "worker/used.json"
+"""The environments and staged data that no cleaning removes while the attempt is not settled."""
 POINTS_FILE = "worker/points"
 """Exists once the script has reported a figure."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ from domain.masking.masking import masked_text
 from domain.messages import Reason
 from domain.spec import Assignment
 from domain.text.formats import plural, size
+from domain.text.paths import problem_in_words
 from worker.environments import folders
 from worker.environments.uv import IsStopped, ProgramFailed, ProgramMissing, Stopped
 from worker.launch.preparation import CannotStart, LocalNode, training_environment
@@ -29,6 +31,8 @@ from worker.staging.bringing import CannotBring
 
 log = logging.getLogger(__name__)
 REPORT_EVERY_S = 1.0
+DATA_FOLDER = "data"
+"""In each staged folder: the file or folder that was brought, and nothing else."""
 MANIFEST_FILE = "files.json"
 """In each staged folder: the sizes of its files."""
 
@@ -51,13 +55,12 @@ class DataStager:
         earlier = read_object(self._folder / DATA_FILE).get("links")
         if isinstance(earlier, dict) and all(Path(path).exists() for path in earlier.values()):
             return _with_links(assignment, earlier)
-        links, notes, names = dict[str, str](), [], []
+        links, notes = dict[str, str](), []
         for name, text in spec.stage.items():
             path, note = self._staged(assignment, name, source_of(text))
             links[name] = str(path)
             notes.append(note)
-            names.append(path.parent.name)
-        document = {"links": links, "note": "; ".join(notes)[:1000], "folders": names}
+        document = {"links": links, "note": "; ".join(notes)[:1000]}
         write_whole(self._folder / DATA_FILE, json.dumps(document))
         return _with_links(assignment, links)
 
@@ -68,8 +71,9 @@ class DataStager:
         except Stopped:
             raise CannotStart(Reason.ENVIRONMENT, f"It was stopped while {name} was being brought.") from None
         except OSError as error:
-            full = error.errno in (28, 122)
-            raise self._explained(name, source, "the disk is full" if full else str(error), full) from error
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            cause = "the disk is full" if is_full else problem_in_words(error)
+            raise self._explained(name, source, cause, is_full) from error
         except ProgramFailed as error:
             raise self._explained(name, source, error.cause, error.is_full) from error
         except (CannotBring, ProgramMissing, folders.Changed) as error:
@@ -78,29 +82,33 @@ class DataStager:
 
     def _brought(self, name: str, source: Source) -> tuple[Path, str, str]:
         """Return where the data lies, how it came there, and its digest."""
-        root = folders.prepared(folders.own_disk(self._node.data_dir).parent / "staged")
+        data_dir = self._node.data_dir
+        root = folders.prepared(folders.own_disk(data_dir, folders.STAGED))
         log_file, env = self._folder / "worker" / "data.log", training_environment(os.environ)
         log_file.parent.mkdir(parents=True, exist_ok=True)
         self._tell(f"looks for {name}")
         version = bringing.version(source, env, log_file, self._is_stopped)
         key = environment_hash("data", source.address, version)
-        used = folders.in_use(self._node.data_dir)
-        folders.make_room(root, used)
+        folders.make_room(root, data_dir)
 
         def build(folder: Path, _: int) -> dict[str, object]:
-            folder.mkdir()
-            data = folder / source.file_name
+            data = folder / DATA_FOLDER / source.file_name
+            data.parent.mkdir(parents=True)
             bringing.bring(source, data, env, log_file, self._is_stopped, partial(self._progress, name))
             self._tell(f"checks {name}")
             digest, sizes = bringing.digest(data, self._is_stopped)
             (folder / MANIFEST_FILE).write_text(json.dumps(sizes))
             return {"digest": digest, "files": len(sizes), "bytes": sum(sizes.values())}
 
-        tell = lambda _: self._tell(f"waits for another run that brings {name}")  # noqa: E731
-        is_new = folders.ensure(root, key, build, self._is_stopped, tell, in_use=used, damage=damage)
+        def tell(_: str) -> None:
+            self._tell(f"waits for another run that brings {name}")
+
+        ensure = partial(folders.ensure, root, key, build, self._is_stopped, tell)
+        is_new = ensure(data=data_dir, attempt=self._folder, damage=damage)
         mark = folders.mark_of(root / key)
         summary = f"{name}: {plural(int(str(mark['files'])), 'file')}, {size(int(str(mark['bytes'])))}"
-        return root / key / source.file_name, f"{summary}{'' if is_new else ', here already'}", str(mark["digest"])
+        path = root / key / DATA_FOLDER / source.file_name
+        return path, f"{summary}{'' if is_new else ', here already'}", str(mark["digest"])
 
     def _agree(self, assignment: Assignment, name: str, digest: str) -> None:
         """Check that the other nodes of the attempt brought the same. Raises CannotBring."""
@@ -132,7 +140,7 @@ def damage(target: Path) -> str:
     """Return which file of staged data is missing or was cut, in a few words; empty where it is whole."""
     if not folders.mark_of(target):
         return "it is not whole"
-    data = next((path for path in target.iterdir() if path.name not in (MANIFEST_FILE, folders.MARK_FILE)), target)
+    data = next((target / DATA_FOLDER).glob("*"), target)
     for name, size_bytes in read_object(target / MANIFEST_FILE).items():
         path = data / name if name else data
         if not path.exists() or path.stat().st_size != size_bytes:

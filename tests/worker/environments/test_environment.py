@@ -112,7 +112,7 @@ def test_a_project_is_installed_from_its_code_beside_the_shared_environment(node
     facts = read_object(node.attempt("1") / ENVIRONMENT_FILE)
     assert facts["kind"] == "uv.lock"
     assert run(made.spec.python, "import mine, locked; print(mine.VERSION)", facts["packages"]) == "0.3"
-    assert len(node.environments) == len(facts["folders"]) == 2
+    assert len(node.environments) == len(folders.in_use(node.folder)) == 2
     # The project changes, the lock does not: only the project's own packages are built again.
     changed = node.make(files | {"train.py": "print()"}, attempt="2")
     assert changed.spec.python == made.spec.python
@@ -126,6 +126,9 @@ def test_pylock_names_wheels_in_the_code(node: Node, wheels: Path):
     packages = [f'[[packages]]\nname = "torch"\nwheels = [{{ url = "{torch.as_uri()}", hashes = {{}} }}]\n']
     made = node.make({"pylock.toml": 'lock-version = "1.0"\ncreated-by = "a person"\n' + "".join(packages)})
     assert run(made.spec.python, "import torch.version; print(torch.version.__version__)").startswith(TORCH[7:13])
+    elsewhere = '[[packages]]\nname = "mine"\ndirectory = { path = "/nowhere/mine" }\n'
+    pylock = "".join(['lock-version = "1.0"\ncreated-by = "a person"\n', *packages, elsewhere])
+    assert "/nowhere/mine" in str(refused(node, {"pylock.toml": pylock}, attempt="2"))
 
 
 def test_two_launches_of_one_lock_build_it_once(node: Node):

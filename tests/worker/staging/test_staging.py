@@ -22,7 +22,9 @@ from domain.masking.masking import masked_spec, unmasked_spec
 from domain.messages import Reason
 from domain.spec import Assignment, RunSpec
 from tests.s3_server import Bucket
+from worker.environments import folders
 from worker.launch.preparation import CannotStart, LocalNode
+from worker.staging.bringing import PIECE_BYTES
 from worker.staging.ssh import refusal
 from worker.staging.staging import DataStager
 
@@ -141,6 +143,69 @@ def test_an_archive_of_the_node_is_unpacked_as_one_of_a_server(node: Staging, fi
     (files / "bad.tar").write_bytes(b"no archive")
     with pytest.raises(CannotStart, match="the archive cannot be unpacked"):
         node.bring("2", data=str(files / "bad.tar"))
+    with tarfile.open(files / "damaged.tgz", "w:gz") as tar:
+        tar.add(Path(__file__), "train.py")
+    packed = bytearray((files / "damaged.tgz").read_bytes())
+    packed[len(packed) // 2 :] = bytes(len(packed) - len(packed) // 2)
+    (files / "damaged.tgz").write_bytes(packed)
+    with pytest.raises(CannotStart, match="the archive cannot be unpacked"):
+        node.bring("3", data=str(files / "damaged.tgz"))
+
+
+@pytest.mark.parametrize("name", ["files.json", "rankzero.json"])
+def test_data_may_be_called_as_files_of_ours(node: Staging, files: Path, name: str):
+    (files / name).write_text("theirs")
+    assert node.bring(data=str(files / name))["data"].read_text() == "theirs"
+    assert node.bring("2", data=str(files / name))["data"].read_text() == "theirs"
+    assert node.note("2").endswith("here already")
+
+
+def test_a_source_that_ends_above_itself_stays_in_its_folder(node: Staging, files: Path):
+    brought = node.bring(data=f"{files}/sub/..")["data"]
+    assert (brought / "a.txt").read_text() == "a" * 1000
+    assert brought.parents[2] == node.folder / "staged"
+
+
+def test_what_an_attempt_has_got_stays_while_it_brings_more(
+    node: Staging, files: Path, monkeypatch: pytest.MonkeyPatch
+):
+    node.bring("1", old=str(files / "sub" / "b.txt"))
+    (node.attempt("1") / "worker" / "reported.json").write_text('{"state": "succeeded"}')
+    monkeypatch.setattr(folders, "is_short", lambda *_: True)
+    brought = node.bring("2", a=str(files / "a.txt"), d=str(files))
+    assert (brought["a"].read_text(), brought["d"].is_dir()) == ("a" * 1000, True)
+    assert len(node.staged) == 2
+
+
+def test_a_download_that_breaks_off_goes_on_with_the_same_file_alone(node: Staging, monkeypatch: pytest.MonkeyPatch):
+    size, half = 3 * PIECE_BYTES, 3 * PIECE_BYTES // 2
+    versions = [("a", size), ("a", half), ("b", half), ("b", size)]
+    """What lies there at each request, and how much of it is sent."""
+    ranges: list[str | None] = []
+
+    class Breaking(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            letter, sent = versions.pop(0)
+            text, etag, wanted = letter * size, f'"{letter}"', self.headers.get("Range")
+            ranges.append(wanted)
+            is_rest = wanted is not None and self.headers.get("If-Range") in (None, etag)
+            rest = text[int(wanted.removeprefix("bytes=").rstrip("-")) :] if is_rest and wanted else text
+            self.send_response(206 if is_rest else 200)
+            self.send_header("ETag", etag)
+            self.send_header("Content-Length", str(len(rest)))
+            self.end_headers()
+            self.wfile.write(rest[:sent].encode())
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    monkeypatch.setattr("worker.staging.bringing.time.sleep", lambda _: None)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Breaking) as http:
+        Thread(target=http.serve_forever, daemon=True).start()
+        brought = node.bring(data=f"http://127.0.0.1:{http.server_port}/f.txt")["data"]
+        http.shutdown()
+    assert (brought.stat().st_size, set(brought.read_text())) == (size, {"b"})
+    assert ranges == [None, None, f"bytes={PIECE_BYTES}-", f"bytes={PIECE_BYTES}-"]
 
 
 def test_folders_behind_links_are_part_of_the_data(node: Staging, files: Path, tmp_path: Path):
@@ -245,7 +310,7 @@ def test_a_folder_of_another_host_comes_by_rsync(
     """By the real rsync; its ssh is a program that runs the far side here."""
     (tmp_path / "bin").mkdir()
     ssh = tmp_path / "bin" / "ssh"
-    ssh.write_text('#!/bin/sh\nwhile [ "$1" != gate ]; do shift; done; shift; exec "$@"\n')
+    ssh.write_text('#!/bin/sh\nwhile [ "$1" != gate ]; do shift; done; shift; exec sh -c "$*"\n')
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     folder = node.bring(d=f"gate:{files}")["d"]
@@ -253,6 +318,8 @@ def test_a_folder_of_another_host_comes_by_rsync(
     assert node.bring("2", d=f"gate:{files}/a.txt")["d"].read_text() == "a" * 1000
     with pytest.raises(CannotStart, match="could not be brought to node gpu-2: "):
         node.bring("3", d=f"gate:{files}/none")
+    with pytest.raises(CannotStart, match="it names 2 files: stage the folder that holds them"):
+        node.bring("4", d=f"gate:{files}/*")
 
 
 def test_nodes_that_got_different_data_do_not_train_together(tmp_path: Path, files: Path):
