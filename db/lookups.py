@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from sqlalchemy import ColumnElement, Table, and_, bindparam, or_, select
 from sqlalchemy.orm import Session
 
 from db.exceptions import NoSuchNode, NoSuchRun, NotOwner, Superseded
 from db.models import Attempt, HistoryEntry, Node, Run, Task
-from domain.messages import TERMINAL_STATES
+from domain.messages import LIVE_STATES, TERMINAL_STATES
 from domain.spec import RunSpec
 
 _PART = (
@@ -90,6 +90,20 @@ def _why_not(session: Session, node_id: str, task: tuple[int, int]) -> NotOwner 
 
 def task_is_live() -> ColumnElement[bool]:
     return and_(Task.state.not_in(TERMINAL_STATES), Attempt.state.not_in(TERMINAL_STATES))
+
+
+def has_devices() -> ColumnElement[bool]:
+    """A condition on tasks: their devices are not free.
+
+    The devices of a lost node become free once it has reported that no process is left; those of an attempt that is
+    being resized, once all of its tasks have ended, so that no other run comes between."""
+    ending = select(Attempt.fence).where(Attempt.resize_requested_at.is_not(None), Attempt.state.in_(LIVE_STATES))
+    return or_(Task.state.in_(LIVE_STATES), Task.lost_at.is_not(None), Task.fence.in_(ending))
+
+
+def devices_of_others(foreign: Collection[str] | None, unknown: Collection[Any] | None) -> set[str]:
+    """The devices of a node that other programs use, or attempts unknown to this store."""
+    return {*(foreign or ()), *(device for attempt in unknown or () for device in attempt.get("devices", ()))}
 
 
 def attempt_spec(session: Session, attempt: Attempt) -> RunSpec:

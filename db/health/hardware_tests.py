@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.exceptions import NoSuchCheck, WrongState
 from db.health.incidents import remember
-from db.lookups import node_named
+from db.lookups import devices_of_others, has_devices, node_named
 from db.models import Attempt, HardwareTest, Node, Task
 from domain.health.quarantine import NODE, Incident, IncidentKind
 from domain.health.testing import LIMIT_S, DesiredTest, DeviceResult, TestAnswer, compared, verdict, wrong
@@ -108,9 +108,10 @@ def _kind(node: Node) -> Literal["cuda", "cpu"]:
 
 
 def _free_devices(session: Session, node: Node) -> list[str]:
-    live = select(Task.devices).join(Attempt, Attempt.fence == Task.fence)
-    live = live.where(Task.node_id == node.id, Attempt.ended_at.is_(None))
-    used = {device for devices in session.scalars(live) for device in devices} | {*(node.foreign_devices or ())}
+    held = select(Task.devices).join(Attempt, Attempt.fence == Task.fence)
+    held = held.where(Task.node_id == node.id, has_devices())
+    used = {device for devices in session.scalars(held) for device in devices}
+    used |= devices_of_others(node.foreign_devices, node.unknown_attempts)
     return [device["id"] for device in node.devices if device["id"] not in used]
 
 

@@ -11,8 +11,8 @@ from sqlalchemy import func, select
 from db.attempts.liveness import last_heartbeat
 from db.engine import Store
 from db.health.incidents import in_quarantine, machine_of, slurm_nodes_left_out
+from db.lookups import devices_of_others, has_devices
 from db.models import Attempt, Node, Run, Task
-from db.scheduling.node_state import has_devices, unknown_devices
 from domain import protocol
 from domain.health.quarantine import NODE
 from domain.liveness import contact_state
@@ -77,7 +77,7 @@ def _node_view(
     lost_after_s: float,
 ) -> NodeView:
     silent_s, load = max(0.0, now - last_seen), node.load or {}
-    devices, others = [], {*(node.foreign_devices or ())} | unknown_devices(node.unknown_attempts)
+    devices, others = [], devices_of_others(node.foreign_devices, node.unknown_attempts)
     for device in node.devices:
         run_id, attempt, rank = users.get((node.id, device["id"]), (None, None, None))
         foreign = run_id is None and device["id"] in others

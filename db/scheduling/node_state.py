@@ -6,34 +6,24 @@ import json
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import ColumnElement, Text, cast, or_, select
+from sqlalchemy import Text, cast, select
 from sqlalchemy.orm import Session
 
 from db.attempts.liveness import last_heartbeat
 from db.engine import Store
 from db.health.hardware_tests import under_test
 from db.health.incidents import in_quarantine
+from db.lookups import devices_of_others, has_devices
 from db.models import Attempt, Node, Run, Task
 from domain.health.quarantine import NODE
 from domain.liveness import LOST_AFTER_S, SILENT_AFTER_S, contact_state, is_silent
-from domain.messages import LIVE_STATES
 from domain.protocol import FIRST
 from domain.scheduling.models import Allocation, NodeState
 
 MOST_PARSED = 16_384
 """Lists of devices that stay parsed in memory, less than 1 KB each."""
-
-
-def has_devices() -> ColumnElement[bool]:
-    """A condition on tasks: their devices are not free.
-
-    The devices of a lost node become free once it has reported that no process is left; those of an attempt that is
-    being resized, once all of its tasks have ended, so that no other run comes between."""
-    ending = select(Attempt.fence).where(Attempt.resize_requested_at.is_not(None), Attempt.state.in_(LIVE_STATES))
-    return or_(Task.state.in_(LIVE_STATES), Task.lost_at.is_not(None), Task.fence.in_(ending))
 
 
 # Built once: every launch and every turn of the scheduler reads them.
@@ -71,7 +61,7 @@ def node_states(
             continue
         node_allocations = tuple(allocations.get(node_id, ()))
         used = {device for allocation in node_allocations for device in allocation.devices}
-        others = ({*(foreign or ())} | unknown_devices(unknown)) - used
+        others = devices_of_others(foreign, unknown) - used
         untrusted = quarantined.get(node_id, {}).keys() | tested.get(node_id, set())
         kinds = _kinds(devices)
         ids = [device for device in kinds if device not in used]
@@ -105,11 +95,6 @@ def _ids(devices: str) -> tuple[str, ...]:
 def _kinds(devices: str) -> Mapping[str, str]:
     """The kinds of a node's devices by id, in their order."""
     return {device["id"]: device["kind"] for device in json.loads(devices)}
-
-
-def unknown_devices(unknown: list[Any] | None) -> set[str]:
-    """Devices of a node that are used by attempts unknown to this store."""
-    return {device for attempt in unknown or () for device in attempt.get("devices", ())}
 
 
 READ_FOR_S = 1.0

@@ -14,10 +14,10 @@ from sqlalchemy.orm import Session, aliased
 from db.attempts.new_attempt import changes_before
 from db.engine import Store
 from db.health.incidents import avoided
-from db.lookups import add_history
+from db.lookups import add_history, has_devices
 from db.metrics.series_names import MAIN_LOSS, TOTAL_STEPS_TAG, main_loss
 from db.models import Attempt, Checkpoint, Node, Run, Series, Task
-from db.scheduling.node_state import has_devices, node_states
+from db.scheduling.node_state import node_states
 from db.slurm import slurm_jobs
 from domain.liveness import LOST_AFTER_S, SILENT_AFTER_S
 from domain.messages import LIVE_STATES, SCRIPT_KINDS, State

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from db.attempts.lost_nodes import LostNodes
 from db.exceptions import WrongState
 from db.health import hardware_tests, quarantine_requests
 from db.nodes import node_queries, node_reports
+from db.runs import run_queries, run_requests
 from domain.health.testing import LIMIT_S, DesiredTest, DeviceResult, TestAnswer
+from domain.messages import HeldAttempt, NodeLoad, State
 from tests.db.cluster import Cluster, facts, send_heartbeat
 from tests.db.health.test_incidents import GPUS, break_device, left_out
 
@@ -99,3 +102,16 @@ def test_a_node_without_contact_is_not_asked(gpus):
     with pytest.raises(WrongState, match="no contact with node gpu-1"):
         hardware_tests.ask(gpus.store, "gpu-1", gpus.now)
     assert node_queries.nodes(gpus.store, gpus.now)[0].state == "lost"
+
+
+def test_devices_that_a_lost_or_an_unknown_attempt_still_has_are_not_tested(gpus):
+    run_id = gpus.launch(gpus_per_node=1)
+    gpus.report(gpus.assignments()[-1].fence, "running")
+    run_requests.request_stop(gpus.store, run_id, gpus.now)
+    gpus.now += 600
+    assert LostNodes().judge(gpus.store, gpus.now, 30.0) == [run_id]
+    assert run_queries.run(gpus.store, run_id, gpus.now).state == State.STOPPED
+    unknown = HeldAttempt(run_id="other", attempt=1, fence=99, devices=["GPU-3"])
+    send_heartbeat(gpus.store, gpus.node_id, gpus.now, NodeLoad(held=[unknown]))
+    hardware_tests.ask(gpus.store, "gpu-1", gpus.now)
+    assert requested(gpus)[0].devices == ["GPU-1", "GPU-2"]
