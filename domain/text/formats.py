@@ -16,7 +16,7 @@ _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 _SHORTCODE = re.compile(r":(?=[\w+\-/]+:)")
 _LONG_WAY = re.compile(r"^.*(?:/attempts/\d+/node\d+/work/|/(?:site|dist)-packages/)")
 _SPACES = re.compile(r"\s+")
-_LABELS = {"alive": "online", "foreign": "used by others"}
+_LABELS = {"alive": "online", "foreign": "used by others", "quarantine": "in quarantine"}
 
 
 def as_text(value: object) -> str:

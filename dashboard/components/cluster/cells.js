@@ -210,7 +210,7 @@ class Cells {
     }
     this._filters.tell(matches.length, picture.nodes.length);
     this._empty.hidden = matches.length > 0;
-    setText(this._empty, picture.nodes.length ? 'No node matches these filters.' : 'No node has joined yet.');
+    setText(this._empty, picture.nodes.length ? 'No node matches these filters.' : '“Add a node” above says how.');
     this._highlight(this._filter.run);
   }
 

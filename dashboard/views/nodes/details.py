@@ -49,6 +49,8 @@ MOST_DEVICES = 64
 MOST_INCIDENTS = 50
 MOST_WRONG = 4
 TEST_SHOWN_S = 24 * 3600.0
+WHOLE_TEST = "test"
+"""The part that a result is of where nothing could be tested."""
 TESTED = {"passed": "passed", "failed": "found wrong results", "unknown": "could not be done"}
 CLOSED = "nodes_closed"
 STATES: dict[str, tuple[style.Colour, str]] = {
@@ -122,6 +124,7 @@ def _quarantine(node: NodeView) -> None:
     for text in reasons:
         st.error(as_text(text), icon=":material/shield:")
     if reasons:
+        st.caption("Nothing new starts there until a test passes, or until you release it.")
         help_text = "Let new runs start there again; what was remembered before no longer counts."
         st.button("Release", key=f"release_{node.id}", help=help_text, on_click=_release, args=(node,))
     _latest_test(node)
@@ -138,7 +141,9 @@ def _latest_test(node: NodeView) -> None:
         return
     positions = {device.id: f"{picture.noun(node)} {position}: " for position, device in enumerate(node.devices)}
     wrong = [
-        f"{positions.get(one.device, '')}{one.part}: {one.text}" for one in latest.results if one.is_right is not True
+        one.text if one.part == WHOLE_TEST else f"{positions.get(one.device, '')}{one.part}: {one.text}"
+        for one in latest.results
+        if one.is_right is not True
     ]
     text = f"Test at {clock_time(latest.ended_at)[:-3]} UTC {TESTED[latest.verdict or 'unknown']}"
     show = st.success if latest.verdict == "passed" else st.warning

@@ -25,13 +25,13 @@ def adding() -> None:
     if not service.current().nodes():
         st.header("No node has joined yet", anchor=False)
         st.caption("On the dashboard's own machine `rankzero up` starts one; other machines join from here.")
-    st.markdown(
-        "A node is a machine that trains. Where you can log in by `ssh`, this makes machines nodes: as a plain user, "
-        "with nothing installed there before. Keys and passwords stay with your `ssh`:"
-    )
     _, warning = address_for_others(service.current().listening(), st.context.url)
     if warning:
         st.warning(with_code(warning), icon=":material/wifi_off:")
+    st.markdown(
+        "A node is a machine that trains. Where you can log in with `ssh`, this command turns machines into nodes, as "
+        "a plain user and with nothing installed there before. Keys and passwords stay with your `ssh`:"
+    )
     st.code(COMMAND, language="bash", wrap_lines=True)
     installing.installations()
     joining()
@@ -61,8 +61,8 @@ COLUMNS = (3, 2, 3, 3, 1.2)
 
 def _make() -> None:
     st.markdown(
-        "Elsewhere, make a token, and paste the command that then appears on the new machine, with Rankzero "
-        f"{version('rankzero')} installed there. One token serves many machines."
+        f"Without `ssh`, install Rankzero {version('rankzero')} on the new machine, make a token here, and paste the "
+        "command that then appears there. One token serves many machines."
     )
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox("Valid for", list(GOOD_FOR), index=1, key="join_for", width=140)
