@@ -49,10 +49,10 @@ LABELS = {
 
 def _form() -> None:
     st.markdown(
-        "When a run meets a rule, a message with its name, the sentence from its page, its curve and a link is sent "
-        "to an address: a signed webhook at `https://…`, or any service that Apprise knows, such as `slack://…`, "
-        "`discord://…`, `msteams://…`, `ntfy://…` or `mailtos://…`. Your browser can show the sentence too, while one "
-        "of these pages is open."
+        "When a run or a node meets a rule, a message with its name, the sentence from its page, its curve and a link "
+        "is sent to an address: a signed webhook at `https://…`, or any service that Apprise knows, such as "
+        "`slack://…`, `discord://…`, `msteams://…`, `ntfy://…` or `mailtos://…`. Your browser can show the sentence "
+        "too, while one of these pages is open."
     )
     with st.container(horizontal=True):
         st.markdown("[Apprise's addresses](https://appriseit.com/services/)", width="content")
@@ -81,7 +81,8 @@ def _form() -> None:
         )
         if not to_browser:
             st.text_input("Address", key="alert_target", type="password", width=330)
-        st.text_input("Project (optional)", key="alert_project", placeholder="all", max_chars=200, width=180)
+        if condition != Trigger.QUARANTINE:  # about hardware
+            st.text_input("Project (optional)", key="alert_project", placeholder="all", max_chars=200, width=180)
         st.button(
             "Set alert", type="primary", icon=":material/notifications:", key="alert_set",
             on_click=actions.attempt, args=(_create, REFUSED),
@@ -104,7 +105,7 @@ def _create() -> None:
     limit = f"={state['alert_limit'].strip()}" if condition in LIMITS else ""
     series = state["alert_series"].strip() if condition in ON_SERIES else ""
     rule = f"{condition}{limit}{f':{series}' if series else ''}"
-    project = state["alert_project"].strip() or None
+    project = state.get("alert_project", "").strip() or None
     act = state.get("alert_act") if _can(condition, state.get("alert_act")) else None
     factor = state["alert_factor"] if act == Act.ROLLBACK else None
     request = AlertRequest(
@@ -140,7 +141,8 @@ def _list() -> None:
 
 def _row(alert: AlertView, now: float) -> None:
     rule, target, sent, test, remove = st.columns(COLUMNS, vertical_alignment="center")
-    scope = alert.run_id or (f"project {alert.project}" if alert.project else "all runs")
+    everything = "all nodes" if alert.rule == Trigger.QUARANTINE else "all runs"
+    scope = alert.run_id or (f"project {alert.project}" if alert.project else everything)
     acts = act_in_words(alert.act, alert.lr_factor)
     rule.markdown(f"**{as_text(alert.rule)}**, {as_text(scope)}{f', {acts}' if acts else ''}")
     target.text(masked_target(alert.target))

@@ -208,7 +208,7 @@ def _tell_of_environment(
     """Store what a node is doing for its environment and say it; once it is ready, in the history."""
     task.interpreter = {**(task.interpreter or {}), "environment": environment.model_dump(mode="json")}
     node = session.get_one(Node, task.node_id).name
-    doing = f"{node} makes its environment"
+    doing = f"{node} builds its environment"
     if environment.state == "building":
         attempt.waiting_for = f"{doing}: {environment.note}"
         return

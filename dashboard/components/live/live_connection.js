@@ -254,7 +254,7 @@ export function emptySentence({ run, status }) {
     case 'queued':
       return run.waiting_for ? `Waiting to start: ${run.waiting_for}` : 'Waiting for a node.';
     case 'starting':
-      if (run.waiting_for) return `The run is starting: it ${run.waiting_for}.`;
+      if (run.waiting_for) return `Starting: ${run.waiting_for}.`;
       return 'Waiting for the first point. The run is starting: importing torch takes a few seconds.';
     case 'running':
       return 'Waiting for the first point. Every tag the script logs with SummaryWriter appears here.';
