@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import secrets
 import sys
@@ -85,7 +86,7 @@ class Connection:
         """Run a script of sh with `data` (bytes, or the content of files) on its standard input. Raises HostTrouble."""
         mark = f"rankzero-{secrets.token_hex(4)}"
         argv = [*SSH, "-S", str(self._socket), "-o", "BatchMode=yes", *PLAIN, *self._destination(), REMOTE]
-        process = await _start(argv, stderr=asyncio.subprocess.PIPE)
+        process = await _start(argv)
         whole = f"echo\nmark={mark}\n{SAY}{script}".encode()  # a profile may not end its line
         try:
             async with asyncio.timeout(limit_s):
@@ -97,7 +98,7 @@ class Connection:
             raise HostTrouble(f"it has not answered within {limit_s:g} s.") from None
         finally:
             await _end(process)
-        if code == 255 and not _values_in(output, mark):
+        if code == SSH_FAILED and not _values_in(output, mark):
             raise HostTrouble(trouble(errors, self.host).args[0])
         return Answer(code, _values_in(output, mark), errors)
 
@@ -108,10 +109,11 @@ class Connection:
         options += ["-o", "StrictHostKeyChecking=accept-new"] if self._options.accept_new else []
         options += ["-v"] if batch else []
         argv = [*SSH, *options, *PLAIN, *self._destination(), f"echo {mark}; exec cat"]
-        process = await _start(argv, stderr=asyncio.subprocess.PIPE if batch else None)
+        process = await _start(argv, may_ask=not batch)
         errors = asyncio.ensure_future(_read(process.stderr))
+        limit_s = CONNECT_LIMIT_S if batch else ASKED_LIMIT_S
         try:
-            async with asyncio.timeout(CONNECT_LIMIT_S if batch else ASKED_LIMIT_S):
+            async with asyncio.timeout(limit_s):
                 assert process.stdout is not None and process.stdin is not None
                 process.stdin.write(BLANK)
                 printed = ""
@@ -125,7 +127,7 @@ class Connection:
                 raise HostTrouble(f"its login shell ended before a command could run; it printed: {last_printed}.")
         except TimeoutError:
             await _end(process)
-            raise HostTrouble(f"ssh has not connected within {CONNECT_LIMIT_S:g} s.") from None
+            raise HostTrouble(f"ssh has not connected within {limit_s:g} s.") from None
         except BaseException:
             await _end(process)
             raise
@@ -151,10 +153,19 @@ REMOTE = (
 SAY = 'say() { printf "%s %s %s\\n" "$mark" "$1" "$2"; }\n'
 
 
-async def _start(argv: Sequence[str], stderr: int | None) -> asyncio.subprocess.Process:
+async def _start(argv: Sequence[str], may_ask: bool = False) -> asyncio.subprocess.Process:
+    """Start `ssh`: without the terminal, unless it may ask. `-J` starts another that BatchMode does not reach."""
     pipe = asyncio.subprocess.PIPE
     try:
-        return await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=stderr, limit=PIECE_BYTES)
+        return await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=None if may_ask else pipe,
+            limit=PIECE_BYTES,
+            start_new_session=not may_ask,
+            env=None if may_ask else {**os.environ, "SSH_ASKPASS_REQUIRE": "never"},
+        )
     except FileNotFoundError:
         raise HostTrouble("there is no `ssh` program on this machine: install OpenSSH's client.") from None
 

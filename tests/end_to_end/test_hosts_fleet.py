@@ -157,6 +157,9 @@ def test_host_key_that_is_wrong_or_unknown_is_refused_or_asked_about(hosts: SshH
         assert "key fingerprint is SHA256:" in said and "1 host" not in said
         assert nodes_of(hosts) == ["host2"]
         assert hosts[2].address in known.read_text()
+        known.write_text(lines[1])
+        said = asked(hosts, "nodes", "add", "host2", "--jump", "host1")
+        assert said.index("not known here yet") < said.index("continue connecting")  # not while the table is shown
     finally:
         known.write_text(right)
 
