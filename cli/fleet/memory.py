@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from cli.fleet.host_list import DEFAULT_FOLDER, Destination, Machine, parse
+from dashboard.private_files import make_private_directory, write_private
 
 
 class Memory:
@@ -57,17 +57,12 @@ class Memory:
             entries = json.loads(self._path.read_text())
         except (OSError, ValueError):
             return {}
-        return (
-            {i: e for i, e in entries.items() if isinstance(e, dict) and "host" in e}
-            if isinstance(entries, dict)
-            else {}
-        )
+        documents = entries if isinstance(entries, dict) else {}
+        return {key: entry for key, entry in documents.items() if isinstance(entry, dict) and "host" in entry}
 
     def _write(self, entries: dict[str, dict[str, Any]]) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        new = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        new.write_text(json.dumps(entries, indent=1))
-        new.replace(self._path)
+        make_private_directory(self._path.parent)
+        write_private(self._path, json.dumps(entries, indent=1))
 
 
 def _machine(entry: dict[str, Any]) -> Machine:

@@ -73,6 +73,6 @@ class HostProgress:
 
 
 def done_word(hosts: Sequence[HostProgress]) -> str:
-    """Return how many hosts are through, in words: 3 of 8 hosts, 1 failed."""
+    """Return how many hosts are through, in words: 3 of 8, 1 failed."""
     over, failed = sum(host.is_over for host in hosts), sum(host.state == FAILED for host in hosts)
     return f"{over} of {len(hosts)}" + (f", {failed} failed" if failed else "")
