@@ -204,12 +204,12 @@ def remove(
     from cli.fleet.memory import Memory
 
     memory = Memory.of_person()
-    is_node = any(node in (one["name"], one["id"]) for one in server.get("/api/nodes"))
-    node_document = one_of(server.get("/api/nodes"), node) if is_node else {"id": memory.id_of(node), "name": node}
+    matching = [one for one in server.get("/api/nodes") if node in (one["name"], one["id"])]
+    node_document = matching[0] if matching else {"id": memory.id_of(node), "name": node}
 
     async def work(link: Connection, state: HostProgress) -> str:
         state.node = node_document["name"]
-        if is_node:
+        if matching:
             await asyncio.to_thread(server.delete, path)
         return await take_off(link, state)
 

@@ -65,6 +65,8 @@ class Fleet:
                             state.end(done_state, await work(connection, state))
                     except (HostTrouble, CommandFailed) as trouble:
                         state.end(FAILED, str(trouble))
+                    except OSError as error:  # no space here for what is brought there
+                        state.end(FAILED, f"on this machine: {error.strerror or error}.")
 
             async with self._shown(action, progress, display):
                 await asyncio.gather(*(one(number, state) for number, state in enumerate(progress)))

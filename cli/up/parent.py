@@ -196,7 +196,8 @@ class Parent:
         if not self._wait_for(have_joined, NODE_WITHIN_S) and not self.is_ending:
             logs = ", ".join(str(node.worker.program.log) for node in self.nodes)
             missing = f"Only {len(slots)} of {len(self.nodes)} workers have" if slots else "No worker has"
-            print_line(f"{missing} joined within {NODE_WITHIN_S:g} s; the log is {logs}.")
+            verb = "log is" if len(self.nodes) == 1 else "logs are"
+            print_line(f"{missing} joined within {NODE_WITHIN_S:g} s; the {verb} {logs}.")
         return max(slots, default=0)
 
     def _print_address(self, address: Address, path: str) -> None:
