@@ -17,7 +17,6 @@ from domain.environments.wheels import WantedWheels, WheelAnswer, WheelFile
 
 router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
 MOST_BYTES = 8 * 1024**3
-MOST_LOCK_BYTES = 16 * 1024 * 1024
 
 
 @router.get("/wheels")
@@ -79,6 +78,4 @@ def lock(service: TheService, node_id: TheNode, key: str) -> Response:
 async def keep_lock(request: Request, service: TheService, threads: TheThreads, node_id: TheNode, key: str) -> Response:
     """Keep a resolved lock; the answer is the one that counts for all nodes. Raises Rejection."""
     text = (await request.body()).decode(errors="replace")
-    if len(text) > MOST_LOCK_BYTES:
-        raise Rejection(413, "A lock of that size is not taken.")
     return answer({"key": key, "text": await threads.run(service.wheels.keep_lock, key, text)})

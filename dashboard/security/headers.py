@@ -122,8 +122,10 @@ class BodyLimits:
 
 def _limit(path: str, method: str) -> int | None:
     if path.startswith("/api/worker/"):
-        if method == "PUT" and path.startswith("/api/worker/checkpoints/"):
-            return None  # the route itself enforces the offered size
+        if method == "PUT" and path.startswith(("/api/worker/checkpoints/", "/api/worker/wheels/")):
+            return None  # the routes themselves enforce the offered size, or that of a wheel
+        if path.startswith("/api/worker/locks/"):
+            return 16 * MIB
         return 4 * MIB + 64 * KIB if path == "/api/worker/pieces" else 2 * MIB
     if path == "/api/archives":
         return None  # the route itself requires free space for it
