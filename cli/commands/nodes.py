@@ -13,7 +13,7 @@ from cli.commands import node_installation
 from cli.commands.node_installation import NodeName
 from cli.server.options import Data, Json, server_at
 from cli.terminal import print_json, print_outcome, print_table, say
-from domain.health.holders import of_node
+from domain.health.holders import by_position
 from domain.text import formats
 from domain.text.formats import state_label
 
@@ -170,7 +170,7 @@ def versions(info: dict[str, Any]) -> str:
 def remarks(node: dict[str, Any]) -> Iterator[str]:
     """Yield the node's problems: unknown runs, a wrong clock, a needed upgrade."""
     yield from (*quarantines(node), *node.get("left_out", ()))
-    for position, holder in of_node(node):
+    for position, holder in by_position((device["id"] for device in node["devices"]), node.get("load")):
         yield f"GPU {position} is used by {holder}"
     yield from (remark["message"] for remark in node.get("unknown") or ())
     info = node.get("info") or {}

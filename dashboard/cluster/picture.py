@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any
 
 from db.nodes.node_queries import Occupant
 from db.slurm.slurm_jobs import GATEWAY
-from domain.health.holders import in_words
 from domain.text.formats import agree, as_list, clock_offset, count, duration_words, plural
 from domain.views import DeviceView, NodeView
 
@@ -142,14 +141,6 @@ def quarantines(node: NodeView) -> list[str]:
         for position, device in enumerate(node.devices)
         if device.quarantine
     ]
-
-
-def holders(node: NodeView) -> Iterator[tuple[int, str]]:
-    """Yield (position, what holds it) of each device that others use, also of one that a run of ours has."""
-    samples = {gpu.get("id"): gpu for gpu in (node.load or {}).get("gpus", [])}
-    for position, device in enumerate(node.devices):
-        if processes := samples.get(device.id, {}).get("holders"):
-            yield position, in_words(processes)
 
 
 def clock_off_s(node: NodeView) -> float | None:

@@ -1,8 +1,8 @@
-"""What holds a device that none of our attempts uses, in words. Pure."""
+"""What holds a device besides the runs, in words. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from domain.text.formats import plural, size
@@ -26,10 +26,9 @@ def _one(holder: Mapping[str, Any]) -> str:
     return owner + (f" ({', '.join(figures)})" if figures else "") + left
 
 
-def of_node(node: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
-    """Yield (position, what holds it) of each device of a node (as in `nodes --json`) that others use."""
-    samples = {gpu.get("id"): gpu for gpu in (node.get("load") or {}).get("gpus", [])}
-    for position, device in enumerate(node["devices"]):
-        holders = samples.get(device["id"], {}).get("holders") or ()
-        if device.get("foreign") and holders:
+def by_position(devices: Iterable[str], load: Mapping[str, Any] | None) -> Iterator[tuple[int, str]]:
+    """Yield (position, what holds it) of each of a node's devices (their ids) that others use, also beside a run."""
+    samples = {gpu.get("id"): gpu for gpu in (load or {}).get("gpus", [])}
+    for position, device in enumerate(devices):
+        if holders := samples.get(device, {}).get("holders"):
             yield position, in_words(holders)

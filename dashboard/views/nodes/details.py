@@ -12,6 +12,7 @@ from dashboard.service import service
 from dashboard.views.layout import actions, links, style
 from dashboard.views.layout.tables import Markup, table
 from db.nodes.node_queries import Occupant, occupants
+from domain.health.holders import by_position
 from domain.health.views import IncidentView
 from domain.protocol import is_older
 from domain.text.formats import ago, as_text, clock_offset, clock_time, milliseconds, number, plural, size, state_label
@@ -239,7 +240,7 @@ def _devices(node: NodeView) -> None:
         for index, device in enumerate(node.devices[:MOST_DEVICES])
     ]
     table("node_devices", (picture.noun(node), "State", ">Busy", ">Memory", ">°C", ">W"), rows)
-    for position, holder in picture.holders(node):
+    for position, holder in by_position((device.id for device in node.devices), node.load):
         st.caption(as_text(f"{picture.noun(node)} {position} is used by {holder}"))
 
 

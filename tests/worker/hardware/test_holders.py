@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from domain.health.holders import in_words
+from domain.health.holders import by_position, in_words
 from tests.worker.node.fake_nvml import FakeNvml
 from worker.hardware.holders import LIMIT_S, DeviceRelease
 from worker.node.hardware import GpuReader
@@ -64,6 +64,9 @@ def test_a_process_of_another_namespace_is_named_as_far_as_it_is_known():
     assert in_words([holder]) == f"a process that cannot be seen from here (process {gone}, 1 GiB)"
     assert in_words([{"memory_bytes": 5 << 30}]) == "a process that cannot be seen from here (5 GiB)"
     assert in_words([holder] * 5).endswith("; and 2 further processes")
+    load = {"gpus": [{"id": "GPU-b", "foreign": True, "holders": [holder]}, {"id": "GPU-a", "foreign": False}]}
+    assert [*by_position(["GPU-a", "GPU-b", "GPU-c"], load)] == [(1, in_words([holder]))]
+    assert [*by_position(["GPU-a"], None)] == []
 
 
 def test_the_end_of_an_attempt_waits_for_its_gpus_and_then_says_what_holds_them(left):
