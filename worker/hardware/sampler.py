@@ -25,8 +25,8 @@ FILE = "hardware.jsonl"
 """Below the attempt's directory: one line a sample."""
 EVERY_S = 5.0
 DIGITS = 12
-FOLDERS_BELOW_A_RUN = 4
-"""RUN/attempts/N/nodeK"""
+RUN_OF_FOLDER = -4
+"""Of the parts of an attempt's folder: RUN/attempts/N/nodeK."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _process_memory(gpus: Iterable[Readings]) -> dict[int, float]:
 def _own_processes(attempt: SampledAttempt, gpus: Mapping[str, Readings]) -> dict[str, int]:
     """How many processes of the attempt are on each of its GPUs; empty where the driver shows none on any of them, as
     in a container that does not see their numbers."""
-    run_id = attempt.folder.parts[-4] if len(attempt.folder.parts) > FOLDERS_BELOW_A_RUN else ""
+    run_id = attempt.folder.parts[RUN_OF_FOLDER]
     own = {
         device: sum(processes.environment(pid).get(processes.RUN_VARIABLE) == run_id for pid in _pids(gpus[device]))
         for device in attempt.devices
