@@ -70,11 +70,17 @@ class NodeFiles:
         archive = folder.with_suffix(f"{folder.suffix}.tar.gz")
         async with self._lock:
             if not archive.exists():
+                self._forget_older_wheels()
                 shutil.rmtree(folder, ignore_errors=True)
                 await self._download(target, folder)
                 await asyncio.to_thread(_packed, folder, archive)
                 shutil.rmtree(folder, ignore_errors=True)
         return archive
+
+    def _forget_older_wheels(self) -> None:
+        for archive in self._cache.glob("wheels-*.tar.gz"):
+            if not archive.name.startswith(f"wheels-{self.version}-"):
+                archive.unlink(missing_ok=True)
 
     async def python_for(self, machine: str) -> Path:
         """Return an archive of a Python that runs from any folder, downloaded here. Raises HostTrouble."""
