@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 NEEDED_KB = 400 * 1024
-"""Of free disk for an installation: uv, the worker and its packages, and the older version beside it."""
+"""Free disk for an installation: uv, the worker and its packages, and the older version beside it."""
 
 
 def with_values(script: str, **values: str) -> str:
@@ -55,7 +55,7 @@ BRING_UV = (
     + """
 rm -f uv.new.*
 new=uv.new.$$
-gzip -dc > $new && chmod 700 $new && say uv "$(./$new --version)" && mv $new uv
+gzip -dc > $new && chmod 700 $new && ./$new --version > /dev/null && mv $new uv || { rm -f $new; exit 1; }
 """
 )
 
