@@ -18,7 +18,7 @@ import typer
 from cli.commands.preflight import checked, print_matrix
 from cli.server.client import ServerClient
 from cli.server.options import Data, Json, server_at
-from cli.terminal import CommandFailed, print_json, print_outcome, print_table
+from cli.terminal import CommandFailed, print_json, print_outcome, print_table, warn
 from domain.text.formats import state_label
 
 if TYPE_CHECKING:
@@ -91,17 +91,26 @@ def add(
     options = {"python": python, "slots": slots}
     with join_token(server, len(machines), parallel) as (token, urls), planned(server, token, urls, options) as plan:
         outcomes = asyncio.run(
-            fleet.each(machines, "add", "joined", lambda link, state: installing.add(link, plan, state))
+            fleet.work_on(machines, "add", "joined", lambda link, state: installing.add(link, plan, state))
         )
     joined = [host for host in outcomes if host.state == "joined"]
     with suppress(OSError):  # then the nodes are reached by their names
         memory.remember({host.node_id: (str(host.node), host.machine) for host in joined if host.node_id})
     if joined:
-        check = checked(server, [str(host.node) for host in joined])
-        note_red_cells(joined, check)
-        if not as_json:
-            print_matrix(check)
+        check_joined(server, joined, as_json)
     finish(outcomes, as_json, [host.document() for host in outcomes])
+
+
+def check_joined(server: ServerClient, hosts: Sequence[HostProgress], as_json: bool) -> None:
+    """Run a preflight of the hosts that have joined; one that cannot be had leaves them joined."""
+    try:
+        check = checked(server, [str(host.node) for host in hosts])
+    except CommandFailed as failure:
+        warn(f"The hosts have joined, but their preflight has not ended: {failure}")
+        return
+    note_red_cells(hosts, check)
+    if not as_json:
+        print_matrix(check)
 
 
 def note_red_cells(hosts: Sequence[HostProgress], check: Mapping[str, Any]) -> None:
@@ -131,7 +140,7 @@ def upgrade(
     machines = [memory.of(node["id"], node["name"]) for node in selected_nodes]
     fleet = Fleet(server, as_json, parallel)
     with planned(server) as plan:
-        work = fleet.each(machines, "upgrade", "upgraded", lambda link, state: installing.add(link, plan, state))
+        work = fleet.work_on(machines, "upgrade", "upgraded", lambda link, state: installing.add(link, plan, state))
         outcomes = asyncio.run(work)
     now = {node["id"]: node for node in server.get("/api/nodes")}
     results = [
@@ -168,7 +177,7 @@ def doctor(node: NodeName, data: Data = None, as_json: Json = False) -> None:
         return ""
 
     version, machine = own_version(), Memory.of_person().of(node_document["id"], node_document["name"])
-    (host,) = asyncio.run(Fleet(server, as_json).each([machine], None, "examined", work))
+    (host,) = asyncio.run(Fleet(server, as_json).work_on([machine], None, "examined", work))
     checks += [DoctorCheck("ssh", False, host.message)] if host.message else []
     if as_json:
         print_json(node_document | {"checks": [vars(check) for check in checks]})
@@ -214,7 +223,7 @@ def remove(
         return await take_off(link, state)
 
     machine = memory.of(node_document["id"], node_document["name"])
-    (host,) = outcomes = asyncio.run(Fleet(server, as_json).each([machine], "remove", "removed", work))
+    (host,) = outcomes = asyncio.run(Fleet(server, as_json).work_on([machine], "remove", "removed", work))
     if host.state == "removed":
         with suppress(OSError):
             memory.forget(node_document["id"])

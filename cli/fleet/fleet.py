@@ -12,7 +12,7 @@ from pathlib import Path
 from cli.fleet.host_list import Machine
 from cli.fleet.progress import FAILED, HostProgress
 from cli.fleet.ssh import Connection, HostTrouble, SshOptions
-from cli.fleet.table import Display, told
+from cli.fleet.table import Display, reporting
 from cli.server.client import ServerClient
 from cli.terminal import CommandFailed
 
@@ -45,32 +45,32 @@ class Fleet:
         self._server, self._is_quiet = server, is_quiet
         self._parallel, self._accept_new = parallel, accept_new
 
-    async def each(
+    async def work_on(
         self, machines: Sequence[Machine], action: str | None, done_state: str, work: Work
     ) -> list[HostProgress]:
-        """Work on every machine, `parallel` at a time; one's trouble is no other's.
+        """Do the work on every machine, `parallel` at a time; one's trouble is no other's.
 
         The Nodes page shows the `action`, unless that is None."""
-        progress = [HostProgress(machine) for machine in machines]
-        display, turn = Display(progress, self._is_quiet), asyncio.Semaphore(self._parallel)
+        hosts = [HostProgress(machine) for machine in machines]
+        display, turn = Display(hosts, self._is_quiet), asyncio.Semaphore(self._parallel)
         with tempfile.TemporaryDirectory(prefix="rz") as sockets:
             terminal = Terminal(display) if sys.stdin.isatty() and sys.stderr.isatty() else None
             options = SshOptions(Path(sockets), self._accept_new, terminal)
 
-            async def one(number: int, state: HostProgress) -> None:
+            async def work_on_host(number: int, host: HostProgress) -> None:
                 async with turn:
-                    state.at("connecting")
+                    host.at("connecting")
                     try:
-                        async with Connection(state.machine, options, number).opened() as connection:
-                            state.end(done_state, await work(connection, state))
+                        async with Connection(host.machine, options, number).opened() as connection:
+                            host.end(done_state, await work(connection, host))
                     except (HostTrouble, CommandFailed) as trouble:
-                        state.end(FAILED, str(trouble))
+                        host.end(FAILED, str(trouble))
                     except OSError as error:  # no space here for what is brought there
-                        state.end(FAILED, f"on this machine: {error.strerror or error}.")
+                        host.end(FAILED, f"on this machine: {error.strerror or error}.")
 
-            async with self._shown(action, progress, display):
-                await asyncio.gather(*(one(number, state) for number, state in enumerate(progress)))
-        return progress
+            async with self._shown(action, hosts, display):
+                await asyncio.gather(*(work_on_host(number, host) for number, host in enumerate(hosts)))
+        return hosts
 
     @asynccontextmanager
     async def _shown(self, action: str | None, hosts: Sequence[HostProgress], display: Display) -> AsyncIterator[None]:
@@ -80,7 +80,7 @@ class Fleet:
             if action is None:
                 yield
             else:
-                async with told(self._server, action, hosts):
+                async with reporting(self._server, action, hosts):
                     yield
         finally:
             display.hide()

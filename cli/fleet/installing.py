@@ -28,7 +28,7 @@ SILENT_S = 30.0
 
 @dataclass(frozen=True)
 class InstallationPlan:
-    """What a command wants of every host."""
+    """What a command brings to every host, and what it knows of the dashboard's nodes."""
 
     files: NodeFiles
     urls: Sequence[str]
@@ -40,7 +40,7 @@ class InstallationPlan:
     token: str = field(default="", repr=False)
     """The join token; empty where only nodes are wanted."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of the worker: `python`, `slots`, `name`."""
+    """The worker's: `python`, `slots`."""
 
 
 @dataclass(frozen=True)
@@ -227,9 +227,9 @@ async def examine(connection: Connection, version: str) -> list[DoctorCheck]:
         return [*checks, DoctorCheck("installed", False, "nothing: `rankzero nodes add` installs a worker")]
     status |= answered(await connection.run(with_values(scripts.EXAMINE, home=facts.home)))
     is_newest, does_run = status["version"] == version, bool(status["runs"])
-    advice = "" if is_newest else f"; here is {version}: `rankzero nodes upgrade` installs it"
+    advice = "" if is_newest else f"; this machine has {version}: `rankzero nodes upgrade` installs it"
     log = f"; its log ends with: {status['log'][-1]}" if status["log"] else ""
-    stopped = f"it does not run, `rankzero nodes add {connection.host}` starts it{log}"
+    stopped = f"it does not run: `rankzero nodes add {connection.host}` starts it{log}"
     away = status["silent_because"]
     return [
         *checks,

@@ -1,4 +1,4 @@
-"""The live table of a command on many hosts: on the terminal, and told to the dashboard's Nodes page."""
+"""The live table of a command on many hosts: on the terminal, and on the dashboard's Nodes page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cli.terminal import CommandFailed, printable, warn
 if TYPE_CHECKING:
     from rich.table import Table
 
-TELL_EVERY_S = 1.0
+REPORT_EVERY_S = 1.0
 COLOURS = {WAITING: "dim", FAILED: "red"}
 
 
@@ -71,25 +71,25 @@ def _print_change(host: HostProgress) -> None:
 
 
 @asynccontextmanager
-async def told(server: ServerClient, action: str, hosts: Sequence[HostProgress]) -> AsyncIterator[None]:
-    """Tell the dashboard's Nodes page how far the hosts are; a dashboard that does not listen holds nothing up."""
+async def reporting(server: ServerClient, action: str, hosts: Sequence[HostProgress]) -> AsyncIterator[None]:
+    """Report to the dashboard's Nodes page how far the hosts are; one that does not answer holds nothing up."""
     key = secrets.token_hex(8)
 
-    async def tell(is_over: bool) -> None:
+    async def report(is_over: bool) -> None:
         body = {"action": action, "is_over": is_over, "hosts": [host.live_document() for host in hosts]}
         with suppress(CommandFailed):
             await asyncio.to_thread(server.put, f"/api/node-installations/{key}", body)
 
-    async def go_on() -> None:
+    async def keep_reporting() -> None:
         while True:
-            await tell(is_over=False)
-            await asyncio.sleep(TELL_EVERY_S)
+            await report(is_over=False)
+            await asyncio.sleep(REPORT_EVERY_S)
 
-    telling = asyncio.create_task(go_on())
+    task = asyncio.create_task(keep_reporting())
     try:
         yield
     finally:
-        telling.cancel()
+        task.cancel()
         with suppress(asyncio.CancelledError):
-            await telling
-        await tell(is_over=True)
+            await task
+        await report(is_over=True)

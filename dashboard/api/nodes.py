@@ -123,11 +123,11 @@ def shown_url(request: Request) -> str:
     return f"{scheme}://{request.headers['host']}"
 
 
-# What `rankzero nodes add` tells of its hosts: it connects to them, this server never does.
+# Reports of `rankzero nodes add` on its hosts: it connects to them, this server never does.
 
 
 @router.put("/node-installations/{key}")
-def tell_installation(
+def report_installation(
     service: TheService, key: Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")], report: InstallationReport
 ) -> Response:
     """Show on the Nodes page how far a command is that installs workers."""
@@ -136,7 +136,7 @@ def tell_installation(
 
 @router.get("/node-installations")
 def list_installations(service: TheService) -> Response:
-    """The last commands that installed workers, newest first, as they told this process."""
+    """The last commands that installed workers, newest first, as they reported to this process."""
     return answer(service.installations.all())
 
 

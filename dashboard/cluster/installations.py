@@ -1,4 +1,4 @@
-"""What `rankzero nodes add` and `upgrade` tell while they work on hosts, for the Nodes page; kept in memory only."""
+"""What `rankzero nodes add`, `upgrade` and `remove` report of their hosts, for the Nodes page; in memory only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from domain.masking.masking import masked_text
 
 MOST_KEPT = 5
 SILENT_AFTER_S = 30.0
-"""A command that has told nothing for so long has probably been killed."""
+"""A command that has reported nothing for so long has probably been killed."""
 Text = Annotated[str, Field(max_length=1000)]
 
 
@@ -32,7 +32,7 @@ class HostStep(BaseModel):
 
 
 class InstallationReport(BaseModel):
-    """What a command tells of all its hosts, each time as a whole."""
+    """How far a command is with all its hosts."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -43,18 +43,18 @@ class InstallationReport(BaseModel):
 
 @dataclass(frozen=True)
 class Installation:
-    """One command, as told last."""
+    """One command, as it reported last."""
 
     id: str
     action: str
     began_at: float
-    told_at: float
+    reported_at: float
     is_over: bool
     hosts: list[HostStep]
 
     def is_silent(self, now: float) -> bool:
-        """Whether the command goes on, but has not said so for long."""
-        return not self.is_over and now - self.told_at > SILENT_AFTER_S
+        """Whether the command has not reported its end, nor anything else for long."""
+        return not self.is_over and now - self.reported_at > SILENT_AFTER_S
 
 
 class Installations:
@@ -65,7 +65,7 @@ class Installations:
         self._by_id: dict[str, Installation] = {}
 
     def record(self, key: str, report: InstallationReport) -> Installation:
-        """Take what a command tells; what looks like a secret in a message is masked."""
+        """Record a report; what looks like a secret in a message is masked."""
         now = self._clock()
         hosts = [host.model_copy(update={"message": masked_text(host.message)}) for host in report.hosts]
         with self._lock:

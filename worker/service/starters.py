@@ -98,7 +98,7 @@ class Detached:
     def sentence(self) -> str:
         """How the worker is started."""
         if self.is_in_crontab():
-            return "as a detached process, after a reboot by cron"
+            return "as a detached process, started after a reboot by cron"
         return "as a detached process; it does not start again after a reboot (no systemd of its user, no crontab)"
 
     def is_installed(self) -> bool:

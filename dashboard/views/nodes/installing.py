@@ -36,7 +36,7 @@ def _show(installation: Installation, now: float) -> None:
     st.markdown(Markup(title(installation)))
     if installation.is_silent(now):
         st.warning(
-            f"The command has reported nothing for {duration_words(now - installation.told_at)}: it has probably "
+            f"The command has reported nothing for {duration_words(now - installation.reported_at)}: it has probably "
             "ended. Run it again: hosts that are done are left alone, the others are taken up again.",
             icon=":material/history:",
         )

@@ -84,4 +84,4 @@ def test_hosts_that_a_command_works_on_are_shown_with_their_step_and_trouble(pag
     assert "hunter2" not in rows
     assert "**Adding 3 hosts**: 1 added, 1 failed, 1 to go" in texts(page)
     (told,) = pages.service.installations.all()
-    assert [told.is_silent(told.told_at + s) for s in (SILENT_AFTER_S - 1, SILENT_AFTER_S + 1)] == [False, True]
+    assert [told.is_silent(told.reported_at + s) for s in (SILENT_AFTER_S - 1, SILENT_AFTER_S + 1)] == [False, True]
