@@ -201,14 +201,15 @@ async def uninstall(connection: Connection, progress: HostProgress) -> str:
     """Stop the worker there and remove what was installed; returns a sentence. Raises HostTrouble."""
     progress.at("looking")
     facts = await look(connection)
-    if not facts.status:
-        return f"nothing is installed in its folder {facts.home}"
-    progress.at("stopping")
-    answered(await connection.run(with_values(scripts.STOP, home=facts.home), limit_s=START_LIMIT_S))
-    progress.at("removing")
+    if facts.status:
+        progress.at("stopping")
+        answered(await connection.run(with_values(scripts.STOP, home=facts.home), limit_s=START_LIMIT_S))
+    progress.at("removing")  # also what an installation that did not end has left
     answer = await connection.run(with_values(scripts.UNINSTALL, home=facts.home), limit_s=START_LIMIT_S)
     if "removed" not in answer.values:
         raise HostTrouble(f"its folder {facts.home} cannot be removed: {error_of(answer)}.")
+    if not facts.status:
+        return f"nothing is installed in its folder {facts.home}"
     return f"its folder {facts.home} and what started the worker are gone"
 
 

@@ -161,9 +161,12 @@ def test_doctor_names_what_is_wrong(host: FakeHost) -> None:
     assert "`rankzero nodes add me@gpu-1` starts it" in checks[3].message and "refused" in checks[3].message
 
 
-def test_host_without_an_installation_is_taken_nothing_off(host: FakeHost) -> None:
+def test_half_done_installation_is_removed(host: FakeHost) -> None:
+    (host.home / FOLDER / "cache").mkdir(parents=True)
+    (host.home / FOLDER / "lock").touch()
     said = host.do(lambda connection: uninstall(connection, HostProgress(Machine(Destination("gpu-1")))))
     assert said == f"nothing is installed in its folder {host.home / FOLDER}"
+    assert not (host.home / FOLDER).exists()
 
 
 UV = """#!/bin/sh
