@@ -61,8 +61,8 @@ COLUMNS = (3, 2, 3, 3, 1.2)
 
 def _make() -> None:
     st.markdown(
-        f"Without `ssh`, install Rankzero {version('rankzero')} on the new machine, make a token here, and paste the "
-        "command that then appears there. One token serves many machines."
+        f"Without `ssh`, install Rankzero {version('rankzero')} on the new machine, make a token, and run there the "
+        "command that then appears here. One token serves many machines."
     )
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox("Valid for", list(GOOD_FOR), index=1, key="join_for", width=140)
