@@ -11,7 +11,7 @@ from dashboard.snapshots.selection import Selection
 from domain.environments.locks import BadLock, Contents, Lock, Read, choose, contents, required
 from domain.text.formats import plural
 
-BUILT = "Each node builds"
+BUILT, NOT_BUILT = "Each node builds", "No environment is built for this run."
 MOST_BYTES = 32 * 1024 * 1024
 """Larger files are no lock files."""
 
@@ -58,7 +58,7 @@ def sentence(choice: str, entry: str | None, paths: Collection[str], read: Read)
     try:
         if choice == "auto":
             lock, remark = choose(paths, entry, read)
-            return _built(lock, contents(lock, read)) if lock else remark
+            return _built(lock, contents(lock, read)) if lock else f"{remark} {NOT_BUILT}" if remark else ""
         return _built(*required(choice, paths, entry, read))
     except BadLock as error:
         raise CodeRefused("environment", str(error)) from error

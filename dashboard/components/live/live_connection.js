@@ -262,6 +262,8 @@ export function emptySentence({ run, status }) {
       return 'The run is being stopped; it has logged no point.';
     case 'failed':
       if (run.reason === 'preflight') return 'Nothing was started: the History tab shows what preflight found.';
+      if (run.reason === 'environment')
+        return 'Nothing was started: the sentence above says why the environment could not be built.';
       return 'The run failed before it logged a point. See the log of the failing rank.';
     case 'stopped':
       return 'The run was stopped before it logged a point.';

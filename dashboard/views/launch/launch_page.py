@@ -164,7 +164,7 @@ def _fields(
         form.show("args")
         _own_options(recipe_options)
     more = st.expander(
-        "Advanced: environment, working directory, interpreter, resume, nodes, priority and restarts",
+        "Advanced: environment, data, packages, interpreter, working directory, resume, nodes, priority and restarts",
         key="launch_more",
         on_change="rerun",
     )
