@@ -1,5 +1,5 @@
 # `make help` lists the targets. Variables: PYTHON (makes .venv), EXTRAS (what of it; a node needs `worker` alone),
-# DATA (data directory), PORT, ONLY (of bench and test-gpu), PART (of test-long).
+# DATA (data directory), PORT, ONLY (of bench and test-gpu), PART (of test-long), SBOM (a file).
 # Without a GPU, put the CPU build of PyTorch into .venv first: it saves gigabytes of downloads, and is kept.
 
 PYTHON ?= python3
@@ -10,12 +10,13 @@ PIP_INSTALL := .venv/bin/python -m pip install -qq --disable-pip-version-check -
 NODE := .venv/bin/node
 NODE_TEST = $(NODE) --test --test-reporter=dot 'tests/**/*.test.js'
 COMPILE := .venv/bin/python -m compileall -qq -j 0 -x '/tests/|/testing/_internal/' .venv/lib cli dashboard db domain worker || :
+SBOM := sbom.json
 UP_OPTIONS := $(if $(DATA),--data $(DATA)) $(if $(PORT),--port $(PORT))
 
 # What the tests import is rewritten and compiled once, not again by each of their processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo up setup-test check quick test test-long test-compose bench gpu-wheels test-gpu constraints
+.PHONY: help setup demo up setup-test check sbom audit quick test test-long test-compose bench gpu-wheels test-gpu constraints
 
 help:  ## print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -32,13 +33,27 @@ up: setup  ## start dashboard and worker on this machine
 setup-test: .venv/installed-test node_modules/.package-lock.json  ## also install the packages that the tests need
 	@tests/setup
 
-check: setup-test  ## format, lint, types, import directions
+check: setup-test  ## format, lint, types, import directions, dangerous calls
 	@.venv/bin/ruff format --check --quiet .
 	@.venv/bin/ruff check --quiet .
 	@$(NODE) node_modules/.bin/biome check --error-on-warnings > .venv/biome.log 2>&1 || { cat .venv/biome.log; exit 1; }
 	@$(NODE) node_modules/.bin/tsc
 	@.venv/bin/mypy --no-error-summary
 	@.venv/bin/lint-imports > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
+	@$(MAKE) -s .venv/bandit
+
+# Each file alone, on two cores: only what has changed since bandit last agreed.
+.venv/bandit: pyproject.toml $(shell find cli dashboard db domain worker -name '*.py' 2> /dev/null)
+	@printf '%s\n' $(filter %.py,$(if $(filter pyproject.toml,$?),$^,$?)) \
+		| xargs -P 2 -n 100 .venv/bin/bandit -q -c pyproject.toml > .venv/bandit.log 2>&1 \
+		|| { grep -v -e 'Test in comment' -e 'no failed test' .venv/bandit.log; exit 1; }
+	@touch $@
+
+sbom: setup-test  ## write sbom.json: every pinned package, as CycloneDX lists them
+	@PYTHONWARNINGS=ignore .venv/bin/cyclonedx-py requirements constraints.txt --pyproject pyproject.toml --output-reproducible -o $(SBOM)
+
+audit: setup  ## ask today's lists of vulnerabilities about every pinned package; needs the internet
+	@.venv/bin/uv tool run -q --from pip-audit==2.10.0 pip-audit --strict --no-deps --disable-pip -r constraints.txt
 
 quick: setup-test  ## the tests of the files changed since the last commit, and of domain/
 	@.venv/bin/ruff check --quiet .

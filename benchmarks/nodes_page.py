@@ -86,7 +86,7 @@ def visits(page: Page, session: CDPSession, dashboard: Browsed, nodes: int, time
     print(f"painted, by its address  {figures(by_address)}")
     print(f"painted, by a click      {figures(by_click)}; the browser works {statistics.median(work):.2f} s for it")
     began = time.perf_counter()
-    page.locator(".node .name").nth(100).click()
+    page.locator(".node .name").nth(nodes // 2).click()
     page.locator(".st-key-node_details").wait_for()
     print(f"one node in detail       {time.perf_counter() - began:.2f} s after the click")
 

@@ -22,6 +22,7 @@ busy machine read the ratios, not the times.
 
 ![How costs grow with size](pictures/benchmark-growth.svg)
 """
+PAGE_HEAD = ("what", "Rankzero", "against", "ratio (quartiles), to reach")
 HEAD = ("what", "Rankzero", "against", "theirs", "ratio (quartiles)", "to reach", "")
 
 
@@ -46,16 +47,16 @@ def document(results: Iterable[Path]) -> str:
     """The page of everything that was measured: one table, why rows miss their targets, how costs grow."""
     measured = {path.stem: json.loads(path.read_text()) for path in results}
     machines = {each["machine"] for each in measured.values()}
-    lines = [_line(HEAD), _line("---" for _ in HEAD)]
+    lines = [_line(PAGE_HEAD), _line("---" for _ in PAGE_HEAD)]
     for name, each in measured.items():
         lines += _section(name, each, len(machines) > 1)
     missed = [name for name in WHY if name in measured and not _all_met(measured[name])]
     why = [f"- **{_title(name)}**: {WHY[name]}" for name in missed]
-    growth = [f"- {_growth(cost)}" for each in measured.values() for cost in each["costs"]]
+    growth = [_exponent(cost) for each in measured.values() for cost in each["costs"]]
     tables = {
         f"Measured on {' and '.join(sorted(machines))}": lines,
         "Why a target is missed": why,
-        "How costs grow": growth,
+        "How costs grow": ["The cost grows with this power of the size:", "", *growth] if growth else [],
     }
     return "\n".join([INTRODUCTION, *(f"## {title}\n\n{_text(of_it)}\n" for title, of_it in tables.items() if of_it)])
 
@@ -66,11 +67,17 @@ def _section(name: str, measured: dict[str, Any], says_machine: bool) -> list[st
         return []
     machine = f"{measured['machine']}, " if says_machine else ""
     head = f"**{_title(name)}** ({machine}load {measured['load']})"
-    cells = [_cells(dict(figure)) for figure in measured["figures"]]
+    cells = [_in_page(_cells(dict(figure))) for figure in measured["figures"]]
     return [
         f"| {head} |",
         *(_line(_without_repetition(row, before)) for before, row in pairwise([(), *cells])),
     ]
+
+
+def _in_page(cells: tuple[str, ...]) -> tuple[str, ...]:
+    """The cells of a row in few columns."""
+    what, ours, peer, theirs, ratio, aim, verdict = cells
+    return what, ours, f"{peer.removeprefix('a ')}: {theirs}", f"{ratio} {aim}: {verdict}"
 
 
 def _without_repetition(cells: tuple[str, ...], before: tuple[str, ...]) -> tuple[str, ...]:
@@ -101,6 +108,10 @@ def _cells(document: dict[str, Any]) -> tuple[str, ...]:
 def _growth(cost: dict[str, Any]) -> str:
     seconds = ", ".join(f"{int(size):,}: {milliseconds(s)}" for size, s in cost["seconds"].items())
     return f"{cost['what']} by {cost['size_name']}: {seconds}; exponent {cost['exponent']:.2f}"
+
+
+def _exponent(cost: dict[str, Any]) -> str:
+    return f"- {cost['what']} by {cost['size_name']}: {cost['exponent']:.2f}"
 
 
 def _line(cells: Iterable[str]) -> str:

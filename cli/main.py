@@ -21,60 +21,68 @@ from cli.terminal import CommandFailed, warn
 
 GROUPS = {
     "Start": (
-        "cli.commands.programs:up",
-        "cli.commands.programs:dashboard",
-        "cli.commands.worker:worker",
-        "cli.commands.worker:gateway",
-        "cli.commands.system:doctor",
+        "cli.commands.installation.programs:up",
+        "cli.commands.installation.programs:dashboard",
+        "cli.commands.installation.worker:worker",
+        "cli.commands.installation.worker:gateway",
+        "cli.commands.installation.system:doctor",
     ),
     "Train": (
-        "cli.commands.launch:launch",
-        "cli.commands.freezing:freeze",
-        "cli.commands.studies:sweep",
-        "cli.commands.studies:scale",
-        "cli.commands.runs:stop",
-        "cli.commands.runs:resume",
+        "cli.commands.runs.launch:launch",
+        "cli.commands.runs.freezing:freeze",
+        "cli.commands.runs.studies:sweep",
+        "cli.commands.runs.studies:scale",
+        "cli.commands.runs.runs:stop",
+        "cli.commands.runs.runs:resume",
     ),
     "Look": (
-        "cli.commands.runs:runs",
-        "cli.commands.runs:show",
-        "cli.commands.output:metrics",
-        "cli.commands.output:logs",
-        "cli.commands.compare:compare",
-        "cli.commands.compare:diff",
+        "cli.commands.runs.runs:runs",
+        "cli.commands.runs.runs:show",
+        "cli.commands.runs.output:metrics",
+        "cli.commands.runs.output:logs",
+        "cli.commands.runs.compare:compare",
+        "cli.commands.runs.compare:diff",
     ),
     "Diagnose": (
-        "cli.commands.performance:ranks",
-        "cli.commands.performance:collectives",
-        "cli.commands.performance:phases",
-        "cli.commands.performance:profile",
-        "cli.commands.performance:timeline",
-        "cli.commands.performance:hardware",
+        "cli.commands.runs.performance:ranks",
+        "cli.commands.runs.performance:collectives",
+        "cli.commands.runs.performance:phases",
+        "cli.commands.runs.performance:profile",
+        "cli.commands.runs.performance:timeline",
+        "cli.commands.runs.performance:hardware",
     ),
     "Checkpoints and results": (
-        "cli.commands.checkpoints:checkpoints",
-        "cli.commands.checkpoints:download",
-        "cli.commands.export:export",
-        "cli.commands.export:share",
-        "cli.commands.importing:import_",
-        "cli.commands.mirroring:mirror",
+        "cli.commands.runs.checkpoints:checkpoints",
+        "cli.commands.runs.checkpoints:download",
+        "cli.commands.runs.export:export",
+        "cli.commands.runs.export:share",
+        "cli.commands.runs.importing:import_",
+        "cli.commands.runs.mirroring:mirror",
     ),
     "Keep order": (
-        "cli.commands.edits:tag",
-        "cli.commands.edits:note",
-        "cli.commands.edits:baseline",
-        "cli.commands.edits:archive",
-        "cli.commands.runs:delete",
-        "cli.commands.alerts:alert_app",
+        "cli.commands.runs.edits:tag",
+        "cli.commands.runs.edits:note",
+        "cli.commands.runs.edits:baseline",
+        "cli.commands.runs.edits:archive",
+        "cli.commands.runs.edits:delete",
+        "cli.commands.runs.alerts:alert_app",
+    ),
+    "People": (
+        "cli.commands.people.login:login",
+        "cli.commands.people.login:logout",
+        "cli.commands.people.login:whoami",
+        "cli.commands.people.users:users_app",
+        "cli.commands.people.tokens:token_app",
+        "cli.commands.people.secrets:secret_app",
+        "cli.commands.people.audit:audit",
     ),
     "Nodes and server": (
-        "cli.commands.nodes:nodes_app",
-        "cli.commands.nodes:drain",
-        "cli.commands.nodes:undrain",
-        "cli.commands.preflight:preflight",
-        "cli.commands.tokens:token",
-        "cli.commands.system:backup",
-        "cli.commands.system:migrate_store",
+        "cli.commands.installation.nodes:nodes_app",
+        "cli.commands.installation.nodes:drain",
+        "cli.commands.installation.nodes:undrain",
+        "cli.commands.installation.preflight:preflight",
+        "cli.commands.installation.system:backup",
+        "cli.commands.installation.system:migrate_store",
     ),
 }
 """In the order of the help: the modules, and in each the function or Typer app of a command."""
@@ -172,7 +180,8 @@ def report_wrong_usage(error: typer.TyperException) -> int:
         return 2
     context = getattr(error, "ctx", None)
     message = error.format_message() if hasattr(error, "format_message") else str(error)
-    sentence = message.strip() + ("" if message.strip().endswith((".", "?", "!")) else ".")
+    words = " ".join(message.replace("Value error, ", "").split())
+    sentence = words + ("" if words.endswith((".", "?", "!")) else ".")
     command = context.command_path if context is not None else "rankzero"
     warn(f"{sentence} `{command} --help` shows its usage.")
     return 2
@@ -182,11 +191,11 @@ def report_wrong_usage(error: typer.TyperException) -> int:
 
 WITH_SIGNS = frozenset({"tag"})
 """Commands whose arguments may look like options: `rankzero tag RUN -TAG`."""
-_RAISES = re.compile(r"\s+Raises [A-Z]")
+_RAISES = re.compile(r"\s+Raises (?:[A-Z]|typer\.)")
 
 
 class CommandsOnDemand(Mapping[str, TyperCommand | TyperGroup]):
-    """Commands by name, from places such as `cli.commands.runs:show`: a module and a function or Typer app in it."""
+    """Commands by name, from places such as `cli.commands.runs.runs:show`: a module, and a function or Typer app."""
 
     def __init__(self, places: Sequence[str]) -> None:
         self._places = {name_of(place): place for place in places}
@@ -223,6 +232,8 @@ def _load(name: str, place: str) -> TyperCommand | TyperGroup:
         settings = {"ignore_unknown_options": name in WITH_SIGNS}
         parent.command(name, help=_without_errors(inspect.getdoc(target)), context_settings=settings)(target)
     command: TyperCommand | TyperGroup = typer.main.get_group(parent).commands[name]  # type: ignore[assignment]
+    for one in (command, *getattr(command, "commands", {}).values()):
+        one.help = _without_errors(one.help)
     return command
 
 

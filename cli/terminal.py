@@ -8,6 +8,9 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+from domain.people.rights import OWNER
+from domain.text.formats import UNKNOWN
+
 NEVER_FOLDED = frozenset({"id", "run"})
 """Titles of columns with ids: a part of one is of no use."""
 
@@ -68,6 +71,24 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], right: 
         _print_for_people(titles, cells, right)
     else:
         _print_aligned([list(titles), *cells], right)
+
+
+def print_signed_table(
+    titles: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    by: Sequence[str | None],
+    right: frozenset[int] = frozenset(),
+) -> None:
+    """Print a table whose last column says who did each, unless all of it is the owner's or nobody's."""
+    if is_signed(by):
+        titles = [*titles, "by"]
+        rows = [(*cells, name or UNKNOWN) for cells, name in zip(rows, by, strict=True)]
+    print_table(titles, rows, right)
+
+
+def is_signed(by: Iterable[str | None]) -> bool:
+    """Whether a list says who did what is listed: somebody else than the owner did some of it."""
+    return bool({*by} - {None, OWNER})
 
 
 def _print_for_people(titles: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 
@@ -19,3 +20,14 @@ def is_file(path: str | Path) -> bool:
 def is_folder(path: str | Path) -> bool:
     """Whether the path is a folder."""
     return os.path.isdir(path)  # noqa: PTH112
+
+
+def is_public(path: str | Path) -> bool:
+    """Whether everybody on this machine may read a file or list a folder, where links lead; not what does not exist."""
+    try:
+        real = Path(path).resolve(strict=True)
+        mode, *above = (place.stat().st_mode for place in (real, *real.parents))
+    except (OSError, ValueError, RuntimeError):
+        return False
+    needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(mode) else 0)
+    return mode & needed == needed and all(folder & stat.S_IXOTH for folder in above)

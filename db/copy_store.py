@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 
 from db.engine import Store, StoreUnusable, newest_schema
-from db.models import Base, StoreIdentity
+from db.models import Base, StoreIdentity, User
 from db.models.base import dump_json
 from db.postgres import NUL, NUL_SHOWN
 
@@ -85,7 +85,8 @@ def _copy(source: Engine, target: Store, tell: Callable[[str, int], None]) -> di
         new.execute(text("set local statement_timeout = 0"))
         new.execute(text("set local idle_in_transaction_session_timeout = 0"))
         _require_empty(new, target.name)
-        new.execute(delete(StoreIdentity))  # it stays the store it was
+        for table_class in MADE_WITH_STORE:  # it stays the store it was, with its people
+            new.execute(delete(table_class))
         copied = {}
         for table in Base.metadata.sorted_tables:
             copied[table.name] = _copy_table(table, old, new)
@@ -174,7 +175,12 @@ def _require_current(source: Engine, file: Path) -> None:
         )
 
 
+MADE_WITH_STORE = (StoreIdentity, User)
+"""Each new store has an identity and its owner."""
+
+
 def _require_empty(new: Connection, name: str) -> None:
+    rows_of_new = {model.__tablename__: 1 for model in MADE_WITH_STORE}
     for table in Base.metadata.sorted_tables:
-        if table.name != StoreIdentity.__tablename__ and new.execute(select(table).limit(1)).first() is not None:
+        if new.execute(select(table).offset(rows_of_new.get(table.name, 0)).limit(1)).first() is not None:
             raise NotMoved(f"The store {name} is not empty: its table {table.name} has rows. Choose an empty database.")

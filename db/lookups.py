@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 from sqlalchemy import ColumnElement, Table, and_, bindparam, or_, select
 from sqlalchemy.orm import Session
 
+from db import acting
 from db.exceptions import NoSuchNode, NoSuchRun, NotOwner, Superseded
 from db.models import Attempt, HistoryEntry, Node, Run, Task
 from domain.messages import LIVE_STATES, TERMINAL_STATES
@@ -112,7 +113,11 @@ def attempt_spec(session: Session, attempt: Attempt) -> RunSpec:
 
 # The history of a run, a line for each event.
 
+DASHBOARD = "dashboard"
+
 
 def add_history(session: Session, run_id: str, attempt: int | None, now: float, text: str) -> None:
-    """Add a line to the run's history."""
-    session.add(HistoryEntry(run_id=run_id, attempt=attempt, at=now, text=text))
+    """Add a line to the run's history, signed by the actor; by the dashboard, where it acts for nobody."""
+    rights = acting.rights()
+    via = rights.via or (DASHBOARD if rights.by is None else None)
+    session.add(HistoryEntry(run_id=run_id, attempt=attempt, at=now, text=text, by=rights.by, via=via))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Incremented with each change that the other side must understand, a spec's changed default among them, not with
 those it may ignore."""
 FIRST = 1

@@ -1,10 +1,10 @@
-"""The specification of a run, and the assignments that nodes get from it."""
+"""The specification of a run."""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -12,7 +12,7 @@ from domain.choices import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, 
 from domain.environments.locks import checked_choice
 from domain.environments.sources import source_of
 from domain.errors import InvalidRequest
-from domain.printed_pattern import checked
+from domain.series.printed_pattern import checked
 
 MAX_ARGUMENT_BYTES = 128 * 1024
 """Linux refuses a longer single argument (MAX_ARG_STRLEN)."""
@@ -32,6 +32,16 @@ def _plain_text(value: str) -> str:
         rule = "must be shorter than 128 KiB, the longest argument Linux passes to a program"
         raise ValueError(f"{rule}; it has {size_bytes:,} bytes. Put it into a file")
     return value
+
+
+def check_variable(name: str) -> None:
+    """Raise ValueError for the name of a variable that no run may set."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError(f"{name!r} is not a variable name: letters, digits and _ only")
+    if name in RESERVED_VARIABLES or name.startswith("RANKZERO_"):
+        raise ValueError(f"{name} is set by Rankzero and the node, not by a run")
+    if name in RENDEZVOUS_VARIABLES:
+        raise ValueError(f"{name} is set by the launcher, not by a run")
 
 
 def _is_count(text: str) -> bool:
@@ -125,6 +135,8 @@ class RunSpec(BaseModel):
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     args: Annotated[list[Argument], Field(max_length=10_000)] = []
     env: dict[str, Argument] = {}
+    secrets: Annotated[list[str], Field(max_length=100)] = []
+    """Names of stored secrets of the person or the project, which the ranks get as variables of the same names."""
     python: Argument | None = None
     environment: Annotated[Argument, AfterValidator(_one_line), AfterValidator(checked_choice)] = "auto"
     """auto, lock, none, a lock file in the code, or the absolute path of an environment on the nodes."""
@@ -175,17 +187,12 @@ class RunSpec(BaseModel):
             raise ValueError(f"min_nodes is given twice: nodes {nodes} sets it to {fewest}")
         return fields | {"nodes": int(most), "min_nodes": int(fewest), "elastic": True}
 
-    @field_validator("env")
+    @field_validator("env", "secrets")
     @classmethod
-    def _environment_is_settable(cls, env: dict[str, str]) -> dict[str, str]:
-        for key in env:
-            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
-                raise ValueError(f"{key!r} is not a variable name: letters, digits and _ only")
-            if key in RESERVED_VARIABLES or key.startswith("RANKZERO_"):
-                raise ValueError(f"{key} is set by Rankzero and the node, not by a run")
-            if key in RENDEZVOUS_VARIABLES:
-                raise ValueError(f"{key} is set by the launcher, not by a run")
-        return env
+    def _variables_are_settable(cls, names: Any) -> Any:
+        for name in names:
+            check_variable(name)
+        return names
 
     @field_validator("stage")
     @classmethod
@@ -210,6 +217,8 @@ class RunSpec(BaseModel):
     def _fits_together(self) -> Self:
         if both := self.links.keys() & self.stage.keys():
             raise ValueError(f"stage and links both name {min(both)}: one of them must have another name")
+        if both := self.env.keys() & set(self.secrets):
+            raise ValueError(f"env and secrets both name {min(both)}: a variable is one or the other")
         if self.entry and self.module:
             raise ValueError("entry and module exclude each other: name one of them")
         if self.strategy in ("dp", "single") and self.nodes > 1:
@@ -283,158 +292,6 @@ def lr_factor(scaling: LrScaling, world_size: float) -> float:
     return {"none": 1.0, "linear": float(world_size), "sqrt": math.sqrt(world_size)}[scaling]
 
 
-class ResumeFrom(BaseModel):
-    """The checkpoint an attempt starts from, and where its node downloads it."""
-
-    model_config = ConfigDict(frozen=True)
-
-    checkpoint_id: int
-    name: str
-    sha256: str
-    size_bytes: int
-    download_path: str
-    """Path on the server, below its address."""
-
-
-class ProfileRequest(BaseModel):
-    """The steps that the chosen ranks of one node record."""
-
-    model_config = ConfigDict(frozen=True)
-
-    id: Annotated[str, Field(pattern=r"[a-z0-9]{10}")]
-    first_step: int
-    """The first recorded optimizer step, counted from 1 since the attempt's start."""
-    steps: int
-    ranks: list[int]
-    until: float
-    """Seconds since the epoch after which no rank starts recording any more."""
-
-
-class Assignment(BaseModel):
-    """One node's task of one attempt, for its worker to run or to stop."""
-
-    model_config = ConfigDict(frozen=True)
-
-    run_id: str
-    attempt: int
-    fence: int
-    """The fencing token: grows with every attempt of every run; a worker with an older one is answered 409."""
-    node_rank: int
-    action: Literal["run", "stop"]
-    spec: RunSpec
-    devices: list[str]
-    device_kind: Literal["cuda", "cpu"]
-    master_addr: str | None = None
-    master_port: int | None = None
-    grace_s: float | None = None
-    """Seconds it has to save when it stops; None (from an older server): the spec's grace period."""
-    may_start: bool = True
-    """False until the preflight has passed: no rank starts before."""
-    is_known: bool = False
-    """Whether the node has reported on it: a worker with no trace of it on disk did not start it."""
-    stacks_requested_at: float | None = None
-    """When somebody last asked for the ranks' stack traces."""
-    profile: ProfileRequest | None = None
-    resume_from: ResumeFrom | None = None
-    uid: str = ""
-    """Unique even across restored stores, which reuse fencing tokens."""
-    store: str = ""
-    """The identity of the store that assigned it."""
-
-    @property
-    def label(self) -> str:
-        """RUN/ATTEMPT/UID, which identifies the attempt in every request about it."""
-        return f"{self.run_id}/{self.attempt}/{self.uid}"
-
-    def is_of(self, other: Assignment) -> bool:
-        """Whether both belong to the same attempt; those without a uid (older versions) are compared by fence."""
-        same_uid = not (self.uid and other.uid) or self.uid == other.uid
-        return same_uid and (self.run_id, self.attempt, self.fence) == (
-            other.run_id,
-            other.attempt,
-            other.fence,
-        )
-
-
-class CheckPeer(BaseModel):
-    """A node that must be reached."""
-
-    model_config = ConfigDict(frozen=True)
-
-    node_rank: int
-    address: str
-    port: int
-
-
-class CheckPair(BaseModel):
-    """An all-reduce to take part in, with one other node."""
-
-    model_config = ConfigDict(frozen=True)
-
-    rank: Literal[0, 1]
-    address: str
-    """The address of rank 0."""
-    port: int
-    backend: Literal["gloo", "nccl"]
-
-
-class DesiredCheck(BaseModel):
-    """The request to one node in one stage of a preflight."""
-
-    model_config = ConfigDict(frozen=True)
-
-    check_id: int
-    node_rank: int
-    """Its rank among the checked nodes."""
-    stage: int
-    """0: facts about itself; 1: reaching the peers; each further stage: an all-reduce."""
-    python: str | None = None
-    """The interpreter to train with; None: the node's default."""
-    devices: list[str] = []
-    """Devices for the measurement; empty: any GPU of the node."""
-    peers: list[CheckPeer] = []
-    pair: CheckPair | None = None
-
-
-class Resend(BaseModel):
-    """The request to a node to send a checkpoint of an ended attempt again."""
-
-    model_config = ConfigDict(frozen=True)
-
-    checkpoint_id: int
-    run_id: str
-    attempt: int
-    fence: int
-    node_rank: int
-    uid: str = ""
-    path: str
-    """Its name on the server, relative to the attempt's directory on the node."""
-    sha256: str
-
-    @property
-    def label(self) -> str:
-        """RUN/ATTEMPT/UID, as of the attempt's assignment."""
-        return f"{self.run_id}/{self.attempt}/{self.uid}"
-
-
-class DesiredJob(BaseModel):
-    """The request to a Slurm gateway to submit or end the job of one attempt."""
-
-    model_config = ConfigDict(frozen=True)
-
-    run_id: str
-    attempt: int
-    fence: int
-    action: Literal["run", "stop"]
-    spec: RunSpec
-    secret: str
-    """The secret with which the job's workers join, for this attempt only and until it has ended."""
-    grace_s: float
-    """Seconds a stopped job may take to end on its own."""
-    exclude: list[str] = []
-    """Nodes of the cluster in quarantine, which the job is not to get."""
-
-
 # Whether Linux can pass a run's arguments and variables to a program: limits on each, and on all together.
 
 MOST_BYTES = 1024 * 1024
@@ -499,6 +356,7 @@ LABELS = {
     "seed": "Seed",
     "args": "Extra arguments",
     "env": "Environment",
+    "secrets": "Secrets",
     "python": "Python",
     "environment": "Packages",
     "workdir": "Working directory",
@@ -573,8 +431,3 @@ class RunEdit(BaseModel):
     """How printed lines are read, in a live attempt too; empty leaves that to the rules."""
     add_tags: Tags = []
     remove_tags: Tags = []
-
-
-MAX_STEPS = 200
-MAX_RANKS = 8
-"""Ranks of one profile: each sends a trace of megabytes."""

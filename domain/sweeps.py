@@ -392,6 +392,15 @@ def saved_in_words(sweep: Mapping[str, Any]) -> str | None:
     return count if hours is None else f"{count}: about {in_figures(hours)} device-hours saved"
 
 
+def hidden_in_words(count: int) -> str | None:
+    """Say how many trials are not shown, and why; None where all are."""
+    if not count:
+        return None
+    is_one = count == 1
+    where = "its run is in a project" if is_one else "their runs are in projects"
+    return f"{plural(count, 'trial')} {'is' if is_one else 'are'} hidden: {where} that you do not see."
+
+
 def _bar(plan: SweepPlan, values: Mapping[int, float | None], number: int) -> float | None:
     """Return the worst value that goes on; None where any does."""
     worst = inf if plan.goal == "min" else -inf

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from domain.collectives import CollectivesVerdict
-from domain.goals import BaselineChange
 from domain.liveness import Contact
 from domain.messages import LIVE_STATES, Point, StackFrame, State
 from domain.protocol import PROTOCOL
+from domain.series.goals import BaselineChange
 from domain.spec import RunSpec
 
 
@@ -132,6 +132,10 @@ class RunView:
     """The format it was imported from (tensorboard, wandb, archive, …); None: it was launched here."""
     baseline: bool = False
     """Whether it is the baseline of its project."""
+    by: str | None = None
+    """The person who launched or imported it."""
+    via: str | None = None
+    """What launched it for them: a token, sweep or alert."""
     against_baseline: BaselineChange | None = None
     """Its result beside that of its project's baseline; only when a single run is read."""
 
@@ -185,6 +189,11 @@ class AttemptView:
     changes: dict[str, Any]
     """Fields of the run's spec that differ for this attempt: nodes, accumulate, batch_size, lr."""
     tasks: list[TaskView]
+    by: str | None = None
+    """The person who launched or resumed it, or whose run it is."""
+    via: str | None = None
+    """What opened it for them: a token, sweep, alert or the run's policy."""
+    stop_requested_by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -317,6 +326,10 @@ class HistoryView:
     at: float
     attempt: int | None
     text: str
+    by: str | None = None
+    """The person who did it; None: the program or a worker."""
+    via: str | None = None
+    """What acted for them: a token, sweep, alert or worker."""
 
 
 @dataclass(frozen=True)
@@ -355,6 +368,13 @@ class DeviceView:
     """The run's rank that computes there."""
     quarantine: Quarantine | None = None
     """Its own, or its node's."""
+    private: bool = False
+    """Whether a run uses it that does not exist for whoever asks; its id is then left out."""
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a run uses it."""
+        return self.run_id is not None or self.private
 
 
 @dataclass(frozen=True)
@@ -389,6 +409,8 @@ class NodeView:
     """Of the whole node."""
     left_out: list[str] = field(default_factory=list)
     """Of a gateway to Slurm: a sentence for each node of the cluster in quarantine."""
+    drained_by: str | None = None
+    """The person who asked that nothing new starts there."""
 
 
 @dataclass(frozen=True)
@@ -406,6 +428,8 @@ class JoinTokenView:
     last_used_at: float | None
     uses: int
     """Number of workers that joined with it."""
+    by: str | None = None
+    """The person who made it."""
 
 
 @dataclass(frozen=True)
@@ -438,6 +462,8 @@ class CheckView:
     cells: list[PreflightCell]
     bandwidth: list[list[float | None]]
     """Bytes per second between two nodes, in the order of `nodes`; None where it was not measured."""
+    by: str | None = None
+    """The person who asked for it, or whose run it is of."""
 
     @property
     def failed(self) -> list[PreflightCell]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -44,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith(("RANKZERO_", "AWS_"))]:
         del os.environ[name]
     os.environ["NO_COLOR"] = "1"
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended by `kill`, too, it takes its processes with it
     # An example that takes long on a busy machine is no counterexample.
     patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("long", patient, max_examples=100)
@@ -139,8 +141,11 @@ def own_home(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[postgresql.Cluster]:
-    """A PostgreSQL server of the tests' own."""
-    with postgresql.cluster() as running:
+    """A PostgreSQL server of the tests' own; a connection may take it as long as a busy machine stands still."""
+    from db import postgres as product
+
+    with pytest.MonkeyPatch.context() as patient, postgresql.cluster() as running:
+        patient.setattr(product, "CONNECT_TIMEOUT_S", 120)
         yield running
 
 

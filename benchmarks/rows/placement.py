@@ -23,8 +23,8 @@ from dashboard.app.server import create_app
 from dashboard.service.service import Service
 from dashboard.settings import Settings
 from db.models import Attempt, Node, Run, Series, Task
-from db.nodes.join_tokens import hash_token
 from db.scheduling.queue_placement import place_queue
+from db.token_hashes import hash_token
 from domain.messages import NodeLoad, State
 from domain.scheduling.models import Allocation, NodeState, ResourceRequest
 from domain.scheduling.placement import place

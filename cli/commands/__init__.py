@@ -1,1 +1,1 @@
-"""The commands, a module for each group of them."""
+"""The commands, a folder for each subject."""

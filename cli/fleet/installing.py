@@ -40,7 +40,9 @@ class InstallationPlan:
     token: str = field(default="", repr=False)
     """The join token; empty where only nodes are wanted."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The worker's: `python`, `slots`."""
+    """The worker's, as JSON has them: `python`, `slots`, `run_as`."""
+    certificates: str = ""
+    """The certificates (PEM) that the nodes are to trust alone; empty for those that each trusts by itself."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +110,25 @@ async def add(connection: Connection, plan: InstallationPlan, progress: HostProg
         )
     is_alive = plan.nodes.get(str(status.get("node_id")), False)
     is_member = bool(status.get("runs")) and is_alive and status["silent_s"] < SILENT_S
-    if is_member and status.get("version") == plan.files.version:
+    is_newest = is_member and status.get("version") == plan.files.version
+    changes = other_options(status, plan) if is_newest else []
+    if is_newest and not changes:
         return f"has this version already, {status['service']}"
-    await install(connection, plan, facts, progress)
+    if not is_newest:
+        await install(connection, plan, facts, progress)
     progress.at("starting")
     answer = await start(connection, facts, plan, is_member)
     progress.node, progress.node_id = answer["name"], answer["node_id"]
-    return f"runs {answer['service']}"
+    now = f"has now {' '.join(changes)}, " if changes else ""
+    return f"{now}runs {answer['service']}"
+
+
+def other_options(status: Mapping[str, Any], plan: InstallationPlan) -> list[str]:
+    """Return the options, as they are typed, that the command names and the worker there does not have."""
+    present = status.get("options") or {}
+    changed = {name: value for name, value in plan.options.items() if value and value != present.get(name)}
+    typed = {name: value if isinstance(value, list) else [value] for name, value in changed.items()}
+    return [f"--{name.replace('_', '-')} {value}" for name, values in typed.items() for value in values]
 
 
 def refuse_other_dashboard(status: dict[str, Any], plan: InstallationPlan) -> None:
@@ -189,12 +203,16 @@ def start_request(host: Destination, facts: Look, plan: InstallationPlan, is_mem
     """Return what the host's `worker.service.program` is asked for."""
     is_nameless = str(facts.values["name"]).startswith("localhost")  # then it has the name that was typed
     node_id = facts.status.get("node_id")
-    return {
-        "version": plan.files.version,
-        "urls": [*plan.urls],
-        "options": dict(plan.options) | ({"name": host.name} if is_nameless else {}),
-        "was_removed": bool(plan.token) and node_id is not None and node_id not in plan.nodes,
-    } | ({"token": plan.token} if plan.token and not is_member else {})
+    return (
+        {
+            "version": plan.files.version,
+            "urls": [*plan.urls],
+            "options": dict(plan.options) | ({"name": host.name} if is_nameless else {}),
+            "was_removed": bool(plan.token) and node_id is not None and node_id not in plan.nodes,
+        }
+        | ({"certificates": plan.certificates} if plan.certificates else {})
+        | ({"token": plan.token} if plan.token and not is_member else {})
+    )
 
 
 async def uninstall(connection: Connection, progress: HostProgress) -> str:

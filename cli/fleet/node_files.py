@@ -134,7 +134,7 @@ def _own_uv() -> tuple[Path, str]:
         uv = program()
     except ProgramMissing:
         raise CommandFailed("`rankzero nodes add` needs uv here: pip install 'rankzero[worker]'") from None
-    version_line = subprocess.run([uv, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
+    version_line = subprocess.run([uv, "--version"], capture_output=True, text=True, check=False, timeout=60).stdout
     return Path(uv), version_line.split()[1] if len(version_line.split()) > 1 else "unknown"
 
 

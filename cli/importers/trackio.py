@@ -29,7 +29,7 @@ def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
             with reading(file) as connection:
                 columns = {row["name"] for row in connection.execute("PRAGMA table_info(metrics)")}
                 key = "run_id" if "run_id" in columns else "run_name"  # older versions have names only
-                names = connection.execute(f"SELECT {key}, run_name FROM metrics ORDER BY id")
+                names = connection.execute(f"SELECT {key}, run_name FROM metrics ORDER BY id")  # nosec B608: one of two names of ours
                 runs = {run[key]: run for run in rows_of(names, file, left_out)}
                 for run in runs.values():
                     yield from left_out.attempt(file, partial(_past_run, connection, file, key, run, left_out))
@@ -38,7 +38,7 @@ def past_runs(root: Path, left_out: LeftOut) -> Iterator[PastRun]:
 
 
 def _past_run(connection: sqlite3.Connection, file: Path, key: str, run: sqlite3.Row, left_out: LeftOut) -> PastRun:
-    rows = connection.execute(f"SELECT timestamp, step, metrics FROM metrics WHERE {key} = ?", (run[key],))
+    rows = connection.execute(f"SELECT timestamp, step, metrics FROM metrics WHERE {key} = ?", (run[key],))  # nosec B608: one of two names of ours
     walls = list[float]()
     content = digest_of_rows(_noting_times(rows_of(rows, file, left_out), walls))
     config = _config(connection, file, key, run, left_out)
@@ -66,7 +66,7 @@ def _config(
     connection: sqlite3.Connection, file: Path, key: str, run: sqlite3.Row, left_out: LeftOut
 ) -> dict[str, Any]:
     try:
-        row = connection.execute(f"SELECT config FROM configs WHERE {key} = ?", (run[key],)).fetchone()
+        row = connection.execute(f"SELECT config FROM configs WHERE {key} = ?", (run[key],)).fetchone()  # nosec B608: one of two names of ours
         config = parse_json(row["config"]) if row else {}
     except (sqlite3.Error, ValueError, TypeError) as error:
         left_out.add(file, f"The configuration of the run {run['run_name']} cannot be read ({reason_of(error)}).")
@@ -77,7 +77,7 @@ def _config(
 def _points(file: Path, key: str, run: Any, left_out: LeftOut) -> Iterator[PointsBySeries]:
     bad_rows, wall = 0, file.stat().st_mtime
     with reading(file) as connection:
-        query = f"SELECT timestamp, step, metrics FROM metrics WHERE {key} = ? ORDER BY id"
+        query = f"SELECT timestamp, step, metrics FROM metrics WHERE {key} = ? ORDER BY id"  # nosec B608: one of two names of ours
         rows = rows_of(connection.execute(query, (run,)), file, left_out)
         while page := list(islice(rows, ROWS)):
             batch = defaultdict[str, list[Point]](list)

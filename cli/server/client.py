@@ -12,13 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from cli.server.logins import Login, Logins
 from cli.terminal import CommandFailed
+from domain.certificate_file import NAME as CERTIFICATE
+from domain.people.tokens import PREFIX
 
 if TYPE_CHECKING:
     import httpx2
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
+
+
+NO_TOKEN = "A valid token is needed: sign in, or send it as Authorization: Bearer."
+LOGIN = "`rankzero login`"
 
 
 class ServerUnreachable(CommandFailed):
@@ -35,6 +42,10 @@ class Address:
 
     url: str
     token: str = field(repr=False)
+    ca_file: Path | None = None
+    """The certificates to trust alone; None for those of RANKZERO_CA_FILE, or the system's."""
+    source: str = "RANKZERO_TOKEN"
+    """Where the token is from: RANKZERO_TOKEN, `rankzero login`, or a file."""
 
     @property
     def is_local(self) -> bool:
@@ -43,22 +54,32 @@ class Address:
 
 
 def find_server(data: Path | None) -> Address:
-    """Return the dashboard of RANKZERO_URL and RANKZERO_TOKEN, or the one on this machine.
-
-    A data directory takes precedence over the variables. Raises CommandFailed where no dashboard runs."""
-    url = os.environ.get("RANKZERO_URL")
-    if url and data is None:
+    """Return the dashboard of a data directory, else of RANKZERO_URL and RANKZERO_TOKEN, else of RANKZERO_DATA, else
+    of the latest `rankzero login`, else of this machine's data directory. Raises CommandFailed."""
+    if data is None and (url := os.environ.get("RANKZERO_URL")):
         return _address_from_environment(url.rstrip("/"))
-    folder = data_directory(data)
+    if data is None and not os.environ.get("RANKZERO_DATA") and (login := Logins().current()) is not None:
+        return address_of(login)
+    return _address_from_files(data_directory(data))
+
+
+def address_of(login: Login) -> Address:
+    """Return the dashboard of a login."""
+    return Address(login.url, login.token, Path(login.ca_file) if login.ca_file else None, LOGIN)
+
+
+def _address_from_files(folder: Path) -> Address:
     try:
         about = json.loads((folder / "server.json").read_text())
-        return Address(str(about["url"]).rstrip("/"), (folder / "token").read_text().strip())
+        url, token = str(about["url"]).rstrip("/"), (folder / "token").read_text().strip()
+        ca_file = folder / CERTIFICATE if url.startswith("https:") else None
+        return Address(url, token, ca_file, str(folder / "token"))
     except PermissionError as error:
         raise CommandFailed(f"{error.filename} may only be read by its owner; run this as that user.") from None
     except (OSError, ValueError, KeyError, TypeError):
         raise CommandFailed(
-            f"No dashboard runs on {folder}. Start one with `rankzero up`, "
-            "or name one with RANKZERO_URL and RANKZERO_TOKEN."
+            f"No dashboard runs on {folder}. Start one with `rankzero up`, use one elsewhere with "
+            "`rankzero login URL`, or name one with RANKZERO_URL and RANKZERO_TOKEN."
         ) from None
 
 
@@ -74,8 +95,14 @@ def _address_from_environment(url: str) -> Address:
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise CommandFailed(f"RANKZERO_URL must begin with http:// or https://, got {url!r}.", 2)
     token = os.environ.get("RANKZERO_TOKEN", "").strip()
+    if not token and (login := Logins().at(url)) is not None:
+        return address_of(login)
     if not token:
-        raise CommandFailed("RANKZERO_URL needs RANKZERO_TOKEN: `rankzero token` prints it on the server.", 2)
+        raise CommandFailed(
+            f"RANKZERO_URL needs `rankzero login {url}`, or RANKZERO_TOKEN: an access token, or what `rankzero token` "
+            "prints on the server.",
+            2,
+        )
     if not (token.isascii() and token.isprintable()):
         raise CommandFailed("RANKZERO_TOKEN is not a valid token: it contains characters that tokens never have.", 2)
     return Address(url, token)
@@ -87,6 +114,12 @@ class ServerClient:
     def __init__(self, address: Address) -> None:
         import httpx2
 
+        from worker.session.trust import CannotTrust, tls_context
+
+        try:
+            context = tls_context(address.url, address.ca_file)
+        except CannotTrust as error:
+            raise CommandFailed(str(error)) from None
         self.address = address
         self._has_warned = False
         self._http = httpx2.Client(
@@ -95,7 +128,7 @@ class ServerClient:
             timeout=httpx2.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             limits=httpx2.Limits(max_keepalive_connections=0),  # a command asks once or twice, then ends
             trust_env=not address.is_local,  # a proxy cannot reach this machine's loopback
-            verify=not address.url.startswith("http:"),  # certificates that nobody needs take 25 ms to read
+            verify=context,
         )
 
     def get(self, path: str, **params: Any) -> Any:
@@ -134,9 +167,11 @@ class ServerClient:
             return self._ask("POST", path, content=content, headers=headers, params=params, timeout=timeout)
 
     def has(self, path: str) -> bool:
-        """Whether the path exists. Raises CommandFailed."""
+        """Whether what one may put at this path is there already. Raises CommandFailed."""
         with self._plain_errors():
             response = self._http.head(path)
+            if response.status_code in (401, 403):  # why not: answers to HEAD have no body, so try to put nothing there
+                response = self._http.put(path, content=b"")
         if response.status_code not in (200, 404):
             raise self._error_of(response)
         return response.status_code == 200
@@ -199,14 +234,15 @@ class ServerClient:
     def _plain_errors(self) -> Iterator[None]:
         import httpx2
 
+        from worker.session.trust import why_no_tls
+
         url = self.address.url
         try:
             yield
-        except httpx2.ConnectError:
-            raise ServerUnreachable(
-                f"No dashboard answers at {url}. Start it with `rankzero up`, "
-                "or name another with RANKZERO_URL and RANKZERO_TOKEN."
-            ) from None
+        except httpx2.ConnectError as error:
+            if reason := why_no_tls(error, url):
+                raise ServerUnreachable(f"{url} cannot be used: {reason}.") from None
+            raise ServerUnreachable(f"No dashboard answers at {url}. {self._what_else()}") from None
         except httpx2.TimeoutException:
             raise ServerUnreachable(f"The dashboard at {url} did not answer in time; try again.") from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -214,18 +250,33 @@ class ServerClient:
 
     def _error_of(self, response: httpx2.Response) -> CommandFailed:
         status = response.status_code
-        if status == 401:
-            return CommandFailed(
-                f"The dashboard at {self.address.url} does not accept this token. "
-                "Set RANKZERO_TOKEN to the token that `rankzero token` prints on the server."
-            )
         try:
             message = str(response.json()["detail"]["message"])
         except (ValueError, KeyError, TypeError):
             return self._foreign_error(response)
+        if status == 401:
+            return CommandFailed(self._not_accepted(message))
         if status in (502, 503, 504):
             return NotYet(message) if "Retry-After" in response.headers else ServerUnreachable(message)
         return CommandFailed(message, 2 if status == 422 else 1)
+
+    def _what_else(self) -> str:
+        """Advice where no dashboard answers."""
+        if self.address.source == LOGIN:
+            return f"It is that of your last `rankzero login`; `rankzero logout {self.address.url}` forgets it."
+        return "Start it with `rankzero up`, or name another with RANKZERO_URL and RANKZERO_TOKEN."
+
+    def _not_accepted(self, message: str) -> str:
+        """The sentence for a token that opens nothing: why, where it is from, and how to get another."""
+        url, source = self.address.url, self.address.source
+        why = f" {message}" if self.address.token.startswith(PREFIX) and message != NO_TOKEN else ""
+        advice = f"Log in again with `rankzero login {url}`."
+        if source == "RANKZERO_TOKEN":
+            advice = (
+                "Set RANKZERO_TOKEN to an access token of yours or to what `rankzero token` prints on the server; "
+                f"or unset it, and `rankzero login {url}`."
+            )
+        return f"The dashboard at {url} does not accept this token, which is from {source}.{why} {advice}"
 
     def _foreign_error(self, response: httpx2.Response) -> CommandFailed:
         if response.status_code == 413:

@@ -82,3 +82,14 @@ def run_path(run_id: str, *segments: str) -> str:
     if not RUN_ID.fullmatch(run_id):
         raise CommandFailed(f"There is no run {run_id!r}; `rankzero runs` lists them.")
     return "/".join(["/api/runs", run_id, *segments])
+
+
+def pairs(items: list[str] | None, field: str) -> dict[str, str]:
+    """Return NAME=VALUE options as a mapping. Raises CommandFailed for another form."""
+    mapping = {}
+    for item in items or []:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise CommandFailed(f"{field}: must be NAME=VALUE, got {item!r}.", 2)
+        mapping[key] = value
+    return mapping

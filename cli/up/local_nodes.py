@@ -103,13 +103,22 @@ class RunProcesses:
     """The processes of one data directory's runs on this machine."""
 
     def __init__(self, data: Path) -> None:
-        self._data, self._runs = str(data), data / "runs"
+        self._data = data
 
     def supervisors(self) -> list[Process]:
         """Return the supervisors, one per attempt, whose command line names the data directory."""
         return processes.with_arguments(
-            lambda words: SUPERVISOR_MODULE in words and ("--data", self._data) in pairwise(words)
+            lambda words: SUPERVISOR_MODULE in words and any(map(self._is_ours, pairwise(words)))
         )
+
+    def _is_ours(self, words: tuple[str, str]) -> bool:
+        """Whether two words name this data directory, or that of an account in it."""
+        option, folder = words[0], Path(words[1])
+        return option == "--data" and (folder == self._data or folder.parent == self._data / "accounts")
+
+    def _runs(self) -> list[Path]:
+        """Return the folders of runs: the worker's own, and those of accounts."""
+        return [self._data / "runs", *self._data.glob("accounts/*/runs")]
 
     def run_ids(self) -> set[str]:
         """Return the ids of the runs that have a supervisor."""
@@ -124,7 +133,8 @@ class RunProcesses:
         """Return the supervisors, their descendants, and every process with the id of one of the runs, but those of
         another node on this machine that takes part in the run."""
         supervisors = self.supervisors()
-        members = [one for one in processes.of_runs(path.name for path in self._runs.glob("*")) if self._is_here(one)]
+        names = {path.name for runs in self._runs() for path in runs.glob("*")}
+        members = [one for one in processes.of_runs(names) if self._is_here(one)]
         for supervisor in supervisors:
             members += processes.descendants(supervisor.pid)
         return list({*supervisors, *members})
@@ -132,7 +142,8 @@ class RunProcesses:
     def _is_here(self, process: Process) -> bool:
         names = (processes.RUN_VARIABLE, processes.ATTEMPT_VARIABLE, processes.NODE_RANK_VARIABLE)
         run_id, attempt, rank = map(processes.environment(process.pid).get, names)
-        return rank is None or (self._runs / f"{run_id}/attempts/{attempt}/node{rank}").exists()
+        folder = f"{run_id}/attempts/{attempt}/node{rank}"
+        return rank is None or any((runs / folder).exists() for runs in self._runs())
 
     def terminate(self) -> None:
         """Send SIGTERM to every supervisor, which ends its attempt."""

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +18,24 @@ from cli.server.client import Address, ServerClient, find_server
 from cli.terminal import CommandFailed, printable
 from cli.up.children import ProgramCommand, SupervisedProgram
 from cli.up.local_nodes import ClusterNode, Orders, shares_of_gpus
-from dashboard.cluster.joining import outward_address
+from dashboard.cluster.joining import outward_address, own_url
 from dashboard.private_files import hold_lock, make_private_directory
-from dashboard.security.token_files import TokenUnusable, join_token_path, read_or_create
+from dashboard.security.keys.token_files import TokenUnusable, join_token_path, read_or_create
+from domain import certificate_file
 from domain.text.formats import plural
+from worker.agent.accounts.places import open_way
+from worker.node.processes import find
+from worker.node.state_files import read_object
+from worker.session.trust import CA_FILE
 
 TICK_S = 0.1
-READY_WITHIN_S = 90.0
+LATE_AFTER_S = 60.0
+"""Seconds after which a dashboard that is still starting is said to be."""
+READY_WITHIN_S = 900.0
+"""Seconds that it then has: it yields to other programs, which on a busy machine take the processor for minutes."""
 NODE_WITHIN_S = 30.0
+DEMO_NODE_WITHIN_S = 180.0
+"""Seconds that a node has where the demo waits for it: a busy machine would else show no demo."""
 GRACE_S = 15.0
 """Seconds between SIGTERM and SIGKILL for runs at Ctrl-C."""
 NICENESS = 10
@@ -36,7 +46,8 @@ ECHO_S = 0.2
 MARGIN_S = 15.0
 """Seconds beyond the grace period in which the worker stores the runs' last output."""
 DASHBOARD_GRACE_S = 8.0
-PORT_PATIENCE_S = 3.0
+PORT_PATIENCE_S, LONG_PORT_PATIENCE_S = 3.0, 30.0
+"""The second for a killed dashboard that is still there: on a busy machine it yields to other programs."""
 TRIM_EVERY_S = 60.0
 
 
@@ -47,6 +58,8 @@ class Plan:
     data: Path
     host: str = "127.0.0.1"
     port: int = 8765
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     slots: int | None = None
     has_worker: bool = True
     nodes: int = 1
@@ -54,6 +67,7 @@ class Plan:
     demo: bool = False
     python: str | None = None
     new_store: bool = False
+    run_as: Sequence[str] = ()
 
 
 def run(plan: Plan) -> int:
@@ -63,7 +77,27 @@ def run(plan: Plan) -> int:
     except OSError as error:
         raise _unusable(plan.data, error) from None
     with only_one(plan.data):
+        if plan.run_as and plan.nodes > 1:  # accounts pass through to the data of each node
+            (plan.data / "nodes").mkdir(exist_ok=True)
+            open_way(plan.data)
+        publish_certificate(plan)
         return Parent(plan, free_port(plan)).run()
+
+
+def publish_certificate(plan: Plan) -> None:
+    """Write the certificate to where the worker finds it, which starts beside the dashboard.
+
+    Raises CommandFailed where it cannot be used."""
+    if plan.tls_cert is None:
+        return
+    from dashboard.security.keys.certificates import CertificateUnusable, ServerCertificate, publish
+
+    try:
+        publish(ServerCertificate(plan.tls_cert, plan.tls_key), plan.data)
+    except CertificateUnusable as error:
+        raise CommandFailed(str(error)) from None
+    except OSError as error:
+        raise _unusable(plan.data, error) from None
 
 
 @contextmanager
@@ -96,8 +130,7 @@ def free_port(plan: Plan) -> int:
     """Return the port to listen on, waiting briefly for one that a killed dashboard still holds.
 
     Raises CommandFailed where it cannot be bound."""
-    patience_s = PORT_PATIENCE_S if str(_url_in(plan.data)).endswith(f":{plan.port}") else 0.0
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + _patience_s(plan)
     while True:
         try:
             return _bound_port(plan.host, plan.port)
@@ -122,8 +155,10 @@ class Parent:
         self.is_ending = self.is_hurried = False
         self._ending_since = 0.0
         new_store = ["--new-store"] * plan.new_store  # after a restart the store exists, so the option has no effect
+        files = {"--tls-cert": plan.tls_cert, "--tls-key": plan.tls_key}
+        tls = [argument for name, path in files.items() if path is not None for argument in (name, str(path))]
         self.dashboard = SupervisedProgram(
-            self._program("dashboard", ["--host", plan.host, "--port", str(port), *new_store])
+            self._program("dashboard", ["--host", plan.host, "--port", str(port), *tls, *new_store])
         )
         self.nodes = self._nodes() if plan.has_worker else []
         self._trim_at = 0.0
@@ -131,8 +166,12 @@ class Parent:
     @property
     def url(self) -> str:
         """The dashboard's URL on this machine."""
-        host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]"}.get(self.plan.host, self.plan.host)
-        return f"http://{f'[{host}]' if ':' in host and '[' not in host else host}:{self.port}"
+        return own_url(self.plan.host, self.port, self.scheme)
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of its addresses."""
+        return "http" if self.plan.tls_cert is None else "https"
 
     def run(self) -> int:
         """Start the children, print the address, wait for a signal, and stop. Returns the exit code."""
@@ -158,9 +197,7 @@ class Parent:
 
     def _serve(self) -> None:
         self._create_join_token()
-        if not self._wait_for(self._dashboard_answers, READY_WITHIN_S, must_live=self.dashboard):
-            if not self.is_ending:
-                raise CommandFailed(f"The dashboard does not answer; its log is {self.dashboard.program.log}.")
+        if not self._await_dashboard():
             return
         server = ServerClient(find_server(self.plan.data))
         path = "/"
@@ -176,6 +213,17 @@ class Parent:
             orders.follow()
             time.sleep(TICK_S)
 
+    def _await_dashboard(self) -> bool:
+        """Wait until the dashboard answers; returns False at a signal. Raises CommandFailed."""
+        log = self.dashboard.program.log
+        if self._wait_for(self._dashboard_answers, LATE_AFTER_S, must_live=self.dashboard):
+            return True
+        if not self.is_ending:
+            print_line(f"The dashboard is still starting; its log is {log}.")
+        if self._wait_for(self._dashboard_answers, READY_WITHIN_S, must_live=self.dashboard) or self.is_ending:
+            return not self.is_ending
+        raise CommandFailed(f"The dashboard has not answered within {READY_WITHIN_S / 60:g} minutes; its log is {log}.")
+
     def _create_join_token(self) -> None:
         """Create what the worker joins with: it starts beside the dashboard, which would create it later."""
         if self.nodes:
@@ -187,24 +235,26 @@ class Parent:
     def _slots_of_a_node(self, server: ServerClient) -> int:
         """Wait for the nodes and return the most slots of one: users may launch as soon as they see the address."""
         slots: list[int] = []
+        within_s = DEMO_NODE_WITHIN_S if self.plan.demo else NODE_WITHIN_S
 
         def have_joined() -> bool:
             nonlocal slots
             slots = slots_of_nodes(server)
             return len(slots) >= len(self.nodes)
 
-        if not self._wait_for(have_joined, NODE_WITHIN_S) and not self.is_ending:
+        if not self._wait_for(have_joined, within_s) and not self.is_ending:
             logs = ", ".join(str(node.worker.program.log) for node in self.nodes)
             missing = f"Only {len(slots)} of {len(self.nodes)} workers have" if slots else "No worker has"
             verb = "log is" if len(self.nodes) == 1 else "logs are"
-            print_line(f"{missing} joined within {NODE_WITHIN_S:g} s; the {verb} {logs}.")
+            print_line(f"{missing} joined within {within_s:g} s; the {verb} {logs}.")
         return max(slots, default=0)
 
     def _print_address(self, address: Address, path: str) -> None:
         query = "&" if "?" in path else "?"
         print_line(f"\n  Open      {self.url}{path}{query}token={address.token}")
-        if self.plan.host in ("0.0.0.0", "::", ""):
-            print_line(f"  Elsewhere http://{outward_address()}:{self.port}/  (log in with `rankzero token`)")
+        if self.plan.host in ("0.0.0.0", "::", ""):  # nosec B104: compares, and listens to nothing
+            elsewhere = own_url(outward_address(), self.port, self.scheme)
+            print_line(f"  Elsewhere {elsewhere}/  (log in with `rankzero token`)")
         print_line(f"  Data      {self.plan.data}")
         print_line("\nCtrl-C ends the runs and stops everything.\n")
 
@@ -300,6 +350,8 @@ class Parent:
         env = {k: v for k, v in os.environ.items() if k not in ("RANKZERO_TOKEN", "RANKZERO_URL")}
         if self.plan.nodes > 1:  # between nodes of one machine there is no network to measure
             env.setdefault("RANKZERO_PREFLIGHT_BANDWIDTH", "false")
+        if self.plan.tls_cert is not None:
+            env |= {CA_FILE: str(self.plan.data / certificate_file.NAME)}
         # The ranks train on this machine: a page may wait a moment for them, never they for a page.
         session_niceness = NICENESS if self.plan.has_worker else 0
         niceness = session_niceness if name == "dashboard" else 0
@@ -308,6 +360,7 @@ class Parent:
     def _worker_options(self) -> list[str]:
         options = ["--server", self.url, "--token-file", str(join_token_path(self.plan.data)), "--stop-runs"]
         options += ["--slots", str(self.plan.slots)] if self.plan.slots is not None else []
+        options += [part for entry in self.plan.run_as for part in ("--run-as", entry)]
         return options + (["--python", self.plan.python] if self.plan.python is not None else [])
 
 
@@ -325,11 +378,21 @@ def _bound_port(host: str, port: int) -> int:
         return int(probe.getsockname()[1])
 
 
+def _patience_s(plan: Plan) -> float:
+    """How long the last dashboard of this data may still hold the port."""
+    if not str(_url_in(plan.data)).endswith(f":{plan.port}"):
+        return 0.0
+    return LONG_PORT_PATIENCE_S if find(_server_in(plan.data).get("pid", 0)) else PORT_PATIENCE_S
+
+
 def _url_in(data: Path) -> str | None:
-    try:
-        return str(json.loads((data / "server.json").read_text())["url"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    url = _server_in(data).get("url")
+    return None if url is None else str(url)
+
+
+def _server_in(data: Path) -> dict[str, Any]:
+    """The last dashboard's own record; empty where nothing can be read."""
+    return read_object(data / "server.json")
 
 
 # The run that `rankzero up --demo` launches: real data, two ranks, several minutes long.

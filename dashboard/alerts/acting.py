@@ -7,6 +7,7 @@ import logging
 from dashboard.planning.wiring import Wiring
 from dashboard.script_reader import targets
 from dashboard.service.service import Service
+from db import acting
 from db.alerts import actions, run_facts
 from db.alerts.alerts import AlertView
 from domain.alerts.judgement import RunEvent
@@ -30,7 +31,9 @@ def act(service: Service, alert: AlertView, event: RunEvent, now: float) -> None
         rate = rate_change(spec, alert.lr_factor or 1.0) if spec else rate
         is_nan = alert.rule == Trigger.LOSS_NAN
         good = run_facts.last_good(store, event.fence) if is_nan else good
-    if actions.carry_out(store, alert, event, good, rate, now):
+    with acting.on_behalf(alert.by, f"alert {alert.id}"):
+        is_acted = actions.carry_out(store, alert, event, good, rate, now)
+    if is_acted:
         log.info("alert %s acted on run %s: %s", alert.id, run_id, alert.act)
         service.hub.desired_state_of_runs_changed([run_id])
         service.run_changed(run_id)

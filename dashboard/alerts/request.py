@@ -10,11 +10,13 @@ from dashboard.alerts.acting import check_rate
 from dashboard.alerts.outbox import Sender, new_secret
 from dashboard.errors import Rejection
 from dashboard.service.service import Service
+from db import acting
 from db.alerts import actions, alerts
 from db.alerts.alerts import AlertView
 from domain.alerts.rules import Act, Trigger, action, parse_rule
 from domain.alerts.targets import BROWSER, check_target, masked_target
 from domain.errors import InvalidRequest
+from domain.people.roles import Action
 
 
 class AlertRequest(BaseModel):
@@ -54,6 +56,7 @@ def create(service: Service, request: AlertRequest) -> dict[str, Any]:
     if parsed.condition == Trigger.QUARANTINE and (request.run or request.project):
         raise InvalidRequest("rule", "rule: quarantine is about hardware; it cannot be restricted to a run or project.")
     chosen = action(parsed, request.act, request.lr_factor)
+    _check_rights(service, request)
     secret = check_address(service, target)
     if request.run is not None:
         service.run(request.run)
@@ -63,6 +66,14 @@ def create(service: Service, request: AlertRequest) -> dict[str, Any]:
     now = service.clock()
     alert_id = alerts.create(service.store, rule, target, secret, now, request.project, request.run, chosen)
     return document(alerts.alert(service.store, alert_id)) | {"secret": secret}
+
+
+def _check_rights(service: Service, request: AlertRequest) -> None:
+    """Check that whoever asks may set the alert. Raises NoSuchRun, Denied."""
+    if request.run is not None:
+        service.check_run(Action.ACT if request.act else Action.SEE, request.run)
+    elif request.project is not None:
+        acting.rights().check(Action.LAUNCH, request.project)
 
 
 def check_address(service: Service, target: str) -> str | None:
@@ -78,18 +89,20 @@ def tell_of_end(service: Service, run_id: str, target: str, secret: str | None) 
     """Tell an address, which was checked, when a run fails or finishes; return the id of one alert.
 
     Raises NoSuchRun."""
+    service.check_run(Action.SEE, run_id)
     store, now = service.store, service.clock()
     alerts.create(store, Trigger.FAILED, target, secret, now, run_id=run_id)
     return alerts.create(store, Trigger.FINISHED, target, secret, now, run_id=run_id)
 
 
 def addresses(service: Service) -> dict[str, str]:
-    """The addresses of alerts, without their secrets: the first alert's id of each, and what may be shown of it.
+    """The addresses of one's own alerts, without their secrets: the first alert's id of each, and what may be shown.
 
     The browser is none: it is there without an alert."""
     first: dict[str, str] = {}
+    by = acting.rights().by
     for alert in alerts.alerts(service.store):
-        if alert.target != BROWSER:
+        if alert.target != BROWSER and (by is None or alert.by == by):
             first.setdefault(alert.target, alert.id)
     shown = {alert_id: masked_target(target) for target, alert_id in first.items()}
     several = {text for text in shown.values() if list(shown.values()).count(text) > 1}
@@ -107,6 +120,7 @@ def document(alert: AlertView) -> dict[str, Any]:
         "run": alert.run_id,
         "act": alert.act,
         "lr_factor": alert.lr_factor,
+        "by": alert.by,
         "created_at": alert.created_at,
         "waiting": alert.waiting,
         "problem": alert.problem,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dashboard.alerts.acting import act
 from dashboard.alerts.outbox import Outbox, Sender
-from dashboard.cluster.joining import address_for_others, is_loopback
+from dashboard.cluster.joining import address_for_others, is_loopback, own_url
 from dashboard.service.service import Service
 from db.alerts import alerts, events
 from db.alerts.alerts import AlertView
@@ -25,6 +26,8 @@ from domain.alerts.judgement import (
 )
 from domain.alerts.rules import FROM_POINTS, Rule, Trigger, parse_rule
 from domain.messages import State
+from domain.people.roles import Action
+from domain.scheduling.fit import without_names
 
 
 class AlertWatch:
@@ -57,7 +60,7 @@ class AlertWatch:
         listening, public_url = self._service.listening(), self._service.settings.public_url
         if public_url or not is_loopback(listening.host):
             return public_url or address_for_others(listening)[0]
-        return f"http://127.0.0.1:{listening.port}"
+        return own_url("127.0.0.1", listening.port, listening.scheme)
 
     def _judge(self, now: float) -> None:
         store, recorded = self._service.store, list[tuple[str, RunEvent]]()
@@ -77,13 +80,21 @@ class AlertWatch:
 
     def _left_out(self, alert: AlertView) -> list[RunEvent]:
         """The quarantines, for an alert about these."""
-        return quarantined(self._service.store) if alert.rule == Trigger.QUARANTINE else []
+        is_asked = alert.rule == Trigger.QUARANTINE
+        is_there = self._service.identities.person(alert.by).refusal_anywhere(Action.SEE) is None
+        return quarantined(self._service.store) if is_asked and is_there else []
 
     def _events(self, alert: AlertView, runs: list[RunFacts], now: float) -> Iterator[RunEvent]:
-        rule = parse_rule(alert.rule)
+        """Yield what happened to the runs that the alert is about, as far as whose it is may see or act on them."""
+        rule, person = parse_rule(alert.rule), self._service.identities.person(alert.by)
+        action = Action.ACT if alert.act else Action.SEE
         for run in runs:
             if alert.project not in (None, run.project) or alert.run_id not in (None, run.run_id):
                 continue
+            if not person.may(action, run.project, run.by):
+                continue
+            if person.only_projects is not None and run.waiting_for:
+                run = replace(run, waiting_for=without_names(run.waiting_for))
             if rule.condition in FROM_POINTS:
                 yield from self._series_rules.events(alert, rule, run, now)
             else:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dashboard.api.audit import write_down_download
 from dashboard.api.context import TheService, TheThreads, Threads
 from dashboard.api.reading import JsonRoute
 from dashboard.api.request_body import PIECE_BYTES, write_body
@@ -21,6 +22,7 @@ from dashboard.service.service import Service
 from dashboard.snapshots.archive import MOST_FILES
 from dashboard.snapshots.origin import Origin
 from dashboard.storage.downloads import DigestResponse
+from db.people.ownership import ObjectKind
 from db.runs.snapshots import SnapshotView
 from domain.spec import RunSpec
 from domain.text.formats import size
@@ -69,6 +71,7 @@ def download(request: Request, service: TheService, sha256: str) -> Response:
     """The archive itself."""
     _require(service.snapshots.find(sha256), sha256)
     path, name = service.snapshots.path(sha256), f"{sha256[:12]}.tar"
+    write_down_download(request, service, f"code {sha256[:12]}", ObjectKind.SNAPSHOT, sha256)
     return DigestResponse.of_file(request, path, sha256, name, media_type="application/x-tar")
 
 

@@ -11,7 +11,8 @@ from anyio import CapacityLimiter
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from dashboard.security.auth import Principal
+from dashboard.errors import Rejection
+from dashboard.security.guard.auth import Principal
 from dashboard.service.service import Service
 
 P = ParamSpec("P")
@@ -68,6 +69,12 @@ async def node_of(connection: HTTPConnection) -> str:
     if re.fullmatch(r"[0-9]{1,18}", fence):  # a longer number was never issued; its route refuses it
         await _require_attempt(connection, int(fence))
     return node_id
+
+
+def require_own(principal: Principal, fence: int) -> None:
+    """Check that a token of one attempt is not used for another. Raises Rejection."""
+    if principal.attempt not in (None, fence):
+        raise Rejection(403, "An attempt's token is valid only for this attempt.")
 
 
 async def _require_attempt(connection: HTTPConnection, fence: int) -> None:

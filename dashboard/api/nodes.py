@@ -16,9 +16,12 @@ from dashboard.cluster.installations import InstallationReport
 from dashboard.cluster.joining import how_to_join
 from dashboard.cluster.picture import picture
 from dashboard.json_responses import answer, document
+from dashboard.security.header_values import NO_STORE
+from dashboard.security.proxies import shown_url
 from dashboard.service.cost_cache import CostCache
 from dashboard.service.service import Service
 from db.nodes.node_queries import occupants
+from db.people.visibility import Visibility, visibility
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["nodes"])
 
@@ -100,27 +103,21 @@ class JoinTokenRequest(BaseModel):
 @router.get("/join-tokens")
 def list_tokens(service: TheService) -> Response:
     """Every join token, newest first, without the secrets."""
-    return answer(service.join_tokens())
+    return answer(service.join_tokens.every())
 
 
 @router.post("/join-tokens", status_code=201)
 def make_token(service: TheService, request: Request, token_request: JoinTokenRequest) -> Response:
     """Make a join token. Its secret is in this response and nowhere else."""
-    view, secret = service.make_join_token(token_request.ttl_s, token_request.name, token_request.most_uses)
+    view, secret = service.join_tokens.make(token_request.ttl_s, token_request.name, token_request.most_uses)
     join_commands = how_to_join(secret, service.listening(), shown_url(request))
-    return answer(document(view) | {"token": secret} | document(join_commands), 201, {"Cache-Control": "no-store"})
+    return answer(document(view) | {"token": secret} | document(join_commands), 201, NO_STORE)
 
 
 @router.delete("/join-tokens/{token_id}")
 def revoke_token(service: TheService, token_id: str) -> Response:
     """Revoke a join token; nodes that have joined with it stay."""
-    return answer(service.revoke_join_token(token_id))
-
-
-def shown_url(request: Request) -> str:
-    """The address that the client used to reach the dashboard; a proxy that speaks TLS names its scheme."""
-    scheme = request.headers.get("x-forwarded-proto", request.url.scheme)
-    return f"{scheme}://{request.headers['host']}"
+    return answer(service.join_tokens.revoke(token_id))
 
 
 # Reports of `rankzero nodes add` on its hosts: it connects to them, this server never does.
@@ -174,15 +171,15 @@ CACHED_S = 1.0
 
 
 class Pictures:
-    """The last picture, shared by all pages: hundreds of nodes are read once a second at most."""
+    """The last picture, shared by all who see the same: hundreds of nodes are read once a second at most."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._cache = CostCache[None, Tagged](CACHED_S)
+        self._cache = CostCache[Visibility, Tagged](CACHED_S)
 
     def latest(self) -> Tagged:
         """The picture as gzipped JSON, and its tag."""
-        return self._cache.get(None, self._draw)
+        return self._cache.get(visibility(), self._draw)
 
     def _draw(self) -> Tagged:
         return tagged(picture(self._service.nodes(), occupants(self._service.store)))

@@ -10,10 +10,12 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from sqlalchemy import select
 from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.service.service import Service
+from db.models import PrivateProject
 from db.runs import run_queries
 from db.runs.run_list import RunList, RunSelection
 from domain.messages import LIVE_STATES, State
@@ -110,7 +112,9 @@ class ClusterCollector(Collector):
         for state in (State.QUEUED, *sorted(LIVE_STATES)):
             states.add_metric([state.value], counts[state])
         yield states
-        live = run_queries.runs(store, now, LIVE_STATES, limit=MOST_RUNS)
+        with store.read() as session:
+            private = {row.project for row in session.scalars(select(PrivateProject))}
+        live = [run for run in run_queries.runs(store, now, LIVE_STATES, limit=MOST_RUNS) if run.project not in private]
         yield from gauges(RUN, ("run", "name", "project"), [((run.id, run.name, run.project), run) for run in live])
 
 

@@ -14,6 +14,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboard.json_responses import text_of
+from db import acting
+from db.people.visibility import visibility
 
 
 class SharedAnswers:
@@ -28,7 +30,7 @@ class SharedAnswers:
         if scope["type"] != "http" or scope["method"] != "GET" or scope["path"] not in SHARED_PATHS:
             await self.app(scope, receive, send)
             return
-        key = scope["path"], scope["query_string"]
+        key = scope["path"], scope["query_string"], visibility(), acting.rights().by  # for searches of `by:me`
         for message in await self._reads.get(key, lambda: self._answer(scope, receive)):
             await send({**message})  # the layers around add headers to their own
 
@@ -44,7 +46,7 @@ class SharedAnswers:
 
 T = TypeVar("T")
 SHARED_PATHS = frozenset({"/api/runs"})
-"""Their answers depend on the address alone, and are the same for everybody whom the guard lets in."""
+"""Their answers depend on the address alone, and are the same for all who see the same projects."""
 COMING_IN_S, MOST_LOOKS = 0.001, 20
 """While requests keep coming in, a read waits for them: so often, for so long each time."""
 

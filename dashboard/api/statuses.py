@@ -7,11 +7,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from dashboard.errors import error_body
+from dashboard.security.keys.secret_key import SecretsUnreadable
 from db.engine import StoreGone
 from db.exceptions import NoSuch, NotOwner, Superseded, WrongState
 from db.identity import UnknownAttempt
 from db.nodes.node_reports import IdentityEnded, NameTaken
+from db.people.invitations import InvitationEnded
 from domain.errors import InvalidRequest
+from domain.people.rights import Denied
 
 
 def install(app: FastAPI) -> None:
@@ -29,7 +32,10 @@ STATUS: dict[type[Exception], int] = {
     NameTaken: 409,
     IdentityEnded: 410,
     NotOwner: 403,
+    Denied: 403,
+    InvitationEnded: 410,
     StoreGone: 503,
+    SecretsUnreadable: 409,
     UnknownAttempt: 404,
 }
 

@@ -18,6 +18,8 @@ from dashboard.errors import Rejection
 from dashboard.json_responses import answer
 from dashboard.planning import preview
 from dashboard.private_files import make_private_directory
+from db.people import audit
+from domain.people.audit import AuditAction
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["system"])
 
@@ -44,6 +46,7 @@ def backup(service: TheService, path: Annotated[str | None, Body(embed=True, max
     data = service.settings.data.resolve()
     target = _new_backup(data, service.clock()) if path is None else _below(data, path)
     size_bytes = service.store.backup(target)
+    audit.record(service.store, AuditAction.BACKUP, target.name)
     return answer({"path": str(target), "size_bytes": size_bytes})
 
 

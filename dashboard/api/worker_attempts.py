@@ -14,10 +14,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.api.context import TheNode, ThePrincipal, TheService, TheThreads, Threads, node_of
+from dashboard.api.context import TheNode, ThePrincipal, TheService, TheThreads, Threads, node_of, require_own
 from dashboard.api.reading import JsonRoute
 from dashboard.errors import Rejection, failure
 from dashboard.json_responses import answer, document, json_text
+from dashboard.security.guard.auth import Principal
 from dashboard.service.service import Service
 from dashboard.service.stream_pieces import ArrivedPiece, Outcome, take
 from dashboard.storage.downloads import DigestResponse
@@ -31,6 +32,7 @@ from db.ranks import profiles, ranks
 from db.tasks import desired_state, task_reports
 from db.tasks.task_reports import StreamKey
 from domain import protocol
+from domain.assignments import Assignment
 from domain.collectives import CollectivesAnswer, NodeCollectives
 from domain.health.testing import TestAnswer
 from domain.messages import (
@@ -46,7 +48,6 @@ from domain.messages import (
 )
 from domain.points import PackedBatch
 from domain.profiles.records import RankProfile
-from domain.spec import Assignment
 
 router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
 TASK = "/attempts/{fence}/tasks/{node_rank}"
@@ -235,24 +236,30 @@ def _desired_state(service: Service, node_id: str) -> tuple[str, str]:
     assignments, watched = service.assignments(node_id)
     checks = service.preflights.requested_checks(node_id)
     content: dict[str, Any] = {"watched": watched, "checks": document(checks)}
-    content["assignments"] = [_assignment(assignment) for assignment in assignments]
+    content["assignments"] = [_assignment(service, node_id, assignment) for assignment in assignments]
     content |= (pool := service.jobs.desired_state(node_id))
     with service.store.read() as session:
         content["tests"] = document(hardware_tests.requests(session, node_id, service.clock()))
         content["end_unknown"] = node_reports.labels_to_end(session, node_id)
-        content["resends"] = document(resends(session, node_id))
+        requested = resends(session, node_id)
+    tokens = service.credentials
+    content["resends"] = [document(one) | {"token": tokens.attempt_token(one.fence, node_id)} for one in requested]
     is_idle, content["store"] = not (pool or any(content.values())), store
     version = hashlib.sha256(json_text(content).encode()).hexdigest()[:20]
+    for assignment, planned in zip(content["assignments"], assignments, strict=True):
+        assignment["secrets"] = planned.secrets  # not in the version, which is in addresses and so in logs
     state = version, json_text({"version": version, **content})
     if is_idle:
         service.idle_nodes.keep(node_id, store, state, changes)
     return state
 
 
-def _assignment(assignment: Assignment) -> dict[str, Any]:
-    """Return it as JSON values, its spec without defaults: a worker that lacks a new field can read what uses none."""
+def _assignment(service: Service, node_id: str, assignment: Assignment) -> dict[str, Any]:
+    """Return it as JSON values with its token, its spec without defaults: a worker that lacks a new field can read what
+    uses none."""
     spec = assignment.spec.model_dump(exclude_defaults=True)
-    return dict(document(assignment)) | {"spec": document(spec)}
+    token = service.credentials.attempt_token(assignment.fence, node_id)
+    return dict(document(assignment)) | {"spec": document(spec), "token": token}
 
 
 def _report(service: Service, node_id: str, fence: int, node_rank: int, task_report: TaskReport) -> dict[str, str]:
@@ -296,25 +303,27 @@ async def take_pieces(request: Request) -> Response:
     service: Service = request.app.state.service
     threads: Threads = request.app.state.threads
     node_id, body = await node_of(request), await request.body()
-    outcomes = await threads.run(_take, service, node_id, body)
+    outcomes = await threads.run(_take, service, request.state.principal, node_id, body)
     answers = ",".join(_answer_to(request, outcome) for outcome in outcomes)
     return Response(f'{{"answers":[{answers}]}}', media_type="application/json")
 
 
 @router.get("/snapshots/{sha256}")
 async def send_snapshot(
-    request: Request, service: TheService, threads: TheThreads, node_id: TheNode, sha256: str
+    request: Request, service: TheService, threads: TheThreads, principal: ThePrincipal, node_id: TheNode, sha256: str
 ) -> Response:
     """The code of a run that the node is to start. Raises Rejection when no run of the node uses it."""
-    assignments = await threads.run(desired_state.assignments, service.store, node_id)
+    assignments = await threads.run(desired_state.assignments, service.store, node_id, principal.attempt)
     if sha256 not in {assignment.spec.snapshot for assignment in assignments}:
         raise Rejection(403, f"No run of this node uses the snapshot {sha256[:12]}.")
     path, name = service.snapshots.path(sha256), f"{sha256[:12]}.tar"
     return DigestResponse.of_file(request, path, sha256, name, media_type="application/x-tar")
 
 
-def _take(service: Service, node_id: str, body: bytes) -> list[Outcome]:
+def _take(service: Service, principal: Principal, node_id: str, body: bytes) -> list[Outcome]:
     bundle = Bundle.of_body(body)
+    for head in bundle.heads:
+        require_own(principal, head.fence)
     read = [_piece(service, head, content) for head, content in zip(bundle.heads, bundle.contents, strict=True)]
     outcomes = iter(take(service, node_id, [piece for piece in read if isinstance(piece, ArrivedPiece)]))
     return [next(outcomes) if isinstance(piece, ArrivedPiece) else piece for piece in read]

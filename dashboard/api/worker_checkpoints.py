@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query
+from fastapi import APIRouter, Body, Depends, Query
 from pydantic import StringConstraints
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.api.context import CheckpointThreads, TheNode, TheService, Threads
+from dashboard.api.context import CheckpointThreads, TheNode, ThePrincipal, TheService, Threads, require_own
 from dashboard.api.reading import JsonRoute
 from dashboard.api.request_body import RequestBody, body_of
 from dashboard.errors import Rejection
@@ -34,6 +34,19 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Offset = Annotated[int, Query(ge=0, le=2**62)]
 
 
+async def _owner_of(
+    service: TheService, threads: CheckpointThreads, principal: ThePrincipal, node_id: TheNode, checkpoint_id: int
+) -> str:
+    """The node, unless its request has the token of an attempt other than the checkpoint's. Raises Rejection."""
+    if principal.attempt is not None:
+        checkpoint, _ = await threads.run(checkpoint_reports.of_node, service.store, node_id, checkpoint_id)
+        require_own(principal, checkpoint.fence)
+    return node_id
+
+
+OwnCheckpoint = Annotated[str, Depends(_owner_of)]
+
+
 @router.post("/attempts/{fence}/tasks/{node_rank}/checkpoints")
 async def offer_checkpoint(
     service: TheService,
@@ -52,7 +65,7 @@ async def receive_checkpoint(
     request: Request,
     service: TheService,
     threads: CheckpointThreads,
-    node_id: TheNode,
+    node_id: OwnCheckpoint,
     checkpoint_id: int,
     offset: Offset,
 ) -> Response:
@@ -71,7 +84,7 @@ async def receive_checkpoint(
 async def link_parts(
     service: TheService,
     threads: CheckpointThreads,
-    node_id: TheNode,
+    node_id: OwnCheckpoint,
     checkpoint_id: int,
     first: Annotated[int, Body(ge=1, le=MOST_PARTS)],
     sha256: Annotated[list[Sha256], Body(min_length=1, max_length=16)],
@@ -85,7 +98,7 @@ async def link_parts(
 async def complete_checkpoint(
     service: TheService,
     threads: CheckpointThreads,
-    node_id: TheNode,
+    node_id: OwnCheckpoint,
     checkpoint_id: int,
     adopted: Annotated[str | None, Body(embed=True)] = None,
     parts: Annotated[list[Sha256] | None, Body(embed=True, max_length=MOST_PARTS)] = None,
@@ -99,7 +112,7 @@ async def complete_checkpoint(
 async def resent_checkpoint(
     service: TheService,
     threads: CheckpointThreads,
-    node_id: TheNode,
+    node_id: OwnCheckpoint,
     checkpoint_id: int,
     problem: Annotated[str | None, Body(embed=True, max_length=1000)] = None,
 ) -> Response:
@@ -113,13 +126,14 @@ async def send_checkpoint(
     request: Request,
     service: TheService,
     threads: CheckpointThreads,
+    principal: ThePrincipal,
     node_id: TheNode,
     checkpoint_id: int,
     via: Via = "server",
 ) -> Response:
     """A checkpoint for a node that resumes from it. Raises Rejection when no run of the node does."""
     row = await threads.run(checkpoint_queries.checkpoint_file, service.store, checkpoint_id)
-    assignments = await threads.run(desired_state.assignments, service.store, node_id)
+    assignments = await threads.run(desired_state.assignments, service.store, node_id, principal.attempt)
     resumed = {a.resume_from.checkpoint_id for a in assignments if a.resume_from}
     if row is None or checkpoint_id not in resumed:
         raise Rejection(403, f"No run of this node resumes from checkpoint {checkpoint_id}.")

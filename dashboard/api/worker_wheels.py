@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+
 from fastapi import APIRouter
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.api.context import TheNode, TheService, TheThreads
+from dashboard.api.context import TheNode, ThePrincipal, TheService, TheThreads
 from dashboard.api.reading import JsonRoute
 from dashboard.api.request_body import write_body
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer, document
+from dashboard.security.guard.auth import Principal
+from dashboard.service.service import Service
 from dashboard.storage.downloads import DigestResponse
 from domain.environments.wheels import WantedWheels, WheelAnswer, WheelFile
 
@@ -26,9 +31,10 @@ def wheels(service: TheService, node_id: TheNode) -> Response:
 
 
 @router.post("/wheels/wanted")
-def want(service: TheService, node_id: TheNode, body: WantedWheels) -> Response:
+def want(service: TheService, principal: ThePrincipal, node_id: TheNode, body: WantedWheels) -> Response:
     """Ask other nodes for wheels; repeated by a node as long as it waits for them."""
-    service.registry.record_contact(node_id)
+    if principal.attempt is None:  # a training that has its token is no sign of life of the worker
+        service.registry.record_contact(node_id)
     there = {wheel.sha256 for wheel in service.wheels.files()}
     missing = [wheel for wheel in body.wheels if wheel.sha256 not in there]
     online = [node.id for node in service.nodes() if node.state == "alive"]
@@ -69,13 +75,24 @@ async def receive(
 
 
 @router.get("/locks/{key}")
-def lock(service: TheService, node_id: TheNode, key: str) -> Response:
+def lock(service: TheService, principal: ThePrincipal, node_id: TheNode, key: str) -> Response:
     """The lock that a node resolved first; null where none has."""
-    return answer({"key": key, "text": service.wheels.lock(key)})
+    return answer({"key": key, "text": service.wheels.lock(_place(service, principal, key))})
 
 
 @router.put("/locks/{key}")
-async def keep_lock(request: Request, service: TheService, threads: TheThreads, node_id: TheNode, key: str) -> Response:
+async def keep_lock(
+    request: Request, service: TheService, threads: TheThreads, principal: ThePrincipal, node_id: TheNode, key: str
+) -> Response:
     """Keep a resolved lock; the answer is the one that counts for all nodes. Raises Rejection."""
     text = (await request.body()).decode(errors="replace")
-    return answer({"key": key, "text": await threads.run(service.wheels.keep_lock, key, text)})
+    place = await threads.run(_place, service, principal, key)
+    return answer({"key": key, "text": await threads.run(service.wheels.keep_lock, place, text)})
+
+
+def _place(service: Service, principal: Principal, key: str) -> str:
+    """Where a lock is kept: that of an attempt's token, which its training can read, counts for its run only."""
+    run_id = None if principal.attempt is None else service.run_of(principal.attempt)
+    if run_id is None or not re.fullmatch(r"[0-9a-f]{16}", key):
+        return key
+    return hashlib.sha256(f"{run_id} {key}".encode()).hexdigest()[:16]

@@ -23,6 +23,7 @@ from dashboard import colours
 from dashboard.app.assets import Assets, PackedFile, StreamlitsScripts
 from dashboard.colours import ICON, LOGO
 from dashboard.errors import error_body
+from dashboard.security.header_values import NO_STORE
 from dashboard.security.plain_pages import PLAIN_POLICY, not_found_page
 
 
@@ -44,7 +45,7 @@ class Front:
         app.mount("/", self._serve_others)
 
     async def _show(self, request: Request) -> Response:
-        return self._pages[request.url.path].answer(request, "page.html", {"Cache-Control": "no-store"})
+        return self._pages[request.url.path].answer(request, "page.html", NO_STORE)
 
     async def _serve_others(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (scope["path"] + "/").startswith("/api/"):  # 404, or 405 when the path has another method
@@ -72,7 +73,7 @@ def _not_found(request: Request) -> Response:
         return _redirect(request, path.rstrip("/"))
     if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse(error_body(None, f"There is nothing at {path}."), 404)
-    headers = {"Content-Security-Policy": PLAIN_POLICY, "Cache-Control": "no-store"}
+    headers = {"Content-Security-Policy": PLAIN_POLICY, **NO_STORE}
     return HTMLResponse(not_found_page(path), 404, headers)
 
 
@@ -94,6 +95,9 @@ TITLES = {
     "/project": "Project",
     "/compare": "Compare",
     "/logs": "Log search",
+    "/people": "People",
+    "/audit": "Audit",
+    "/account": "Account",
 }
 """The addresses of Streamlit's pages."""
 IN_BAR = ("/", "/studies", "/launch", "/nodes", "/alerts")

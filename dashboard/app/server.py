@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import os
@@ -10,7 +11,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -21,18 +22,24 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboard import errors
 from dashboard.alerts.watch import AlertWatch
 from dashboard.api import (
     alerts,
+    audit,
     code,
     docs,
     nodes,
+    people,
     prometheus,
+    secrets,
     statuses,
     system,
+    tokens,
     worker_attempts,
     worker_checkpoints,
     worker_wheels,
@@ -58,14 +65,21 @@ from dashboard.api.shared_reads import SharedAnswers
 from dashboard.app.assets import Assets
 from dashboard.app.front import EntryPage, Front, pages
 from dashboard.app.slow_connections import ImpatientProtocol
+from dashboard.cluster.joining import own_url
 from dashboard.exports.shared_pages import SharedPages
 from dashboard.private_files import AlreadyRunning, lock_data_directory, spare_path, write_private
 from dashboard.scaling.conductor import Conductor
-from dashboard.security import headers
-from dashboard.security.auth import Guard
-from dashboard.security.login import Login
-from dashboard.security.sign_ins import Sessions, SignIns
-from dashboard.security.token_files import TokenUnusable
+from dashboard.security.guard import headers, policy
+from dashboard.security.guard.auth import Guard, ProxyUser
+from dashboard.security.guard.visits import Visits
+from dashboard.security.keys.certificates import CertificateUnusable, ServerCertificate, publish
+from dashboard.security.keys.token_files import TokenUnusable, read_or_create
+from dashboard.security.proxies import ForwardedHeaders, TrustedProxies
+from dashboard.security.signing_in.device_page import DevicePage
+from dashboard.security.signing_in.login import Entrance, LoginPage
+from dashboard.security.signing_in.provider_settings import CALLBACK, ProviderSettings, no_provider, provider_settings
+from dashboard.security.signing_in.sign_ins import SignIns
+from dashboard.security.signing_in.welcome import Welcome
 from dashboard.service import service
 from dashboard.service.bulk_actions import BulkActions
 from dashboard.service.service import Service
@@ -107,14 +121,21 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
         app.router.routes.extend(module.router.routes)  # each is whole; include_router would build it again
     assets = Assets()
     app.add_route("/assets/{name:path}", assets.serve, methods=["GET", "HEAD"], include_in_schema=False)
-    _protect(app, shared)
+    visits = Visits(shared.identities)
+    _protect(app, shared, visits)
+    app.state.visits = visits
+    app.router.routes[:] = policy.guarded(app.router.routes, shared.store)
     if ui is not None:
         Front(EntryPage(assets), ui).install(app)
     return app
 
 
 log = logging.getLogger("rankzero")
+Endpoint = Callable[[Request], Awaitable[Response]]
 TICK_S = 1.0
+RENEWAL_S = 2.0
+"""Seconds between two looks at the certificate's files."""
+LOOKS_A_DAY = int(86400 / RENEWAL_S)
 SHUTDOWN_S = 2
 MOST_CONNECTIONS = 20_000
 """A worker has two to four connections, a page one or two."""
@@ -131,6 +152,8 @@ ROUTERS = (
     compare,
     transfer,
     code,
+    audit,
+    secrets,
     metrics,
     logs,
     checkpoints,
@@ -142,8 +165,10 @@ ROUTERS = (
     studies,
     alerts,
     lists,
+    people,
     tensorboard,
     perfetto,
+    tokens,
     docs,
 )
 
@@ -156,12 +181,13 @@ def serve(settings: Settings, on_ready: Callable[[str], None] | None = None, *, 
     os.umask(0o077)  # files written from here on are readable by their owner only
     try:
         with lock_data_directory(settings.data):
+            certificate = ServerCertificate(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
             app = create_app(settings, Service.open(settings, new_store=new_store))
             os.chdir(settings.data)  # a .streamlit folder where we were started must not change the pages
-            server = Server(uvicorn_config(app, settings), app.state.service, on_ready)
+            server = Server(uvicorn_config(app, settings, certificate), app.state.service, on_ready, certificate)
             server.run()
             return 0 if server.started else 1
-    except (AlreadyRunning, StoreUnusable, StorageUnusable, TokenUnusable) as error:
+    except (AlreadyRunning, StoreUnusable, StorageUnusable, TokenUnusable, CertificateUnusable) as error:
         print(f"rankzero: {error}", file=sys.stderr)
         return 1
     except OSError as error:
@@ -182,10 +208,18 @@ def serve(settings: Settings, on_ready: Callable[[str], None] | None = None, *, 
 class Server(uvicorn.Server):
     """A uvicorn server that publishes its address in the data directory and ends all waiting requests at shutdown."""
 
-    def __init__(self, config: uvicorn.Config, shared: Service, on_ready: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        shared: Service,
+        on_ready: Callable[[str], None] | None = None,
+        certificate: ServerCertificate | None = None,
+    ) -> None:
         super().__init__(config)
         self._service = shared
         self._on_ready = on_ready
+        self._certificate = certificate
+        self._following: asyncio.Task[None] | None = None
 
     @property
     def port(self) -> int:
@@ -201,8 +235,11 @@ class Server(uvicorn.Server):
         """Start to listen, then publish the address."""
         await super().startup(sockets)
         if self.started:
-            url = _url(self.config.host, self.port)
+            url = own_url(self.config.host, self.port, self._service.settings.scheme)
             self._service.port = self.port
+            if self._certificate is not None:
+                publish(self._certificate, self._service.settings.data)
+                self._following = asyncio.create_task(self._follow_certificate(self._certificate))
             address = {"url": url, "host": self.config.host, "port": self.port, "pid": os.getpid()}
             self._write_address_file(json.dumps(address) + "\n")
             log.info("dashboard %s serves %s", url, self._service.settings.data)
@@ -212,11 +249,26 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Release everybody who waits, then shut down."""
         self._service.hub.close()
+        if self._following is not None:
+            self._following.cancel()
         with suppress(OSError, ValueError):
             if json.loads(self._address_file.read_text())["pid"] == os.getpid():
                 self._address_file.unlink()
         await super().shutdown(sockets)
         log.info("dashboard ended")
+
+    async def _follow_certificate(self, certificate: ServerCertificate) -> None:
+        """Use a renewed certificate for new connections."""
+        for looks in itertools.count():
+            try:
+                if certificate.read_again():
+                    publish(certificate, self._service.settings.data)
+                    log.info("the certificate was renewed")
+                if looks % LOOKS_A_DAY == 0 and (warning := certificate.end_warning):
+                    log.warning("%s", warning)
+            except (CertificateUnusable, OSError) as error:
+                log.warning("the renewed certificate is not used yet: %s", error)
+            await asyncio.sleep(RENEWAL_S)
 
     def _write_address_file(self, address: str) -> None:
         """Write server.json; without it, clients need RANKZERO_URL to find this dashboard."""
@@ -237,7 +289,7 @@ def _lifespan(shared: Service, ui: Any) -> Callable[[FastAPI], Any]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         shared.start()
-        service.use(shared)
+        service.use(shared, app.state.visits.enter)
         ticking = asyncio.create_task(_tick(shared))
         try:
             async with app.state.tensorboards.running():
@@ -259,7 +311,7 @@ def _lifespan(shared: Service, ui: Any) -> Callable[[FastAPI], Any]:
 
 async def _tick(shared: Service) -> None:
     alert_watch = AlertWatch(shared)
-    ticks = (shared.tick, Conductor(shared).tick, SweepConductor(shared).tick, alert_watch.tick)
+    ticks = (shared.tick, shared.sessions.tick, Conductor(shared).tick, SweepConductor(shared).tick, alert_watch.tick)
     try:
         await _tick_forever(shared, ticks)
     finally:
@@ -283,13 +335,12 @@ def _run_all(ticks: Sequence[Callable[[], None]]) -> None:
         tick()
 
 
-def _protect(app: FastAPI, shared: Service) -> None:
-    sessions = Sessions(shared.settings.data / "signed-out", shared.clock())
+def _protect(app: FastAPI, shared: Service, visits: Visits) -> None:
     sign_ins = SignIns(shared.credentials, shared.clock)
-    login = Login(shared.credentials, sessions, sign_ins, shared.clock)
-    app.add_api_route("/login", login.show, methods=["GET", "HEAD"], include_in_schema=False)
-    app.add_api_route("/login", login.sign_in, methods=["POST"], include_in_schema=False)
-    app.add_api_route("/logout", login.sign_out, methods=["POST"], include_in_schema=False)
+    entrance = Entrance(shared.credentials, shared.sessions)
+    provider = provider_settings(shared.settings)
+    login = LoginPage(shared.store, entrance, sign_ins, provider.name if provider is not None else None)
+    _add_sign_in(app, shared, entrance, login, provider)
     app.add_middleware(SharedAnswers)  # added first: innermost, behind the guard
     app.add_middleware(headers.BodyLimits)
     app.add_middleware(Warned, sentence=lambda: shared.trouble)
@@ -297,18 +348,56 @@ def _protect(app: FastAPI, shared: Service) -> None:
         Guard,
         credentials=shared.credentials,
         node_of_token=shared.registry.node_of_token,
-        sessions=sessions,
+        rights_of_node=shared.registry.rights,
+        identities=shared.identities,
+        sessions=shared.sessions,
+        entrance=entrance,
+        login=login,
         sign_ins=sign_ins,
+        proxy_user=ProxyUser(shared.settings.proxy_user_header, shared.people.admit_by_proxy, shared.clock),
+        visits=visits,
+        access_tokens=shared.access_tokens,
         judge_join=lambda token: join_tokens.judge(shared.store, token, shared.clock()),
         allowed_hosts=shared.settings.allowed_hosts,
         now=shared.clock,
     )
     app.add_middleware(headers.SecurityHeaders)
-    app.add_middleware(headers.Departures)  # added last: outermost
+    app.add_middleware(headers.Departures)
+    _add_proxies(app, shared.settings)
 
 
-def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+def _add_sign_in(
+    app: FastAPI, shared: Service, entrance: Entrance, login: LoginPage, provider: ProviderSettings | None
+) -> None:
+    app.add_route("/login", login.show, methods=["GET", "HEAD"], include_in_schema=False)
+    app.add_route("/login", login.sign_in, methods=["POST"], include_in_schema=False)
+    app.add_route("/logout", login.sign_out, methods=["POST"], include_in_schema=False)
+    Welcome(shared.people, entrance, provider.name if provider is not None else None).install(app)
+    leave: Endpoint = no_provider
+    come_back: Endpoint = no_provider
+    if provider is not None:
+        from dashboard.security.signing_in.provider_sign_in import ProviderSignIn  # Authlib takes 0.4 s and 20 MiB
+
+        at_provider = ProviderSignIn(provider, shared.people, entrance, shared.credentials)
+        leave, come_back = at_provider.leave, at_provider.come_back
+    app.add_route("/login/provider", leave, methods=["GET", "HEAD"], include_in_schema=False)
+    app.add_route(CALLBACK, come_back, methods=["GET", "HEAD"], include_in_schema=False)
+    device = DevicePage(shared.device_logins)
+    app.add_api_route("/device", device.show, methods=["GET", "HEAD"], include_in_schema=False)
+    app.add_api_route("/device", device.decide, methods=["POST"], include_in_schema=False)
+
+
+def _add_proxies(app: FastAPI, settings: Settings) -> None:
+    secret = read_or_create(settings.proxy_secret_file) if settings.proxy_secret_file else ""
+    proxies = TrustedProxies(settings.trusted_proxies, secret)
+    app.add_middleware(
+        ForwardedHeaders, proxies=proxies, user_header=settings.proxy_user_header
+    )  # added last: outermost
+
+
+def uvicorn_config(app: FastAPI, settings: Settings, certificate: ServerCertificate | None = None) -> uvicorn.Config:
     """The configuration of uvicorn for the application."""
+    context = certificate and certificate.context
     return uvicorn.Config(
         app,
         host=settings.host,
@@ -320,6 +409,7 @@ def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         access_log=False,  # it would print queries, and the address of the first visit carries the token
         server_header=False,
         proxy_headers=False,
+        ssl_context_factory=(lambda _config, _default: context) if context else None,
         ws="websockets-sansio",
         ws_max_size=MAX_WEBSOCKET_BYTES,
         ws_per_message_deflate=False,
@@ -348,11 +438,6 @@ def _log_to_stderr() -> None:
     log_to_stderr(logging.WARNING, "%(asctime)s %(levelname)s %(message)s")
     log.setLevel(logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-
-
-def _url(host: str, port: int) -> str:
-    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)
-    return f"http://{f'[{shown}]' if ':' in shown and not shown.startswith('[') else shown}:{port}"
 
 
 # A header on every response of the API that says why nothing can be stored at the moment.

@@ -26,9 +26,12 @@ from dashboard.archives.manifest import (
 from dashboard.errors import describe
 from dashboard.service.service import Service
 from dashboard.snapshots.origin import Origin
+from db import acting
 from db.archives.documents import RunDocument
 from db.archives.restore import ArchiveSource, is_imported, restore
+from db.people.ownership import DEFAULT_PROJECT
 from domain.errors import InvalidRequest
+from domain.people.roles import Action
 from domain.spec import RunSpec
 from domain.text import formats
 
@@ -37,9 +40,11 @@ def import_archive(service: Service, path: Path, folder: Path, source: str) -> l
     """Import an archive by way of an empty folder; return `id`, `name`, `series`, `points` and `is_new` of its runs.
 
     `source`: the machine and path it comes from. A run that was imported from it before stays. Each run is imported
-    whole or not at all. Raises Rejection, InvalidRequest, WrongState."""
+    whole or not at all. Raises Rejection, InvalidRequest, WrongState, Denied."""
     archive = unpack(path, folder, service.files.require_free_space)
     documents = [archive.document(run_id) for run_id in archive.manifest.runs]
+    for document in documents:
+        acting.rights().check(Action.LAUNCH, str(document.run.get("project") or DEFAULT_PROJECT))
     imported = []
     for document in documents:
         origin = ArchiveSource(source, archive.digest(document.run["id"]))

@@ -6,10 +6,12 @@ import logging
 from collections.abc import Callable, Collection
 
 from dashboard.clock import Clock
+from db import acting
 from db.engine import Store
 from db.health import hardware_tests, quarantine_requests
 from domain.health.testing import TestAnswer
 from domain.health.views import HardwareTestView, IncidentView
+from domain.people.roles import Action
 from domain.views import NodeView
 
 log = logging.getLogger("rankzero")
@@ -30,7 +32,8 @@ class NodeHealth:
         self._desired_state_changed = desired_state_changed
 
     def release(self, node: str, device: str | None = None) -> NodeView:
-        """End the quarantine of a node, or of one device. Raises NoSuchNode, InvalidRequest, WrongState."""
+        """End the quarantine of a node, or of one device. Raises NoSuchNode, InvalidRequest, WrongState, Denied."""
+        acting.rights().check(Action.OPERATE, None)
         node_id = quarantine_requests.release(self._store, node, device, self._clock())
         self._schedule()
         view = self._view(node_id)
@@ -38,7 +41,8 @@ class NodeHealth:
         return view
 
     def ask_test(self, node: str) -> HardwareTestView:
-        """Have a node test its devices that no run has. Raises NoSuchNode, WrongState."""
+        """Have a node test its devices that no run has. Raises NoSuchNode, WrongState, Denied."""
+        acting.rights().check(Action.OPERATE, None)
         test_id, node_id = hardware_tests.ask(self._store, node, self._clock())
         self._desired_state_changed([node_id])
         return self.test(test_id)

@@ -34,6 +34,9 @@ class Listening:
     host: str
     port: int
     outward: str
+    scheme: str = "http"
+    self_signed: Path | None = None
+    """The file with its certificate alone, if that is self-signed: no other machine trusts it by itself."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class HowToJoin:
     """Lines that install it as a systemd service instead, started with the machine."""
     warning: str | None
     """Why other machines cannot reach this address, and what to do; None when they can."""
+    trust: str | None = None
+    """What to do so that the new machine trusts this dashboard's certificate; None where it does by itself."""
 
 
 def how_to_join(secret: str, listening: Listening, shown_url: str | None = None) -> HowToJoin:
@@ -61,6 +66,16 @@ def how_to_join(secret: str, listening: Listening, shown_url: str | None = None)
         command=f"RANKZERO_TOKEN={secret} {PROGRAM} worker --server {shlex.quote(url)}",
         service=_service(url, secret),
         warning=warning,
+        trust=_trust(listening.self_signed),
+    )
+
+
+def _trust(self_signed: Path | None) -> str | None:
+    if self_signed is None:
+        return None
+    return (
+        f"This dashboard's certificate is self-signed: copy `{self_signed}` to the new machine, "
+        "and set `RANKZERO_CA_FILE` to its path there."
     )
 
 
@@ -71,13 +86,20 @@ def address_for_others(listening: Listening, shown_url: str | None = None) -> tu
     if shown_url is not None and (origin := _origin(shown_url)):
         return origin, None
     if not is_loopback(listening.host):
-        host = listening.outward if listening.host in ("", "0.0.0.0", "::") else listening.host
-        return _url(host, listening.port), _unreachable_warning(host)
+        host = listening.outward if listening.host in ("", "0.0.0.0", "::") else listening.host  # nosec B104: compares, and listens to nothing
+        return own_url(host, listening.port, listening.scheme), _unreachable_warning(host)
     warning = (
         f"This dashboard listens on {listening.host}, so no other machine can reach it. Start it with "
         f"`--host 0.0.0.0` (or with its address in a network that only your machines share), then join."
     )
-    return _url(listening.outward, listening.port), warning
+    return own_url(listening.outward, listening.port, listening.scheme), warning
+
+
+def url_for_links(listening: Listening, shown_url: str, public_url: str | None = None) -> str:
+    """The address that links for others begin with: the named one, else that of the request if others can use it."""
+    if public_url or is_loopback(listening.host):
+        return public_url or shown_url
+    return address_for_others(listening, shown_url)[0]
 
 
 def is_loopback(host: str) -> bool:
@@ -108,7 +130,7 @@ def _origin(url: str) -> str | None:
         return None
     if parts.scheme not in ("http", "https") or not host or is_loopback(host):
         return None
-    if host in ("0.0.0.0", "::") or any(not (c.isalnum() or c in "-._:%") for c in host):
+    if host in ("0.0.0.0", "::") or any(not (c.isalnum() or c in "-._:%") for c in host):  # nosec B104: compares, and listens to nothing
         return None
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
@@ -119,8 +141,10 @@ def _unreachable_warning(host: str) -> str | None:
     return "This machine has no address in any network, so no other machine can reach it."
 
 
-def _url(host: str, port: int) -> str:
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+def own_url(host: str, port: int, scheme: str = "http") -> str:
+    """The URL of a dashboard that listens on this host; on this machine where it listens everywhere."""
+    shown = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)  # nosec B104: compares, and listens to nothing
+    return f"{scheme}://{f'[{shown}]' if ':' in shown and not shown.startswith('[') else shown}:{port}"
 
 
 def _service(url: str, secret: str) -> tuple[str, ...]:

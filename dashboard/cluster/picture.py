@@ -57,7 +57,7 @@ def cell(node: NodeView, device: DeviceView) -> DeviceUse:
         return DeviceUse.LOST
     if node.state != "alive":
         return DeviceUse.SILENT
-    if device.run_id is not None:
+    if device.has_run:
         return DeviceUse.OURS
     if device.foreign:
         return DeviceUse.FOREIGN
@@ -73,10 +73,10 @@ def summary(nodes: Sequence[NodeView]) -> str:
     if not nodes:
         return "No node has joined yet."
     uses = Counter(cell(node, device) for node in nodes for device in node.devices)
-    runs = {d.run_id for n in nodes for d in n.devices if cell(n, d) is DeviceUse.OURS}
+    ours = [d for n in nodes for d in n.devices if cell(n, d) is DeviceUse.OURS]
     phrases = [f"{_free(nodes)} free"]
     if uses[DeviceUse.OURS]:
-        phrases.append(f"{count(uses[DeviceUse.OURS])} in use by {plural(len(runs), 'run')}")
+        phrases.append(f"{count(uses[DeviceUse.OURS])} in use by {_users(ours)}")
     phrases += [
         f"{count(uses[use])} {phrase}"
         for use, phrase in (
@@ -94,6 +94,14 @@ def summary(nodes: Sequence[NodeView]) -> str:
         if states[state]
     ]
     return f"{plural(len(nodes), 'node')}: {', '.join(phrases)}"
+
+
+def _users(devices: Sequence[DeviceView]) -> str:
+    """7 runs and private ones."""
+    runs = {device.run_id for device in devices if device.run_id is not None}
+    named = [plural(len(runs), "run")] if runs else []
+    private = ["private ones" if runs else "private runs"] if any(device.private for device in devices) else []
+    return as_list([*named, *private])
 
 
 def attention(nodes: Sequence[NodeView]) -> list[dict[str, str]]:

@@ -6,13 +6,16 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from dashboard.clock import Clock
+from db import acting
 from db.engine import Store
 from db.exceptions import NoSuchCheck
+from db.people.visibility import visible_ids
 from db.preflight import preflight_sessions, start_gate
+from domain.assignments import DesiredCheck
 from domain.messages import CheckAnswer
+from domain.people.roles import Action
 from domain.preflight import rate
-from domain.spec import DesiredCheck
-from domain.text.formats import agree, clock_time, count, plural
+from domain.text.formats import agree, clock_minute, count, plural
 from domain.views import CheckView, PreflightCell
 
 
@@ -28,7 +31,8 @@ class Preflights:
         """Cached: they never change again, and judging hundreds of nodes takes long."""
 
     def ask(self, nodes: list[str] | None, bandwidth: bool) -> int:
-        """Ask nodes, by name or id (None: all that are online). Raises NoSuchNode, InvalidRequest."""
+        """Ask nodes, by name or id (None: all that are online). Raises NoSuchNode, InvalidRequest, Denied."""
+        acting.rights().check(Action.OPERATE, None)
         check_id = preflight_sessions.ask(self._store, nodes, bandwidth, self._clock())
         self._desired_state_changed(preflight_sessions.node_ids(self._store, check_id))
         return check_id
@@ -47,7 +51,8 @@ class Preflights:
 
     def one(self, check_id: int) -> CheckView:
         """One preflight with the answers so far. Raises NoSuchCheck."""
-        checks = preflight_sessions.views(self._store, check_id)
+        views = preflight_sessions.views(self._store, check_id)
+        checks = [view for view in views if view.run_id is None or visible_ids(self._store, [view.run_id])]
         if not checks:
             raise NoSuchCheck(
                 f"There is no preflight {check_id}; the last {preflight_sessions.MOST_REMEMBERED} are kept."
@@ -86,15 +91,15 @@ MOST_LINKS = 20
 LINKS = "bandwidth"
 
 
-def picture(check: CheckView) -> dict[str, Any]:
-    """Plain JSON values: all words are chosen here, the browser only draws them."""
+def picture(check: CheckView, by: str = "") -> dict[str, Any]:
+    """Plain JSON values: all words are chosen here, the browser only draws them; `by`: whose it is, in words."""
     rows = list(dict.fromkeys(cell.row for cell in check.cells if cell.row != LINKS))
     cells_at: dict[tuple[str, str], list[PreflightCell]] = {}
     for cell in check.cells:
         cells_at.setdefault((cell.node, cell.row), []).append(cell)
     return {
         "verdict": verdict(check),
-        "title": title(check),
+        "title": title(check, by),
         "rows": rows,
         "nodes": [
             {"name": node, "cells": [worst(cells_at.get((node, row), ())) for row in rows]} for node in check.nodes
@@ -111,12 +116,12 @@ def verdict(check: CheckView) -> str:
     return "green" if check.ended_at is not None else "asking"
 
 
-def title(check: CheckView) -> str:
-    """4 nodes at 2026-11-21 10:05 UTC: all checks passed; or 3 of 44 cells are red."""
+def title(check: CheckView, by: str = "") -> str:
+    """4 nodes at 2026-11-21 10:05 UTC, by ana: all checks passed; or 3 of 44 cells are red."""
     checked = [cell for cell in check.cells if cell.state != "skipped"]
     red, text = (
         len(check.failed),
-        f"{plural(len(check.nodes), 'node')} at {clock_time(check.asked_at)[:-3]} UTC: ",
+        f"{plural(len(check.nodes), 'node')} at {clock_minute(check.asked_at)}{by}: ",
     )
     if red:
         text += f"{count(red)} of {plural(len(checked), 'cell')} {agree(red, 'is', 'are')} red"

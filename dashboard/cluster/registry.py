@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from dashboard.clock import Clock
 from dashboard.errors import Rejection
@@ -17,6 +18,7 @@ from db.nodes.join_tokens import TurnedAway
 from db.nodes.node_reports import Claim, Heartbeat
 from domain.liveness import LOST_AFTER_S
 from domain.messages import HeldAttempt, NodeFacts, NodeLoad
+from domain.people.rights import PROGRAM, Rights
 
 
 class NodeRegistry:
@@ -28,6 +30,7 @@ class NodeRegistry:
         self._store = store
         self._clock = clock
         self._node_by_token: dict[bytes, str] = {}
+        self._rights: dict[str, Rights] = {}
         self._contacts: dict[str, Heartbeat] = {}
         self._contacts_in_writing: dict[str, Heartbeat] = {}
         store.heard_of = self.heard_of
@@ -45,6 +48,13 @@ class NodeRegistry:
             self._node_by_token[token] = node
         return node
 
+    def rights(self, node_id: str) -> Rights:
+        """The rights of a node's worker: the program's, signed with the node's name; read once for many requests."""
+        if (rights := self._rights.get(node_id)) is None:
+            rights = replace(PROGRAM, via=f"worker {node_reports.name_of_node(self._store, node_id)}")
+            self._rights[node_id] = rights
+        return rights
+
     def register(
         self, facts: NodeFacts, claim: Claim | None, lost_after_s: float = LOST_AFTER_S
     ) -> node_reports.RegisteredNode:
@@ -58,6 +68,7 @@ class NodeRegistry:
         """Forget the node's token: the node registered elsewhere, or was removed."""
         with self._lock:
             self._node_by_token = {t: n for t, n in self._node_by_token.items() if n != node_id}
+            self._rights.pop(node_id, None)
 
     def record_contact(self, node_id: str, load: NodeLoad | None = None) -> None:
         """Note a contact with the node, and its load when it sent one."""

@@ -9,7 +9,7 @@ from typing import Any
 from dashboard.clock import Clock
 from dashboard.json_responses import document
 from dashboard.live.hub import Hub
-from dashboard.security.token_files import Credentials
+from dashboard.security.keys.token_files import Credentials
 from db.engine import Store
 from db.exceptions import NotOwner
 from db.slurm import slurm_jobs

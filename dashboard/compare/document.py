@@ -16,10 +16,10 @@ from db.engine import Store
 from db.metrics.performance import mean_step
 from db.metrics.run_results import SeriesResult, results, without_repeated
 from db.runs.compared_runs import ComparedRun, settings_files
-from domain import goals
-from domain.goals import change_percent, joined_names
 from domain.masking.masking import masked_variable
 from domain.performance.phases import TITLES
+from domain.series import goals
+from domain.series.goals import change_percent, joined_names
 
 
 def comparison(

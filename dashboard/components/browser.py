@@ -62,9 +62,9 @@ _timeline = browser_component("timeline", "run/timeline")
 _upload = browser_component("upload_code", "launch/upload_code")
 
 
-def run_header(run_id: str, name: str, key: str | None = None) -> None:
-    """Draw a run's name, state, progress and figures, as they change."""
-    _header(data={"run_id": run_id, "name": name}, key=key)
+def run_header(run_id: str, name: str, key: str | None = None, *, has_people: bool = False) -> None:
+    """Draw a run's name, state, progress and figures, as they change; `has_people`: also whose it is."""
+    _header(data={"run_id": run_id, "name": name, "has_people": has_people}, key=key)
 
 
 def run_changes(
@@ -170,18 +170,19 @@ def flame_graph(path: str, key: str) -> None:
 def runs_table(
     filters: Mapping[str, Any],
     on_cleared: Callable[[], None],
-    on_arrived: Callable[[], None],
+    on_changed: Callable[[], None],
     on_viewed: Callable[[], None],
     key: str,
 ) -> None:
-    """Draw the matching runs; `on_cleared` follows when the filters are removed, `on_arrived` the very first run.
+    """Draw the matching runs; `on_cleared` follows when the filters are removed, `on_changed` the very first run,
+    and the deletion or return of several.
 
     The filters of a saved view are `viewed` under `key`."""
     _table(
         data=dict(filters),
         key=key,
         on_cleared_change=on_cleared,
-        on_arrived_change=on_arrived,
+        on_changed_change=on_changed,
         on_viewed_change=on_viewed,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from xml.etree import ElementTree
+from xml.etree import ElementTree  # nosec B405: only writes
 
 Element = ElementTree.Element
 Child = Element | str | None

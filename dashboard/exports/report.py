@@ -27,7 +27,7 @@ from domain.views import RunView
 
 
 def report(service: Service, run_ids: Sequence[str], shared_until: float | None = None) -> bytes:
-    """Return the report as HTML; of a link that is valid until a time, it holds neither code nor folders.
+    """Return the report as HTML; of a link that is valid until a time, it holds neither code, folders nor people.
 
     Raises NoSuchRun, Rejection for too many runs."""
     if len(run_ids) > MOST_RUNS:
@@ -43,7 +43,7 @@ def report(service: Service, run_ids: Sequence[str], shared_until: float | None 
         element("title", f"{title} · Rankzero"),
         element("style", style),
     )
-    content = _content(service, runs, with_code=shared_until is None)
+    content = _content(service, runs, is_shared=shared_until is not None)
     body = element("body", element("h1", title), *content, _footer(service, shared_until))
     page = element("html", head, body, lang="en")
     if shared_until is not None:
@@ -71,23 +71,23 @@ def report_policy(run_ids: Sequence[str]) -> str:
     return policy(style_sheet(run_ids))
 
 
-def _content(service: Service, runs: Sequence[RunView], with_code: bool) -> Iterator[Element]:
+def _content(service: Service, runs: Sequence[RunView], is_shared: bool) -> Iterator[Element]:
     if len(runs) == 1:
-        yield from _run(service, runs[0])
+        yield from _run(service, runs[0], is_shared)
         return
     yield tables.runs_table(runs)
     yield from _remarks(service, runs)
     yield from _charts(service, runs)
     yield from _section("Results", tables.results_table(service, runs))
     yield from _section("What differs", tables.differences_table(service, runs))
-    if with_code:
+    if not is_shared:
         yield from _section("Code", *_code(service, runs))
 
 
-def _run(service: Service, run: RunView) -> Iterator[Element]:
+def _run(service: Service, run: RunView, is_shared: bool) -> Iterator[Element]:
     if run.message:
         yield element("p", run.message, class_="failed" if run.state == "failed" else "muted")
-    yield tables.facts(run)
+    yield tables.facts(run, not is_shared)
     if run.note:
         yield element("p", run.note, class_="note")
     yield from _section("Findings", *tables.findings_list(service, run))
@@ -97,7 +97,7 @@ def _run(service: Service, run: RunView) -> Iterator[Element]:
     yield from _section("Results", tables.results_table(service, [run]))
     yield from _section("Settings", tables.settings_table(run))
     yield from _section("Checkpoints", tables.checkpoints_table(service, run))
-    yield from _section("History", tables.history_table(service, run))
+    yield from _section("History", tables.history_table(service, run, not is_shared))
 
 
 def _section(title: str, *content: Element | None) -> Iterator[Element]:

@@ -24,6 +24,7 @@ from domain.text.formats import (
     learning_rate,
     number,
     plural,
+    signature,
     size,
 )
 from domain.views import RunView
@@ -58,10 +59,11 @@ def name_of(run: RunView, place: int) -> Element:
     return element("span", swatch(place), run.name)
 
 
-def facts(run: RunView) -> Element:
-    """Return what a run's header says."""
+def facts(run: RunView, with_people: bool) -> Element:
+    """Return what a run's header says; who launched it is told to those with an account only."""
     rows = [
-        ("State", _state(run)), ("Project", run.project), ("Run", run.id), ("Tags", ", ".join(run.tags)),
+        ("State", _state(run)), ("Project", run.project), ("Run", run.id),
+        ("Launched by", signature(run.by, run.via) if with_people else None), ("Tags", ", ".join(run.tags)),
         ("Started", f"{clock_time(run.started_at)} UTC" if run.started_at else None),
         ("Duration", duration(_seconds(run))), ("Trained on", _size(run)), ("Step", count(run.step)),
         ("Global batch", count(run.global_batch_size)), ("Learning rate", learning_rate(run.lr)),
@@ -111,11 +113,14 @@ def checkpoints_table(service: Service, run: RunView) -> Element | None:
     return table(("Checkpoint", "Step", "Size", "SHA-256"), rows) if rows else None
 
 
-def history_table(service: Service, run: RunView) -> Element:
-    """Return the newest lines of a run's history."""
+def history_table(service: Service, run: RunView, with_people: bool) -> Element:
+    """Return the newest lines of a run's history, and who did what for those with an account."""
     lines = run_queries.history(service.store, run.id)[-MOST_ROWS:]
     rows = [(clock_time(line.at), str(line.attempt or ""), line.text[:MOST_VALUE]) for line in lines]
-    return table(("When (UTC)", "Attempt", "What"), rows)
+    if not with_people:
+        return table(("When (UTC)", "Attempt", "What"), rows)
+    signed = [(*row, signature(line.by, line.via)) for row, line in zip(rows, lines, strict=True)]
+    return table(("When (UTC)", "Attempt", "What", "Who"), signed)
 
 
 def findings_list(service: Service, run: RunView) -> Iterator[Element]:

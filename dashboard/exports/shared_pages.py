@@ -8,14 +8,16 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dashboard.exports.report import report, report_policy
 from dashboard.security.plain_pages import PLAIN_POLICY, shared_link_page
-from dashboard.security.sign_ins import Failures
+from dashboard.security.signing_in.sign_ins import Failures
 from dashboard.service.cost_cache import CostCache
 from dashboard.service.service import Service
+from db import acting
 from db.engine import StoreGone
 from db.exceptions import NoSuchRun
 from db.runs import shared_links
 from db.runs.compared_runs import compared_runs
 from db.runs.shared_links import LinkEnded, LinkView, NoSuchLink
+from domain.people.rights import PROGRAM
 
 CACHED_S = 5.0
 MOST_CACHED = 16
@@ -43,7 +45,8 @@ class SharedPages:
         now = self._service.clock()
         try:
             link = shared_links.opened(self._service.store, token, now)
-            return self._pages.get(link.id, lambda: self._written(link))
+            with acting.acting(PROGRAM):  # whoever has the link sees its runs, and nothing else is read
+                return self._pages.get(link.id, lambda: self._written(link))
         except (NoSuchLink, NoSuchRun) as error:
             self._failures.count(now)
             return _refusal(404, str(error), ASK)

@@ -123,6 +123,10 @@ class Hub:
         if run_id in self._viewers:
             self._in_loop(self._deliver, run_id, message)
 
+    def wake_viewers(self) -> None:
+        """Have the channels of all viewers look at the rights of these again. From any thread."""
+        self._in_loop(self._wake_viewers)
+
     @contextmanager
     def viewer(self, run_id: str) -> Iterator[Viewer]:
         """A queue of the run's messages from now on. Inside the event loop only."""
@@ -192,6 +196,11 @@ class Hub:
     def _deliver(self, run_id: str, message: Message) -> None:
         for viewer in tuple(self._viewers.get(run_id, ())):
             viewer.put(message)
+
+    def _wake_viewers(self) -> None:
+        for viewers in tuple(self._viewers.values()):
+            for viewer in tuple(viewers):
+                viewer.wake()
 
     def _fire(self, nodes: Collection[str] | None) -> None:
         for node_id in tuple(self._waiting) if nodes is None else nodes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dashboard.logs.stored_logs import find_logs
 from dashboard.service.service import Service
-from domain.printed_pattern import PrintedPattern
+from domain.series.printed_pattern import PrintedPattern
 
 TAIL_BYTES = 64 * 1024
 MOST_SHOWN = 4

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dashboard.paths import exists, is_file, is_folder
+from dashboard.paths import exists, is_file, is_folder, is_public
 from dashboard.planning import environments, interpreters
 from dashboard.planning.launch_warnings import launch_warnings
 from dashboard.script_reader import command
@@ -19,11 +19,12 @@ from dashboard.script_reader.reading import Script, read_script
 from dashboard.script_reader.source import UnreadableScript
 from dashboard.snapshots.bringing import CodeRequest, PackedCode, check
 from dashboard.snapshots.git_address import CodeRefused, check_address, is_git_address
+from db import acting
 from db.slurm.slurm_jobs import GATEWAY
 from domain.choices import RECIPES
 from domain.errors import InvalidRequest
 from domain.launch import plan
-from domain.masking.masking import masked_args, masked_env
+from domain.masking.masking import MASK, masked_args, masked_env
 from domain.scheduling.fit import Fit, devices_per_node, fit
 from domain.scheduling.models import Allocation, Kind, NodeState, Pools, ResourceRequest
 from domain.spec import RunSpec
@@ -182,14 +183,14 @@ class Resolved:
         """The commands of the first nodes, with secrets masked."""
         kind = self.cluster.device_kind(self.spec)
         python, torchrun = interpreters.programs(self.spec.python)
-        commands = []
+        commands, hidden = [], dict.fromkeys(self.spec.secrets, MASK)
         for rank in range(min(self.spec.nodes, MOST_COMMANDS)):
             context = plan.TaskContext(
                 node_rank=rank, device_kind=kind, python=python, torchrun=torchrun,
                 resume_path=plan.resume_placeholder(self.spec),
             )  # fmt: skip
             launch = plan.plan(self.spec, context)
-            commands.append(Command(rank, masked_args(launch.argv), masked_env(launch.env)))
+            commands.append(Command(rank, masked_args(launch.argv), masked_env(launch.env) | hidden))
         return commands
 
     @cached_property
@@ -270,13 +271,15 @@ def _check_repository(spec: RunSpec) -> None:
 def _check_path(spec: RunSpec, cluster: ClusterNodes) -> None:
     if not spec.target.startswith("/"):
         raise _not_absolute(spec.target)
+    only_public = not acting.rights().reads_all_files
     if spec.workdir:
         if cluster.shares_disk:
             _check_in_place(spec)
-    elif not exists(spec.target):
+    elif not exists(spec.target) or (only_public and not is_public(spec.target)):
+        private = ", or not everybody there may read it" if only_public else ""
         raise CodeRefused(
             "target",
-            f"{spec.target!r} does not exist on the dashboard's machine. Launch it with `rankzero "
+            f"{spec.target!r} does not exist on the dashboard's machine{private}. Launch it with `rankzero "
             "launch` where it is, or run it in place on the nodes with a workdir.",
         )
     else:
@@ -303,17 +306,17 @@ def _not_absolute(target: str) -> InvalidRequest:
 
 
 def _code_request(spec: RunSpec) -> CodeRequest:
-    return CodeRequest(spec.target, spec.entry, spec.module, spec.ref)
+    return CodeRequest(spec.target, spec.entry, spec.module, spec.ref, only_public=not acting.rights().reads_all_files)
 
 
 def _state(node: NodeView) -> NodeState:
     return NodeState(
         node_id=node.id,
         name=node.name,
-        free=tuple(d.id for d in node.devices if d.run_id is None and not d.foreign and d.quarantine is None),
-        allocations=tuple(Allocation(d.run_id, (d.id,)) for d in node.devices if d.run_id is not None),
+        free=tuple(d.id for d in node.devices if not d.has_run and not d.foreign and d.quarantine is None),
+        allocations=tuple(Allocation(d.run_id or "", (d.id,)) for d in node.devices if d.has_run),
         foreign=sum(d.foreign for d in node.devices),
-        quarantined=sum(d.run_id is None and not d.foreign and d.quarantine is not None for d in node.devices),
+        quarantined=sum(not d.has_run and not d.foreign and d.quarantine is not None for d in node.devices),
         in_quarantine=node.quarantine is not None,
         kind="cuda" if node.devices and node.devices[0].kind == "cuda" else "cpu",
         labels=node.labels,

@@ -7,11 +7,14 @@ from typing import Any
 
 from dashboard.scaling.request import run_spec
 from dashboard.service.service import Service
+from db import acting
+from db.people.ownership import project_of
 from db.runs.run_requests import StudyPoint
 from db.scaling import studies
 from db.scaling.studies import RunOfStudy, StudyView
 from domain.errors import InvalidRequest
-from domain.scaling.measurement import SHORTEST_S, WARMUP_STEPS, Action, StudyRun, next_action
+from domain.people import roles
+from domain.scaling.measurement import SHORTEST_S, WARMUP_STEPS, StudyAction, StudyRun, next_action
 
 log = logging.getLogger("rankzero")
 
@@ -28,7 +31,8 @@ class Conductor:
         if not service.leads():
             return
         for study in studies.studies(service.store, is_live=True):
-            self._act(study, next_action(self._points(study), study.stop_requested_at is not None))
+            with acting.on_behalf(study.by, f"scaling study {study.id}"):
+                self._act(study, next_action(self._points(study), study.stop_requested_at is not None))
 
     def _points(self, study: StudyView) -> list[list[StudyRun] | None]:
         return [
@@ -47,7 +51,7 @@ class Conductor:
             figures=self._service.figures.of(run, steps),
         )
 
-    def _act(self, study: StudyView, action: Action) -> None:
+    def _act(self, study: StudyView, action: StudyAction) -> None:
         if action.kind == "launch":
             self._launch(study, action.number)
         elif action.kind == "stop":
@@ -58,6 +62,10 @@ class Conductor:
 
     def _launch(self, study: StudyView, number: int) -> None:
         spec = run_spec(study.spec, study.points[number])
+        if self._service.identities.person(study.by).refusal(roles.Action.LAUNCH, project_of(spec)) is not None:
+            problem = f"{study.by} may no longer launch in this project."
+            studies.note_problem(self._service.store, study.id, number, problem)
+            return
         try:
             self._service.launch(spec, part_of=StudyPoint(study.id, number))
         except InvalidRequest as error:

@@ -22,12 +22,14 @@ def judgement(study: StudyView, figures: Figures) -> Judgement:
 
 
 def state(study: StudyView, judged: Judgement) -> StudyState:
-    """Return the state of a study: it failed without a speed-up, and with a single size if that was not measured."""
+    """Return the state of a study: it failed without a speed-up, and with a single size if that was not measured.
+
+    Hidden points count neither way."""
     if study.ended_at is None:
         return "running" if study.stop_requested_at is None else "stopping"
     if study.stop_requested_at is not None:
         return "stopped"
-    sizes = {point.devices for point in judged.points}
+    sizes = {point.devices for number, point in enumerate(judged.points) if number not in study.hidden}
     measured = {point.devices for point in judged.points if point.speedup is not None}
     return "succeeded" if len(measured) >= min(2, len(sizes)) else "failed"
 
@@ -75,11 +77,14 @@ def _measured(study: StudyView, number: int, figures: Figures) -> MeasuredPoint:
         point["strategy"],
         measured,
         run=next((run for run in reversed(by_run) if by_run[run]), runs[-1].run_id if runs else None),
-        problem=point.get("problem") or _problem(study, steps, runs, by_run),
+        problem=HIDDEN if number in study.hidden else point.get("problem") or _problem(study, steps, runs, by_run),
         global_batch_size=batch,
         lr=point.get("lr"),
         samples=batch and batch * (WARMUP_STEPS + steps),
     )
+
+
+HIDDEN = "its run is in a project that you do not see"
 
 
 def _problem(study: StudyView, steps: int, runs: list[RunOfStudy], by_run: dict[str, RunFigures | None]) -> str | None:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
-from dashboard.paths import is_folder
+from dashboard.paths import is_folder, is_public
 from dashboard.script_reader.reading import Script, read_script
 from dashboard.script_reader.source import LARGEST_FILE_BYTES, UnreadableScript
+from db import acting
 from domain.choices import RECIPES
 from domain.spec import RunSpec
 
@@ -46,6 +47,8 @@ def read_target(
     path = Path(target)
     if target in RECIPES or not path.is_absolute():
         raise UnreadableScript(f"{target} is not a path on this machine.")
+    if not acting.rights().reads_all_files and not is_public(path / (entry or "") if is_folder(path) else path):
+        raise UnreadableScript(f"{target} is not a file that can be read here.")
     if not is_folder(path):
         return read_script(path.parent, path.name)
     if not (entry or module):

@@ -1,1 +1,1 @@
-"""Authentication and authorisation: tokens, sessions, security headers."""
+"""Authentication and authorisation: who somebody is, how they sign in, and what a request may do."""

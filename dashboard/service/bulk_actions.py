@@ -15,10 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from dashboard.errors import Rejection
 from dashboard.service.service import Service
+from db import acting
 from db.exceptions import NoSuchRun, WrongState
 from db.runs import run_queries
 from domain.choices import RUN_ID
 from domain.errors import InvalidRequest
+from domain.people.rights import Denied, Rights
+from domain.people.roles import Action
 from domain.search.parser import LONGEST
 from domain.spec import RunEdit, Tag
 
@@ -36,18 +39,18 @@ class BulkActions:
         """Carry an action out in the background, after those begun before. Raises Rejection."""
         action = BulkAction(request, list(dict.fromkeys(runs)))
         with self._lock:
-            if sum(not other.has_ended for other in self._actions.values()) >= MOST_WAITING:
-                raise Rejection(409, f"{MOST_WAITING} actions are waiting already; cancel one, or try again later.")
+            if sum(other.is_own and not other.has_ended for other in self._actions.values()) >= MOST_WAITING:
+                raise Rejection(409, f"{MOST_WAITING} of your actions are waiting; cancel one, or try again later.")
             self._actions[action.id] = action
             self._forget_oldest()
             self._thread.submit(self._carry_out, action)
         return action
 
     def find(self, action_id: str) -> BulkAction:
-        """An action by its id. Raises Rejection."""
+        """An action of whoever asks by its id. Raises Rejection."""
         with self._lock:
             action = self._actions.get(action_id)
-        if action is None:
+        if action is None or not action.is_own:
             raise Rejection(404, "The server was restarted meanwhile; runs that it had not reached are as they were.")
         return action
 
@@ -58,9 +61,10 @@ class BulkActions:
         return action
 
     def running(self) -> str | None:
-        """The id of the action that is carried out now."""
+        """The id of the action of whoever asks that is carried out now."""
         with self._lock:
-            return next((action.id for action in self._actions.values() if not action.has_ended), None)
+            own = (action for action in self._actions.values() if action.is_own)
+            return next((action.id for action in own if not action.has_ended), None)
 
     def close(self) -> None:
         """Cancel everything; returns after the change in progress."""
@@ -79,7 +83,8 @@ class BulkActions:
             for run_id in action.runs:
                 if action.is_cancelled:
                     break
-                self._change(action, run_id)
+                with acting.acting(self._rights_now(action)), acting.requested_from(action.address):
+                    self._change(action, run_id)
         finally:
             is_whole = len(action.changed) + len(action.refused) == len(action.runs)
             action.is_cancelled = action.is_cancelled and not is_whole
@@ -89,26 +94,46 @@ class BulkActions:
                 action.request.action, len(action.changed), len(action.runs), len(action.refused),
             )  # fmt: skip
 
+    def _rights_now(self, action: BulkAction) -> Rights:
+        """The present rights of the person who began it, who may have lost some since."""
+        return self._service.identities.fresh(action.rights) if action.rights.by else action.rights
+
     def _change(self, action: BulkAction, run_id: str) -> None:
         name = run_id
         try:
-            name, _ = run_queries.name_and_state(self._service.store, run_id)
-            action.freed_bytes += self._act(action.request, run_id)
+            name = self._name_of(action, run_id)
+            action.freed_bytes += self._act(action, run_id)
             action.changed.append(run_id)
-        except (NoSuchRun, WrongState, InvalidRequest) as refusal:
+        except (NoSuchRun, WrongState, InvalidRequest, Denied) as refusal:
             action.refused.append(RefusedRun(run_id, name, str(refusal)))
         except Exception as error:  # one run's trouble holds up no other
             action.refused.append(RefusedRun(run_id, name, self._trouble(error, run_id)))
 
-    def _act(self, request: BulkRequest, run_id: str) -> int:
-        """Change one run; returns the bytes that became free."""
+    def _name_of(self, action: BulkAction, run_id: str) -> str:
+        """The run's name for a refusal. Raises NoSuchRun."""
+        if action.request.action == "restore":
+            return run_id  # a deleted run has no name that people may read
+        self._service.check_run(Action.SEE, run_id)
+        return run_queries.name_and_state(self._service.store, run_id)[0]
+
+    def _act(self, action: BulkAction, run_id: str) -> int:
+        """Change one run; returns the bytes that become free."""
+        request = action.request
         if (change := request.edit()) is not None:
             self._service.edit(run_id, change)
         elif request.action == "stop":
             self._service.stop(run_id)
+        elif request.action == "restore":
+            self._service.restore(run_id)
         else:
-            return self._service.delete(run_id)
+            return self._delete(action, run_id)
         return 0
+
+    def _delete(self, action: BulkAction, run_id: str) -> int:
+        action.may_undo = action.may_undo and self._service.deletions.may_restore(run_id)
+        deleted = self._service.delete(run_id, action.request.now)
+        action.kept_until = deleted.kept_until
+        return deleted.freed_bytes
 
     def _trouble(self, error: Exception, run_id: str) -> str:
         if trouble := self._service.store.trouble_of(error):
@@ -123,12 +148,12 @@ MOST_NAMED = 1000
 MOST_FOUND = 10_000
 MOST_WAITING = 20
 MOST_REMEMBERED = 100
-Kind = Literal["stop", "delete", "archive", "unarchive", "tag", "untag"]
+Kind = Literal["stop", "delete", "restore", "archive", "unarchive", "tag", "untag"]
 RunId = Annotated[str, StringConstraints(pattern=f"^{RUN_ID.pattern}$", max_length=100)]
 
 
 class BulkRequest(BaseModel):
-    """What shall be done, and to which runs: named one by one, or all that a search finds."""
+    """An action on many runs, which are named one by one or found by a search."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -136,6 +161,8 @@ class BulkRequest(BaseModel):
     runs: Annotated[list[RunId], Field(min_length=1, max_length=MOST_NAMED)] | None = None
     filter: Annotated[str, Field(min_length=1, max_length=LONGEST)] | None = None
     tag: Tag | None = None
+    now: bool = False
+    """Delete for good, which nobody can undo."""
 
     @model_validator(mode="after")
     def _check(self) -> BulkRequest:
@@ -143,6 +170,10 @@ class BulkRequest(BaseModel):
             raise ValueError("Name the runs, or give a filter that finds them.")
         if (self.tag is not None) != (self.action in ("tag", "untag")):
             raise ValueError("A tag belongs to the actions tag and untag, and only to these.")
+        if self.now and self.action != "delete":
+            raise ValueError("now belongs to the action delete alone.")
+        if self.action == "restore" and self.runs is None:
+            raise ValueError("Name the runs to restore: no filter finds deleted ones.")
         return self
 
     def edit(self) -> RunEdit | None:
@@ -174,9 +205,23 @@ class BulkAction:
     changed: list[str] = field(default_factory=list)
     refused: list[RefusedRun] = field(default_factory=list)
     freed_bytes: int = 0
-    """What deleted runs held in checkpoints, logs and event files."""
+    """What deleted runs hold in checkpoints, logs and event files."""
+    kept_until: float | None = None
+    """Until when the latest of the deleted runs can be brought back; None where all are gone for good."""
+    may_undo: bool = True
+    """Whether the person who began it may bring all deleted runs back."""
+    rights: Rights = field(default_factory=acting.rights)
+    """The rights of the person who began it."""
+    address: str | None = field(default_factory=acting.address)
+    """From where it was begun, for the audit log."""
     is_cancelled: bool = False
     has_ended: bool = False
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the person who asks began it; the program may see all."""
+        by = acting.rights().by
+        return by is None or by == self.rights.by
 
     def document(self) -> Mapping[str, Any]:
         """The action as the API shows it; which runs were changed is told at its end."""
@@ -190,4 +235,6 @@ class BulkAction:
             "changed": list(self.changed) if self.has_ended else [],
             "refused": [refusal._asdict() for refusal in self.refused],
             "freed_bytes": self.freed_bytes,
+            "kept_until": self.kept_until,
+            "can_undo": self.kept_until is not None and self.may_undo,
         }

@@ -5,14 +5,19 @@ from __future__ import annotations
 from dashboard.errors import Rejection
 from dashboard.json_responses import json_text
 from dashboard.service.service import Service
+from db import acting
 from db.runs import imported_runs
 from db.runs.imported_runs import Import
 from db.tasks import task_reports
 from domain.imported_runs import ImportedPoints, ImportRequest
+from domain.people.roles import Action
 
 
 def begin(service: Service, request: ImportRequest) -> Import:
-    """Create an imported run, or find the one that was imported before."""
+    """Create an imported run, or find the one that was imported before. Raises Denied."""
+    acting.rights().check(Action.LAUNCH, request.project)
+    if (before := imported_runs.imported_before(service.store, request)) is not None:
+        service.check_run(Action.ACT, before)
     begun = imported_runs.begin(service.store, request, service.clock())
     if not begun.is_complete and request.settings:
         _store_settings(service, begun, request)

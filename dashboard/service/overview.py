@@ -15,11 +15,11 @@ from db.engine import Store
 from db.metrics.curves import SeriesRow, StepRange, loss_rows, series, series_names, thinned_columns
 from db.metrics.series_names import main_loss
 from db.runs.run_list import RunList, RunSelection
-from domain.goals import change_percent
 from domain.messages import LIVE_STATES, SCRIPT_KINDS, State
 from domain.search.fields import Column, parse_column, parse_sort
 from domain.search.parser import parse
 from domain.search.query import FieldKind
+from domain.series.goals import change_percent
 from domain.spec import RunSpec
 from domain.text.formats import not_finite
 from domain.views import RunView

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dashboard.clock import Clock
 from dashboard.cluster.registry import NodeRegistry
 from dashboard.cluster.slurm_jobs import SlurmJobs
+from db import acting
 from db.engine import Store
 from db.scheduling import queue_placement
 
@@ -45,7 +46,7 @@ class Scheduler:
             self.schedule()
 
     def _place_queue(self) -> None:
-        with self._store.alone("scheduling"):
+        with acting.on_behalf(None, "scheduler"), self._store.alone("scheduling"):
             self._registry.write_down()
             length = queue_placement.queue_length(self._store)
             self._is_queue_long = length > LONG_QUEUE

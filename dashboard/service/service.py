@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 from dashboard.clock import Clock, Lease
 from dashboard.cluster.health import NodeHealth
 from dashboard.cluster.installations import Installations
+from dashboard.cluster.join_tokens import JoinTokens
 from dashboard.cluster.joining import Listening, outward_address
 from dashboard.cluster.preflights import Preflights
 from dashboard.cluster.registry import IdleNodes, Lineage, NodeRegistry
@@ -25,17 +26,30 @@ from dashboard.planning.fixes import with_next_step
 from dashboard.planning.resolve import ClusterNodes, Resolved, check_target, resolve
 from dashboard.private_files import keep_spare, make_private_directory
 from dashboard.script_reader import targets
-from dashboard.security.token_files import Credentials
+from dashboard.security.guard.policy import check_object
+from dashboard.security.identity.access_tokens import AccessTokens
+from dashboard.security.identity.identities import Identities
+from dashboard.security.identity.last_uses import LastUses
+from dashboard.security.identity.people import People
+from dashboard.security.identity.sessions import Sessions
+from dashboard.security.keys import certificates
+from dashboard.security.keys.token_files import Credentials
+from dashboard.security.signing_in.device_logins import DeviceLogins
+from dashboard.security.signing_in.provider_settings import admission_of
+from dashboard.service.deletions import Deletion, Deletions
 from dashboard.service.live_attempts import Silence, SlowRanks
+from dashboard.service.live_runs import LiveRuns
 from dashboard.service.scheduler import Scheduler
+from dashboard.service.secrets import Secrets
 from dashboard.service.store_opening import open_store
-from dashboard.settings import MIB, Settings
+from dashboard.settings import DAY_S, MIB, Settings
 from dashboard.snapshots.bringing import PackedCode
 from dashboard.snapshots.keeping import Snapshots
 from dashboard.storage.checkpoint_storages import AbandonedImports, CheckpointStorages
 from dashboard.storage.conversions import Conversions
 from dashboard.storage.files import Files
 from dashboard.storage.wheels import Wheels
+from db import acting
 from db.attempts import attempt_queries
 from db.attempts.lost_nodes import LostNodes
 from db.checkpoints import checkpoint_requests
@@ -43,8 +57,10 @@ from db.engine import Store
 from db.exceptions import NoSuchRun
 from db.lookups import latest_attempt
 from db.models import Series
-from db.nodes import join_tokens, node_queries, node_reports, node_requests
+from db.nodes import node_queries, node_reports, node_requests
 from db.nodes.node_reports import Claim, RegisteredNode
+from db.people import accounts
+from db.people.ownership import ObjectKind, owned_run, project_of
 from db.ranks import profiles, ranks
 from db.runs import run_queries, run_requests
 from db.runs.run_requests import NewTrial, StudyPoint
@@ -53,13 +69,15 @@ from db.scheduling import elastic
 from db.tasks import desired_state
 from db.tasks.task_reports import Arrival
 from db.trouble import Trouble, has_room
+from domain.assignments import Assignment
 from domain.choices import RUN_ID
 from domain.environments.wheels import Wants
 from domain.masking.masking import has_mask, masked_text, unmasked_spec
 from domain.messages import CheckAnswer, NodeFacts
+from domain.people.roles import Action
 from domain.profiles.views import ProfileView, cost_sentence, latest_cost
-from domain.spec import Assignment, RunEdit, RunSpec, check_size
-from domain.views import JoinTokenView, NodeView, RunView, StacksView
+from domain.spec import RunEdit, RunSpec, check_size
+from domain.views import NodeView, RunView, StacksView
 
 
 class Service:
@@ -81,7 +99,20 @@ class Service:
         self.storages = CheckpointStorages(store, self.files, settings.checkpoints_url, self.clock)
         self.conversions = Conversions(self.files, self.storages)
         self._abandoned_imports = AbandonedImports(store, self.clock)
+        kept_days = settings.keep_deleted_days
+        self.deletions = Deletions(store, self.files, self.snapshots, self.hub, self.clock, kept_days)
         self.credentials = Credentials.load_or_create(settings.data, settings.join_token_file)
+        self.identities = Identities(store, self.clock)
+        self.identities.on_change = self.hub.wake_viewers
+        visits = LastUses(lambda visits: accounts.saw(store, visits), self.clock)
+        self.sessions = Sessions(store, self.credentials, self.clock, settings.session_days * DAY_S, visits)
+        self.secrets = Secrets(store, settings.secret_key_file or settings.data / "secret-key", self.clock)
+        self.access_tokens = AccessTokens(store, self.identities, self.clock, visits)
+        self.people = People(
+            store, self.clock, self.identities, self.sessions, self.access_tokens, admission_of(settings)
+        )
+        self.device_logins = DeviceLogins(store, self.clock)
+        self.join_tokens = JoinTokens(store, self.clock)
         self.registry = NodeRegistry(store, self.clock)
         self.lineage = Lineage(store, self.clock)
         self.preflights = Preflights(store, self.clock, self.hub.desired_state_changed)
@@ -122,15 +153,21 @@ class Service:
             self.peers.close()
         self.conversions.close()
         self.storages.close()
+        if self.store.trouble is None:
+            self.access_tokens.write_down(at_once=True)
         self.store.close()
 
     def launch(self, spec: RunSpec, like: str | None = None, part_of: StudyPoint | NewTrial | None = None) -> str:
-        """Queue a run and return its id; masked values are taken from the run `like`. Raises InvalidRequest."""
+        """Queue a run and return its id; masked values are taken from the run `like`.
+
+        Raises InvalidRequest, Denied."""
+        acting.rights().check(Action.LAUNCH, project_of(spec))
         cluster = self.cluster()
         spec = self.launchable(spec, cluster, like)
         with self.snapshots.for_launch(spec) as code:
             if code:  # a clone takes minutes: look at the nodes again
                 cluster = self.cluster()
+                self._check_still_launches(spec)
             resolved = self.resolve(spec, cluster, code)
             self._check_environment(resolved.spec)
             remark = interpreters.remark(resolved.spec)
@@ -138,6 +175,19 @@ class Service:
         log.info("run %s submitted (%s)", run_id, masked_text(spec.target))
         self._scheduler.schedule_launch()
         return run_id
+
+    def _check_still_launches(self, spec: RunSpec) -> None:
+        """Raise Denied where the actor lost the role, or left, while their code was brought."""
+        rights = acting.rights()
+        if rights.by is not None:
+            self.identities.fresh(rights).check(Action.LAUNCH, project_of(spec))
+
+    def check_run(self, action: Action, run_id: str) -> None:
+        """Check that the actor may do this to a run. Raises NoSuchRun, also where it is hidden from them; Denied."""
+        rights, run = acting.rights(), owned_run(self.store, run_id)
+        if run is None or run.is_deleted or (run.project is not None and not rights.sees(run.project)):
+            raise NoSuchRun(f"There is no run {run_id!r}.")
+        rights.check(action, run.project, run.by)
 
     def _check_environment(self, spec: RunSpec) -> None:
         """Refuse a lock that the code lacks or that no node could build. Raises CodeRefused."""
@@ -154,32 +204,47 @@ class Service:
 
     def launchable(self, spec: RunSpec, cluster: ClusterNodes, like: str | None) -> RunSpec:
         """Return a spec that passes the cheap checks, with the secrets of the run `like`. Raises InvalidRequest."""
-        original = run_requests.specification(self.store, like) if like and has_mask(spec) else None
+        original = self._with_secrets(like) if like and has_mask(spec) else None
         if original and has_mask(original):  # imported without its secrets
             original = None
         spec = unmasked_spec(spec, original)
         check_size(spec)
+        self.secrets.check(spec)
         check_target(spec, cluster)
         return spec
 
+    def _with_secrets(self, run_id: str) -> RunSpec | None:
+        """The spec of a run with its secrets; None where they are not those of the actor, or there is no such run.
+
+        An admin may resume another's run; but in another program its values would be told."""
+        run, rights = owned_run(self.store, run_id), acting.rights()
+        is_usable = run is not None and rights.holds_values_of(run.by) and rights.may(Action.ACT, run.project, run.by)
+        return run_requests.specification(self.store, run_id) if is_usable else None
+
     def stop(self, run_id: str, why: str | None = None) -> RunView:
         """Ask a run to end, with the reason for its history. Raises NoSuchRun."""
+        self.check_run(Action.ACT, run_id)
         run_requests.request_stop(self.store, run_id, self.clock(), why)
         return self._after_request(run_id)
 
     def resume(self, run_id: str, checkpoint: str | None = None) -> RunView:
         """Open a new attempt from a checkpoint, by default the latest complete one. Raises NoSuchRun, WrongState."""
+        self.check_run(Action.ACT, run_id)
         run_requests.resume(self.store, run_id, self.clock(), checkpoint)
         return self._after_request(run_id)
 
     def ask_stacks(self, run_id: str) -> StacksView:
         """Ask every rank of a live run for its stack."""
+        self.check_run(Action.ACT, run_id)
         ranks.request_stacks(self.store, run_id, self.clock())
         self.hub.desired_state_of_runs_changed([run_id])
         return ranks.stacks(self.store, run_id)
 
     def edit(self, run_id: str, change: RunEdit) -> RunView:
-        """Change how a run is named, sorted or described. Raises NoSuchRun, InvalidRequest."""
+        """Change how a run is named, sorted or described. Raises NoSuchRun, InvalidRequest, Denied."""
+        self.check_run(Action.ACT, run_id)
+        if change.project and (run := owned_run(self.store, run_id)):
+            acting.rights().check(Action.ACT, change.project, run.by)
         run_requests.edit(self.store, run_id, change, self.clock())
         if change.printed_pattern is not None:
             self.hub.desired_state_of_runs_changed([run_id])
@@ -188,6 +253,7 @@ class Service:
 
     def request_profile(self, run_id: str, steps: int, ranks: Sequence[int]) -> ProfileView:
         """Request a profile of the next steps of a run's ranks. Raises NoSuchRun, WrongState."""
+        self.check_run(Action.ACT, run_id)
         profile_id = profiles.request(self.store, run_id, steps, ranks, self.clock())
         self.hub.desired_state_of_runs_changed([run_id])
         self.run_changed(run_id)
@@ -202,20 +268,27 @@ class Service:
         """Have a node send a checkpoint again that never arrived whole; returns its run's id.
 
         Raises NoSuchCheckpoint, WrongState."""
+        check_object(self.store, acting.rights(), Action.ACT, ObjectKind.CHECKPOINT, str(checkpoint_id))
         run_id, node_id = checkpoint_requests.request_resend(self.store, checkpoint_id, self.clock())
         self.hub.desired_state_changed([node_id])
         self.run_changed(run_id)
         self.hub.publish(run_id, {"type": "checkpoints"})
         return run_id
 
-    def delete(self, run_id: str) -> int:
-        """Delete an ended run and all its files; returns the bytes these took. Raises NoSuchRun, WrongState."""
-        deleted = run_requests.delete(self.store, run_id, self.clock())
-        self.files.remove(deleted.file_ids, deleted.checkpoint_ids)
-        self.snapshots.forget_unused()
-        self.hub.publish(run_id, {"type": "deleted"})
-        log.info("run %s deleted", run_id)
-        return deleted.freed_bytes
+    def delete(self, run_id: str, at_once: bool = False) -> Deletion:
+        """Delete an ended run, which can be undone for some days unless it goes `at_once`.
+
+        Raises NoSuchRun, WrongState, Denied."""
+        self.check_run(Action.ACT, run_id)
+        deleted = self.deletions.delete(run_id, at_once)
+        self.run_changed(run_id)
+        return deleted
+
+    def restore(self, run_id: str) -> RunView:
+        """Bring back a deleted run. Raises NoSuchRun, Denied."""
+        self.deletions.restore(run_id)
+        self.run_changed(run_id)
+        return self.run(run_id)
 
     def run(self, run_id: str) -> RunView:
         """One run in full. Raises NoSuchRun."""
@@ -227,10 +300,13 @@ class Service:
     def find_run(self, run_id: str) -> RunView | None:
         """One run in full, or None; `run_id` may be any text."""
         is_id = RUN_ID.fullmatch(run_id)
-        return run_queries.run(self.store, run_id, self.now_for_contact()) if is_id else None
+        view = run_queries.run(self.store, run_id, self.now_for_contact()) if is_id else None
+        return view if view is not None and acting.rights().sees(view.project) else None
 
     def nodes(self) -> list[NodeView]:
-        """All nodes that ever joined."""
+        """All nodes that ever joined; none for whoever has no role anywhere."""
+        if acting.rights().refusal_anywhere(Action.SEE) is not None:
+            return []
         return node_queries.nodes(self.store, self.now_for_contact(), self.settings.lost_after_s)
 
     def node(self, node_id: str) -> NodeView:
@@ -240,10 +316,12 @@ class Service:
 
     def drain(self, node: str) -> NodeView:
         """Start nothing new on a node, by its name or id. Raises NoSuchNode."""
+        acting.rights().check(Action.OPERATE, None)
         return self._drained(node_requests.drain(self.store, node, self.clock()), "is draining")
 
     def undrain(self, node: str) -> NodeView:
         """Let a node take new runs again. Raises NoSuchNode."""
+        acting.rights().check(Action.OPERATE, None)
         return self._drained(node_requests.undrain(self.store, node), "takes new runs again")
 
     def check_answered(self, node_id: str, check_id: int, check_answer: CheckAnswer) -> None:
@@ -267,44 +345,29 @@ class Service:
 
     def end_unknown(self, node: str, run_id: str) -> str:
         """Have a node end a run that this store does not know; returns the node's id. Raises NoSuchNode, NoSuchRun."""
+        acting.rights().check(Action.OPERATE, None)
         with self.store.write() as session:
             node_id, name = node_reports.end_unknown(session, node, run_id)
         log.info("ending run %s on node %s: this store does not know it", run_id, name)
         return node_id
 
-    def join_tokens(self) -> list[JoinTokenView]:
-        """Every join token, newest first."""
-        return join_tokens.every(self.store)
-
-    def make_join_token(
-        self, ttl_s: float | None = None, name: str = "", most_uses: int | None = None
-    ) -> tuple[JoinTokenView, str]:
-        """Make a join token with this lifetime (default: a day), and its secret. Raises InvalidRequest."""
-        view, secret = join_tokens.make(self.store, ttl_s, name, self.clock(), most_uses)
-        log.info("join token %s made, good for %.0f s", view.id, view.expires_at - view.created_at)
-        return view, secret
-
     def listening(self) -> Listening:
         """The host and port that this dashboard listens on, and this machine's outward address."""
-        return Listening(self.settings.host, self.port, outward_address())
-
-    def revoke_join_token(self, token_id: str) -> JoinTokenView:
-        """Revoke a join token; nodes that have joined with it stay. Raises NoSuchToken."""
-        view = join_tokens.revoke(self.store, token_id, self.clock())
-        log.info("join token %s revoked", view.id)
-        return view
+        own = certificates.published_self_signed(self.settings.data) if self.settings.tls_cert else None
+        return Listening(self.settings.host, self.port, outward_address(), self.settings.scheme, own)
 
     def register(self, facts: NodeFacts, claim: Claim, join_token: str | None = None) -> RegisteredNode:
         """Register a worker; its earlier token ends, at every dashboard. Raises NameTaken, IdentityEnded."""
         registration = self.registry.register(facts, claim, self.settings.lost_after_s)
         self.idle_nodes.forget([registration.node_id])
         if join_token is not None:
-            join_tokens.used(self.store, join_token, self.clock())
+            self.join_tokens.used(join_token)
         self._token_ended(registration.node_id)
         return registration
 
     def remove_node(self, node: str) -> str:
         """Remove a node (its name or id) from the cluster; returns its name. Raises NoSuchNode, WrongState."""
+        acting.rights().check(Action.OPERATE, None)
         node_id, name = node_reports.remove_node(self.store, node, self.clock())
         self.registry.forget(node_id)
         self._token_ended(node_id)
@@ -314,7 +377,7 @@ class Service:
 
     def assignments(self, node_id: str) -> tuple[list[Assignment], bool]:
         """Everything a node should be running, and whether anybody looks at any of it live."""
-        assignments = desired_state.assignments(self.store, node_id)
+        assignments = [self.secrets.given_to(a) for a in desired_state.assignments(self.store, node_id)]
         return assignments, any(self.hub.watched(a.run_id) for a in assignments)
 
     def task_changed(self, fence: int) -> None:
@@ -402,7 +465,10 @@ class Service:
         if self.peers is None or self.peers.leads:
             self.storages.sweep()
             self._abandoned_imports.sweep()
+            self.deletions.sweep()
         self.registry.write_down()
+        self.access_tokens.write_down()
+        self.access_tokens.close_ended()
         self.schedule_in_turn()
         now = self.now_for_contact()
         self._end_tasks_of_lost_nodes(now)
@@ -462,55 +528,20 @@ def _name_of(data: Path) -> str:
 
 
 _current: Service | None = None
+_enter: Callable[[], None] = lambda: None  # noqa: E731
 
 
-def use(service: Service | None) -> None:
-    """Set the service of this process, which its pages use."""
-    global _current
-    _current = service
+def use(service: Service | None, enter: Callable[[], None] | None = None) -> None:
+    """Set the service of this process, which its pages use; `enter` makes a page's thread act for its visitor."""
+    global _current, _enter
+    _current, _enter = service, enter or (lambda: None)
     if service is not None:
         targets.read_snapshots_at(service.snapshots.path)
 
 
 def current() -> Service:
-    """The service of this process: pages run inside the server and share it. Raises RuntimeError without one."""
+    """The service of this process, used by a page for its visitor. Raises RuntimeError without one."""
     if _current is None:
         raise RuntimeError("The pages need a running dashboard: start it with `rankzero dashboard`.")
+    _enter()
     return _current
-
-
-# The runs that somebody looks at as JSON text, made once for all who look.
-
-LIVE_RUN_AGE_S = 0.9
-FORGOTTEN_AFTER_S = 60.0
-
-
-class LiveRuns:
-    """The texts that were made last; safe to use from any thread."""
-
-    def __init__(self, read: Callable[[str], str]) -> None:
-        """`read` makes a run's text."""
-        self._read = read
-        self._texts: dict[str, tuple[float, str]] = {}
-        self._changes = 0
-
-    def text(self, run_id: str, now: float) -> str:
-        """A run's text, at most LIVE_RUN_AGE_S old and no older than its last change. Raises what `read` raises."""
-        if (recent_text := self.kept(run_id, now)) is not None:
-            return recent_text
-        changes = self._changes
-        text = self._read(run_id)
-        if changes == self._changes:  # otherwise the run changed while it was read: do not keep this
-            self._texts = {r: entry for r, entry in self._texts.items() if now - entry[0] < FORGOTTEN_AFTER_S}
-            self._texts[run_id] = (now, text)
-        return text
-
-    def kept(self, run_id: str, now: float) -> str | None:
-        """A run's text where it need not be read; returns at once."""
-        read_at, text = self._texts.get(run_id, (float("-inf"), ""))
-        return text if now - read_at < LIVE_RUN_AGE_S else None
-
-    def forget(self, run_id: str) -> None:
-        """Note that a run has changed."""
-        self._changes += 1
-        self._texts.pop(run_id, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ def pack(selection: Selection, target: Path, limit_bytes: int) -> Packed:
     them in a folder. Raises CodeRefused where it is too large or cannot be read."""
     check_size(selection, limit_bytes)
     with tarfile.open(target, "x", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape") as archive:
-        vanished = sum(not _add(archive, item) for item in selection.items)
+        vanished = sum(not _add(archive, item, selection.is_public) for item in selection.items)
     with target.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return Packed(target, sha256, target.stat().st_size, selection.files - vanished)
@@ -65,8 +66,9 @@ def too_many_files(folder: Path, most: int) -> CodeRefused:
     )
 
 
-def _add(archive: tarfile.TarFile, item: Item) -> bool:
-    """Add a file, folder or link to the archive; return False for a file that is gone. Raises CodeRefused."""
+def _add(archive: tarfile.TarFile, item: Item, only_public: bool) -> bool:
+    """Add a file, folder or link to the archive; return False for a file that is gone, or was replaced by one that not
+    everybody may read. Raises CodeRefused."""
     entry = tarfile.TarInfo(item.name)  # time 0, owner 0: nothing that differs between machines
     if item.kind == "folder":
         entry.type, entry.mode = tarfile.DIRTYPE, 0o755
@@ -78,6 +80,8 @@ def _add(archive: tarfile.TarFile, item: Item) -> bool:
         entry.size, entry.mode = item.size_bytes, 0o755 if item.is_executable else 0o644
         try:
             with item.path.open("rb") as file:
+                if only_public and not os.fstat(file.fileno()).st_mode & stat.S_IROTH:
+                    return False
                 archive.addfile(entry, file)
         except FileNotFoundError:
             return False

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from dashboard.paths import exists, is_file
+from dashboard.paths import exists, is_file, is_public
 from dashboard.script_reader.source import parsed
 from dashboard.snapshots.archive import Packed, check_size, pack, too_many_files
 from dashboard.snapshots.git import GitLimits, ask, clone
@@ -54,6 +54,8 @@ class CodeRequest:
     ref: str | None = None
     links: frozenset[str] = field(default_factory=frozenset)
     """Names that are linked into the working directory."""
+    only_public: bool = False
+    """Whether of a path only what everybody on this machine may read is taken: whoever asks has no account here."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,8 @@ def _existing_path(request: CodeRequest) -> Path:
     path = Path(request.target)
     if request.ref:
         raise CodeRefused("ref", "only a git address has one; a folder is packed in its current state.")
-    if not exists(path):
-        raise CodeRefused("target", f"{request.target[:300]!r} does not exist.")
+    if not exists(path) or (request.only_public and not is_public(path)):
+        raise CodeRefused("target", f"{request.target[:300]!r} does not exist{_private(request)}.")
     if not path.is_dir() and not path.is_file():
         raise CodeRefused("target", f"{path} is neither a file nor a folder.")
     if path.is_dir() and not (request.entry or request.module):
@@ -128,7 +130,25 @@ def _existing_path(request: CodeRequest) -> Path:
     return path
 
 
+def _private(request: CodeRequest) -> str:
+    return ", or not everybody there may read it" if request.only_public else ""
+
+
 def _select_path(request: CodeRequest) -> CodeChoice:
+    choice = _all_of_path(request)
+    return _public_part(choice, request) if request.only_public else choice
+
+
+def _public_part(choice: CodeChoice, request: CodeRequest) -> CodeChoice:
+    """The choice without what not everybody on this machine may read. Raises CodeRefused without its entry."""
+    selection = choice.selection.public_part()
+    if choice.entry and not selection.has(choice.entry):
+        raise CodeRefused("entry", f"{choice.entry} does not exist{_private(request)}.")
+    origin = choice.origin.model_copy(update={"left_out": list(selection.left_out)})
+    return CodeChoice(selection, choice.entry, origin)
+
+
+def _all_of_path(request: CodeRequest) -> CodeChoice:
     path = _existing_path(request)
     kind: Literal["folder", "script"] = "folder" if path.is_dir() else "script"
     origin = Origin(kind=kind, path=str(path), host=socket.gethostname())

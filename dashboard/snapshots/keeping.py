@@ -10,6 +10,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from dashboard.clock import Clock
@@ -20,6 +21,7 @@ from dashboard.snapshots.bringing import CodeRequest, PackedCode, pack_code
 from dashboard.snapshots.git import GitLimits
 from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.origin import Origin
+from db import acting
 from db.engine import Store
 from db.runs import snapshots as snapshot_records
 from db.runs.snapshots import SnapshotView
@@ -91,20 +93,23 @@ class Snapshots:
             shutil.rmtree(folder, ignore_errors=True)
 
     def accept(self, archive: Path, sha256: str) -> SnapshotView:
-        """Store an uploaded archive whose hash was verified. Raises CodeRefused."""
+        """Store an uploaded archive whose hash was verified. Raises CodeRefused.
+
+        The answer has no origin: whose code it is already may be hidden from the sender."""
         self.forget_unused()
         files = Archive(archive).check(self.limit_bytes)
-        return self._keep(Packed(archive, sha256, archive.stat().st_size, files), None)
+        return replace(self._keep(Packed(archive, sha256, archive.stat().st_size, files), None), origin={})
 
     def set_origin(self, sha256: str, origin: Origin) -> SnapshotView | None:
-        """Record a snapshot's latest origin and return it; None where there is no such snapshot."""
+        """Record a snapshot's origin, unless a run of somebody else relies on an earlier one; None: no such snapshot.
+
+        The answer has the origin that was sent: whose code it is already may be hidden from the sender."""
         snapshot = self.hold(sha256)
         if snapshot is None:
             return None
-        snapshot_records.keep(
-            self._store, sha256, snapshot.size_bytes, snapshot.files, origin.model_dump(), self._clock()
-        )
-        return self.find(sha256)
+        sent = origin.model_dump()
+        snapshot_records.keep(self._store, sha256, snapshot.size_bytes, snapshot.files, sent, self._clock())
+        return replace(snapshot, origin=sent)
 
     def take_upload(self, file: Path, name: str, folder: Path) -> tuple[SnapshotView, list[str]]:
         """Store a script or archive from the browser; also return its Python files. Raises CodeRefused."""
@@ -130,7 +135,9 @@ class Snapshots:
         if spec.snapshot or spec.workdir or spec.target in RECIPES:
             return None
         with self.arriving() as folder:
-            request = CodeRequest(spec.target, spec.entry, spec.module, spec.ref, frozenset(spec.links))
+            only_public = not acting.rights().reads_all_files
+            links = frozenset(spec.links)
+            request = CodeRequest(spec.target, spec.entry, spec.module, spec.ref, links, only_public)
             code = pack_code(request, folder / "archive", self.limit_bytes, self.git_limits)
             self._keep(code.packed, code.origin)
         return code

@@ -6,10 +6,11 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from dashboard.paths import is_public
 from dashboard.snapshots import walking
 from dashboard.snapshots.git import ask, has_git
 from dashboard.snapshots.git_address import CodeRefused
@@ -72,6 +73,8 @@ class Selection:
     items: tuple[Item, ...]
     left_out: tuple[LeftBehind, ...] = ()
     is_git: bool = False
+    is_public: bool = False
+    """Whether all files are for everybody on this machine, and still have to be when they are read."""
 
     @property
     def size_bytes(self) -> int:
@@ -86,6 +89,13 @@ class Selection:
     def has(self, name: str) -> bool:
         """Whether a file of that name is selected."""
         return any(item.name == name and item.kind != "folder" for item in self.items)
+
+    def public_part(self) -> Selection:
+        """Return the selection without the files that not everybody on this machine may read."""
+        private = [item for item in self.items if item.kind == "file" and not is_public(item.path)]
+        left_out = [LeftBehind(name=_shown(one.name), size_bytes=one.size_bytes, why="unreadable") for one in private]
+        items = tuple(item for item in self.items if item not in private)
+        return replace(self, items=items, left_out=(*self.left_out, *left_out[:MOST_LEFT_OUT]), is_public=True)
 
     def with_file(self, name: str) -> Selection:
         """Return the selection with a file that was named explicitly, even if it is ignored."""

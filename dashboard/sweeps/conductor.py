@@ -11,16 +11,19 @@ from pydantic import ValidationError
 
 from dashboard.service.service import Service
 from dashboard.sweeps.trial_spec import trial_spec
+from db import acting
 from db.engine import Store
 from db.exceptions import NoSuchRun, WrongState
 from db.metrics import curves
 from db.metrics.performance import usage
+from db.people.ownership import project_of
 from db.runs.run_requests import NewTrial
 from db.sweeps import sweeps, trials
 from db.sweeps.sweeps import SweepView
 from db.sweeps.trials import PRUNED, Result, TrialView
 from domain.errors import InvalidRequest
 from domain.messages import SCRIPT_KINDS, Point, State
+from domain.people.roles import Action
 from domain.sweeps import SweepAction, SweepPlan, Trial, next_actions
 from domain.text.formats import as_list
 
@@ -36,11 +39,24 @@ class SweepConductor:
         if not self._service.leads():
             return
         for sweep in sweeps.sweeps(self._service.store, is_live=True):
-            sweep = with_rungs(self._service.store, sweep)
-            judged = [_trial(trial) for trial in sweep.trials]
-            is_stopped, hours = sweep.stop_requested_at is not None, self._used_hours(sweep)
-            for action in next_actions(sweep.plan, judged, is_stopped, hours):
-                self._act(sweep, action)
+            with acting.on_behalf(sweep.by, f"sweep {sweep.id}"):
+                self._conduct(sweep)
+
+    def _conduct(self, sweep: SweepView) -> None:
+        sweep = with_rungs(self._service.store, self._permitted(sweep))
+        judged = [_trial(trial) for trial in sweep.trials]
+        is_stopped, hours = sweep.stop_requested_at is not None, self._used_hours(sweep)
+        for action in next_actions(sweep.plan, judged, is_stopped, hours):
+            self._act(sweep, action)
+
+    def _permitted(self, sweep: SweepView) -> SweepView:
+        """Return the sweep, asked to end where the person whose it is may no longer launch."""
+        refusal = self._service.identities.person(sweep.by).refusal(Action.LAUNCH, project_of(sweep.spec))
+        if refusal is None or sweep.stop_requested_at is not None:
+            return sweep
+        now, why = self._service.clock(), f"Ended: {sweep.by} may no longer launch in this project."
+        sweeps.request_stop(self._service.store, sweep.id, now, why)
+        return replace(sweep, stop_requested_at=now)
 
     def _act(self, sweep: SweepView, action: SweepAction) -> None:
         store = self._service.store

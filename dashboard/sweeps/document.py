@@ -22,11 +22,11 @@ def state(sweep: SweepView) -> SweepState:
         return "running" if sweep.stop_requested_at is None else "stopping"
     if sweep.stop_requested_at is not None:
         return "stopped"
-    return "succeeded" if any(trial.value is not None for trial in sweep.trials) else "failed"
+    return "succeeded" if any(trial.value is not None for trial in sweep.all_trials) else "failed"
 
 
 def best_trial(sweep: SweepView) -> TrialView | None:
-    """Return the best trial of those whose result is stored; None where none has a value."""
+    """Return the best trial of those shown whose result is stored; None where none has a value."""
     settled = [trial for trial in sweep.trials if trial.is_settled]
     number = best_number(sweep.plan, [trial.state or "" for trial in settled], [trial.value for trial in settled])
     return None if number is None else settled[number]
@@ -45,10 +45,11 @@ def document(sweep: SweepView) -> dict[str, Any]:
         "trials_planned": sweep.plan.count,
         "best": trial_document(best_of_all, sweep.plan.goal) if best_of_all else None,
         "trials": [trial_document(trial, sweep.plan.goal) for trial in sweep.trials],
+        "hidden": len(sweep.hidden),
         "early_stop": sweep.plan.early_stop,
         "first_rung": sweep.plan.first_rung,
         "device_hours_saved": device_hours_saved(sweep),
-        "device_hours": sum(trial.device_hours or 0.0 for trial in sweep.trials),
+        "device_hours": sum(trial.device_hours or 0.0 for trial in sweep.all_trials),
         "message": sweep.message,
     }
 

@@ -9,11 +9,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dashboard.service.service import Service
 from dashboard.sweeps.trial_spec import takes, trial_spec
+from db import acting
+from db.people.ownership import project_of
 from db.sweeps import sweeps
 from db.sweeps.sweeps import SweepView
 from db.sweeps.trials import TrialView
 from domain.errors import InvalidRequest
 from domain.launch.plan import program_name
+from domain.masking.masking import masked_spec
+from domain.people.roles import Action
 from domain.scheduling.fit import fit
 from domain.spec import RunSpec
 from domain.sweeps import MOST_SEEDS, SweepPlan, SweptParameter, Value
@@ -32,6 +36,7 @@ class SweepRequest(SweepPlan):
 
 def create(service: Service, request: SweepRequest, like: str | None = None) -> str:
     """Store the sweep and its code; return its id. Raises InvalidRequest, ValidationError."""
+    acting.rights().check(Action.LAUNCH, project_of(request.spec))
     cluster = service.cluster()
     spec = service.launchable(request.spec, cluster, like)
     with service.snapshots.for_launch(spec) as code:
@@ -70,8 +75,10 @@ class SeedsRequest(BaseModel):
 
 
 def launch_best_with_seeds(service: Service, sweep: SweepView, trial: TrialView) -> list[str]:
-    """Queue a run of the trial with each of SEEDS, and return their ids. Raises InvalidRequest."""
-    return launch_with_seeds(service, sweep.spec, SEEDS, trial.params)
+    """Queue a run of the trial with each of SEEDS, and return their ids; the secrets in another's settings are not
+    used. Raises InvalidRequest."""
+    is_own = acting.rights().holds_values_of(sweep.by)
+    return launch_with_seeds(service, sweep.spec if is_own else masked_spec(sweep.spec), SEEDS, trial.params)
 
 
 def launch_with_seeds(

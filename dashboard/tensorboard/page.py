@@ -6,7 +6,8 @@ from html import escape
 
 from starlette.responses import HTMLResponse
 
-from dashboard.security.sandbox import CORS, STORAGE, source_hash
+from dashboard.security.guard.sandbox import CORS, STORAGE
+from dashboard.security.header_values import NO_STORE, source_hash
 
 
 def sandboxed(page: str, base: str) -> HTMLResponse:
@@ -77,7 +78,7 @@ POLICY = "; ".join(
 """The sandbox lacks allow-same-origin, so nothing in the page can use the viewer's session."""
 PAGE_HEADERS = {
     "Content-Security-Policy": POLICY,
-    "Cache-Control": "no-store",
+    **NO_STORE,
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "unsafe-none",  # a sandboxed page may not ask for more
 }
@@ -127,4 +128,4 @@ def _note(run_id: str, title: str, text: str, status: int, again_s: int | None =
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">{refresh}
 <title>{escape(title)} · Rankzero</title><style>{_STYLE}</style></head>
 <body><main><h1>{escape(title)}</h1><p>{escape(text)}</p><p>{back}</p></main></body></html>"""
-    return HTMLResponse(page, status, headers={"Content-Security-Policy": NOTE_POLICY, "Cache-Control": "no-store"})
+    return HTMLResponse(page, status, headers={"Content-Security-Policy": NOTE_POLICY, **NO_STORE})

@@ -22,6 +22,7 @@ from dashboard.storage.files import Files
 from dashboard.tensorboard.program import EVENTS, SOCKET
 from db.attempts import attempt_queries
 from db.engine import Store
+from db.people.ownership import owned_run
 from domain.text.formats import describe_exit
 from domain.views import FileView, RunView
 
@@ -117,6 +118,8 @@ class TensorBoards:
         """Link the run's event files; returns whether there are any."""
 
         def update() -> bool:
+            if (run := owned_run(self._store, run_id)) is None or run.is_deleted:
+                return False
             nodes = max((len(a.tasks) for a in attempt_queries.attempts(self._store, run_id)), default=1)
             links = event_links(attempt_queries.files(self._store, run_id), nodes)
             if links and folder.is_dir():
@@ -152,7 +155,8 @@ class TensorBoards:
 log = logging.getLogger("rankzero")
 REFRESH_EVERY_S = 2.0
 POLL_S = 0.05
-LONGEST_START_S = 60.0
+LONGEST_START_S = 300.0
+"""Trainings have priority, so on a busy machine it starts slowly; its page waits and asks again."""
 Start = Callable[[Path, str], "subprocess.Popen[bytes]"]
 """(folder, title) -> the process that serves the folder."""
 

@@ -9,15 +9,16 @@ import streamlit as st
 from dashboard.alerts.request import AlertRequest, create
 from dashboard.components import browser
 from dashboard.errors import Rejection
-from dashboard.service import service
+from dashboard.service import permitted, service
 from dashboard.views.launch.telling import SECRET
-from dashboard.views.layout import actions, style
-from db.alerts import alerts, events
+from dashboard.views.layout import actions, permissions, style
+from db.alerts import alerts
 from db.alerts.alerts import AlertView
 from db.exceptions import NoSuchAlert
 from domain.alerts.rules import AFTER_THE_END, HAVE_A_STEP, LIMITS, LR_FACTOR, ON_SERIES, Act, Trigger, act_in_words
 from domain.alerts.targets import BROWSER, masked_target
 from domain.errors import InvalidRequest
+from domain.people.roles import Action
 from domain.text.formats import ago, as_text, plural, with_code
 
 
@@ -48,6 +49,9 @@ LABELS = {
 
 
 def _form() -> None:
+    refusal = permissions.visitor().refusal_anywhere(Action.LAUNCH)
+    if permissions.say_why_not(refusal and f"Whoever may launch runs may set alerts. {refusal}"):
+        return
     st.markdown(
         "When a run or a node meets a rule, a message with its name, the sentence from its page, its curve and a link "
         "is sent to an address: a signed webhook at `https://…`, or any service that Apprise knows, such as "
@@ -142,27 +146,31 @@ def _list() -> None:
 def _row(alert: AlertView, now: float) -> None:
     rule, target, sent, test, remove = st.columns(COLUMNS, vertical_alignment="center")
     everything = "all nodes" if alert.rule == Trigger.QUARANTINE else "all runs"
-    scope = alert.run_id or (f"project {alert.project}" if alert.project else everything)
+    project = f"project {alert.project}" if alert.project else everything
+    scope = f"run {alert.run_id}" if alert.run_id else project
+    by = permissions.signed(alert.by)
     acts = act_in_words(alert.act, alert.lr_factor)
-    rule.markdown(f"**{as_text(alert.rule)}**, {as_text(scope)}{f', {acts}' if acts else ''}")
+    rule.markdown(f"**{as_text(alert.rule)}**, {as_text(scope)}{f', {acts}' if acts else ''}{as_text(by)}")
     target.text(masked_target(alert.target))
     waiting = f", {plural(alert.waiting, 'event')} waiting" if alert.waiting else ""
     last_sent = f"sent {ago(alert.last_sent_at, now)}" if alert.last_sent_at else "nothing sent yet"
     sent.markdown(as_text(f"{last_sent}{waiting}"))
     if alert.problem:
         sent.caption(with_code(alert.problem))
+    limits = permissions.limits(Action.ACT, alert.of_project, alert.by)
     test.button("Test", key=f"alert_test_{alert.id}", type="tertiary", on_click=_test, args=(alert.id,),
-                help="Send a message now.")  # fmt: skip
-    remove.button("Remove", key=f"alert_remove_{alert.id}", type="tertiary", on_click=_remove, args=(alert.id,))
+                disabled=limits["disabled"], help=limits["help"] or "Send a message now.")  # fmt: skip
+    remove.button(
+        "Remove", key=f"alert_remove_{alert.id}", type="tertiary", on_click=_remove, args=(alert.id,), **limits
+    )
 
 
 @actions.told
 def _test(alert_id: str) -> None:
-    current = service.current()
-    events.record_test(current.store, alert_id, current.clock())
+    permitted.test_alert(service.current(), alert_id)
 
 
 @actions.told
 def _remove(alert_id: str) -> None:
     with suppress(NoSuchAlert):  # removed elsewhere
-        alerts.remove(service.current().store, alert_id)
+        permitted.remove_alert(service.current(), alert_id)

@@ -6,10 +6,11 @@ import streamlit as st
 
 from dashboard.components.browser import compare
 from dashboard.service import service
-from dashboard.views.layout import links, style
+from dashboard.views.layout import links, permissions, style
 from dashboard.views.layout.sharing import export_menu, share_menu
 from db.runs.compared_runs import compared_runs
 from domain.choices import RUN_ID
+from domain.people.roles import Action
 from domain.text.formats import as_text, plural
 
 
@@ -23,7 +24,7 @@ def page() -> None:
         st.subheader(title, anchor=False, width="stretch")
         if runs:
             export_menu(list(runs), all(run.state.is_terminal for run in runs.values()))
-            share_menu(list(runs))
+            share_menu(list(runs), permissions.limits_anywhere(Action.ACT))
         links.link("runs", "Choose runs", key="compare_choose", icon="list", choose="1")
     if missing := [run_id for run_id in ids if run_id not in runs]:
         verb = "does" if len(missing) == 1 else "do"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import streamlit as st
 
 from dashboard.colours import LOGO
@@ -17,6 +19,7 @@ from dashboard.views import (
 )
 from dashboard.views.launch import launch_page
 from dashboard.views.nodes import nodes_page
+from dashboard.views.people import account_page, audit_page, menu, people_page
 from dashboard.views.run import run_page
 
 
@@ -29,43 +32,21 @@ def pages() -> dict[str, st.Page]:
         "launch": st.Page(launch_page.page, title="Launch", icon=":material/play_arrow:", url_path="launch"),
         "nodes": st.Page(nodes_page.page, title="Nodes", icon=":material/dns:", url_path="nodes"),
         "alerts": st.Page(alerts_page.page, title="Alerts", icon=":material/notifications:", url_path="alerts"),
-        "compare": st.Page(
-            compare_page.page,
-            title="Compare",
-            icon=":material/stacked_line_chart:",
-            url_path="compare",
-            visibility="hidden",
-        ),
-        "logs": st.Page(
-            logs_page.page,
-            title="Log search",
-            icon=":material/manage_search:",
-            url_path="logs",
-            visibility="hidden",
-        ),
-        "scaling": st.Page(
-            scaling_page.page,
-            title="Scaling",
-            icon=":material/trending_up:",
-            url_path="scaling",
-            visibility="hidden",
-        ),
-        "sweeps": st.Page(
-            sweeps_page.page,
-            title="Sweeps",
-            icon=":material/tune:",
-            url_path="sweeps",
-            visibility="hidden",
-        ),
-        "project": st.Page(
-            project_page.page,
-            title="Project",
-            icon=":material/folder:",
-            url_path="project",
-            visibility="hidden",
-        ),
-        "run": st.Page(run_page.page, title="Run", icon=":material/show_chart:", url_path="run", visibility="hidden"),
+        "compare": _hidden(compare_page.page, "Compare", ":material/stacked_line_chart:"),
+        "logs": _hidden(logs_page.page, "Log search", ":material/manage_search:", "logs"),
+        "scaling": _hidden(scaling_page.page, "Scaling", ":material/trending_up:"),
+        "sweeps": _hidden(sweeps_page.page, "Sweeps", ":material/tune:"),
+        "project": _hidden(project_page.page, "Project", ":material/folder:"),
+        "people": _hidden(people_page.page, "People", ":material/group:"),
+        "audit": _hidden(audit_page.page, "Audit", ":material/history:"),
+        "account": _hidden(account_page.page, "Account", ":material/person:"),
+        "run": _hidden(run_page.page, "Run", ":material/show_chart:"),
     }
+
+
+def _hidden(show: Callable[[], None], title: str, icon: str, address: str | None = None) -> st.Page:
+    """A page that is not in the bar."""
+    return st.Page(show, title=title, icon=icon, url_path=address or title.lower(), visibility="hidden")
 
 
 IN_BAR = ("runs", "studies", "launch", "nodes", "alerts")
@@ -81,4 +62,4 @@ def bar() -> None:
         st.html(f'<span class="logo" data-run="{run}">{LOGO}</span>', width="content")
         for name in IN_BAR:
             st.page_link(by_name[name], width="content")
-        st.html('<button type="button" class="sign-out">Sign out</button>', width="content")
+        menu.show(by_name)

@@ -11,17 +11,20 @@ from dashboard.components.browser import runs_table
 from dashboard.json_responses import document
 from dashboard.service import service
 from dashboard.service.cost_cache import CostCache
-from dashboard.views.layout import links, style
+from dashboard.views.layout import links, permissions, style
 from db.engine import Store
 from db.exceptions import NoSuchProject
+from db.people.users import has_several
+from db.people.visibility import Visibility, visibility
 from db.runs import projects
 from db.runs.projects import ChosenRun, ProjectView
 from domain.messages import LIVE_STATES, State
+from domain.people.roles import Action
 from domain.text.formats import UNKNOWN, as_text, number
 
 REFRESH_S = 5
 ALL = "project_show_all"
-VIEWS = CostCache[tuple[Store, str], ProjectView]()
+VIEWS = CostCache[tuple[Store, str, Visibility], ProjectView]()
 NO_BASELINE = "none: Edit on a run sets it"
 
 
@@ -37,8 +40,11 @@ def page() -> None:
     _summary(name)
     if st.session_state.pop(ALL, False):
         links.go("runs")
-    filters = {"project": name, "has_views": False}
-    runs_table(filters, on_cleared=_show_all, on_arrived=_ignore, on_viewed=_ignore, key="project_runs")
+    refusal = permissions.visitor().refusal(Action.ACT, name, permissions.visitor().by)
+    filters = {"project": name, "has_views": False} | ({"refusal": refusal} if refusal else {})
+    if has_several(service.current().store):
+        filters["has_people"] = True
+    runs_table(filters, on_cleared=_show_all, on_changed=_ignore, on_viewed=_ignore, key="project_runs")
 
 
 @style.refreshed(REFRESH_S)
@@ -46,7 +52,7 @@ def page() -> None:
 def _summary(name: str) -> None:
     store, now = service.current().store, service.current().clock()
     try:
-        project = VIEWS.get((store, name), lambda: projects.project(store, name, now))
+        project = VIEWS.get((store, name, visibility()), lambda: projects.project(store, name, now))
     except NoSuchProject:  # its last run was deleted or moved meanwhile
         st.info("No run is in this project any more.", icon=":material/delete:")
         return
@@ -105,6 +111,8 @@ def _head(project: ProjectView) -> None:
                 "compare", "Compare best with baseline", "project_compare", "chart",
                 runs=",".join(chosen), baseline=chosen[1],
             )  # fmt: skip
+        if not permissions.visitor().may(Action.LAUNCH, project.name):
+            return
         if chosen:
             links.launch_again(chosen[0], "Launch", "project_launch", "launch", "primary")
         else:

@@ -9,27 +9,41 @@ import streamlit as st
 
 from dashboard.components.browser import runs_table, search_field
 from dashboard.service import service
-from dashboard.views.layout import links, style
+from dashboard.views import deleted_runs
+from dashboard.views.layout import links, permissions, style
+from db.people.users import has_several
 from db.runs import run_list
 from domain.messages import State
+from domain.people.rights import OWNER
+from domain.people.roles import Action
 from domain.search.parser import LONGEST, parse
+from domain.search.parser import mine as among_mine
 from domain.search.query import QueryError
 
 
 @style.quiet_without_store
 def page() -> None:
     """Show the filters and the table of matching runs, which updates itself."""
+    deleted_runs.show()
     projects = run_list.projects(service.current().store)
     filters: dict[str, Any] = _filters(projects) if projects else {}
-    runs_table(filters, on_cleared=_clear_filters, on_arrived=_run_again, on_viewed=_take_view, key="runs_table")
+    if not projects:
+        deleted_runs.show_button()
+    if refusal := permissions.visitor().refusal_anywhere(Action.ACT):
+        filters["refusal"] = refusal
+    if not permissions.may_launch():
+        filters["may_launch"] = False
+    runs_table(filters, on_cleared=_clear_filters, on_changed=_run_again, on_viewed=_take_view, key="runs_table")
 
 
+MINE = "Mine"
 OF_TABLE = ("attention", "sort", "column")
 """Choices that the table itself writes into the address."""
 HINT = "Words, or state:failed lr>0.001 tag:paper val/loss<0.2 started:<2d"
 HELP = """
 - Words are looked for in id, name, project, script, message and note: `gpt "out of memory"`
 - `state:failed` `project:vision` `recipe:language_model` `tag:paper` `node:gpu-3`
+- `by:ana` `by:me`
 - `lr>0.001` `batch_size=32` `nodes>1` `duration>2h` `started:<2d` `created>2026-01-31`
 - `val/loss<0.2` the last value of a series
 - `archived:yes` `pinned:yes`
@@ -40,7 +54,13 @@ HELP = """
 def _filters(projects: Sequence[str]) -> dict[str, Any]:
     """Show the search and the filters for state and project; they are in the address, so that a view can be shared."""
     _take_filters_from_address()
-    search, states, project_field, help_ = st.columns([5, 6, 2, 2], vertical_alignment="center")
+    is_shared = has_several(service.current().store)
+    own = [4, 6, 2, 3] if deleted_runs.has_some() else [5, 6, 2, 2]
+    widths = [1, *own] if is_shared else own
+    *mine_field, search, states, project_field, help_ = st.columns(widths, vertical_alignment="center")
+    mine = bool(mine_field and mine_field[0].pills(
+        "Whose", [MINE], selection_mode="multi", key="runs_mine", label_visibility="collapsed", persist_state="session",
+    ))  # fmt: skip
     text = st.session_state["runs_search"]
     shown = {"text": text, "revision": st.session_state.get("runs_cleared", 0)}
     with search:
@@ -57,15 +77,25 @@ def _filters(projects: Sequence[str]) -> dict[str, Any]:
     with help_.container(
         horizontal=True, horizontal_alignment="right", vertical_alignment="center", key="runs_help_bar"
     ):
+        deleted_runs.show_button()
         with st.popover("Help", icon=":material/help:", type="tertiary", key="runs_help"):
             st.markdown(HELP)
-        query = {"filter": text} if text else {}
+        query = {"filter": among_mine(text) if mine else text} if text or mine else {}
         if project:
             links.link("project", "Project", "runs_project_page", "chart", "tertiary", name=project)
         links.link("logs", "Logs", "runs_logs", "search", "tertiary", "Which runs printed a text?", **query)
-    shared = {"filter": text, "state": chosen, "project": project}
+    shared = {"filter": text, "state": chosen, "project": project, "mine": "1" if mine else ""}
     _show_in_address({name: value for name, value in shared.items() if value})
-    return _checked(text) | {"states": list(chosen or ()), "project": project}
+    checked = _checked(text)
+    checked["search"] = among_mine(checked["search"]) if mine else checked["search"]
+    own_are_none = {"has_launched": False} if mine and not _has_launched() else {}
+    of_people = {"has_people": True} if is_shared else {}
+    return checked | {"states": list(chosen or ()), "project": project} | of_people | own_are_none
+
+
+def _has_launched() -> bool:
+    """Whether a run is the visitor's own, whatever the filters are."""
+    return run_list.has_launched(service.current().store, permissions.visitor().by or OWNER)
 
 
 def _checked(text: str) -> dict[str, Any]:
@@ -87,6 +117,7 @@ def _take_filters_from_address() -> None:
     st.session_state["runs_search"] = st.query_params.get("filter", "")[:LONGEST]
     st.session_state["runs_state"] = [s for s in st.query_params.get_all("state") if s in state_names]
     st.session_state["runs_project"] = st.query_params.get("project")
+    st.session_state["runs_mine"] = [MINE] if st.query_params.get("mine") == "1" else []
 
 
 def _show_in_address(filters: dict[str, Any]) -> None:
@@ -102,7 +133,7 @@ def _typed() -> None:
 
 
 def _clear_filters() -> None:
-    st.session_state.update(runs_search="", runs_state=[], runs_project=None)
+    st.session_state.update(runs_search="", runs_state=[], runs_project=None, runs_mine=[])
     st.session_state["runs_cleared"] = st.session_state.get("runs_cleared", 0) + 1
 
 
@@ -114,9 +145,10 @@ def _take_view() -> None:
         runs_search=str(viewed["filter"])[:LONGEST],
         runs_state=[name for name in viewed["states"] if name in names],
         runs_project=viewed["project"] or None,
+        runs_mine=[],
         runs_cleared=st.session_state.get("runs_cleared", 0) + 1,
     )
 
 
 def _run_again() -> None:
-    """Rerun the page when the very first run has arrived, so that it shows the filters."""
+    """Rerun the page when the very first run has arrived, for the filters, or several were deleted, for *Deleted*."""

@@ -10,12 +10,14 @@ import streamlit as st
 
 from dashboard.components.browser import scaling
 from dashboard.scaling.document import judgement, rate_rule, state
-from dashboard.service import service
-from dashboard.views.layout import actions, links, style
+from dashboard.service import permitted, service
+from dashboard.views.layout import actions, links, permissions, style
 from dashboard.views.layout.links import address
 from db.exceptions import NoSuchStudy
+from db.people.ownership import project_of
 from db.scaling import studies
 from db.scaling.studies import Figures, StudyView
+from domain.people.roles import Action
 from domain.scaling.batches import GAIN_SHARE, LOSS_SHARE, BatchComparison, BatchFigures
 from domain.scaling.judgement import RULE_OF_THUMB, Judgement
 from domain.scaling.points import Point, named
@@ -68,9 +70,12 @@ def _study(study_id: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="scaling_head"):
         st.header(as_text(study_name(study)), anchor=False, width="content")
         length = f"{number(judged.batches.samples)} samples" if judged.batches else plural(study.steps, "step")
-        st.markdown(f"{study_state}, {study.mode} scaling{batches_words(study)}, {length} a run", width="content")
+        by = as_text(permissions.signed(study.by))
+        st.markdown(f"{study_state}, {study.mode} scaling{batches_words(study)}, {length} a run{by}", width="content")
         if study_state == "running":
-            st.button("Stop", icon=":material/stop_circle:", key="scaling_stop", on_click=_stop, args=(study.id,))
+            limits = permissions.limits(Action.ACT, project_of(study.spec), study.by)
+            key, arguments = "scaling_stop", (study.id,)
+            st.button("Stop", icon=":material/stop_circle:", key=key, on_click=_stop, args=arguments, **limits)
         links.link("studies", "All studies", key="scaling_all", kind="tertiary")
     if judged.verdict:
         st.markdown(f"**{as_text(judged.verdict)}**")
@@ -90,8 +95,7 @@ def _study(study_id: str) -> None:
 
 @actions.told
 def _stop(study_id: str) -> None:
-    current = service.current()
-    studies.request_stop(current.store, study_id, current.clock())
+    permitted.stop_study(service.current(), study_id)
 
 
 # A scaling study, and the list of all, as the component draws them.

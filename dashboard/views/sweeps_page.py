@@ -6,16 +6,18 @@ import streamlit as st
 
 from dashboard.api.runs.compare import MOST_RUNS
 from dashboard.components.browser import scaling, sweep
-from dashboard.service import service
+from dashboard.service import permitted, service
 from dashboard.sweeps.document import best_trial, document, state
 from dashboard.sweeps.request import SEEDS, launch_best_with_seeds
-from dashboard.views.layout import actions, links, style
+from dashboard.views.layout import actions, links, permissions, style
 from db.exceptions import NoSuchSweep
+from db.people.ownership import project_of
 from db.sweeps import sweeps
 from db.sweeps.sweeps import SweepView
 from db.sweeps.trials import TrialView
 from domain.launch.plan import program_name
-from domain.sweeps import params_in_words, saved_in_words
+from domain.people.roles import Action
+from domain.sweeps import hidden_in_words, params_in_words, saved_in_words
 from domain.text.formats import ago, as_text, number, plural
 
 EXAMPLE = "rankzero sweep train.py --param lr=1e-4,3e-4,1e-3 --param accumulate=1,2 --metric val/loss"
@@ -54,7 +56,7 @@ def all_sweeps() -> None:
 def _row(one: SweepView, now: float) -> dict[str, object]:
     best = best_trial(one)
     parameters = ", ".join(one.plan.parameters)
-    trials = f"{len(one.trials)} of {one.plan.count}"
+    trials = f"{len(one.all_trials)} of {one.plan.count}"
     words = f"{one.plan.metric} {number(best.value)} with {params_in_words(best.params)}" if best else one.message or ""
     cells = [program_name(one.spec), parameters, trials, state(one), ago(one.created_at, now), words]
     return {"cells": cells, "at": 0, "address": links.address("sweeps", id=one.id)}
@@ -73,10 +75,11 @@ def _sweep(sweep_id: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="sweep_head"):
         st.header(as_text(program_name(one.spec)), anchor=False, width="content")
         trials = plural(one.plan.count, "trial")
-        words = f"{state(one)}, {len(one.trials)} of {trials}, {one.plan.effective_search}{_limit(one)}"
-        st.markdown(words, width="content")
+        words = f"{state(one)}, {len(one.all_trials)} of {trials}, {one.plan.effective_search}{_limit(one)}"
+        st.markdown(words + as_text(permissions.signed(one.by)), width="content")
         if state(one) == "running":
-            st.button("Stop", icon=":material/stop_circle:", key="sweep_stop", on_click=_stop, args=(one.id,))
+            limits = permissions.limits(Action.ACT, project_of(one.spec), one.by)
+            st.button("Stop", icon=":material/stop_circle:", key="sweep_stop", on_click=_stop, args=(one.id,), **limits)
         runs = [trial.run_id for trial in one.trials if trial.run_id][-MOST_RUNS:]
         if len(runs) > 1:
             help_text = "Their curves, settings and results side by side"
@@ -95,8 +98,8 @@ def _sweep(sweep_id: str) -> None:
         _best(one, best)
     if saved := saved_in_words(document(one)):
         st.markdown(as_text(saved))
-    if one.message:
-        st.markdown(as_text(one.message))
+    for sentence in filter(None, (hidden_in_words(len(one.hidden)), one.message)):
+        st.markdown(as_text(sentence))
     sweep(one.id, key="sweep_picture")
 
 
@@ -120,9 +123,9 @@ def _best(one: SweepView, best: TrialView) -> None:
             "Launch it with three seeds",
             icon=":material/casino:",
             key="sweep_seeds",
-            help=help_text,
             on_click=_launch_seeds,
             args=(one, best),
+            **permissions.limits(Action.LAUNCH, project_of(one.spec), help=help_text),
         )
     actions.show(REFUSED)
     if launched := st.session_state.get(f"{SEEDED}_{one.id}"):
@@ -145,5 +148,4 @@ def _launch_seeds(one: SweepView, best: TrialView) -> None:
 
 @actions.told
 def _stop(sweep_id: str) -> None:
-    current = service.current()
-    sweeps.request_stop(current.store, sweep_id, current.clock())
+    permitted.stop_sweep(service.current(), sweep_id)

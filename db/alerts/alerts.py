@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sqlalchemy import select
+from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
+from db import acting
 from db.engine import Store
 from db.exceptions import NoSuchAlert, NoSuchRun
 from db.models import Alert, AlertEvent, Run, new_id
+from db.people import audit
+from db.people.visibility import is_visible, sees_everything
 from domain.alerts.message import DeliveryState
 from domain.alerts.rules import Act, AlertAction
 from domain.choices import RUN_ID
+from domain.people.audit import AuditAction
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,10 @@ class AlertView:
     """Events whose message was not accepted yet."""
     problem: str | None
     """Why the newest message was not sent, or not yet."""
+    by: str | None = None
+    """Who set it; None: the program."""
+    of_project: str | None = None
+    """The project that it is about, its run's; None: all."""
 
 
 def create(
@@ -46,10 +54,12 @@ def create(
         if run_id is not None and session.get(Run, run_id) is None:
             raise NoSuchRun(f"There is no run {run_id!r}.")
         alert = Alert(
+            by=acting.rights().by,
             id=new_id(), rule=rule, target=target, secret=secret, project=project, run_id=run_id, created_at=now,
             act=action.act if action else None, lr_factor=_factor(action),
         )  # fmt: skip
         session.add(alert)
+        _write_down(session, AuditAction.ALERT_MADE, alert)
         return alert.id
 
 
@@ -58,6 +68,7 @@ def remove(store: Store, alert_id: str) -> AlertView:
     with store.write() as session:
         row = _row(session, alert_id)
         view = _view(session, row)
+        _write_down(session, AuditAction.ALERT_REMOVED, row)
         session.delete(row)
         return view
 
@@ -69,10 +80,20 @@ def alert(store: Store, alert_id: str) -> AlertView:
 
 
 def alerts(store: Store) -> list[AlertView]:
-    """All alerts, oldest first."""
+    """All alerts, oldest first; without those about hidden projects and runs."""
+    query = select(Alert).order_by(Alert.created_at, Alert.id)
+    if not sees_everything():
+        project = func.coalesce(Run.project, Alert.project)
+        query = query.outerjoin(Run, Run.id == Alert.run_id).where(or_(project.is_(None), is_visible(project)))
     with store.read() as session:
-        rows = session.scalars(select(Alert).order_by(Alert.created_at, Alert.id))
+        rows = session.scalars(query)
         return [_view(session, row) for row in rows]
+
+
+def _write_down(session: Session, action: AuditAction, alert: Alert) -> None:
+    run = session.get(Run, alert.run_id) if alert.run_id else None
+    more = {"rule": alert.rule, **({"run": run.id} if run else {})}
+    audit.record(session, action, f"alert {alert.id}", run.project if run else alert.project, more)
 
 
 def _factor(action: AlertAction | None) -> float | None:
@@ -90,8 +111,10 @@ def _view(session: Session, row: Alert) -> AlertView:
     states = select(AlertEvent.state, AlertEvent.problem).where(AlertEvent.alert_id == row.id)
     pending = (DeliveryState.WAITING, DeliveryState.SENDING)
     waiting = session.execute(states.where(AlertEvent.state.in_(pending))).all()
+    run = session.get(Run, row.run_id) if row.run_id else None
     newest = session.execute(states.order_by(AlertEvent.id.desc()).limit(1)).first()
     return AlertView(
         row.id, row.rule, row.target, row.secret, row.project, row.run_id, row.act, row.lr_factor,
-        row.created_at, row.last_sent_at, len(waiting), newest.problem if newest else None,
+        row.created_at, row.last_sent_at, len(waiting), newest.problem if newest else None, row.by,
+        run.project if run else row.project,
     )  # fmt: skip

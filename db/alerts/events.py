@@ -6,11 +6,13 @@ import secrets
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, func, or_, select, true, update
 from sqlalchemy.orm import Session
 
+from db import acting
 from db.engine import Store
 from db.models import Alert, AlertEvent
+from db.people.visibility import visible_among
 from domain.alerts.judgement import RunEvent
 from domain.alerts.message import GATHER_S, GIVE_UP_S, DeliveryState, MessageItem, SendOutcome, pause_s, state_after
 from domain.alerts.targets import BROWSER
@@ -196,10 +198,11 @@ class Notice:
 
 
 def notices(store: Store, after: int | None) -> tuple[int, list[Notice]]:
-    """Events that no tab has shown, and those after one's id; with the id of the newest, 0 if there is none.
+    """Events of one's own alerts that no tab has shown, and those after an id, of runs that one sees; with the newest's
+    id, else 0.
 
     `after`: the newest that this browser knows; None: it knows none, and is told nothing of before."""
-    of_browser = AlertEvent.alert_id.in_(select(Alert.id).where(Alert.target == BROWSER))
+    of_browser = AlertEvent.alert_id.in_(select(Alert.id).where(_is_own_browser()))
     is_new = AlertEvent.state == DeliveryState.WAITING
     if after is not None:
         is_new = or_(is_new, AlertEvent.id > after)
@@ -207,7 +210,16 @@ def notices(store: Store, after: int | None) -> tuple[int, list[Notice]]:
     with store.read() as session:
         newest = session.scalar(select(func.max(AlertEvent.id)).where(of_browser)) or 0
         rows = session.execute(query.order_by(AlertEvent.id.desc()).limit(MOST)).all()
-        return newest, [_notice(alert, row) for alert, row in reversed(rows)]
+        visible = visible_among(session, [row.run_id for _, row in rows])
+        shown_rows = [(alert, row) for alert, row in reversed(rows) if row.run_id is None or row.run_id in visible]
+        return newest, [_notice(alert, row) for alert, row in shown_rows]
+
+
+def _is_own_browser() -> ColumnElement[bool]:
+    """Whether an alert tells the browser of whoever asks, and not another person's."""
+    by = acting.rights().by
+    is_own = true() if by is None else or_(Alert.by == by, Alert.by.is_(None))
+    return and_(Alert.target == BROWSER, is_own)
 
 
 def shown(store: Store, ids: Sequence[int], now: float) -> None:
@@ -215,7 +227,7 @@ def shown(store: Store, ids: Sequence[int], now: float) -> None:
     waiting = (
         select(AlertEvent)
         .join(Alert, Alert.id == AlertEvent.alert_id)
-        .where(Alert.target == BROWSER, AlertEvent.id.in_(ids), AlertEvent.state == DeliveryState.WAITING)
+        .where(_is_own_browser(), AlertEvent.id.in_(ids), AlertEvent.state == DeliveryState.WAITING)
     )
     with store.write() as session:
         rows = session.scalars(waiting).all()

@@ -29,15 +29,15 @@ def run_facts(store: Store, ended_since: float) -> list[RunFacts]:
     later = aliased(Attempt)
     has_later = select(later.fence).where(later.run_id == Attempt.run_id, later.number > Attempt.number).exists()
     query = (
-        select(Run.name, Run.project, Attempt)
+        select(Run.name, Run.project, Run.by, Attempt)
         .join(Run, Run.id == Attempt.run_id)
         .where(_is_current(ended_since), ~has_later, Attempt.run_id.not_in(select(ImportedRun.run_id)))
         .order_by(Attempt.fence)
     )
     with store.read() as session:
-        rows = [(name, project, attempt) for name, project, attempt in session.execute(query)]
-        open_findings = _findings(session, [attempt.fence for _, _, attempt in rows if attempt.state in LIVE_STATES])
-        return [_facts(name, project, attempt, open_findings[attempt.fence]) for name, project, attempt in rows]
+        rows = session.execute(query).all()
+        open_findings = _findings(session, [attempt.fence for *_, attempt in rows if attempt.state in LIVE_STATES])
+        return [_facts(name, project, by, attempt, open_findings[attempt.fence]) for name, project, by, attempt in rows]
 
 
 def _is_current(ended_since: float) -> ColumnElement[bool]:
@@ -53,7 +53,7 @@ def _findings(session: Session, fences: Sequence[int]) -> dict[int, list[OpenFin
     return by_fence
 
 
-def _facts(name: str, project: str, attempt: Attempt, findings: Sequence[OpenFinding]) -> RunFacts:
+def _facts(name: str, project: str, by: str | None, attempt: Attempt, findings: Sequence[OpenFinding]) -> RunFacts:
     return RunFacts(
         run_id=attempt.run_id,
         name=name,
@@ -66,6 +66,7 @@ def _facts(name: str, project: str, attempt: Attempt, findings: Sequence[OpenFin
         ended_at=attempt.ended_at,
         waiting_for=attempt.waiting_for,
         findings=tuple(findings),
+        by=by,
     )
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from sqlalchemy import and_, delete, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 from sqlalchemy.sql import ColumnElement
 
+from db import acting
 from db.archives.documents import AttemptDocument, RunDocument, checked, row_of
 from db.engine import Store
 from db.exceptions import WrongState
@@ -34,9 +35,11 @@ from db.models import (
     Task,
     new_id,
 )
+from db.people import audit
 from domain.choices import ExportFormat
 from domain.errors import InvalidRequest
 from domain.messages import TERMINAL_STATES, Point
+from domain.people.audit import AuditAction
 from domain.spec import RunSpec
 
 
@@ -64,7 +67,8 @@ class ArchivedBytes(Protocol):
 
 def is_imported(store: Store, digest: str) -> bool:
     """Whether the run of an archive with this digest is here."""
-    same = select(ImportedRun).filter_by(digest=digest)
+    same = select(ImportedRun).join(Run, Run.id == ImportedRun.run_id).where(Run.deleted_at.is_(None))
+    same = same.where(ImportedRun.digest == digest)
     with store.read() as session:
         return session.scalars(same).first() is not None
 
@@ -105,8 +109,25 @@ def _stage(staging: Staging, document: RunDocument, content: ArchivedBytes) -> d
 
 
 def _require_new(session: Session, run_id: str) -> None:
-    if session.get(Run, run_id) is not None:
+    run = session.get(Run, run_id)
+    if run is not None and run.deleted_at is not None:
+        raise WrongState(
+            f"Run {run_id} was deleted here and is still kept: an admin can bring it back, or delete it for good with "
+            f"`rankzero delete --now {run_id}`, then it can be imported."
+        )
+    if run is not None:
         raise WrongState(f"Run {run_id} is here already. A run is imported where it is not: delete this one first.")
+
+
+def _of_elsewhere(row: Signed) -> Signed:
+    """The row, signed as what it is: names of another installation, or made up, are nobody's here."""
+    if row.by is not None:
+        row.by, row.via = None, f"{row.by}{ELSEWHERE}"
+    return row
+
+
+Signed = TypeVar("Signed", Attempt, HistoryEntry)
+ELSEWHERE = " (elsewhere)"
 
 
 class _Restoration:
@@ -124,14 +145,18 @@ class _Restoration:
         spec = RunSpec.model_validate(document.run.get("spec")).model_dump(mode="json")
         run = row_of(Run, document.run, spec=spec)
         _require_new(self._session, run.id)
+        elsewhere, rights = run.by, acting.rights()
+        run.by, run.via, run.deleted_at, run.deleted_by = rights.by, rights.via, None, None
         self._session.add(run)
         self._session.flush()
         self._session.add_all(RunTag(run_id=run.id, tag=tag) for tag in dict.fromkeys(document.tags))
         self._add_nodes(document.nodes)
         for attempt in document.attempts:
             self._add_attempt(run.id, attempt)
-        self._session.add_all(row_of(HistoryEntry, line, run_id=run.id) for line in document.history)
-        add_history(self._session, run.id, None, self._now, f"imported (archive) from {origin.source}")
+        self._session.add_all(_of_elsewhere(row_of(HistoryEntry, line, run_id=run.id)) for line in document.history)
+        launched = f", launched there by {elsewhere}" if elsewhere else ""
+        add_history(self._session, run.id, None, self._now, f"imported (archive) from {origin.source}{launched}")
+        audit.record(self._session, AuditAction.IMPORTED, f"run {run.id}", run.project, {"name": run.name})
         self._session.add(self._mark(run.id, document.imported_from or ExportFormat.ARCHIVE, origin))
 
     def _mark(self, run_id: str, importer: str, origin: ArchiveSource) -> ImportedRun:
@@ -152,7 +177,7 @@ class _Restoration:
     def _add_attempt(self, run_id: str, document: AttemptDocument) -> None:
         values = checked(Attempt, document.attempt)
         resumed = self._checkpoints.get(values.pop("resume_checkpoint_id", None) or 0)
-        attempt = Attempt(**values, run_id=run_id, resume_checkpoint_id=resumed)
+        attempt = _of_elsewhere(Attempt(**values, run_id=run_id, resume_checkpoint_id=resumed))
         _require_ended(attempt.state)
         self._session.add(attempt)
         self._session.flush()

@@ -13,6 +13,7 @@ from db.attempts.liveness import last_heartbeat
 from db.engine import Store
 from db.lookups import attempt_spec, latest_attempt
 from db.models import Attempt, Checkpoint, File, Node, Run, Series, Task
+from db.people.visibility import visible_runs
 from domain.launch.timeline import Phase, is_finished, node_phases
 from domain.masking.masking import masked_args, masked_changes, masked_env
 from domain.messages import LIVE_STATES, TERMINAL_STATES, PhaseEnd, State
@@ -94,6 +95,9 @@ def _attempt_view(session: Session, attempt: Attempt) -> AttemptView:
         world_size=resizing.effective(attempt_spec(session, attempt), attempt.changes).world_size,
         changes=masked_changes(attempt.changes),
         tasks=[_task_view(task, node) for task, node in tasks],
+        by=attempt.by,
+        via=attempt.via,
+        stop_requested_by=attempt.stop_requested_by,
     )
 
 
@@ -164,7 +168,7 @@ def previous_timeline(store: Store, run_id: str, now: float) -> tuple[str, list[
         run = session.get(Run, run_id)
         if run is None:
             return None
-        is_older = (Run.created_at < run.created_at, Run.id != run_id)
+        is_older = (Run.created_at < run.created_at, Run.id != run_id, visible_runs())
         same_target = Run.spec["target"].as_string() == run.spec["target"]
         query = select(Run).where(*is_older, same_target).order_by(Run.created_at.desc()).limit(CANDIDATES)
         for candidate in session.scalars(query):

@@ -9,12 +9,13 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from db.attempts.new_attempt import open_next_attempt
+from db.attempts.new_attempt import POLICY, by_policy, open_next_attempt
 from db.health import incidents
 from db.lookups import add_history
 from db.models import Attempt, Checkpoint, Node, Run, Series, Task
+from db.people.users import by_whom
 from domain.messages import SCRIPT_KINDS, TERMINAL_STATES, Reason, State
-from domain.recovery import FailedAttempt, Leave, decide_restart
+from domain.recovery import FailedAttempt, Leave, Restart, decide_restart
 from domain.spec import RunSpec
 
 
@@ -28,7 +29,7 @@ def combine(session: Session, attempt: Attempt, now: float) -> None:
         attempt.waiting_for = None
     if attempt.state in TERMINAL_STATES:
         attempt.ended_at = now
-        first = _explain(attempt, tasks)
+        first = _explain(session, attempt, tasks)
         if attempt.state == State.FAILED and first is not None and attempt.stop_requested_at is None:
             incidents.attempt_failed(session, attempt, first, now)
     if attempt.state != before:
@@ -53,7 +54,7 @@ def _was_ended_by_policy(attempt: Attempt) -> bool:
     return attempt.end_requested_at is not None and attempt.stop_requested_at is None
 
 
-def _explain(attempt: Attempt, tasks: Sequence[Task]) -> Task | None:
+def _explain(session: Session, attempt: Attempt, tasks: Sequence[Task]) -> Task | None:
     """Set the reason and message of the attempt's end; return the task that explains it."""
     if attempt.state == State.FAILED and _was_ended_by_policy(attempt):
         attempt.reason, attempt.message = attempt.end_reason, attempt.end_message
@@ -69,7 +70,8 @@ def _explain(attempt: Attempt, tasks: Sequence[Task]) -> Task | None:
     if not explained:
         return None
     first = min(explained, key=_who_speaks_first)
-    attempt.reason, attempt.message, attempt.error = first.reason, first.message, first.error
+    attempt.reason, attempt.error = first.reason, first.error
+    attempt.message = by_whom(session, first.message or "", attempt.stop_requested_by)
     attempt.next_step = first.next_step
     return first
 
@@ -101,13 +103,19 @@ def carry_on(session: Session, attempt: Attempt, now: float) -> int | None:
     has_failed_on_the_way = attempt.state == State.FAILED and attempt.rollback is not None
     if is_resizing(attempt) and (attempt.state == State.STOPPED or has_failed_on_the_way):
         why = attempt.rollback["why"] if attempt.rollback else "continues on the available nodes"
-        return open_next_attempt(session, attempt.run_id, now, None, why=why, restarts=attempt.restarts)
+        with by_policy(session, attempt.run_id, via="a rollback" if attempt.rollback else POLICY):
+            return open_next_attempt(session, attempt.run_id, now, None, why=why, restarts=attempt.restarts)
     if attempt.state != State.FAILED or attempt.stop_requested_at is not None:
         return None
     spec = RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec)
     if not (spec.max_restarts or spec.elastic or spec.on_hang == "resume"):
         return None
     decision = decide_restart(spec, _failures(session, attempt.run_id))
+    with by_policy(session, attempt.run_id):
+        return _as_decided(session, attempt, decision, now)
+
+
+def _as_decided(session: Session, attempt: Attempt, decision: Restart | Leave, now: float) -> int | None:
     if isinstance(decision, Leave):
         if decision.why:
             add_history(session, attempt.run_id, attempt.number, now, decision.why)

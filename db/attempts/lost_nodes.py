@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from db.attempts.attempt_state import combine
+from db.attempts.new_attempt import by_policy
 from db.engine import Store
 from db.health import incidents
 from db.lookups import add_history
@@ -225,7 +226,8 @@ def _request_end(
     cause = "the run is set to end then" if observed.ends_at_once else _still_words(observed, remaining)
     attempt.end_requested_at, attempt.end_reason = now, Reason.NODE_LOST
     attempt.end_message = f"{lost_nodes[0].upper()}{lost_nodes[1:]}, and {cause}."
-    add_history(session, attempt.run_id, attempt.number, now, f"it is ended: {lost_nodes}, and {cause}")
+    with by_policy(session, attempt.run_id):
+        add_history(session, attempt.run_id, attempt.number, now, f"it is ended: {lost_nodes}, and {cause}")
 
 
 def _still_words(observed: SilentAttempt, remaining: Sequence[str]) -> str:

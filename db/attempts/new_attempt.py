@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from db import acting
 from db.lookups import add_history, latest_attempt
 from db.models import Attempt, Checkpoint, Run
 from domain.errors import InvalidRequest
@@ -16,6 +18,8 @@ from domain.messages import State
 from domain.recovery import Rollback, SavedFile, is_left_behind, rank_0s
 from domain.scheduling.resizing import effective
 from domain.spec import RunSpec
+
+POLICY = "the run's policy"
 
 
 def open_next_attempt(
@@ -46,6 +50,13 @@ def open_next_attempt(
     return number
 
 
+@contextmanager
+def by_policy(session: Session, run_id: str, via: str = POLICY) -> Iterator[None]:
+    """Act for the run's person in a block: what the run's settings decide when nobody asks."""
+    with acting.on_behalf(session.scalar(select(Run.by).where(Run.id == run_id)), via):
+        yield
+
+
 def open_attempt(session: Session, run_id: str, number: int, checkpoint_id: int | None, now: float) -> Attempt:
     attempt = Attempt(
         run_id=run_id,
@@ -54,6 +65,8 @@ def open_attempt(session: Session, run_id: str, number: int, checkpoint_id: int 
         state=State.QUEUED,
         resume_checkpoint_id=checkpoint_id,
         restarts=0,
+        by=acting.rights().by,
+        via=acting.rights().via,
     )
     session.add(attempt)
     return attempt

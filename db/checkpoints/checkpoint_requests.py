@@ -9,8 +9,8 @@ from db.engine import Store
 from db.exceptions import NoSuchCheckpoint, WrongState
 from db.lookups import add_history
 from db.models import Attempt, Checkpoint, Node, Task
+from domain.assignments import Resend
 from domain.messages import State
-from domain.spec import Resend
 
 
 def request_resend(store: Store, checkpoint_id: int, now: float) -> tuple[str, str]:

@@ -8,15 +8,18 @@ from typing import Literal
 from sqlalchemy import ColumnElement, bindparam, select
 from sqlalchemy.orm import Session
 
+from db import acting
 from db.engine import Store
 from db.exceptions import NoSuchCheck, WrongState
 from db.health.incidents import remember
 from db.lookups import devices_of_others, has_devices, node_named
 from db.models import Attempt, HardwareTest, Node, Task
+from db.people import audit
 from domain.health.quarantine import NODE, Incident, IncidentKind
 from domain.health.testing import LIMIT_S, DesiredTest, DeviceResult, TestAnswer, compared, verdict, wrong
 from domain.health.views import HardwareTestView
 from domain.liveness import is_silent
+from domain.people.audit import AuditAction
 
 MOST_COMPARED = 10
 _REQUESTS = (
@@ -44,9 +47,10 @@ def ask(store: Store, name_or_id: str, now: float) -> tuple[int, str]:
             raise WrongState(f"There is no contact with node {node.name}; it can be tested when it is back.")
         if not devices:
             raise WrongState(f"All devices of node {node.name} are in use; test it when its runs have ended.")
-        test = HardwareTest(node_id=node.id, devices=devices, asked_at=now)
+        test = HardwareTest(node_id=node.id, devices=devices, asked_at=now, by=acting.rights().by)
         session.add(test)
         session.flush()
+        audit.record(session, AuditAction.HARDWARE_TESTED, f"node {node.name}")
         return test.id, node.id
 
 
@@ -84,7 +88,7 @@ def test_view(store: Store, test_id: int, now: float) -> HardwareTestView:
         ended_at, outcome = test.ended_at, test.verdict
         if ended_at is None and now - test.asked_at >= LIMIT_S:
             ended_at, outcome, results = test.asked_at + LIMIT_S, "unknown", [NO_ANSWER]
-        return HardwareTestView(test.id, node.name, test.devices, test.asked_at, ended_at, outcome, results)
+        return HardwareTestView(test.id, node.name, test.devices, test.asked_at, ended_at, outcome, results, test.by)
 
 
 def under_test(session: Session, now: float) -> dict[str, set[str]]:

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.lookups import add_history
 from db.models import Attempt, IncidentRow, Node, QuarantineRow, Run, Task
+from db.people.visibility import is_private
 from domain.health.quarantine import (
     CLEARING,
     NODE,
@@ -90,7 +91,7 @@ def attempt_failed(session: Session, attempt: Attempt, first: Task, now: float) 
     node = session.get_one(Node, first.node_id)
     device = NODE if at_fault == "node" else _device(session, attempt, first, error.get("rank"))
     run = session.get_one(Run, attempt.run_id)
-    text = f"{run.name}, attempt {attempt.number}: {attempt.message or attempt.reason}"
+    text = _in_words(session, run, attempt, attempt.message or attempt.reason)
     is_strike = (
         at_fault is not None and not _is_excused(node) and not (at_fault == "node" and _is_alone(session, node, now))
     )
@@ -110,11 +111,18 @@ def contact_lost(session: Session, attempt: Attempt, node_ranks: Collection[int]
     counts = silence_counts(silent, len(silences_s) - silent)
     run = session.get_one(Run, attempt.run_id)
     for node in lost_nodes:
-        text = f"{run.name}, attempt {attempt.number}: no contact for {now - node.last_seen:.0f} s"
+        text = _in_words(session, run, attempt, f"no contact for {now - node.last_seen:.0f} s")
         is_strike = counts and not _is_excused(node)
         incident = Incident(IncidentKind.LOST, now, text, began_at=attempt.placed_at, is_strike=is_strike)
         origin = OfAttempt(attempt.run_id, attempt.number, avoid=True)
         remember(session, node, incident, f"attempt/{attempt.fence}", now, origin)
+
+
+def _in_words(session: Session, run: Run, attempt: Attempt, why: object) -> str:
+    """The incident of an attempt, as everybody who sees the node may read it."""
+    if is_private(session, run):
+        return f"an attempt of a private run: {attempt.reason or 'failed'}"
+    return f"{run.name}, attempt {attempt.number}: {why}"
 
 
 def _is_excused(node: Node) -> bool:

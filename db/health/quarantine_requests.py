@@ -10,9 +10,12 @@ from db.exceptions import WrongState
 from db.health.incidents import SLURM, machine_of, remember
 from db.lookups import node_named
 from db.models import IncidentRow, Node, QuarantineRow
+from db.people import audit
+from db.people.visibility import visible_among
 from domain.errors import InvalidRequest
 from domain.health.quarantine import NODE, Incident, IncidentKind
 from domain.health.views import IncidentView
+from domain.people.audit import AuditAction
 
 
 def release(store: Store, name_or_id: str, device: str | None, now: float) -> str:
@@ -29,6 +32,7 @@ def release(store: Store, name_or_id: str, device: str | None, now: float) -> st
             raise WrongState(f"{subject} is not in quarantine.")
         incident = Incident(IncidentKind.RELEASED, now, "A person ended the quarantine.", device_id)
         remember(session, node, incident, f"released/{device_id}/{now!r}", now)
+        audit.record(session, AuditAction.NODE_RELEASED, f"node {node.name}", more={"device": device or "all"})
         return node.id
 
 
@@ -36,11 +40,16 @@ def incidents(store: Store, name_or_id: str) -> list[IncidentView]:
     """Return the memory of a node, newest first. Raises NoSuchNode."""
     with store.read() as session:
         node = node_named(session, name_or_id)
-        rows = select(IncidentRow).where(IncidentRow.machine == machine_of(node)).order_by(IncidentRow.id.desc())
-        return [
-            IncidentView(row.at, row.kind, row.device or None, row.text, row.is_strike, row.run_id, row.attempt)
-            for row in session.scalars(rows)
-        ]
+        query = select(IncidentRow).where(IncidentRow.machine == machine_of(node)).order_by(IncidentRow.id.desc())
+        rows = session.scalars(query).all()
+        visible = visible_among(session, [row.run_id for row in rows])
+        return [_view(row, is_hidden=row.run_id is not None and row.run_id not in visible) for row in rows]
+
+
+def _view(row: IncidentRow, *, is_hidden: bool) -> IncidentView:
+    if is_hidden:
+        return IncidentView(row.at, row.kind, row.device or None, "a private run was here", row.is_strike, None, None)
+    return IncidentView(row.at, row.kind, row.device or None, row.text, row.is_strike, row.run_id, row.attempt)
 
 
 def _node_of_slurm(session: Session, name: str) -> Node | None:

@@ -223,20 +223,22 @@ class StoredSeries:
     attempt: int
     name: str
     source: str
+    by: str | None
+    """The person whose run it is."""
 
 
 def stored_series(store: Store, run_ids: Collection[str]) -> list[StoredSeries]:
     """Return all series of the runs, in the order of the ids, then by attempt and name."""
     query = (
-        select(Series, Attempt.number, Run.id, Run.name)
+        select(Series, Attempt.number, Run.id, Run.name, Run.by)
         .join(Attempt, Attempt.fence == Series.fence)
         .join(Run, Run.id == Attempt.run_id)
         .where(Run.id.in_(run_ids))
     )
     with store.read() as session:
         rows = [
-            StoredSeries(row.id, run_id, name, number, public_name(row), row.source)
-            for row, number, run_id, name in session.execute(query)
+            StoredSeries(row.id, run_id, name, number, public_name(row), row.source, by)
+            for row, number, run_id, name, by in session.execute(query)
         ]
     place = {run_id: number for number, run_id in enumerate(run_ids)}
     return sorted(rows, key=lambda row: (place[row.run_id], row.attempt, row.name, row.id))

@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.metrics.columns import within
 from db.metrics.curves import SeriesRow, ends_of, read_columns, series_rows
-from domain import goals
-from domain.goals import PRINTED
 from domain.messages import SCRIPT_KINDS
+from domain.series import goals
+from domain.series.goals import PRINTED
 
 ALL_POINTS = 10**9
 AnyT = TypeVar("AnyT")
@@ -26,7 +26,7 @@ class SeriesResult:
 
     last: float
     best: float | None
-    """The lowest or highest finite value, by `domain.goals`; None where the name says no direction."""
+    """The lowest or highest finite value, by `domain.series.goals`; None where the name says no direction."""
     steps: int
     """The step of the last point."""
     lowest: float | None = None

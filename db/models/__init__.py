@@ -24,6 +24,16 @@ from db.models.nodes import CheckedNode as CheckedNode
 from db.models.nodes import JoinToken as JoinToken
 from db.models.nodes import Node as Node
 from db.models.nodes import PairPass as PairPass
+from db.models.people import AccessToken as AccessToken
+from db.models.people import AttemptSecret as AttemptSecret
+from db.models.people import AuditEntry as AuditEntry
+from db.models.people import Invitation as Invitation
+from db.models.people import LoginRequest as LoginRequest
+from db.models.people import LoginSession as LoginSession
+from db.models.people import Membership as Membership
+from db.models.people import PrivateProject as PrivateProject
+from db.models.people import Secret as Secret
+from db.models.people import User as User
 from db.models.runs import HistoryEntry as HistoryEntry
 from db.models.runs import ImportedRun as ImportedRun
 from db.models.runs import Run as Run

@@ -6,6 +6,7 @@ from sqlalchemy import ForeignKey, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from db.models.base import Base
+from db.models.people import NAME
 
 
 class Alert(Base):
@@ -27,6 +28,8 @@ class Alert(Base):
     """What it does to a run that meets the rule: end or rollback; None: it only tells."""
     lr_factor: Mapped[float | None]
     """Of the learning rate after a rollback."""
+    by: Mapped[str | None] = mapped_column(NAME)
+    """Who made it."""
     created_at: Mapped[float]
     last_sent_at: Mapped[float | None]
     """Observed state: when a receiver last accepted a message."""

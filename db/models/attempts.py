@@ -9,6 +9,7 @@ from sqlalchemy import BigInteger, ForeignKey, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from db.models.base import Base
+from db.models.people import NAME
 
 
 class Attempt(Base):
@@ -23,7 +24,12 @@ class Attempt(Base):
     uid: Mapped[str | None] = mapped_column(String(16), default=lambda: secrets.token_hex(8))
     """Random, and so unique even across restored stores, which reuse fencing tokens."""
     created_at: Mapped[float]
+    by: Mapped[str | None] = mapped_column(NAME)
+    """Who launched or resumed it; None: the program."""
+    via: Mapped[str | None] = mapped_column(Text)
+    """What opened it for them: a token, sweep, alert, or the run's policy."""
     stop_requested_at: Mapped[float | None]
+    stop_requested_by: Mapped[str | None] = mapped_column(NAME)
     stacks_requested_at: Mapped[float | None]
     end_requested_at: Mapped[float | None]
     """When the run's policy decided to end it; every node is then assigned `stop`."""

@@ -8,6 +8,7 @@ from sqlalchemy import String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from db.models.base import Base
+from db.models.people import NAME
 
 
 class IncidentRow(Base):
@@ -56,6 +57,8 @@ class HardwareTest(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     node_id: Mapped[str] = mapped_column(String(10), index=True)
     devices: Mapped[list[Any]]
+    by: Mapped[str | None] = mapped_column(NAME)
+    """Who asked for it."""
     asked_at: Mapped[float]
     """Desired state; the columns below are observed state."""
     ended_at: Mapped[float | None]

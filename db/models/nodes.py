@@ -8,6 +8,7 @@ from sqlalchemy import ForeignKey, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from db.models.base import Base
+from db.models.people import NAME
 
 
 class Node(Base):
@@ -20,6 +21,7 @@ class Node(Base):
     instance_id: Mapped[str] = mapped_column(Text)
     token_hash: Mapped[str] = mapped_column(String(64), index=True)
     drain_requested_at: Mapped[float | None]
+    drain_requested_by: Mapped[str | None] = mapped_column(NAME)
     unknown_ends: Mapped[list[Any] | None]
     """uids (or RUN/ATTEMPT) of its unknown attempts that somebody wants ended.
 
@@ -59,6 +61,8 @@ class JoinToken(Base):
     uses: Mapped[int]
     most_uses: Mapped[int | None]
     """The use with which it ends; None: only its time ends it."""
+    by: Mapped[str | None] = mapped_column(NAME)
+    """Who made it."""
 
 
 class Check(Base):
@@ -71,6 +75,8 @@ class Check(Base):
     """The attempt that waits for it."""
     python: Mapped[str | None] = mapped_column(Text)
     bandwidth: Mapped[bool]
+    by: Mapped[str | None] = mapped_column(NAME)
+    """Who asked for it."""
     asked_at: Mapped[float]
     """Desired state; the columns below are observed state."""
     stage: Mapped[int]

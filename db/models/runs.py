@@ -8,6 +8,7 @@ from sqlalchemy import BigInteger, ForeignKey, Index, String, Text, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from db.models.base import Base
+from db.models.people import NAME
 
 
 class Run(Base):
@@ -22,7 +23,7 @@ class Run(Base):
             sqlite_where=text("baseline_at IS NOT NULL"),
             postgresql_where=text("baseline_at IS NOT NULL"),
         ),
-        Index("listed_runs", "created_at", "id", "archived_at"),
+        Index("listed_runs", "created_at", "id", "archived_at", "deleted_at", "project"),
         Index(
             "pinned_runs",
             "id",
@@ -41,6 +42,13 @@ class Run(Base):
     pinned_at: Mapped[float | None]
     baseline_at: Mapped[float | None]
     """When it became the baseline of its project."""
+    by: Mapped[str | None] = mapped_column(NAME, index=True)
+    """Who launched or imported it; None: the program."""
+    via: Mapped[str | None] = mapped_column(Text)
+    """What launched it for them: a token, sweep or alert."""
+    deleted_at: Mapped[float | None]
+    """When it was deleted: its files stay for a week, in which an admin can bring it back."""
+    deleted_by: Mapped[str | None] = mapped_column(NAME)
 
 
 class RunTag(Base):
@@ -61,6 +69,8 @@ class SavedView(Base):
     definition: Mapped[dict[str, Any]]
     """The fields of `domain.search.parser.ViewDefinition`."""
     saved_at: Mapped[float]
+    by: Mapped[str | None] = mapped_column(NAME)
+    """Who made it."""
 
 
 class SharedLink(Base):
@@ -75,6 +85,8 @@ class SharedLink(Base):
     created_at: Mapped[float]
     expires_at: Mapped[float]
     revoked_at: Mapped[float | None]
+    by: Mapped[str | None] = mapped_column(NAME)
+    """Who made it."""
 
 
 class ImportedRun(Base):
@@ -124,6 +136,10 @@ class HistoryEntry(Base):
     attempt: Mapped[int | None]
     at: Mapped[float]
     text: Mapped[str] = mapped_column(Text)
+    by: Mapped[str | None] = mapped_column(NAME)
+    """Who did it; None: the program, by its own rules."""
+    via: Mapped[str | None] = mapped_column(Text)
+    """What acted for them: a token, sweep, alert or worker."""
 
 
 # Runs that belong together: scaling studies, and sweeps with their trials.
@@ -141,6 +157,8 @@ class ScalingStudy(Base):
     """weak: the batch of each rank stays; strong: the global batch stays, or each of several."""
     steps: Mapped[int]
     """Steps of each run that are measured; with several global batches, of the largest one."""
+    by: Mapped[str | None] = mapped_column(NAME)
+    """Who made it."""
     created_at: Mapped[float] = mapped_column(index=True)
     stop_requested_at: Mapped[float | None]
     """Desired state; the columns below are observed state."""
@@ -170,6 +188,8 @@ class Sweep(Base):
     spec: Mapped[dict[str, Any]]
     """The spec that all its trials share, with the snapshot of its code."""
     plan: Mapped[dict[str, Any]]
+    by: Mapped[str | None] = mapped_column(NAME)
+    """Who made it."""
     created_at: Mapped[float] = mapped_column(index=True)
     stop_requested_at: Mapped[float | None]
     """Desired state; the columns below are observed state."""

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import math
 import re
 import secrets
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from sqlalchemy import case, delete, func, select, update
+from sqlalchemy.orm import Session
 
+from db import acting
 from db.engine import Store
 from db.exceptions import NoSuch
 from db.models import JoinToken
+from db.people import audit, users
+from db.token_hashes import hash_token
 from domain.errors import InvalidRequest
+from domain.people.audit import AuditAction
+from domain.people.rights import PROGRAM
+from domain.people.roles import Action
+from domain.text.formats import clock_minute
 from domain.views import JoinTokenView
 
 PREFIX = "rzjoin"
@@ -53,6 +59,7 @@ def make(
     token_id = secrets.token_hex(4)
     secret = f"{PREFIX}-{token_id}-{secrets.token_urlsafe(32)}"
     row = JoinToken(
+        by=acting.rights().by,
         id=token_id,
         name=name.strip(),
         secret_hash=hash_token(secret),
@@ -65,6 +72,7 @@ def make(
     with store.write() as session:
         session.execute(delete(JoinToken).where(ended_at < now - ENDED_KEPT_S))
         session.add(row)
+        audit.record(session, AuditAction.TOKEN_MADE, f"join token {row.id}", more={"name": row.name})
     return _view(row), secret
 
 
@@ -81,7 +89,9 @@ def revoke(store: Store, token_id: str, now: float) -> JoinTokenView:
         row = session.get(JoinToken, token_id)
         if row is None:
             raise NoSuchToken(f"There is no join token {token_id!r}.")
-        row.revoked_at = now if row.revoked_at is None else row.revoked_at
+        if row.revoked_at is None:
+            row.revoked_at = now
+            audit.record(session, AuditAction.TOKEN_REVOKED, f"join token {row.id}", more={"name": row.name})
         return _view(row)
 
 
@@ -105,21 +115,26 @@ def judge(store: Store, secret: bytes, now: float) -> Admitted | TurnedAway | No
         return None
     with store.read() as session:
         row = session.get(JoinToken, match[1])
+        is_permitted = row is not None and _is_permitted(session, row.by)
     if row is None or not hmac.compare_digest(row.secret_hash, hash_token(text)):
         return None
     if row.revoked_at is not None:
-        return TurnedAway(_ended(f"was revoked at {_when(row.revoked_at)}"), is_node=False)
+        return TurnedAway(_ended(f"was revoked at {clock_minute(row.revoked_at)}"), is_node=False)
     if now >= row.expires_at:
-        return TurnedAway(_ended(f"expired at {_when(row.expires_at)}"), is_node=False)
+        return TurnedAway(_ended(f"expired at {clock_minute(row.expires_at)}"), is_node=False)
+    if not is_permitted:
+        return TurnedAway(_ended(f"ended, because {row.by}, who made it, may not add nodes any more"), is_node=False)
     return Admitted(row.id)
+
+
+def _is_permitted(session: Session, maker: str | None) -> bool:
+    """Whether its maker may still add nodes: a node runs what others launch."""
+    rights = PROGRAM if maker is None else users.rights_in(session, maker)
+    return rights is not None and rights.may(Action.OPERATE, None)
 
 
 def _ended(how: str) -> str:
     return f"This join token {how}. Make a new one on the Nodes page, or with `rankzero token --join --expires 24h`."
-
-
-def _when(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _view(row: JoinToken) -> JoinTokenView:
@@ -132,6 +147,7 @@ def _view(row: JoinToken) -> JoinTokenView:
         revoked_at=row.revoked_at,
         last_used_at=row.last_used_at,
         uses=row.uses,
+        by=row.by,
     )
 
 
@@ -144,8 +160,3 @@ class TurnedAway:
 
     message: str
     is_node: bool = True
-
-
-def hash_token(token: str) -> str:
-    """The hash that is stored of a token, so that a stolen copy of the store grants no access."""
-    return hashlib.sha256(token.encode()).hexdigest()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -13,6 +14,7 @@ from db.engine import Store
 from db.health.incidents import in_quarantine, machine_of, slurm_nodes_left_out
 from db.lookups import devices_of_others, has_devices
 from db.models import Attempt, Node, Run, Task
+from db.people.visibility import sees_everything, visible_among, visible_runs
 from domain import protocol
 from domain.health.quarantine import NODE
 from domain.liveness import contact_state
@@ -39,6 +41,7 @@ def nodes(store: Store, now: float, lost_after_s: float = 30.0, also: str = "") 
             for task, run_id, number, strategy in session.execute(occupied)
             for at, device in enumerate(task.devices)
         }
+        visible = visible_among(session, {run_id for run_id, _, _ in users.values()})
         of_a_job = Node.pool.startswith("slurm:")  # shown until it is lost; its tasks keep its name
         shown = Node.removed_at.is_(None) & (~of_a_job | (Node.last_seen > now - lost_after_s)) | (Node.id == also)
         registered = session.scalars(select(Node).where(shown).order_by(Node.name))
@@ -51,6 +54,7 @@ def nodes(store: Store, now: float, lost_after_s: float = 30.0, also: str = "") 
             _node_view(
                 node,
                 users,
+                visible,
                 quarantined.get(machine_of(node), {}),
                 of_slurm,
                 last_heartbeat(session, node.id, node.last_seen),
@@ -70,6 +74,7 @@ def last_word(store: Store) -> float | None:
 def _node_view(
     node: Node,
     users: dict[tuple[str, str], tuple[str, int, int]],
+    visible: Collection[str],
     quarantined: dict[str, Quarantine],
     of_slurm: dict[str, str],
     last_seen: float,
@@ -82,9 +87,9 @@ def _node_view(
         run_id, attempt, rank = users.get((node.id, device["id"]), (None, None, None))
         foreign = run_id is None and device["id"] in others
         quarantine = quarantined.get(device["id"], quarantined.get(NODE))
-        devices.append(
-            DeviceView(**device, run_id=run_id, attempt=attempt, foreign=foreign, rank=rank, quarantine=quarantine)
-        )
+        view = DeviceView(**device, run_id=run_id, attempt=attempt, foreign=foreign, rank=rank, quarantine=quarantine)
+        is_hidden = run_id is not None and run_id not in visible
+        devices.append(replace(view, run_id=None, attempt=None, rank=None, private=True) if is_hidden else view)
     draining = node.drain_requested_at is not None
     upgrade = protocol.advice(node.protocol, node.info.get("rankzero_version"), OWN_VERSION)
 
@@ -105,10 +110,11 @@ def _node_view(
         silent_s=silent_s,
         protocol=node.protocol or protocol.FIRST,
         upgrade=upgrade,
-        unknown=[_unknown_attempt(node, held) for held in node.unknown_attempts or ()],
+        unknown=[_unknown_attempt(node, held) for held in node.unknown_attempts or () if sees_everything()],
         pool=node.pool,
         quarantine=quarantined.get(NODE),
         left_out=[_left_out(name, why) for name, why in of_slurm.items()] if node.pool == "slurm" else [],
+        drained_by=node.drain_requested_by if draining else None,
     )
 
 
@@ -119,7 +125,7 @@ def _left_out(name: str, why: str) -> str:
 
 
 def _is_free(device: DeviceView) -> bool:
-    return device.run_id is None and not device.foreign and device.quarantine is None
+    return not device.has_run and not device.foreign and device.quarantine is None
 
 
 def _unknown_attempt(node: Node, held: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +170,7 @@ def occupants(store: Store) -> list[Occupant]:
         select(Run.id, Run.name, Attempt.state, first.c.ordinal)
         .join(Attempt, Attempt.run_id == Run.id)
         .join(first, first.c.run_id == Run.id)
-        .where(Attempt.fence.in_(held))
+        .where(Attempt.fence.in_(held), visible_runs())
         .order_by(first.c.ordinal)
     )
     with store.read() as session:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import NamedTuple, cast
 
 from sqlalchemy import Table, bindparam, select, update
@@ -16,10 +15,15 @@ from db.exceptions import NoSuchRun, WrongState
 from db.health.incidents import faults_reported
 from db.lookups import node_named
 from db.models import Attempt, Job, Node, Task
-from db.nodes.join_tokens import TurnedAway, hash_token
+from db.nodes.join_tokens import TurnedAway
+from db.people import audit
+from db.people.visibility import visible_among
+from db.token_hashes import hash_token
 from domain.liveness import LOST_AFTER_S
 from domain.messages import LIVE_STATES, HeldAttempt, NodeFacts, NodeLoad
-from domain.text.formats import agree
+from domain.people.audit import AuditAction
+from domain.scheduling.fit import SOME_RUN
+from domain.text.formats import agree, clock_minute
 
 NOT_STORED = ("held", "faults")
 """Fields of a load that are stored elsewhere."""
@@ -100,6 +104,12 @@ def node_of_token(store: Store, token: str) -> str | TurnedAway | None:
     return TurnedAway(_was_removed(row.name, row.removed_at)) if row.removed_at else str(row.id)
 
 
+def name_of_node(store: Store, node_id: str) -> str:
+    """The name of a node, or its id where there is no such node."""
+    with store.read() as session:
+        return session.scalar(select(Node.name).where(Node.id == node_id)) or node_id
+
+
 def remove_node(store: Store, name_or_id: str, now: float) -> tuple[str, str]:
     """Remove a node from the cluster; return its id and name.
 
@@ -109,11 +119,14 @@ def remove_node(store: Store, name_or_id: str, now: float) -> tuple[str, str]:
         live = select(Attempt.run_id).join(Task, Task.fence == Attempt.fence)
         live = live.where(Task.node_id == row.id, Task.state.in_(LIVE_STATES)).order_by(Task.fence)
         if runs := list(dict.fromkeys(session.scalars(live))):
+            visible = visible_among(session, runs)
+            named = [run_id if run_id in visible else SOME_RUN for run_id in runs]
             raise WrongState(
-                f"Node {row.name} still has {' '.join(runs)}; stop {agree(len(runs), 'it', 'them')} "
+                f"Node {row.name} still has {' '.join(named)}; stop {agree(len(runs), 'it', 'them')} "
                 "first, or drain the node and wait."
             )
         row.removed_at = now
+        audit.record(session, AuditAction.NODE_REMOVED, f"node {row.name}")
         return row.id, row.name
 
 
@@ -253,7 +266,7 @@ def _name_taken(node: Node) -> str:
 
 
 def _was_removed(name: str, at: float) -> str:
-    when = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    when = clock_minute(at)
     return (
         f"Node {name} was removed at {when}. To let this machine join again, delete node/node.json in the "
         "worker's data directory and start it with a join token."

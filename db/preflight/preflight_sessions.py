@@ -9,14 +9,18 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import bindparam, delete, select
 from sqlalchemy.orm import Session
 
+from db import acting
 from db.engine import Store
 from db.lookups import node_named
 from db.models import Attempt, Check, CheckedNode, Node, PairPass, Run, Task
+from db.people import audit
+from domain.assignments import CheckPair, CheckPeer, DesiredCheck
 from domain.errors import InvalidRequest
 from domain.liveness import SILENT_AFTER_S, is_silent
 from domain.messages import LIVE_STATES, CheckAnswer, NodeCheck
+from domain.people.audit import AuditAction
 from domain.preflight import Link, NodeAnswer, Pair, judge, judge_links, library_versions, pairs, red, rounds
-from domain.spec import CheckPair, CheckPeer, DesiredCheck
+from domain.text.formats import plural
 from domain.views import CheckView, PreflightCell
 
 
@@ -29,9 +33,13 @@ def ask(store: Store, nodes: Sequence[str] | None, bandwidth: bool, now: float) 
         if not selected:
             raise InvalidRequest("nodes", "nodes: no node is online, so there is nothing to check.")
         _forget_old(session)
+        names = [node.name for node in selected]
+        audit.record(session, AuditAction.PREFLIGHT, plural(len(names), "node"), more={"nodes": names[:MOST_NAMED]})
         return _open(session, [(node, []) for node in selected], now, bandwidth=bandwidth).id
 
 
+MOST_NAMED = 50
+"""Number of nodes that the audit log names."""
 MOST_REMEMBERED = 20
 """Number of preflights on demand that are stored."""
 ALL_PAIRS_UP_TO = 16
@@ -68,8 +76,10 @@ def open_for_attempt(session: Session, attempt: Attempt, now: float) -> None:
 
 # Built once, which takes longer than running it: every node asks again and again.
 _OPEN_OF_NODE = (
-    select(Check)
+    select(Check, Run.by)
     .join(CheckedNode, CheckedNode.check_id == Check.id)
+    .outerjoin(Attempt, Attempt.fence == Check.fence)
+    .outerjoin(Run, Run.id == Attempt.run_id)
     .where(CheckedNode.node_id == bindparam("node_id"), Check.ended_at.is_(None))
     .order_by(Check.id)
 )
@@ -78,8 +88,8 @@ _OPEN_OF_NODE = (
 def check_requests(store: Store, node_id: str) -> list[DesiredCheck]:
     """The open preflights of a node, each at its current stage, answered or not; always the complete list."""
     with store.read() as session:
-        checks = list(session.scalars(_OPEN_OF_NODE, {"node_id": node_id}))
-        return [_check_request(check, _checked_nodes(session, check), node_id) for check in checks]
+        checks = session.execute(_OPEN_OF_NODE, {"node_id": node_id}).all()
+        return [_check_request(check, _checked_nodes(session, check), node_id, by) for check, by in checks]
 
 
 def node_ids(store: Store, check_id: int) -> list[str]:
@@ -185,6 +195,7 @@ def _open(
     python: str | None = None,
 ) -> Check:
     check = Check(
+        by=acting.rights().by,
         fence=fence, python=python, bandwidth=bandwidth, asked_at=now, stage=0, stage_at=now, rounds=[], measured=[]
     )  # fmt: skip
     session.add(check)
@@ -327,7 +338,7 @@ def _with_port(nodes: Sequence[CheckedNode]) -> list[CheckedNode]:
     return [node for node in nodes if node.facts and node.facts.get("port")]
 
 
-def _check_request(check: Check, nodes: Sequence[CheckedNode], node_id: str) -> DesiredCheck:
+def _check_request(check: Check, nodes: Sequence[CheckedNode], node_id: str, by: str | None) -> DesiredCheck:
     node = next(candidate for candidate in nodes if candidate.node_id == node_id)
     pair = _pair_of(check, node.node_rank)
     return DesiredCheck(
@@ -335,6 +346,7 @@ def _check_request(check: Check, nodes: Sequence[CheckedNode], node_id: str) -> 
         node_rank=node.node_rank,
         stage=check.stage,
         python=check.python,
+        by=by or check.by or "",
         devices=list(node.devices),
         peers=_peers(node, nodes) if check.stage == 1 else [],
         pair=_pair_request(pair, node.node_rank, nodes) if pair else None,
@@ -354,14 +366,16 @@ def _pair_request(pair: Pair, node_rank: int, nodes: Sequence[CheckedNode]) -> C
 
 def _view(session: Session, check: Check) -> CheckView:
     nodes = _checked_nodes(session, check)
+    attempt = session.get_one(Attempt, check.fence) if check.fence is not None else None
     return CheckView(
         id=check.id,
         asked_at=check.asked_at,
         ended_at=check.ended_at,
-        run_id=session.get_one(Attempt, check.fence).run_id if check.fence is not None else None,
+        run_id=attempt.run_id if attempt is not None else None,
         nodes=[node.node for node in nodes],
         cells=judge(_answers(nodes), for_run=False) + judge_links(links(session, check)),
         bandwidth=bandwidth(len(nodes), check.measured),
+        by=attempt.by if attempt is not None else check.by,
     )
 
 

@@ -204,6 +204,7 @@ def preflight_of_run(store: Store, run_id: str) -> CheckView | None:
             nodes=[node for _, node in tasks],
             cells=cells + measured_cells(session, check),
             bandwidth=preflight_sessions.bandwidth(len(tasks), check.measured if check else []),
+            by=attempt.by,
         )
 
 

@@ -13,6 +13,8 @@ from db.engine import Store
 from db.exceptions import NoSuchProfile, WrongState
 from db.lookups import attempt_scope, latest_attempt, task_of_node
 from db.models import Attempt, File, Node, ProfiledRank, Series, Task
+from db.people.visibility import visible_fences
+from domain.assignments import MAX_RANKS, MAX_STEPS, ProfileRequest
 from domain.messages import LIVE_STATES, State
 from domain.profiles.records import Overview, RankProfile
 from domain.profiles.views import (
@@ -25,7 +27,6 @@ from domain.profiles.views import (
     first_step_to_record,
     state_of_all,
 )
-from domain.spec import MAX_RANKS, MAX_STEPS, ProfileRequest
 
 BEGIN_S = 4.0
 """Seconds that a request may take to reach every rank."""
@@ -118,12 +119,13 @@ def profile(store: Store, run_id: str, profile_id: str, now: float) -> ProfileVi
 
 
 def cost_elsewhere(store: Store, run_id: str) -> ProfileCost | None:
-    """Return what the latest profile of any other run cost; None where none was recorded."""
+    """Return what the latest profile of another run cost that the actor may see; None where none was recorded."""
     query = (
         select(ProfiledRank, Attempt.run_id)
         .join(Attempt, Attempt.fence == ProfiledRank.fence)
         .where(
             Attempt.run_id != run_id,
+            visible_fences(),
             ProfiledRank.state == ProfileState.RECORDED,
             ProfiledRank.step_s_before > 0,
         )

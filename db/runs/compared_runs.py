@@ -10,6 +10,7 @@ from sqlalchemy import and_, func, select
 
 from db.engine import Store
 from db.models import Attempt, File, Node, Run, Series, Task
+from db.people.visibility import visible_runs
 from domain.messages import SCRIPT_KINDS, State
 from domain.scheduling import resizing
 from domain.spec import RunSpec
@@ -34,18 +35,19 @@ class ComparedRun:
 def compared_runs(store: Store, run_ids: Collection[str]) -> dict[str, ComparedRun]:
     """Return the runs that exist, by id, in the order of the ids."""
     newest = select(func.max(Attempt.fence)).where(Attempt.run_id.in_(run_ids)).group_by(Attempt.run_id)
-    query = select(Run, Attempt).join(Attempt, Attempt.run_id == Run.id).where(Attempt.fence.in_(newest))
+    query = (
+        select(Run, Attempt).join(Attempt, Attempt.run_id == Run.id).where(Attempt.fence.in_(newest), visible_runs())
+    )
     tasks = (
         select(Attempt.run_id, Attempt.fence, Node.name, Task.interpreter)
         .join(Attempt, Attempt.fence == Task.fence)
         .join(Node, Node.id == Task.node_id)
-        .where(Attempt.run_id.in_(run_ids))
         .order_by(Task.fence, Task.node_rank)
     )
     with store.read() as session:
         latest = {run.id: (run, attempt) for run, attempt in session.execute(query)}
         runs = {run_id: _compared(*latest[run_id]) for run_id in run_ids if run_id in latest}
-        for run_id, fence, node, interpreter in session.execute(tasks):
+        for run_id, fence, node, interpreter in session.execute(tasks.where(Attempt.run_id.in_(runs))):
             run = runs[run_id]
             if fence == latest[run_id][1].fence:
                 run.nodes.append(node)

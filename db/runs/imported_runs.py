@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
+from db import acting
 from db.attempts.new_attempt import open_attempt
 from db.engine import Store
 from db.exceptions import NoSuchRun
 from db.lookups import add_history, latest_attempt
 from db.metrics.point_reports import store_series
 from db.models import Attempt, ImportedRun, Run, Series, new_id
+from db.people import audit
+from db.people.visibility import visible_runs
 from db.tasks.task_reports import Arrival, file_of
 from domain.imported_runs import ImportedPoints, ImportRequest
 from domain.messages import State
+from domain.people.audit import AuditAction
 from domain.spec import RunSpec
 from domain.text.formats import plural
 
@@ -37,6 +41,13 @@ class Import:
     """The id and size of the file for its settings."""
 
 
+def imported_before(store: Store, request: ImportRequest) -> str | None:
+    """The id of the run that was imported from there before, among those that the actor may see."""
+    with store.read() as session:
+        row = _imported_before(session, request)
+        return None if row is None else row.run_id
+
+
 def begin(store: Store, request: ImportRequest, now: float) -> Import:
     """Create the run, or find the one that was imported before.
 
@@ -45,6 +56,8 @@ def begin(store: Store, request: ImportRequest, now: float) -> Import:
         row = _imported_before(session, request)
         is_new = row is None
         row = row or _create(session, request, now)
+        if is_new or row.digest != request.digest:
+            audit.record(session, AuditAction.IMPORTED, f"run {row.run_id}", request.project, {"name": request.name})
         if row.digest != request.digest:
             _start_again(session, row, request, now)
         return _progress(session, row, is_new)
@@ -68,7 +81,8 @@ def add_points(store: Store, run_id: str, batch: ImportedPoints, now: float) -> 
 
 
 def _imported_before(session: Session, request: ImportRequest) -> ImportedRun | None:
-    same = select(ImportedRun).where(ImportedRun.format == request.format)
+    same = select(ImportedRun).join(Run, Run.id == ImportedRun.run_id).where(visible_runs())
+    same = same.where(ImportedRun.format == request.format)
     unchanged = session.scalars(same.where(ImportedRun.digest == request.digest)).first()
     return unchanged or session.scalars(same.where(ImportedRun.source == request.source)).first()
 
@@ -77,6 +91,7 @@ def _create(session: Session, request: ImportRequest, now: float) -> ImportedRun
     spec = RunSpec(target=request.source, name=request.name, project=request.project, probe=False)
     spec_values = spec.model_dump(mode="json")
     run = Run(id=new_id(), name=request.name, project=request.project, spec=spec_values)
+    run.by, run.via = acting.rights().by, acting.rights().via
     run.created_at = request.started_at
     session.add(run)
     session.flush()

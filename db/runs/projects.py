@@ -13,12 +13,13 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.exceptions import NoSuchProject
 from db.models import Attempt, Run, Series, Task
+from db.people.visibility import visible_runs
 from db.runs.run_list import RunList, RunSelection
 from db.runs.run_queries import baseline_of
-from domain.goals import better_percent, goal, main_metric
 from domain.messages import SCRIPT_KINDS, State
 from domain.search.fields import Column, SeriesFigure, Sort
 from domain.search.query import FieldKind
+from domain.series.goals import better_percent, goal, main_metric
 
 WEEKS = 12
 WEEK_S = 7 * 24 * 3600.0
@@ -98,7 +99,7 @@ def project(store: Store, name: str, now: float) -> ProjectView:
 
 
 def _has_run(session: Session, name: str) -> bool:
-    return session.scalar(select(Run.id).where(Run.project == name).limit(1)) is not None
+    return session.scalar(select(Run.id).where(Run.project == name, visible_runs()).limit(1)) is not None
 
 
 def _metric(session: Session, name: str, baseline: Run | None) -> str | None:
@@ -115,7 +116,9 @@ def _logged(session: Session, name: str, run_id: str | None = None) -> Counter[s
     tag = case((Series.source == "events", Series.tag), else_=Series.source + "/" + Series.tag)
     query = select(tag, func.count(Attempt.run_id.distinct())).group_by(tag)
     query = query.join(Attempt, Attempt.fence == Series.fence).join(Run, Run.id == Attempt.run_id)
-    query = query.where(Run.project == name, Run.archived_at.is_(None) if run_id is None else Run.id == run_id)
+    query = query.where(
+        visible_runs(), Run.project == name, Run.archived_at.is_(None) if run_id is None else Run.id == run_id
+    )
     query = query.where(Series.node_rank == 0, Series.source.in_(SCRIPT_KINDS))
     return Counter({row[0]: row[1] for row in session.execute(query)})
 
@@ -156,7 +159,7 @@ def _trainings(session: Session, name: str, since: float, now: float) -> Iterabl
         select(Task.devices, Attempt.placed_at, func.coalesce(Attempt.ended_at, now))
         .join(Attempt, Attempt.fence == Task.fence)
         .join(Run, Run.id == Attempt.run_id)
-        .where(Run.project == name, Run.archived_at.is_(None), Attempt.placed_at.is_not(None))
+        .where(visible_runs(), Run.project == name, Run.archived_at.is_(None), Attempt.placed_at.is_not(None))
         .where(func.coalesce(Attempt.ended_at, now) > since)
     )
     for devices, placed_at, ended_at in session.execute(query):

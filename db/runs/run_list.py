@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, aliased
 
 from db.engine import Store
 from db.models import Attempt, File, Run, Series
+from db.people.visibility import visible_runs
 from db.runs import run_queries, run_views
 from db.search import run_search
 from db.search.run_search import value_of
@@ -129,7 +130,8 @@ class RunList:
 
     def baselines(self, projects: Collection[str]) -> dict[str, str]:
         """The id of the baseline of each of these projects that has one."""
-        query = select(Run.project, Run.id).where(Run.project.in_(projects), Run.baseline_at.is_not(None))
+        marked = select(Run.project, Run.id).where(Run.project.in_(projects), Run.baseline_at.is_not(None))
+        query = marked.where(visible_runs())
         return {row.project: row.id for row in self._session.execute(query)}
 
     def values(self, run_ids: Collection[str], columns: Sequence[Column]) -> dict[str, list[Any]]:
@@ -155,7 +157,7 @@ class RunList:
 
     def _conditions(self) -> list[ColumnElement[bool]]:
         selection = self._selection
-        conditions = [run_search.matches(selection.query, self._now)]
+        conditions = [visible_runs(), run_search.matches(selection.query, self._now)]
         if not selection.query.mentions("archived"):
             conditions.append(Run.archived_at.is_(None))
         if selection.states:
@@ -185,9 +187,15 @@ def listed(
 
 
 def projects(store: Store) -> list[str]:
-    """The names of all projects that have runs."""
+    """The names of all projects that have runs, for whoever asks."""
     with store.read() as session:
-        return list(session.scalars(select(Run.project).distinct().order_by(Run.project)))
+        return list(session.scalars(select(Run.project).where(visible_runs()).distinct().order_by(Run.project)))
+
+
+def has_launched(store: Store, person: str) -> bool:
+    """Whether a run is of this person, be it deleted or in a project that they see no longer."""
+    with store.read() as session:
+        return session.scalar(select(Run.id).where(Run.by == person).limit(1)) is not None
 
 
 # The log files of many runs, a few runs at a time.

@@ -15,15 +15,16 @@ from db.exceptions import NoSuchRun
 from db.metrics.curves import series_rows
 from db.metrics.run_results import results_of
 from db.models import Attempt, HistoryEntry, Run
+from db.people.visibility import visible_runs
 from db.runs.run_views import views
-from domain.goals import BaselineChange, better_percent, main_metric
 from domain.messages import SCRIPT_KINDS, State
+from domain.series.goals import BaselineChange, better_percent, main_metric
 from domain.views import HistoryView, RunView
 
 _NAME_AND_STATE = (
     select(Run.name, Attempt.state)
     .join(Attempt, Attempt.run_id == Run.id)
-    .where(Run.id == bindparam("run_id"))
+    .where(Run.id == bindparam("run_id"), Run.deleted_at.is_(None))
     .order_by(Attempt.number.desc())
     .limit(1)
 )
@@ -39,7 +40,7 @@ def runs(
 ) -> list[RunView]:
     """Runs, newest first; `text` is searched in id, name, project and target."""
     newest = select(func.max(Attempt.fence)).group_by(Attempt.run_id)
-    query = select(Attempt.fence).join(Run, Run.id == Attempt.run_id).where(Attempt.fence.in_(newest))
+    query = select(Attempt.fence).join(Run, Run.id == Attempt.run_id).where(Attempt.fence.in_(newest), visible_runs())
     if states is not None:
         query = query.where(Attempt.state.in_([*states]))
     if project:
@@ -58,8 +59,9 @@ def has_text(text: str) -> ColumnElement[bool]:
 
 
 def run(store: Store, run_id: str, now: float) -> RunView | None:
-    """One run; None when it does not exist."""
-    newest = select(func.max(Attempt.fence)).where(Attempt.run_id == run_id)
+    """One run; None when it does not exist for the actor."""
+    newest = select(func.max(Attempt.fence)).join(Run, Run.id == Attempt.run_id)
+    newest = newest.where(Attempt.run_id == run_id, visible_runs())
     with store.read() as session:
         fence = session.scalar(newest)
         if fence is None:
@@ -82,7 +84,7 @@ def history(store: Store, run_id: str) -> list[HistoryView]:
     """The lines of a run's history, oldest first."""
     query = select(HistoryEntry).where(HistoryEntry.run_id == run_id).order_by(HistoryEntry.id)
     with store.read() as session:
-        return [HistoryView(row.at, row.attempt, row.text) for row in session.scalars(query)]
+        return [HistoryView(row.at, row.attempt, row.text, row.by, row.via) for row in session.scalars(query)]
 
 
 # The baselines of projects, and how a run compares to its project's.
@@ -90,15 +92,16 @@ def history(store: Store, run_id: str) -> list[HistoryView]:
 
 def baseline_of(session: Session, project: str) -> Run | None:
     """The baseline of a project; None where it has none."""
-    return session.scalars(select(Run).where(Run.project == project, Run.baseline_at.is_not(None))).first()
+    marked = select(Run).where(Run.project == project, Run.baseline_at.is_not(None))
+    return session.scalars(marked.where(visible_runs())).first()
 
 
 def common_baseline(store: Store, run_ids: Collection[str]) -> str | None:
     """The baseline of the runs' projects; None where these have none or several."""
     projects = select(Run.project).where(Run.id.in_(run_ids))
     with store.read() as session:
-        baselines = select(Run.id).where(Run.project.in_(projects), Run.baseline_at.is_not(None)).limit(2)
-        ids = session.scalars(baselines).all()
+        baselines = select(Run.id).where(Run.project.in_(projects), Run.baseline_at.is_not(None), visible_runs())
+        ids = session.scalars(baselines.limit(2)).all()
     return ids[0] if len(ids) == 1 else None
 
 
@@ -153,6 +156,7 @@ def _readings(name: str) -> list[ColumnElement[bool]]:
 
 
 def _newest(session: Session, condition: ColumnElement[bool] | None = None, limit: int = MOST) -> list[NamedRun]:
-    query = select(Run.id, Run.name).where(Run.archived_at.is_(None) if condition is None else condition)
+    is_meant = Run.archived_at.is_(None) if condition is None else condition
+    query = select(Run.id, Run.name).where(visible_runs(), is_meant)
     newest = query.order_by(Run.created_at.desc(), Run.id).limit(limit)
     return [NamedRun(*row) for row in session.execute(newest)]

@@ -1,4 +1,4 @@
-"""What people want of runs: launched, stopped, resumed, edited, deleted."""
+"""What people want of runs: launched, stopped, resumed, edited."""
 
 from __future__ import annotations
 
@@ -9,28 +9,21 @@ from sqlalchemy import delete as delete_rows
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from db import acting
 from db.attempts.new_attempt import find_checkpoint, open_attempt, open_next_attempt
-from db.checkpoints.checkpoint_reports import discard
 from db.engine import Store
 from db.exceptions import NoSuchRun, WrongState
 from db.lookups import add_history, latest_attempt
-from db.models import (
-    Attempt,
-    Checkpoint,
-    DeletedAttempt,
-    File,
-    ImportedRun,
-    Run,
-    RunTag,
-    ScalingRun,
-    SweepTrial,
-    new_id,
-)
+from db.models import Attempt, ImportedRun, Run, RunTag, ScalingRun, SweepTrial, new_id
+from db.people import audit
+from db.people.users import by_whom
+from db.people.visibility import is_private, visible_runs
 from db.scheduling.node_state import registered_lately, registered_nodes
 from domain.choices import RUN_ID, ExportFormat
 from domain.errors import InvalidRequest
 from domain.masking.masking import has_mask, masked_text
 from domain.messages import TERMINAL_STATES, State
+from domain.people.audit import AuditAction
 from domain.scheduling.fit import fit
 from domain.spec import MOST_TAGS, RunEdit, RunSpec
 from domain.text.formats import plural
@@ -41,15 +34,6 @@ class StudyPoint(NamedTuple):
 
     study_id: str
     number: int
-
-
-class DeletedRun(NamedTuple):
-    """What a deleted run leaves on the disk until it is removed there."""
-
-    file_ids: list[int]
-    checkpoint_ids: list[int]
-    freed_bytes: int
-    """The bytes that its files and checkpoints took, those in a bucket too."""
 
 
 class NewTrial(NamedTuple):
@@ -82,11 +66,14 @@ def submit(
             project=spec.project or "default",
             spec=spec.model_dump(mode="json"),
             created_at=now,
+            by=acting.rights().by,
+            via=acting.rights().via,
         )
         session.add(run)
         session.flush()
         open_attempt(session, run.id, 1, checkpoint_id, now)
         add_history(session, run.id, 1, now, f"launched: {_summary(spec)}")
+        _write_down(session, AuditAction.LAUNCHED, run)
         if isinstance(part_of, StudyPoint):
             session.add(ScalingRun(run_id=run.id, study_id=part_of.study_id, point=part_of.number))
         elif part_of:
@@ -107,13 +94,16 @@ def end(session: Session, attempt: Attempt, now: float, why: str | None, message
     if State(attempt.state).is_terminal or attempt.stop_requested_at is not None:
         return
     attempt.stop_requested_at, attempt.end_message = now, message or attempt.end_message
+    attempt.stop_requested_by = acting.rights().by
     words = f"stop requested: {why}" if why else "stop requested"
     add_history(session, attempt.run_id, attempt.number, now, words)
+    _write_down(session, AuditAction.STOPPED, _run(session, attempt.run_id), {"why": why} if why else {})
     if attempt.state == State.QUEUED:
         # No worker knows of it, so nobody else would report the end.
         attempt.state, attempt.ended_at = State.STOPPED, now
         attempt.waiting_for = attempt.expected_start_at = None
-        attempt.message = message or "stopped while it was queued"
+        queued = by_whom(session, "stopped while it was queued", attempt.stop_requested_by)
+        attempt.message = message or queued
 
 
 def resume(store: Store, run_id: str, now: float, checkpoint: str | None = None) -> int:
@@ -133,26 +123,10 @@ def reopen(session: Session, run_id: str, now: float, checkpoint: str | None = N
     if last.state not in TERMINAL_STATES:
         raise WrongState(f"Run {run_id} is {last.state}; only a run that has ended can be resumed.")
     _check_trained_here(session, run_id)
-    _check_fits(session, RunSpec.model_validate(_run(session, run_id).spec), now, last.number + 1)
+    run = _run(session, run_id)
+    _check_fits(session, RunSpec.model_validate(run.spec), now, last.number + 1)
+    _write_down(session, AuditAction.RESUMED, run, {"why": why} if why else {})
     return open_next_attempt(session, run_id, now, checkpoint, why=why)
-
-
-def delete(store: Store, run_id: str, now: float) -> DeletedRun:
-    """Delete an ended run and all its rows; return its files and checkpoints, which the caller removes.
-
-    Raises NoSuchRun, WrongState."""
-    with store.write() as session:
-        if latest_attempt(session, run_id).state not in TERMINAL_STATES:
-            raise WrongState(f"Run {run_id} has not ended; stop it first, then delete it.")
-        fences = select(Attempt.fence).where(Attempt.run_id == run_id)
-        files = session.execute(select(File.id, File.size_bytes).where(File.fence.in_(fences))).all()
-        checkpoints = list(session.scalars(select(Checkpoint).where(Checkpoint.fence.in_(fences))))
-        discard(session, checkpoints, now)
-        rows = session.execute(select(Attempt.fence, Attempt.uid).where(Attempt.run_id == run_id))
-        session.add_all([DeletedAttempt(fence=fence, uid=uid) for fence, uid in rows])
-        session.execute(delete_rows(Run).where(Run.id == run_id))
-        stored_bytes = sum(size for _, size in files) + sum(row.received_bytes for row in checkpoints)
-        return DeletedRun([file_id for file_id, _ in files], [row.id for row in checkpoints], stored_bytes)
 
 
 def default_name(spec: RunSpec) -> str:
@@ -172,6 +146,10 @@ def _run(session: Session, run_id: str) -> Run:
     if run is None:
         raise NoSuchRun(f"There is no run {run_id!r}.")
     return run
+
+
+def _write_down(session: Session, action: AuditAction, run: Run, more: dict[str, Any] | None = None) -> None:
+    audit.record(session, action, f"run {run.id}", run.project, {"name": run.name, **(more or {})})
 
 
 def _check_trained_here(session: Session, run_id: str) -> None:
@@ -197,7 +175,7 @@ def _check_fits(session: Session, spec: RunSpec, now: float, attempt: int = 1) -
 
 def _checkpoint_to_resume(session: Session, resume: str) -> int:
     run_id, _, name = resume.partition(":")
-    exists = RUN_ID.fullmatch(run_id) and session.get(Run, run_id)
+    exists = RUN_ID.fullmatch(run_id) and session.scalar(select(Run.id).where(Run.id == run_id, visible_runs()))
     if not exists:
         raise InvalidRequest("resume", f"resume: there is no run {run_id!r}; write RUN or RUN:CHECKPOINT.")
     checkpoint = find_checkpoint(session, run_id, name or None)
@@ -221,19 +199,22 @@ def edit(store: Store, run_id: str, change: RunEdit, now: float) -> None:
             raise NoSuchRun(f"There is no run {run_id!r}.")
         if change.baseline:
             _leave_baseline(session, change.project or run.project, run_id)
-        for line in _apply_edit(run, change, now):
+        origin = "a private project" if is_private(session, run) else f"project {run.project}"
+        for line in _apply_edit(run, change, now, origin):
             add_history(session, run_id, None, now, line)
         _change_tags(session, run_id, change)
+        fields = sorted(change.model_dump(exclude_unset=True, exclude_defaults=True))
+        _write_down(session, AuditAction.EDITED, run, {"fields": fields})
 
 
-def _apply_edit(run: Run, change: RunEdit, now: float) -> list[str]:
-    """Set the columns and return the lines for the run's history."""
+def _apply_edit(run: Run, change: RunEdit, now: float, origin: str) -> list[str]:
+    """Set the columns and return the lines for the run's history; `origin`: its project, as its new one may name it."""
     lines = []
     if change.name and change.name != run.name:
         lines.append(f"renamed from {run.name} to {change.name}")
         run.name = change.name
     if change.project and change.project != run.project:
-        lines.append(f"moved from project {run.project} to {change.project}")
+        lines.append(f"moved from {origin} to {change.project}")
         run.project, run.baseline_at = change.project, None
     if change.note is not None:
         run.note = change.note or None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,11 +15,13 @@ from db.attempts.liveness import PendingNode, end_grace_s, end_waits_for, pendin
 from db.findings.findings import first_findings
 from db.metrics.series_names import PROBED_TAGS, THROUGHPUT_TAGS, TOTAL_STEPS_TAG, main_loss
 from db.models import Attempt, ImportedRun, Run, RunTag, Series
+from db.people.visibility import visibility, visible_runs
 from domain.launch import plan
 from domain.liveness import is_silent
 from domain.masking.masking import masked_spec
 from domain.messages import LIVE_STATES, SCRIPT_KINDS, State
 from domain.scheduling import resizing
+from domain.scheduling.fit import without_names
 from domain.scheduling.throughput import logged_total, pace
 from domain.spec import RunSpec
 from domain.views import RunView, with_attention
@@ -38,6 +40,8 @@ class RunRow(NamedTuple):
     archived_at: float | None
     pinned_at: float | None
     baseline_at: float | None
+    by: str | None
+    via: str | None
     imported_from: str | None
 
 
@@ -62,7 +66,7 @@ class SeriesFigures(NamedTuple):
 _RUNS = (
     select(
         Attempt, Run.id, Run.name, Run.project, cast(Run.spec, Text), Run.created_at, Run.note, Run.archived_at,
-        Run.pinned_at, Run.baseline_at, ImportedRun.format,
+        Run.pinned_at, Run.baseline_at, Run.by, Run.via, ImportedRun.format,
     )
     .join(Run, Run.id == Attempt.run_id)
     .outerjoin(ImportedRun, ImportedRun.run_id == Run.id)
@@ -106,6 +110,7 @@ def views(session: Session, fences: Sequence[int], now: float) -> list[RunView]:
     earlier = _earlier_series(session, silent)
     nodes = pending_nodes(session, begun, now)
     tags = _tags(session, [run.id for _, run in rows.values()])
+    named = _visible_names(session, [attempt for attempt, _ in rows.values()])
     return [
         with_attention(
             run_view(
@@ -116,11 +121,21 @@ def views(session: Session, fences: Sequence[int], now: float) -> list[RunView]:
                 findings.get(fence),
                 tags.get(run.id, []),
                 has_logged=fence in series,
+                named=named,
             ),
             now,
         )
         for fence, (attempt, run) in ((fence, rows[fence]) for fence in fences)
     ]
+
+
+def _visible_names(session: Session, attempts: Iterable[Attempt]) -> set[str] | None:
+    """The names of live runs that sentences about waiting ones may have for a guest of single projects; None: all."""
+    if visibility().only is None or not any(one.state == State.QUEUED and one.waiting_for for one in attempts):
+        return None
+    is_live = Attempt.state.in_((State.QUEUED, *LIVE_STATES))
+    query = select(Run.id, Run.name).join(Attempt, Attempt.run_id == Run.id).where(is_live, visible_runs())
+    return {word for row in session.execute(query) for word in row}
 
 
 def _earlier_series(session: Session, fences: Sequence[int]) -> dict[str, list[SeriesFigures]]:
@@ -166,6 +181,7 @@ def run_view(
     finding: str | None,
     tags: Sequence[str] = (),
     has_logged: bool = True,
+    named: Collection[str] | None = None,
 ) -> RunView:
     """A run and its latest attempt, with that attempt's series, or those of an earlier one until it `has_logged`.
 
@@ -193,7 +209,7 @@ def run_view(
         ended_at=attempt.ended_at,
         stop_requested_at=attempt.stop_requested_at,
         kill_at=_kill_at(attempt, launched) if nodes else None,
-        waiting_for=_waiting_for(attempt, state, nodes),
+        waiting_for=_waiting_for(attempt, state, nodes, named),
         expected_start_at=attempt.expected_start_at,
         finding=finding,
         base_lr=launched.lr,
@@ -205,6 +221,8 @@ def run_view(
         archived=run.archived_at is not None,
         pinned=run.pinned_at is not None,
         imported_from=run.imported_from,
+        by=run.by,
+        via=run.via,
         baseline=run.baseline_at is not None,
         **(_figures if has_logged else _figures_before)(series, state, spec),
     )
@@ -295,9 +313,12 @@ def _printed(figures: Mapping[str, SeriesFigures | None]) -> list[str]:
     return [name for name, row in figures.items() if row is not None and row.source == "printed"]
 
 
-def _waiting_for(attempt: Attempt, state: State, nodes: Sequence[PendingNode]) -> str | None:
+def _waiting_for(
+    attempt: Attempt, state: State, nodes: Sequence[PendingNode], named: Collection[str] | None
+) -> str | None:
     if state not in LIVE_STATES or (attempt.ending_since is None and state != State.STOPPING):
-        return attempt.waiting_for
+        sentence = attempt.waiting_for
+        return sentence if named is None or sentence is None else without_names(sentence, named)
     waits = end_waits_for(nodes)
     if attempt.resize_requested_at is None or attempt.stop_requested_at is not None:
         return waits

@@ -9,12 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import delete, or_, select
+from sqlalchemy.orm import Session
 
+from db import acting
 from db.engine import Store
 from db.exceptions import NoSuch, NoSuchRun
 from db.models import Run, SharedLink, new_id
-from db.nodes.join_tokens import hash_token
+from db.people import audit
+from db.people.visibility import visible_among, visible_runs
+from db.token_hashes import hash_token
 from domain.errors import InvalidRequest
+from domain.people.audit import AuditAction
 from domain.text.formats import clock_time
 
 DAY_S = 24 * 3600.0
@@ -46,31 +51,40 @@ class LinkView:
     revoked_at: float | None
     state: str
     """valid, expired or revoked."""
+    by: str | None = None
+    """Who made it."""
 
 
 def make(store: Store, runs: Sequence[str], days: int, now: float) -> tuple[LinkView, str]:
     """Make a link to these runs; return it and its token, which is not stored. Raises InvalidRequest, NoSuchRun."""
-    if not 1 <= days <= LONGEST_DAYS:
-        raise InvalidRequest("days", f"days: a link is valid for 1 to {LONGEST_DAYS} days, not {days}.")
-    if not 1 <= len(runs) <= MOST_RUNS:
-        raise InvalidRequest("runs", f"runs: a link shows 1 to {MOST_RUNS} runs, not {len(runs)}.")
-    row = SharedLink(id=new_id(), runs=list(runs), created_at=now, expires_at=now + days * DAY_S)
+    check(runs, days)
+    row = SharedLink(id=new_id(), runs=list(runs), created_at=now, expires_at=now + days * DAY_S, by=acting.rights().by)
     token = f"{row.id}-{secrets.token_urlsafe(32)}"
     row.secret_hash = hash_token(token)
     with store.write() as session:
-        if missing := set(runs) - set(session.scalars(select(Run.id).where(Run.id.in_(runs)))):
+        if missing := set(runs) - set(session.scalars(select(Run.id).where(Run.id.in_(runs), visible_runs()))):
             raise NoSuchRun(f"There is no run {min(missing)!r}.")
         ended = or_(SharedLink.expires_at < now - LISTED_FOR_S, SharedLink.revoked_at < now - LISTED_FOR_S)
         session.execute(delete(SharedLink).where(ended))
         session.add(row)
+        _write_down(session, AuditAction.SHARED, row)
     return _view(row, now), token
 
 
+def check(runs: Sequence[str], days: int) -> None:
+    """Raise InvalidRequest for a link that shows too many runs, or for too long."""
+    if not 1 <= days <= LONGEST_DAYS:
+        raise InvalidRequest("days", f"days: a link is valid for 1 to {LONGEST_DAYS} days, not {days}.")
+    if not 1 <= len(runs) <= MOST_RUNS:
+        raise InvalidRequest("runs", f"runs: a link shows 1 to {MOST_RUNS} runs, not {len(runs)}.")
+
+
 def every(store: Store, now: float) -> list[LinkView]:
-    """Return the links, the newest first, and those that ended in the last 30 days."""
+    """Return the links, the newest first, and those that ended in the last 30 days; none to a hidden run."""
     with store.read() as session:
-        rows = session.scalars(select(SharedLink).order_by(SharedLink.created_at.desc(), SharedLink.id))
-        return [_view(row, now) for row in rows]
+        rows = session.scalars(select(SharedLink).order_by(SharedLink.created_at.desc(), SharedLink.id)).all()
+        visible = visible_among(session, {run_id for row in rows for run_id in row.runs})
+        return [_view(row, now) for row in rows if visible.issuperset(row.runs)]
 
 
 def revoke(store: Store, link_id: str, now: float) -> LinkView:
@@ -79,7 +93,9 @@ def revoke(store: Store, link_id: str, now: float) -> LinkView:
         row = session.get(SharedLink, link_id)
         if row is None:
             raise NoSuchLink(f"There is no link {link_id!r}.")
-        row.revoked_at = now if row.revoked_at is None else row.revoked_at
+        if row.revoked_at is None:
+            row.revoked_at = now
+            _write_down(session, AuditAction.LINK_REVOKED, row)
         return _view(row, now)
 
 
@@ -98,6 +114,14 @@ def opened(store: Store, token: str, now: float) -> LinkView:
     return view
 
 
+def _write_down(session: Session, action: AuditAction, link: SharedLink) -> None:
+    """One entry for each project that the link shows runs of."""
+    projects = session.scalars(select(Run.project).where(Run.id.in_(link.runs)).distinct())
+    for project in sorted(projects):
+        runs = session.scalars(select(Run.id).where(Run.id.in_(link.runs), Run.project == project))
+        audit.record(session, action, f"link {link.id}", project, {"runs": sorted(runs)})
+
+
 def _view(row: SharedLink, now: float) -> LinkView:
     state = "revoked" if row.revoked_at is not None else "valid" if now < row.expires_at else "expired"
-    return LinkView(row.id, list(row.runs), row.created_at, row.expires_at, row.revoked_at, state)
+    return LinkView(row.id, list(row.runs), row.created_at, row.expires_at, row.revoked_at, state, row.by)

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
 
+from db import acting
 from db.engine import Store
 from db.models import Run, ScalingStudy, Snapshot, Sweep
+from db.people.visibility import visible_runs
 
 
 @dataclass(frozen=True)
@@ -25,14 +28,23 @@ class SnapshotView:
 
 
 def keep(store: Store, sha256: str, size_bytes: int, files: int, origin: dict[str, Any] | None, now: float) -> None:
-    """Register a snapshot whose bytes are stored; for known content only the origin is updated."""
+    """Register a snapshot whose bytes are stored; for known content only the origin is updated.
+
+    A known origin stays once another person's run uses the snapshot: whoever did not launch it rewrites no record."""
     with store.write() as session:
         row = session.get(Snapshot, sha256)
         if row is None:
             row = Snapshot(sha256=sha256, size_bytes=size_bytes, files=files, origin={}, created_at=now)
             session.add(row)
-        if origin is not None:
+        if origin is not None and not (row.origin and _is_used_by_others(session, sha256)):
             row.origin = origin
+
+
+def _is_used_by_others(session: Session, sha256: str) -> bool:
+    by, same = acting.rights().by, Run.spec["snapshot"].as_string() == sha256
+    if by is None:
+        return False
+    return session.scalar(select(Run.id).where(same, Run.by.is_distinct_from(by)).limit(1)) is not None
 
 
 def find(store: Store, sha256: str) -> SnapshotView | None:
@@ -76,6 +88,6 @@ class Code(NamedTuple):
 def recent_code(store: Store) -> list[Code]:
     """Return what the newest runs train, each once, the newest first."""
     parts = [Run.spec[name].as_string() for name in Code._fields]
-    query = select(*parts).order_by(Run.created_at.desc(), Run.id).limit(LOOKED_AT)
+    query = select(*parts).where(visible_runs()).order_by(Run.created_at.desc(), Run.id).limit(LOOKED_AT)
     with store.read() as session:
         return list(dict.fromkeys(Code(*row) for row in session.execute(query)))

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
+from db import acting
 from db.engine import Store
 from db.exceptions import NoSuchRun, NoSuchStudy
 from db.lookups import attempt_spec, latest_attempt
@@ -20,8 +21,12 @@ from db.metrics.columns import counting_points
 from db.metrics.performance import HARDWARE_SOURCE, phase_totals
 from db.metrics.series_names import VALIDATION_LOSS, main_loss
 from db.models import Attempt, Node, Run, ScalingRun, ScalingStudy, Series, Task, new_id
+from db.people import audit
+from db.people.ownership import DEFAULT_PROJECT, project_column, project_of
+from db.people.visibility import hidden_among, is_visible, sees_everything
 from domain.choices import RUN_ID
 from domain.messages import SCRIPT_KINDS, Point, State
+from domain.people.audit import AuditAction
 from domain.performance.phases import BESIDES, PHASES, PhaseTotals
 from domain.performance.slow_ranks import slow_ranks
 from domain.scaling import measurement
@@ -58,6 +63,10 @@ class StudyView:
     stop_requested_at: float | None
     ended_at: float | None
     runs: list[RunOfStudy]
+    hidden: frozenset[int]
+    """Points with a run that was moved to a project that is hidden from the actor: nothing of them is shown."""
+    by: str | None = None
+    """Who requested it; None: the program."""
 
     def runs_of(self, number: int) -> list[RunOfStudy]:
         """Return the runs of a point."""
@@ -73,9 +82,11 @@ def create(store: Store, spec: RunSpec, mode: str, steps: int, points: Sequence[
     """Store a study whose runs are launched one after another; return its id."""
     with store.write() as session:
         study = ScalingStudy(
+            by=acting.rights().by,
             id=new_id(), spec=spec.model_dump(mode="json"), mode=mode, steps=steps, points=[*points], created_at=now
         )  # fmt: skip
         session.add(study)
+        audit.record(session, AuditAction.LAUNCHED, f"scaling study {study.id}", project_of(spec))
         return study.id
 
 
@@ -85,6 +96,8 @@ def request_stop(store: Store, study_id: str, now: float) -> None:
         row = _row(session, study_id)
         if row.stop_requested_at is None and row.ended_at is None:
             row.stop_requested_at = now
+            spec = RunSpec.model_validate(row.spec)
+            audit.record(session, AuditAction.STOPPED, f"scaling study {row.id}", project_of(spec))
 
 
 def end(store: Store, study_id: str, now: float) -> None:
@@ -110,8 +123,11 @@ def study(store: Store, study_id: str) -> StudyView:
 
 def studies(store: Store, limit: int = 100, *, is_live: bool = False) -> list[StudyView]:
     """Studies, newest first; `is_live`: only those in progress."""
+    query = _LIVE_STUDIES if is_live else _STUDIES
+    if not sees_everything():
+        query = query.where(is_visible(project_column(ScalingStudy.spec)))
     with store.read() as session:
-        rows = session.scalars(_LIVE_STUDIES if is_live else _STUDIES, {"limit": limit})
+        rows = session.scalars(query, {"limit": limit})
         return [_view(session, row) for row in rows]
 
 
@@ -125,6 +141,7 @@ def latest_of(store: Store, target: str, entry: str | None, module: str | None) 
     query = (
         select(ScalingStudy)
         .where(ScalingStudy.ended_at.is_not(None), ScalingStudy.spec["target"].as_string() == target)
+        .where(is_visible(project_column(ScalingStudy.spec)))
         .order_by(ScalingStudy.created_at.desc())
         .limit(20)
     )
@@ -138,15 +155,18 @@ def latest_of(store: Store, target: str, entry: str | None, module: str | None) 
 
 def _row(session: Session, study_id: str) -> ScalingStudy:
     row = session.get(ScalingStudy, study_id) if RUN_ID.fullmatch(study_id) else None
-    if row is None:
+    if row is None or not acting.rights().sees(row.spec.get("project") or DEFAULT_PROJECT):
         raise NoSuchStudy(f"There is no scaling study {study_id[:20]!r}.")
     return row
 
 
 def _view(session: Session, row: ScalingStudy) -> StudyView:
+    runs = _runs(session, row.id)
+    hidden_runs = hidden_among(session, [run.run_id for run in runs])
+    hidden = frozenset(run.point for run in runs if run.run_id in hidden_runs)
     return StudyView(
         row.id, RunSpec.model_validate(row.spec), row.mode, row.steps, list(row.points), row.created_at,
-        row.stop_requested_at, row.ended_at, _runs(session, row.id),
+        row.stop_requested_at, row.ended_at, [run for run in runs if run.point not in hidden], hidden, row.by,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from db.attempts.new_attempt import by_policy
 from db.engine import Store
 from db.lookups import add_history
 from db.models import Attempt, Checkpoint, Node, Run, Series, Task
@@ -63,7 +64,8 @@ def resize_at_checkpoint(
             return None
         attempt = elastic[0]
         attempt.resize_requested_at, attempt.resize_message = now, f"at checkpoint {checkpoint} {why}"
-        add_history(session, attempt.run_id, attempt.number, now, f"ends {attempt.resize_message}")
+        with by_policy(session, attempt.run_id):
+            add_history(session, attempt.run_id, attempt.number, now, f"ends {attempt.resize_message}")
         return attempt.run_id
 
 

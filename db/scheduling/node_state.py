@@ -17,6 +17,7 @@ from db.health.hardware_tests import under_test
 from db.health.incidents import in_quarantine
 from db.lookups import devices_of_others, has_devices
 from db.models import Attempt, Node, Run, Task
+from db.people.visibility import public_name
 from domain.health.quarantine import NODE
 from domain.liveness import LOST_AFTER_S, SILENT_AFTER_S, contact_state, is_silent
 from domain.protocol import FIRST
@@ -28,7 +29,7 @@ MOST_PARSED = 16_384
 
 # Built once: every launch and every turn of the scheduler reads them.
 _OCCUPIED = (
-    select(Task.node_id, cast(Task.devices, Text), Task.fence, Attempt.run_id, Run.name)
+    select(Task.node_id, cast(Task.devices, Text), Task.fence, Attempt.run_id, public_name())
     .join(Attempt, Attempt.fence == Task.fence)
     .join(Run, Run.id == Attempt.run_id)
     .where(has_devices())

@@ -17,6 +17,7 @@ from db.health.incidents import avoided
 from db.lookups import add_history, has_devices
 from db.metrics.series_names import MAIN_LOSS, TOTAL_STEPS_TAG, main_loss
 from db.models import Attempt, Checkpoint, Node, Run, Series, Task
+from db.people.visibility import public_name
 from db.scheduling.node_state import node_states
 from db.slurm import slurm_jobs
 from domain.liveness import LOST_AFTER_S, SILENT_AFTER_S
@@ -69,7 +70,7 @@ def queue(session: Session, now: float) -> list[ResourceRequest]:
     """The resource requests of all queued attempts that may start now."""
     since = func.coalesce(Attempt.turn_since, Attempt.created_at)
     query = (
-        select(Attempt.fence, Attempt.number, Attempt.run_id, since, cast(Run.spec, Text), Run.name)
+        select(Attempt.fence, Attempt.number, Attempt.run_id, since, cast(Run.spec, Text), public_name())
         .join(Run, Run.id == Attempt.run_id)
         .where(Attempt.state == State.QUEUED)
         .where(func.coalesce(Attempt.not_before, now) <= now)

@@ -26,10 +26,11 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import GenericFunction
 
+from db import acting
 from db.engine import Store
 from db.metrics.series_names import MAIN_LOSS, PROBED_TAGS, THROUGHPUT_TAGS, TOTAL_STEPS_TAG
 from db.models import Attempt, ImportedRun, Node, Run, RunTag, Series, Task
-from domain.goals import goal
+from db.people.visibility import sees_everything, visible_fences, visible_runs
 from domain.messages import SCRIPT_KINDS, State
 from domain.search.fields import (
     ANYWHERE,
@@ -42,7 +43,9 @@ from domain.search.fields import (
     SeriesFigure,
     Sort,
 )
+from domain.search.parser import ME
 from domain.search.query import Comparison, Condition, FieldKind, Query
+from domain.series.goals import goal
 from domain.spec import RunSpec
 
 
@@ -98,6 +101,8 @@ def _holds(condition: Condition, now: float) -> ColumnElement[bool]:
     if condition.kind is FieldKind.ANYWHERE:
         texts = (value_of(Column(FIELDS[name], name), now) for name in ANYWHERE)
         return or_(*(_compared(func.coalesce(text, ""), condition) for text in texts))
+    if condition.name == "by" and lowered(str(condition.value)) == ME:
+        return Run.by == (acting.rights().by or "")
     return _compared(value_of(Column(condition.kind, condition.name), now), condition)
 
 
@@ -140,6 +145,7 @@ _COLUMNS: dict[str, Expression] = {
     "id": Run.id.expression,
     "name": Run.name.expression,
     "project": Run.project.expression,
+    "by": Run.by.expression,
     "note": Run.note.expression,
     "created": Run.created_at.expression,
     "archived": Run.archived_at.is_not(None),
@@ -274,6 +280,7 @@ MOST = 12
 _WORD_COLUMNS: dict[str, ColumnElement[Any]] = {
     "tag": RunTag.tag.expression,
     "project": Run.project.expression,
+    "by": Run.by.expression,
     "node": Node.name.expression,
     "target": Run.spec["target"].as_string(),
     "imported": ImportedRun.format.expression,
@@ -282,10 +289,19 @@ _WORD_COLUMNS: dict[str, ColumnElement[Any]] = {
 
 
 def words(store: Store, field: str, part: str) -> list[str]:
-    """Stored values of a field that hold this part, in order; case is ignored."""
+    """Stored values of a field that hold this part, in order, of visible runs; case is ignored."""
     column = _WORD_COLUMNS[field]
     query = select(column).distinct().where(func.lower(column).contains(part.lower(), autoescape=True))
     if field == "series":
         query = query.where(Series.node_rank == 0)
+    if not sees_everything() and field != "node":
+        query = query.where(_is_of_visible_run(field))
     with store.read() as session:
         return list(session.scalars(query.order_by(column).limit(MOST)))
+
+
+def _is_of_visible_run(field: str) -> ColumnElement[bool]:
+    if field == "series":
+        return Series.fence.in_(select(Attempt.fence).where(visible_fences()))
+    tables: dict[str, ColumnElement[str]] = {"tag": RunTag.run_id.expression, "imported": ImportedRun.run_id.expression}
+    return tables[field].in_(select(Run.id).where(visible_runs())) if field in tables else visible_runs()

@@ -4,17 +4,34 @@ from __future__ import annotations
 
 from sqlalchemy import delete, func, select
 
+from db import acting
 from db.engine import Store
 from db.models import SavedView
+from db.people.visibility import visibility
 from domain.errors import InvalidRequest
 from domain.search.parser import MOST_VIEWS, NamedView
 
 
 def saved(store: Store) -> list[NamedView]:
-    """All views by their names."""
+    """All views by their names; without those that name a hidden project."""
     with store.read() as session:
         rows = session.scalars(select(SavedView).order_by(func.lower(SavedView.name), SavedView.name))
-        return [NamedView(name=row.name, **row.definition) for row in rows]
+        views = [NamedView(name=row.name, **row.definition) for row in rows]
+    return [view for view in views if not _names_hidden(view)]
+
+
+def maker(store: Store, name: str) -> str | None:
+    """The name of the person who saved a view; None where there is none, or the program did."""
+    with store.read() as session:
+        return session.scalar(select(SavedView.by).where(SavedView.name == name))
+
+
+def _names_hidden(view: NamedView) -> bool:
+    """Whether a view is about a project that does not exist for whoever asks."""
+    only, hidden = visibility()
+    is_left_out = only is not None and bool(view.project) and view.project not in only
+    texts = (view.name, view.project, view.filter)
+    return is_left_out or any(project.lower() in text.lower() for project in hidden for text in texts if text)
 
 
 def save(store: Store, view: NamedView, now: float) -> None:
@@ -25,7 +42,7 @@ def save(store: Store, view: NamedView, now: float) -> None:
         if row is None:
             if (session.scalar(select(func.count()).select_from(SavedView)) or 0) >= MOST_VIEWS:
                 raise InvalidRequest("name", f"At most {MOST_VIEWS} views can be saved; delete some first.")
-            session.add(SavedView(name=view.name, definition=definition, saved_at=now))
+            session.add(SavedView(name=view.name, definition=definition, saved_at=now, by=acting.rights().by))
         else:
             row.definition, row.saved_at = definition, now
 

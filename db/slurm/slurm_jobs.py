@@ -14,11 +14,12 @@ from db.health.incidents import slurm_nodes_left_out
 from db.lookups import add_history
 from db.models import Attempt, Job, Node, Run, Task
 from domain import slurm
+from domain.assignments import DesiredJob
 from domain.liveness import SILENT_AFTER_S, is_silent
 from domain.messages import TERMINAL_STATES, JobReport, State
 from domain.protocol import is_spoken
 from domain.scheduling.models import ResourceRequest, Waits, matches
-from domain.spec import DesiredJob, RunSpec
+from domain.spec import RunSpec
 from domain.text.formats import MOST_NAMED, as_list
 
 GATEWAY = "slurm"

@@ -43,6 +43,8 @@ class RunFacts:
     ended_at: float | None
     waiting_for: str | None
     findings: tuple[OpenFinding, ...] = ()
+    by: str | None = None
+    """Whose run it is."""
 
 
 @dataclass(frozen=True)

@@ -35,3 +35,5 @@ class HardwareTestView:
     verdict: str | None
     """passed, failed, unknown; None while it runs."""
     results: list[DeviceResult]
+    by: str | None = None
+    """The person who asked for it."""

@@ -43,6 +43,12 @@ _URL_USER = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,19})://(?P<user>[^\
 _URL_QUERY = re.compile(r"(?P<name>[?&][\w.-]+)=(?P<value>[^&\s#]+)")
 _HEADER = re.compile(r"(?i)\b(?P<name>authorization|x-[a-z-]{0,40}(?:key|token)|cookie)(?P<colon>\s*:\s*)\S.*")
 _BEARER = re.compile(r"(?i)\b(?P<word>bearer)\s+[^\s,;'\"]+")
+_OWN_TOKEN = re.compile(
+    r"(?P<kind>rz_(?=[A-Za-z0-9]{43})|attempt-\d{1,18}-[0-9a-z]{1,40}-(?=[0-9a-f]{64})|job-\d{1,18}-(?=[0-9a-f]{64}))"
+    r"[A-Za-z0-9]{43,64}"
+)
+"""Tokens of this program, which have a form of their own: a person's, an attempt's, a Slurm job's."""
+_COOKIE = re.compile(r"(?P<name>rankzero-[0-9a-f]{10})=[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])")
 _ASSIGNED = re.compile(r"(?P<name>[-+~]{0,2}[A-Za-z_][\w./-]*)=(?P<value>.*)", re.DOTALL)
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 
@@ -85,11 +91,13 @@ def is_secret_argument(name: str) -> bool:
 
 
 def masked_text(text: str) -> str:
-    """The text with passwords in URLs, and values after Authorization or Bearer, masked."""
+    """The text with passwords in URLs, values after Authorization or Bearer, and tokens of this program masked."""
     text = _URL_USER.sub(_without_password, text)
     text = _URL_QUERY.sub(_without_value, text)
     text = _HEADER.sub(rf"\g<name>\g<colon>{MASK}", text)
-    return _BEARER.sub(rf"\g<word> {MASK}", text)
+    text = _BEARER.sub(rf"\g<word> {MASK}", text)
+    text = _COOKIE.sub(rf"\g<name>={MASK}", text)
+    return _OWN_TOKEN.sub(rf"\g<kind>{MASK}", text)
 
 
 def masked_variable(name: str, value: str) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from domain.goals import main_metric
 from domain.scaling.points import MeasuredPoint, named
+from domain.series.goals import main_metric
 from domain.spec import RunSpec, lr_factor
 from domain.text.formats import count, learning_rate, number
 

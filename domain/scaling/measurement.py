@@ -167,7 +167,7 @@ class StudyRun:
 
 
 @dataclass(frozen=True)
-class Action:
+class StudyAction:
     """The next thing to do: launch a run of the point `number`, stop `run_id`, wait, or end the study."""
 
     kind: Literal["launch", "stop", "wait", "end"]
@@ -175,19 +175,19 @@ class Action:
     run_id: str = ""
 
 
-def next_action(points: Sequence[Sequence[StudyRun] | None], is_stopped: bool) -> Action:
+def next_action(points: Sequence[Sequence[StudyRun] | None], is_stopped: bool) -> StudyAction:
     """Decide from the runs of each point; None stands for a point that could not be launched."""
     live = [run for runs in points for run in runs or () if not run.state.is_terminal]
     for run in live:
         if (is_stopped or run.has_enough) and not run.is_stopping:
-            return Action("stop", run_id=run.run_id)
+            return StudyAction("stop", run_id=run.run_id)
     if live:
-        return Action("wait")
+        return StudyAction("wait")
     if not is_stopped and not any(run.ended_too_soon for runs in points for run in runs or ()):
         for number, runs in enumerate(points):
             if runs is not None and _needs_run(runs):
-                return Action("launch", number)
-    return Action("end")
+                return StudyAction("launch", number)
+    return StudyAction("end")
 
 
 def _needs_run(runs: Sequence[StudyRun]) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import neg
@@ -234,6 +235,28 @@ def reason(
     if blocker is None:
         return f"{shortage}; {_missing(request, context)}"
     return f"{shortage}; {_until(blocker, request, now)}"
+
+
+SOME_RUN = "another run"
+"""Any run in a sentence for somebody who may not see it."""
+_NAMING = (
+    re.compile(r"(needs .*?; .*?, but reserved for )(.+)(, which (?:has priority -?\d+|came first))", re.DOTALL),
+    re.compile(
+        r"(needs .*?; )(.+)( on \S+ (?:ends .+|does not say when it ends)"
+        r"| is waiting, too, and (?:has priority -?\d+|came first))",
+        re.DOTALL,
+    ),
+)
+"""The sentences of `reason` that name a run, whatever its name is."""
+
+
+def without_names(sentence: str, besides: Collection[str] = ()) -> str:
+    """A sentence of `reason` that names no run but those `besides`."""
+    for pattern in _NAMING:
+        if match := pattern.fullmatch(sentence):
+            before, name, after = match.groups()
+            return sentence if name in besides else f"{before}{SOME_RUN}{after}"
+    return sentence
 
 
 def about(seconds: float) -> str:

@@ -6,15 +6,16 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple, get_args, get_origin
 
-from domain.goals import goal
 from domain.messages import Reason, State
 from domain.search.fields import ALIASES, FIELDS, PLURAL, SeriesFigure, similar
+from domain.search.parser import ME
 from domain.search.query import FieldKind
+from domain.series.goals import goal
 from domain.spec import RunSpec
 
 MOST = 12
 """Proposals for one word."""
-STORED = frozenset({"tag", "project", "node", "target", "imported", "series"})
+STORED = frozenset({"tag", "project", "by", "node", "target", "imported", "series"})
 """Fields (and series) whose values the store has."""
 Lookup = Callable[[str, str], Iterable[str]]
 """Stored values of one of `STORED` that hold a text, whatever the case."""
@@ -100,6 +101,8 @@ def _fixed(field: str, sign: str) -> list[str]:
     kind = FIELDS.get(field)
     if field in ("state", "reason"):
         return [*(State if field == "state" else Reason)]
+    if field == "by":
+        return [ME]
     if kind is FieldKind.FLAG or field == "imported":
         return ["yes", "no"]
     if kind is FieldKind.MOMENT:

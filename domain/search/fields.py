@@ -6,8 +6,8 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import NamedTuple
 
-from domain.goals import goal
 from domain.search.query import FieldKind, QueryError
+from domain.series.goals import goal
 
 ANYWHERE = ("id", "name", "project", "target", "message", "note")
 """The fields in which words without a field are looked for."""
@@ -21,7 +21,7 @@ SPEC_FLAGS = "elastic probe wait_for_nodes".split()
 PLURAL = frozenset({"tag", "node", "imported"})
 """Fields of which a run has several values."""
 FIELDS: dict[str, FieldKind] = {
-    **dict.fromkeys(["state", "project", "tag", "node", "reason", "imported", *SPEC_NAMES], FieldKind.NAME),
+    **dict.fromkeys(["state", "project", "by", "tag", "node", "reason", "imported", *SPEC_NAMES], FieldKind.NAME),
     **dict.fromkeys(["id", "name", "message", "note", *SPEC_TEXTS], FieldKind.TEXT),
     **dict.fromkeys(["gpus", "attempt", "step", "loss", "throughput", "progress", *SPEC_NUMBERS], FieldKind.NUMBER),
     **dict.fromkeys(["archived", "pinned", "baseline", *SPEC_FLAGS], FieldKind.FLAG),

@@ -81,6 +81,24 @@ class _Parser:
         return end
 
 
+ME = "me"
+"""In `by:me`: whoever asks."""
+MINE = f"by:{ME}"
+
+
+def mine(text: str) -> str:
+    """The search among the runs of whoever asks: each of its alternatives is narrowed."""
+    narrowed, position = MINE, _end_of_space(text, 0)
+    while position < len(text):
+        match = _CONNECTIVE.match(text, position) or _WORD.match(text, position)
+        end = match.end() if match else position + 1
+        narrowed += f" {text[position:end]}"
+        if text[position:end].lower() in ("or", "|"):
+            narrowed += f" {MINE}"
+        position = _end_of_space(text, end)
+    return narrowed
+
+
 def as_text(words: str) -> str:
     """A search for these words as they stand, without fields and operators."""
     if re.fullmatch(r"\w[\w.-]*", words) and not _CONNECTIVE.fullmatch(words):

@@ -142,6 +142,11 @@ def clock_time(at: float | None, zone: tzinfo = UTC) -> str:
         return UNKNOWN
 
 
+def clock_minute(at: float) -> str:
+    """2026-03-01 14:05 UTC."""
+    return f"{clock_time(at)[:-3]} UTC"
+
+
 def plural(amount: int, noun: str, plural_noun: str | None = None) -> str:
     """1 rank, 8 ranks, 2 processes."""
     return f"{count(amount)} {agree(amount, noun, plural_noun or noun + 's')}"
@@ -169,6 +174,11 @@ def _padded_text(part: str) -> str:
     """Escape a part of a line, keeping a space at either end."""
     before, after = part[:1].isspace(), part[-1:].isspace()
     return f"{' ' if before else ''}{as_text(part)}{' ' if after and part.strip() else ''}"
+
+
+def signature(by: str | None, via: str | None) -> str:
+    """Name who did something, and what acted for them: `ana (token ci)`, `worker gpu-1`; empty for nobody."""
+    return f"{by} ({via})" if by and via else by or via or ""
 
 
 def _significant(value: float, digits: int) -> str:

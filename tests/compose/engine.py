@@ -17,7 +17,7 @@ OUR_BASE = "rankzero-test-base"
 SUITE = "bookworm"
 """The Debian whose `python3` is 3.11."""
 PACKAGES = "python3,python3-venv,ca-certificates"
-START_LIMIT_S = 60.0
+START_LIMIT_S = 300.0
 UNTOUCHED = ("--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false")
 """The machine's own network stays as it is; containers reach each other, and a build is given the machine's."""
 
@@ -75,7 +75,7 @@ def _daemon(folder: Path, images: Path, env: dict[str, str]) -> Iterator[None]:
         yield
     finally:
         daemon.terminate()
-        daemon.wait(60)
+        daemon.wait(300)
 
 
 def _answers(env: dict[str, str]) -> bool:

@@ -51,6 +51,7 @@ class FakeDashboard:
         self.cut_after: int | None = None
         """Break the next download after so many bytes."""
         self.asked: list[tuple[str, str]] = []
+        self.deleted: list[dict[str, Any]] = []
         self.bodies: list[Any] = []
         self.ranges: list[str | None] = []
 
@@ -121,6 +122,13 @@ class FakeDashboard:
         if path == "backup":
             self.backup.write_bytes(bytes(4096))
             return {"path": str(self.backup), "size_bytes": 4096}, 200
+        if method == "DELETE":
+            return run | {
+                "freed_bytes": 4096,
+                "kept_until": None if "now=true" in self.asked[-1][1] else 1_800_000_000.0,
+            }, 200
+        if path == "deleted-runs":
+            return self.deleted, 200
         info = {"snapshot_limit_bytes": 10_000_000}
         answers = {"runs": self.runs, "checkpoints": self.checkpoints, "metrics": self.metrics, "info": info}
         return answers.get(path.rpartition("/")[2], run), 200

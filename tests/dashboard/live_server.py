@@ -157,7 +157,7 @@ class FakeServer:
         """Break all connections."""
         self._in_loop(self._close_all)
 
-    def wait_said(self, is_wanted: Callable[[Message], bool], limit_s: float = 15) -> Message:
+    def wait_said(self, is_wanted: Callable[[Message], bool], limit_s: float = 120) -> Message:
         """The first message of a page that is wanted."""
         until = time.monotonic() + limit_s
         while time.monotonic() < until:
@@ -169,7 +169,7 @@ class FakeServer:
 
     def _in_loop(self, make: Callable[..., Any], *arguments: Any) -> None:
         if self._loop is not None and not self._loop.is_closed():
-            asyncio.run_coroutine_threadsafe(make(*arguments), self._loop).result(10)
+            asyncio.run_coroutine_threadsafe(make(*arguments), self._loop).result(60)
 
     async def _send_all(self, messages: list[Message]) -> None:
         for message in messages:

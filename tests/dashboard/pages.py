@@ -20,7 +20,9 @@ from dashboard.service import service
 from dashboard.service.service import Service
 from dashboard.service.store_opening import open_store
 from dashboard.settings import Settings
+from db import acting
 from db.engine import Store
+from domain.people.rights import PROGRAM, Rights
 from tests.dashboard import components_once  # noqa: F401  it acts when it is imported
 from tests.dashboard.seeded_store import Seed, seed
 from tests.db.templates import folder_of_templates, new_data, new_store, without_identity
@@ -84,6 +86,17 @@ def _served(data: Path, at: float | None) -> Iterator[tuple[Service, float]]:
     finally:
         service.use(None)
         opened.close()
+
+
+@contextmanager
+def visited_by(pages: Pages, rights: Rights) -> Iterator[Pages]:
+    """Have each page ask for this person's rights, as it asks for its visitor's."""
+    service.use(pages.service, lambda: acting.enter(rights))
+    try:
+        yield pages
+    finally:
+        service.use(pages.service)
+        acting.enter(PROGRAM)
 
 
 @cache

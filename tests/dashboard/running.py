@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,10 +16,11 @@ import httpx2
 from websockets.sync.client import ClientConnection, connect
 
 from dashboard.app.server import Server, create_app, uvicorn_config
+from dashboard.security.keys.certificates import ServerCertificate
 from dashboard.service.service import Service
 from dashboard.settings import Settings
+from domain.assignments import Assignment
 from domain.messages import Bundle, CheckpointOffer, Device, NodeFacts, PieceHead, PointBatch, TaskReport
-from domain.spec import Assignment
 from tests.db.templates import new_data
 from tests.end_to_end.product import WITHOUT_TLS, wait_for
 from worker.session.client import Client, TaskRef
@@ -27,6 +29,8 @@ from worker.session.pieces import Piece, bytes_piece, deliver, points_piece
 LIMIT_S = 120.0
 ANSWER_LIMIT_S = 120.0
 """Longer than the dashboard itself waits for anything before it answers."""
+HEARD_FOR_S = 3600.0
+"""How long after its last word a node of the tests is silent: they send no heartbeats, and the machine may be slow."""
 
 
 class Running:
@@ -39,6 +43,7 @@ class Running:
         self.bearer = {"Authorization": f"Bearer {self.token}"}
         self.closing = ExitStack()
         self.http = self.anonymous(**self.bearer)
+        service.registry._clock = lambda: service.clock() + HEARD_FOR_S
 
     def anonymous(self, **headers: str) -> httpx2.Client:
         """Somebody without the token."""
@@ -60,11 +65,25 @@ class Running:
         """A worker that registers now."""
         return FakeNode(self, name, slots)
 
+    def client(self, token: str = "") -> Client:
+        """A worker's client that gives up no sooner than a busy machine answers."""
+        return self.closing.enter_context(closing(patient(Client(self.url, token))))
+
     @contextmanager
-    def watching(self, run_id: str, **headers: str) -> Iterator[Page]:
+    def real_silence(self) -> Iterator[None]:
+        """Whoever speaks meanwhile is silent ten seconds later, as outside of tests."""
+        heard = self.service.registry._clock
+        self.service.registry._clock = self.service.clock
+        yield
+        self.service.registry._clock = heard
+
+    @contextmanager
+    def watching(self, run_id: str, tls: ssl.SSLContext | None = None, **headers: str) -> Iterator[Page]:
         """A page that is open on a run."""
         url = self.url.replace("http", "ws") + f"/api/live?run={run_id}"
-        with connect(url, additional_headers=headers or self.bearer, proxy=None, close_timeout=2) as socket:
+        with connect(
+            url, additional_headers=headers or self.bearer, proxy=None, open_timeout=60, close_timeout=2, ssl=tls
+        ) as socket:
             yield Page(socket)
 
 
@@ -98,7 +117,7 @@ class FakeNode:
     """A node's side, spoken by the worker's own client."""
 
     def __init__(self, running: Running, name: str, slots: int) -> None:
-        self.client = running.closing.enter_context(closing(Client(running.url)))
+        self.client = running.client()
         self.facts = NodeFacts(
             name=name,
             instance_id=f"{name}-1",
@@ -156,6 +175,18 @@ class FakeNode:
         return place.checkpoint_id
 
 
+def patient(client: Client) -> Client:
+    """Let a client wait longer than workers do for whatever it asks."""
+    send = client._http.send
+
+    def sent(request: httpx2.Request, **options: Any) -> httpx2.Response:
+        request.extensions["timeout"] = httpx2.Timeout(ANSWER_LIMIT_S).as_dict()
+        return send(request, **options)
+
+    client._http.send = sent  # type: ignore[method-assign]
+    return client
+
+
 def bundle_of(task: TaskRef, content: bytes | str | dict[str, Any]) -> bytes:
     """The body of a request with one piece: whatever stands where points should."""
     content = json.dumps(content) if isinstance(content, dict) else content
@@ -176,12 +207,13 @@ def running(data: Path, **settings: Any) -> Iterator[Running]:
     if chosen.database_url is None:
         new_data(data)
     app = create_app(chosen, with_pages=False)
-    server = Server(uvicorn_config(app, chosen), app.state.service)
+    certificate = ServerCertificate(chosen.tls_cert, chosen.tls_key) if chosen.tls_cert else None
+    server = Server(uvicorn_config(app, chosen, certificate), app.state.service, certificate=certificate)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
         wait_for(lambda: server.started or not thread.is_alive(), "the dashboard to start")
-        it = Running(app.state.service, f"http://127.0.0.1:{server.port}")
+        it = Running(app.state.service, f"{chosen.scheme}://127.0.0.1:{server.port}")
         with it.closing:
             yield it
     finally:

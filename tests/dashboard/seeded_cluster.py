@@ -14,7 +14,7 @@ from sqlalchemy import insert
 
 from db.engine import Store
 from db.models import Attempt, Node, Run, Task
-from db.nodes.join_tokens import hash_token
+from db.token_hashes import hash_token
 from domain.messages import NodeLoad, State
 from domain.protocol import PROTOCOL
 from domain.spec import RunSpec

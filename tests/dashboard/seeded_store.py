@@ -8,6 +8,7 @@ import math
 import random
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -93,10 +94,11 @@ class Seed:
     def launch(self, label: str, age_s: float, **asked: object) -> str:
         """Submit and place a run that many seconds ago."""
         spec = RunSpec.model_validate({"target": "language_model", "name": label, **asked})
-        self.runs[label] = run_requests.submit(self.store, spec, self.now - age_s)
-        for node_id in self.node_ids.values():
-            send_heartbeat(self.store, node_id, self.now)
-        queue_placement.place_queue(self.store, self.now, silent_after_s=60)
+        with getattr(self.store.database, "turn_lock", nullcontext()):  # else a dashboard that runs may place it first
+            self.runs[label] = run_requests.submit(self.store, spec, self.now - age_s)
+            for node_id in self.node_ids.values():
+                send_heartbeat(self.store, node_id, self.now)
+            queue_placement.place_queue(self.store, self.now, silent_after_s=60)
         return self.runs[label]
 
     def report(self, label: str, state: str, age_s: float, **more: object) -> None:

@@ -45,11 +45,13 @@ class Seen:
 
 
 @contextmanager
-def signed_in(browser: Chromium, dashboard: Browsed, scheme: Scheme = "light", width: int = 1280) -> Iterator[Visit]:
-    """A visit with a session."""
+def signed_in(
+    browser: Chromium, dashboard: Browsed, scheme: Scheme = "light", width: int = 1280, user: str = "owner"
+) -> Iterator[Visit]:
+    """A visit with a session of that person."""
     with browser.visit(width, scheme) as visit:
         credentials = dashboard.service.credentials
-        cookie = credentials.cookie(dashboard.service.clock())
+        cookie = dashboard.service.sessions.begin(user, "token")
         visit.context.add_cookies([{"name": credentials.cookie_name, "value": cookie, "url": dashboard.url}])
         yield visit
 
@@ -94,3 +96,14 @@ def whole(page: Page) -> None:
     page.wait_for_function("document.documentElement.scrollWidth <= window.innerWidth")  # charts follow the window
     faults = axe_faults(page)
     assert not faults, faults
+
+
+def sign_out(page: Page) -> None:
+    """Sign out by the bar: in the menu with the person's name, where there are several people."""
+    expect(page.locator(".st-key-bar_person")).to_be_visible()
+    button = page.get_by_role("button", name="Sign out", exact=True)
+    menu = page.locator(".st-key-bar_person").get_by_test_id("stPopoverButton")
+    expect(menu.or_(page.locator(".st-key-bar .sign-out"))).to_be_visible()
+    if menu.count():
+        menu.click()
+    button.click()

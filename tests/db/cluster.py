@@ -11,9 +11,10 @@ from db.scheduling import queue_placement
 from db.scheduling.node_state import registered_nodes
 from db.tasks import task_reports
 from db.tasks.desired_state import assignments
+from domain.assignments import Assignment
 from domain.messages import Device, NodeFacts, NodeLoad, PointBatch, State, TaskReport
 from domain.scheduling.fit import devices_per_node
-from domain.spec import Assignment, RunSpec
+from domain.spec import RunSpec
 from tests.db import task_streams
 
 

@@ -7,10 +7,12 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from alembic import command
+from sqlalchemy import create_engine, select, text
 
 from db import engine
 from db.engine import Store, StoreUnusable
+from db.models import Run, User
 from db.nodes.node_reports import register_node
 from tests.db.cluster import facts
 from tests.db.fixtures import next_schema
@@ -21,6 +23,12 @@ HASHES = {
     "0001_first_tables.py": "2c757418bf21b85934c5b2e0c09cef0e01f3dc7f066bae41444b768cb5da0507",
     "0002_health.py": "ef0ce4d3341f119a2a856b0dccd6dbed31d6d994928ada33a72ca034220ab875",
     "0003_join_token_uses.py": "b80adb9d8bedc17ff54d87fbaa84baf8690ee2c45b78073f95671d897f85a252",
+    "0004_people.py": "af32abee01a2dab6938b78bd9b5d228292918b327bad8acd0f211d909ab06ce6",
+    "0005_attempt_secrets.py": "db54053055cb35b5c9fd8e1c6225290bb13f022cb1de3f158dd67493803e7fad",
+    "0006_audit_append_only.py": "2f6f58733e62d51355e67885d9e0e137eb3481ff3d27e9a90b9fad5b8346a753",
+    "0007_login_requests.py": "2c8c4bcd9b488594b97d194d30d8308bc0d6c2e8b305c4b63af256f34e1ded5d",
+    "0008_password_links.py": "3eb3e48008fd9d70dbc3efa38c106e26e8ad4c7c1ca0a8c08661b90c10a973ca",
+    "0009_listed_projects.py": "8b0116d5f2ea6a2a922cb3429de386181046a3ee145fae486701af391850e201",
 }
 
 
@@ -58,6 +66,21 @@ def test_copy_of_the_store_is_made_before_a_migration(tmp_path: Path, request: p
     connection.close()
 
 
+def test_runs_of_a_store_from_before_people_are_the_owners(tmp_path: Path) -> None:
+    file = tmp_path / "rankzero.db"
+    earlier = create_engine(f"sqlite:///{file}")
+    with earlier.begin() as connection:
+        command.upgrade(engine._config(connection=connection), "0003")
+        columns = "id, name, project, spec, created_at"
+        connection.execute(text(f"insert into runs ({columns}) values ('abcdefghij', 'old', 'default', '{{}}', 1.0)"))
+    earlier.dispose()
+    store = Store.open(file, tmp_path / "backups")
+    with store.read() as session:
+        assert [(run.by, run.deleted_at) for run in session.scalars(select(Run))] == [("owner", None)]
+        assert [(user.name, user.role) for user in session.scalars(select(User))] == [("owner", "owner")]
+    store.close()
+
+
 def test_store_that_a_later_version_migrated_is_refused_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +110,31 @@ def test_store_that_something_else_changed_is_refused_by_what_it_lacks(
         session.execute(text(change))
     store.close()
     with pytest.raises(StoreUnusable, match=f"lacks {lacking}, which schema {engine.newest_schema()} has"):
+        Store.open(store_url)
+
+
+REMOVED = {
+    "sqlite": ("drop trigger audit_delete",),
+    "postgresql": ("drop trigger audit_delete on audit",),
+}
+SILENCED = {
+    "sqlite": (
+        "drop trigger audit_delete",
+        "create trigger audit_delete before delete on audit begin select 1; end",
+    ),
+    "postgresql": ("alter table audit disable trigger audit_delete",),
+}
+
+
+@pytest.mark.parametrize("changes", [REMOVED, SILENCED])
+def test_store_whose_audit_log_could_be_changed_is_refused(
+    store: Store, store_url: str, changes: dict[str, tuple[str, ...]]
+) -> None:
+    with store.write() as session:
+        for change in changes[session.get_bind().dialect.name]:
+            session.execute(text(change))
+    store.close()
+    with pytest.raises(StoreUnusable, match="lacks the trigger audit_delete, by which the audit log is only added to"):
         Store.open(store_url)
 
 

@@ -73,7 +73,7 @@ def at_once(*actions: Callable[[], object]) -> list[object]:
         return action()
 
     with ThreadPoolExecutor(len(actions)) as threads:
-        return [future.result(60) for future in [threads.submit(begin, action) for action in actions]]
+        return [future.result(300) for future in [threads.submit(begin, action) for action in actions]]
 
 
 # -- reached, or refused in words ---------------------------------------------------------------------------------
@@ -166,8 +166,8 @@ def test_after_a_restart_of_the_server_the_store_goes_on(postgres: Server, store
 def test_a_dashboard_that_stands_still_lets_go_of_its_locks(stores: list[Store]):
     first, second = stores
     with pytest.raises(DBAPIError, match="idle-in-transaction"), first.write() as session:
-        session.execute(text("set local idle_in_transaction_session_timeout = '200ms'"))
         started = time.monotonic()
+        session.execute(text("set local idle_in_transaction_session_timeout = '200ms'"))
         with second.write():
             assert time.monotonic() - started > 0.1
         session.execute(text("select 1"))
@@ -256,8 +256,8 @@ def test_points_of_several_attempts_are_stored_at_the_same_time(pair: list[Clust
         same.start()
         whole.start()
         assert not done.wait(0.2) and whole.is_alive()
-    same.join(20)
-    whole.join(20)
+    same.join(300)
+    whole.join(300)
     assert done.is_set() and not whole.is_alive()
 
 

@@ -82,10 +82,24 @@ class Chromium:
             for page in self._context.pages[1:]:
                 page.close()
 
+    @contextmanager
+    def apart(self, limit_ms: int = LIMIT_MS) -> Iterator[Visit]:
+        """Yield a visit of another person at the same time, which shares nothing with other visits."""
+        assert self._context.browser is not None
+        expect.set_options(timeout=limit_ms)
+        context = self._context.browser.new_context()
+        context.set_default_timeout(limit_ms)
+        visit = Visit(context, 1280, "light")
+        context.on("weberror", visit.note)
+        try:
+            yield visit
+        finally:
+            context.close()
+
 
 def launch(playwright: Playwright) -> Browser:
     """Start the browser without a profile, for pictures and measurements."""
-    return playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+    return playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET, timeout=LIMIT_MS)
 
 
 @contextmanager
@@ -93,7 +107,7 @@ def chromium(profile: Path) -> Iterator[Chromium]:
     """Start the browser on a profile, whose cache makes the visits after the first one cheap."""
     with sync_playwright() as playwright:
         context = playwright.chromium.launch_persistent_context(
-            profile, executable_path=CHROMIUM, args=QUIET, viewport={"width": 1280, "height": 900}
+            profile, executable_path=CHROMIUM, args=QUIET, viewport={"width": 1280, "height": 900}, timeout=LIMIT_MS
         )
         yield Chromium(context)
         context.close()

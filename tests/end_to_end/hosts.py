@@ -32,7 +32,7 @@ from tests.end_to_end.namespaces import (
     run_command,
     unshared,
 )
-from tests.end_to_end.product import Product, is_ready_to_start, safely, wait_for
+from tests.end_to_end.product import WAIT_S, Product, is_ready_to_start, safely, wait_for
 
 PORT = 8765
 LAN = "10.77.0"
@@ -139,6 +139,17 @@ class Host:
 
         self._listening.append(wait_for(listening, f"port {port} to be free"))
 
+    def wait_for_listener(self, port: int) -> None:
+        """Wait until a program that was started here accepts connections at this port."""
+
+        def is_listening() -> bool:
+            with suppress(OSError):
+                self.inside(socket.create_connection, (self.address, port)).close()
+                return True
+            return False
+
+        wait_for(is_listening, f"port {port} of {self.name} to answer", explain=self.log.read_text)
+
     def free_ports(self) -> None:
         """Close what was taken."""
         while self._listening:
@@ -200,15 +211,16 @@ class Host:
         ]
 
     def kill(self, victims: Iterable[psutil.Process]) -> None:
-        """SIGKILL, all at once."""
-        for victim in victims:
+        """SIGKILL, all at once; waits until they are gone with what they hold, such as a port."""
+        killed = list(victims)
+        for victim in killed:
             safely(victim.kill, None)
+        psutil.wait_procs(killed, timeout=WAIT_S)
 
     def kill_everything(self) -> None:
         """Every process; the host itself and its network stay."""
         while left := self.processes():
             self.kill(left)
-            psutil.wait_procs(left, timeout=5)
 
     def switch_off(self) -> None:
         """As if the power had failed: processes and network are gone; the disk stays."""
@@ -217,7 +229,7 @@ class Host:
             self._network.shutdown()
         end(self._unshare)
         for program in self._started:
-            program.wait(10)
+            program.wait(WAIT_S)
 
 
 class Switch:
@@ -332,7 +344,7 @@ class Hosts(Product):
         for each in reversed(self._started):
             if isinstance(each, Switch) or hasattr(each, "pid"):
                 each.switch_off()
-        wait_for(lambda: not self.processes(), "every process to be gone", 30, explain=self._who_is_left)
+        wait_for(lambda: not self.processes(), "every process to be gone", explain=self._who_is_left)
         left_out = self.left_out()
         shutil.rmtree(self.folder)
         assert left_out == []

@@ -36,10 +36,19 @@ def assert_training_outlives_kills(product: Product, kills: int, tmp_path: Path)
 
 
 def kill_and_wait_for_another(product: Product, command: str) -> None:
+    """Its end is said once more; until then what it had just forked may still have its command line."""
     old = wait_for(lambda: product.child(command), f"the {command}")
+    said_before = said_to_be_killed(product, command)
     os.kill(old.pid, signal.SIGKILL)
+    wait_for(
+        lambda: said_to_be_killed(product, command) > said_before, f"the end of the {command}", explain=product.tail
+    )
     wait_for(lambda: (new := product.child(command)) and new.pid != old.pid, f"another {command}")
-    assert f"{command} ended (SIGKILL" in product.tail()
+
+
+def said_to_be_killed(product: Product, command: str) -> int:
+    """How often the product has said it."""
+    return product.log.read_text(errors="replace").count(f"{command} ended (SIGKILL")
 
 
 def stored_points(product: Product, run_id: str) -> dict[str, list[tuple[int, float]]]:

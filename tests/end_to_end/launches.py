@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.end_to_end.product import Product
+from tests.end_to_end.product import WAIT_S, Product
 
 
 def rankzero(product: Product, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """The command line, as a person on this machine has it."""
     command = [sys.executable, "-P", "-m", "cli.main", *arguments, "--data", str(product.data)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=product.env, cwd=cwd)
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, env=product.env, cwd=cwd)
 
 
 def launched(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:

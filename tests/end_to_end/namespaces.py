@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.end_to_end.product import safely
+from tests.end_to_end.product import WAIT_S, safely
 
 CLONE_NEWNET = 0x40000000
 
@@ -32,7 +32,7 @@ def end(unshare: subprocess.Popen[bytes]) -> None:
     for process in safely(psutil.Process(unshare.pid).children, []):
         safely(process.kill, None)
     unshare.kill()
-    unshare.wait(10)
+    unshare.wait(WAIT_S)
     if unshare.stdout:
         unshare.stdout.close()
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,13 @@ import psutil
 
 from worker.launch.warm import PREPARING
 
-WAIT_S = 180.0
+WAIT_S = 300.0
 PAUSE_S = 0.05
 SLOW_PAUSE_S = 0.2
 """Between two looks at what does not pass by unseen: an end, a step. Each look costs the server some CPU."""
 ENDED = ("succeeded", "failed", "stopped")
+NICER = 5
+"""The nice value of a training whose speed does not matter; at 19 it could not even stop in time."""
 WITHOUT_TLS: dict[str, Any] = {"trust_env": False, "verify": False}
 """For requests in plain HTTP: else each new client reads all certificates, which takes 25 ms of CPU."""
 QUIET = {"RANKZERO_PREFLIGHT_BANDWIDTH": "false"}
@@ -38,6 +42,7 @@ class Product:
         self.data = data
         self.slots = slots
         self.has_worker = has_worker
+        self.python = sys.executable
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         own = {k: v for k, v in os.environ.items() if not k.startswith("RANKZERO_")}
@@ -47,7 +52,7 @@ class Product:
 
     def start(self) -> None:
         """Start it and wait until it answers and its worker has registered."""
-        argv = [sys.executable, "-P", "-m", "cli.main", "up", "--port", str(self.port)]
+        argv = [self.python, "-P", "-m", "cli.main", "up", "--port", str(self.port)]
         argv += ["--data", str(self.data), "--slots", str(self.slots)]
         argv += [] if self.has_worker else ["--no-worker"]
         with self.log.open("ab") as log:
@@ -64,13 +69,13 @@ class Product:
             explain=self.tail,
         )
 
-    def stop(self, timeout_s: float = 60.0) -> int:
+    def stop(self, timeout_s: float = WAIT_S) -> int:
         """Ctrl-C, then proof that no process is left; returns the exit code."""
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         code = self.process.wait(timeout_s)
-        wait_for(lambda: not self.processes(), "every process to be gone", 30, explain=self._who_is_left)
+        wait_for(lambda: not self.processes(), "every process to be gone", explain=self._who_is_left)
         assert self.left_out() == []
         return code
 
@@ -84,8 +89,8 @@ class Product:
     def clean_up(self) -> None:
         """After a failed test: end whatever carries this data directory."""
         for process in self.processes():
-            process.kill()
-        psutil.wait_procs(self.processes(), timeout=10)
+            safely(process.kill, None)
+        psutil.wait_procs(self.processes(), timeout=60)
 
     def processes(self) -> list[psutil.Process]:
         """Every process of this product, trainings included."""
@@ -108,6 +113,12 @@ class Product:
                 by_pid.setdefault(int(env["RANK"]), process)
         return by_pid
 
+    def yield_cores(self, run_id: str) -> None:
+        """Let a training that only has to go on take a third of what others get where all cores are busy."""
+        for rank in self.ranks(run_id).values():
+            safely(partial(rank.nice, NICER), None)
+            safely(partial(Path(f"/proc/{rank.pid}/autogroup").write_text, str(NICER)), None)  # its session
+
     def token(self) -> str:
         """The login token."""
         return (self.data / "token").read_text().strip()
@@ -115,7 +126,7 @@ class Product:
     def request(self, method: str, path: str, **more: Any) -> httpx2.Response:
         """A call of the API as the CLI makes it, patient with a server that is being restarted."""
         headers = {"Authorization": f"Bearer {self.token()}"} | more.pop("headers", {})
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + WAIT_S
         while True:
             try:
                 url = self.url + path
@@ -223,8 +234,49 @@ def safely(read: Callable[[], Any], default: Any) -> Any:
         return default
 
 
+def contents_below(*folders: Path) -> Iterator[tuple[Path, bytes]]:
+    """Every file below these folders, less those that are renamed or deleted before they are read."""
+    for folder in folders:
+        for parent, _, names in os.walk(folder):
+            for path in (Path(parent, name) for name in names):
+                with suppress(FileNotFoundError):
+                    if path.is_file():
+                        yield path, path.read_bytes()
+
+
+PORTS = range(15_000, 32_000)
+"""Below those that the kernel gives to whoever asks for any."""
+_claims: list[int] = []
+
+
 def free_port() -> int:
-    """A TCP port nobody listens on."""
+    """A TCP port nobody listens on: this process has it until it ends, also while what listens there starts anew.
+
+    A port that the kernel chose would be another's by then, once in some thousand times."""
+    for port in random.sample(PORTS, len(PORTS)):
+        if _claims_port(port) and _is_free(port):
+            return port
+    raise OSError("every port is taken")
+
+
+def _claims_port(port: int) -> bool:
+    """Whether no other process of tests has it; a name that goes with this process keeps the others away."""
+    if sys.platform != "linux":
+        return True
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0rankzero-tests-{port}")
+    except OSError:
+        claim.close()
+        return False
+    _claims.append(claim.detach())
+    return True
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

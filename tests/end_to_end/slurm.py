@@ -8,11 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
-from tests.end_to_end.product import ENDED, Product, free_port, wait_for
+from tests.end_to_end.product import ENDED, WAIT_S, Product, free_port, safely, wait_for
+from worker.slurm.commands import is_away
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 CORES = 4
@@ -40,6 +42,9 @@ SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
 KillWait=20
+MessageTimeout=100
+TCPTimeout=60
+BatchStartTimeout=120
 GresTypes=gpu
 SchedulerParameters=sched_interval=1,sched_min_interval=100000,bf_interval=1
 {nodes}
@@ -75,20 +80,23 @@ class Slurm:
         places = {"socket": socket, "key-file": key, "pid-file": self.folder / "munge.pid"}
         places |= {"log-file": self.folder / "munge.log", "seed-file": self.folder / "munge.seed"}
         self._start("munged", "--foreground", "--force", *(f"--{name}={path}" for name, path in places.items()))
-        wait_for(socket.exists, "munged", 120)
+        wait_for(socket.exists, "munged")
         self._start("slurmctld", "-D", "-i")
         for name in ("n0", "n1"):
             self._start("slurmd", "-D", "-N", name)
         wait_for(
             lambda: self.ask("sinfo", "-h", "-N", "-p", "cpu", "-o", "%T").split() == ["idle"] * 2,
             "nodes",
-            60,
         )
 
     def ask(self, *argv: str) -> str:
-        """What a command of Slurm prints; nothing where it fails."""
-        done = subprocess.run(argv, env=os.environ | self.env, capture_output=True, text=True, check=False)
+        """What a command of Slurm prints; nothing where it fails, but a busy controller is asked again."""
+        done: subprocess.CompletedProcess[str] = wait_for(lambda: self._answer(argv), f"an answer to {argv}")
         return done.stdout if done.returncode == 0 else ""
+
+    def _answer(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
+        done = subprocess.run(argv, env=os.environ | self.env, capture_output=True, text=True, check=False)
+        return None if done.returncode and is_away(done.stderr) else done
 
     def fill(self) -> str:
         """Take all cores of both nodes; the job's id, for `scancel`."""
@@ -101,7 +109,7 @@ class Slurm:
             "--output=/dev/null",
         ]
         job = self.ask(*argv, "--wrap=sleep 1000").strip()
-        wait_for(lambda: self.state(job) == "RUNNING", "the cluster to be full", 60)
+        wait_for(lambda: self.state(job) == "RUNNING", "the cluster to be full")
         return job
 
     def state(self, job: str) -> str:
@@ -119,19 +127,23 @@ class Slurm:
 
     def clean_up(self) -> None:
         """End every job, then the daemons with all that they started."""
-        self.ask("scancel", f"--user={os.getuid()}")
-        wait_for(self.is_quiet, "every job to end", 60)
+        try:
+            self.ask("scancel", f"--user={os.getuid()}")
+            wait_for(self.is_quiet, "every job to end")
+        finally:
+            self._end_daemons()
+
+    def _end_daemons(self) -> None:
         for program in reversed(self._started):
             left = [*psutil.Process(program.pid).children(recursive=True)] if program.poll() is None else []
             program.terminate()
             try:
-                program.wait(20)
+                program.wait(60)
             except subprocess.TimeoutExpired:
                 program.kill()
-                program.wait(20)
+                program.wait(WAIT_S)
             for process in left:
-                if process.is_running():
-                    process.kill()
+                safely(process.kill, None)
 
     def logs(self) -> str:
         """The ends of the daemons' logs."""
@@ -208,14 +220,14 @@ class SlurmProduct(Product):
         """End it; its jobs stay."""
         assert self.gateway is not None
         self.gateway.send_signal(number)
-        return self.gateway.wait(30)
+        return self.gateway.wait(WAIT_S)
 
-    def stop(self, timeout_s: float = 60.0) -> int:
+    def stop(self, timeout_s: float = WAIT_S) -> int:
         """End every run, then the gateway, then the dashboard; proof that nothing is left."""
         for run in self.get("/api/runs"):
             if run["state"] not in ENDED:
                 self.request("POST", f"/api/runs/{run['id']}/stop")
-        wait_for(self.slurm.is_quiet, "every job to end", 90, explain=self.slurm.logs)
+        wait_for(self.slurm.is_quiet, "every job to end", explain=self.slurm.logs)
         if self.gateway is not None and self.gateway.poll() is None:
             assert self.end_gateway() == 0
         return super().stop(timeout_s)

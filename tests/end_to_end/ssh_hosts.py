@@ -8,6 +8,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from tests import packages
 from tests.end_to_end.hosts import Host, Hosts
 from tests.end_to_end.namespaces import run_command
+from tests.end_to_end.product import wait_for
 
 USER, USER_ID = "ada", 47_001
 INDEX_PORT = 9000
@@ -64,7 +66,9 @@ class SshHosts(Hosts):
     def start_sshd(self, host: Host) -> None:
         """Give a host its user, with a home that no other host has, and a running sshd."""
         user = pwd.struct_passwd((USER, "x", USER_ID, USER_ID, "", f"/home/{USER}", "/bin/bash"))
-        (host.home / "passwd").write_text(Path("/etc/passwd").read_text() + ":".join(map(str, user)) + "\n")
+        self._copy_etc(host)
+        with (host.home / "etc/passwd").open("a") as accounts:
+            accounts.write(":".join(map(str, user)) + "\n")
         home = host.home / "home"
         (home / ".ssh").mkdir(parents=True)
         os.chown(home, USER_ID, USER_ID)
@@ -72,7 +76,7 @@ class SshHosts(Hosts):
         shutil.copy(self.person / "key.pub", home / ".ssh/authorized_keys")
         (host.home / "sshd_config").write_text(SSHD_CONFIG.format(folder=host.home))
         for argv in (
-            ("mount", "--bind", str(host.home / "passwd"), "/etc/passwd"),
+            ("mount", "--bind", str(host.home / "etc"), "/etc"),
             ("mount", "-t", "tmpfs", "none", "/home"),
             ("mkdir", f"/home/{USER}"),
             ("mount", "--bind", str(home), f"/home/{USER}"),
@@ -82,8 +86,23 @@ class SshHosts(Hosts):
         ):
             self.on(host, *argv)
         host.start(SSHD, "-D", "-e", "-f", str(host.home / "sshd_config"))
+        host.wait_for_listener(22)
         with (self.person / "known_hosts").open("a") as known:
             known.write(f"{host.address} {(host.home / 'host_key.pub').read_text()}")
+
+    def _copy_etc(self, host: Host) -> None:
+        """Copy the whole folder: a new /etc/passwd of this machine, which tests with accounts of their own write, would
+        end a mount of the file alone. A file of theirs may vanish before it is copied; then all is copied anew."""
+        copy = host.home / "etc"
+
+        def is_copied() -> bool:
+            shutil.rmtree(copy, ignore_errors=True)
+            with suppress(AssertionError):
+                self.on(host, "cp", "-a", "/etc", str(copy))
+                return True
+            return False
+
+        wait_for(is_copied, "a copy of /etc")
 
     def give_torch(self, host: Host) -> str:
         """Let the user of a host train with the torch of these tests; returns the Python."""
@@ -100,6 +119,7 @@ class SshHosts(Hosts):
         """Serve a folder of wheels to the hosts, which look there instead of at the internet's index."""
         argv = [sys.executable, "-m", "http.server", "-d", str(wheels), str(INDEX_PORT)]
         self.hosts[0].start(*argv)
+        self.hosts[0].wait_for_listener(INDEX_PORT)
         for host in self.hosts[1:]:
             self.use_index(host)
 

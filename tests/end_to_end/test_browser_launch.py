@@ -29,6 +29,8 @@ def test_launch_watch_reload_stop_resume_and_download(product: Product, browser_
     page = browser_page
     run_id = launch_from_the_form(page)
     expect(state(page)).to_have_text("running")
+    product.wait_step(run_id, 1)
+    product.yield_cores(run_id)
     watch_the_loss_grow(page)
 
     before = step(page)
@@ -49,14 +51,15 @@ def test_launch_watch_reload_stop_resume_and_download(product: Product, browser_
     page.get_by_role("button", name="Resume it").click()
     expect(state(page)).to_have_text("running")
     wait_for(lambda: step(page) > stopped_at, "the resumed run to pass the step where it was stopped")
+    product.yield_cores(run_id)
     assert product.run(run_id)["attempt"] == 2
 
-    file = download_newest_checkpoint(page, tmp_path)
-    listed = product.get(f"/api/runs/{run_id}/checkpoints")
-    assert hashlib.sha256(file.read_bytes()).hexdigest() in {c["sha256"] for c in listed if c["complete"]}
-    loads_into_the_plain_model(file)
     product.request("POST", f"/api/runs/{run_id}/stop")
-    product.wait_state(run_id, "stopped")
+    product.wait_state(run_id, "stopped")  # from now on none is overwritten
+    newest = next(c for c in product.get(f"/api/runs/{run_id}/checkpoints") if c["complete"])
+    file = download_checkpoint(page, newest["id"], tmp_path)
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == newest["sha256"]
+    loads_into_the_plain_model(file)
 
 
 def test_a_pattern_of_printed_lines_is_proposed_previewed_and_drawn(
@@ -121,14 +124,15 @@ def watch_the_loss_grow(page: Page) -> None:
     wait_for(lambda: step(page) > reached, "the step to go up")
 
 
-def download_newest_checkpoint(page: Page, folder: Path) -> Path:
-    """Click the link in the table of checkpoints, as a person does."""
+def download_checkpoint(page: Page, checkpoint_id: int, folder: Path) -> Path:
+    """Click its link in the table of checkpoints, as a person does; the download belongs to the page or to the tab that
+    the link opens, whichever is known first."""
     page.get_by_role("tab", name="Checkpoints").click()
-    link = page.get_by_role("link", name="Download", exact=True).first
+    of_it = page.locator(f'[href$="/api/checkpoints/{checkpoint_id}/file"]')
+    link = page.get_by_role("link", name="Download", exact=True).and_(of_it)
     expect(link).to_be_visible()
-    with page.context.expect_event("page") as opened, page.expect_download() as download:
+    with page.context.expect_event("page"), page.context.expect_event("download") as download:
         link.click()
-    assert opened
     file = folder / "checkpoint.pt"
     download.value.save_as(file)
     return file

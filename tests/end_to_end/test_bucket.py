@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.kills import kill_and_wait_for_another
-from tests.end_to_end.product import Product, wait_for
+from tests.end_to_end.product import WAIT_S, Product, wait_for
 from tests.s3_server import Bucket
 
 pytestmark = pytest.mark.long
@@ -81,7 +81,7 @@ def test_an_upload_goes_on_after_kills_of_worker_and_server(stored: Product, buc
     assert bucket.content(key) == got.read_bytes()
     release.touch()
     assert stored.wait_state(run_id)["state"] == "succeeded"
-    assert stored.request("DELETE", f"/api/runs/{run_id}").status_code == 200
+    assert stored.request("DELETE", f"/api/runs/{run_id}?now=true").status_code == 200
     wait_for(lambda: not bucket.keys, "the bucket to be empty", explain=stored.tail)
 
 
@@ -147,4 +147,4 @@ def test_another_node_resumes_from_the_bucket(stored: Product, bucket: Bucket, t
         assert stored.wait_state(run_id)["state"] == "succeeded"
     finally:
         worker.send_signal(signal.SIGTERM)
-        worker.wait(60)
+        worker.wait(WAIT_S)

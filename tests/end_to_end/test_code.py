@@ -13,7 +13,7 @@ import pytest
 
 from cli import main
 from tests.end_to_end.launches import launched, rankzero
-from tests.end_to_end.product import Product, wait_for
+from tests.end_to_end.product import WAIT_S, Product, wait_for
 
 ONE = {"strategy": "single", "gpus_per_node": 1}
 
@@ -118,7 +118,7 @@ def test_the_last_run_takes_the_snapshot_along(product: Product, folder: Path) -
     sha256 = product.run(first)["spec"]["snapshot"]
     for run_id, status in ((first, 200), (second, 404)):
         product.wait_state(run_id)
-        assert product.request("DELETE", f"/api/runs/{run_id}").status_code == 200
+        assert product.request("DELETE", f"/api/runs/{run_id}?now=true").status_code == 200
         assert product.request("GET", f"/api/snapshots/{sha256}").status_code == status
     assert not list((product.data / "files" / "snapshots").glob(sha256))
 
@@ -183,5 +183,5 @@ def test_a_second_machine_gets_the_same_code_by_its_hash(product: Product, folde
         assert other == "script as it was\n"
     finally:
         worker.terminate()
-        worker.wait(30)
+        worker.wait(WAIT_S)
         assert product.request("DELETE", "/api/nodes/second").status_code == 200

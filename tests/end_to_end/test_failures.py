@@ -52,14 +52,24 @@ def test_a_loss_that_is_not_a_number_is_kept_and_shown(product: Product):
     assert repr(points[5][1]) == "-0.0"
 
 
+BLOCKING = """
+import pathlib, sys, time
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.05)
+"""
+
+
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_script_that_is_removed_before_it_starts(product: Product, tmp_path: Path, in_place: bool):
     """Its code was kept with the run; only a run in place needs it where it was."""
     script = tmp_path / "train.py"
     script.write_text("print('hello')")
-    blocker = product.launch(BROKEN, gpus_per_node=2, args=["raise"])
+    release, blocking = tmp_path / "told", tmp_path / "blocking.py"
+    blocking.write_text(BLOCKING)
+    blocker = product.launch(blocking, gpus_per_node=2, args=[str(release)])
     run_id = product.launch(script, gpus_per_node=2, **({"workdir": str(tmp_path)} if in_place else {}))
     script.unlink()
+    release.touch()
     ended = product.wait_state(run_id)
     product.wait_state(blocker)
     if in_place:
@@ -82,7 +92,7 @@ def test_kill_9_of_the_owner_of_the_ranks_leaves_none_of_them(product: Product, 
     script.write_text("import time\nwhile True:\n    time.sleep(1)\n")
     run_id = product.launch(script, gpus_per_node=2)
     product.wait_state(run_id, "running")
-    ranks = product.ranks(run_id)
+    ranks = wait_for(lambda: len(found := product.ranks(run_id)) == 2 and found, "both ranks")
     launcher = ranks[0].parent()
     (launcher if victim == "launcher" else launcher.parent()).kill()
     ended = product.wait_state(run_id)

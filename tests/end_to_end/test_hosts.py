@@ -18,7 +18,7 @@ import pytest
 
 from tests.end_to_end.hosts import Host, Hosts, why_not
 from tests.end_to_end.kills import stored_points, written_points
-from tests.end_to_end.product import safely, wait_for
+from tests.end_to_end.product import WAIT_S, safely, wait_for
 from worker.node.processes import AUTOGROUP
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,8 @@ def test_hosts_are_gone_with_whoever_made_them(folder: Path) -> None:
         for host in hosts.hosts:
             host.start("sleep", "1000")
         hosts[1].inside(lambda: __import__("socket").create_server((hosts[1].address, 5000)))
-        time.sleep(0.5)
+        while not all(host.processes() for host in hosts.hosts):
+            time.sleep(0.05)
         print(*[p.pid for h in hosts.hosts for p in [*h.processes(), h]], flush=True)
         time.sleep(1000)
     """
@@ -110,7 +111,7 @@ def test_a_machine_joins_by_the_line_it_is_given_and_leaves_when_it_is_removed(h
     assert hosts.get("/api/join-tokens")[0]["uses"] == 1
     assert hosts.request("DELETE", "/api/nodes/third").json() == {"name": "third"}
     assert third() is None
-    assert worker.wait(60) == 1
+    assert worker.wait(WAIT_S) == 1
     assert "rankzero worker: Node third was removed at" in hosts[1].log.read_text()
 
 
@@ -124,7 +125,7 @@ def test_a_worker_with_anothers_name_or_identity_is_refused(hosts: Hosts) -> Non
     token = {"RANKZERO_TOKEN": (hosts.data / "join-token").read_text().strip()}
     for more in ([], ["--name", hosts[0].name]):
         program = [sys.executable, "-P", "-m", "worker", "--server", hosts.url, "--data", str(copy), *more]
-        assert hosts[1].start(*program, env=token).wait(60) == 1
+        assert hosts[1].start(*program, env=token).wait(WAIT_S) == 1
         copied.unlink(missing_ok=True)
     said = hosts[1].log.read_text()
     assert f"Node {hosts[0].name} is connected from {hosts[0].name} with this identity" in said
@@ -264,7 +265,6 @@ def assert_the_network_of_the_others_was_used(hosts: Hosts, run_id: str) -> None
 def kill_worker(hosts: Hosts, host: Host) -> None:
     victims = wait_for(lambda: hosts.workers(host), "a worker")
     host.kill(victims)
-    psutil.wait_procs(victims, timeout=10)
     hosts.start_worker(host)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests import packages
 from tests.end_to_end.hosts import Host, why_not
-from tests.end_to_end.product import wait_for
+from tests.end_to_end.product import WAIT_S, wait_for
 from tests.end_to_end.ssh_hosts import USER, USER_ID, SshHosts, nodes_of, why_no_sshd, write_index
 
 pytestmark = pytest.mark.long
@@ -179,7 +179,7 @@ def asked(hosts: SshHosts, *arguments: str) -> str:
                 said += os.read(ours, 65536).decode(errors="replace")
             except OSError:
                 break
-        assert command.wait(60) == 0, said
+        assert command.wait(WAIT_S) == 0, said
         return said
     finally:
         os.close(ours)

@@ -76,7 +76,7 @@ def test_a_host_on_which_everything_was_killed_for_good_is_replaced_by_another(
     lost.kill_everything()
     wait_for(lambda: attempt(hosts, run_id) == (2, "running"), "the next attempt", 120, explain=hosts.tail)
     hosts.start_worker(lost)
-    wait_for(lambda: any("is back" in line for line in history(hosts, run_id)), "the proof", 60)
+    wait_for(lambda: any("is back" in line for line in history(hosts, run_id)), "the proof")
     release.touch()
     assert hosts.wait_state(run_id)["state"] == "succeeded"
     assert_the_curve_has_no_break(hosts, run_id)
@@ -91,11 +91,11 @@ def test_a_server_that_was_cut_off_ends_nothing(started: list[Hosts], folder: Pa
     run_id = hosts.launch(SCRIPT, args=[str(release)], max_restarts=1, **others, **TWO_NODES)
     hosts.wait_step(run_id, 3)
     hosts[0].cut()
-    wait_for(lambda: hosts.run(run_id)["silent_s"] > 30, "a long silence", 60)
+    wait_for(lambda: hosts.run(run_id)["silent_s"] > 30, "a long silence")
     assert hosts.run(run_id)["state"] == "running"
     hosts[0].mend()
     step = hosts.run(run_id)["step"]
-    wait_for(lambda: hosts.run(run_id)["step"] > step + 5, "steps to arrive again", 60, explain=hosts.tail)
+    wait_for(lambda: hosts.run(run_id)["step"] > step + 5, "steps to arrive again", explain=hosts.tail)
     release.touch()
     ended = hosts.wait_state(run_id)
     assert (ended["state"], ended["attempt"]) == ("succeeded", 1), ended
@@ -115,7 +115,7 @@ def test_a_stop_ends_without_a_lost_host_and_there_when_it_is_back(
     assert ended["state"] == "stopped" and ended["message"].startswith("Stopped; host1 could not be asked")
     assert left_of(hosts[1], run_id, 1) and not left_of(hosts[0], run_id, 1)
     hosts[1].mend()
-    wait_for(lambda: not hosts.left_of(run_id), "what was left to be ended", 60, explain=hosts.tail)
+    wait_for(lambda: not hosts.left_of(run_id), "what was left to be ended", explain=hosts.tail)
     wait_for(lambda: all(node["free"] == 2 for node in hosts.get("/api/nodes")), "the devices to be free")
     assert hosts.run(run_id)["state"] == "stopped"
 
@@ -137,8 +137,8 @@ def goes_on_elsewhere(hosts: Hosts, run_id: str, release: Path) -> None:
     resumed_at = wait_for(lambda: hosts.run(run_id)["step"], "a step of the second attempt", explain=hosts.tail)
     wait_for(lambda: hosts.run(run_id)["step"] > resumed_at + 5, "steps of the second attempt")
     lost.mend()
-    wait_for(lambda: not left_of(lost, run_id, 1), "the old ranks to be ended", 60, explain=hosts.tail)
-    wait_for(lambda: any("is back" in line for line in history(hosts, run_id)), "the proof", 60)
+    wait_for(lambda: not left_of(lost, run_id, 1), "the old ranks to be ended", explain=hosts.tail)
+    wait_for(lambda: any("is back" in line for line in history(hosts, run_id)), "the proof")
     assert attempt(hosts, run_id) == (2, "running")
     release.touch()
     assert hosts.wait_state(run_id)["state"] == "succeeded"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.product import Product, wait_for
+from tests.end_to_end.product import WAIT_S, Product, wait_for
 from tests.worker.launch.environments import install_torch, site_packages, venv
 
 SCRIPT = """
@@ -50,12 +50,12 @@ class Second:
     def end(self) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-            self.process.wait(60)
+            self.process.wait(WAIT_S)
 
 
 @pytest.fixture(scope="module")
 def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    running = Product(tmp_path_factory.mktemp("interpreters") / "data", slots=1, env={"RANKZERO_LOST_AFTER_S": "12"})
+    running = Product(tmp_path_factory.mktemp("interpreters") / "data", slots=1, env={"RANKZERO_LOST_AFTER_S": "45"})
     try:
         running.start()
         yield running
@@ -67,9 +67,11 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
 @pytest.fixture(scope="module")
 def second(product: Product, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Second]:
     worker = Second(product, tmp_path_factory.mktemp("second"))
-    worker.start()
-    yield worker
-    worker.end()
+    try:
+        worker.start()
+        yield worker
+    finally:
+        worker.end()
 
 
 @pytest.fixture

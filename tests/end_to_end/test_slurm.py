@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.product import wait_for
+from tests.end_to_end.product import contents_below, wait_for
 from tests.end_to_end.slurm import Slurm, SlurmProduct, why_not
 
 UNTIL_TOLD = Path(__file__).parent / "scripts" / "until_told.py"
 SAVES = Path(__file__).parent / "scripts" / "saves_when_told.py"
+TOKEN = "hf_AbCdEfGhIjKlMn"
+LIVE = ("RUNNING", "COMPLETING")
 TWO_NODES: dict[str, Any] = {"pool": "slurm", "nodes": 2, "gpus_per_node": 1}
 
 
@@ -43,15 +45,23 @@ def site(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slu
         running.clean_up()
 
 
+def job_output(site: SlurmProduct) -> str:
+    """What the workers of all jobs have printed."""
+    return "\n".join(path.read_text() for path in (site.data / "gateway/slurm").glob("*/job-*.log"))
+
+
 def texts(site: SlurmProduct, run_id: str) -> list[str]:
     return [entry["text"] for entry in site.get(f"/api/runs/{run_id}/history")]
 
 
 def test_a_run_trains_on_two_nodes_that_slurm_gives_it(site: SlurmProduct, slurm: Slurm, tmp_path: Path) -> None:
-    """It waits while the cluster is full, and says so in words; then it trains and hands over its checkpoint."""
+    """It waits while the cluster is full, and says so in words; then it trains and hands over its checkpoint.
+
+    Its secret is in none of Slurm's files, and afterwards in none of ours."""
+    site.request("PUT", "/api/secrets/HF_TOKEN", json={"value": TOKEN}).raise_for_status()
     somebody = slurm.fill()
     release = tmp_path / "told"
-    run_id = site.launch(UNTIL_TOLD, args=[str(release)], **TWO_NODES)
+    run_id = site.launch(UNTIL_TOLD, args=[str(release)], secrets=["HF_TOKEN"], **TWO_NODES)
     said = wait_for(
         lambda: (text := site.run(run_id)["waiting_for"]) and "resources" in text and text, "Slurm's reason"
     )
@@ -64,8 +74,14 @@ def test_a_run_trains_on_two_nodes_that_slurm_gives_it(site: SlurmProduct, slurm
     ended = site.wait_state(run_id)
     assert ended["state"] == "succeeded", (ended, texts(site, run_id))
     assert [c["name"] for c in site.get(f"/api/runs/{run_id}/checkpoints")] == ["work/last.pt"]
-    wait_for(lambda: slurm.state(job) == "COMPLETED", "the job to end by itself", 60)
+    ended_as = wait_for(lambda: (state := slurm.state(job)) not in LIVE and state, "the job to end by itself")
+    assert ended_as == "COMPLETED", job_output(site)
     assert f"Slurm job {job} runs on n[0-1]" in texts(site, run_id)
+    for rank in (0, 1):
+        log = site.request("GET", f"/api/runs/{run_id}/logs?rank={rank}&stream=out").text
+        assert f"logged in with {'*' * len(TOKEN)}\n" in log
+    contents = [(site.log, site.log.read_bytes()), *contents_below(site.data, slurm.folder)]
+    assert [path for path, content in contents if TOKEN.encode() in content] == []
 
 
 @pytest.mark.long
@@ -105,7 +121,7 @@ def test_a_stop_takes_a_waiting_job_out_of_slurm(site: SlurmProduct, slurm: Slur
     (job,) = wait_for(lambda: slurm.jobs_of(run_id), "the job")
     assert site.request("POST", f"/api/runs/{run_id}/stop").status_code == 200
     assert site.wait_state(run_id)["state"] == "stopped"
-    wait_for(lambda: slurm.state(job) == "CANCELLED", "the job to be cancelled", 60)
+    wait_for(lambda: slurm.state(job) == "CANCELLED", "the job to be cancelled")
     slurm.ask("scancel", somebody)
 
 
@@ -115,7 +131,7 @@ def test_a_stop_ends_the_ranks_and_then_the_job(site: SlurmProduct, slurm: Slurm
     site.wait_step(run_id, 5)
     assert site.request("POST", f"/api/runs/{run_id}/stop").status_code == 200
     assert site.wait_state(run_id)["state"] == "stopped"
-    wait_for(slurm.is_quiet, "the job to be over", 90)
+    wait_for(slurm.is_quiet, "the job to be over")
     assert not site.ranks(run_id)
     assert not [p for p in site.processes() if "--only-attempt" in p.cmdline()]
     assert slurm.state(slurm.jobs_of(run_id)[0]) in ("COMPLETED", "FAILED"), "it needed no scancel"
@@ -148,7 +164,7 @@ def test_a_gateway_that_is_killed_takes_its_jobs_up_again(
     for note in (site.data / "gateway" / "jobs").glob("*.json"):
         note.write_text(json.dumps(json.loads(note.read_text()) | {"job_id": None}))
     if somebody:
-        wait_for(lambda: "no contact with the gateway login" in site.run(run_id)["waiting_for"], "the words", 60)
+        wait_for(lambda: "no contact with the gateway login" in site.run(run_id)["waiting_for"], "the words")
         slurm.ask("scancel", somebody)
     site.start_gateway()
     site.wait_state(run_id, "running")
@@ -156,7 +172,7 @@ def test_a_gateway_that_is_killed_takes_its_jobs_up_again(
     ended = site.wait_state(run_id)
     assert ended["state"] == "succeeded", (ended["message"], ended["error"], texts(site, run_id))
     assert slurm.jobs_of(run_id) == [job]
-    wait_for(lambda: not list((site.data / "gateway" / "jobs").glob("*.json")), "the end to be heard", 60)
+    wait_for(lambda: not list((site.data / "gateway" / "jobs").glob("*.json")), "the end to be heard")
 
 
 @pytest.mark.long
@@ -169,7 +185,7 @@ def test_a_job_cancelled_in_slurm_is_told_and_can_be_resumed(site: SlurmProduct,
     ended = site.wait_state(run_id)
     assert (ended["state"], ended["reason"]) == ("failed", "killed"), ended
     assert ended["message"] == f"The Slurm job {job} was cancelled in Slurm, not by Rankzero."
-    wait_for(slurm.is_quiet, "the job to be over", 90)
+    wait_for(slurm.is_quiet, "the job to be over")
     assert not site.ranks(run_id)
     release.touch()
     assert site.request("POST", f"/api/runs/{run_id}/resume").status_code == 200
@@ -188,7 +204,7 @@ def test_a_job_at_its_time_limit_is_told_so_and_resumes_from_its_checkpoint(
     ended = site.wait_state(run_id, timeout_s=360)
     assert (ended["state"], ended["reason"]) == ("failed", "time limit"), (ended, texts(site, run_id))
     assert "time limit" in ended["message"] and "esume it" in ended["next_step"]
-    wait_for(slurm.is_quiet, "the job to be over", 90)
+    wait_for(slurm.is_quiet, "the job to be over")
     assert not site.ranks(run_id)
     assert site.get(f"/api/runs/{run_id}/checkpoints"), "what it saved is on the dashboard"
     assert site.request("POST", f"/api/runs/{run_id}/resume").status_code == 200

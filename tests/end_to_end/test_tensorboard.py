@@ -36,7 +36,7 @@ def test_points_of_tensorboardx_are_shown_within_two_seconds(product: Product) -
     address = product.url.replace("http", "ws") + f"/api/live?run={run}"
     bearer = {"Authorization": f"Bearer {product.token()}"}
     delays_s: list[float] = []
-    with connect(address, additional_headers=bearer, proxy=None) as watching:
+    with connect(address, additional_headers=bearer, proxy=None, open_timeout=60) as watching:
         watching.send(json.dumps({"type": "subscribe", "since": None, "logs": None}))
         while len(delays_s) < POINTS:
             message = json.loads(watching.recv(timeout=60))

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.end_to_end.product import Product, safely, wait_for
+from tests.end_to_end.product import WAIT_S, Product, safely, wait_for
 from worker.node.processes import AUTOGROUP
 
 STUBBORN = """
@@ -38,7 +38,7 @@ class Up(Product):
         self.log.write_text("")
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, env=self.env, start_new_session=True)
-        wait_for(lambda: self.ended() or ADDRESS.search(self.tail()), "the address", 120, self.tail)
+        wait_for(lambda: self.ended() or ADDRESS.search(self.tail()), "the address", 300, self.tail)
         assert not self.ended(), self.tail()
 
     def ended(self) -> bool:
@@ -75,7 +75,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
     finally:
         product.clean_up()
         if product.process is not None:
-            product.process.wait(10)
+            product.process.wait(WAIT_S)
 
 
 def test_ctrl_c_ends_the_runs_and_leaves_no_process(up: Up) -> None:
@@ -88,7 +88,7 @@ def test_ctrl_c_ends_the_runs_and_leaves_no_process(up: Up) -> None:
     assert up.token() not in (up.data / "dashboard.log").read_text() + (up.data / "worker.log").read_text()
 
     up.up()  # a second start finds its data
-    assert up.run(run_id)["state"] == "stopped"
+    up.wait_state(run_id, "stopped")  # a busy dashboard hears of it from the next worker
     assert up.stop() == 0
     assert "stopping" not in up.tail()
 
@@ -104,8 +104,8 @@ def test_a_second_ctrl_c_ends_all_of_it_at_once(up: Up) -> None:
     time.sleep(0.5)  # as fast as a person presses it again; what comes at once is the same Ctrl-C, repeated
     assert process.is_running()
     up.process.send_signal(signal.SIGINT)
-    assert up.process.wait(10) == 130
-    wait_for(lambda: not up.processes() and not carriers(run_id), "every process to be gone", 60)
+    assert up.process.wait(WAIT_S) == 130
+    wait_for(lambda: not up.processes() and not carriers(run_id), "every process to be gone")
 
 
 @pytest.mark.long
@@ -155,7 +155,7 @@ def test_up_names_what_stands_in_its_way(up: Up) -> None:
 def refused(up: Up) -> str:
     """What a start that cannot work says; it ends by itself with exit code 1."""
     argv = [sys.executable, "-P", "-m", "cli.main", "up", "--port", str(up.port), "--data", str(up.data)]
-    result = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=up.env)
+    result = subprocess.run(argv, capture_output=True, text=True, timeout=WAIT_S, env=up.env)
     assert (result.returncode, result.stdout) == (1, "") and result.stderr.count("\n") == 1
     return result.stderr
 
@@ -179,6 +179,7 @@ def test_the_demo_trains_on_two_ranks_and_is_launched_once(up: Up) -> None:
     own, yielding = os.nice(0), "10" if AUTOGROUP.exists() else ""
     assert {niceness(rank) for rank in ranks.values()} == {(own, "0" if yielding else "")}
     assert [niceness(up.child(name)) for name in ("dashboard", "worker")] == [(own + 10, yielding), (own, yielding)]
+    up.yield_cores(run_id)
     assert up.process is not None
     up.process.kill()
     up.process.wait()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.product import Product, wait_for
+from tests.end_to_end.product import WAIT_S, Product, wait_for
 
 pytestmark = pytest.mark.long
 
@@ -39,9 +39,9 @@ def test_run_goes_on_when_one_of_its_nodes_is_killed(tmp_path: Path) -> None:
         product.wait_step(run["id"], 1)
         assert f"{victim} is killed".encode() in b"".join(said)
         os.write(ours, b"\x03")
-        assert up.wait(60) == 0
-        reading.join(10)
-        wait_for(lambda: not product.processes(), "every process to be gone", 30)
+        assert up.wait(WAIT_S) == 0
+        reading.join(WAIT_S)
+        wait_for(lambda: not product.processes(), "every process to be gone")
     finally:
         product.clean_up()
         os.close(ours)

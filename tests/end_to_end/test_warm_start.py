@@ -52,11 +52,12 @@ def test_a_launch_is_forked_and_an_unusual_one_starts_plainly_and_says_why(produ
     assert how_it_started(product, unusual) == f"started plainly, because {reason}"
 
 
+@pytest.mark.long  # test_supervisors kills one as well
 def test_a_process_that_was_killed_is_prepared_again(product: Product):
     wait_for(lambda: any(map(is_ready_to_start, product.get("/api/nodes"))), "torch")
-    before = wait_for(lambda: prepared(product), "a process")
-    before[0].kill()
-    wait_for(lambda: [p for p in prepared(product) if p.pid != before[0].pid], "another", explain=product.tail)
+    before = wait_for(lambda: prepared(product), "a process")[0]
+    safely(before.kill, None)
+    wait_for(lambda: [p for p in prepared(product) if p != before], "another", explain=product.tail)
     wait_for(lambda: any(map(is_ready_to_start, product.get("/api/nodes"))), "torch")
 
 

@@ -180,12 +180,12 @@ def gradients_of_two_batches(folder: Path) -> tuple[bool, bool]:
     return agreed[0], agreed[1]
 
 
-def leave_while_main_saves(folder: Path) -> float:
-    """Seconds until this rank had left, while rank 0 was busy for half a second."""
-    started = time.monotonic()
+def leave_while_main_saves(folder: Path) -> tuple[float, float]:
+    """When this rank was done, rank 0 half a second after it began, and when it had left; by the machine's clock."""
     time.sleep(0.5 if dist.get_rank() == 0 else 0)
+    done_at = time.monotonic()
     leave_process_group()
-    return time.monotonic() - started
+    return done_at, time.monotonic()
 
 
 def train_on_nan(folder: Path) -> int:

@@ -40,4 +40,5 @@ def test_gradients_are_exchanged_in_the_last_batch_of_a_step_alone(tmp_path: Pat
 
 def test_ranks_leave_together(tmp_path: Path):
     """A rank that left at once, while rank 0 saved, now and then aborted: gloo's threads outlived Python."""
-    assert min(run_ranks(2, programs.leave_while_main_saves, tmp_path)) > 0.4
+    (saved_at, _), (_, left_at) = run_ranks(2, programs.leave_while_main_saves, tmp_path)
+    assert left_at >= saved_at

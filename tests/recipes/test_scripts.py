@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,10 +105,8 @@ def test_the_language_model_saves_on_sigterm_under_torchrun_and_resumes(tmp_path
     command = [*TORCHRUN, str(RECIPES / "language_model.py"), "--data", str(text), *TINY, "--epochs", "1000"]
     first = start(started, command, tmp_path / "first")
     wait_for(first, "step 10/")
-    asked_at = time.monotonic()
     first.send_signal(signal.SIGTERM)
     first.communicate(timeout=PATIENCE_S)
-    assert time.monotonic() - asked_at < 20
     [saved] = (tmp_path / "first" / "checkpoints").glob("step_*.pt")
     step = torch.load(saved, weights_only=True)["step"]
     assert step >= 10 and saved.name == f"step_{step:08d}.pt"

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import time
+from collections import defaultdict
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
@@ -26,8 +27,14 @@ class HttpServer:
         self.store = FakeServer()
         self.lock = threading.Lock()
         self.assignments: list = []
+        self.checks: list = []
+        self.answered: dict[int, dict] = {}
+        """The answers to preflights."""
+        self.bearers: dict[str, set[str]] = {}
+        """The tokens with which each attempt, by its fencing token, was spoken of."""
         self.watched = False
         self.registered: list[dict] = []
+        """What each worker said that registered; one that had to wait for its answer says it again."""
         self.refuses_nodes = self.has_removed_node = False
         self.knows_nodes = True
         """False as after a store of yesterday was put back."""
@@ -36,7 +43,8 @@ class HttpServer:
         self.loads = 0
         self.last_load: dict = {}
         self.is_behind_s = 0.0
-        self.point_batches: list[list[int]] = []
+        self.batches: defaultdict[str, list[list[int]]] = defaultdict(list)
+        """The steps of each batch of points, by series."""
         handler = type("Handler", (_Handler,), {"server_of": self})
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._http.daemon_threads = True
@@ -54,6 +62,7 @@ class HttpServer:
         deadline = time.monotonic() + min(wait_s, 2.0)
         while True:
             content = {"watched": self.watched, "assignments": [as_json(one) for one in self.assignments]}
+            content["checks"] = [check.model_dump() for check in self.checks]
             current = json.dumps(content, sort_keys=True)
             if current != version or time.monotonic() > deadline:
                 return {"version": current, **content}
@@ -119,24 +128,34 @@ class _Handler(BaseHTTPRequestHandler):
                     raise AttemptSuperseded("the name is taken")
                 if bearer != "join-token" and not (bearer == "node-token" and server.knows_nodes):
                     raise Unauthorized("This join token expired.")
-                server.registered.append(json.loads(body) | {"bearer": bearer})
+                facts = json.loads(body) | {"bearer": bearer}
+                if facts["instance_id"] not in {one["instance_id"] for one in server.registered}:
+                    server.registered.append(facts)
                 named = {} if server.protocol is None else {"protocol": server.protocol}
                 return {"node_id": "n1", "token": "node-token", "heartbeat_s": 0.5, "poll_wait_s": 2} | named
             if path == "/api/worker/load":
                 server.loads += 1
                 server.last_load = json.loads(body)
                 return {"node_id": "n1"}
+            if match := re.fullmatch(r"/api/worker/checks/(\d+)", path):
+                server.answered[int(match[1])] = json.loads(body)
+                return {"check_id": int(match[1])}
             if path == "/api/worker/time":
                 return {"now": time.time() - server.is_behind_s}
             if path == "/api/worker/pieces":
-                return self._take(Bundle.of_body(body))
+                bundle = Bundle.of_body(body)
+                for head in bundle.heads:
+                    server.bearers.setdefault(str(head.fence), set()).add(bearer)
+                return self._take(bundle)
+            if match := re.match(r"/api/worker/attempts/(\d+)/", path):
+                server.bearers.setdefault(match[1], set()).add(bearer)
             return self._of_part(path, query, body)
 
     def _take(self, bundle: Bundle) -> dict:
         server = self.server_of
         for head, content in zip(bundle.heads, bundle.contents, strict=True):
-            series = {} if head.path else PackedBatch.of_body(content).series
-            server.point_batches += [[point[0] for point in points] for points in series.values()]
+            for name, points in ({} if head.path else PackedBatch.of_body(content).series).items():
+                server.batches[name].append([point[0] for point in points])
         answers = server.store.bundle(bundle.heads, bundle.contents)
         return {"answers": [answer.model_dump() for answer in answers]}
 

@@ -1,1 +1,1 @@
-"""The worker's program and its daemon, which reconciles a node with its desired state."""
+"""The worker's program: what it does with its session, its trainings and the accounts that they run under."""

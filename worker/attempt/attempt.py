@@ -11,13 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from domain.assignments import Assignment
 from domain.launch.timeline import COMPILE, LAST
-from domain.messages import CheckpointFetch, EnvironmentReport, PhaseEnd, Reason, TaskReport
-from domain.spec import Assignment
+from domain.messages import TERMINAL_STATES, CheckpointFetch, EnvironmentReport, PhaseEnd, Reason, TaskReport
 from domain.text.json_values import parse_json
 from domain.text.paths import problem_in_words
 from worker.attempt import supervision
 from worker.attempt.ending import SHUTDOWN_MESSAGE, Shutdown, bare_end, end_of, with_desync
+from worker.attempt.given_secrets import GivenSecrets
+from worker.attempt.left_files import LeftFiles
 from worker.attempt.slurm_job import at_time_limit
 from worker.attempt.supervision import Background, Orphans, Spawn, SupervisorProcess
 from worker.attempt.uploader import AttemptUploader
@@ -74,10 +76,12 @@ class LocalAttempt:
         background: Background,
     ) -> None:
         self.assignment, self.folder = assignment, folder
-        self.task = TaskRef(assignment.fence, assignment.node_rank, assignment.label)
+        self._secrets = GivenSecrets(assignment)
+        self.task = TaskRef(assignment.fence, assignment.node_rank, assignment.label, self._secrets.mask)
         self.label = f"{assignment.run_id}/{assignment.attempt}"
         self.is_superseded = False
-        self._node, self._client, self._spawn, self._background = node, client, spawn, background
+        self._node, self.client, self._spawn, self._background = node, client, spawn, background
+        self._left_files = LeftFiles(folder, self._secrets.mask, background)
         self._rendezvous = Rendezvous(folder, node, client, self.task)
         self._state: dict[str, Any] = {}
         self._state_key: tuple[int, int] | None = None
@@ -91,6 +95,8 @@ class LocalAttempt:
         self._signalled = False
         self._end = read_report(folder / END_FILE)
         self._reported = str(read_object(folder / REPORTED_FILE).get("state", ""))
+        # An end that the server has had stays recorded, though an outdated list takes the attempt up once more.
+        self._end_of_superseded = self._reported if self._reported in TERMINAL_STATES else SUPERSEDED
         self._preparing = self._to_confirm = self._data_refused = False
         self._uploader_lock = threading.Lock()
         self._open_uploader: AttemptUploader | None = None
@@ -116,6 +122,7 @@ class LocalAttempt:
     def update(self, assignment: Assignment) -> None:
         """Take up the server's newest assignment of this attempt."""
         self.assignment, self._to_confirm = self._rendezvous.take_up(assignment), False
+        self._secrets.take(assignment)
         if self._reported in SETTLED:
             self._reported = ""  # the list is outdated, or the server has lost the end: report it again
         if assignment.action == "stop":
@@ -131,7 +138,8 @@ class LocalAttempt:
 
     def abandon(self) -> None:
         """Stop reporting the attempt; its data stays on this node."""
-        self._record_reported(SUPERSEDED)
+        if self._are_files_masked():
+            self._record_reported(SUPERSEDED)
 
     def shut_down(self, grace_s: float, cause: Shutdown = "worker") -> None:
         """Stop it because this worker ends."""
@@ -178,7 +186,9 @@ class LocalAttempt:
         elif self._stop_grace_s is not None:
             if not self._preparing:
                 self._record_end(TaskReport(state="stopped", message=self._stop_message("before it started")))
-        elif self._preparing or not may_prepare(self.assignment, self.folder):
+        elif self._secrets.problem:
+            self._record_end(self._secrets.failure())
+        elif self._preparing or not (self._secrets.are_known and may_prepare(self.assignment, self.folder)):
             return
         elif not (self.folder / LAUNCH_FILE).exists() or self._rendezvous.needs_check(self.assignment):
             self._preparing = True
@@ -189,11 +199,15 @@ class LocalAttempt:
             text = "The supervisor of the run's processes could not be started on this node."
             self._record_end(TaskReport(state="failed", reason=Reason.LAUNCH_FAILED, message=text))
         else:
-            self._rendezvous.close()
-            self._child = self._spawn(self.folder, self.assignment.run_id, self.assignment.attempt)
-            if self._child is not None:  # else torch is about to be imported ahead
-                self._starts, self._started_at = self._starts + 1, now
-                log.info("attempt %s started (pid %d)", self.label, self._child.pid)
+            self._start_supervisor(now)
+
+    def _start_supervisor(self, now: float) -> None:
+        self._rendezvous.close()
+        run_id, number = self.assignment.run_id, self.assignment.attempt
+        self._child = self._spawn(self.folder, run_id, number, self._secrets.values)
+        if self._child is not None:  # else torch is about to be imported ahead
+            self._starts, self._started_at = self._starts + 1, now
+            log.info("attempt %s started (pid %d)", self.label, self._child.pid)
 
     def _is_moving(self) -> bool:
         """Whether the launcher must wait or start over because the rendezvous port changes; only before ranks exist."""
@@ -224,12 +238,12 @@ class LocalAttempt:
     def _prepare(self) -> None:
         """Prepare the attempt; runs in a thread of its own, because downloading a checkpoint may take long."""
         try:
-            fetching = Downloads(self._client, self.label, self._is_stopped, self._report_fetch)
+            fetching = Downloads(self.client, self.label, self._is_stopped, self._report_fetch)
             environments = EnvironmentMaker(
-                self.folder, self._node, self._client, fetching.fetch_code, self._is_stopped, self._report_environment
+                self.folder, self._node, self.client, fetching.fetch_code, self._is_stopped, self._report_environment
             )
             assignment = environments.with_environment(self.assignment)
-            data = DataStager(self.folder, self._node, self._client, self._is_stopped, self._report_doing)
+            data = DataStager(self.folder, self._node, self.client, self._is_stopped, self._report_doing)
             assignment = data.with_data(assignment)
             self._rendezvous.check_node(assignment)
             prepare(assignment, self.folder, self._node, fetching.fetch_checkpoint, fetching.fetch_code)
@@ -249,15 +263,15 @@ class LocalAttempt:
 
     def _report_fetch(self, fetch: CheckpointFetch) -> None:
         with suppress(ServerAway, RequestRefused, AttemptSuperseded):  # the next report supersedes this one
-            self._client.report(self.task, TaskReport(state="starting", fetching=fetch))
+            self.client.report(self.task, TaskReport(state="starting", fetching=fetch))
 
     def _report_environment(self, environment: EnvironmentReport) -> None:
         with suppress(ServerAway, RequestRefused, AttemptSuperseded):  # the next report supersedes this one
-            self._client.report(self.task, TaskReport(state="starting", environment=environment))
+            self.client.report(self.task, TaskReport(state="starting", environment=environment))
 
     def _report_doing(self, doing: str) -> None:
         with suppress(ServerAway, RequestRefused, AttemptSuperseded):  # the next report supersedes this one
-            self._client.report(self.task, TaskReport(state="starting", doing=doing))
+            self.client.report(self.task, TaskReport(state="starting", doing=doing))
 
     def _pass_on_stop(self) -> None:
         if self._stop_grace_s is None:
@@ -296,6 +310,7 @@ class LocalAttempt:
     def _record_end(self, end: TaskReport) -> None:
         """Record an end that no supervisor recorded; on disk, because reporting it may take long."""
         self._rendezvous.close()
+        end = self._secrets.masked(end)
         with suppress(OSError):
             write_whole(self.folder / END_FILE, end.model_dump_json())
         self._end = end
@@ -309,6 +324,8 @@ class LocalAttempt:
             if self._to_confirm:
                 self._report(self._reported_life() or "starting")
                 self._to_confirm = False
+            if self._secrets.are_awaited and not self.is_superseded:
+                return False
             if not (self._state or self.is_over or self.is_superseded):
                 self.assignment = self._rendezvous.report(self.assignment)
             self._report_life()
@@ -349,14 +366,15 @@ class LocalAttempt:
             self.stop(spec.stop_grace_s)
 
     def _has_data(self) -> bool:
-        """Whether the attempt was started and the server accepts its data."""
-        return bool(self._state or supervision.was_started(self.folder)) and not self._data_refused
+        """Whether the attempt was started, the server accepts its data, and its secrets in them can be masked."""
+        is_sent = self._secrets.are_known and not self._data_refused
+        return is_sent and bool(self._state or supervision.was_started(self.folder))
 
     def _uploader(self) -> AttemptUploader:
         with self._uploader_lock:
             if self._open_uploader is None:
                 self._open_uploader = AttemptUploader(
-                    self.folder, self.assignment.spec, self._client, self.task, self.label
+                    self.folder, self.assignment.spec, self.client, self.task, self.label
                 )
             return self._open_uploader
 
@@ -382,18 +400,18 @@ class LocalAttempt:
         if ends and not self.is_superseded:
             report = {"state": self._reported_life() or "starting", "timeline": ends}
             with suppress(RequestRefused):
-                self._client.report(self.task, TaskReport.model_validate(report))
+                self.client.report(self.task, TaskReport.model_validate(report))
             self._timeline.acknowledged(ends)
 
     def _report(self, state: str) -> None:
-        send_report(self._client, self.task, report_of_life(self.folder, state, self._state.get("pid")))
+        send_report(self.client, self.task, report_of_life(self.folder, state, self._state.get("pid")))
 
     def _reported_life(self) -> str:
         return self._reported if self._reported in LIFE else ""
 
     def _report_end(self, now: float) -> None:
         held = self._devices.held(now)
-        if held is None:
+        if held is None or not self._are_files_masked():
             return
         end = self._end
         if end is None:
@@ -401,35 +419,37 @@ class LocalAttempt:
         end = end.model_copy(update={"held": held})
         if self.is_superseded:
             with suppress(AttemptSuperseded):  # a server that considers this node lost waits for the proof
-                send_report(self._client, self.task, end)
-            self._record_reported(SUPERSEDED)
+                send_report(self.client, self.task, end)
+            self._record_reported(self._end_of_superseded)
             return
         if self.assignment.action == "run" and self._shutdown == "slurm" and end.state != "succeeded":
             self._record_reported(SUPERSEDED)  # the gateway reports why Slurm ends a job
             return
         if self.assignment.action == "run" and self._shutdown == "time limit" and end.state == "stopped":
             end = at_time_limit(end)
-        send_report(self._client, self.task, end)
+        send_report(self.client, self.task, end)
         self._record_reported(end.state)
         log.info("attempt %s is %s%s", self.label, end.state, f": {end.message}" if end.message else "")
 
     def _explained_end(self) -> TaskReport:
         """Return the end with its reason; only its bare state where its files confuse us, for it must be reported."""
         launch, node = read_object(self.folder / LAUNCH_FILE), self._node.name
+        if not self._secrets.are_known:  # its logs may contain them
+            return bare_end(self._state, self._secrets.problem or "its secrets are not known")
         try:
             end = end_of(self.folder, self._state, launch, node, self.task.node_rank, bool(self._shutdown))
             desync = self._uploader().reporter.desync if self._has_data() else None
-            return with_desync(with_hang_reason(end, self.folder), desync)
+            return self._secrets.masked(with_desync(with_hang_reason(end, self.folder), desync))
         except Exception as error:
             log.exception("attempt %s: its end cannot be explained", self.label)
-            return bare_end(self._state, error)
+            return bare_end(self._state, f"{type(error).__name__}: {error}")
 
     def _handle_superseded(self, message: str) -> None:
         """End an attempt that a newer one has replaced; its last logs and points are uploaded while accepted."""
         if self.is_superseded:
             self._data_refused = True
-            if self.is_over:
-                self._record_reported(SUPERSEDED)
+            if self.is_over and self._are_files_masked():
+                self._record_reported(self._end_of_superseded)
             return
         try:
             self._report(self._reported_life() or "starting")
@@ -440,13 +460,17 @@ class LocalAttempt:
             return
         raise RequestFailed(message)  # only its data was refused: no reason to end a training
 
+    def _are_files_masked(self) -> bool:
+        """Whether the files on this node are without the secrets, which the server gives until it has the end."""
+        return self._left_files.are_masked(lambda: self._uploader().event_files())
+
     def _record_reported(self, state: str) -> None:
         self._reported = state
         with suppress(OSError):  # a full disk: it is reported again after a restart, which is harmless
             write_whole(self.folder / REPORTED_FILE, json.dumps({"state": state}))
 
 
-START_LIMIT_S = 15.0
+START_LIMIT_S = 60.0
 """A supervisor that has not written its state by then is started again."""
 STARTS = 3
 LIFE = ("", "starting", "running", "stopping")

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from domain.messages import Finding, Reason, TaskReport
 from domain.spec import RunSpec
+from worker.attempt.supervisor import recorded_ranks
 from worker.diagnosis.causes.files import Workplace
 from worker.diagnosis.causes.interfaces import GLOO_VARIABLE, NCCL_VARIABLE, Interfaces
 from worker.diagnosis.diagnose import MESSAGE_LIMIT, EndFacts, explain_end
@@ -52,7 +53,7 @@ def end_of(
         ended_at=state.get("ended_at"),
         interfaces=_interfaces(launch.get("env") or {}),
     )
-    verdict = explain_end(replace(facts, left_early=_left_early(facts, state)))
+    verdict = explain_end(replace(facts, left_early=_left_early(facts, state, folder)))
     message = SHUTDOWN_MESSAGE if shut_down and verdict.state == "stopped" else verdict.message
     return TaskReport(
         state=verdict.state,
@@ -75,8 +76,8 @@ def with_desync(end: TaskReport, desync: Finding | None) -> TaskReport:
     return end.model_copy(update={"message": message, "next_step": desync.fix})
 
 
-def bare_end(state: dict[str, Any], error: Exception) -> TaskReport:
-    """The terminal report without a reason: `error` was raised when the attempt's files were searched for one."""
+def bare_end(state: dict[str, Any], why: str) -> TaskReport:
+    """The terminal report without a reason; `why` the attempt's files were not searched for one."""
     exit_code, is_stopped = state["exit_code"], state["stop_requested_at"] is not None
     if exit_code == 0:
         return TaskReport(state="stopped" if is_stopped else "succeeded", pid=state["pid"], exit_code=0)
@@ -85,16 +86,17 @@ def bare_end(state: dict[str, Any], error: Exception) -> TaskReport:
         pid=state["pid"],
         exit_code=exit_code,
         reason=None if is_stopped else Reason.EXIT_CODE,
-        message=f"Exit code {exit_code}. Why could not be told from its logs ({type(error).__name__}: {error}).",
+        message=f"Exit code {exit_code}. Why could not be told from its logs ({why}).",
         next_step="Read the end of each rank's log, and report this sentence with the worker's log.",
     )
 
 
-def _left_early(facts: EndFacts, state: dict[str, Any]) -> tuple[int, ...]:
+def _left_early(facts: EndFacts, state: dict[str, Any], folder: Path) -> tuple[int, ...]:
     """Ranks of this node that ended with 0 by themselves, if torchrun reports that others failed."""
     if facts.launcher == "python" or facts.exit_code in (0, None) or facts.stop_requested:
         return ()
-    pids = {int(rank): int(pid) for rank, pid in (state.get("ranks") or {}).items()}
+    by_rank = {int(rank): int(pid) for rank, pid in (state.get("ranks") or {}).items()}
+    pids = by_rank or recorded_ranks(folder)
     failed = {end.rank for end in rank_ends(facts)}
     return ranks_left_early(pids, facts.launcher_err, failed) if failed else ()
 

@@ -115,8 +115,8 @@ class SupervisorProcess(Protocol):
     def poll(self) -> int | None: ...
 
 
-Spawn = Callable[[Path, str, int], SupervisorProcess | None]
-"""(attempt directory, run id, attempt number) -> the supervisor's process."""
+Spawn = Callable[[Path, str, int, Mapping[str, str]], SupervisorProcess | None]
+"""(attempt directory, run id, attempt number, the run's secrets as variables) -> the supervisor's process."""
 Background = Callable[[Callable[[], None]], object]
 log = logging.getLogger(__name__)
 

@@ -147,6 +147,7 @@ class Supervisor:
             self._record_members()
             self._aborted_ranks.look()
             self._kill_when_due()
+        self._link_rank_logs()
         self._record_exit()
         self._end_leftovers()
         self._link_rank_logs()
@@ -302,11 +303,18 @@ class Supervisor:
     def _record_exit(self) -> None:
         if self._launcher is None or (code := self._launcher.returncode) is None:
             return
-        if code == 0 and self.state["running_at"] is None:  # it was over before its ranks were seen
+        if self.state["running_at"] is None and (code == 0 or self._has_started_ranks()):  # over before they were seen
             self._change(running_at=self.state["started_at"])
         kills = max(0, (control_groups.out_of_memory_kills() or 0) - self._memory_kills_before)
         name = signal.Signals(-code).name if code < 0 else None
         self._change(exit_code=code, signal=name, out_of_memory_kills=kills)
+
+    def _has_started_ranks(self) -> bool:
+        """Whether a rank was started, for which torchrun opens logs; one process of Python is itself a rank."""
+        if self._launch["launcher"] == "python":
+            return bool(self._launch["processes"] == 1)
+        ranks = range(self._launch["first_rank"], self._launch["first_rank"] + self._launch["processes"])
+        return any((self._dir / "logs" / f"rank{rank}.err").is_symlink() for rank in ranks)
 
     def _end_leftovers(self) -> None:
         """End the processes that the launcher left behind: SIGTERM, then SIGKILL, until none is left."""
@@ -503,7 +511,8 @@ def recorded_ranks(folder: Path) -> dict[int, int]:
     """Return rank -> pid of the processes that made a step or joined a process group, below the attempt's `folder`."""
     ranks = {}
     for path in sorted((folder / "probe").glob("*.jsonl"), key=_changed_at):
-        with suppress(OSError, ValueError, KeyError, TypeError), path.open("rb") as file:
+        # A record that has just been begun is empty, or ends within its first line.
+        with suppress(OSError, ValueError, LookupError, TypeError), path.open("rb") as file:
             line = json.loads(file.read(_HEAD_BYTES).splitlines()[0])
             ranks[int(line["rank"])] = int(line["pid"])
     return ranks

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from domain.assignments import Assignment
 from domain.messages import SCRIPT_KINDS, Finding, PointBatch
-from domain.spec import Assignment, RunSpec
+from domain.spec import RunSpec
 from worker.checkpoints.upload import CheckpointUploader
 from worker.checkpoints.watching import CheckpointWatch, incomplete_findings
 from worker.hardware.sampler import HardwareFile
@@ -49,7 +50,7 @@ class AttemptUploader:
         ignore = existing_files(folder / EXISTING_FILE)
         self._mirror = FileMirror(
             folder, roots, self._bytes_of, self._append, ignore=ignore, step_bytes=MIRROR_STEP_BYTES,
-            most=client.body_limit.most,
+            most=client.body_limit.most, mask=task.mask,
         )  # fmt: skip
         self._omissions, self._unreadable = Omissions(folder), Unreadable()
         self._limit = SeriesLimit(folder / SERIES_FILE)
@@ -119,6 +120,7 @@ class AttemptUploader:
 
     def upload_remaining(self) -> Sending[bool]:
         """Upload everything after the end, due or not; True if more is waiting."""
+        self._mirror.finish()
         more = yield from in_turn(
             self._remaining_streams, lambda: self._guarded("profiles", lambda: at_once(self._profiles.step))
         )
@@ -151,6 +153,10 @@ class AttemptUploader:
         is_mirrored = self._unreadable.has_failed(MIRROR) or self._mirror.pending_bytes() == 0
         return self._has_final_findings and self.checkpoints.is_done and is_mirrored
 
+    def event_files(self) -> list[Path]:
+        """The attempt's event files on this node. Raises OSError."""
+        return self._mirror.found_event_files()
+
     def _mirror_step(self, now: float, enough_bytes: int = MIRROR_STEP_BYTES - 1) -> Sending[bool]:
         def step() -> Sending[bool]:
             sent_bytes = yield from self._mirror.step(now)
@@ -176,7 +182,9 @@ class AttemptUploader:
             self._mirror.event_files, self._points_offset_of, state / "main-writer", self._omissions, writers
         )
         loggers = LoggerFiles(folder, self._points_offset_of)
-        self._printed_logs = printed = PrintedLogs(self._mirror.logs, self._points_offset_of, state / "printed.json")
+        self._printed_logs = printed = PrintedLogs(
+            self._mirror.logs, self._points_offset_of, state / "printed.json", mask=self._task.mask
+        )
         probe = ProbeFiles(folder / PROBE_FOLDER, self._points_offset_of)
         hardware = HardwareFile(folder, self._points_offset_of)
         return (

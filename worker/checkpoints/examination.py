@@ -127,9 +127,9 @@ def _is_stored(member: zipfile.ZipInfo) -> bool:
 
 
 def _stretch(file: IO[bytes], member: zipfile.ZipInfo, begin: int) -> Stretch:
-    file.seek(member.header_offset)
+    file.seek(max(0, member.header_offset))  # a damaged one may lie before the file's beginning
     magic, name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
-    if magic != b"PK\x03\x04":
+    if magic != b"PK\x03\x04" or member.header_offset < 0:
         raise zipfile.BadZipFile("a member is not where it should be")
     start = begin + member.header_offset + _LOCAL_HEADER.size + name + extra
     return start, start + member.file_size, member.CRC

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-import pickletools
+import pickletools  # nosec B403: lists operations, executes none
 import re
 import struct
 import time

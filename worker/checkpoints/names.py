@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import pickletools
+import pickletools  # nosec B403: lists operations, executes none
 import time
 from collections.abc import Iterable
 from contextlib import suppress

@@ -5,6 +5,7 @@ Tensors stay in the file, mapped into memory; only names and places are held.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import re
 import zipfile
@@ -86,9 +87,11 @@ def load(source: Path) -> Any:
             _require_little_endian(source)
         torch.serialization.set_default_mmap_options(mmap.MAP_SHARED)  # does not count as memory
         return torch.load(source, weights_only=True, mmap=is_zip, map_location="cpu")
-    except (CannotConvert, OSError, MemoryError, RecursionError):
+    except (CannotConvert, MemoryError, RecursionError):
         raise
     except Exception as error:  # torch raises many kinds
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # this one: a place before the file's beginning
+            raise
         raise CannotConvert(
             "It cannot be converted, because torch's weights-only loader does not read it: it is damaged, too large, "
             f"or holds more than tensors and plain values{_others(source)}; download it as it was saved."

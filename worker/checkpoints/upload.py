@@ -13,8 +13,8 @@ from pathlib import Path
 
 import httpx2
 
+from domain.assignments import Assignment, Resend
 from domain.messages import CheckpointOffer
-from domain.spec import Assignment, Resend
 from worker.checkpoints.watching import CheckpointCopy, CheckpointWatch, Unfinished
 from worker.node.attempt_files import EXISTING_FILE
 from worker.node.run_files import existing_files

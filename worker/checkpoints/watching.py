@@ -25,6 +25,7 @@ from worker.checkpoints.folders import Folder, find_checkpoints, may_grow_into_f
 from worker.checkpoints.formats import Completeness, completeness, step_of, what_is_missing
 from worker.checkpoints.names import prefix_of
 from worker.node.run_files import MAX_ENTRIES, FileKey, Listing, data_directory, entry_key, name_on_server
+from worker.node.scans import pause_after
 from worker.node.state_files import write_whole
 
 log = logging.getLogger(__name__)
@@ -85,9 +86,7 @@ class CheckpointWatch:
         for candidate in candidates:
             self._guarded(candidate, partial(self._take, candidate, now, final))
         self._looks = {one.name: look for one in candidates if (look := self._looks.get(one.name))}
-        # A huge working directory is scanned less often: at most a twentieth of the time.
-        pause_s = max(SCAN_EVERY_S, 20 * (time.monotonic() - began)) if len(self._examined) == earlier else 0.0
-        self._scan_at = now + pause_s
+        self._scan_at = now + (pause_after(time.monotonic() - began) if len(self._examined) == earlier else 0.0)
         return copies + self._conclude_examined(final, MOSTLY_EXAMINED_S)
 
     def pending(self) -> list[CheckpointCopy]:
@@ -311,7 +310,6 @@ MARKED_QUIET_S = 1.0
 """Seconds after a folder's end mark, because scripts write more files then."""
 SETTLE_S = 0.05
 """File times advance in steps of milliseconds: only after these seconds does a write surely change them."""
-SCAN_EVERY_S = 1.0
 MOST_BESIDE = 4
 """Copies that are examined by programs of their own at a time; others are examined at once."""
 MOSTLY_EXAMINED_S = 0.5

@@ -14,9 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from domain.assignments import Assignment
 from domain.environments.locks import BUILT_BY_UV, BadLock, Lock, candidates, choose, environment_hash, required
 from domain.messages import EnvironmentReport, Reason
-from domain.spec import Assignment, RunSpec
+from domain.spec import RunSpec
 from domain.text.formats import plural, time_span
 from domain.text.paths import problem_in_words
 from worker.environments import conda, folders, locked, uv, wheels

@@ -20,7 +20,7 @@ from worker.node.state_files import is_settled, read_object, write_whole
 
 NETWORK = "nfs nfs4 lustre cifs smb3 smbfs gpfs beegfs ceph fuse.sshfs fuse.glusterfs afs pvfs2 panfs".split()
 """File systems on which uv's cache and locks are not safe, and imports slow."""
-LOCAL_DISK = Path("/var/tmp")
+LOCAL_DISK = Path("/var/tmp")  # nosec B108: only as the place of a folder of this user
 ENVIRONMENTS, STAGED = "envs", "staged"
 MARK_FILE = "rankzero.json"
 """In each environment: what was installed, written last."""

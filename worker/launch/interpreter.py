@@ -88,15 +88,15 @@ def find(name: str) -> str:
         raise Unusable(f"The interpreter {name} cannot be looked up ({cause})", is_missing=True) from error
 
 
-def ask(path: str, env: Mapping[str, str], limit_s: float = LIMIT_S) -> Interpreter:
-    """Inspect this Python as trainings with this environment see it. Raises Unusable.
+def ask(path: str, env: Mapping[str, str], limit_s: float | None = None) -> Interpreter:
+    """Inspect this Python as trainings with this environment see it; `limit_s`: instead of `LIMIT_S`. Raises Unusable.
 
     The answer is cached until the program or the packages installed for it change."""
     key = _key(path, env)
     with _answers_lock:
         answer = _answers.get(key)
     if answer is None or answer.fingerprint != fingerprint((path, *answer.watched)):
-        fields = _parse(path, _query(path, env, limit_s))
+        fields = _parse(path, _query(path, env, LIMIT_S if limit_s is None else limit_s))
         watched_paths = tuple(fields.pop("watched"))
         answer = _Answer(Interpreter(path=path, **fields), watched_paths, fingerprint((path, *watched_paths)))
         with _answers_lock:

@@ -19,11 +19,12 @@ from pathlib import Path, PurePosixPath
 from tarfile import is_tarfile
 from typing import Any, BinaryIO
 
+from domain.assignments import Assignment, ResumeFrom
 from domain.choices import RECIPES
 from domain.launch.plan import TaskContext, local_rank_option, plan, recipe_path
-from domain.masking.masking import masked_args, masked_env
+from domain.masking.masking import MASK, masked_args, masked_env
 from domain.messages import CheckpointFetch, Reason
-from domain.spec import RENDEZVOUS_VARIABLES, Assignment, ResumeFrom, RunSpec
+from domain.spec import RENDEZVOUS_VARIABLES, RunSpec
 from domain.text.paths import problem_in_words
 from worker.launch import compile_cache
 from worker.launch.interpreter import Interpreter, Unusable, ask, check, find, torchrun_of
@@ -104,6 +105,7 @@ def launch_document(
     return {
         "argv": list(launch_plan.argv),
         "env": dict(launch_plan.env),
+        "secrets": list(spec.secrets),
         "cwd": launch_plan.cwd,
         "grace_s": spec.stop_grace_s,
         "launcher": spec.effective_launcher,
@@ -127,8 +129,9 @@ def training_environment(own: Mapping[str, str]) -> dict[str, str]:
 
 def masked_launch(launch: Mapping[str, Any]) -> dict[str, Any]:
     """The command, environment and folder of a launch for reports, with secrets masked."""
-    argv, env = launch.get("argv"), launch.get("env", {})
-    return {"argv": argv and masked_args(argv), "env": masked_env(env), "cwd": launch.get("cwd")}
+    argv, env = launch.get("argv"), masked_env(launch.get("env", {}))
+    env |= dict.fromkeys(launch.get("secrets", ()), MASK)
+    return {"argv": argv and masked_args(argv), "env": env, "cwd": launch.get("cwd")}
 
 
 def free_port(address: str) -> int:

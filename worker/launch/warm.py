@@ -47,20 +47,24 @@ class Supervisors:
         self._quiet_until = 0.0
         self._is_closed = False
 
-    def spawn(self, folder: Path, run_id: str, attempt: int) -> subprocess.Popen[bytes] | ForkedSupervisor | None:
-        """Start the supervisor of an attempt whose launch.json is written; None while it waits for torch."""
+    def spawn(
+        self, folder: Path, run_id: str, attempt: int, secrets: Mapping[str, str]
+    ) -> subprocess.Popen[bytes] | ForkedSupervisor | None:
+        """Start the supervisor of an attempt whose launch.json is written; None while it waits for torch.
+
+        The values of `secrets` are in its environment, which its ranks inherit, and nowhere else."""
         if self._is_warm and self._is_awaited(folder):
             return None
         command = [sys.executable, "-P", "-m", "worker.attempt.supervisor", "--data", str(self._data)]
         command += ["--attempt", f"{run_id}/{attempt}", str(folder)]
         (folder / "logs").mkdir(exist_ok=True)
         log_file = folder / "logs" / "supervisor.log"
-        if self._is_warm and (forked := self._fork(command, folder, log_file)):
+        if self._is_warm and (forked := self._fork(command, folder, log_file, secrets)):
             return forked
         with log_file.open("ab") as output:
             return subprocess.Popen(
                 command,
-                env=training_environment(os.environ),
+                env={**training_environment(os.environ), **secrets},
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -141,7 +145,9 @@ class Supervisors:
         env = processes.merged_environment(training_environment(os.environ), launch["env"])
         return process.obstacle(launch, env) == NOT_YET
 
-    def _fork(self, command: list[str], folder: Path, log_file: Path) -> ForkedSupervisor | None:
+    def _fork(
+        self, command: list[str], folder: Path, log_file: Path, secrets: Mapping[str, str]
+    ) -> ForkedSupervisor | None:
         launch = read_object(folder / LAUNCH_FILE)
         own = training_environment(os.environ)
         supervisor = None
@@ -150,7 +156,7 @@ class Supervisors:
             with self._lock:
                 obstacle = self._obstacle(launch, processes.merged_environment(own, launch["env"]))
                 if not obstacle and self._process is not None:
-                    supervisor = self._process.fork(command, own, folder, log_file)
+                    supervisor = self._process.fork(command, own, folder, log_file, secrets)
                     obstacle = "" if supervisor else "the process that had torch imported did not answer"
             self.want(launch)
         self._quiet_until = time.monotonic() + QUIET_S
@@ -202,7 +208,8 @@ def _free_memory_bytes() -> int:
 # One process that has torch imported, seen from the worker that started it.
 
 PROGRAM = Path(__file__).parents[1] / "warm" / "start.py"
-ANSWER_LIMIT_S = 5.0
+ANSWER_LIMIT_S = 15.0
+"""On a machine that is busy with something else; starting torchrun plainly takes no less time there."""
 IMPORT_LIMIT_S = 30.0
 """For so long a launch waits for the import of torch."""
 NOT_YET = "torch is not imported ahead yet"
@@ -294,12 +301,18 @@ class WarmProcess:
         return "" if self.is_ready else (self.problem or NOT_YET)
 
     def fork(
-        self, command: Sequence[str], env: Mapping[str, str], folder: Path, log_file: Path
+        self, command: Sequence[str], env: Mapping[str, str], folder: Path, log_file: Path, secrets: Mapping[str, str]
     ) -> ForkedSupervisor | None:
-        """Fork a supervisor with a torchrun that waits for its command; None if it does not answer."""
+        """Fork a supervisor with a torchrun that waits for its command; None if it does not answer.
+
+        The secrets travel in a file without a name that only the forked process reads: the other one, from which
+        later runs are forked, never has them in its memory."""
         request = {"command": list(command), "env": dict(env), "cwd": str(folder), "log": str(log_file)}
         try:
-            channel.send(self._connection, request)
+            with os.fdopen(os.memfd_create("environment"), "wb") as more:
+                more.write(json.dumps(dict(secrets)).encode())
+                more.seek(0)
+                channel.send(self._connection, request, [more.fileno()])
             received = channel.receive(self._connection)
         except (OSError, ValueError):
             received = None

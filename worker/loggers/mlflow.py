@@ -172,5 +172,5 @@ def point_of_row(row: sqlite3.Row) -> Point:
 
 def texts_of_table(connection: sqlite3.Connection, table: Literal["params", "tags"], run_id: str) -> dict[str, str]:
     """Return the parameters or tags of a run by their names."""
-    query = f"SELECT key, value FROM {table} WHERE run_uuid = ?"
+    query = f"SELECT key, value FROM {table} WHERE run_uuid = ?"  # nosec B608: one of two names of ours
     return {row["key"]: row["value"] for row in connection.execute(query, (run_id,))}

@@ -19,10 +19,10 @@ from worker.loggers.trainer_state import TrainerStates
 from worker.loggers.wandb import WandbFile
 from worker.node.attempt_files import EXISTING_FILE
 from worker.node.run_files import LOGGERS, data_directory, name_on_server, walk_files
+from worker.node.scans import pause_after
 from worker.streams.omissions import Omissions
 from worker.streams.point_uploader import OffsetOf
 
-SCAN_EVERY_S = 1.0
 SETTINGS_EVERY_S = 5.0
 MAX_STORES = 2000
 SETTINGS_FILE = f"{LOGGERS}/settings-0.jsonl"
@@ -54,8 +54,7 @@ class LoggerStores:
         now = time.monotonic()
         if now >= self._scan_at:
             self._scan()
-            # A huge working directory is scanned less often: scanning takes at most a twentieth of the time.
-            self._scan_at = time.monotonic() + max(SCAN_EVERY_S, 20 * (time.monotonic() - now))
+            self._scan_at = time.monotonic() + pause_after(time.monotonic() - now)
         if now >= self._settings_at:
             self._write_settings()
             self._settings_at = now + SETTINGS_EVERY_S

@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from domain.device_memory import DeviceMemory
-from domain.memory_growth import (
+from domain.messages import Finding, Point
+from domain.performance.memory_growth import (
     DEVICE,
     MOST_NAMED,
     OF_RANKS,
@@ -22,7 +23,6 @@ from domain.memory_growth import (
     NodeMemory,
     leak_findings,
 )
-from domain.messages import Finding, Point
 from domain.text.formats import size
 from worker.hardware.sampler import HardwareFile
 from worker.monitor.silent_mistakes import RankRecord

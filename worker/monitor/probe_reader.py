@@ -244,8 +244,9 @@ def _read_answer(folder: Path, pid: int, start: int, deadline: float) -> list[Py
         time.sleep(0.05)
         with suppress(OSError):
             new_size = path.stat().st_size
-            if new_size == size > start:
-                return parse_stack(path.read_bytes()[start:].decode(errors="replace"))
+            frames = parse_stack(path.read_bytes()[start:].decode(errors="replace")) if new_size == size > start else []
+            if frames:
+                return frames
             size = new_size
     return []
 

@@ -11,14 +11,15 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from domain.assignments import ProfileRequest
 from domain.profiles.records import RankProfile
-from domain.spec import ProfileRequest
 from domain.text.json_values import parse_json
 from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
 from worker.node.run_files import PROFILES
 from worker.node.state_files import read_object, write_whole
 from worker.session.client import Client, TaskRef
 from worker.session.failures import RequestRefused
+from worker.streams.masked_traces import is_trace_masked
 
 log = logging.getLogger(__name__)
 REQUEST_FILE = "profile.json"
@@ -74,7 +75,17 @@ class ProfileReporter:
             outcome = RankProfile(profile=self._request.id, rank=rank, **answer)
         except (TypeError, ValidationError):
             return RankProfile(profile=self._request.id, rank=rank, state="failed", why="its answer cannot be read")
+        outcome = self._masked(outcome) if outcome.state == "recorded" else outcome
         return self._summarised(outcome) if outcome.state == "recorded" else outcome
+
+    def _masked(self, outcome: RankProfile) -> RankProfile:
+        """Return the outcome once secrets in its trace are masked, which may change its size."""
+        if not self._task.mask:
+            return outcome
+        trace = self._traces / f"trace{outcome.rank}.json.gz"
+        if not is_trace_masked(trace, self._task.mask):
+            return outcome.model_copy(update={"state": "failed", "why": "its trace cannot be read"})
+        return outcome.model_copy(update={"size_bytes": trace.stat().st_size})
 
     def _summarised(self, outcome: RankProfile) -> RankProfile | None:
         """Return the outcome with its overview; None while a process computes it."""

@@ -42,9 +42,9 @@ class GpuReader:
     """Queries drivers in a thread with a time limit; while one query hangs, no other is sent."""
 
     def __init__(
-        self, nvml: ModuleType | Any = pynvml, limit_s: float = GPU_LIMIT_S, amd: AmdGpus | None = None
+        self, nvml: ModuleType | Any = pynvml, limit_s: float | None = None, amd: AmdGpus | None = None
     ) -> None:
-        """`amd`: AMD's GPUs, which count where NVML has none."""
+        """`limit_s`: another limit than `GPU_LIMIT_S`. `amd`: AMD's GPUs, which count where NVML has none."""
         self._nvml, self._amd = nvml, amd
         self._limit_s = limit_s
         self._lock = threading.Lock()
@@ -108,9 +108,10 @@ class GpuReader:
         answers: list[T] = []
         self._query_thread = threading.Thread(target=lambda: answers.extend(answers_of()), name="gpus", daemon=True)
         self._query_thread.start()
-        self._query_thread.join(self._limit_s)
+        limit_s = GPU_LIMIT_S if self._limit_s is None else self._limit_s
+        self._query_thread.join(limit_s)
         if self._query_thread.is_alive():
-            self.notice = f"GPU metrics unavailable: the driver did not answer within {self._limit_s:g} s."
+            self.notice = f"GPU metrics unavailable: the driver did not answer within {limit_s:g} s."
         return answers[0] if answers else default
 
     def _run_query(self, query: Callable[[], T]) -> Iterator[T]:

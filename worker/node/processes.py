@@ -24,7 +24,7 @@ ATTEMPT_VARIABLE = "RANKZERO_ATTEMPT"
 NODE_RANK_VARIABLE = "RANKZERO_NODE_RANK"
 _PROC = Path("/proc")
 AUTOGROUP = _PROC / "self/autogroup"
-AUTOGROUP_TRIES, AUTOGROUP_PAUSE_S = 5, 0.05
+AUTOGROUP_TRIES, AUTOGROUP_PAUSE_S = 20, 0.05
 """The kernel refuses more than ten changes a second on the whole machine."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -189,13 +189,16 @@ def send_signal(process: Process, number: int) -> bool:
 
 
 def kill_all(find_all: Callable[[], list[Process]], timeout_s: float) -> list[int]:
-    """Send SIGKILL until `find_all` returns nothing or the timeout passes; returns the pids that were killed."""
+    """Send SIGKILL, at least once, until `find_all` returns nothing or the timeout passes; returns the pids that were
+    killed."""
     killed: set[int] = set()
     deadline = time.monotonic() + timeout_s
-    while (remaining := find_all()) and time.monotonic() < deadline:
+    while remaining := find_all():
         for process in remaining:
             if send_signal(process, signal.SIGKILL):
                 killed.add(process.pid)
+        if time.monotonic() >= deadline:
+            break
         time.sleep(0.02)
     return sorted(killed)
 
@@ -214,12 +217,13 @@ def lower_session(niceness: int) -> None:
     """Set the nice value of the own session where the kernel divides busy cores by session: there (autogroup) those of
     processes count only within theirs. A session that is begun here later has 0 again."""
     for _ in range(AUTOGROUP_TRIES if niceness else 0):
-        with suppress(OSError):
+        try:
             AUTOGROUP.write_text(str(niceness))
             return
-        if not AUTOGROUP.exists():
+        except BlockingIOError:  # others change theirs, too
+            time.sleep(AUTOGROUP_PAUSE_S)
+        except OSError:
             return
-        time.sleep(AUTOGROUP_PAUSE_S)
 
 
 def lower_own_session(niceness: int) -> None:

@@ -9,9 +9,9 @@ import subprocess
 import threading
 from collections.abc import Callable, Sequence
 
+from domain.assignments import CheckPair, DesiredCheck
 from domain.launch.plan import visible_devices
 from domain.messages import CheckAnswer, Measured
-from domain.spec import CheckPair, DesiredCheck
 from worker.launch.interpreter import Unusable, find
 from worker.launch.preparation import LocalNode, training_environment
 from worker.node import processes

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import psutil
 
+from domain.assignments import Assignment, CheckPeer
 from domain.choices import RECIPES
 from domain.messages import NodeCheck, Reached
-from domain.spec import Assignment, CheckPeer, RunSpec
+from domain.spec import RunSpec
 from worker.launch.interpreter import describe
 from worker.launch.preparation import LocalNode, training_environment
 from worker.node.attempt_files import INTERPRETER_FILE
@@ -134,7 +135,8 @@ def _clock_offset(client: Client) -> Offset | None:
 
 CONNECT_LIMIT_S = 2.0
 """Allows for one retransmission of a lost first packet."""
-ANSWER_LIMIT_S = 5.0
+ANSWER_LIMIT_S = 15.0
+"""The peer has accepted the connection; on a busy machine its worker may be long in saying who it is."""
 PAUSE_S = 0.1
 MAX_PARALLEL = 32
 CHUNK_BYTES = 200

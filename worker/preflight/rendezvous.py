@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from domain.assignments import Assignment
 from domain.messages import NodeCheck, Reason, TaskReport
-from domain.spec import Assignment
 from worker.launch.preparation import CannotStart, LocalNode, free_port, has_endpoint, interpreter_of
 from worker.node.attempt_files import INTERPRETER_FILE, LAUNCH_FILE, STATE_FILE, STOP_FILE
 from worker.node.state_files import REPORTED_FILE, read_object, write_whole

@@ -12,7 +12,7 @@ def _switch_on() -> None:
         import rankzero_probe  # type: ignore[import-not-found, unused-ignore]
 
         rankzero_probe.switch_on()
-    except Exception:  # a training must not fail because it is watched
+    except Exception:  # nosec B110: a training must not fail because it is watched
         pass
 
 

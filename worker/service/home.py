@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.node.processes import is_locked
+from worker.session.trust import CA_FILE
 
 LARGEST_LOG_BYTES = 16 * 1024 * 1024
 
@@ -43,13 +44,25 @@ class Home:
         return self.path / "join-token"
 
     @property
+    def certificates(self) -> Path:
+        """The file of the certificates that are trusted for the dashboard, where the system's do not do."""
+        return self.path / "certificates.pem"
+
+    def trust(self, certificates: str | None = None) -> None:
+        """Let this process and what it starts trust the certificates in the file, or these from now on."""
+        if certificates:
+            write(self.certificates, certificates)
+        if self.certificates.exists():
+            os.environ[CA_FILE] = str(self.certificates)
+
+    @property
     def log(self) -> Path:
         """The worker's log."""
         return self.path / "worker.log"
 
     @property
     def options(self) -> dict[str, Any]:
-        """The worker's options: `server`, and `name`, `python`, `slots` where the node does not decide itself."""
+        """The worker's options: `server`, and `name`, `python`, `slots`, `run_as` where the node decides not itself."""
         return read(self.path / "worker.json")
 
     @property
@@ -114,13 +127,19 @@ def write(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def become_worker(home: Home) -> None:
-    """Become the worker: its options from the folder, its output in the log. Raises OSError."""
+def worker_command(home: Home) -> list[str]:
+    """The command line of the worker, with the options from the folder."""
     options = home.options
     command = [str(home.python), "-P", "-m", "cli.main", "worker", "--data", str(home.data)]
     for name in ("server", "name", "python", "slots"):
         command += [f"--{name}", str(options[name])] if options.get(name) else []
-    command += ["--token-file", str(home.join_token)]
+    command += [part for entry in options.get("run_as") or [] for part in ("--run-as", entry)]
+    return [*command, "--token-file", str(home.join_token)]
+
+
+def become_worker(home: Home) -> None:
+    """Become the worker: its options from the folder, its output in the log. Raises OSError."""
+    command = worker_command(home)
     if home.log.exists() and home.log.stat().st_size > LARGEST_LOG_BYTES:
         home.log.replace(home.log.with_name("worker.log.1"))
     log = os.open(home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -14,8 +14,10 @@ from urllib.parse import urlsplit
 
 from worker.service.home import Home, become_worker, write
 from worker.service.starters import Detached, Systemd, end_worker, keep, starter
+from worker.session.trust import CannotTrust, tls_context, why_no_tls
 
-REACH_LIMIT_S = 4.0
+CONNECT_LIMIT_S, REACH_LIMIT_S = 4.0, 20.0
+"""An address that leads nowhere is left soon; a dashboard on a busy machine may be long in answering."""
 JOIN_LIMIT_S = 60.0
 
 
@@ -27,6 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run one action; prints its answer as JSON on one line."""
     action, folder = arguments
     home = Home(Path(folder))
+    home.trust()
     if action == "run":
         become_worker(home)
     if action == "keep":
@@ -50,6 +53,7 @@ def status(home: Home) -> dict[str, Any]:
         "node_id": identity.get("node_id"),
         "name": identity.get("name"),
         "server": options.get("server"),
+        "options": {name: value for name, value in options.items() if name != "server"},
         "runs": home.worker_runs(),
         "silent_s": time.time() - home.last_contact(),
         "service": installed.sentence if installed else None,
@@ -60,6 +64,7 @@ def status(home: Home) -> dict[str, Any]:
 def start(home: Home) -> dict[str, Any]:
     """Start or restart the worker as standard input asks, and wait until it has joined. Raises Refused, OSError."""
     request = json.loads(sys.stdin.read())
+    home.trust(request.get("certificates"))
     server = reachable(request["urls"]) if request.get("urls") else home.options.get("server")
     options = home.options | {"server": server} | {k: v for k, v in request.get("options", {}).items() if v}
     write(home.path / "worker.json", json.dumps(options))
@@ -135,9 +140,14 @@ def why_silent(url: str) -> str | None:
     import httpx2
 
     try:
-        with httpx2.Client(trust_env=False, timeout=REACH_LIMIT_S, verify=not url.startswith("http:")) as http:
+        limit = httpx2.Timeout(REACH_LIMIT_S, connect=CONNECT_LIMIT_S)
+        with httpx2.Client(trust_env=False, timeout=limit, verify=tls_context(url)) as http:
             http.get(f"{url}/api/health").raise_for_status()
+    except CannotTrust as error:
+        return str(error).rstrip(".")
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        if reason := why_no_tls(error, url):
+            return reason
         return " ".join(str(error).split()) or type(error).__name__
     return None
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from domain.launch.systemd_unit import user_unit
-from worker.node.processes import is_locked, send_signal, take_lock, with_arguments
+from worker.node.processes import is_alive, is_locked, send_signal, take_lock, with_arguments
 from worker.service.home import Home, write
 
 PROGRAM = "worker.service.program"
@@ -165,17 +165,20 @@ def keep(home: Home) -> None:
         lock = take_lock(home.path / "keeper.lock")
     except BlockingIOError:
         return
-    worker = subprocess.Popen([sys.executable, "-P", "-m", PROGRAM, "run", str(home.path)], stdin=subprocess.DEVNULL)
-
+    worker: subprocess.Popen[bytes] | None = None
     is_ending = False
 
-    def leave(number: int, _frame: object) -> None:
+    def leave(number: int = signal.SIGTERM, _frame: object = None) -> None:
         nonlocal is_ending
         is_ending = True
-        with suppress(OSError):
-            os.kill(worker.pid, signal.SIGTERM)
+        if worker is not None:
+            with suppress(OSError):
+                os.kill(worker.pid, number)
 
-    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGTERM, leave)  # before there is a worker that would be left behind
+    worker = subprocess.Popen([sys.executable, "-P", "-m", PROGRAM, "run", str(home.path)], stdin=subprocess.DEVNULL)
+    if is_ending:
+        leave()
     code = worker.wait()
     if is_ending:
         return
@@ -192,9 +195,12 @@ def end_worker(home: Home) -> None:
 
 
 def end_all(matches: Callable[[list[str]], bool]) -> None:
-    """End the processes whose command line matches, and wait until they are gone."""
+    """End the processes whose command line matches now, and wait until they are gone.
+
+    Those that begin meanwhile stay: the keeper starts the next worker as soon as this one has ended."""
     deadline = time.monotonic() + END_LIMIT_S
-    while (processes := with_arguments(matches)) and time.monotonic() < deadline:
+    processes = with_arguments(matches)
+    while (processes := [one for one in processes if is_alive(one)]) and time.monotonic() < deadline:
         for process in processes:
             send_signal(process, signal.SIGTERM)
         time.sleep(0.1)

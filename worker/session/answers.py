@@ -6,9 +6,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
+from domain.assignments import Assignment, DesiredCheck, DesiredJob, Resend
 from domain.health.testing import DesiredTest
 from domain.protocol import FIRST
-from domain.spec import Assignment, DesiredCheck, DesiredJob, Resend
 
 Entry = TypeVar("Entry", Assignment, DesiredCheck, DesiredJob, DesiredTest, Resend)
 

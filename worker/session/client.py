@@ -15,11 +15,14 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx2
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from domain.assignments import ResumeFrom
 from domain.collectives import CollectivesAnswer, CollectivesVerdict, NodeCollectives
 from domain.environments.wheels import WantedWheels, WheelAnswer, WheelFile
 from domain.health.testing import TestAnswer
+from domain.masking.log_lines import hidden
+from domain.masking.values import ValueMask
 from domain.messages import (
     Bundle,
     CheckAnswer,
@@ -35,7 +38,6 @@ from domain.messages import (
     TaskReport,
 )
 from domain.profiles.records import RankProfile
-from domain.spec import ResumeFrom
 from worker.session import bodies
 from worker.session.answers import (
     CheckpointUpload,
@@ -60,12 +62,13 @@ from worker.session.failures import (
     raise_unless_ours,
     require,
 )
+from worker.session.trust import tls_context
 
 log = logging.getLogger(__name__)
 
 
 class Client:
-    """A connection to the server; thread-safe."""
+    """A connection to the server; thread-safe. Raises CannotTrust."""
 
     def __init__(self, url: str, token: str = "", transport: httpx2.BaseTransport | None = None) -> None:
         self.url = url.rstrip("/")
@@ -73,7 +76,7 @@ class Client:
         self._http = httpx2.Client(
             base_url=self.url,
             trust_env=False,
-            verify=not self.url.startswith("http:"),  # certificates that nobody needs take 25 ms to read
+            verify=tls_context(self.url),
             transport=transport,
             timeout=httpx2.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             limits=httpx2.Limits(max_connections=16, max_keepalive_connections=16, keepalive_expiry=60),
@@ -128,7 +131,7 @@ class Client:
         Returns the wheels that this node is asked to fetch for others."""
         if notices := [notice for notice in (sample.notice, self.body_limit.notice) if notice]:
             sample = sample.model_copy(update={"notice": " ".join(notices)})
-        answer = self._json("POST", "/api/worker/load", content=sample.model_dump_json())
+        answer = self._json("POST", "/api/worker/load", content=_masked_json(sample, hidden))
         require({"node_id": self.node_id} if self.node_id else {}, answer, "/api/worker/load")
         return _read(_LoadAnswer, answer).wheels
 
@@ -148,7 +151,7 @@ class Client:
 
     def report(self, task: TaskRef, report: TaskReport) -> str:
         """Report the task's state; returns the attempt's state on the server."""
-        content, path = report.model_dump_json(exclude_none=True), f"{task.path}/report"
+        content, path = task.masked(report, exclude_none=True), f"{task.path}/report"
         answer = self._json("POST", path, task=task, content=content)
         require(task.identity, answer, path)
         return _read(_ReportAnswer, answer).state
@@ -159,7 +162,7 @@ class Client:
 
     def file_offsets(self, task: TaskRef, path: str, generation: int) -> FileOffsets:
         """How far the server has this file."""
-        params = {"path": path, "generation": generation}
+        params = {"path": task.mask.text(path), "generation": generation}
         return _read(FileOffsets, self._json("GET", f"{task.path}/files", task=task, params=params))
 
     def bundle(self, heads: Sequence[PieceHead], contents: Sequence[bytes]) -> list[PieceAnswer]:
@@ -188,7 +191,7 @@ class Client:
 
     def collectives(self, task: TaskRef, collectives: NodeCollectives) -> CollectivesVerdict | None:
         """Send the latest collectives of the task's ranks; returns where the ranks of all nodes disagree."""
-        content = collectives.model_dump_json()
+        content = task.masked(collectives)
         answer = self._json("POST", f"{task.path}/collectives", task=task, content=content)
         return _read(CollectivesAnswer, answer).verdict
 
@@ -198,7 +201,7 @@ class Client:
 
     def offer_checkpoint(self, task: TaskRef, offer: CheckpointOffer) -> CheckpointUpload:
         """Announce a checkpoint's snapshot; may be repeated."""
-        answer = self._json("POST", f"{task.path}/checkpoints", task=task, content=offer.model_dump_json())
+        answer = self._json("POST", f"{task.path}/checkpoints", task=task, content=task.masked(offer))
         return _read(CheckpointUpload, answer)
 
     def send_checkpoint(self, checkpoint_id: int, offset: int, data: bytes | FilePart) -> int:
@@ -309,7 +312,7 @@ class Client:
                 pieces = iter(lambda: file.read(PIECE_BYTES), b"")
                 response = self._http.put(address, content=pieces, headers=headers, timeout=timeout)
         except httpx2.TransportError as error:
-            raise broken_off(error) from error
+            raise broken_off(error, self.url) from error
         if not response.is_success:
             raise_for(response, conflict_error=RequestRefused, invalid_error=ChecksumMismatch)
 
@@ -344,12 +347,14 @@ class Client:
                     bodies.write_body(response, partial, on_progress)
                     return
         except httpx2.TransportError as error:
-            raise broken_off(error) from error
+            raise broken_off(error, self.url) from error
         bodies.fetch_from_bucket(response.headers.get("location", ""), partial, offset_bytes, on_progress)
 
     def _store(self, path: str, identity: Mapping[str, object], message: BaseModel, **options: Any) -> None:
         """Post a message, to which the server answers with the identity of what it is about."""
-        answer = self._json("POST", path, content=message.model_dump_json(), **options)
+        task = options.get("task")
+        content = task.masked(message) if isinstance(task, TaskRef) else message.model_dump_json()
+        answer = self._json("POST", path, content=content, **options)
         require(identity, answer, path)
 
     def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
@@ -381,17 +386,14 @@ class Client:
         headers = {"Authorization": f"Bearer {self.token if bearer is None else bearer}"}
         if task is not None and task.label:
             headers["Rankzero-Attempt"] = task.label
-        content = options.pop("content", None)
-        if content is not None:
-            kind = "application/json" if isinstance(content, str) else "application/octet-stream"
-            content = content.encode() if isinstance(content, str) else content
-            headers |= {"Content-Type": kind, "Content-Length": str(len(content))}
+        content, of_content = _content(options.pop("content", None))
+        headers |= of_content
         if bulk_bytes is not None and bulk_bytes > self.body_limit.most(bulk_bytes):
             raise TooLarge(f"a body of {bulk_bytes:,} bytes will not pass: {self.body_limit.notice}")
         try:
             response = self._http.request(method, path, headers=headers, content=content, **options)
         except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise broken_off(error) from error
+            raise broken_off(error, self.url) from error
         try:
             if not response.is_success:
                 raise_for(response, conflict_error, invalid_error)
@@ -405,6 +407,15 @@ class Client:
         return response
 
 
+def _content(content: str | bytes | None) -> tuple[bytes | None, dict[str, str]]:
+    """A body as it is sent, and the headers that describe it: text is JSON."""
+    if content is None:
+        return None, {}
+    kind = "application/json" if isinstance(content, str) else "application/octet-stream"
+    sent = content.encode() if isinstance(content, str) else content
+    return sent, {"Content-Type": kind, "Content-Length": str(len(sent))}
+
+
 CONNECT_TIMEOUT_S = 3.0
 PIECE_BYTES = 1024 * 1024
 ANSWER_TIMEOUT_S = 15.0
@@ -413,6 +424,7 @@ COMPLETION_TIMEOUT_S = 600.0
 OnProgress = Callable[[int], None]
 """Called with the number of bytes of a file received so far."""
 Answer = TypeVar("Answer", bound=BaseModel)
+_JSON = TypeAdapter[Any](Any)
 
 
 class _ReportAnswer(BaseModel):
@@ -447,6 +459,12 @@ class TaskRef:
     node_rank: int
     label: str = field(default="", compare=False)
     """RUN/ATTEMPT/UID, by which a restored store distinguishes the attempt from another with the same number."""
+    mask: ValueMask = field(default_factory=ValueMask, compare=False)
+    """Masks the attempt's secrets in all that is sent of the task."""
+
+    def masked(self, message: BaseModel, **options: Any) -> str:
+        """The message as JSON, its texts masked. Raises ValueError for text that is not valid Unicode."""
+        return _masked_json(message, self.mask, **options)
 
     @property
     def identity(self) -> dict[str, object]:
@@ -457,6 +475,12 @@ class TaskRef:
     def path(self) -> str:
         """The URL path of the task."""
         return f"/api/worker/attempts/{self.fence}/tasks/{self.node_rank}"
+
+
+def _masked_json(message: BaseModel, mask: ValueMask, **options: Any) -> str:
+    if not mask:
+        return message.model_dump_json(**options)
+    return _JSON.dump_json(mask.document(message.model_dump(mode="json", **options))).decode()
 
 
 def _read(kind: type[Answer], answer: dict[str, Any]) -> Answer:

@@ -7,6 +7,8 @@ from typing import Any
 
 import httpx2
 
+from worker.session.trust import why_no_tls
+
 NO_CONNECTION = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 GATEWAY_ERRORS = (502, 503, 504)
 """Sent by a proxy that cannot reach the server."""
@@ -128,10 +130,10 @@ def offset_in(answer: dict[str, Any], first: int, last: int) -> int:
     return offset
 
 
-def broken_off(error: httpx2.HTTPError) -> ServerAway:
+def broken_off(error: httpx2.HTTPError, url: str) -> ServerAway:
     """ServerAway if no connection was made; RequestFailed if an established connection broke off."""
     kind = ServerAway if isinstance(error, NO_CONNECTION) else RequestFailed
-    return kind(str(error) or type(error).__name__)
+    return kind(why_no_tls(error, url) or str(error) or type(error).__name__)
 
 
 def _server_message(response: httpx2.Response) -> str | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from worker.node import processes
 from worker.node.processes import take_lock
+from worker.node.run_as import RunAs
 from worker.node.state_files import read_object
 
 NO_TOKEN = (
@@ -48,6 +49,8 @@ class WorkerOptions(NodeOptions):
     """End this node's runs on SIGTERM."""
     warm_start: bool = True
     """Import torch ahead of the next launch."""
+    run_as: RunAs = field(default_factory=RunAs)
+    """The accounts that trainings run under."""
     only_attempt: int | None = None
     """In a Slurm job: the fencing token of the only attempt to serve."""
 

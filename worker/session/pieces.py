@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import httpx2
 
-from domain.messages import MOST_BYTES, MOST_PIECES, PieceAnswer, PieceHead, PointBatch
+from domain.messages import MOST_BYTES, MOST_PIECES, PieceAnswer, PieceHead, Point, PointBatch
 from domain.points import body_of
 from worker.session.client import Client, TaskRef
 from worker.session.failures import (
@@ -40,11 +40,22 @@ class Piece:
 
 def points_piece(task: TaskRef, batch: PointBatch) -> Piece:
     """Return the points as a piece."""
+    if task.mask:
+        batch = _masked(task, batch)
     return _piece(task, body_of(batch), batch.end)
+
+
+def _masked(task: TaskRef, batch: PointBatch) -> PointBatch:
+    """The batch with secrets masked in the names of its file and its series."""
+    series: dict[str, list[Point]] = {}
+    for tag, points in batch.series.items():
+        series.setdefault(task.mask.text(tag), []).extend(points)
+    return batch.model_copy(update={"path": task.mask.text(batch.path), "series": series})
 
 
 def bytes_piece(task: TaskRef, path: str, generation: int, offset: int, content: bytes) -> Piece:
     """Return bytes of the file at `path` as a piece."""
+    path = task.mask.text(path)
     return _piece(task, content, offset + len(content), path=path, generation=generation, offset=offset)
 
 

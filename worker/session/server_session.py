@@ -279,7 +279,7 @@ class Backoff:
     def failed(self, now: float, took_s: float = 0.0) -> float:
         """Record a failed try that took `took_s` seconds; returns the seconds to wait, at least as many."""
         self._pause_s = min(LONGEST_PAUSE_S, max(0.2, self._pause_s * self._growth))
-        wait_s = max(took_s, self._pause_s * random.uniform(0.5, 1.0))
+        wait_s = max(took_s, self._pause_s * random.uniform(0.5, 1.0))  # nosec B311: spreads retries, keeps no secret
         self._until = now + wait_s
         return wait_s
 

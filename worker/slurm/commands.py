@@ -10,6 +10,7 @@ from typing import Any
 
 from domain.messages import JobReport
 from domain.slurm import Submission
+from worker.session.trust import CA_FILE
 
 ANSWER_TIMEOUT_S = 60.0
 
@@ -27,7 +28,9 @@ class Slurm:
 
     def submit(self, submission: Submission, secret: str) -> str:
         """Submit a job whose environment carries the secret; returns its id. Raises JobRefused, SlurmAway."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("RANKZERO_")}
+        environment = {
+            name: value for name, value in os.environ.items() if name == CA_FILE or not name.startswith("RANKZERO_")
+        }
         completed = _run(submission.argv, environment | {"RANKZERO_TOKEN": secret}, submission.script)
         if completed.returncode == 0:
             return completed.stdout.strip().splitlines()[-1].partition(";")[0]

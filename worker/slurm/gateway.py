@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from domain.assignments import DesiredJob
 from domain.messages import JobReport
 from domain.slurm import GatewayPaths, Submission, job_name, submission
-from domain.spec import DesiredJob
 from worker.node.state_files import read_object, write_whole
 from worker.session.client import Client
 from worker.session.failures import AttemptSuperseded, RequestRefused

@@ -294,7 +294,7 @@ def _unpack(archive: Path, folder: Path) -> None:
     try:
         if archive.name.endswith(".zip"):
             with zipfile.ZipFile(archive) as packed:
-                packed.extractall(folder)  # leaves out `..` and absolute paths by itself
+                packed.extractall(folder)  # nosec B202: leaves out `..` and absolute paths by itself
         else:
             with tarfile.open(archive) as tar:
                 tar.extractall(folder, filter="data")

@@ -12,11 +12,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from domain.assignments import Assignment
 from domain.environments.locks import environment_hash
 from domain.environments.sources import OTHERWISE, Source, source_of
 from domain.masking.masking import masked_text
 from domain.messages import Reason
-from domain.spec import Assignment
 from domain.text.formats import plural, size
 from domain.text.paths import problem_in_words
 from worker.environments import folders

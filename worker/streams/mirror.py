@@ -15,14 +15,18 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
+from domain.masking.values import ValueMask
 from domain.text.json_values import parse_json
 from worker.node.holes import first_hole
 from worker.node.run_files import LOGGERS, PROFILES, Listing, data_directory, is_event_file, name_on_server
+from worker.node.scans import pause_after
 from worker.node.state_files import write_whole
 from worker.session.bodies import LEAST_BYTES
 from worker.session.failures import OffsetMismatch, RequestFailed, RequestRefused, TooLarge
 from worker.session.pieces import Sending, together
 from worker.streams.events import find_event_files
+from worker.streams.masked_files import MaskedFile, masked_bytes
+from worker.streams.masked_traces import is_trace_masked
 
 log = logging.getLogger(__name__)
 CHUNK_BYTES = 1024 * 1024
@@ -44,12 +48,14 @@ class FileMirror:
         cap_bytes: int = CAP_BYTES,
         step_bytes: int = STEP_BYTES,
         most: Callable[[int], int] = lambda wanted_bytes: wanted_bytes,
+        mask: ValueMask | None = None,
     ) -> None:
         self._attempt_dir = attempt_dir.resolve()
         self._roots = [root.resolve() for root in roots]
         self._offset_of, self._send = offset_of, send
         self._ignored = {path: key[0] for path, key in (ignore or {}).items()}
         self._cap_bytes, self._step_bytes, self._most = cap_bytes, step_bytes, most
+        self._mask, self._is_final = mask or ValueMask(), False
         self._state_file = self._attempt_dir / "worker" / "mirror.json"
         self._files: dict[str, MirroredFile] = {}
         self._remembered = self._read_state()
@@ -84,6 +90,10 @@ class FileMirror:
             turn += [file for file, size in zip(files, chunks, strict=True) if size and self._unsent(file)]
         return sent_bytes
 
+    def finish(self) -> None:
+        """Send the end of each file as it is: its writer has ended."""
+        self._is_final = True
+
     def pending_bytes(self) -> int:
         """Return the number of bytes on disk that are not on the server yet."""
         self._scan(float("inf"))
@@ -105,6 +115,10 @@ class FileMirror:
         """Return the event files seen so far. May be called from another thread."""
         return [file for file in list(self._files.values()) if is_event_file(file.path.rpartition("/")[2])]
 
+    def found_event_files(self) -> list[Path]:
+        """Return the paths of all event files that are there now."""
+        return [source for source, _ in self._find_event_files()]
+
     def logs(self) -> list[MirroredFile]:
         """Return the logs seen so far. May be called from another thread."""
         return [file for file in list(self._files.values()) if file.is_log]
@@ -118,8 +132,7 @@ class FileMirror:
             began = time.monotonic()
             self.left_out, self.too_large = 0, []
             event_files = list(self._find_event_files())
-            # A huge working directory is scanned less often: scanning takes at most a twentieth of the time.
-            self._scan_at = now + max(SCAN_EVERY_S, 20 * (time.monotonic() - began))
+            self._scan_at = now + pause_after(time.monotonic() - began)
             if now == float("inf"):
                 self._scan_at = float("-inf")
             for source, root in event_files:
@@ -139,7 +152,8 @@ class FileMirror:
     def _profiles(self) -> Iterator[tuple[str, Path]]:
         """Yield the traces of profiles; each is complete when it has its name."""
         for source in sorted((self._attempt_dir / PROFILES).glob("*/trace*.json.gz")):
-            yield source.relative_to(self._attempt_dir).as_posix(), source
+            if is_trace_masked(source, self._mask):
+                yield source.relative_to(self._attempt_dir).as_posix(), source
 
     def _logger_settings(self) -> Iterator[tuple[str, Path]]:
         """Yield the files with hyperparameters and tags of other loggers."""
@@ -165,6 +179,7 @@ class FileMirror:
             return
         if not stat.S_ISREG(status.st_mode):
             return
+        path = self._mask.text(path)
         file = self._files.get(path)
         if file is None:
             file = self._add(path, source, status.st_ino)
@@ -181,7 +196,7 @@ class FileMirror:
 
     def _start_generation(self, file: MirroredFile, inode: int) -> None:
         file.inode, file.head, file.sent_bytes = inode, b"", None
-        file.unreadable_size_bytes = file.refusal = file.hole = None
+        file.unreadable_size_bytes = file.refusal = file.hole = file.masked = None
         file.generation += 1
         self._write_state()
 
@@ -257,22 +272,39 @@ class FileMirror:
 
     def _read_if_unchanged(self, fd: int, file: MirroredFile, size: int, offset: int) -> bytes:
         """Return the bytes at `offset`; if the file was replaced, start a new generation and return nothing."""
-        head = os.pread(fd, HEAD_BYTES, 0)
+        head = self._head(fd)
         if os.fstat(fd).st_ino != file.inode or head[: len(file.head)] != file.head:
             self._start_generation(file, os.fstat(fd).st_ino)
             return b""
         if len(file.head) < HEAD_BYTES and head != file.head:
             file.head = head
             self._write_state()
-        return os.pread(fd, size, offset)
+        file.masked = file.masked or MaskedFile(self._mask, has_events=is_event_file(file.path.rpartition("/")[2]))
+        return file.masked.read(fd, offset, size, final=self._is_final)
 
     def _note_heads(self, files: Sequence[MirroredFile]) -> None:
         """Write down how new files begin, of all in one go: by that a replaced one is known after a restart."""
-        heads = {id(file): _head(file.source) for file in files if not file.head}
+        heads = {id(file): self._head_of(file.source) for file in files if not file.head}
         for file in files:
             file.head = heads.get(id(file)) or file.head
         if any(heads.values()):
             self._write_state()
+
+    def _head_of(self, source: Path) -> bytes:
+        """Return the first bytes of a file; none where it cannot be read, which its sending tells."""
+        with suppress(OSError):
+            fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+            try:
+                return self._head(fd)
+            finally:
+                os.close(fd)
+        return b""
+
+    def _head(self, fd: int) -> bytes:
+        """Return the first bytes as they stay when the file is masked in place, because they are written down."""
+        if not self._mask:
+            return os.pread(fd, HEAD_BYTES, 0)
+        return masked_bytes(fd, 0, HEAD_BYTES, self._mask, final=False)
 
     def _marker(self, file: MirroredFile) -> bytes:
         """Return the notice at the end of a cut log. Its text is fixed, so sending it can be resumed."""
@@ -309,7 +341,6 @@ class FileMirror:
 
 HEAD_BYTES = 64
 """Bytes remembered from a file's beginning: a new file may get the inode of the one it replaces."""
-SCAN_EVERY_S = 1.0
 MAX_EVENT_FILES = 10_000
 """Event files of one directory that are read, the oldest first."""
 STEP_FILES = 128
@@ -338,6 +369,8 @@ class MirroredFile:
     """Size when it could not be read: it is tried again when the size changes."""
     hole: tuple[int, int] | None = None
     """Begin and end of the first long stretch that was never written: what follows stays on the node."""
+    masked: MaskedFile | None = None
+    """Reads it; None until it is read for the first time."""
     refusal: str | None = None
     """Why the server accepts no more of it: the remaining bytes stay on the node."""
 
@@ -345,17 +378,6 @@ class MirroredFile:
     def is_log(self) -> bool:
         """True for logs that people read, False for event files."""
         return self.path.startswith("logs/")
-
-
-def _head(source: Path) -> bytes:
-    """Return the first bytes of a file; none where it cannot be read, which its sending tells."""
-    with suppress(OSError):
-        fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-        try:
-            return os.pread(fd, HEAD_BYTES, 0)
-        finally:
-            os.close(fd)
-    return b""
 
 
 def _inode(path: Path) -> int | None:

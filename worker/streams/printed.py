@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from domain.masking.values import ValueMask
 from domain.messages import Point
-from domain.printed_pattern import PrintedPattern, clean
+from domain.series.printed_pattern import PrintedPattern, clean
 from worker.streams.events import EventBytes
 from worker.streams.printed_line import (
     MAX_STEP,
@@ -227,9 +228,10 @@ class PrintedTail:
         tables: PrintedTables | None = None,
         rank: int = 0,
         pattern: PrintedPattern | None = None,
+        mask: ValueMask | None = None,
     ) -> None:
         self.path, self.offset, self.final = path, offset, False
-        self._clock = clock
+        self._clock, self._mask = clock, mask or ValueMask()
         self._new_lines = partial(PrintedLines, tables, rank, pattern)
         self._recall_bytes = sys.maxsize if pattern and pattern.is_counted else RECALL_BYTES
         self._lines, self._read_to = self._new_lines(), 0
@@ -278,7 +280,7 @@ class PrintedTail:
         return EventBytes(start, self.offset, notice=notice)
 
     def _feed(self, fd: int, max_bytes: int, final: bool) -> dict[str, list[Point]]:
-        data = os.pread(fd, max_bytes, self._read_to)
+        data = self._mask.content(os.pread(fd, max_bytes, self._read_to))
         used, series = self._lines.feed(data, self._clock(), final=final and len(data) < max_bytes)
         self._read_to += used
         return series

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from domain.printed_pattern import NUMBER, TIMES, VALUE, amount, is_fraction, number, scaled
+from domain.series.printed_pattern import NUMBER, TIMES, VALUE, amount, is_fraction, number, scaled
 
 MAX_STEP = 10**12
 

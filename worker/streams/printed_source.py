@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from domain.masking.values import ValueMask
 from domain.messages import Finding, Point, PointBatch
-from domain.printed_pattern import NOT_READ, SUCH_AS, PrintedPattern
+from domain.series.printed_pattern import NOT_READ, SUCH_AS, PrintedPattern
 from worker.node.state_files import read_object, write_whole
 from worker.streams.mirror import MirroredFile
 from worker.streams.point_uploader import BATCH_BYTES, OffsetOf
@@ -32,11 +33,13 @@ class PrintedSource:
         name: Callable[[Series, str], Series],
         tables: PrintedTables,
         pattern: PrintedPattern | None = None,
+        mask: ValueMask | None = None,
     ) -> None:
-        """`tables`: those that the same rank has printed; `pattern`: how a person reads its lines."""
+        """`tables`: those that the same rank has printed; `pattern`: how a person reads its lines; `mask`: hides the
+        attempt's secrets in them."""
         self.path, self.generation = file.path, file.generation
         self._file, self._name = file, name
-        self._tail = PrintedTail(file.source, offset, tables=tables, rank=_rank_of(file), pattern=pattern)
+        self._tail = PrintedTail(file.source, offset, tables=tables, rank=_rank_of(file), pattern=pattern, mask=mask)
         self._sent_up_to, self._read_up_to = offset, -1
 
     @property
@@ -105,8 +108,9 @@ class PrintedLogs:
         offset_of: OffsetOf,
         owners_file: Path,
         clock: Callable[[], float] = time.monotonic,
+        mask: ValueMask | None = None,
     ) -> None:
-        self._clock = clock
+        self._clock, self._mask = clock, mask
         self._tables: dict[int, PrintedTables] = {}
         self._scouts: dict[str, PrintedTail] = {}
         """Read what the last rank prints, without points, while rank 0 may still print some."""
@@ -131,7 +135,9 @@ class PrintedLogs:
             key = (file.path, file.generation)
             if key not in self._sources:
                 tables = self._tables.setdefault(_rank_of(file), PrintedTables())
-                self._sources[key] = PrintedSource(file, self._offset_of(*key), self._named, tables, self._pattern)
+                self._sources[key] = PrintedSource(
+                    file, self._offset_of(*key), self._named, tables, self._pattern, self._mask
+                )
             if final:
                 self._sources[key].finish()
             yield self._sources[key]
@@ -161,7 +167,7 @@ class PrintedLogs:
             return bool(last and owners & {file.path for file in last})
         for file in [] if final or self._last_printed_at else last:
             scout = self._scouts.setdefault(
-                file.path, PrintedTail(file.source, rank=_rank_of(file), pattern=self._pattern)
+                file.path, PrintedTail(file.source, rank=_rank_of(file), pattern=self._pattern, mask=self._mask)
             )
             if scout.read().series:
                 self._last_printed_at = self._clock()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from domain.printed_pattern import NUMBER, is_fraction, number, scaled
+from domain.series.printed_pattern import NUMBER, is_fraction, number, scaled
 from worker.streams.printed_line import PrintedLine, TrainingPosition, is_measured, tag_of
 
 MAX_COLUMNS = 40

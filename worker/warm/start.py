@@ -22,7 +22,7 @@ try:
     if program.is_module:
         runpy._run_module_as_main(program.name)  # type: ignore[attr-defined, unused-ignore]
     else:
-        exec(compile(program.source, program.path, "exec", dont_inherit=True), program.namespace)
+        exec(compile(program.source, program.path, "exec", dont_inherit=True), program.namespace)  # nosec B102: the user's own script, which is to run here
 except BaseException as error:
     if error.__traceback__ is not None:  # without this frame, as Python itself reports it
         error.__traceback__ = error.__traceback__.tb_next

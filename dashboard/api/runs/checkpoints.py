@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dashboard.api.audit import write_down_download
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.errors import Rejection
@@ -22,6 +23,7 @@ from dashboard.storage.conversions import Converted
 from dashboard.storage.downloads import DigestResponse
 from db.checkpoints import checkpoint_queries
 from db.models import Checkpoint
+from db.people.ownership import ObjectKind
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["checkpoints"])
 WAIT_S = 20.0
@@ -32,7 +34,6 @@ LONGEST_NOTE = 4000
 @router.get("/runs/{run_id}/checkpoints")
 def list_checkpoints(service: TheService, run_id: str) -> Response:
     """A run's checkpoints, newest first, including those still being uploaded."""
-    service.run(run_id)
     return answer(checkpoint_queries.checkpoints(service.store, run_id))
 
 
@@ -65,13 +66,20 @@ async def download(
     row = await run_in_threadpool(checkpoint_queries.checkpoint_file, service.store, checkpoint_id)
     if row is None:
         raise Rejection(404, f"There is no checkpoint {checkpoint_id}.")
-    checkpoint, _ = row
+    checkpoint, run_id = row
     conversion = Conversion(strip=prefix == "strip", safetensors=format == "safetensors")
     route: Via = via or ("bucket" if service.settings.checkpoints_redirect else "server")
     if conversion.is_as_saved:
+        await run_in_threadpool(_write_down, request, service, checkpoint, run_id)
         return await run_in_threadpool(service.storages.response, request, checkpoint, route)
     converted = await _converted(service, checkpoint, conversion)
+    await run_in_threadpool(_write_down, request, service, checkpoint, run_id)
     return await run_in_threadpool(_response, service, request, checkpoint, conversion, converted)
+
+
+def _write_down(request: Request, service: Service, checkpoint: Checkpoint, run_id: str) -> None:
+    object_name = f"checkpoint {checkpoint.path} of run {run_id}"
+    write_down_download(request, service, object_name, ObjectKind.CHECKPOINT, str(checkpoint.id))
 
 
 async def _converted(service: Service, checkpoint: Checkpoint, conversion: Conversion) -> Converted:

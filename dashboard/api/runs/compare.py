@@ -23,11 +23,12 @@ from dashboard.snapshots.differences import FileChange
 from db.exceptions import NoSuchRun
 from db.metrics.curves import RunCurve, StepRange, curves_of_runs, sources_of_runs
 from db.metrics.run_results import without_repeated
+from db.people.visibility import visible_ids
 from db.runs.compared_runs import attempt_batches, compared_runs
 from db.runs.run_queries import common_baseline
 from domain.choices import RUN_ID
-from domain.goals import joined_names
 from domain.messages import SCRIPT_KINDS
+from domain.series.goals import joined_names
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
 MOST_RUNS = 1000
@@ -48,6 +49,14 @@ def chosen_runs(
 
 
 RunIds = Annotated[list[str], Depends(chosen_runs)]
+
+
+def visible_runs(service: TheService, ids: RunIds) -> list[str]:
+    """The chosen runs that exist for whoever asks: a hidden one has as little to show as one that never was."""
+    return visible_ids(service.store, ids)
+
+
+VisibleIds = Annotated[list[str], Depends(visible_runs)]
 
 
 @router.get("/compare")
@@ -81,13 +90,13 @@ def compare(
 
 
 @router.get("/compare/names")
-def names(service: TheService, runs: RunIds) -> Response:
+def names(service: TheService, runs: VisibleIds) -> Response:
     """The source of each series by name, for each run: {run id: {"train/loss": "events"}}."""
     return answer(sources_of_runs(service.store, runs))
 
 
 @router.get("/compare/joined")
-def joined(service: TheService, runs: RunIds) -> Response:
+def joined(service: TheService, runs: VisibleIds) -> Response:
     """The name of a series in charts with other runs that log the same figure: {run id: {"printed/loss": "loss"}}."""
     by_run = sources_of_runs(service.store, runs)
     logged = {
@@ -98,7 +107,7 @@ def joined(service: TheService, runs: RunIds) -> Response:
 
 
 @router.get("/compare/batches")
-def batches(service: TheService, runs: RunIds) -> Response:
+def batches(service: TheService, runs: VisibleIds) -> Response:
     """The batch and the first logged step of each attempt: {run id: [{"attempt", "global_batch", "first_step"}]}.
 
     The batch is null where the script sets its own; an attempt on fewer nodes may have another than the run."""
@@ -109,7 +118,7 @@ def batches(service: TheService, runs: RunIds) -> Response:
 @router.get("/compare/curves")
 def curves(
     service: TheService,
-    runs: RunIds,
+    runs: VisibleIds,
     name: Annotated[list[str], Query(description="Only these series.")],
     max_points: Annotated[int, Query(ge=10, le=MOST_POINTS, description="Of each run.")] = 500,
     since: Annotated[int | None, Query(description="Only points from this step on.")] = None,

@@ -13,6 +13,7 @@ from dashboard.api.reading import JsonRoute
 from dashboard.api.runs.searches import parsed
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer
+from dashboard.service import permitted
 from dashboard.service.bulk_actions import MOST_FOUND, BulkActions, BulkRequest
 from dashboard.service.overview import Filter, run_ids
 from dashboard.service.service import Service
@@ -35,7 +36,7 @@ ActionId = Annotated[str, Path(max_length=40)]
 
 @router.post("/bulk-actions", status_code=202)
 def begin(service: TheService, actions: TheActions, request: BulkRequest) -> Response:
-    """Stop, delete, archive, list again or tag many runs in the background; returns the action as `show` does."""
+    """Stop, delete, bring back, archive, list again or tag many runs in the background; the answer is `show`'s."""
     runs = request.runs or _found(service, request.filter or "")
     return answer(actions.begin(request, runs).document(), 202)
 
@@ -43,7 +44,8 @@ def begin(service: TheService, actions: TheActions, request: BulkRequest) -> Res
 @router.get("/bulk-actions/{action_id}")
 def show(actions: TheActions, action_id: ActionId) -> Response:
     """How far an action is. `state`: running, done, cancelled; `refused`: runs that were not changed, and why;
-    `freed_bytes`: what deleted runs held in checkpoints, logs and event files; `changed`: once it has ended."""
+    `freed_bytes`: what deleted runs hold in checkpoints, logs and event files, free from `kept_until` on (null: now);
+    `can_undo`: whether you may bring them back (the action `restore`); `changed`: once it has ended."""
     return answer(actions.find(action_id).document())
 
 
@@ -76,14 +78,14 @@ def views(service: TheService) -> Response:
 @router.put("/views")
 def save(service: TheService, view: NamedView) -> Response:
     """Save a view instead of an earlier one of its name; returns all."""
-    saved_views.save(service.store, view, service.clock())
+    permitted.save_view(service, view)
     return answer(saved_views.saved(service.store))
 
 
 @router.delete("/views")
 def forget(service: TheService, name: Annotated[str, Query(max_length=200)]) -> Response:
     """Delete a view; returns the others."""
-    saved_views.forget(service.store, name)
+    permitted.forget_view(service, name)
     return answer(saved_views.saved(service.store))
 
 

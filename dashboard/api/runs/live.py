@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -19,11 +20,16 @@ from dashboard.json_responses import json_text
 from dashboard.live.hub import Message, Viewer
 from dashboard.logs.sources import FollowedLogs, is_merged
 from dashboard.logs.stored_logs import ALL, SomeStream, Stream, TextPieces, check_rank, find_log
+from dashboard.security.identity.fresh_answers import FRESH_FOR_S
 from dashboard.service.service import Service
+from db import acting
 from db.engine import StoreGone
 from db.exceptions import NoSuchRun
 from db.metrics import curves
 from db.metrics.curves import to_json_points
+from db.people.visibility import visibility
+from domain.people.rights import OWNER
+from domain.people.roles import Action
 from domain.views import SeriesView
 
 router = APIRouter(prefix="/api")
@@ -64,14 +70,16 @@ async def live(websocket: WebSocket, service: TheService, run: str = "") -> None
     """Everything about one run as it happens."""
     await websocket.accept()
     try:
+        await run_in_threadpool(service.check_run, Action.SEE, run)
         with service.hub.viewer(run) as viewer:
             if service.peers is not None:
                 await run_in_threadpool(service.peers.follow, run)
             await _Session(service, websocket, run, viewer).serve()
     except NoSuchRun:
-        await websocket.close(UNKNOWN_RUN)
+        with suppress(WebSocketDisconnect, RuntimeError):
+            await websocket.close(UNKNOWN_RUN)
     except (DBAPIError, StoreGone):  # the store is unavailable; the page reconnects and resumes where it was
-        with suppress(RuntimeError):
+        with suppress(WebSocketDisconnect, RuntimeError):
             await websocket.close(RESTARTING)
     except (WebSocketDisconnect, RuntimeError):  # the page is gone, perhaps in the middle of a send
         return
@@ -88,6 +96,7 @@ class _Session:
         self._log: _FollowedLog | FollowedLogs | None = None
         self._run_sent: tuple[float, str] = (float("-inf"), "")
         self._run_timer: asyncio.TimerHandle | None = None
+        self._changes, self._checked_at = service.identities.changes, time.monotonic()
         viewer.ignored = WITHOUT_LOG
 
     async def serve(self) -> None:
@@ -116,7 +125,21 @@ class _Session:
         finally:
             self._viewer.wake()
 
+    async def _check_rights(self) -> None:
+        """Look at the rights of whoever watches as they are now. Raises NoSuchRun where the run is hidden by now."""
+        rights, identities, now = acting.rights(), self._service.identities, time.monotonic()
+        is_checked = self._changes == identities.changes and now - self._checked_at < FRESH_FOR_S
+        if rights.by in (None, OWNER) or is_checked:
+            return
+        self._changes, self._checked_at = identities.changes, now
+        fresh = await run_in_threadpool(identities.fresh, rights)
+        if visibility(fresh) != visibility(rights):
+            acting.enter(fresh, acting.address())
+            await run_in_threadpool(self._service.check_run, Action.SEE, self._run_id)
+
     async def _forward(self, messages: list[Message]) -> None:
+        if not any(message["type"] == "deleted" for message in messages):
+            await self._check_rights()
         if self._viewer.needs_resync():
             self._has_snapshot = False
             self._selected = None

@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from dashboard.api.audit import write_down_download
 from dashboard.api.context import TheService, Threads
 from dashboard.api.reading import MOST, JsonRoute
 from dashboard.api.runs.searches import Search, parsed
@@ -40,8 +41,9 @@ from dashboard.logs.search import (
 from dashboard.logs.sources import MergedSearchResult, merged_sources, page, search_all
 from dashboard.logs.stored_logs import ALL, LogFile, SomeStream, Stream, check_rank, find_log
 from dashboard.service.service import Service
+from db.people.ownership import ObjectKind
 from db.runs.run_list import RunSelection, run_count
-from domain.printed_pattern import MOST_CHARACTERS
+from domain.series.printed_pattern import MOST_CHARACTERS
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["logs"])
 PIECE_BYTES = 256 * 1024
@@ -52,6 +54,7 @@ FOLLOW_EVENTS = {"log", "run", "deleted"}
 
 @router.get("/runs/{run_id}/logs")
 def logs(
+    request: Request,
     service: TheService,
     run_id: str,
     rank: Annotated[str, Query(max_length=20, description="A rank's number, or `launcher`.")] = "0",
@@ -70,6 +73,8 @@ def logs(
         "X-Rankzero-Offset": str(start),
         "Content-Disposition": f'inline; filename="{run_id}-{number}-{rank}.{stream}.log"',
     }
+    if start == 0 and limit is None:
+        write_down_download(request, service, f"log {rank} ({stream}) of run {run_id}", ObjectKind.RUN, run_id)
     if follow:
         body = _follow(service, run_id, number, rank, stream, start)
         return StreamingResponse(body, media_type="text/plain; charset=utf-8", headers=headers)

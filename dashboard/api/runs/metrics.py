@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from dashboard.api.audit import write_down_download
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer, json_text
 from db.metrics import curves, performance
 from db.metrics.curves import to_json_number, to_json_points
+from db.people.ownership import ObjectKind
 from domain.messages import PointChoice
 from domain.text.tables import FORMULAS
 from domain.views import SeriesView
@@ -38,7 +41,6 @@ def metrics(
     replaced: Annotated[bool, Query(description="Also points that newer ones replaced.")] = False,
 ) -> Response:
     """{"train/loss": [[step, value, wall time], …]}; NaN and the infinities are strings."""
-    service.run(run_id)
     series = curves.series(service.store, run_id, name, source, attempt, since, max_points, replaced, until)
     return StreamingResponse(_json(series), media_type="application/json")
 
@@ -63,10 +65,12 @@ def run_usage(service: TheService, run_id: str) -> Response:
 
 
 @router.get("/runs/{run_id}/metrics.csv")
-def metrics_csv(service: TheService, run_id: str, name: Names = None, source: PointChoice = "events") -> Response:
+def metrics_csv(
+    request: Request, service: TheService, run_id: str, name: Names = None, source: PointChoice = "events"
+) -> Response:
     """One line per point: series, attempt, step, value, wall time."""
-    service.run(run_id)
     series = curves.series(service.store, run_id, name, source)
+    write_down_download(request, service, f"metrics of run {run_id}", ObjectKind.RUN, run_id)
     headers = {"Content-Disposition": f'attachment; filename="{run_id}-metrics.csv"'}
     return StreamingResponse(_csv(series), media_type="text/csv", headers=headers)
 

@@ -18,6 +18,8 @@ from dashboard.json_responses import answer
 from dashboard.service.cost_cache import CostCache
 from dashboard.service.overview import Filter, RowRange, overview, run_ids
 from dashboard.service.service import Service
+from db import acting
+from db.people.visibility import Visibility, visibility
 from db.search.run_search import words
 from domain.messages import State
 from domain.search.completion import complete, complete_column
@@ -29,15 +31,16 @@ MOST_ROWS = 200
 
 
 class Overviews:
-    """The last table of each filter, shared by all pages: each is read once a second at most."""
+    """The last table of each filter, shared by all who see the same: each is read once a second at most."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._cache = CostCache[tuple[Filter, RowRange], Tagged](CACHED_S)
+        self._cache = CostCache[tuple[Filter, RowRange, Visibility, str | None], Tagged](CACHED_S)
 
     def latest(self, run_filter: Filter, window: RowRange) -> Tagged:
         """The window of the table as gzipped JSON, and its tag. Raises QueryError."""
-        return self._cache.get((run_filter, window), lambda: self._read(run_filter, window))
+        key = run_filter, window, visibility(), acting.rights().by  # for searches of `by:me`
+        return self._cache.get(key, lambda: self._read(run_filter, window))
 
     def _read(self, run_filter: Filter, window: RowRange) -> Tagged:
         return tagged(overview(self._service.store, self._service.now_for_contact(), run_filter, window))

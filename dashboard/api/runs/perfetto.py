@@ -14,24 +14,28 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 
 from dashboard.api.context import TheService
 from dashboard.errors import Rejection
-from dashboard.security.sandbox import CORS, METHODS, STORAGE, Passes, source_hash
+from dashboard.security.guard.sandbox import CORS, METHODS, STORAGE, Passes, reader
+from dashboard.security.header_values import NO_STORE, source_hash
+from domain.people.roles import Action
 
 router = APIRouter(include_in_schema=False)
 
 
 @router.get("/perfetto/{run_id}/")
 @router.head("/perfetto/{run_id}/")
-def page(service: TheService, run_id: str) -> Response:
+def page(service: TheService, request: Request, run_id: str) -> Response:
     """The page that shows one rank's trace; `profile` and `rank` stand in its query. Raises NoSuchRun."""
     run = service.run(run_id)
-    return host(run.id, Passes(service.credentials, "perfetto").issue(run.id, service.clock()))
+    passes, holder = Passes(service.credentials, "perfetto"), reader(request.state.principal.access_token)
+    return host(run.id, passes.issue(run.id, holder, service.clock()))
 
 
 @router.api_route("/perfetto/{run_id}/{issued}/{path:path}", methods=[*METHODS])
-def serve_file(request: Request, path: str) -> Response:
-    """One of Perfetto's own files. Raises Rejection when there is none."""
+def serve_file(service: TheService, request: Request, run_id: str, path: str) -> Response:
+    """One of Perfetto's own files. Raises Rejection when there is none, NoSuchRun."""
     if request.state.principal.via != "pass":
         raise Rejection(404, "There is nothing at this address. Perfetto's page is one folder above.")
+    service.check_run(Action.SEE, run_id)
     if request.method == "OPTIONS":
         return Response(status_code=204, headers=CORS)
     try:
@@ -158,7 +162,7 @@ def _headers(host_name: str, script_hashes: list[str]) -> dict[str, str]:
         "Referrer-Policy": "no-referrer",
         "Cross-Origin-Opener-Policy": "unsafe-none",
         "Cross-Origin-Resource-Policy": "cross-origin",
-        "Cache-Control": "no-store",
+        **NO_STORE,
         **CORS,
     }
 
@@ -180,5 +184,5 @@ def host(run_id: str, issued: str) -> HTMLResponse:
         "form-action 'none'",
         "frame-ancestors 'none'",
     )
-    headers = {"Content-Security-Policy": "; ".join(policy), "Cache-Control": "no-store"}
+    headers = {"Content-Security-Policy": "; ".join(policy), **NO_STORE}
     return HTMLResponse(page, headers=headers)

@@ -7,14 +7,17 @@ from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Body
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from dashboard.api.audit import write_down_download
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
 from dashboard.service.service import Service
+from db.people.ownership import ObjectKind
 from db.ranks import profiles as db_profiles
-from domain.spec import MAX_RANKS, MAX_STEPS
+from domain.assignments import MAX_RANKS, MAX_STEPS
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
 PIECE_BYTES = 256 * 1024
@@ -55,10 +58,11 @@ def flame(service: TheService, run_id: str, profile_id: str, rank: int) -> Respo
 
 
 @router.get("/runs/{run_id}/profiles/{profile_id}/ranks/{rank}/trace")
-def trace(service: TheService, run_id: str, profile_id: str, rank: int) -> Response:
+def trace(request: Request, service: TheService, run_id: str, profile_id: str, rank: int) -> Response:
     """The rank's trace in Chrome's format, packed with gzip."""
     file_id, size_bytes = db_profiles.trace_file(service.store, run_id, profile_id, rank)
     name = f"{run_id}-{profile_id}-rank{rank}.json.gz"
+    write_down_download(request, service, f"trace of rank {rank} of run {run_id}", ObjectKind.RUN, run_id)
     headers = {"Content-Length": str(size_bytes), "Content-Disposition": f'attachment; filename="{name}"'}
     return StreamingResponse(_pieces(service, file_id, size_bytes), media_type="application/gzip", headers=headers)
 

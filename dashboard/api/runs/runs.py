@@ -1,4 +1,4 @@
-"""Runs: list, launch, show, stop, resume and delete them."""
+"""Runs: list, launch, show, stop, resume and delete them, and bring deleted ones back."""
 
 from __future__ import annotations
 
@@ -17,17 +17,21 @@ from dashboard.json_responses import answer, document
 from dashboard.logs.logged_settings import logged_settings
 from dashboard.planning import preview as previews
 from dashboard.planning.fixes import fix_of, launch_path, with_next_step
+from dashboard.security.proxies import shown_url
 from dashboard.service.service import Service
 from dashboard.sweeps.request import SeedsRequest, launch_with_seeds
+from db import acting
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_queries
 from db.findings import findings as db_findings
+from db.people.ownership import project_of
 from db.ranks import ranks as db_collectives
 from db.ranks import ranks as db_ranks
 from db.runs import run_list, run_queries
 from db.runs.run_list import RunSelection
 from db.runs.run_queries import named_runs
 from domain.messages import State
+from domain.people.roles import Action
 from domain.spec import RunEdit, RunSpec, check_size
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
@@ -78,7 +82,7 @@ def launch(service: TheService, request: Request, spec: RunSpec, like: Like = No
 
 def _summary(service: Service, request: Request, run_id: str) -> dict[str, object]:
     name, state = run_queries.name_and_state(service.store, run_id)
-    return {"id": run_id, "name": name, "state": state, "url": f"{request.base_url}run?id={run_id}"}
+    return {"id": run_id, "name": name, "state": state, "url": f"{shown_url(request)}/run?id={run_id}"}
 
 
 @router.post("/runs/seeds", status_code=201)
@@ -86,7 +90,7 @@ def launch_seeds(service: TheService, request: Request, seeds_request: SeedsRequ
     """Launch a run for each seed; `url` compares them: their mean and its spread."""
     ids = launch_with_seeds(service, seeds_request.spec, seeds_request.seeds, like=like)
     runs = [_summary(service, request, run_id) for run_id in ids]
-    return answer({"runs": runs, "url": f"{request.base_url}compare?runs={','.join(ids)}&group=all"}, 201)
+    return answer({"runs": runs, "url": f"{shown_url(request)}/compare?runs={','.join(ids)}&group=all"}, 201)
 
 
 @router.post("/preview")
@@ -96,6 +100,7 @@ def preview(
     code_is_sent: Annotated[bool, Query(description="The code would be sent; do not look for it here.")] = False,
 ) -> Response:
     """The figures of a launch and the command of every node. Nothing is cloned or packed."""
+    acting.rights().check(Action.LAUNCH, project_of(spec))
     check_size(spec)
     return answer(previews.preview(service.resolve(spec, service.cluster()), code_is_sent))
 
@@ -106,8 +111,7 @@ def show(service: TheService, request: Request, run_id: str) -> Response:
     the loss is not a number; null otherwise. `environment` is that of its lock on the nodes; null without one."""
     run = service.run(run_id)
     fix = fix_of(run, checkpoint_queries.checkpoints(service.store, run_id))
-    base_url = str(request.base_url).rstrip("/")
-    fix_document = {"label": fix.label, "url": base_url + launch_path(run.id)} if fix and fix.spec else None
+    fix_document = {"label": fix.label, "url": shown_url(request) + launch_path(run.id)} if fix and fix.spec else None
     environment = attempt_queries.environment_of(service.store, run_id)
     return answer(document(run) | {"fix": fix_document, "environment": environment})
 
@@ -130,24 +134,45 @@ def resume(service: TheService, run_id: str, checkpoint: Annotated[str | None, B
     return answer(service.resume(run_id, checkpoint))
 
 
+AtOnce = Annotated[bool, Query(description="Free the disk at once: nobody can undo it. Needs the role admin.")]
+
+
 @router.delete("/runs/{run_id}")
-def delete(service: TheService, run_id: str) -> Response:
-    """Delete an ended run with all its files; returns its last view, and `freed_bytes`: what these took."""
+def delete(service: TheService, run_id: str, now: AtOnce = False) -> Response:
+    """Delete an ended run; returns its last view, `freed_bytes`: what its files take, and `kept_until`: until then
+    an admin can bring it back, and the bytes are free from then on; null where it is gone for good."""
     run = service.run(run_id)
-    return answer(document(run) | {"freed_bytes": service.delete(run_id)})
+    return answer(document(run) | service.delete(run_id, now)._asdict())
+
+
+@router.get("/deleted-runs")
+def deleted_runs(service: TheService) -> Response:
+    """The deleted runs of the projects whose admin you are, with who deleted them and when they go for good."""
+    deletions = service.deletions
+    return answer([document(run) | {"kept_until": deletions.kept_until(run)} for run in deletions.deleted()])
+
+
+@router.delete("/deleted-runs/{deleted_id}")
+def erase(service: TheService, deleted_id: str) -> Response:
+    """Delete a deleted run for good before its time; returns `freed_bytes`."""
+    return answer({"id": deleted_id} | service.deletions.erase(deleted_id)._asdict())
+
+
+@router.post("/runs/{run_id}/restore")
+def restore(service: TheService, run_id: str) -> Response:
+    """Bring a deleted run back as it was; returns it."""
+    return answer(service.restore(run_id))
 
 
 @router.get("/runs/{run_id}/history")
 def history(service: TheService, run_id: str) -> Response:
     """The run's events, in order."""
-    service.run(run_id)
     return answer(run_queries.history(service.store, run_id))
 
 
 @router.get("/runs/{run_id}/findings")
 def findings(service: TheService, run_id: str, attempt: Annotated[int | None, Query(ge=1)] = None) -> Response:
     """Problems noticed while the run trained, including those that are over (`gone_at`)."""
-    service.run(run_id)
     return answer(db_findings.findings(service.store, run_id, attempt))
 
 
@@ -193,7 +218,6 @@ def stacks(service: TheService, run_id: str) -> Response:
 @router.get("/runs/{run_id}/attempts")
 def attempts(service: TheService, run_id: str) -> Response:
     """The attempts of a run, with the commands started on each node."""
-    service.run(run_id)
     return answer(attempt_queries.attempts(service.store, run_id))
 
 

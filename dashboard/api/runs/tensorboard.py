@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from dashboard.api.context import TheService
 from dashboard.errors import Rejection
-from dashboard.security.sandbox import CORS, METHODS, PREFIX, Passes
+from dashboard.security.guard.sandbox import CORS, METHODS, PREFIX, Passes, reader
 from dashboard.tensorboard import page as tensorboard_page
 from dashboard.tensorboard.page import PART_HEADERS
 from dashboard.tensorboard.process import NothingToShow, StillStarting, TensorBoardFailed, TensorBoards
@@ -49,7 +49,7 @@ async def without_slash(run_id: str) -> Response:
 
 @router.get("/tensorboard/{run_id}/")
 @router.head("/tensorboard/{run_id}/")
-async def page(service: TheService, boards: TheBoards, run_id: str) -> Response:
+async def page(request: Request, service: TheService, boards: TheBoards, run_id: str) -> Response:
     """TensorBoard's page, or a page that says why there is none."""
     try:
         run = await run_in_threadpool(service.run, run_id)
@@ -67,7 +67,7 @@ async def page(service: TheService, boards: TheBoards, run_id: str) -> Response:
         return tensorboard_page.not_started(run.id, str(error))
     except httpx2.HTTPError as error:
         return tensorboard_page.not_started(run.id, str(error) or type(error).__name__)
-    issued = Passes(service.credentials).issue(run.id, service.clock())
+    issued = Passes(service.credentials).issue(run.id, reader(request.state.principal.access_token), service.clock())
     return tensorboard_page.sandboxed(response.text, f"{PREFIX}{run.id}/{issued}/")
 
 

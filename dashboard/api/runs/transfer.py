@@ -13,21 +13,25 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from dashboard.api.audit import write_down_download
 from dashboard.api.context import CheckpointThreads, TheService, Threads
-from dashboard.api.nodes import shown_url
 from dashboard.api.reading import JsonRoute
 from dashboard.api.request_body import write_body
 from dashboard.api.runs.compare import RunIds
 from dashboard.archives.importing import import_archive
 from dashboard.archives.writing import archive
+from dashboard.cluster.joining import url_for_links
 from dashboard.exports.report import report
 from dashboard.exports.series_files import csv_file, json_file, parquet_file
 from dashboard.exports.shared_pages import SharedPages
 from dashboard.json_responses import answer, document
-from dashboard.service import imports
+from dashboard.security.header_values import NO_STORE
+from dashboard.security.proxies import shown_url
+from dashboard.service import imports, permitted
 from dashboard.service.service import Service
 from dashboard.storage.downloads import content_disposition
 from db.exceptions import NoSuchRun
+from db.people.ownership import ObjectKind
 from db.runs import shared_links
 from db.runs.compared_runs import compared_runs
 from db.runs.imported_runs import Import
@@ -66,6 +70,8 @@ def export(
     content = _content(service, runs, format, checkpoints)
     if request.method == "HEAD":
         return Response(media_type=MEDIA_TYPES[format], headers=headers)
+    for run_id in runs:
+        write_down_download(request, service, f"{format} of run {run_id}", ObjectKind.RUN, run_id)
     return StreamingResponse(content, media_type=MEDIA_TYPES[format], headers=headers)
 
 
@@ -145,7 +151,7 @@ def _document(begun: Import) -> dict[str, Any]:
 # Read-only links to runs: make, list and revoke them, and what their visitors see.
 
 HEADERS = {
-    "Cache-Control": "no-store",
+    **NO_STORE,
     "Referrer-Policy": "no-referrer",
     "X-Robots-Tag": "noindex, nofollow",
 }
@@ -170,15 +176,16 @@ def list_links(service: TheService) -> Response:
 def make_link(service: TheService, request: Request, link_request: LinkRequest) -> Response:
     """Make a link that shows one run, or several side by side. Its `url` is in this answer and nowhere else."""
     runs = list(dict.fromkeys(link_request.runs))
-    link, token = shared_links.make(service.store, runs, link_request.days, service.clock())
-    link_document = document(link) | {"url": f"{shown_url(request)}/shared/{token}"}
-    return answer(link_document, 201, {"Cache-Control": "no-store"})
+    link, token = permitted.share(service, runs, link_request.days)
+    url = url_for_links(service.listening(), shown_url(request), service.settings.public_url)
+    link_document = document(link) | {"url": f"{url}/shared/{token}"}
+    return answer(link_document, 201, NO_STORE)
 
 
 @router.delete("/api/shared-links/{link_id}")
 def revoke_link(service: TheService, link_id: str) -> Response:
     """End a link at once."""
-    return answer(shared_links.revoke(service.store, link_id, service.clock()))
+    return answer(permitted.revoke_link(service, link_id))
 
 
 @router.get("/shared/{token}", include_in_schema=False)

@@ -136,7 +136,9 @@ export function lines(picture, node, place) {
   const run = picture.runs[cell[RUN]];
   const texts = [`${node.name} · ${node.noun} ${place}`];
   if (run) texts.push(cell[RANK] === null ? run.name : `${run.name} · rank ${cell[RANK]}`);
-  texts.push(run && picture.states[cell[STATE]] === 'in use' ? run.state : MEANING[picture.states[cell[STATE]]]);
+  const state = picture.states[cell[STATE]];
+  if (state !== 'in use') texts.push(MEANING[state]);
+  else texts.push(run ? run.state : 'in use by a private run');
   const load = [];
   if (typeof cell[PERCENT] === 'number') load.push(`${cell[PERCENT]} % busy`);
   if (typeof cell[USED] === 'number') load.push(`${size(cell[USED])}${node.memory ? ` of ${size(node.memory)}` : ''}`);

@@ -30,14 +30,20 @@ function settle() {
   building.disconnect();
   clearTimeout(deadline);
   document.documentElement.toggleAttribute('data-settled', true);
+  lookForServer(); // it may have been lost meanwhile
 }
 
 if (globalThis.Notification?.permission === 'granted') {
   void import('./notifications.js').then(({ start }) => start());
 }
 
+// The server closes the connections of other tabs before the answer tells the first that it is signed out.
 const tabs = new BroadcastChannel('rankzero sessions');
-tabs.addEventListener('message', leaveSignedOut);
+let isSigningOut = false;
+tabs.addEventListener('message', ({ data }) => {
+  isSigningOut = true;
+  if (data === 'signed out') leaveSignedOut();
+});
 
 // The browser keeps a page that one has left as it was: whoever has signed out since must not see it again.
 addEventListener('pageshow', (event) => {
@@ -71,6 +77,7 @@ document.addEventListener(
 
 /** What was filled in is nobody else's. */
 function leaveSignedOut() {
+  isSigningOut = true;
   sessionStorage.removeItem('rankzero.form');
   location.assign('/login?signed-out');
 }
@@ -80,23 +87,37 @@ function leaveSignedOut() {
  * @param {HTMLButtonElement} button
  */
 async function signOut(button) {
-  button.disabled = true;
-  try {
-    const { read } = await import('../server/request.js');
-    await read('/logout', { method: 'POST' }, async () => {}).catch((error) => {
-      if (error.status !== 401) throw error;
-    });
+  button.disabled = isSigningOut = true;
+  tabs.postMessage('signing out');
+  const status = await statusOf('/logout', { method: 'POST' });
+  if (status === 204 || status === 401) {
     tabs.postMessage('signed out');
     leaveSignedOut();
-  } catch {
-    button.disabled = false;
+  } else {
+    button.disabled = isSigningOut = false;
     button.textContent = 'No answer: try again';
   }
+}
+
+const ANSWERED_WITHIN_MS = 30_000;
+
+/**
+ * The status of the server's answer, 0 without one. Not by request.js: once the session has ended, the server gives
+ * out no modules.
+ * @param {string} path
+ * @param {RequestInit} options
+ */
+function statusOf(path, options) {
+  return fetch(path, { ...options, signal: AbortSignal.timeout(ANSWERED_WITHIN_MS) }).then(
+    ({ status }) => status,
+    () => 0,
+  );
 }
 
 // Says once, on every page, that the server does not answer, instead of the dialog that Streamlit opens over the page.
 const STATE = 'data-test-connection-state';
 const SILENT_BEFORE_SHOWN_MS = 1000;
+const ASKED_EVERY_MS = 2000;
 /** Streamlit's own; a dialog of ours holds a block of elements. */
 const DIALOG = '[data-testid="stDialog"]:not(:has([data-testid="stVerticalBlock"]))';
 const banner = /** @type {HTMLElement} */ (document.getElementById('away'));
@@ -115,11 +136,29 @@ function lookForServer() {
   // pages.css hides the dialog from its first frame on.
   document.documentElement.toggleAttribute('data-away', isAway);
   clearTimeout(silence);
-  if (isAway)
-    silence = setTimeout(() => {
-      banner.textContent = 'Rankzero does not answer. Trying again…';
-    }, SILENT_BEFORE_SHOWN_MS);
-  else banner.textContent = '';
+  banner.textContent = '';
+  if (!isAway) return;
+  silence = setTimeout(() => {
+    banner.textContent = 'Rankzero does not answer. Trying again…';
+  }, SILENT_BEFORE_SHOWN_MS);
+  void leaveIfSignedOut();
+}
+
+/**
+ * A session that has ended elsewhere (another browser, a changed password, a removed person) closes the page's
+ * connection; Streamlit would try to connect without end. What was filled in waits in the tab for the same person.
+ */
+async function leaveIfSignedOut() {
+  while (isAway) {
+    if ((await statusOf('/api/me', { cache: 'no-store' })) === 401) {
+      return isSigningOut ? leaveSignedOut() : leaveEnded();
+    }
+    await new Promise((later) => setTimeout(later, ASKED_EVERY_MS));
+  }
+}
+
+function leaveEnded() {
+  location.assign(`/login?ended&next=${encodeURIComponent(location.pathname + location.search)}`);
 }
 
 /**

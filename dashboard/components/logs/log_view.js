@@ -31,6 +31,8 @@ class LogView {
   /** @type {Later|undefined} */
   _later;
   _isLive = true;
+  /** Which place was asked for last: an answer that comes late shows no earlier one. */
+  _places = 0;
   _offsets = new LogOffsets();
   _newest = new Newest();
 
@@ -201,9 +203,10 @@ class LogView {
   async _showHit(hit) {
     if ('position' in hit && hit.position) return this._showMergedHit(hit);
     const choice = this._choice;
+    const place = ++this._places;
     const from = Math.max(0, hit.offset - BEFORE_HIT_BYTES);
     let bytes = await this._bytes(from, EARLIER_BYTES + hit.offset - from);
-    if (choice !== this._choice) return;
+    if (choice !== this._choice || place !== this._places) return;
     let begin = from;
     if (from > 0) {
       // at the beginning of a line, so that numbers hold
@@ -230,13 +233,14 @@ class LogView {
   }
 
   /**
-   * Show the lines of several logs around a position; false where another log was chosen meanwhile.
+   * Show the lines of several logs around a position; false where another log or place was chosen meanwhile.
    * @param {string} position
    */
   async _showAllAround(position) {
     const choice = this._choice;
+    const place = ++this._places;
     const { lines, before, hasLater, chosen } = await linesAround(this._urlOf, position);
-    if (choice !== this._choice) return false;
+    if (choice !== this._choice || place !== this._places) return false;
     this._stay();
     this._pane.showLines(lines, chosen);
     this._pane.offerEarlier(before !== null);

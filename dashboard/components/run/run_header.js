@@ -58,6 +58,7 @@ class RunHeader {
       this._leave = follow(event, this._project) ?? this._leave;
     },
   });
+  _by = el('span', { class: 'by', hidden: true });
   _note = el('p', { class: 'note', hidden: true });
   _better = el('span', {});
   _baseline = el('a', {
@@ -84,6 +85,7 @@ class RunHeader {
   constructor(component) {
     this._connection = connect(component.data.run_id);
     this._connection.want(this, SHOWN);
+    this._hasPeople = component.data.has_people === true;
     setText(this._name, component.data.name ?? ''); // known before anything else is
     this._root = this._build();
     component.parentElement.append(this._root);
@@ -124,7 +126,17 @@ class RunHeader {
     return el(
       'div',
       { class: 'run-header' },
-      el('div', { class: 'line' }, this._name, this._state, this._contact, this._project, this._tags, this._live),
+      el(
+        'div',
+        { class: 'line' },
+        this._name,
+        this._state,
+        this._contact,
+        this._project,
+        this._by,
+        this._tags,
+        this._live,
+      ),
       this._sentence,
       this._against,
       this._next,
@@ -158,6 +170,8 @@ class RunHeader {
     setText(this._project, run.project);
     setAttribute(this._project, 'href', pageUrl(`project?${new URLSearchParams({ name: run.project })}`));
     setAttribute(this._project, 'title', `Project ${run.project}`);
+    this._by.hidden = !this._hasPeople || !run.by;
+    setText(this._by, `by ${run.by}${run.via ? ` via ${run.via}` : ''}`);
     const state = this._deleted || status === 'gone' ? 'deleted' : run.state;
     this._showState(run, state);
     this._showContact(run);

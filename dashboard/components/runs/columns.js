@@ -22,6 +22,7 @@ const OWN = [
   { key: 'state', title: 'State', first: 1, sort: 'state', rem: 8.2 },
   NAME,
   { key: 'project', title: 'Project', first: 1, sort: 'project', rem: 7 },
+  { key: 'by', title: 'By', first: 1, sort: 'by', rem: 5.5, isAdded: true },
   { key: 'progress', title: 'Progress', first: -1, sort: 'progress', rem: 8.5 },
   { key: 'step', title: 'Step', first: -1, isNumber: true, sort: 'step', rem: 5.2 },
   { key: 'loss', title: 'Loss', first: 1, isNumber: true, sort: 'loss', rem: 5.6 },
@@ -38,7 +39,12 @@ const UNITS = [
   [5400, 60, 'min'],
   [172_800, 3600, 'h'],
 ];
-export const DEFAULT_KEYS = OWN.map(({ key }) => key);
+export const DEFAULT_KEYS = OWN.map(({ key }) => key).filter((key) => key !== 'by');
+
+/** The usual columns where one person, or several, use the dashboard. @param {boolean} hasPeople */
+export function usualKeys(hasPeople) {
+  return hasPeople ? OWN.map(({ key }) => key) : DEFAULT_KEYS;
+}
 
 /**
  * The columns of these keys after the box for selecting; the name, which is the link, is always among them.

@@ -186,7 +186,7 @@ export class RunRow {
  * @param {import('./columns.js').Column} column
  */
 export function classOf({ key, isNumber, isAdded }) {
-  return `${isAdded ? 'added' : key}${isNumber ? ' number' : ''}`;
+  return `${isAdded ? (key === 'by' ? 'added by' : 'added') : key}${isNumber ? ' number' : ''}`;
 }
 
 /** @param {Run} run @param {number} now */

@@ -1,19 +1,11 @@
 /** The Runs page's table: rows are links, heads sort, and it keeps itself current without moving what is looked at. */
 
-import {
-  closestTo,
-  el,
-  focusedIn,
-  icon,
-  keepChildren,
-  mountOnce,
-  setAttribute,
-  setText,
-} from '../elements/elements.js';
+import { closestTo, el, focusedIn, keepChildren, mountOnce, setAttribute, setText } from '../elements/elements.js';
 import { readTheme } from '../elements/theme.js';
 import { follow, linkOf, pageUrl } from '../links/links.js';
 import { askAtClick, Polling } from '../server/polling.js';
-import { ColumnChoice, columnsOf, DEFAULT_KEYS, isNumeric } from './columns.js';
+import { ColumnChoice, columnsOf, isNumeric, usualKeys } from './columns.js';
+import { advice, emptiness } from './empty_list.js';
 import { classOf, RunRow } from './runs_row.js';
 import { chosenAtFirst, remember, SavedViews, showInAddress } from './saved_views.js';
 import { Selection } from './selection.js';
@@ -105,7 +97,7 @@ class RunsTable {
   _above = el('tr', { class: 'space', 'aria-hidden': 'true' }, el('td', {}));
   _below = el('tr', { class: 'space', 'aria-hidden': 'true' }, el('td', {}));
   _choice = new ColumnChoice(
-    () => this._keys,
+    () => this._keys ?? this._usual(),
     (keys) => this._chooseColumns(keys),
   );
   _views = new SavedViews(
@@ -125,7 +117,7 @@ class RunsTable {
     // On the page of a project only its own runs can be selected, and no search be saved.
     this._selection = new Selection(
       () => this._showSelection(),
-      () => this._askNow(),
+      (isAnother) => this._changed(isAnother),
       component.filters.has_views !== false,
     );
     this._root = this._build();
@@ -150,6 +142,7 @@ class RunsTable {
     this._component = component;
     this._views.root.hidden = component.filters.has_views === false;
     this._showProblem(component.filters.problem);
+    this._selection.limit(component.filters.refusal ?? null);
     const query = queryOf(component.filters);
     if (query === this._query) return;
     this._query = query;
@@ -243,8 +236,12 @@ class RunsTable {
     this._body.addEventListener('auxclick', (event) => this._clickedAside(event));
   }
 
+  _usual() {
+    return usualKeys(this._component.filters.has_people === true);
+  }
+
   _buildHead() {
-    this._columns = columnsOf(this._keys);
+    this._columns = columnsOf(this._keys ?? this._usual());
     this._heads = new Map(this._columns.map((column) => [column.key, this._head(column)]));
     this._headRow.replaceChildren(...this._heads.values());
     this._root.classList.toggle('chosen', this._keys !== null);
@@ -285,9 +282,15 @@ class RunsTable {
     return Math.abs(this._clockOffset) > 2 ? now + this._clockOffset : now;
   }
 
+  /** @param {boolean} isAnother whether the page itself shows something else now */
+  _changed(isAnother) {
+    this._askNow();
+    if (isAnother) this._component.setTriggerValue?.('changed', true);
+  }
+
   /** @param {Picture} picture */
   _show(picture) {
-    if (this._picture?.total === 0 && picture.total && !this._query) this._component.setTriggerValue?.('arrived', true);
+    if (this._picture?.total === 0 && picture.total && !this._query) this._component.setTriggerValue?.('changed', true);
     this._picture = picture;
     const now = this._now();
     for (const { key, kind } of picture.columns) this._heads.get(key)?.classList.toggle('number', isNumeric(kind));
@@ -430,34 +433,10 @@ class RunsTable {
     this._root.classList.toggle('none', isEmpty && !this._onlyAttention && !this._query);
     this._empty.hidden = !isEmpty;
     if (!isEmpty) return;
-    const kind = this._onlyAttention ? 'calm' : this._query ? 'unmatched' : 'first';
+    const kind = emptiness(this._component.filters, this._onlyAttention, Boolean(this._query));
     if (this._empty.dataset.kind === kind) return;
     this._empty.dataset.kind = kind;
-    this._empty.replaceChildren(...this._advice(kind));
-  }
-
-  /** @param {'calm'|'unmatched'|'first'} kind */
-  _advice(kind) {
-    if (kind === 'first') {
-      const sentence =
-        'Launch a recipe or your own script. It trains on the connected nodes, and ' +
-        'its loss appears here from the first step on.';
-      return [
-        el('h2', { text: 'No runs yet' }),
-        el('p', { text: sentence }),
-        el(
-          'a',
-          { class: 'primary', href: pageUrl('launch') },
-          icon('launch'),
-          el('span', { text: 'Launch the first run' }),
-        ),
-      ];
-    }
-    const sentence = kind === 'calm' ? 'No run needs attention.' : 'No run matches these filters.';
-    return [
-      el('p', { text: sentence }),
-      el('button', { type: 'button', text: 'Show all runs', onclick: () => this._showAll() }),
-    ];
+    this._empty.replaceChildren(...advice(kind, () => this._showAll()));
   }
 
   // ---- what people do
@@ -482,7 +461,7 @@ class RunsTable {
 
   /** @param {string[]|null} keys */
   _chooseColumns(keys) {
-    this._keys = keys && keys.join() === DEFAULT_KEYS.join() ? null : keys;
+    this._keys = keys && keys.join() === this._usual().join() ? null : keys;
     this._chosen();
     this._rebuildRows();
     this._askNow();

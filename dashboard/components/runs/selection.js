@@ -32,7 +32,7 @@ export class Selection {
 
   /**
    * @param {() => void} onSelected follows when other runs are selected
-   * @param {() => void} onChanged when a run of them is another
+   * @param {(isAnother: boolean) => void} onChanged when a run of them is another, or runs have left or come back
    * @param {boolean} isKept whether this tab remembers the selection from page to page
    */
   constructor(onSelected, onChanged, isKept) {
@@ -94,7 +94,7 @@ export class Selection {
     );
     this._action = new BulkAction(
       () => this._showAction(),
-      (action) => this._ended(action),
+      (action, isNews) => this._ended(action, isNews),
     );
     this.root = el(
       'div',
@@ -120,6 +120,14 @@ export class Selection {
   colour(id, theme) {
     const number = this._colours.get(id);
     return number === undefined ? null : runColour(number, theme);
+  }
+
+  /** Show disabled what the person may do to no run, with the reason. @param {string|null} refusal */
+  limit(refusal) {
+    for (const control of this._actions.querySelectorAll('form input, form button, button[data-acts]')) {
+      /** @type {HTMLButtonElement} */ (control).disabled = refusal !== null;
+      /** @type {HTMLButtonElement} */ (control).title = refusal ?? '';
+    }
   }
 
   /** Follow what is being done to many runs, begun in whatever tab. @param {string|null} id */
@@ -197,11 +205,12 @@ export class Selection {
   _button(text, isGrave, action) {
     const button = el('button', {
       type: 'button',
+      'data-acts': action,
       text,
       onclick: () => {
         if (!isGrave || button.dataset.armed) return this._begin({ action });
         button.dataset.armed = '1';
-        setText(button, `${text} ${this.ids.size} for good?`);
+        setText(button, `${text} ${this.ids.size}?`);
       },
     });
     const disarm = () => {
@@ -242,12 +251,12 @@ export class Selection {
     void this._action.begin({ ...request, runs: [...this.ids] });
   }
 
-  /** @param {Action|null} action */
-  _ended(action) {
+  /** @param {Action|null} action @param {boolean} isNews */
+  _ended(action, isNews) {
     for (const id of action?.changed ?? []) this.ids.delete(id);
     this._show();
     this._onSelected();
-    this._onChanged();
+    this._onChanged(isNews && ['delete', 'restore'].includes(action?.action ?? ''));
   }
 
   /** Actions begun one at a time. */
@@ -269,6 +278,7 @@ const [BEGUN, DONE] = [0, 1];
 const WORDS = {
   stop: ['Asking to stop', 'asked to stop'],
   delete: ['Deleting', 'deleted'],
+  restore: ['Bringing back', 'brought back'],
   archive: ['Archiving', 'archived'],
   unarchive: ['Listing again', 'listed again'],
   tag: ['Tagging', 'tagged'],
@@ -278,7 +288,8 @@ const WORDS = {
 /**
  * @typedef {{run: string, name: string, message: string}} Refusal
  * @typedef {{id: string, action: keyof typeof WORDS, tag: string|null, state: 'running'|'done'|'cancelled',
- *   total: number, done: number, changed: string[], refused: Refusal[], freed_bytes: number}} Action
+ *   total: number, done: number, changed: string[], refused: Refusal[], freed_bytes: number,
+ *   kept_until: number|null, can_undo: boolean}} Action
  */
 
 class BulkAction {
@@ -292,7 +303,8 @@ class BulkAction {
 
   /**
    * @param {() => void} onShown follows when something else is shown
-   * @param {(action: Action|null) => void} onEnded with null where nothing is known of it
+   * @param {(action: Action|null, isNews: boolean) => void} onEnded with null where nothing is known of it; no news is
+   *   what had ended before this page was opened
    */
   constructor(onShown, onEnded) {
     this._onShown = onShown;
@@ -306,8 +318,25 @@ class BulkAction {
       text: 'Cancel',
       onclick: () => void this._post(`/${this._id}/cancel`, {}),
     });
+    this._isNews = false;
+    /** @type {string[]} the deleted runs that Undo brings back */
+    this._undoable = [];
+    this._undo = el('button', {
+      type: 'button',
+      text: 'Undo',
+      onclick: () => void this.begin({ action: 'restore', runs: this._undoable }),
+    });
     this._close = el('button', { type: 'button', text: 'Close', onclick: () => this.tell('') });
-    this.root = el('div', { class: 'outcome' }, this._bar, this._status, this._refused, this._cancel, this._close);
+    this.root = el(
+      'div',
+      { class: 'outcome' },
+      this._bar,
+      this._status,
+      this._refused,
+      this._cancel,
+      this._undo,
+      this._close,
+    );
     this._list([]);
     this._show();
     const kept = sessionStorage.getItem(KEPT);
@@ -329,6 +358,7 @@ class BulkAction {
    */
   async begin(request) {
     this._work(true);
+    this._isNews = true;
     setText(this._status, `${WORDS[request.action][BEGUN]} ${count(request.runs.length)}…`);
     const action = await this._post('', request);
     if (action) this.follow(action.id);
@@ -348,6 +378,7 @@ class BulkAction {
     if (this.isBusy) return;
     sessionStorage.removeItem(KEPT);
     this._list([]);
+    this._undoable = [];
     setText(this._status, sentence);
     this._show();
   }
@@ -382,8 +413,10 @@ class BulkAction {
     Object.assign(this._bar, { max: Math.max(1, action.total), value: past });
     this._list(action.refused);
     this._begun = `${WORDS[action.action][BEGUN]} ${count(past)} of ${count(action.total)}`;
-    if (action.state === 'running') this._later(`${this._begun}…`, ASKED_EVERY_MS);
-    else this._end(action, result(action));
+    if (action.state === 'running') {
+      this._isNews = true;
+      this._later(`${this._begun}…`, ASKED_EVERY_MS);
+    } else this._end(action, result(action));
   }
 
   /** @param {string} sentence @param {number} wait */
@@ -396,10 +429,12 @@ class BulkAction {
   /** @param {Action|null} action @param {string} sentence */
   _end(action, sentence) {
     this._told = this._id;
+    this._undoable = action?.action === 'delete' && action.can_undo ? action.changed : [];
     if (!action) sessionStorage.removeItem(KEPT);
     this._work(false);
     setText(this._status, sentence);
-    this._onEnded(action);
+    this._onEnded(action, this._isNews);
+    this._isNews = false;
     this._show();
   }
 
@@ -422,18 +457,36 @@ class BulkAction {
 
   _show() {
     this._bar.hidden = this._cancel.hidden = !this.isBusy;
+    this._undo.hidden = this.isBusy || !this._undoable.length;
     this._close.hidden = this.isBusy || this.isEmpty;
     this.root.hidden = this.isEmpty;
     this._onShown();
   }
 }
 
+/** @param {number} seconds */
+function inUtc(seconds) {
+  return `${new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ')} UTC`;
+}
+
 /** @param {Action} action */
-function result({ action, tag, state, total, done, refused, freed_bytes: freed }) {
+function result({
+  action,
+  tag,
+  state,
+  total,
+  done,
+  refused,
+  freed_bytes: freed,
+  kept_until: until,
+  can_undo: canUndo,
+}) {
   const unreached = total - done - refused.length;
+  const freedNow = freed && !until ? `, ${size(freed)} freed` : '';
   return [
     state === 'cancelled' ? 'Cancelled:' : '',
-    `${count(done)} ${[WORDS[action][DONE], tag].filter(Boolean).join(' ')}${freed ? `, ${size(freed)} freed` : ''}.`,
+    `${count(done)} ${[WORDS[action][DONE], tag].filter(Boolean).join(' ')}${freedNow}.`,
+    until ? `${size(freed)} kept until ${inUtc(until)}${canUndo ? '' : '; an admin can undo it'}.` : '',
     unreached ? `${count(unreached)} not reached.` : '',
   ]
     .filter(Boolean)

@@ -18,7 +18,7 @@
  *   created_at: number, started_at: number|null, ended_at: number|null, stop_requested_at: number|null,
  *   kill_at: number|null, expected_start_at: number|null, spec?: {epochs?: number|null, [field: string]: unknown},
  *   tags?: string[], note?: string|null, archived?: boolean, pinned?: boolean, imported_from?: string|null,
- *   baseline?: boolean, against_baseline?: BaselineChange|null}} Run
+ *   by?: string|null, via?: string|null, baseline?: boolean, against_baseline?: BaselineChange|null}} Run
  * `GET /api/runs/{id}` (`domain.views.RunView`)
  *
  * @typedef {{last: number|string|null, best: number|string|null, min: number|string|null, max: number|string|null,

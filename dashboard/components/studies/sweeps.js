@@ -17,8 +17,8 @@ export const mount = (component) => mountOnce(component, (first) => new Sweep(fi
  *   string|null, params: Record<string, any>}} Trial
  */
 /**
- * @typedef {{metric: string, state: string, early_stop: string, best: Trial|null, trials: Trial[], curves:
- *   [number, number|string|null][][], scales: Record<string, import('../plots/axes.js').Kind>, importance:
+ * @typedef {{metric: string, state: string, early_stop: string, best: Trial|null, trials: Trial[], hidden: number,
+ *   curves: [number, number|string|null][][], scales: Record<string, import('../plots/axes.js').Kind>, importance:
  *   Record<string, number>|null}} Picture
  * @typedef {{column: number, isDown: boolean}} Order
  */
@@ -79,7 +79,8 @@ class Sweep {
     if (!sweep) return;
     const isDrawn = sweep.curves.some((points) => points.length > 0);
     this._charts.hidden = !isDrawn;
-    setText(this._trouble, isDrawn ? '' : `No trial has logged ${sweep.metric} yet.`);
+    const trial = sweep.hidden ? 'trial that you see' : 'trial';
+    setText(this._trouble, isDrawn ? '' : `No ${trial} has logged ${sweep.metric} yet.`);
     if (!isDrawn) return;
     const width = () => Math.max(260, this._curves.clientWidth);
     redraw(this._curves, el('figcaption', { text: `${sweep.metric} over steps` }), curves(sweep, width()));
@@ -148,13 +149,14 @@ const bestLast = (sweep) =>
     (one, other) => Number(one.number === sweep.best?.number) - Number(other.number === sweep.best?.number),
   );
 
+/** @param {[number, number|string|null][]} points @returns {[number, number][]} */
+const finite = (points) => points.flatMap(([step, value]) => (typeof value === 'number' ? [[step, value]] : []));
+
 /** @param {Picture} sweep @param {number} width */
 function curves(sweep, width) {
-  /** @type {[number, number][][]} */
-  const finite = sweep.curves.map((points) =>
-    points.flatMap(([step, value]) => (typeof value === 'number' ? [[step, value]] : [])),
-  );
-  const all = finite.flat();
+  /** By number, since hidden trials leave gaps. @type {Map<number, [number, number][]>} */
+  const lines = new Map(sweep.trials.map((trial, at) => [trial.number, finite(sweep.curves[at])]));
+  const all = [...lines.values()].flat();
   const values = bounds(all.map(([, value]) => value));
   const isLog = values[0] > 0 && values[1] / values[0] > 100;
   const x = scale(bounds(all.map(([step]) => step)), [MARGIN.left, width - MARGIN.right], false);
@@ -172,10 +174,11 @@ function curves(sweep, width) {
     root.append(svg('text', { x: x(step), y: HEIGHT - 10, 'text-anchor': anchor }, number(step)));
   }
   for (const trial of bestLast(sweep)) {
+    const points = lines.get(trial.number) ?? [];
     root.append(
       itemLine(
         item(sweep, trial),
-        finite[trial.number].map(([step, value]) => [x(step), y(value)]),
+        points.map(([step, value]) => [x(step), y(value)]),
       ),
     );
   }

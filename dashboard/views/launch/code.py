@@ -28,6 +28,7 @@ from dashboard.views.launch.fields import (
     named,
 )
 from dashboard.views.layout import style
+from db import acting
 from db.runs.snapshots import Code, recent_code
 from domain.choices import RECIPES
 from domain.spec import RunSpec
@@ -105,7 +106,7 @@ def _snapshot_summary(form: Fields, values: Mapping[str, Any]) -> None:
     elif values["source"] == SCRIPT and values["script"].strip().startswith("/"):
         links = str(st.session_state.get(PREFIX + "links") or "")
         code = (values["script"].strip(), values["entry"].strip(), values["module"].strip(), links)
-        for sentence in _survey(*code, service.current().snapshots.limit_bytes):
+        for sentence in _survey(*code, service.current().snapshots.limit_bytes, _only_public()):
             _caption(sentence)
 
 
@@ -122,11 +123,12 @@ def _sentence_on(sha256: str) -> str:
 
 
 @st.cache_data(ttl=LOOK_AGAIN_S, show_spinner=False, max_entries=50)
-def _survey(target: str, entry: str, module: str, links: str, limit_bytes: int) -> list[str]:
+def _survey(target: str, entry: str, module: str, links: str, limit_bytes: int, only_public: bool) -> list[str]:
     """Return sentences on what would be stored of a path; other errors are already shown at their field."""
     names = frozenset(line.partition("=")[0].strip() for line in links.splitlines())
     try:
-        choice = survey(CodeRequest(target, entry or None, module or None, links=names), limit_bytes)
+        request = CodeRequest(target, entry or None, module or None, links=names, only_public=only_public)
+        choice = survey(request, limit_bytes)
     except CodeRefused as error:
         is_too_large = "too large" in str(error)
         return [str(error).removeprefix(f"{error.field}: ")] if is_too_large else []
@@ -155,27 +157,36 @@ def environment(spec: RunSpec) -> str:
         return ""
     if spec.snapshot:
         path = service.current().snapshots.path(spec.snapshot)
-        return _environment_of(str(path), "", "", spec.entry or "", spec.environment)
+        return _environment_of(str(path), "", "", spec.entry or "", spec.environment, _only_public())
     if is_git_address(spec.target):
         return "If the repository has a lock file with torch, each node builds its environment."
     entry, module = spec.entry or "", spec.module or ""
-    return _environment_of("", spec.target, module, entry, spec.environment)
+    return _environment_of("", spec.target, module, entry, spec.environment, _only_public())
 
 
 @st.cache_data(ttl=LOOK_AGAIN_S, show_spinner=False, max_entries=50)
-def _environment_of(archive: str, target: str, module: str, entry: str, choice: str) -> str:
+def _environment_of(archive: str, target: str, module: str, entry: str, choice: str, only_public: bool) -> str:
     if archive:
         return environments.of_archive(Path(archive), entry or None, choice)
     try:
-        named = CodeRequest(target, entry if is_folder(target) else None, module or None)
+        named = CodeRequest(target, entry if is_folder(target) else None, module or None, only_public=only_public)
         code_choice = survey(named, service.current().snapshots.limit_bytes)
     except (CodeRefused, OSError):
         return ""
     return "" if code_choice is None else environments.of_selection(code_choice.selection, code_choice.entry, choice)
 
 
+def _only_public() -> bool:
+    """Whether of a path only what everybody on the dashboard's machine may read is shown; kept answers differ by it."""
+    return not acting.rights().reads_all_files
+
+
 def freeze_button(spec: RunSpec, environment: str) -> None:
-    """Offer to make a lock of the Python that the script trains with here, if the code has none."""
+    """Offer to make a lock of the Python that the script trains with here, if the code has none.
+
+    Only to the owner: that Python is started, and the lock written, by the dashboard's own account."""
+    if not acting.rights().reads_all_files:
+        return
     python, folder = frozen_python(spec), Path(spec.target)
     target = (folder if is_folder(spec.target) else folder.parent) / freezing.FILE_NAME
     if python is None or environment.startswith(environments.BUILT) or exists(str(target)):

@@ -117,6 +117,7 @@ HELP = {
     "{run_dir} and {resume} are filled in; the environment has the same values as RANKZERO_LR and so on. "
     "Several values in braces make a sweep: --width {64,128}.",
     "env": "One NAME=VALUE a line.",
+    "secrets": "Each reaches the ranks as an environment variable of its name. Yours goes before the project's.",
     "links": "One NAME=PATH a line: a folder of the node that appears as NAME in the working directory.",
     "stage": "One NAME=SOURCE a line: what each node brings before the start, once: an http, https or s3 address, "
     "a path there, or HOST:PATH over the node's ssh; archives are unpacked. It is NAME in the working directory.",

@@ -43,6 +43,7 @@ EMPTY: dict[str, Any] = {
     "launcher": "automatic",
     "wait_for_nodes": False,
     "probe": True,
+    "secrets": [],
     "on_hang": "report",
     "max_restarts": "0",
     "on_lost_node": "wait",
@@ -96,6 +97,7 @@ def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
         "probe": spec.probe,
         "args": shlex.join(spec.args),
         "env": _lines(spec.env),
+        "secrets": list(spec.secrets),
         "links": _lines(spec.links),
         "stage": _lines(spec.stage),
         "labels": _lines(spec.labels),
@@ -114,6 +116,7 @@ def _read_fields(values: Mapping[str, Any], refusals: dict[str, str]) -> dict[st
         fields["target"] = STAND_IN
     fields["wait_for_nodes"] = bool(values.get("wait_for_nodes"))
     fields["probe"] = bool(values.get("probe", True))
+    fields["secrets"] = list(values.get("secrets") or [])
     if values.get("launcher") not in (None, "automatic"):
         fields["launcher"] = values["launcher"]
     for name, parse in _PARSED:

@@ -14,8 +14,9 @@ from dashboard.views.launch.fields import CHOICES, PREFIX
 from dashboard.views.launch.form import EMPTY
 from dashboard.views.launch.script import FIELD, TAKE
 from dashboard.views.launch.swept_fields import LINES
-from dashboard.views.layout import links
+from dashboard.views.layout import links, permissions
 from domain.masking.masking import MASK, is_secret_argument, is_secret_variable, masked_args, masked_text
+from domain.people.rights import OWNER
 
 
 def keep() -> None:
@@ -28,10 +29,12 @@ def keep() -> None:
     asked_by = st.session_state.setdefault(ASKED_BY, secrets.token_hex(8))
     if is_touched:
         asked_by = st.session_state[ASKED_BY] = None
-    safe_values = values if is_touched else {}
+    safe_values = {**values, OWNER_KEY: _visitor()} if is_touched else {}
     browser.kept_form({"values": safe_values, "asked_by": asked_by}, _take, KEPT)
 
 
+OWNER_KEY = "of"
+"""Holds whose form it is: the next person at this browser does not get it."""
 KEPT, TAB_KEY = "launch_form_kept", "rankzero.form"
 UNTOUCHED, ASKED_BY = "launch_untouched", "launch_asked_by"
 UPLOADED_FIELDS = ("upload", "snapshot", "snapshot_of")
@@ -39,7 +42,7 @@ UPLOADED_FIELDS = ("upload", "snapshot", "snapshot_of")
 NAMES = {*(PREFIX + name for name in EMPTY if name not in UPLOADED_FIELDS), LINES}
 NOTICE = "Filled in as this tab last had it, without values that look secret."
 LONGEST = 100_000
-Value = str | bool
+Value = str | bool | list[str]
 
 
 def forget() -> None:
@@ -84,7 +87,7 @@ def _values() -> dict[str, Value]:
     return {
         str(name): value
         for name, value in st.session_state.items()
-        if _is_kept(str(name)) and isinstance(value, str | bool)
+        if _is_kept(str(name)) and isinstance(value, str | bool | list)
     }
 
 
@@ -98,6 +101,8 @@ def _take() -> None:
     if st.session_state.get(ASKED_BY) is None or not isinstance(offered, dict):
         return
     st.session_state[ASKED_BY] = None
+    if offered.get(OWNER_KEY) != _visitor():
+        return
     fitting = {name: value for name, value in offered.items() if _fits(name, value)}
     for name, value in fitting.items():
         st.session_state[name] = value
@@ -105,11 +110,17 @@ def _take() -> None:
         st.session_state["launch_notice"] = NOTICE
 
 
+def _visitor() -> str:
+    return permissions.visitor().by or OWNER
+
+
 def _fits(name: str, value: object) -> bool:
     """Whether the form has such a value: what the tab kept may be of another version."""
+    field = name.removeprefix(PREFIX)
+    if isinstance(EMPTY.get(field), list):
+        return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
     if not _is_kept(name) or not isinstance(value, str | bool):
         return False
-    field = name.removeprefix(PREFIX)
     if isinstance(EMPTY.get(field), bool):
         return isinstance(value, bool)
     choices = [recipe.name for recipe in preview.recipes()] if field == "recipe" else CHOICES.get(field)

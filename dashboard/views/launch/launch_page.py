@@ -12,18 +12,20 @@ from dashboard.planning.resolve import ClusterNodes
 from dashboard.script_reader.options import Option
 from dashboard.service import service
 from dashboard.sweeps.request import SweepRequest
-from dashboard.views.launch import code, keeping, plan, scaling, sweeping, telling
+from dashboard.views.launch import code, keeping, plan, scaling, secret_names, sweeping, telling
 from dashboard.views.launch import script as launch_script
 from dashboard.views.launch.fields import FORM_LABELS, GIT, HELP, MISSING, PLACEHOLDERS, PREFIX, SCRIPT, UPLOAD, Fields
 from dashboard.views.launch.form import EMPTY, RECIPE, FormReading, read, values_of
 from dashboard.views.launch.script import ScriptForm
 from dashboard.views.launch.sweeping import DraftSweep
 from dashboard.views.launch.swept_fields import LINES, take_out
-from dashboard.views.layout import actions, style
+from dashboard.views.layout import actions, permissions, style
 from dashboard.views.layout.actions import AWAY, cause
 from dashboard.views.layout.tables import table
 from db.checkpoints import checkpoint_queries
 from domain.errors import InvalidRequest
+from domain.people.rights import Denied
+from domain.people.roles import Action
 from domain.spec import LABELS, RunSpec
 from domain.text.formats import as_text, plural
 from domain.views import RunView
@@ -33,6 +35,8 @@ from domain.views import RunView
 @style.quiet_without_store
 def page() -> None:
     """Show the form and its meaning; the input stays while other pages are open."""
+    if permissions.say_why_not(permissions.visitor().refusal_anywhere(Action.LAUNCH)):
+        return
     recipes = {recipe.name: recipe.options for recipe in preview.recipes()}
     _prepare(recipes)
     values = {name: st.session_state[PREFIX + name] for name in EMPTY}
@@ -164,7 +168,7 @@ def _fields(
         form.show("args")
         _own_options(recipe_options)
     more = st.expander(
-        "Advanced: environment, data, packages, interpreter, working directory, resume, nodes, priority and restarts",
+        "Advanced: environment, secrets, data, packages, interpreter, directory, resume, nodes, priority and restarts",
         key="launch_more",
         on_change="rerun",
     )
@@ -230,7 +234,9 @@ def _default(option: Option) -> str:
 def _advanced_section(form: Fields) -> None:
     left, right = st.columns(2)
     with left:
-        form.show("env", "workdir", "resume", "priority", "on_nodes", "printed_pattern")
+        form.show("env")
+        secret_names.field(form)
+        form.show("workdir", "resume", "priority", "on_nodes", "printed_pattern")
     with right:
         form.show("links", "stage", "labels", "python", "environment")
         if st.session_state[PREFIX + "source"] == RECIPE:
@@ -335,8 +341,9 @@ def _launch(spec: RunSpec | None) -> None:
         st.rerun()
     try:
         run_id = service.current().launch(spec, _like())
-    except InvalidRequest as error:
-        refusal = {"spec": spec, "field": error.field or "target", "message": str(error)}
+    except (InvalidRequest, Denied) as error:
+        field = "project" if isinstance(error, Denied) else error.field or "target"
+        refusal = {"spec": spec, "field": field, "message": str(error)}
         st.session_state["launch_refused"] = refusal
         st.rerun()
     except AWAY as error:

@@ -12,8 +12,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dashboard.service import service
 from db.engine import StoreGone
-from db.exceptions import NoSuchNode, NoSuchRun, WrongState
+from db.exceptions import NoSuch, WrongState
 from domain.errors import InvalidRequest
+from domain.people.rights import Denied
 from domain.text.formats import as_text
 
 ASKED = "dialog_asked"
@@ -50,7 +51,7 @@ def confirm(yes: str, no: str, act: Callable[[], object], then: Callable[[], Non
 
 P = ParamSpec("P")
 DIALOG = "dialog_refused"
-RULES = (InvalidRequest, WrongState, NoSuchRun, NoSuchNode)
+RULES = (InvalidRequest, WrongState, NoSuch, Denied)
 AWAY = (SQLAlchemyError, OSError, StoreGone)
 """Whatever a store raises that cannot be read or written now."""
 UNKNOWN_CAUSE = "The store is busy or cannot be reached; try again in a moment."

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from dashboard.components.browser import page_link
+from dashboard.views.layout import permissions
 
 Kind = Literal["primary", "secondary", "tertiary"]
 
@@ -52,7 +53,8 @@ def list_head(title: str, question: str, label: str, new: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key=f"{new}_list_head"):
         st.header(title, anchor=False, width="content")
         st.markdown(question, width="content")
-        link("launch", label, f"{new}_new", new=new)
+        if permissions.may_launch():
+            link("launch", label, f"{new}_new", new=new)
 
 
 def nothing_here(title: str, sentence: str) -> None:

@@ -8,21 +8,22 @@ from urllib.parse import urlencode, urlsplit
 import streamlit as st
 
 from dashboard.cluster.joining import is_loopback
-from dashboard.service import service
+from dashboard.service import permitted, service
 from dashboard.views.layout import actions
+from dashboard.views.layout.permissions import Limits, signed
 from db.runs import shared_links
 from db.runs.shared_links import LONGEST_DAYS, LinkView
 from domain.choices import ExportFormat
-from domain.text.formats import as_text, clock_time
+from domain.text.formats import as_text, clock_minute
 
 MADE, REFUSED = "share_made", "share_refused"
 LASTING = {"a day": 1, "a week": 7, "a month": 30, "a year": LONGEST_DAYS}
 
 
-def share_menu(run_ids: Sequence[str]) -> None:
+def share_menu(run_ids: Sequence[str], limits: Limits) -> None:
     """Show the form for a link to these runs, the address of a new one, and all valid ones."""
     current = service.current()
-    with st.popover("Share", icon=":material/link:", type="tertiary", key="share"):
+    with st.popover("Share", icon=":material/link:", type="tertiary", key="share", **limits):
         runs = "this run" if len(run_ids) == 1 else f"these {len(run_ids)} runs"
         st.caption(
             f"Anyone with the link sees the curves, tables and notes of {runs} without signing in, as they are then: "
@@ -38,16 +39,17 @@ def share_menu(run_ids: Sequence[str]) -> None:
         valid = {link.id: link for link in _valid(run_ids)}
         new_link: tuple[str, str] | None = st.session_state.get(MADE)
         if new_link is not None and new_link[0] in valid:
-            st.code(f"{_reachable_origin()}/shared/{new_link[1]}", language=None, wrap_lines=True)
+            st.code(f"{reachable_origin('share_origin')}/shared/{new_link[1]}", language=None, wrap_lines=True)
             st.caption("The address is shown only here and only now.")
-        for link in valid.values():
-            _link(link, current.clock())
+        with st.container(key="share_links"):
+            for link in valid.values():
+                _link(link, current.clock())
 
 
 def _make(run_ids: Sequence[str]) -> None:
     current = service.current()
     days = LASTING[st.session_state["share_for"]]
-    link, token = shared_links.make(current.store, run_ids, days, current.clock())
+    link, token = permitted.share(current, run_ids, days)
     st.session_state[MADE] = (link.id, token)
 
 
@@ -60,7 +62,8 @@ def _valid(run_ids: Sequence[str]) -> list[LinkView]:
 
 def _link(link: LinkView, now: float) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption(as_text(f"{link.id}, valid until {clock_time(link.expires_at)[:-3]} UTC"), width="stretch")
+        sentence = f"{link.id}, valid until {clock_minute(link.expires_at)}{signed(link.by)}"
+        st.caption(as_text(sentence), width="stretch")
         st.button(
             "Revoke", key=f"share_revoke_{link.id}", type="tertiary",
             on_click=_revoke, args=(link.id, now),
@@ -69,16 +72,20 @@ def _link(link: LinkView, now: float) -> None:
 
 @actions.told
 def _revoke(link_id: str, now: float) -> None:
-    shared_links.revoke(service.current().store, link_id, now)
+    permitted.revoke_link(service.current(), link_id)
 
 
-def _reachable_origin() -> str:
+ONLY_HERE = "Only this machine can open this address: name the one at which others reach the dashboard."
+LISTENS_HERE = " It listens for this machine alone: start it with `--host 0.0.0.0`, or put a proxy before it."
+
+
+def reachable_origin(key: str) -> str:
     """Return the dashboard's address for others; asks for it where the page's works on this machine alone."""
     origin = service.current().settings.public_url or _origin()
     if is_loopback(urlsplit(origin).hostname or ""):
-        st.warning("Others cannot open an address of this machine alone. Name the one at which they reach it.")
+        st.warning(ONLY_HERE + (LISTENS_HERE if is_loopback(service.current().settings.host) else ""))
         placeholder = "https://rankzero.example.com"
-        typed = st.text_input("Address for others", key="share_origin", placeholder=placeholder)
+        typed = st.text_input("Address for others", key=key, placeholder=placeholder)
         origin = typed.strip() or origin
     return origin.rstrip("/")
 

@@ -9,13 +9,25 @@ import streamlit as st
 
 from dashboard.cluster import picture
 from dashboard.service import service
-from dashboard.views.layout import actions, links, style
+from dashboard.views.layout import actions, links, permissions, style
 from dashboard.views.layout.tables import Markup, table
 from db.nodes.node_queries import Occupant, occupants
 from domain.health.holders import by_position
 from domain.health.views import IncidentView
+from domain.people.roles import Action
 from domain.protocol import is_older
-from domain.text.formats import ago, as_text, clock_offset, clock_time, milliseconds, number, plural, size, state_label
+from domain.text.formats import (
+    ago,
+    as_text,
+    clock_minute,
+    clock_offset,
+    clock_time,
+    milliseconds,
+    number,
+    plural,
+    size,
+    state_label,
+)
 from domain.views import DeviceView, NodeView
 
 REFRESH_S = 3
@@ -80,7 +92,8 @@ def _badges(node: NodeView) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.badge(state_label(node.state), color=colour, icon=icon)
         if node.draining:
-            st.badge("draining: starts nothing new", color="violet", icon=":material/hourglass_bottom:")
+            by = permissions.signed(node.drained_by, " ")
+            st.badge(as_text(f"draining{by}: starts nothing new"), color="violet", icon=":material/hourglass_bottom:")
         if node.quarantine:
             st.badge("in quarantine: starts nothing new", color="red", icon=":material/shield:")
         if node.upgrade:
@@ -96,11 +109,14 @@ def _actions(node: NodeView) -> None:
         label = "Undrain" if node.draining else "Drain"
         drained = "Start nothing new there; its runs continue until they end."
         help_text = "Let it receive new runs again." if node.draining else drained
-        st.button(label, key=f"drain_{node.id}", help=help_text, on_click=_drain, args=(node,))
+        limits = permissions.limits(Action.OPERATE, None, help=help_text)
+        st.button(label, key=f"drain_{node.id}", on_click=_drain, args=(node,), **limits)
         if not node.pool and node.state == "alive":
             test_help = "Check products of matrices, memory and sums on the devices that no run has; it takes a minute."
-            st.button("Test", key=f"test_{node.id}", help=test_help, on_click=_test, args=(node,))
-        if st.button("Remove", type="tertiary", icon=":material/delete:", key=f"remove_{node.id}"):
+            limits = permissions.limits(Action.OPERATE, None, help=test_help)
+            st.button("Test", key=f"test_{node.id}", on_click=_test, args=(node,), **limits)
+        limits = permissions.limits(Action.OPERATE, None)
+        if st.button("Remove", type="tertiary", icon=":material/delete:", key=f"remove_{node.id}", **limits):
             actions.ask(_remove, node)
 
 
@@ -127,7 +143,8 @@ def _quarantine(node: NodeView) -> None:
     if reasons:
         st.caption("Nothing new starts there until a test passes, or until you release it.")
         help_text = "Let new runs start there again; what was remembered before no longer counts."
-        st.button("Release", key=f"release_{node.id}", help=help_text, on_click=_release, args=(node,))
+        limits = permissions.limits(Action.OPERATE, None, help=help_text)
+        st.button("Release", key=f"release_{node.id}", on_click=_release, args=(node,), **limits)
     _latest_test(node)
 
 
@@ -142,13 +159,18 @@ def _latest_test(node: NodeView) -> None:
         return
     positions = {device.id: f"{picture.noun(node)} {position}: " for position, device in enumerate(node.devices)}
     wrong = [
-        one.text if one.part == WHOLE_TEST else f"{positions.get(one.device, '')}{one.part}: {one.text}"
+        one.text if one.part == WHOLE_TEST else _as_sentence(f"{positions.get(one.device, '')}{one.part}: {one.text}")
         for one in latest.results
         if one.is_right is not True
     ]
-    text = f"Test at {clock_time(latest.ended_at)[:-3]} UTC {TESTED[latest.verdict or 'unknown']}"
+    by = permissions.signed(latest.by, " ")
+    text = f"Test{by} at {clock_minute(latest.ended_at)} {TESTED[latest.verdict or 'unknown']}."
     show = st.success if latest.verdict == "passed" else st.warning
-    show(as_text(". ".join([text, *wrong[:MOST_WRONG]])), icon=":material/labs:")
+    show(as_text(" ".join([text, *wrong[:MOST_WRONG]])), icon=":material/labs:")
+
+
+def _as_sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
 
 
 @actions.told
@@ -194,7 +216,7 @@ def _warnings(node: NodeView) -> None:
     for run_id, is_ending in endings.items():
         label = f"Ending run {run_id} …" if is_ending else f"End run {run_id} here"
         icon, key = ":material/stop_circle:", f"end_unknown_{run_id}"
-        if st.button(label, icon=icon, key=key, disabled=is_ending):
+        if st.button(label, icon=icon, key=key, **permissions.limits(Action.OPERATE, None, disabled=is_ending)):
             actions.ask(_end_unknown, node, run_id)
 
 
@@ -214,6 +236,8 @@ def _runs(node: NodeView, runs: Mapping[str, Occupant]) -> None:
     for device in node.devices:
         if device.run_id is not None:
             by_run.setdefault(device.run_id, []).append(device)
+    if private := sum(device.private for device in node.devices):
+        st.caption(f"{plural(private, picture.noun(node))} in use by private runs")
     for run_id, devices in by_run.items():
         run = runs.get(run_id)
         name = f"{run.name} · {run.state}" if run else run_id
@@ -314,6 +338,7 @@ def _versions(node: NodeView) -> Iterator[tuple[str, object]]:
     )
     yield "Interpreter", interpreter.get("path") or info.get("python")
     yield "Warm start", (node.load or {}).get("warm_start")
+    yield "Trainings run as", "accounts of their people" if info.get("run_as") == "accounts" else None
     yield "Driver", info.get("driver_version")
     yield "CUDA of the driver", info.get("cuda_version")
     yield "System", info.get("platform")

@@ -8,9 +8,10 @@ import streamlit as st
 
 from dashboard.cluster.joining import WHERE, HowToJoin, address_for_others, how_to_join
 from dashboard.service import service
-from dashboard.views.layout import actions, style
+from dashboard.views.layout import actions, permissions, style
 from dashboard.views.nodes import installing
-from domain.text.formats import ago, as_text, clock_time, duration_words, plural, with_code
+from domain.people.roles import Action
+from domain.text.formats import ago, as_text, clock_minute, duration_words, plural, with_code
 from domain.views import JoinTokenView
 
 REFRESH_S = 3
@@ -28,6 +29,8 @@ def adding() -> None:
     _, warning = address_for_others(service.current().listening(), st.context.url)
     if warning:
         st.warning(with_code(warning), icon=":material/wifi_off:")
+    if permissions.say_why_not(permissions.visitor().refusal(Action.OPERATE, None)):
+        return
     st.markdown(
         "A node is a machine that trains. Where you can log in with `ssh`, this command turns machines into nodes, as "
         "a plain user and with nothing installed there before. Keys and passwords stay with your `ssh`:"
@@ -42,7 +45,7 @@ def adding() -> None:
 def joining() -> None:
     """Show the form for a join token, the command of a new one, and all tokens."""
     current = service.current()
-    tokens = {token.id: token for token in current.join_tokens()}
+    tokens = {token.id: token for token in current.join_tokens.every()}
     _make()
     created: tuple[str, str] | None = st.session_state.get(MADE)
     if created is not None and created[0] in tokens:
@@ -80,7 +83,7 @@ def _make() -> None:
 
 def _create() -> None:
     ttl_s, name = GOOD_FOR[st.session_state["join_for"]], st.session_state["join_name"]
-    view, secret = service.current().make_join_token(ttl_s, name)
+    view, secret = service.current().join_tokens.make(ttl_s, name)
     st.session_state[MADE] = (view.id, secret)
 
 
@@ -88,6 +91,8 @@ def _show(token: JoinTokenView, how: HowToJoin) -> None:
     with st.container(border=True, key="join_command"):
         if how.warning:
             st.warning(with_code(how.warning), icon=":material/wifi_off:")
+        if how.trust:
+            st.info(with_code(how.trust), icon=":material/verified_user:")
         st.markdown(f"**{WHERE}, paste this**")
         st.code(how.command, language="bash", wrap_lines=True)
         with st.expander("As a service that starts with the machine (systemd)"):
@@ -121,7 +126,8 @@ def _token(token: JoinTokenView, now: float) -> None:
     state.badge(state_of(token, now), color="green" if is_good else "gray")
     until.caption(as_text(lasting(token, now)))
     last = f", last {ago(token.last_used_at, now)}" if token.last_used_at else ""
-    used.caption(as_text(f"used {plural(token.uses, 'time')}{last}" if token.uses else "never used"))
+    uses = f"used {plural(token.uses, 'time')}{last}" if token.uses else "never used"
+    used.caption(as_text(uses + permissions.signed(token.by, ", made ")))
     if is_good:
         revoke.button(
             "Revoke", key=f"revoke_{token.id}", type="tertiary",
@@ -132,7 +138,7 @@ def _token(token: JoinTokenView, now: float) -> None:
 
 @actions.told
 def _revoke(token_id: str) -> None:
-    service.current().revoke_join_token(token_id)
+    service.current().join_tokens.revoke(token_id)
 
 
 def state_of(token: JoinTokenView, now: float) -> str:
@@ -149,4 +155,4 @@ def lasting(token: JoinTokenView, now: float) -> str:
     if now >= token.expires_at:
         return f"since {ago(token.expires_at, now)}"
     left_s = token.expires_at - now + 59  # a token made for a day shows 24 h, not 23
-    return f"for {duration_words(left_s)} more, until {clock_time(token.expires_at)[:-3]} UTC"
+    return f"for {duration_words(left_s)} more, until {clock_minute(token.expires_at)}"

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 
 import streamlit as st
 
+from dashboard.cluster import shared_accounts
 from dashboard.cluster.picture import natural_key
 from dashboard.cluster.preflights import picture, verdict
 from dashboard.components.browser import cells, preflight
 from dashboard.service import service
-from dashboard.views.layout import actions, style
+from dashboard.views.layout import actions, permissions, style
 from dashboard.views.nodes import details, joining
-from domain.text.formats import clock_time, plural
+from db.people import users
+from domain.people.roles import Action
+from domain.text.formats import clock_minute, plural, with_code
 from domain.views import CheckView, NodeView
 
 
@@ -25,12 +29,21 @@ def page() -> None:
     devices, check, join = st.tabs([DEVICES, PREFLIGHT, JOINING], key=TAB, on_change="rerun")
     with devices:
         _cluster()
+        _say_who_shares(nodes)
     if check.open:
         with check:
             preflight_panel()
     if join.open:
         with join:
             joining.adding()
+
+
+def _say_who_shares(nodes: Sequence[NodeView]) -> None:
+    """Say on which nodes people can read each other's files; with one person there is nothing to say."""
+    has_several_people = users.has_several(service.current().store)
+    host = socket.gethostname()
+    if text := shared_accounts.sentence(nodes, has_several_people=has_several_people, server_host=host):
+        st.caption(with_code(text))
 
 
 CELLS = "nodes_cells"
@@ -84,7 +97,8 @@ def _results() -> None:
     if not checks:
         st.caption("No preflight has been run yet. It checks, before any rank starts, that nodes can train together.")
         return
-    preflight(picture(checks[_chosen(checks)]), key="preflight_matrix")
+    chosen = checks[_chosen(checks)]
+    preflight(picture(chosen, permissions.signed(chosen.by)), key="preflight_matrix")
 
 
 @st.fragment
@@ -111,7 +125,8 @@ def _controls() -> None:
         )  # fmt: skip
         st.button(
             "Run preflight", type="primary", icon=":material/fact_check:", key="preflight_run",
-            disabled=not nodes, on_click=actions.attempt, args=(_start, REFUSED),
+            on_click=actions.attempt, args=(_start, REFUSED),
+            **permissions.limits(Action.OPERATE, None, disabled=not nodes),
         )  # fmt: skip
     actions.show(REFUSED)
 
@@ -137,4 +152,4 @@ def _chosen(checks: dict[int, CheckView]) -> int:
 def described(check: CheckView) -> str:
     """Return a preflight's summary in one line."""
     outcome = {"red": f"{len(check.failed)} red", "green": "all green", "asking": "in progress"}[verdict(check)]
-    return f"{clock_time(check.asked_at)[:-3]} UTC · {plural(len(check.nodes), 'node')} · {outcome}"
+    return f"{clock_minute(check.asked_at)} · {plural(len(check.nodes), 'node')} · {outcome}"

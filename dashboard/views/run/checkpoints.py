@@ -13,7 +13,7 @@ from dashboard.errors import Rejection
 from dashboard.service import service
 from dashboard.storage.conversion import Conversion, is_folder
 from dashboard.storage.conversions import Converted
-from dashboard.views.layout import actions, style
+from dashboard.views.layout import actions, permissions, style
 from dashboard.views.layout.tables import Markup, checkpoint_url, download_link, table
 from dashboard.views.run.dialogs import checkpoint_line
 from dashboard.views.run.tabs import browser_zone
@@ -62,7 +62,7 @@ def _checkpoints(run_id: str, saved: Sequence[CheckpointView]) -> None:
     shown = saved if st.session_state.get("all_checkpoints") else saved[:MOST_SHOWN]
     ended = _ended_attempts(run_id) if not all(checkpoint.complete for checkpoint in shown) else set()
     table("checkpoints", COLUMNS, [_row(checkpoint, checkpoint.attempt in ended) for checkpoint in shown])
-    _offer_again([c for c in shown if not c.complete and c.attempt in ended and not c.is_asked_for_again])
+    _offer_again(run_id, [c for c in shown if not c.complete and c.attempt in ended and not c.is_asked_for_again])
     troubled = [c for c in shown if c.trouble and not c.complete]
     for problem in dict.fromkeys(f"{c.trouble}{'' if c.attempt in ended else WAITS}" for c in troubled):
         st.warning(as_text(problem), icon=":material/cloud_off:")
@@ -79,8 +79,10 @@ def _checkpoints(run_id: str, saved: Sequence[CheckpointView]) -> None:
             st.code("\n".join(sums), language=None)
 
 
-def _offer_again(partial: Sequence[CheckpointView]) -> None:
+def _offer_again(run_id: str, partial: Sequence[CheckpointView]) -> None:
     """Offer to have the nodes send what never arrived whole; a newer version of a file comes before an older one."""
+    if not partial or not permissions.may_act_on(run_id):
+        return
     newest = {checkpoint.name: checkpoint for checkpoint in reversed(partial)}
     for checkpoint in list(newest.values())[:MOST_OFFERED]:
         st.button(

@@ -37,11 +37,27 @@ def delete(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
         st.markdown(f"**{as_text(run.name)}** is {run.state.value}. Stop it first, then delete it.")
         return
     stored_bytes = sum(checkpoint.received_bytes for checkpoint in checkpoints)
-    st.markdown(
-        f"Its curves, logs and {plural(len(checkpoints), 'checkpoint')} ({size(stored_bytes)}) are permanently "
-        "removed from the server. Files on the nodes stay there."
-    )
-    actions.confirm("Delete for good", "Keep it", lambda: service.current().delete(run.id), lambda: links.go("runs"))
+    content = f"Its curves, logs and {plural(len(checkpoints), 'checkpoint')} ({size(stored_bytes)})"
+    is_for_good, days = st.session_state.get(AT_ONCE, False), service.current().deletions.kept_days
+    if is_for_good or not days:
+        st.markdown(f"{content} are removed from the server now, for good. Files on the nodes stay there.")
+    else:
+        retention = f"stay on the server for {days:g} days, in which an admin can bring the run back"
+        st.markdown(f"It leaves all lists now. {content} {retention}.")
+    if days and service.current().deletions.may_restore(run.id):
+        st.checkbox("Free the disk at once", key=AT_ONCE, help="Nobody can undo it.")
+    label = "Delete for good" if is_for_good else "Delete the run"
+    actions.confirm(label, "Keep it", lambda: _delete(run, is_for_good), lambda: links.go("runs"))
+
+
+def _delete(run: RunView, at_once: bool) -> None:
+    deleted = service.current().delete(run.id, at_once)
+    st.session_state[DELETED] = (run.id, run.name, deleted)
+
+
+DELETED = "deleted_run"
+"""The id, the name and the deletion of the run that was deleted last, for the message on the Runs page."""
+AT_ONCE = "delete_at_once"
 
 
 def checkpoint_line(checkpoint: CheckpointView) -> str:

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from dashboard.errors import describe
 from dashboard.logs.pattern_preview import FittingLine, PatternPreview, preview
 from dashboard.service import service
-from dashboard.views.layout import actions
+from dashboard.views.layout import actions, permissions
 from dashboard.views.layout.tables import table
 from db.findings.findings import findings
 from domain.errors import InvalidRequest
-from domain.printed_pattern import MOST_CHARACTERS, NOT_READ, SUCH_AS, proposal
+from domain.series.printed_pattern import MOST_CHARACTERS, NOT_READ, SUCH_AS, proposal
 from domain.spec import LABELS, RunEdit
 from domain.text.formats import as_text, plural, with_code
 from domain.views import FindingView, RunView
@@ -80,7 +80,7 @@ def ask_for_pattern(run: RunView, finding: FindingView) -> None:
             type="primary",
             icon=":material/check:",
             key="printed_pattern_use",
-            disabled=preview is None or not preview.number,
+            **permissions.limits_on(run, disabled=preview is None or not preview.number),
             on_click=actions.attempt,
             args=(lambda: _use(run.id, text), REFUSED),
         )

@@ -15,7 +15,7 @@ from dashboard.views.layout import style
 from dashboard.views.layout.tables import table
 from db.metrics.performance import MemorySeries, memory_series
 from domain.device_memory import KINDS, AllocatingLine, DeviceMemory, how_counted, in_words
-from domain.memory_growth import MemorySample, MemorySamples
+from domain.performance.memory_growth import MemorySample, MemorySamples
 from domain.text.formats import UNKNOWN, as_text, count, short_path, size
 from domain.views import RunView
 

@@ -8,9 +8,10 @@ import streamlit as st
 
 from dashboard.components.browser import flame_graph
 from dashboard.service import service
-from dashboard.views.layout import actions
+from dashboard.views.layout import actions, permissions
 from dashboard.views.layout.tables import table
 from db.ranks import profiles as db_profiles
+from domain.assignments import MAX_RANKS, MAX_STEPS
 from domain.profiles.records import Operator, Overview
 from domain.profiles.views import (
     OPERATOR_TITLES,
@@ -23,7 +24,6 @@ from domain.profiles.views import (
     table_of,
     troubles,
 )
-from domain.spec import MAX_RANKS, MAX_STEPS
 from domain.text.formats import as_text, size
 from domain.views import RankView
 
@@ -52,9 +52,12 @@ def _form(run_id: str, ranks: Sequence[int], recorded: Sequence[ProfileView]) ->
         "Ranks", ranks, list(ranks[:MAX_RANKS]), key="profile_ranks", max_selections=MAX_RANKS
     )
     button.button(
-        "Record a profile", icon=":material/speed:", key="profile", disabled=is_recording or not chosen,
-        on_click=_request, args=(run_id,),
-        help="Runs torch's profiler in the chosen ranks over the same steps; the script needs no change.",
+        "Record a profile", icon=":material/speed:", key="profile", on_click=_request, args=(run_id,),
+        **permissions.limits_on(
+            service.current().run(run_id),
+            "Runs torch's profiler in the chosen ranks over the same steps; the script needs no change.",
+            disabled=is_recording or not chosen,
+        ),
     )  # fmt: skip
     st.caption(as_text(service.current().profile_cost(run_id, recorded, len(chosen))))
 

@@ -9,7 +9,7 @@ import streamlit as st
 
 from dashboard.components.browser import phases, run_changes
 from dashboard.service import service
-from dashboard.views.layout import actions, style
+from dashboard.views.layout import actions, permissions, style
 from dashboard.views.layout.tables import table
 from dashboard.views.run.profiles import profiles
 from db.metrics.performance import arithmetic_of, reduction_of
@@ -48,7 +48,9 @@ def ranks(run_id: str) -> None:
         st.button(
             "Show stack traces and collectives", icon=":material/location_searching:", key="ask_stacks",
             on_click=_ask, args=(run_id,),
-            help="Asks each rank for its Python stack and its latest collectives; training is not disturbed.",
+            **permissions.limits_on(
+                run, "Asks each rank for its Python stack and its latest collectives; training is not disturbed."
+            ),
         )  # fmt: skip
     profiles(run_id, rank_views, is_live=not run.state.is_terminal)
     collectives(run_id)

@@ -11,12 +11,13 @@ from dashboard.components.browser import live_charts, log_view, run_changes, run
 from dashboard.planning.fixes import fix_of
 from dashboard.service import service
 from dashboard.tensorboard.process import is_event_file
-from dashboard.views.layout import actions, links, style
+from dashboard.views.layout import actions, links, permissions, style
 from dashboard.views.layout.sharing import export_menu, share_menu
 from dashboard.views.layout.tables import checkpoint_url
 from dashboard.views.run import checkpoints, code, dialogs, findings, memory, ranks, resuming, start, tabs
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_queries
+from db.people.users import has_several
 from domain.choices import ExportFormat
 from domain.messages import Reason, State
 from domain.text.formats import as_text, size
@@ -34,7 +35,7 @@ def page() -> None:
         return
     st.set_page_config(page_title=f"{run.name} · Rankzero")
     with st.container(key="run_head"):  # its height is reserved while the header loads
-        run_header(run.id, run.name)
+        run_header(run.id, run.name, has_people=has_several(service.current().store))
     _answer(run.id)
     _tabs(run)
 
@@ -154,18 +155,21 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
     starts_over = run.state.is_terminal and not any(checkpoint.complete for checkpoint in saved)
     resume_helps = _resume_helps(run, has_fix)
     again_is_first = starts_over or (is_broken and not has_fix)
-    if again_is_first:
+    if again_is_first and permissions.may_launch():
         is_best = (is_broken and not has_fix) or (starts_over and resume_helps)
         links.launch_again(run.id, AGAIN, "again", "again", "primary" if is_best else "secondary")
     if run.state.is_terminal:
         kind: Literal["primary", "secondary"] = "primary" if resume_helps and not starts_over else "secondary"
-        if st.button("Resume", icon=":material/resume:", type=kind, key="resume"):
+        if st.button("Resume", icon=":material/resume:", type=kind, key="resume", **permissions.limits_on(run)):
             actions.ask(resuming.resume, run, saved)
     else:
-        if is_broken and st.button("Resume with changes", icon=":material/resume:", key="resume"):
+        if is_broken and st.button(
+            "Resume with changes", icon=":material/resume:", key="resume", **permissions.limits_on(run)
+        ):
             actions.ask(resuming.resume, run, saved)
         stopping = run.stop_requested_at is not None
-        if st.button("Stop", icon=":material/stop_circle:", disabled=stopping, key="stop"):
+        limits = permissions.limits_on(run, disabled=stopping)
+        if st.button("Stop", icon=":material/stop_circle:", key="stop", **limits):
             actions.ask(dialogs.stop, run)
     if latest is not None:
         st.link_button(
@@ -177,14 +181,14 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
             "TensorBoard", f"/tensorboard/{run.id}/", icon=":material/area_chart:", key="tensorboard",
             help="Images, histograms, text and everything else in the event files; opens in a new tab",
         )  # fmt: skip
-    if not again_is_first:
+    if not again_is_first and permissions.may_launch():
         links.launch_again(run.id, AGAIN, "again", "again")
 
 
 def _edits(run: RunView, saved: Sequence[CheckpointView]) -> None:
     export_menu([run.id], run.state.is_terminal)
-    share_menu([run.id])
-    chosen = st.menu_button("More", (EDIT, DELETE), type="tertiary", key="more")
+    share_menu([run.id], permissions.limits_on(run))
+    chosen = st.menu_button("More", (EDIT, DELETE), type="tertiary", key="more", **permissions.limits_on(run))
     if chosen == EDIT:
         actions.ask(dialogs.edit, run)
     elif chosen == DELETE:
@@ -201,7 +205,7 @@ def _resume_helps(run: RunView, has_fix: bool) -> bool:
 def _offer_fix(run: RunView, saved: Sequence[CheckpointView]) -> bool:
     """Show a link to launch the run with its fix, if there is one; returns whether it did."""
     fix = fix_of(run, saved)
-    if fix is None or fix.spec is None:
+    if fix is None or fix.spec is None or not permissions.may_launch():
         return False
     links.launch_again(run.id, fix.label, "fix", "heal", "primary", fix.sentence, with_fix=True)
     return True

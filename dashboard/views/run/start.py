@@ -10,6 +10,7 @@ import streamlit as st
 from dashboard.components.browser import timeline
 from dashboard.service import service
 from db.attempts import attempt_queries
+from db.people.visibility import visibility
 from domain.launch.timeline import (
     COMPILE,
     LAST,
@@ -31,7 +32,7 @@ def starting(run: RunView) -> bool:
     if run.state in STARTING and not run.step:
         phases = _phases(run.id)
         if _is_starting(run, phases):
-            timeline(picture(phases, is_starting=True, before=_before(run.id)), key="run_start")
+            timeline(picture(phases, is_starting=True, before=_before(run.id, _seen_by())), key="run_start")
             return True
     return False
 
@@ -47,7 +48,7 @@ def folded(run_id: str) -> None:
     """Show the phases of the latest start in a fold that says how long it took; not while they stand above."""
     run, phases = service.current().find_run(run_id), _phases(run_id)
     if run is not None and _placed(phases) and not _is_starting(run, phases):
-        drawn = picture(phases, is_starting=False, before=_before(run_id))
+        drawn = picture(phases, is_starting=False, before=_before(run_id, _seen_by()))
         with st.expander(drawn["title"]):
             timeline(drawn | {"title": ""}, key="run_start_folded")
             for note in dict.fromkeys(f"{phase.node}: {phase.note}." for phase in phases if phase.note):
@@ -64,8 +65,16 @@ def _phases(run_id: str) -> list[Phase]:
     return attempt_queries.timeline(current.store, run_id, current.clock())
 
 
+def _seen_by() -> str:
+    """The projects that the visitor may see, as a key of answers that are cached for several people."""
+    service.current()
+    only, hidden = visibility()
+    return f"{only if only is None else sorted(only)} {sorted(hidden)}"
+
+
 @st.cache_data(ttl=LOOK_AGAIN_S, show_spinner=False, max_entries=100)
-def _before(run_id: str) -> tuple[str, list[Phase]] | None:
+def _before(run_id: str, seen_by: str) -> tuple[str, list[Phase]] | None:
+    """The timeline of an earlier run; `seen_by` keeps apart what people of different projects are shown."""
     current = service.current()
     return attempt_queries.previous_timeline(current.store, run_id, current.clock())
 

@@ -14,14 +14,16 @@ from dashboard.logs.logged_settings import Settings, flat, logged_settings
 from dashboard.planning.interpreters import described
 from dashboard.service import service
 from dashboard.views.layout import style
+from dashboard.views.layout.permissions import signed
 from dashboard.views.layout.tables import table
 from dashboard.views.run import start
 from db.attempts import attempt_queries
 from db.metrics.performance import usage
+from db.people.users import has_several
 from db.runs import run_queries
 from domain.launch.plan import shell_line
 from domain.spec import LABELS, RunSpec
-from domain.text.formats import as_text, clock_time, duration, plural, usage_sentence
+from domain.text.formats import as_text, clock_time, duration, plural, signature, usage_sentence
 from domain.views import AttemptView, RunView, TaskView
 
 MOST_LINES = 200
@@ -41,8 +43,13 @@ def history(run_id: str) -> None:
     zone = browser_zone()
     lines = run_queries.history(service.current().store, run_id)
     newest = lines[-MOST_LINES:]
-    rows = [(clock_time(line.at, zone), line.attempt, line.text) for line in reversed(newest)]
-    table("history", ("When", ">Attempt", "What"), rows)
+    rows = [
+        (clock_time(line.at, zone), line.attempt, line.text, signature(line.by, line.via)) for line in reversed(newest)
+    ]
+    if has_several(service.current().store):
+        table("history", ("When", ">Attempt", "What", "Who"), rows)
+    else:
+        table("history", ("When", ">Attempt", "What"), [row[:3] for row in rows])
     if len(lines) > len(newest):
         st.caption(f"The newest {len(newest)} of {len(lines)} lines; the API returns all of them.")
     run_changes(run, "history_changes", ("history",), shown=("state", "has_step"))
@@ -76,13 +83,14 @@ def commands(run_id: str) -> None:
         return
     run_changes(run, "commands_changes", ("history",))
     attempts = attempt_queries.attempts(service.current().store, run_id)
-    st.subheader("Commands", anchor=False)
+    st.header("Commands", anchor=False)
     st.caption("Of each attempt: one execution of the run, by its launch, a resume or a restart.")
     if not any(task.argv for attempt in attempts for task in attempt.tasks):
         st.caption("Nothing has been started yet.")
         return
     for attempt in reversed(attempts):
-        st.markdown(f"**Attempt {attempt.number}** {as_text(_attempt_sentence(attempt))}")
+        sentence = _attempt_sentence(attempt) + signed(signature(attempt.by, attempt.via))
+        st.markdown(f"**Attempt {attempt.number}** {as_text(sentence)}")
         for task in attempt.tasks:
             _command(task)
 

@@ -147,6 +147,32 @@ def test_node_that_is_there_already_costs_one_look(host: FakeHost, files: NodeFi
     assert (progress.node, progress.node_id) == ("gpu-1", "n1")
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"slots": 4, "run_as": ["ana=a", "train"]}, "has now --slots 4 --run-as ana=a --run-as train, runs detached"),
+        ({"python": "/opt/python", "slots": None, "run_as": []}, "has now --python /opt/python, runs detached"),
+        ({"slots": 2, "run_as": []}, "has this version already, as a detached process"),
+        ({}, "has this version already, as a detached process"),
+    ],
+)
+def test_options_of_a_node_that_is_there_are_changed(
+    host: FakeHost, files: NodeFiles, options: dict[str, object], said: str
+) -> None:
+    plan = plan_for(files, nodes={"n1": True}, options=options)
+    installed(host, version=plan.files.version, options={"slots": 2, "python": "/usr/bin/python3"})
+    request = host.home / "request"
+    switched = host.home / FOLDER / "versions" / plan.files.version / "bin/python"
+    switched.parent.mkdir(parents=True)
+    answer = {"name": "gpu-1", "node_id": "n1", "service": "detached"}
+    switched.write_text(f"#!/bin/sh\ncat > {request}\nprintf '%s\\n' '{json.dumps(answer)}'\n")
+    switched.chmod(0o755)
+    progress = HostProgress(Machine(Destination("gpu-1")))
+    assert host.do(lambda connection: installing.add(connection, plan, progress)) == said
+    asked = json.loads(request.read_text()) if request.exists() else {}
+    assert asked.get("options", {}) == (options if "now" in said else {}) and "token" not in asked
+
+
 def test_upgrade_needs_an_installation(host: FakeHost, files: NodeFiles) -> None:
     plan, progress = plan_for(files, token=""), HostProgress(Machine(Destination("gpu-1")))
     with pytest.raises(HostTrouble, match="no installation of `rankzero nodes add` there to upgrade"):
@@ -244,3 +270,12 @@ def test_removed_node_joins_under_a_new_identity(host: FakeHost, files: NodeFile
     for node_id, was_removed in (("n1", True), ("n2", False), (None, False)):
         seen = installing.Look({"home": str(host.home), "name": "gpu-1", "status": STATUS | {"node_id": node_id}})
         assert installing.start_request(Destination("gpu-1"), seen, plan, is_member=False)["was_removed"] is was_removed
+
+
+def test_certificates_are_brought_where_some_are_named(files: NodeFiles) -> None:
+    seen = installing.Look({"home": "/h", "name": "gpu-1", "status": {}})
+    requests = [
+        installing.start_request(Destination("gpu-1"), seen, plan_for(files, certificates=text), is_member=False)
+        for text in ("", "PEM")
+    ]
+    assert "certificates" not in requests[0] and requests[1]["certificates"] == "PEM"

@@ -103,7 +103,7 @@ def test_folders_of_one_id_of_wandb_are_one_run(dashboard: Running, imported: Im
     pytest.importorskip("wandb")
     make("20-wandb-same-id", tmp_path)
     first = imported(tmp_path)
-    assert first.code == 1 and "empty0" in first.said and "header" in first.said
+    assert first.code == 1 and "empty0" in first.output and "header" in first.output
     row = next(row for row in first.rows if row["points"])
     points = curves(dashboard, row["id"])["loss"]
     steps, values = [step for step, *_ in points], [value for _, value, _ in points]

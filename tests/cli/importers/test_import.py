@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch.utils.tensorboard import SummaryWriter
 
 from cli import main
-from cli.commands import importing as importing
+from cli.commands.runs import importing as importing
 from tests.cli.importers import stores
 from tests.dashboard.running import Running
 

@@ -21,6 +21,8 @@ from tests.dashboard.running import FakeNode, Running
 __all__ = ["imported"]
 pytest.importorskip("wandb")
 STEPS = 1200
+PATIENT = {"WANDB__SERVICE_WAIT": "300"}
+"""For how many seconds W&B's package waits for the process that it starts; else 30."""
 BEGAN = 1_700_000_000.25
 
 
@@ -43,7 +45,7 @@ def run_id(dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch) 
 
 def mirror(folder: Path, run_id: str, *options: str) -> list[dict[str, Any]]:
     """Run the command as a process, offline: W&B's package keeps processes of its own."""
-    env = os.environ | {"WANDB_MODE": "offline", "WANDB_DIR": str(folder), "HOME": str(folder)}
+    env = os.environ | {"WANDB_MODE": "offline", "WANDB_DIR": str(folder), "HOME": str(folder)} | PATIENT
     argv = [
         sys.executable,
         "-m",
@@ -55,7 +57,7 @@ def mirror(folder: Path, run_id: str, *options: str) -> list[dict[str, Any]]:
         "--json",
         *options,
     ]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     return list(json.loads(done.stdout))
 

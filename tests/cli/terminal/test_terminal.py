@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli import main
-from cli.commands.output import TerminalText
+from cli.commands.runs.output import TerminalText
 from cli.terminal import printable
 from tests.dashboard.fake_dashboard import TOKEN, FakeDashboard, serving
 

@@ -18,6 +18,7 @@ import pytest
 from cli.up import children
 from cli.up.children import ProgramCommand, SupervisedProgram, start_program
 from cli.up.local_nodes import RunProcesses
+from tests.end_to_end.product import safely
 from worker.node.attempt_files import SUPERVISOR_MODULE
 from worker.node.processes import AUTOGROUP
 
@@ -124,7 +125,7 @@ def test_its_last_words_since_this_start_explain_the_end(tmp_path) -> None:
 
 def test_a_new_log_is_its_owners_only(tmp_path) -> None:
     process = start_program(ProgramCommand("x", [sys.executable, "-c", ""], tmp_path / "x.log", dict(os.environ)))
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert (tmp_path / "x.log").stat().st_mode & 0o777 == 0o600
 
 
@@ -158,7 +159,7 @@ time.sleep(600)
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    wait_for(lambda: not psutil.pid_exists(child.pid) or child.status() == psutil.STATUS_ZOMBIE)
+    wait_for(lambda: safely(child.status, psutil.STATUS_ZOMBIE) == psutil.STATUS_ZOMBIE)
 
 
 def test_processes_of_runs_are_found_by_their_data_directory_and_killed(tmp_path: Path) -> None:

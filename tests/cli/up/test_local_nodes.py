@@ -53,24 +53,24 @@ def test_what_is_typed_kills_one_node_and_brings_it_back(
         monkeypatch.setattr(os, "tcgetpgrp", lambda _: os.getpgrp())  # the tests' own terminal is another
         orders = Orders(nodes, said.append)
         assert "`kill node-2`" in said.pop()
-        type_line(orders, ours, b"kill node-2\n")
+        type_line(orders, ours, b"kill node-2\n", said)
         wait_for(lambda: not nodes[1].worker.is_running, "the worker to end")
         assert (nodes[1].worker.step(time.monotonic()), nodes[0].worker.is_running) == (None, True)
         assert not nodes[1].worker.is_running and said.pop() == "node-2 is killed, with all that ran there."
-        type_line(orders, ours, b"start node-2\n")
+        type_line(orders, ours, b"start node-2\n", said)
         nodes[1].worker.step(time.monotonic())
         assert nodes[1].worker.is_running and said.pop() == "node-2 starts again."
-        type_line(orders, ours, b"kill node-9\n")
+        type_line(orders, ours, b"kill node-9\n", said)
         assert "node-1, node-2" in said.pop()
     finally:
         os.close(ours)
         os.close(theirs)
 
 
-def type_line(orders: Orders, terminal: int, line: bytes) -> None:
-    """Type a line, and let it be followed."""
+def type_line(orders: Orders, terminal: int, line: bytes, said: list[str]) -> None:
+    """Type a line, and let it be followed, once the kernel has passed it on."""
     os.write(terminal, line)
-    orders.follow()
+    wait_for(lambda: orders.follow() or said, "an answer")
 
 
 def test_killing_a_node_leaves_the_same_runs_ranks_on_another_alone(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_killing_a_node_leaves_the_same_runs_ranks_on_another_alone(tmp_path: Pa
         ranks[name] = subprocess.Popen([sys.executable, "-c", SLEEP], env=env)
     try:
         local_nodes.RunProcesses(tmp_path / "nodes/node-1").kill()
-        assert ranks["node-1"].wait(10) < 0 and ranks["node-2"].poll() is None
+        assert ranks["node-1"].wait(60) < 0 and ranks["node-2"].poll() is None
     finally:
         for process in ranks.values():
             process.kill()

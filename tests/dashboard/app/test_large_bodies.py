@@ -19,9 +19,10 @@ from starlette.types import Receive, Scope, Send
 
 from dashboard.app.large_bodies import LARGE_BODY, LargeBody
 from dashboard.app.slow_connections import ImpatientProtocol
-from tests.end_to_end.product import free_port, wait_for
+from tests.end_to_end.product import wait_for
 
 CONTENT = os.urandom(3_000_001)
+LIMIT_S = 120
 
 
 class Reader:
@@ -53,22 +54,23 @@ class Reader:
 
 @pytest.fixture(params=["uvloop", "asyncio"])
 def reader(request: pytest.FixtureRequest) -> Iterator[tuple[Reader, int]]:
-    reader, port = Reader(), free_port()
+    reader = Reader()
     config = uvicorn.Config(
-        reader, port=port, http=ImpatientProtocol, loop=request.param, log_config=None, lifespan="off"
-    )
+        reader, port=0, http=ImpatientProtocol, loop=request.param, log_config=None, lifespan="off",
+        timeout_keep_alive=LIMIT_S,
+    )  # fmt: skip
     server = uvicorn.Server(config)
     thread = Thread(target=lambda: asyncio.run(server.serve()) if request.param == "asyncio" else server.run())
     thread.start()
-    wait_for(lambda: server.started, "the server")
-    yield reader, port
+    wait_for(lambda: server.started or not thread.is_alive(), "the server")
+    yield reader, server.servers[0].sockets[0].getsockname()[1]
     server.should_exit = True
-    thread.join(30)
+    thread.join(LIMIT_S)
     assert not thread.is_alive()
 
 
 def connected(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), 60)
+    return socket.create_connection(("127.0.0.1", port), LIMIT_S)
 
 
 def put(path: str, content: bytes) -> bytes:

@@ -155,7 +155,7 @@ def test_points_must_end_behind_their_start(dashboard: Running, node: FakeNode) 
 
 
 def test_unknown_addresses_of_the_api_are_404_in_json_also_behind_the_pages(tmp_path: Path) -> None:
-    with browsed(opened(tmp_path / "data")) as it, httpx2.Client(base_url=it.url, trust_env=False) as http:
+    with browsed(opened(tmp_path / "data")) as it, httpx2.Client(base_url=it.url, trust_env=False, timeout=60) as http:
         http.headers["Authorization"] = f"Bearer {it.service.credentials.user}"
         for method in ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
             for path in ("/api", "/api/", "/api/nothing", "/api/runs/abcdefghij/nothing"):

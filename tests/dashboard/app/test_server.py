@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import signal
 import socket
 import stat
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,76 +16,14 @@ import pytest
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
+from dashboard.api.worker_attempts import LONGEST_WAIT_S
 from domain.messages import NodeFacts
-from tests.dashboard.running import wait_for
-from tests.end_to_end.product import WITHOUT_TLS
+from tests.dashboard.program import Program, dashboard
+from tests.dashboard.running import patient
 from worker.session.client import Client
 from worker.session.failures import ServerAway
 
 FACTS = NodeFacts(name="n0", instance_id="i", hostname="h", address="10.0.0.1", devices=[])
-LONG_POLL_S = 20
-LIMIT_S = 180
-
-
-class Program:
-    """A started `rankzero dashboard`."""
-
-    def __init__(self, data: Path, *options: str, cwd: Path | None = None) -> None:
-        self.data = data
-        self.log = data.parent / "log"
-        argv = [sys.executable, "-P", "-m", "cli.main", "dashboard", "--data", str(data), *options]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(argv, stdout=log, stderr=log, cwd=cwd)
-
-    def wait_ready(self) -> Program:
-        """Until it says where it is."""
-        wait_for(lambda: self.about or self.process.poll() is not None, "server.json", LIMIT_S)
-        assert self.about, self.log.read_text()
-        return self
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """server.json, or nothing."""
-        with suppress(OSError, ValueError):
-            server_file: dict[str, Any] = json.loads((self.data / "server.json").read_text())
-            return server_file if server_file["pid"] == self.process.pid else {}
-        return {}
-
-    @property
-    def token(self) -> str:
-        return (self.data / "token").read_text().strip()
-
-    def get(self, path: str, **headers: str) -> httpx2.Response:
-        bearer = {"Authorization": f"Bearer {self.token}"}
-        return httpx2.get(self.about["url"] + path, headers=bearer | headers, timeout=20, **WITHOUT_TLS)
-
-    def exit_code(self) -> int:
-        """Wait until it ends by itself; it has ended afterwards in any case."""
-        try:
-            return self.process.wait(LIMIT_S)
-        finally:
-            self.kill()
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-
-    def end(self, sig: int = signal.SIGTERM) -> float:
-        """How long it takes to end."""
-        started = time.monotonic()
-        self.process.send_signal(sig)
-        self.process.wait(LIMIT_S)
-        return time.monotonic() - started
-
-
-@contextmanager
-def dashboard(data: Path, *options: str, cwd: Path | None = None) -> Iterator[Program]:
-    program = Program(data, "--port", "0", *options, cwd=cwd)
-    try:
-        yield program.wait_ready()
-    finally:
-        program.kill()
 
 
 def test_it_listens_here_alone_and_says_where(tmp_path: Path) -> None:
@@ -99,15 +32,26 @@ def test_it_listens_here_alone_and_says_where(tmp_path: Path) -> None:
         assert listening == [("127.0.0.1", program.about["port"])]
         assert program.about["url"] == f"http://127.0.0.1:{program.about['port']}"
         assert program.get("/").status_code == 200
-        modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in program.data.iterdir() if p.is_file()}
+        modes = modes_in(program.data)
         assert set(modes.values()) == {0o600}, modes
         assert stat.S_IMODE(program.data.stat().st_mode) == 0o700
+
+
+def modes_in(folder: Path) -> dict[str, int]:
+    """The modes of the files in it; what is just being replaced may be gone while they are looked at."""
+    modes = {}
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            about = path.lstat()
+            if stat.S_ISREG(about.st_mode):
+                modes[path.name] = stat.S_IMODE(about.st_mode)
+    return modes
 
 
 def test_it_ends_without_waiting_for_those_who_wait(tmp_path: Path) -> None:
     with dashboard(tmp_path / "data") as program:
         url, bearer = program.about["url"], {"Authorization": f"Bearer {program.token}"}
-        client = Client(url)
+        client = patient(Client(url))
         join = (program.data / "join-token").read_text().strip()
         client.register(FACTS, None, join)
         version = client.desired_state(None, 0).version
@@ -115,7 +59,7 @@ def test_it_ends_without_waiting_for_those_who_wait(tmp_path: Path) -> None:
 
         def poll() -> None:
             try:
-                answers.append(client.desired_state(version, LONG_POLL_S))
+                answers.append(client.desired_state(version, LONGEST_WAIT_S))
             except ServerAway as error:
                 answers.append(error)
 
@@ -123,15 +67,17 @@ def test_it_ends_without_waiting_for_those_who_wait(tmp_path: Path) -> None:
         polling.start()
         live, pages = (url.replace("http", "ws") + path for path in ("/api/live?run=x", "/_stcore/stream"))
         with (
-            connect(live, additional_headers=bearer, proxy=None),
-            connect(pages, additional_headers=bearer, proxy=None, subprotocols=[Subprotocol("streamlit")]),
-            httpx2.stream("GET", f"{url}/api/docs", headers=bearer, trust_env=False),
+            connect(live, additional_headers=bearer, proxy=None, open_timeout=60),
+            connect(
+                pages, additional_headers=bearer, proxy=None, open_timeout=60, subprotocols=[Subprotocol("streamlit")]
+            ),
+            httpx2.stream("GET", f"{url}/api/docs", headers=bearer, trust_env=False, timeout=60),
         ):
             took_s = program.end()
         polling.join()
         client.close()
         assert program.process.returncode == 0
-        assert took_s < LONG_POLL_S / 2, program.log.read_text()
+        assert took_s < LONGEST_WAIT_S / 2, program.log.read_text()
         assert not (program.data / "server.json").exists()
         assert len(answers) == 1
 
@@ -197,9 +143,9 @@ def test_a_streamlit_folder_where_it_is_started_changes_nothing(tmp_path: Path) 
 def test_no_token_is_ever_printed(tmp_path: Path) -> None:
     with dashboard(tmp_path / "data") as program:
         url, token = program.about["url"], program.token
-        httpx2.get(f"{url}/run?token={token}", trust_env=False)
-        httpx2.get(f"{url}/run?token={token}x", trust_env=False)
-        httpx2.post(f"{url}/login", data={"token": token + "y"}, trust_env=False)
+        httpx2.get(f"{url}/run?token={token}", trust_env=False, timeout=60)
+        httpx2.get(f"{url}/run?token={token}x", trust_env=False, timeout=60)
+        httpx2.post(f"{url}/login", data={"token": token + "y"}, trust_env=False, timeout=60)
         program.get("/api/runs", Cookie=f"x={token}")
         program.get("/api/runs?limit=x")
         (program.data / "rankzero.db").rename(program.data / "gone")

@@ -13,7 +13,9 @@ from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy import update
 
+from db.models import Run
 from domain.imported_runs import ImportRequest
 from domain.messages import Finding, Findings, Point
 from tests.dashboard.running import FakeNode, Running, running
@@ -86,7 +88,7 @@ def everything(dashboard: Running, run_id: str) -> dict[str, Any]:
     code = dashboard.http.get(f"/api/snapshots/{snapshot}/archive").content
     digests = [hashlib.sha256(content).hexdigest() for content in (file.content, logs.content, code)]
     answers["history"] = [line for line in answers["history"] if "archive" not in line["text"]]
-    return _without(answers | {"digests": digests}, "id", "fence", "imported_from") | {"id": run_id}
+    return _without(answers | {"digests": digests}, "id", "fence", "imported_from", "by", "via") | {"id": run_id}
 
 
 def json_of(dashboard: Running, path: str) -> Any:
@@ -104,6 +106,8 @@ def _without(value: Any, *names: str) -> Any:
 @pytest.mark.parametrize("other", ["sqlite", "postgresql"], indirect=True)
 def test_an_imported_run_is_the_exported_one(dashboard: Running, other: Running) -> None:
     run_id = trained(dashboard)
+    with dashboard.service.store.write() as session:
+        session.execute(update(Run).values(by="ana"))
     before = everything(dashboard, run_id)
     archive = exported(dashboard, run_id)
     assert archive == exported(dashboard, run_id)
@@ -112,6 +116,10 @@ def test_an_imported_run_is_the_exported_one(dashboard: Running, other: Running)
     (summary,) = answer.json()
     assert summary["id"] == run_id and summary["points"] == len(LOSS) + len(SPECIAL) + 1
     assert everything(other, run_id) == before
+    lines = json_of(other, f"/api/runs/{run_id}/history")
+    assert (lines[0]["by"], lines[0]["via"]) == (None, "owner (elsewhere)")
+    assert lines[-1]["by"] == "owner" and lines[-1]["text"].endswith(", launched there by ana")
+    assert other.run(run_id)["by"] == "owner"
     assert other.run(run_id)["imported_from"] == "archive"
     assert [run["is_new"] for run in imported(other, archive).json()] == [False]
     refusal = other.http.post(f"/api/runs/{run_id}/resume", json={})
@@ -119,7 +127,7 @@ def test_an_imported_run_is_the_exported_one(dashboard: Running, other: Running)
     assert SECRET.encode() not in b"".join(unzipped(archive).values())
     again = imported(other, exported(other, run_id))
     assert again.status_code == 409 and "is here already" in again.json()["detail"]["message"]
-    assert other.http.delete(f"/api/runs/{run_id}").status_code == 200
+    assert other.http.delete(f"/api/runs/{run_id}?now=true").status_code == 200
     assert list(other.service.files.checkpoints.iterdir()) == []
     assert imported(other, archive).status_code == 201
     assert other.http.get("/api/nodes").json() == []

@@ -14,7 +14,7 @@ from db import identity
 from db.engine import Store
 from db.identity import Key, UnknownAttempt
 from db.models import Attempt
-from db.runs import run_requests
+from db.runs import deletion
 from tests.db.cluster import Cluster
 
 
@@ -57,7 +57,7 @@ def test_attempts_that_were_made_or_deleted_are_known_and_others_are_not(cluster
     assert not knows(cluster.store, Key(key.fence, f"zzzzzzzzzz/1/{key.label.rpartition('/')[2]}"))
     assert not knows(cluster.store, Key(key.fence + 1, f"{run_id}/2/anotheruid"))
     cluster.report(key.fence, "failed")
-    run_requests.delete(cluster.store, run_id, cluster.now)
+    deletion.erase(cluster.store, run_id, cluster.now)
     assert knows(cluster.store, key)
     assert not knows(cluster.store, Key(key.fence, f"{run_id}/1/anotheruid"))
 

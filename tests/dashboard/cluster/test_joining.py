@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cli import main
-from cli.commands.nodes import versions
-from dashboard.cluster.joining import PROGRAM, WHERE, Listening, how_to_join, program
+from cli.commands.installation.nodes import versions
+from dashboard.cluster.joining import PROGRAM, WHERE, Listening, how_to_join, program, url_for_links
+from dashboard.security.keys.certificates import ServerCertificate, publish, published_self_signed
 from domain.messages import NodeLoad
+from tests.dashboard.certificates import self_signed, signed
 from tests.dashboard.running import FakeNode, Running
 from worker.session.failures import Ended, Unauthorized
 
@@ -97,6 +100,15 @@ def test_the_command_names_an_address_that_others_reach(
     assert f"'RANKZERO_URL={url}' 'RANKZERO_TOKEN=rzjoin-1-x'" in how.service[1]
 
 
+def test_links_for_others_begin_with_an_address_that_they_can_open() -> None:
+    here, everywhere = Listening("127.0.0.1", 8765, "10.0.0.1"), Listening("0.0.0.0", 8765, "10.0.0.1", "https")
+    own = "https://127.0.0.1:8765"
+    assert url_for_links(everywhere, own) == "https://10.0.0.1:8765"
+    assert url_for_links(everywhere, "https://gpu-1:8765") == "https://gpu-1:8765"
+    assert url_for_links(everywhere, own, "https://lab.example") == "https://lab.example"
+    assert url_for_links(here, own) == own
+
+
 def test_command_is_called_on_the_new_machine_as_here() -> None:
     assert program(Path("/a/rankzero/.venv"), Path("/a/rankzero")) == ".venv/bin/rankzero"
     assert program(Path("/a/.venv"), Path("/a/.venv/lib/python3.11/site-packages")) == "rankzero"
@@ -106,6 +118,21 @@ def test_command_is_called_on_the_new_machine_as_here() -> None:
 def test_a_dashboard_for_this_machine_alone_says_how_to_open_it() -> None:
     how = how_to_join("t", Listening("127.0.0.1", 8765, "10.0.0.1"))
     assert how.warning is not None and "--host 0.0.0.0" in how.warning
+
+
+def test_new_machine_is_told_to_trust_a_self_signed_certificate(tmp_path: Path) -> None:
+    assert how_to_join("t", OPEN).trust is None
+    authority = self_signed(tmp_path, "authority")
+    for name, pair in (("own", self_signed(tmp_path)), ("vouched for", signed(tmp_path, authority))):
+        published = tmp_path / name
+        published.mkdir()
+        publish(ServerCertificate(pair.certificate, pair.key), published)
+        file = published_self_signed(published)
+        assert (file is not None) is (name == "own")
+        trust = how_to_join("t", replace(OPEN, self_signed=file)).trust
+        assert trust is None if file is None else f"copy `{file}`" in str(trust) and "RANKZERO_CA_FILE" in str(trust)
+        assert "PRIVATE KEY" not in (published / "certificate.pem").read_text()
+    assert published_self_signed(tmp_path / "nowhere") is None
 
 
 def test_the_command_line_makes_lists_and_revokes(

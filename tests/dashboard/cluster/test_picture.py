@@ -163,6 +163,7 @@ def test_the_picture_is_served_small_and_not_again_while_nothing_changed(dashboa
 
 def test_a_picture_is_read_once_for_all_who_look(shared: Running, monkeypatch):
     asked = []
+    monkeypatch.setattr("dashboard.service.cost_cache.CPU_SHARE", 1e-6)  # it is kept for longer than a second
     monkeypatch.setattr("dashboard.api.nodes.occupants", lambda store: asked.append(store) or [])
     pictures = Pictures(shared.service)
     assert pictures.latest() == pictures.latest()

@@ -40,6 +40,7 @@ def test_a_red_cell_stands_first_with_its_fix():
 
 
 def test_all_green_and_still_asking_are_said():
+    assert title(check(), ", by ana") == "3 nodes at 1970-01-01 00:01 UTC, by ana: all checks passed"
     assert title(check()) == "3 nodes at 1970-01-01 00:01 UTC: all checks passed" and verdict(check()) == "green"
     asking = with_cells(PreflightCell("alive", "gpu-1", None, "waiting", "", ""), ended_at=None)
     assert title(asking) == "3 nodes at 1970-01-01 00:01 UTC: asking 1 node …" and verdict(asking) == "asking"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 import pytest
 from sqlalchemy import update
 
 from dashboard.planning.preview import SlurmPreview, preview, slurm_job
 from dashboard.planning.resolve import ClusterNodes
 from db.models import Node, QuarantineRow
+from domain.assignments import DesiredJob
 from domain.messages import Device, JobReport, NodeFacts
-from domain.spec import DesiredJob, RunSpec
+from domain.spec import RunSpec
 from tests.dashboard.running import Running, wait_for
 from worker.session.client import Client
 from worker.session.failures import AttemptSuperseded, RequestRefused, Unauthorized
@@ -49,7 +48,7 @@ def node_facts(name: str, pool: str, slots: int = 0) -> NodeFacts:
 
 @pytest.fixture
 def gateway(dashboard: Running) -> Client:
-    client = dashboard.closing.enter_context(closing(Client(dashboard.url)))
+    client = dashboard.client()
     client.register(node_facts("login", "slurm"), None, dashboard.join_token)
     return client
 
@@ -61,7 +60,7 @@ def launched(dashboard: Running, gateway: Client) -> tuple[str, DesiredJob]:
 
 
 def join(dashboard: Running, desired_job: DesiredJob, pool: str | None = None) -> Client:
-    client = dashboard.closing.enter_context(closing(Client(dashboard.url)))
+    client = dashboard.client()
     client.register(
         node_facts("n0", f"slurm:{desired_job.fence}" if pool is None else pool, 1), None, desired_job.secret
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import Any
 
 import pytest
 from sqlalchemy import update
 
-from cli.commands.nodes import remarks, row
+from cli.commands.installation.nodes import remarks, row
 from db.models import Node
 from domain.protocol import PROTOCOL
 from tests.dashboard.running import FakeNode, Running, wait_for
@@ -28,7 +27,7 @@ def register(dashboard: Running, **more: Any) -> Client:
     answer = join.post("/api/worker/register", json=OLD_BODY | more)
     assert answer.status_code == 200, answer.text
     assert answer.json()["protocol"] == PROTOCOL
-    return dashboard.closing.enter_context(closing(Client(dashboard.url, answer.json()["token"])))
+    return dashboard.client(answer.json()["token"])
 
 
 def node(dashboard: Running, name: str = "old") -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.commands import compare as diff_command
+from cli.commands.runs import compare as diff_command
+from dashboard.compare import runs as comparisons
 from dashboard.compare.spec_changes import Difference, interpreter_differences, label_of, spec_differences
 from dashboard.compare.spec_words import in_words
 from dashboard.snapshots.archive import pack
+from dashboard.snapshots.differences import compare
 from dashboard.snapshots.selection import select
 from db.metrics.run_results import SeriesResult, without_repeated
 from domain.spec import RunSpec
@@ -153,8 +156,9 @@ def difference(dashboard: Running, run: str, other: str) -> Any:
 
 
 @pytest.fixture
-def two(shared: Running, tmp_path: Path) -> tuple[str, str]:
-    """Two runs that differ in a line of code and in the learning rate."""
+def two(shared: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """Two runs that differ in a line of code and in the learning rate; comparing them may take minutes."""
+    monkeypatch.setattr(comparisons, "compare", partial(compare, time_limit_s=300.0))
     first = bring(shared, write(tmp_path / "a", train_py="lr = 1\n", model_py="m\n"), lr=0.1)
     second = bring(shared, write(tmp_path / "b", train_py="lr = 2\n", model_py="m\n"), lr=0.2)
     return first, second

@@ -181,6 +181,9 @@ def test_the_crosshair_names_the_step_of_the_value_it_shows(server: FakeServer, 
     ]
     page = show()
     chart = card(page, "train/loss")
+    expect(chart.locator(".chip")).to_have_count(2)
+    wait_for(lambda: stored_points(page, "val/loss") == 2, "both series, for which the chart is built anew")
+    expect(chart.locator(".chip").nth(1)).to_have_text("val1")
     box = chart.locator(".u-over").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] * 0.42, box["y"] + 50)

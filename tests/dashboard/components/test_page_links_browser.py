@@ -118,7 +118,7 @@ def test_deleting_a_run_leads_to_the_others(page, dashboard):
     open_run(page, dashboard, "bad labels")
     page.get_by_role("button", name="More").click()
     page.get_by_role("menuitem", name="Delete").click()
-    page.get_by_role("button", name="Delete for good").click()
+    page.get_by_role("button", name="Delete the run").click()
     expect(page.get_by_role("combobox", name="Search")).to_be_visible()
     assert "run?id" not in page.url
 

@@ -6,7 +6,7 @@ import re
 import time
 from typing import Any
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.dashboard.components.charts_page import Show, server, show
 from tests.dashboard.components.clipboards import clipboard
@@ -99,10 +99,10 @@ def test_a_run_that_waits_says_why_and_when_it_will_start(server: FakeServer, sh
 
 def test_a_stop_counts_down_to_the_kill(server: FakeServer, show: Show) -> None:
     now = time.time()
-    server.picture = [run_view(state="stopping", stop_requested_at=now - 5, kill_at=now + 25) | {"now": now}]
+    server.picture = [run_view(state="stopping", stop_requested_at=now - 5, kill_at=now + 900) | {"now": now}]
     page = show("run_header")
     sentence = page.locator(".sentence")
-    left = re.compile(r"^Stopping: SIGTERM sent, (1\d|2[0-4]) s until its ranks are killed\.$")
+    left = re.compile(r"^Stopping: SIGTERM sent, [1-8]\d\d s until its ranks are killed\.$")
     expect(sentence).to_have_text(left)
     waits = "waits for gpu-2, which has been silent for 14 s"
     server.send(run_view(state="stopping", stop_requested_at=now - 60, kill_at=now - 30, waiting_for=waits))
@@ -112,7 +112,7 @@ def test_a_stop_counts_down_to_the_kill(server: FakeServer, show: Show) -> None:
 def test_an_end_by_the_runs_policy_says_why(server: FakeServer, show: Show) -> None:
     now = time.time()
     why = "The node gpu-2 was lost (silent for 31 s), and the ranks on gpu-1 have made no step for 30 s."
-    ending = run_view(nodes=2, message=why, kill_at=now + 8, waiting_for="waits for gpu-1")
+    ending = run_view(nodes=2, message=why, kill_at=now + 900, waiting_for="waits for gpu-1")
     server.picture = [run_view(nodes=2, lost_contact=True, silent_nodes=["gpu-2"]) | {"now": now}]
     page = show("run_header")
     expect(page.locator(".sentence")).to_contain_text("No contact with gpu-2 for more than 10 s.")
@@ -301,6 +301,28 @@ def test_a_failed_run_opens_at_the_failing_ranks_own_words(server: FakeServer, s
     show("log_view")
     said = server.wait_said(lambda message: (message.get("logs") or {}).get("rank") == 2)
     assert said["logs"]["stream"] == "err"
+
+
+def test_the_match_that_was_chosen_last_is_shown_also_when_its_answer_comes_first(
+    server: FakeServer, show: Show
+) -> None:
+    server.log_file = b"".join(b"%s %d\n" % (b"ERROR" if i in (10, 31_000) else b"info", i) for i in range(50_000))
+    held: list[Route] = []
+    page = show("log_view")
+    page.get_by_label("Search the whole log").fill("error")
+    expect(page.locator(".found")).to_have_text("2 lines")
+    page.route("**/logs?*", lambda route: route.continue_() if held else held.append(route))
+    after = page.get_by_label("Next match", exact=True)
+    after.click()
+    wait_for(lambda: page.wait_for_timeout(20) or held, "the first match to be asked for")
+    after.click()
+    expect(page.locator(".text.chosen")).to_have_text("ERROR 31000")
+    with page.expect_response("**/logs?*") as late:
+        held[0].continue_()
+    late.value.finished()
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    expect(page.locator(".found")).to_have_text("2 of 2 lines")
+    expect(page.locator(".text.chosen")).to_have_text("ERROR 31000")
 
 
 def test_the_whole_log_is_searched_and_a_match_opened_copied_and_linked(server: FakeServer, show: Show) -> None:

@@ -51,6 +51,7 @@ def test_a_report_escapes_what_users_wrote_and_needs_nothing_else(dashboard: Run
     page = assert_self_contained(text)
     assert text.count("alert(1)") >= 5 and "secret-word" not in text and page.tags.count("path") == 2
     assert page.text["h1"].startswith(HOSTILE)
+    assert "Launched by" in text and text.count("<td>owner</td>") >= 2 and "<td>worker n0</td>" in text
     other = dashboard.launch(batch_size=16)
     text = report(dashboard, run_id, other)
     assert_self_contained(text)

@@ -12,16 +12,14 @@ from typing import Any, cast
 
 import pytest
 
+from dashboard.api.worker_attempts import LONGEST_WAIT_S
 from dashboard.live.pubsub import DashboardPeers
 from db.channel import Channel
 from db.nodes.node_reports import Claim
 from db.runs import run_queries
-from tests.dashboard.running import FakeNode, Page, Running, running, wait_for
+from tests.dashboard.running import HEARD_FOR_S, FakeNode, Page, Running, running, wait_for
 from tests.postgresql import Cluster
 from worker.session.failures import ServerAway, Unauthorized
-
-SOON_S = 15.0
-"""Far less than the second tick after the next, and than a worker's long poll."""
 
 
 @pytest.fixture
@@ -39,7 +37,7 @@ def node(pair: tuple[Running, Running]) -> FakeNode:
 
 @contextmanager
 def soon(action: Callable[[], object]) -> Iterator[None]:
-    """Somebody does it while somebody else waits."""
+    """Somebody does it while somebody else waits: a wait that ends by itself has no news."""
     timer = threading.Timer(0.3, action)
     timer.start()
     yield
@@ -70,10 +68,8 @@ def test_points_and_states_are_seen_at_once_at_the_other_dashboard(pair, node: F
             offset = node.log_points(task, offset, train__loss=[(step, 1.0 / step, float(step))])
         shown = points_of(page, "train/loss", 39)
         assert [p[0] for p in shown] == list(range(1, 40))
-        started = time.monotonic()
         node.report(task, "succeeded")
         page.next(lambda m: m["type"] == "run" and m["run"]["state"] == "succeeded")
-        assert time.monotonic() - started < SOON_S
 
 
 def test_points_through_both_dashboards_are_shown_once_at_each(pair):
@@ -98,9 +94,7 @@ def test_a_launch_at_one_reaches_a_worker_that_waits_at_the_other(pair, node: Fa
     _, there = pair
     version = node.client.desired_state(None, 0).version
     with soon(there.launch):
-        started = time.monotonic()
-        assert node.client.desired_state(version, 20).assignments
-        assert time.monotonic() - started < SOON_S
+        assert node.client.desired_state(version, LONGEST_WAIT_S).assignments
 
 
 def test_foreign_messages_on_the_channel_do_no_harm(pair, node: FakeNode):
@@ -109,7 +103,7 @@ def test_foreign_messages_on_the_channel_do_no_harm(pair, node: FakeNode):
         Channel(there.service.store).send(said)
     version = node.client.desired_state(None, 0).version
     with soon(there.launch):
-        assert node.client.desired_state(version, 20).assignments
+        assert node.client.desired_state(version, LONGEST_WAIT_S).assignments
     assert all(thread.is_alive() for dashboard in pair for thread in dashboard.service.peers._threads)
 
 
@@ -118,9 +112,7 @@ def test_a_stop_at_one_reaches_a_worker_that_waits_at_the_other(pair, node: Fake
     run_id = here.launch()
     version = node.client.desired_state(None, 0).version
     with soon(lambda: there.http.post(f"/api/runs/{run_id}/stop")):
-        started = time.monotonic()
-        assert [a.action for a in node.client.desired_state(version, 20).assignments] == ["stop"]
-        assert time.monotonic() - started < SOON_S
+        assert [a.action for a in node.client.desired_state(version, LONGEST_WAIT_S).assignments] == ["stop"]
 
 
 def test_points_are_wanted_sooner_while_somebody_watches_at_the_other(pair, node: FakeNode):
@@ -130,7 +122,7 @@ def test_points_are_wanted_sooner_while_somebody_watches_at_the_other(pair, node
     assert not before.watched
     with there.watching(run_id) as page:
         page.next_of("run")
-        assert node.client.desired_state(before.version, 20).watched
+        assert node.client.desired_state(before.version, LONGEST_WAIT_S).watched
 
 
 def test_logs_and_checkpoints_brought_to_one_are_had_from_the_other(pair, node: FakeNode):
@@ -167,7 +159,7 @@ def test_a_token_that_was_renewed_at_one_ends_at_the_other(pair, node: FakeNode)
         except Unauthorized:
             return True
 
-    wait_for(is_refused, "the old token to end", SOON_S)
+    wait_for(is_refused, "the old token to end")
 
 
 def test_silence_is_written_down_by_one_of_them(pair, node: FakeNode):
@@ -177,7 +169,7 @@ def test_silence_is_written_down_by_one_of_them(pair, node: FakeNode):
     wait_for(lambda: sum(service.peers.leads for service in services) == 1, "one of them to lead")
     for service in services:
         service.schedule()  # nothing that was heard is left to be written down
-        later = service.clock() + 100
+        later = service.clock() + HEARD_FOR_S + 100
         service.lease.judging_time = lambda now, later=later: later
     wait_for(lambda: all(service._silence._silent_attempts for service in services), "both to notice")
     lines = [line.text for line in run_queries.history(services[0].store, run_id)]
@@ -209,7 +201,8 @@ def test_after_the_server_was_restarted_both_go_on(pair, node: FakeNode, postgre
         assert there.http.get("/api/runs").status_code == 503
         assert there.http.get("/api/health").status_code == 200
         postgres.start()
-        wait_for(lambda: there.http.get("/api/runs").status_code == 200, "the store to be back")
+        wait_for(lambda: not any(d.service.store.trouble for d in pair), "the store to be back at both")
+        assert there.http.get("/api/runs").status_code == 200
     with there.watching(run_id) as page:  # as browsers do when the connection broke
         page.subscribe()
         offset = node.log_points(task, offset, loss=[(2, 2.0, 2.0)])

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 
+from dashboard.api.runs import logs
 from dashboard.logs import search
 from dashboard.logs.search import RunsSearcher
 from db.runs.run_list import RunSelection
-from tests.dashboard.running import Running
+from tests.dashboard.running import LIMIT_S, Running
 from tests.dashboard.seeded_store import Seed
 
 BEST = "reached Bingo"
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search is not cut off where this machine stands still."""
+    monkeypatch.setattr(logs, "RunsSearcher", partial(RunsSearcher, seconds=LIMIT_S))
+    monkeypatch.setattr(search, "MOST_SECONDS", LIMIT_S)
 
 
 @pytest.fixture(scope="module")

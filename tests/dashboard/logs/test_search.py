@@ -6,7 +6,13 @@ import pytest
 
 from dashboard.logs import search as log_search
 from dashboard.logs.search import find_error, find_text, line_at, search
-from tests.dashboard.running import FakeNode, Running
+from tests.dashboard.running import LIMIT_S, FakeNode, Running
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search is not cut off where this machine stands still."""
+    monkeypatch.setattr(log_search, "MOST_SECONDS", LIMIT_S)
 
 
 def reader(log: bytes):

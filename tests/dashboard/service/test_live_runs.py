@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.service.service import LIVE_RUN_AGE_S, LiveRuns
+from dashboard.service.live_runs import LIVE_RUN_AGE_S, LiveRuns
 
 
 @pytest.fixture

@@ -140,7 +140,7 @@ def test_training_goes_on_beside_an_older_store_until_it_is_ended(
         (node,) = nodes(after)
         assert (node["slots"], node["free"]) == (2, 0)
         waiting = after.launch(target="image_classifier")
-        assert "none is free" in after.run(waiting)["waiting_for"]
+        wait_for(lambda: "none is free" in after.run(waiting)["waiting_for"], "why it waits")
         assert after.run(known)["state"] == "running"
         assert machine.trains(known) and machine.trains(younger)
         after.http.post(f"/api/runs/{known}/stop")
@@ -156,7 +156,7 @@ def test_training_goes_on_beside_an_older_store_until_it_is_ended(
         wait_for(lambda: not unknown(after), "the node to have let go", LIMIT_S)
         assert machine.trains(again) and not machine.trains(younger)
         assert (machine.folder / "w/runs" / younger / "attempts/1/node0/work/ready").exists()
-        assert nodes(after)[0]["free"] == 1
+        wait_for(lambda: nodes(after)[0]["free"] == 1, "its slot to be free")
 
 
 @pytest.mark.long

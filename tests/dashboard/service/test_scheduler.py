@@ -14,6 +14,7 @@ from db.nodes.node_reports import register_node
 from domain.messages import State
 from domain.spec import RunSpec
 from domain.views import RunView
+from tests.dashboard.running import HEARD_FOR_S
 from tests.db.cluster import facts
 from tests.db.templates import new_data
 
@@ -21,7 +22,7 @@ from tests.db.templates import new_data
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     service = Service.open(Settings(data=new_data(tmp_path / "data")))
-    register_node(service.store, facts(slots=1), None, service.clock())
+    register_node(service.store, facts(slots=1), None, service.clock() + HEARD_FOR_S)
     yield service
     service.close()
 

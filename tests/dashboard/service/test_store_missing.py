@@ -27,9 +27,11 @@ def rescued(dashboard: Running) -> Path:
 def test_a_store_deleted_while_it_is_served_is_said_and_saved(dashboard: Running, replaced: bool) -> None:
     run_id = dashboard.launch(wait_for_nodes=True)
     file = dashboard.service.settings.data / "rankzero.db"
-    file.unlink()
-    if replaced:
-        sqlite3.connect(file).close()
+    if replaced:  # in one step: else the dashboard may look between the two
+        sqlite3.connect(other := file.with_name("other.db")).close()
+        other.replace(file)
+    else:
+        file.unlink()
     for method, path in (("GET", "/api/runs"), ("POST", f"/api/runs/{run_id}/stop")):
         answer = dashboard.http.request(method, path)
         assert answer.status_code == 503, answer.text

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -72,9 +73,16 @@ def trouble_of(dashboard: Running) -> str | None:
     return dashboard.http.get("/api/runs").headers.get(WARNING)
 
 
+def states_of(dashboard: Running) -> dict[str, str]:
+    """The contact with each node."""
+    return {one["name"]: one["state"] for one in dashboard.http.get("/api/nodes").json()}
+
+
 def test_a_full_disk_is_said_and_reading_goes_on(small_disk: Path) -> None:
     with running(small_disk / "data") as dashboard:
-        node, silent = dashboard.node("n0"), dashboard.node("n1")
+        node = dashboard.node("n0")
+        with dashboard.real_silence():
+            silent = dashboard.node("n1")
         run_id = dashboard.launch()
         worker = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
         points = points_of(node)
@@ -88,8 +96,7 @@ def test_a_full_disk_is_said_and_reading_goes_on(small_disk: Path) -> None:
 
         dashboard.service.clock._offset += 20  # whoever says nothing now has been silent for so long
         node.client.load(NodeLoad())
-        states = {one["name"]: one["state"] for one in dashboard.http.get("/api/nodes").json()}
-        assert states == {"n0": "alive", "n1": "no contact"}
+        wait_for(lambda: states_of(dashboard) == {"n0": "alive", "n1": "no contact"}, "the silence to count")
         assert dashboard.run(run_id)["lost_contact"] is False
 
         filler.unlink()
@@ -139,24 +146,21 @@ def test_a_store_that_must_be_upgraded_says_that_the_disk_is_full(
 
 def test_a_locked_store_is_said_in_time_and_is_free_again_by_itself(tmp_path: Path, monkeypatch) -> None:
     assert max(sqlite.TURN_LIMIT_S, sqlite.POOL_LIMIT_S + sqlite.BUSY_TIMEOUT_S) < 30
-    monkeypatch.setattr(sqlite, "TURN_LIMIT_S", 0.5)
-    monkeypatch.setattr(sqlite, "LOCKED_LIMIT_S", 0.1)
     with running(tmp_path / "data") as dashboard:
         node = dashboard.node()
         dashboard.launch()
         points = points_of(node)
         worker = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
-        foreign = sqlite3.connect(tmp_path / "data/rankzero.db", isolation_level=None)
-        foreign.execute("begin exclusive")
-        try:
+        foreign = sqlite3.connect(tmp_path / "data/rankzero.db", isolation_level=None, timeout=60)
+        with closing(foreign), monkeypatch.context() as hurried:
+            foreign.execute("begin exclusive")
+            hurried.setattr(sqlite, "TURN_LIMIT_S", 0.5)
+            hurried.setattr(sqlite, "LOCKED_LIMIT_S", 0.1)
             answer = worker.post(**points)
             assert (answer.status_code, answer.json()["detail"]["message"]) == (503, Trouble.LOCKED)
             assert trouble_of(dashboard) == Trouble.LOCKED
             assert dashboard.http.get("/api/runs").status_code == 200
             assert dashboard.http.get("/api/nodes").json()[0]["state"] == "alive"
-        finally:
-            foreign.execute("rollback")
-            foreign.close()
         wait_for(lambda: trouble_of(dashboard) is None, "the warning to go")
         assert worker.post(**points).json() == {"answers": [{"status": 200, "body": {"offset": 1}}]}
 

@@ -7,19 +7,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from cli.commands import system
+from cli.commands.installation import system
 from dashboard.settings import Settings
 from tests.dashboard.running import running, sha256_of, wait_for
 from tests.dashboard.storage.bucket_stage import CONTENT, Stage
 from tests.s3_server import Bucket, error
-from worker.session.client import Client
 from worker.session.failures import ServerAway
 
 
@@ -209,7 +208,7 @@ def test_overwritten_or_deleted_checkpoint_leaves_the_bucket(stage: Stage) -> No
     stage.spool.node.report(stage.spool.task, "failed", exit_code=1)
     stage.bucket.server.stop()
     try:
-        assert stage.dashboard.http.delete(f"/api/runs/{stage.run_id}").status_code == 200
+        assert stage.dashboard.http.delete(f"/api/runs/{stage.run_id}?now=true").status_code == 200
     finally:
         stage.bucket.server.start()
     storages = stage.dashboard.service.storages
@@ -247,7 +246,7 @@ def test_old_checkpoints_stay_where_they_were(tmp_path: Path, bucket: Bucket) ->
         task, token = node.task(), node.client.token
     for url in (None, bucket.url, None):
         with running(tmp_path / "data", checkpoints_url=url) as dashboard:
-            node.client = dashboard.closing.enter_context(closing(Client(dashboard.url, token)))
+            node.client = dashboard.client(token)
             ids.append(node.store_checkpoint(task, f"weights {len(ids)}".encode(), f"work/{len(ids)}.pt"))
             for number, checkpoint_id in enumerate(ids):
                 got = dashboard.http.get(f"/api/checkpoints/{checkpoint_id}/file").content

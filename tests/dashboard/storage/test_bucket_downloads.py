@@ -13,7 +13,7 @@ from cli.server.client import Address, ServerClient
 from cli.server.download import Transfer
 from dashboard.settings import Settings
 from db.tasks import desired_state
-from domain.spec import ResumeFrom
+from domain.assignments import ResumeFrom
 from tests.dashboard.running import running
 from tests.dashboard.storage.bucket_stage import CONTENT, MIB, Stage
 from tests.s3_server import Bucket, error
@@ -32,7 +32,7 @@ def test_who_asks_for_it_is_sent_to_the_bucket(stage: Stage) -> None:
     location = answer.headers["location"]
     assert location.startswith(stage.bucket.server.url) and "X-Amz-Expires=900" in location
     assert "a-secret" not in location
-    got = httpx2.get(location, headers={"Range": "bytes=5-9"})
+    got = httpx2.get(location, headers={"Range": "bytes=5-9"}, timeout=60)
     assert (got.status_code, got.content) == (206, stage.download().content[5:10])
     assert got.headers["content-disposition"] == "attachment; filename*=utf-8''step-10%20of%203.bin"
     head = stage.dashboard.http.head(f"/api/checkpoints/{stage.listed()[0]['id']}/file?via=bucket")
@@ -67,7 +67,7 @@ def test_a_node_that_resumes_fetches_from_the_bucket_or_through_the_server(
     stage.spool.send()
     (listed,) = stage.listed()
     node = stage.spool.node
-    monkeypatch.setattr(desired_state, "assignments", lambda store, node_id: [resuming])
+    monkeypatch.setattr(desired_state, "assignments", lambda store, node_id, fence: [resuming])
     path = f"/api/worker/checkpoints/{listed['id']}/file"
     source = ResumeFrom(
         checkpoint_id=listed["id"],

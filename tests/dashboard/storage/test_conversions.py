@@ -150,7 +150,7 @@ def test_converted_copy_is_deleted_with_its_checkpoint(tensors: Stored, node: Fa
     tensors.get("prefix=strip&format=safetensors")
     assert len(tensors.others) == 4
     node.report(tensors.task, "succeeded")
-    assert dashboard.http.delete(f"/api/runs/{tensors.run_id}").status_code == 200
+    assert dashboard.http.delete(f"/api/runs/{tensors.run_id}?now=true").status_code == 200
     assert tensors.others == []
 
 

@@ -7,32 +7,32 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from dashboard.security.sandbox import LIFETIME_S, Passes
-from dashboard.security.token_files import Credentials
+from dashboard.security.guard.sandbox import LIFETIME_S, Passes
+from dashboard.security.keys.token_files import Credentials
 from dashboard.tensorboard.process import TensorBoardFailed, TensorBoards
 from tests.dashboard.event_files import write_events
 from tests.dashboard.pages import Pages, served
-from tests.dashboard.running import FakeNode, Running
+from tests.dashboard.running import FakeNode, Running, wait_for
 from tests.dashboard.tensorboard.opened_pages import bring, opened
 
 
 # -- passes -----------------------------------------------------------------------------------------
 def test_a_pass_opens_one_run_for_a_day() -> None:
     passes, now = Passes(Credentials("u" * 43, "j" * 43, "m" * 43)), 1_760_000_000.0
-    issued = passes.issue("abcdefghij", now)
-    assert issued == passes.issue("abcdefghij", now + 60), "browsers keep what they have loaded"
+    issued = passes.issue("abcdefghij", "ana", now)
+    assert issued == passes.issue("abcdefghij", "ana", now + 60), "browsers keep what they have loaded"
     good = f"/tensorboard/abcdefghij/{issued}/data/runs"
-    assert passes.admits(good, now)
-    assert passes.admits(good, now + LIFETIME_S - 3600)
-    assert not passes.admits(good, now + LIFETIME_S + 1)
-    assert not passes.admits(good, now - 7200)
-    assert not Passes(Credentials("v" * 43, "j" * 43, "m" * 43)).admits(good, now)
+    assert passes.holder(good, now) == "ana"
+    assert passes.holder(good, now + LIFETIME_S - 3600)
+    assert not passes.holder(good, now + LIFETIME_S + 1)
+    assert not passes.holder(good, now - 7200)
+    assert not Passes(Credentials("v" * 43, "j" * 43, "m" * 43)).holder(good, now)
     for wrong in (
         f"/tensorboard/abcdefghik/{issued}/data/runs", f"/tensorboard/abcdefghij/{issued}", "/tensorboard/abcdefghij/",
         f"/tensorboard/abcdefghij/{issued[:-1]}0/x", f"/tensorboard/abcdefghij/{int(now) + 3600}{issued[10:]}/x",
         f"/api/abcdefghij/{issued}/x", f"/tensorboard/a/../abcdefghij/{issued}/x", f"/tensorboard/é/{issued}/x",
     ):  # fmt: skip
-        assert not passes.admits(wrong, now) or wrong == good, wrong
+        assert not passes.holder(wrong, now) or wrong == good, wrong
 
 
 def test_a_run_opens_in_tensorboard_behind_the_login(dashboard: Running, node: FakeNode, tmp_path: Path) -> None:
@@ -50,10 +50,12 @@ def test_a_run_opens_in_tensorboard_behind_the_login(dashboard: Running, node: F
     bring(node, task, write_events(tmp_path / "logs"))
     base = opened(dashboard, run)
     tasks = dashboard.anonymous(Origin="null")
-    tags = {
-        plugin: tasks.get(f"{base}data/plugin/{plugin}/tags").json()
-        for plugin in ("scalars", "images", "histograms", "text")
-    }
+    plugins = ("scalars", "images", "histograms", "text")
+
+    def read() -> dict[str, dict[str, dict[str, object]]]:
+        return {plugin: tasks.get(f"{base}data/plugin/{plugin}/tags").json() for plugin in plugins}
+
+    tags = wait_for(lambda: all((tags := read()).values()) and tags, "its events, for which the page waits a moment")
     assert {plugin: list(of_run) for plugin, of_run in tags.items()} == {key: ["attempt 1/runs/a"] for key in tags}
     assert [next(iter(tags[plugin]["attempt 1/runs/a"])) for plugin in ("scalars", "images", "histograms")] == [
         "train/loss", "digits", "weights",

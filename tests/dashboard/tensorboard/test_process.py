@@ -76,7 +76,7 @@ class Boards:
         self.service.files.append(file_id, 0, b"events")
         task_reports.file_grew(store, file_id, 0, 6)
 
-    async def open(self, run_id: str, wait_s: float = 20.0) -> httpx2.AsyncClient:
+    async def open(self, run_id: str, wait_s: float = 300.0) -> httpx2.AsyncClient:
         """As the page does."""
         return await self.boards.reach(self.service.run(run_id), wait_s)
 
@@ -247,7 +247,7 @@ def test_it_dies_with_the_dashboard_and_listens_for_nobody_else(tmp_path: Path) 
     assert holder.stdout is not None
     try:
         pid = int(holder.stdout.readline())
-        wait_for((tmp_path / "socket").is_socket, "TensorBoard", 60)
+        wait_for((tmp_path / "socket").is_socket, "TensorBoard")
         assert os.getpriority(os.PRIO_PROCESS, pid) >= 10
         sockets = {number for name in _open_files(pid) for number in re.findall(r"socket:\[(\d+)\]", name)}
         internet = "".join(Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6", "udp", "udp6"))

@@ -37,6 +37,9 @@ PAGES = {
     "no such run": "/run?id=0000000000",
     "project": "/project?name=default",
     "node": "/nodes?node=gpu-1",
+    "people": "/people",
+    "audit": "/audit",
+    "account": "/account",
     "login": "/login",
     "no such page": "/nonsense",
 }

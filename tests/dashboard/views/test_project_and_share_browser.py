@@ -77,7 +77,7 @@ def test_a_link_is_made_opened_without_a_login_and_revoked(
         page.get_by_role("button", name="Share").click()
         page.get_by_role("button", name="Make a link").click()
         expect(page.get_by_text("only here and only now")).to_be_visible()
-        code = page.get_by_test_id("stPopoverBody").locator("code")
+        code = page.get_by_test_id("stPopoverBody").locator("pre code")
         link = code.inner_text().replace("\n", "")
         assert link.startswith(f"{dashboard.url}/shared/")
         visit.context.clear_cookies()

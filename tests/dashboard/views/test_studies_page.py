@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.dashboard.pages import links, served, texts
+from dashboard.scaling.document import document
+from db import acting
+from db.runs import run_requests
+from db.scaling import studies
+from domain.people.rights import Rights
+from domain.people.roles import Role
+from domain.spec import RunEdit
+from tests.dashboard.pages import links, served, texts, visited_by
 from tests.dashboard.seeded_studies import seed_study
 from tests.dashboard.seeded_sweeps import seed_sweep
 
@@ -33,3 +40,23 @@ def test_a_new_study_opens_its_popover_of_the_form_once(tmp_path, asked) -> None
         assert form.session_state[f"launch_{asked}"] is False
         form.query_params["new"] = "nonsense"
         assert not form.run().exception
+
+
+def test_a_point_whose_run_was_moved_to_a_hidden_project_shows_nothing_of_it(tmp_path) -> None:
+    with served(tmp_path / "data") as pages:
+        study_id = seed_study(pages.seed)
+        moved, kept = pages.seed.runs[f"{study_id} 1"], pages.seed.runs[f"{study_id} 2"]
+        run_requests.edit(pages.service.store, moved, RunEdit(project="moonshot"), 0.0)
+        rights = Rights("mia", everywhere=Role.MEMBER, private=frozenset({"moonshot"}))
+        with visited_by(pages, rights), acting.acting(rights):
+            page, listed = pages.open("scaling", id=study_id), pages.open("studies")
+            study = studies.study(pages.service.store, study_id)
+            shown = document(study, pages.service.figures)
+        assert not page.exception and not listed.exception
+        assert "2 GPUs: its run is in a project that you do not see." in texts(page).replace("\\", "")
+        point = shown["points"][1]
+        assert (point["run"], point["samples_per_s"], point["speedup"]) == (None, None, None)
+        assert shown["points"][2]["run"] == kept and shown["state"] == "succeeded"
+        everything = document(studies.study(pages.service.store, study_id), pages.service.figures)
+        assert everything["points"][1]["run"] == moved
+        assert moved not in f"{page.get('bidi_component')} {listed.get('bidi_component')} {shown}"

@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 from sqlalchemy.exc import OperationalError
 
 from dashboard.app.front import TITLES
 from dashboard.service import imports
 from dashboard.views import page_list
 from dashboard.views.layout import actions, sharing
-from dashboard.views.run import checkpoints, code, ranks, tabs
+from dashboard.views.run import checkpoints, code, dialogs, ranks, tabs
 from dashboard.views.run import run_page as run
 from db.attempts import attempt_queries
+from db.models import Run, User
 from db.runs import run_queries
 from db.trouble import Trouble
 from domain.imported_runs import ImportedPoints, ImportRequest
@@ -81,6 +83,16 @@ def test_runs_are_filtered_by_words_and_states_that_stand_in_the_address(full):
 def test_without_any_run_there_is_nothing_to_filter(empty):
     page = empty.open()
     assert not page.exception and not page.text_input and table_of(page) == {}
+    assert not page.button
+
+
+def test_the_only_run_can_be_brought_back_after_its_deletion(full):
+    now = full.service.clock()
+    with full.service.store.write() as session:
+        session.execute(update(Run).values(deleted_at=now, deleted_by="owner"))
+    page = full.open()
+    page.button("runs_deleted").click().run()
+    assert any(one.label == "Bring back" for one in page.button)
 
 
 def test_a_failed_run_shows_the_failing_ranks_own_words(full):
@@ -164,10 +176,26 @@ def test_an_imported_run_shows_what_it_logged_and_cannot_be_launched_again(empty
 def test_delete_is_for_ended_runs_only(full):
     live = full.open("run", id=full.seed.runs["nan at once"])
     live.menu_button(key="more").click(run.DELETE).run()
-    assert "Stop it first" in texts(live) and "Delete for good" not in [b.label for b in live.button]
+    assert "Stop it first" in texts(live) and "Delete the run" not in [b.label for b in live.button]
     page = full.open("run", id=full.seed.runs["bad labels"])
     page.menu_button(key="more").click(run.DELETE).run()
+    assert "in which an admin can bring the run back" in texts(page)
+    button(page, "Delete the run").click().run()
+    assert run_queries.run(full.service.store, full.seed.runs["bad labels"], 0) is None
+    (deleted,) = full.service.deletions.deleted()
+    assert deleted.id == full.seed.runs["bad labels"]
+    listed = full.open("runs")
+    button(listed, "Deleted").click().run()
+    button(listed, "Bring back").click().run()
+    assert run_queries.run(full.service.store, deleted.id, 0) is not None
+
+
+def test_a_run_is_deleted_for_good_where_the_disk_is_to_be_freed(full):
+    page = full.open("run", id=full.seed.runs["bad labels"])
+    page.session_state[dialogs.AT_ONCE] = True  # a browser runs the dialog alone again once this is checked
+    page.menu_button(key="more").click(run.DELETE).run()
     button(page, "Delete for good").click().run()
+    assert full.service.deletions.deleted() == []
     assert run_queries.run(full.service.store, full.seed.runs["bad labels"], 0) is None
 
 
@@ -308,6 +336,26 @@ def test_a_shared_link_of_a_loopback_address_asks_for_the_one_for_others(full, m
     monkeypatch.setattr(sharing, "_origin", lambda: "http://127.0.0.1:8765")
     page = full.open("run", id=full.seed.runs["nan at once"])
     page = page.button(key="share_make").click().run()
-    assert any("this machine alone" in one.value for one in page.warning)
+    assert any("Only this machine can open" in one.value and "--host" in one.value for one in page.warning)
     page = page.text_input(key="share_origin").set_value("https://rz.example.com/").run()
     assert any(code.value.startswith("https://rz.example.com/shared/") for code in page.code)
+
+
+def test_mine_is_offered_once_several_people_are_here(full):
+    assert [each.key for each in full.open("runs").button_group if each.key == "runs_mine"] == []
+    with full.service.store.write() as session:
+        session.add(User(name="ana", role="member", created_at=1.0))
+    page = full.open("runs", mine="1")
+    (mine,) = (each for each in page.button_group if each.key == "runs_mine")
+    assert mine.value == ["Mine"] and page.query_params["mine"] in ("1", ["1"])
+    assert table_of(page)["search"] == "by:me" and table_of(page)["has_people"]
+
+
+def test_mine_knows_who_has_never_launched(full):
+    with full.service.store.write() as session:
+        session.add(User(name="ana", role="member", created_at=1.0))
+    assert table_of(full.open("runs", mine="1"))["has_launched"] is False
+    assert "has_launched" not in table_of(full.open("runs"))
+    with full.service.store.write() as session:  # a deleted run is one, too
+        session.execute(update(Run).where(Run.id == full.seed.runs["nan at once"]).values(by="owner", deleted_at=1.0))
+    assert "has_launched" not in table_of(full.open("runs", mine="1"))

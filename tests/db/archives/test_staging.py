@@ -19,7 +19,7 @@ from db.engine import Store
 from db.metrics import curves, points
 from db.metrics.points import CHUNK_POINTS, pack
 from db.models import Chunk, Node, Series
-from db.runs import run_queries, run_requests
+from db.runs import deletion, run_queries
 from db.search.run_search import words
 from domain.errors import InvalidRequest
 from domain.messages import Point
@@ -27,7 +27,7 @@ from tests.db.cluster import Cluster
 
 POINTS: list[Point] = [(step, math.sin(step), 100.0 + step) for step in range(3 * PIECE_POINTS + 100)]
 ORIGIN = ArchiveSource("elsewhere:/runs.zip", "0" * 64)
-LIMIT_S = 60.0
+LIMIT_S = 300.0
 
 
 class Archived:
@@ -56,7 +56,7 @@ def archived(cluster: Cluster) -> RunDocument:
     cluster.points(assignment.fence, 0, 10, {"train/loss": POINTS})
     cluster.report(assignment.fence, "succeeded", exit_code=0)
     document = run_document(cluster.store, run_id)
-    run_requests.delete(cluster.store, run_id, cluster.now)
+    deletion.erase(cluster.store, run_id, cluster.now)
     return document
 
 

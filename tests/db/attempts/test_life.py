@@ -10,7 +10,7 @@ from db.checkpoints import checkpoint_queries
 from db.exceptions import NoSuchRun, NotOwner, Superseded, WrongState
 from db.metrics import curves, point_reports
 from db.nodes import node_queries, node_reports
-from db.runs import run_queries, run_requests
+from db.runs import deletion, run_queries, run_requests
 from domain.errors import InvalidRequest
 from domain.messages import State
 from domain.spec import RunSpec
@@ -152,9 +152,9 @@ def test_only_an_ended_run_is_resumed_or_deleted(cluster):
     with pytest.raises(WrongState):
         run_requests.resume(cluster.store, run_id, 1.0)
     with pytest.raises(WrongState):
-        run_requests.delete(cluster.store, run_id, cluster.now)
+        deletion.erase(cluster.store, run_id, cluster.now)
     cluster.report(cluster.assignments()[0].fence, "succeeded")
-    run_requests.delete(cluster.store, run_id, cluster.now)
+    deletion.erase(cluster.store, run_id, cluster.now)
     with pytest.raises(NoSuchRun):
         run_requests.resume(cluster.store, run_id, 1.0)
 
@@ -163,7 +163,7 @@ def test_a_fence_is_never_given_twice_even_after_a_delete(cluster):
     first = cluster.launch()
     fence = cluster.assignments()[0].fence
     cluster.report(fence, "succeeded")
-    run_requests.delete(cluster.store, first, cluster.now)
+    deletion.erase(cluster.store, first, cluster.now)
     cluster.launch()
     assert cluster.assignments()[0].fence > fence
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from db import acting
+from db.lookups import latest_attempt
+from db.models import User
 from db.runs import run_queries, run_requests
 from domain.messages import Reason, State
+from domain.people.rights import OWNER, Rights
+from domain.people.roles import Role
 from domain.recovery import HANGS_IN_A_ROW, FailedAttempt, Leave, Restart, decide_restart
 from domain.spec import RunSpec
 from tests.db.attempts.offers import store_checkpoint
@@ -166,3 +171,30 @@ def test_a_hang_that_is_resumed_uses_up_no_restart():
     assert decide_restart(spec(max_restarts=1, on_hang="resume"), [hung]) == Restart("resumed after a hang", 1)
     assert isinstance(decide_restart(spec(max_restarts=1, on_hang="end"), [hung]), Leave)
     assert decide_restart(spec(max_restarts=2, on_hang="end"), [hung]).restarts == 2
+
+
+def test_an_attempt_opened_by_the_policy_is_the_persons_who_launched_the_run(cluster):
+    with acting.acting(Rights("ana", everywhere=Role.MEMBER)):
+        run_id = cluster.launch(on_hang="resume")
+    with acting.acting(Rights(None, via="worker gpu-1", everywhere=Role.OWNER)):
+        hang(cluster)
+    with cluster.store.read() as session:
+        attempt = latest_attempt(session, run_id)
+        assert (attempt.number, attempt.by, attempt.via) == (2, "ana", "the run's policy")
+    *_, failed, resumed = run_queries.history(cluster.store, run_id)
+    assert (failed.by, failed.via) == (None, "worker gpu-1")
+    assert (resumed.by, resumed.via) == ("ana", "the run's policy")
+
+
+def test_a_stopped_run_says_who_stopped_it_where_several_people_may_have(cluster):
+    for person in None, "ana":
+        if person:
+            with cluster.store.write() as session:
+                session.add(User(name=person, role=Role.MEMBER, created_at=1.0))
+        run_id = cluster.launch()
+        (assignment,) = cluster.assignments()
+        with acting.acting(Rights(person or OWNER, everywhere=Role.ADMIN)):
+            run_requests.request_stop(cluster.store, run_id, cluster.now)
+        cluster.report(assignment.fence, "stopped", message="Stopped.")
+        message = run_queries.run(cluster.store, run_id, cluster.now).message
+        assert message == ("Stopped by ana." if person else "Stopped.")

@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
+from db import acting
+from db.models import User
 from db.nodes import join_tokens
 from db.nodes.join_tokens import Admitted, TurnedAway
+from db.people import accounts
 from domain.errors import InvalidRequest
+from domain.people.rights import Rights
+from domain.people.roles import Role
 
 
 def test_a_token_admits_until_it_expires_and_says_so_afterwards(store):
@@ -27,6 +32,19 @@ def test_a_revoked_token_admits_nobody_and_says_so(store):
     assert isinstance(verdict, TurnedAway) and "revoked at 1970-01-01 00:17 UTC" in verdict.message
     with pytest.raises(join_tokens.NoSuchToken):
         join_tokens.revoke(store, "00000000", 1.0)
+
+
+def test_a_token_ends_with_the_rights_of_its_maker(store):
+    with store.write() as session:
+        session.add(User(name="ada", role="admin", created_at=1.0))
+    with acting.acting(Rights("ada", everywhere=Role.ADMIN)):
+        view, secret = join_tokens.make(store, None, "", 1000.0)
+    assert join_tokens.judge(store, secret.encode(), 1001.0) == Admitted(view.id)
+    accounts.set_role(store, "ada", Role.MEMBER, None)
+    verdict = join_tokens.judge(store, secret.encode(), 1002.0)
+    assert isinstance(verdict, TurnedAway) and "ada, who made it, may not add nodes any more" in verdict.message
+    accounts.remove(store, "ada", 1003.0)
+    assert isinstance(join_tokens.judge(store, secret.encode(), 1004.0), TurnedAway)
 
 
 def test_wrong_token_learns_nothing(store):

@@ -11,7 +11,7 @@ from db.exceptions import Superseded
 from db.health import quarantine_requests
 from db.nodes import node_reports
 from db.preflight import preflight_sessions, start_gate
-from db.runs import run_queries, run_requests
+from db.runs import deletion, run_queries, run_requests
 from db.tasks import task_reports
 from domain.messages import CheckAnswer, CheckpointOffer, Measured, NodeCheck, Reached, State, TaskReport
 from tests.db.cluster import Cluster, facts, send_heartbeat
@@ -334,7 +334,7 @@ def test_new_nodes_are_measured_once_before_they_train(pair):
     assert (
         pair[0].assignments()[0].may_start and preflight_sessions.check_requests(pair[0].store, pair[0].node_id) == []
     )
-    run_requests.delete(pair[0].store, run_id, 103.0)
+    deletion.erase(pair[0].store, run_id, 103.0)
 
 
 def test_nodes_between_which_nothing_goes_start_nothing(pair):

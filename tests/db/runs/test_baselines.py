@@ -8,7 +8,7 @@ from db.engine import Store
 from db.runs import run_queries
 from db.runs.run_queries import common_baseline
 from db.runs.run_requests import edit
-from domain.goals import BaselineChange
+from domain.series.goals import BaselineChange
 from domain.spec import RunEdit
 from domain.views import RunView
 from tests.db.cluster import Cluster

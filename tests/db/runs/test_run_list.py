@@ -8,10 +8,14 @@ from dataclasses import replace
 import pytest
 from sqlalchemy.orm import Session
 
+from db import acting
 from db.engine import Store
-from db.runs import run_queries
+from db.runs import run_list, run_queries
 from db.runs.run_list import RunList, RunSelection
+from db.search.run_search import words
 from domain.messages import State
+from domain.people.rights import PROGRAM, Rights
+from domain.people.roles import Role
 from domain.search.parser import parse
 from tests.db.search.searched_runs import NOW, fill
 from tests.db.statements import statements
@@ -38,14 +42,19 @@ def test_the_runs_of_no_attempts_take_no_statement(sqlite_store: Store):
     assert plans == []
 
 
-def test_a_list_counts_and_orders_runs_by_an_index_that_has_all_it_needs(sqlite_store: Store):
+MEMBER = Rights("ana", everywhere=Role.MEMBER, private=frozenset({"vision", "text"}))
+
+
+@pytest.mark.parametrize("rights", [PROGRAM, MEMBER], ids=["owner", "member without two private projects"])
+def test_a_list_counts_and_orders_runs_by_an_index_that_has_all_it_needs(sqlite_store: Store, rights: Rights):
     for read in (
         lambda runs: runs.total(),
         lambda runs: runs.counts(),
         lambda runs: runs.fences(None, 0, 30),
         lambda runs: runs.fences(None, 0, 30, [State.QUEUED], ["run1"]),
     ):
-        assert "SCAN runs USING COVERING INDEX listed_runs" in plan(sqlite_store, read)
+        with acting.acting(rights):
+            assert "SCAN runs USING COVERING INDEX listed_runs" in plan(sqlite_store, read)
 
 
 def test_runs_that_may_be_urgent_are_looked_up_by_their_ids(sqlite_store: Store):
@@ -83,3 +92,21 @@ def plan(store: Store, read: Callable[[RunList], object]) -> list[str]:
 def explained(session: Session, statement: str, values: tuple[object, ...]) -> list[str]:
     rows = session.connection().exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
     return [row.detail for row in rows]
+
+
+def test_runs_are_found_by_who_launched_them(cluster):
+    runs = {}
+    for name in ("ana", "ivo"):
+        with acting.acting(Rights(name, everywhere=Role.MEMBER)):
+            runs[name] = cluster.launch()
+
+    def found(text: str, name: str = "ana") -> list[str]:
+        with acting.acting(Rights(name, everywhere=Role.MEMBER)):
+            selection = RunSelection(parse(text, cluster.now))
+            return [run.id for run in run_list.listed(cluster.store, cluster.now, selection, None, 10)]
+
+    assert found("by:ana") == found("by:ANA") == [runs["ana"]]
+    assert found("by:me") == [runs["ana"]] and found("by:me", "ivo") == [runs["ivo"]]
+    assert found("-by:me") == [runs["ivo"]] and found("by:eve") == []
+    assert run_list.listed(cluster.store, cluster.now, RunSelection(parse("by:me", 0)), None, 10) == []
+    assert words(cluster.store, "by", "A") == ["ana"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from db.runs import run_requests, snapshots
+from db.runs import deletion, run_requests, snapshots
 from tests.db.cluster import Cluster
 
 A, B = "a" * 64, "b" * 64
@@ -28,7 +28,7 @@ def test_snapshot_without_a_run_is_deleted(cluster: Cluster) -> None:
         run_requests.request_stop(cluster.store, run_id, 101.0)
         for task in cluster.assignments():
             cluster.report(task.fence, "stopped")
-        run_requests.delete(cluster.store, run_id, cluster.now)
+        deletion.erase(cluster.store, run_id, cluster.now)
         assert snapshots.forget_unused(cluster.store, besides=[]) == gone
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from db.engine import Store
 from db.exceptions import NoSuchSweep, WrongState
-from db.runs import run_queries, run_requests
+from db.runs import deletion, run_queries, run_requests
 from db.runs.run_requests import NewTrial
 from db.sweeps import sweeps, trials
 from db.sweeps.trials import PRUNED, Result
@@ -36,7 +36,7 @@ def test_a_sweep_holds_its_trials_and_ends(store: Store, cluster: Cluster) -> No
     ]
     run_requests.request_stop(store, first, 102.0)
     trials.settle(store, sweep_id, 0, Result("stopped", 0.25, None, 1.5))
-    run_requests.delete(store, first, 103.0)
+    deletion.erase(store, first, 103.0)
     settled = sweeps.sweep(store, sweep_id).trials[0]
     assert (settled.run_id, settled.state, settled.value, settled.device_hours) == (
         None,

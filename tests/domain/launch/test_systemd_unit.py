@@ -51,7 +51,7 @@ def test_systemd_takes_it(tmp_path, manager):
     file.write_text(unit(command, "root") if manager == "--system" else user_unit(command, "gpu-1"))
     done = subprocess.run(
         ["systemd-analyze", manager, "verify", "--man=no", str(file)],
-        capture_output=True, text=True, timeout=60, env=os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)},
+        capture_output=True, text=True, timeout=300, env=os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)},
     )  # fmt: skip
     complaints = [line for line in done.stderr.splitlines() if NAME in line]
     assert (done.returncode, complaints) == (0, [])

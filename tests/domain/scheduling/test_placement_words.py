@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.scheduling.fit import about
+from domain.scheduling.fit import about, without_names
 from domain.scheduling.placement import place
 from tests.db.clusters import host, want
 
@@ -123,3 +123,23 @@ def test_who_is_third_in_line_is_told_of_those_before():
 )
 def test_times_are_as_exact_as_it_is_worth(seconds, words):
     assert about(seconds) == words
+
+
+@pytest.mark.parametrize("name", ["r", "x; y on z ends soon", "a, but reserved for b, which came first", "two\nlines"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "needs 2 GPUs, none is free; {} on gpu-1 ends in about 3 min",
+        "needs 2 GPUs on 2 nodes labelled a=b, 1 is free; {} on gpu-1 does not say when it ends",
+        "needs 2 GPUs, none is free; {} is waiting, too, and has priority -2",
+        "needs 2 GPUs; 4 are free, but reserved for {}, which came first",
+    ],
+)
+def test_guests_read_the_sentence_without_the_name(words: str, name: str) -> None:
+    assert without_names(words.format(name)) == words.format("another run")
+    assert without_names(words.format(name), {name}) == words.format(name)
+
+
+def test_sentence_that_names_no_run_stays() -> None:
+    for sentence in ("needs 1 slot; n0 is draining", "waits 5 s before it restarts", "waits in preflight for n1; n2"):
+        assert without_names(sentence) == sentence

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.search.fields import FIELDS, Column, Sort, parse_sort
-from domain.search.parser import LONGEST, as_text, parse
+from domain.search.parser import LONGEST, MINE, as_text, mine, parse
 from domain.search.query import EVERYTHING, Comparison, Condition, FieldKind, QueryError
 from domain.spec import RunSpec
 
@@ -115,5 +115,19 @@ def test_a_list_is_sorted_by_a_field_or_a_series() -> None:
 
 
 def test_every_plain_field_of_a_spec_is_a_field_of_the_search() -> None:
-    rich = {"snapshot", "args", "env", "links", "stage", "labels", "on_nodes", "slurm"}
+    rich = {"snapshot", "args", "env", "links", "stage", "labels", "on_nodes", "secrets", "slurm"}
     assert set(RunSpec.model_fields) - set(FIELDS) == rich
+
+
+@pytest.mark.parametrize(
+    ("text", "narrowed"),
+    [
+        ("", "by:me"),
+        ("lr>0.1 gpt", "by:me lr>0.1 gpt"),
+        ("tag:a or not tag:b", "by:me tag:a or by:me not tag:b"),
+        ('"this or that" | x', 'by:me "this or that" | by:me x'),
+    ],
+)
+def test_each_alternative_is_narrowed_to_ones_own_runs(text: str, narrowed: str) -> None:
+    assert mine(text) == narrowed
+    assert all(parse(MINE, 0.0).alternatives[0][0] in part for part in parse(narrowed, 0.0).alternatives)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.goals import joined_names
+from domain.series.goals import joined_names
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,23 @@ PLAIN_ARGUMENTS = (
 ).split()
 
 
+@pytest.mark.parametrize(
+    ("before", "secret"),
+    [
+        ("rz_", "aB3" * 14 + "x"),
+        ("attempt-12-n0abc-", "0f" * 32),
+        ("job-7-", "0f" * 32),
+        ("rankzero-0123456789=", "a-_" * 14 + "x"),
+    ],
+)
+def test_our_own_tokens_are_masked_by_their_form(before: str, secret: str) -> None:
+    assert masked_text(f"sent {before}{secret}, \\n{before}{secret}") == f"sent {before}{MASK}, \\n{before}{MASK}"
+    assert masked_text(f"{before}{secret[:-1]}") == f"{before}{secret[:-1]}"
+    spec = RunSpec(target="train.py", args=[f"--note=x{before}{secret}"], env={"NOTE": f"{before}{secret}"})
+    assert secret not in masked_spec(spec).model_dump_json()
+    assert unmasked_spec(masked_spec(spec), spec) == spec
+
+
 @pytest.mark.parametrize("name", SECRET_VARIABLES)
 def test_a_variable_named_like_a_secret_is_one(name):
     assert masked_variable(name, "abc") == MASK

@@ -5,6 +5,7 @@ torchrun --standalone --nproc-per-node=2 until_told.py FILE
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -18,6 +19,8 @@ from torch.utils.tensorboard import SummaryWriter
 def main(release: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
+    if token := os.environ.get("HF_TOKEN"):
+        print(f"logged in with {token}", flush=True)
     model = DistributedDataParallel(torch.nn.Linear(16, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     writer = SummaryWriter("tensorboard") if dist.get_rank() == 0 else None

@@ -5,16 +5,9 @@ from __future__ import annotations
 import pytest
 
 from domain.messages import Reason, TaskReport
-from tests.worker.agent.node_under_test import WAITING, NodeUnderTest
+from tests.worker.node_under_test import WAITING
 from worker.attempt.attempt import bare, send_report
 from worker.session.failures import RequestRefused
-
-
-@pytest.fixture
-def node(tmp_path):
-    under_test = NodeUnderTest(tmp_path)
-    yield under_test
-    under_test.clean_up()
 
 
 def test_more_environment_than_linux_passes_on_is_a_failure_with_its_reason(node):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker.node_under_test import delete
 from worker.attempt import supervision
 from worker.node import processes
 
@@ -23,7 +23,11 @@ PYTHON = sys.executable
 TORCHRUN = str(Path(PYTHON).parent / "torchrun")
 
 
-def until(condition, limit_s=60.0):
+LIMIT_S = 300.0
+"""Less than any grace here but the shortest: who ends within it was not left its grace."""
+
+
+def until(condition, limit_s=LIMIT_S):
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         result = condition()
@@ -36,7 +40,7 @@ def until(condition, limit_s=60.0):
 class Attempt:
     """A supervisor on a private directory, and what it writes there."""
 
-    def __init__(self, folder: Path, argv, launcher="python", ranks=1, grace_s=20.0, env=None) -> None:
+    def __init__(self, folder: Path, argv, launcher="python", ranks=1, grace_s=600.0, env=None) -> None:
         self.dir = folder / "node0"
         self.work = self.dir / "work"
         self.work.mkdir(parents=True)
@@ -62,8 +66,8 @@ class Attempt:
     def reached(self, *names):
         return until(lambda: self.state["state"] in names and self.state)
 
-    def ended(self, limit_s=60.0):
-        assert self.process.wait(limit_s) == 0
+    def ended(self):
+        assert self.process.wait(LIMIT_S) == 0
         assert self.state["state"] == "ended"
         assert processes.of_attempt(self.run_id, 1, 0) == []
         return self.state
@@ -73,6 +77,10 @@ class Attempt:
 
     def ready(self):
         until(lambda: (self.work / "ready").exists())
+
+    def let_end(self):
+        self.ready()  # the supervisor may have seen its process before the first command was carried out
+        (self.work / "ready").unlink()
 
 
 @pytest.fixture
@@ -87,7 +95,7 @@ def start(tmp_path):
     for attempt in attempts:
         attempt.process.kill()
         attempt.process.wait()
-        processes.kill_all(lambda name=attempt.run_id: processes.of_attempt(name, 1, 0), 10)
+        processes.kill_all(lambda name=attempt.run_id: processes.of_attempt(name, 1, 0), 60)
 
 
 def shell(script):
@@ -100,8 +108,7 @@ def test_a_command_that_ends_well_is_seen_from_start_to_end(start):
     assert state["pid"] == attempt.process.pid
     assert state["boot_id"] == processes.boot_id()
     assert processes.find(state["pid"]).start_ticks == state["start_ticks"]
-    attempt.ready()
-    (attempt.work / "ready").unlink()
+    attempt.let_end()
     state = attempt.ended()
     assert (state["exit_code"], state["signal"], state["killed"]) == (0, None, [])
     assert state["started_at"] <= state["running_at"] <= state["ended_at"]
@@ -150,7 +157,7 @@ def test_a_second_sigterm_kills_at_once(start):
     attempt.process.terminate()
     attempt.reached("stopping")
     attempt.process.terminate()
-    assert attempt.ended(20)["signal"] == "SIGKILL"
+    assert attempt.ended()["signal"] == "SIGKILL"
 
 
 def test_a_stop_file_stops_and_a_smaller_number_hurries(start):
@@ -159,11 +166,12 @@ def test_a_stop_file_stops_and_a_smaller_number_hurries(start):
     (attempt.dir / "stop").write_text("600")
     attempt.reached("stopping")
     (attempt.dir / "stop").write_text("0")
-    assert attempt.ended(20)["signal"] == "SIGKILL"
+    assert attempt.ended()["signal"] == "SIGKILL"
 
 
 def test_supervisor_ends_processes_that_a_command_leaves(start):
-    attempt = start(shell("setsid sleep 600 & setsid sh -c 'trap \"\" TERM; sleep 600' & exit 0"))
+    stubborn = "setsid sh -c 'trap \"\" TERM; touch ready; sleep 600'"
+    attempt = start(shell(f"setsid sleep 600 & {stubborn} & while [ ! -e ready ]; do sleep 0.05; done; exit 0"))
     state = attempt.ended()
     assert state["exit_code"] == 0
     assert state["killed"] != []
@@ -178,10 +186,10 @@ def test_a_process_that_dropped_its_environment_is_ended_too(start):
 def test_an_attempt_is_started_at_most_once(start):
     attempt = start(shell("echo once; touch ready; while [ -e ready ]; do sleep 0.05; done"))
     attempt.ready()
-    assert attempt.start().wait(20) == 0
-    (attempt.work / "ready").unlink()
+    assert attempt.start().wait(LIMIT_S) == 0
+    attempt.let_end()
     attempt.ended()
-    assert attempt.start().wait(20) == 0
+    assert attempt.start().wait(LIMIT_S) == 0
     assert attempt.log("rank0.out") == "once\n"
 
 
@@ -203,7 +211,7 @@ def test_an_end_is_noted_on_a_full_disk_in_room_kept_for_it(start):
     attempt = start(shell("touch ready; while [ -e ready ]; do sleep 0.05; done; exit 3"))
     attempt.reached("running")
     fill_disk(attempt)
-    (attempt.work / "ready").unlink()
+    attempt.let_end()
     assert attempt.ended()["exit_code"] == 3
     assert list(attempt.dir.glob("supervisor.spare*")) == []
 
@@ -214,7 +222,7 @@ def test_a_state_that_could_not_be_written_is_written_later(start):
     blocked = fill_disk(attempt)
     for spare in attempt.dir.glob("supervisor.spare*"):
         spare.unlink()
-    (attempt.work / "ready").unlink()
+    attempt.let_end()
     until(lambda: not processes.of_attempt(attempt.run_id, 1, 0))
     time.sleep(0.3)
     assert attempt.process.poll() is None and attempt.state["state"] == "running"
@@ -235,7 +243,7 @@ def test_a_state_file_that_was_deleted_is_written_again(start):
     before = attempt.reached("running")
     (attempt.dir / "supervisor.json").unlink()
     assert attempt.reached("running") == before
-    (attempt.work / "ready").unlink()
+    attempt.let_end()
     attempt.ended()
 
 
@@ -244,16 +252,15 @@ def test_a_lock_file_that_was_deleted_is_held_again(start):
     attempt.reached("running")
     (attempt.dir / "supervisor.lock").unlink()
     until(lambda: supervision.holds_lock(attempt.dir))
-    (attempt.work / "ready").unlink()
+    attempt.let_end()
     attempt.ended()
 
 
 def test_a_supervisor_whose_directory_was_deleted_ends_its_processes_and_itself(start):
     attempt = start(shell("trap '' TERM; touch ready; while :; do sleep 0.05; done"), grace_s=0.5)
-    attempt.reached("running")
-    until((attempt.dir / "members.json").exists)  # else it may come while the directory is emptied
-    shutil.rmtree(attempt.dir)
-    assert attempt.process.wait(60) == 0
+    attempt.ready()
+    delete(attempt.dir)
+    assert attempt.process.wait(LIMIT_S) == 0
     assert processes.of_attempt(attempt.run_id, 1, 0) == []
     assert not attempt.dir.exists()
 
@@ -263,7 +270,7 @@ def test_the_part_that_another_worker_of_this_machine_has_is_left_alone(start):
     env = {"RANKZERO_RUN_ID": attempt.run_id, "RANKZERO_ATTEMPT": "1", "RANKZERO_NODE_RANK": "0"}
     with subprocess.Popen(["sleep", "60"], env=os.environ | env) as part:
         try:
-            assert attempt.process.wait(60) == 0 and attempt.state["state"] == "ended"
+            assert attempt.process.wait(LIMIT_S) == 0 and attempt.state["state"] == "ended"
             assert part.poll() is None
         finally:
             part.kill()
@@ -274,7 +281,7 @@ def test_another_directory_in_the_place_of_its_own_is_left_alone(start):
     attempt.reached("running")
     attempt.dir.rename(attempt.dir.with_name("moved"))
     attempt.dir.mkdir()
-    assert attempt.process.wait(60) == 0
+    assert attempt.process.wait(LIMIT_S) == 0
     assert processes.of_attempt(attempt.run_id, 1, 0) == []
     assert list(attempt.dir.iterdir()) == []
 
@@ -309,7 +316,7 @@ def training(start, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
     attempt = start(torchrun(tmp_path / "0/node0", script), launcher="torchrun", ranks=2, env={"OMP_NUM_THREADS": "1"})
-    until(lambda: all((attempt.work / f"ready{rank}").exists() for rank in (0, 1)), 120)
+    until(lambda: all((attempt.work / f"ready{rank}").exists() for rank in (0, 1)))
     return attempt
 
 
@@ -320,14 +327,14 @@ def test_killing_torchrun_leaves_no_rank_behind(training):
     ranks = [processes.find(pid) for pid in state["ranks"].values()]
     assert all(processes.environment(rank.pid)["RANKZERO_RUN_ID"] == training.run_id for rank in ranks)
     os.kill(state["launcher_pid"], signal.SIGKILL)
-    state = training.ended(10)
+    state = training.ended()
     assert state["signal"] == "SIGKILL" and state["stop_requested_at"] is None
     assert not any(processes.is_alive(rank) for rank in ranks)
 
 
 def test_stopping_torchrun_lets_every_rank_save(training):
     training.process.terminate()
-    assert training.ended(30)["killed"] == []
+    assert training.ended()["killed"] == []
     for rank in (0, 1):
         assert training.log(f"rank{rank}.out") == f"hello from {rank}\nsaved {rank}\n"
         link = training.dir / "logs" / f"rank{rank}.out"
@@ -339,12 +346,13 @@ def record(rank, pid):
 
 
 def test_ranks_that_the_script_starts_itself_run_from_the_first_ones_record_on(start):
-    script = f"mkdir -p ../probe; echo '{record(1, 11)}' > ../probe/11.jsonl; touch ready; "
+    script = "mkdir -p ../probe; : > ../probe/12.jsonl; "  # as a probe that has just begun its record
+    script += f"echo '{record(1, 11)}' > ../probe/11.jsonl; touch ready; "
     script += f"while [ -e ready ]; do sleep 0.05; done; echo '{record(0, 10)}' > ../probe/10.jsonl; sleep 60"
     attempt = start(shell(script), ranks=2, env={"RANKZERO_PROBE_DIR": "probe"})
     state = attempt.reached("running")
     assert state["ranks"] == {"1": 11}
-    (attempt.work / "ready").unlink()
+    attempt.let_end()
     until(lambda: attempt.state["ranks"] == {"0": 10, "1": 11})
     assert attempt.state["running_at"] == state["running_at"]
     attempt.process.terminate()
@@ -362,10 +370,19 @@ def test_a_script_without_ranks_runs_from_its_first_figure_or_without_the_probe_
     (watched.dir / "worker" / "points").touch()
     watched.reached("running")
     for attempt in (watched, unwatched):
-        (attempt.work / "ready").unlink()
+        attempt.let_end()
         assert attempt.ended()["exit_code"] == 0
 
 
 def test_a_script_that_was_over_before_its_ranks_were_seen_ran_from_its_start_on(start):
     state = start(["true"], ranks=2, env={"RANKZERO_PROBE_DIR": "probe"}).ended()
     assert state["running_at"] == state["started_at"]
+
+
+@pytest.mark.parametrize("has_logs", [True, False])
+def test_ranks_that_failed_before_they_were_seen_ran_from_the_start_on(start, has_logs):
+    """Those of a torchrun that has opened their logs; without them it has started none."""
+    logs = "../logs/torchrun/any/attempt_0/0"
+    opens = f"mkdir -p {logs}; touch {logs}/stdout.log {logs}/stderr.log; " if has_logs else ""
+    state = start(shell(f"{opens}exit 1"), launcher="torchrun").ended()
+    assert state["running_at"] == (state["started_at"] if has_logs else None)

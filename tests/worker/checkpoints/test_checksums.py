@@ -151,6 +151,14 @@ def test_members_that_lie_upon_each_other_are_not_read_again_and_again(tmp_path)
     assert not has_right_checksums(tmp_path / "a.pt")
 
 
+def test_a_member_before_the_files_beginning_does_not_match(tmp_path):
+    data = bytearray(zip_file(tmp_path / "a.pt", 300))
+    end = data.rindex(b"PK\x05\x06")
+    data[end + 16 : end + 20] = struct.pack("<L", 10**6)  # where the directory is said to begin
+    (tmp_path / "a.pt").write_bytes(data)
+    assert not has_right_checksums(tmp_path / "a.pt")
+
+
 @pytest.mark.parametrize("has_sums", [True, False])
 def test_checkpoint_of_torch_matches_also_without_checksums(tmp_path, has_sums):
     torch = pytest.importorskip("torch")

@@ -83,7 +83,7 @@ def test_it_ends_with_its_starter(tmp_path: Path) -> None:
     with started(tmp_path / "source", tmp_path / "out", "--strip") as program:
         assert program.stdin is not None
         program.stdin.close()
-        assert program.wait(30) == 1
+        assert program.wait(300) == 1
 
 
 @pytest.mark.parametrize("safetensors", [False, True])

@@ -115,9 +115,11 @@ def test_a_member_cut_in_the_middle_keeps_the_folder_back(node: Node, files: dic
         assert len(node.look(final=True)) == 1
 
 
-def test_while_a_folder_is_written_to_nothing_is_taken(node: Node) -> None:
+def test_while_a_folder_is_written_to_nothing_is_taken(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, data in TRAINER.items():
         node.write(**{name: data})
+        written = (node.work / name).stat().st_mtime
+        monkeypatch.setattr(time, "time", lambda written=written: written)
         assert node.look(2) == []
     assert node.look(2) == []
     node.write(**{"out/checkpoint-10/rng_state_1.pth": zip_bytes()})  # of a slower rank

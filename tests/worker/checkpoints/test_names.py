@@ -103,6 +103,16 @@ def test_a_damaged_checkpoint_is_converted_within_bounds_or_refused(data: st.Dat
         assert len(copy) <= 2 * len(content) + 1024 * 1024
 
 
+def test_a_place_before_the_files_beginning_is_damage() -> None:
+    buffer = io.BytesIO()
+    torch.save({"module.a": torch.ones(2)}, buffer)
+    content = bytearray(buffer.getvalue())
+    end = content.rindex(b"PK\x06\x06")
+    content[end + 48 : end + 56] = (10**6).to_bytes(8, "little")  # where the directory is said to begin
+    with pytest.raises(CannotConvert, match="damaged"):
+        converted(bytes(content), safetensors=True)
+
+
 def memory_of(data: bytes) -> int:
     """Bytes of memory that reading its names takes."""
     tracemalloc.start()

@@ -136,8 +136,10 @@ def test_at_the_end_nothing_is_waited_for(node: Node) -> None:
     assert node.after(0, final=True) == []
 
 
-def test_a_file_written_this_moment_is_looked_at_twice(node: Node) -> None:
-    node.write("last.pt", zip_bytes(), age_s=0)
+def test_a_file_written_this_moment_is_looked_at_twice(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = node.write("last.pt", zip_bytes(), age_s=0)
+    written = path.stat().st_mtime
+    monkeypatch.setattr(time, "time", lambda: written)
     assert node.after(1) == []
     assert len(node.after(1.1)) == 1
 

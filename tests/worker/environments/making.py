@@ -14,9 +14,10 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from dashboard.storage.wheels import Wheels
+from domain.assignments import Assignment
 from domain.environments.wheels import Wants, WheelAnswer, WheelFile
 from domain.messages import EnvironmentReport
-from domain.spec import Assignment, RunSpec
+from domain.spec import RunSpec
 from tests.packages import write_made_wheel, write_torch_wheel
 from worker.environments.environment import EnvironmentMaker
 from worker.launch.preparation import LocalNode

@@ -13,6 +13,7 @@ import pytest
 
 from domain.health.holders import by_position, in_words
 from tests.worker.node.fake_nvml import FakeNvml
+from tests.worker.started import started
 from worker.hardware.holders import LIMIT_S, DeviceRelease
 from worker.node.hardware import GpuReader
 
@@ -22,7 +23,7 @@ def left() -> Iterator[subprocess.Popen[bytes]]:
     """A process that a run has left, with a secret on its command line."""
     command = [sys.executable, "-c", "input()", "--api-key=sk-verysecret12345"]
     own = os.environ | {"RANKZERO_RUN_ID": "abcdefghij"}
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, env=own)
+    process = started(command, stdin=subprocess.PIPE, env=own)
     yield process
     process.communicate()
 
@@ -51,7 +52,7 @@ def test_what_an_ended_run_left_is_no_longer_ours(left):
 
 def test_a_program_that_checks_a_device_holds_it_for_nobody_else():
     own = os.environ | {"RANKZERO_CHECK": "1"}
-    check = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=own)
+    check = started([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=own)
     try:
         assert reader({"GPU-aaaa": [check.pid]}).samples(())[0]["foreign"] is False
     finally:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.worker.hardware.recorded_nvml import RecordedNvml
 from tests.worker.sendings import answering, done
+from tests.worker.started import started
 from worker.hardware.faults import SENT_FOR_S, RecentFaults
 from worker.hardware.sampler import FILE, HardwareFile, HardwareSampler, SampledAttempt
 from worker.node.hardware import GpuReader
@@ -94,8 +95,10 @@ def test_a_sample_has_the_host_the_devices_of_the_attempt_and_its_ranks(folder):
 
 
 def test_a_ranks_loader_processes_count_as_its_own(folder):
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    argv = [sys.executable, "-c", "print(flush=True); input()"]
+    child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        child.stdout.readline()  # by then it has its memory
         sampler(folder).sample([SampledAttempt(folder, ())])
         values = lines(folder)[0]["values"]
         assert values["rank3/processes"] >= 2 and values["rank3/workers_memory_bytes"] > 1e5
@@ -176,7 +179,7 @@ def test_a_gpu_without_a_process_of_the_run_is_known_where_the_driver_shows_any(
     (folder / "probe").mkdir(parents=True)
     write_state(folder, running_at=1.0)
     own = {"RANKZERO_RUN_ID": "abcdefghij"}
-    rank = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=os.environ | own)
+    rank = started([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=os.environ | own)
     try:
         busy = {"processes": [{rank.pid: 1 << 30, os.getpid(): 1 << 20}]}
         seen = RecordedNvml({"GPU-aaaa": busy, "GPU-bbbb": {"processes": [{os.getpid(): 1}]}})

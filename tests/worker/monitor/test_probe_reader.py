@@ -105,7 +105,7 @@ def test_only_a_process_that_can_answer_is_asked_for_its_stack(tmp_path, kind):
         recorded = {"in": "computing", "stack": [["/recorded.py", 3, "f"]]}
         (folder / f"{process.pid}.jsonl").write_text(line(pid=process.pid, stacks=True, **recorded))
         reader = read(folder)
-        stacks = reader.ask_stacks([each for each in reader.latest().values() if each.pid == process.pid])
+        stacks = reader.ask_stacks([each for each in reader.latest().values() if each.pid == process.pid], wait_s=300)
         assert stacks[0][0].file == (str(script) if kind == "answers" else "/recorded.py")
         time.sleep(0.05)
         assert process.poll() is None

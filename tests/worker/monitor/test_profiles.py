@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
+from domain.assignments import ProfileRequest
 from domain.launch import plan
 from domain.profiles.records import RankProfile
-from domain.spec import ProfileRequest
 from worker.monitor.probe_reader import ProbeReader
 from worker.monitor.profiles import ProfileReporter
 from worker.session.client import TaskRef
 
 pytestmark = pytest.mark.training
-STEPS_AHEAD = 60
+STEPS_AHEAD = 100
 PATIENCE_S = 300.0
 SCRIPT = """
 import time
@@ -32,7 +32,13 @@ model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 own = torch.profiler.profile()
 own.start()
+steps = 0
 while not Path("end").exists():
+    if Path("hold").exists():
+        Path("held.new").write_text(str(steps))
+        Path("held.new").rename("held")
+        while Path("hold").exists():
+            time.sleep(0.01)
     if own and Path("close").exists():
         own.stop()
         own = None
@@ -43,6 +49,7 @@ while not Path("end").exists():
         Path("open").unlink()
     model(torch.ones(4, 8)).sum().backward()
     optimizer.step()
+    steps += 1
     time.sleep(0.04)
 """
 
@@ -67,11 +74,16 @@ class Rank:
         return status.step if status else 0
 
     def request(self, name: str, ahead: int = STEPS_AHEAD, steps: int = 3, within_s: float = PATIENCE_S) -> int:
-        """Ask for steps so far ahead; return where the rank stood."""
-        step, until = self.step(), time.time() + within_s
+        """Ask for steps so far ahead; return where the rank stands, which makes none meanwhile."""
+        hold, held = self.folder / "hold", self.folder / "held"
+        hold.touch()
+        wait_for(held.exists)
+        step, until = int(held.read_text()), time.time() + within_s
         self.reporter.request(
             ProfileRequest(id=name * 10, first_step=step + ahead, steps=steps, ranks=[0, 1], until=until)
         )
+        held.unlink()
+        hold.unlink()
         return step
 
     def answer(self, profile_id: str) -> RankProfile:
@@ -97,7 +109,7 @@ def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rank]:
         wait_for(rank.step)
         yield rank
         (rank.folder / "end").touch()
-        _, errors = rank.process.communicate(timeout=60)
+        _, errors = rank.process.communicate(timeout=300)
         noise = [line for line in errors.splitlines() if not line.startswith(b"USDT")]  # of the script's profiler
         assert (rank.process.returncode, noise) == (0, [])
     finally:
@@ -137,5 +149,5 @@ def test_a_request_gives_way_to_a_profiler_that_the_script_opens(rank: Rank) -> 
     wait_for(lambda: rank.step() >= step + STEPS_AHEAD)
     (rank.folder / "open").touch()
     assert "opened a profiler of its own" in rank.answer("e").why
-    wait_for((rank.folder / "opened").exists)
-    assert int((rank.folder / "opened").read_text()) > 0, "its own recording is whole"
+    opened = rank.folder / "opened"
+    assert int(wait_for(lambda: opened.exists() and opened.read_text())) > 0, "its own recording is whole"

@@ -6,14 +6,15 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from tests.end_to_end.product import wait_for
 from tests.worker.node.fake_nvml import FakeNvml
+from tests.worker.started import started
 from worker.node.hardware import (
     GpuReader,
     address_reached_by_others,
@@ -110,8 +111,8 @@ def test_load_names_each_gpu_and_leaves_out_what_it_does_not_tell(tmp_path: Path
 def test_a_gpu_is_foreign_while_a_process_computes_there_that_no_run_of_ours_started(tmp_path: Path) -> None:
     nvml = FakeNvml()
     with (
-        subprocess.Popen(["sleep", "60"], env={"RANKZERO_RUN_ID": "abcdefghij"}) as ours,
-        subprocess.Popen(["sleep", "60"], env={}) as theirs,
+        started(["sleep", "600"], env={"RANKZERO_RUN_ID": "abcdefghij"}) as ours,
+        started(["sleep", "600"], env={"HOME": "/"}) as theirs,
     ):
         pids = {"GPU-aaaa": [ours.pid], "GPU-bbbb": [ours.pid, theirs.pid]}
         nvml.nvmlDeviceGetComputeRunningProcesses = lambda handle: [  # type: ignore[method-assign]
@@ -137,21 +138,23 @@ def test_a_temperature_that_cannot_be_is_none(tmp_path: Path) -> None:
 
 
 def test_a_hanging_driver_holds_nobody_up_and_is_asked_again_when_it_answers(tmp_path: Path) -> None:
-    answer = threading.Event()
+    answer, asked = threading.Event(), list[bool]()
     nvml = FakeNvml()
-    nvml.nvmlInit = lambda: answer.wait() and None  # type: ignore[method-assign]
+
+    def hang() -> None:
+        asked.append(True)
+        answer.wait()
+
+    nvml.nvmlInit = hang  # type: ignore[method-assign]
     gpus = GpuReader(nvml, limit_s=0.1)
-    began = time.monotonic()
-    threads = threading.active_count()
+    assert "did not answer within 0.1 s" in (sample_load(tmp_path, gpus).notice or "")
+    gpus._limit_s = 3600.0  # who waited now would wait for longer than a test may take
     for _ in range(20):
         load = sample_load(tmp_path, gpus)
-    assert time.monotonic() - began < 2
-    assert threading.active_count() == threads + 1
-    assert load.gpus == [] and "GPU metrics unavailable" in (load.notice or "")
+    assert load.gpus == [] and "has not answered the last question yet" in (load.notice or "")
+    assert len(asked) == 1
     answer.set()
-    deadline = time.monotonic() + 5
-    while not sample_load(tmp_path, gpus).gpus and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for(lambda: sample_load(tmp_path, gpus).gpus, "the driver's answer")
     assert sample_load(tmp_path, gpus).notice is None
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from domain.spec import CheckPair
-from worker.launch.preparation import free_port
+from domain.assignments import CheckPair
+from tests.end_to_end.product import free_port
 from worker.preflight import checks
 
 
@@ -16,7 +16,7 @@ def pair(rank: int, port: int) -> CheckPair:
 
 def test_two_processes_measure_what_goes_between_them(monkeypatch) -> None:
     monkeypatch.setattr(checks, "SECONDS", 0.1)
-    port = free_port("127.0.0.1")
+    port = free_port()
     with ThreadPoolExecutor(2) as threads:
         both = list(threads.map(lambda rank: checks.measure(pair(rank, port), sys.executable, "lo", []), (0, 1)))
     assert all(each.problem is None and each.bytes_per_s > 1e5 for each in both), both

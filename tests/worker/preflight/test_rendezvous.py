@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from domain.assignments import Assignment, CheckPeer
 from domain.messages import NodeCheck, Reason
-from domain.spec import Assignment, CheckPeer
-from tests.worker.agent.node_under_test import RUN, NodeUnderTest
+from tests.end_to_end.product import free_port
 from tests.worker.launch.environments import install_torch, site_packages, venv
-from worker.launch.preparation import free_port
+from tests.worker.node_under_test import RUN, NodeUnderTest
 from worker.node import processes
 from worker.node.state_files import read_object, write_whole
 from worker.preflight import node_check
@@ -31,7 +31,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeUnderT
     for supervisor in under_test.supervisors:
         supervisor.kill()
         supervisor.wait()
-    processes.kill_all(lambda: processes.of_attempt(RUN, 1, 0), 10)
+    processes.kill_all(lambda: processes.of_attempt(RUN, 1, 0), 60)
 
 
 def assign(node: NodeUnderTest, *, may_start: bool, action: str = "run", **more) -> None:
@@ -244,7 +244,7 @@ def test_the_others_follow_to_the_new_port_also_after_their_worker_was_replaced(
     spec = TWO_NODES | {"launcher": "torchrun", "stop_grace_s": 0}
     first, second, third = (
         node.assignment(node.script("pass"), node_rank=1, spec=spec, **ENDPOINT | {"master_port": port})
-        for port in (free_port("127.0.0.1") for _ in range(3))
+        for port in (free_port() for _ in range(3))
     )
     has_supervisor = (node.dir(node_rank=1) / "supervisor.json").exists
     node.assign(first)

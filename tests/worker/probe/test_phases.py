@@ -92,6 +92,8 @@ def totals(watched: Watched) -> dict[int, dict[str, float]]:
     return {line["rank"]: line["phases"] for line in watched.lines() if "phases" in line}
 
 
+ROUNDED_S = 0.02
+"""What rounding may add to the sum of the phases."""
 SPENDING = """
     import os, sys, time
     import torch
@@ -112,20 +114,29 @@ SPENDING = """
     model = DistributedDataParallel(Net(8, 1))
     if compiled: model = torch.compile(model, backend="eager")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    began = None
+    looks, called = [], 0.0
     for batch in DataLoader(Slow()):
         loss = model(batch.to("cpu", copy=True)).sum()
         loss.register_hook(lambda gradient: time.sleep(S))
         optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
-        began = began or time.perf_counter()
-        ended = time.perf_counter()
+        looks.append(time.perf_counter())
+        optimizer.step()  # in which a step ends, and the next one begins
+        looks.append(time.perf_counter())
+        of_steps = called
         torch.save(model.state_dict(), "file")
         time.sleep(S)
-        if dist.get_rank() == 0: time.sleep(S)
+        come = f"come{len(looks)}"
+        if dist.get_rank() == 1: open(come, "w").close()
+        elif dist.get_world_size() == 2:
+            while not os.path.exists(come): time.sleep(0.001)
+            time.sleep(S)
+        entered = time.perf_counter()
         dist.barrier()
-    sys.stdout.write(f"{dist.get_rank()} {ended - began}\\n")  # one write: the other rank writes to the same pipe
+        called += time.perf_counter() - entered
+    least, most = looks[-2] - looks[1], looks[-1] - looks[0]
+    # One write: the other rank writes to the same pipe.
+    sys.stdout.write(f"{dist.get_rank()} {least} {most} {of_steps}\\n")
     dist.destroy_process_group()
     """
 
@@ -137,29 +148,30 @@ SPENDING = """
 def test_each_second_belongs_to_the_phase_that_took_it(watched, compiled):
     script = watched.script(f"compiled = {compiled}\n" + textwrap.dedent(SPENDING))
     out = watched.run([*TORCHRUN, "--nproc-per-node=2", script])
-    lasted = {int(rank): float(s) for rank, s in (line.split() for line in out.splitlines())}
+    measured = {int(rank): tuple(map(float, rest)) for rank, *rest in (line.split() for line in out.splitlines())}
     assert not watched.events("error")
     for rank, phases in totals(watched).items():
         assert phases["step"] == 20
         total = sum(s for name, s in phases.items() if name not in ("step", "called_comm_s", "cpu_wait_s"))
-        assert total == pytest.approx(lasted[rank], abs=0.1)
+        least, most, called = measured[rank]
+        assert least - ROUNDED_S <= total <= most + ROUNDED_S
+        assert phases["called_comm_s"] <= called + ROUNDED_S
         for name in ("data_s", "forward_s", "backward_s", "other_s"):
             assert phases[name] >= 19 * 0.02, name
         assert phases["copy_s"] > 0 and phases["optimizer_s"] > 0 and phases["checkpoint_s"] > 0
-    assert totals(watched)[1]["called_comm_s"] >= 15 * 0.02  # it waits in the barrier
-    assert totals(watched)[0]["called_comm_s"] < totals(watched)[1]["called_comm_s"]
+    assert totals(watched)[1]["called_comm_s"] >= 15 * 0.02  # it waits in the barrier for the other, which comes later
 
 
 @pytest.mark.training
 @pytest.mark.long
 def test_a_single_process_of_ddp_waits_for_no_communication(watched):
     script = watched.script("compiled = False\n" + textwrap.dedent(SPENDING).replace("S = 0.02", "S = 0"))
-    lasted = float(watched.run([*TORCHRUN, "--nproc-per-node=1", script]).split()[1])
+    _, least, most, _ = map(float, watched.run([*TORCHRUN, "--nproc-per-node=1", script]).split())
     phases = totals(watched)[0]
     assert not watched.events("error")
     assert "exposed_comm_s" not in phases and "called_comm_s" not in phases
     total = sum(s for name, s in phases.items() if name not in ("step", "cpu_wait_s"))
-    assert total == pytest.approx(lasted, abs=0.1)
+    assert least - ROUNDED_S <= total <= most + ROUNDED_S
 
 
 WITHOUT_DDP = """

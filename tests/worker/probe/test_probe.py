@@ -141,7 +141,7 @@ def test_an_error_in_the_sites_own_customisation_is_reported_as_without_the_prob
     said = []
     for env in (watched.environment(site), os.environ | {"PYTHONPATH": site}):
         process = watched.start(command, env=env)
-        said.append(process.communicate(timeout=60))
+        said.append(process.communicate(timeout=300))
     assert said[0] == said[1]
     assert "its own fault" in said[0][1]
 
@@ -162,7 +162,7 @@ def test_the_server_of_the_record_says_nothing_in_the_log_of_the_script(watched)
     script = watched.script("import torch.distributed, sys; sys.exit('mine')")
     environment = watched.environment(RANK="0", WORLD_SIZE="2")
     process = watched.start([sys.executable, script], env=environment)
-    assert process.communicate(timeout=120) == ("", "mine\n")
+    assert process.communicate(timeout=300) == ("", "mine\n")
     assert [event["recorded"] for event in watched.events("collectives")] == [True]
 
 
@@ -194,6 +194,7 @@ def test_a_loaders_module_keeps_its_own_loader_and_source(watched):
 def test_two_ranks_of_an_unchanged_script_are_seen(watched):
     """Two processes of a data loader each, a validation in between, set_epoch forgotten."""
     write(watched.folder / "site", {"sitecustomize.py": "import os; os.environ['CUSTOMISED'] = '1'\n"})
+    began = time.monotonic()
     out = watched.ddp(
         """
         import os
@@ -204,6 +205,7 @@ def test_two_ranks_of_an_unchanged_script_are_seen(watched):
         """,
         env=watched.environment(str(watched.folder / "site")),
     )
+    lasted = time.monotonic() - began
     assert out.splitlines() == ["1 False"] * 2
     statuses = watched.read().latest()
     assert {rank: (each.step, each.world_size, each.ended) for rank, each in statuses.items()} == {
@@ -211,7 +213,7 @@ def test_two_ranks_of_an_unchanged_script_are_seen(watched):
     }  # fmt: skip
     assert len(list(watched.records.glob("*.jsonl"))) == 2
     stepping = [line for line in watched.lines() if "step_time_s" in line]
-    assert all(line["data_wait_s"] >= 0 and 0 < line["step_time_s"] < 10 for line in stepping)
+    assert all(line["data_wait_s"] >= 0 and 0 < line["step_time_s"] < lasted for line in stepping)
     for line in stepping:  # 16 samples a step, whatever the validation loader took in between
         assert line["samples_per_s"] == pytest.approx(16 * line["steps_per_s"], rel=1e-3)
     assert all(line["peak_memory_bytes"] > 50e6 and line["stacks"] for line in watched.lines())
@@ -256,13 +258,13 @@ def test_a_rank_that_hangs_before_a_collective_is_named_with_its_line(watched):
     here = 1 + [line.endswith("# HERE") for line in Path(script).read_text().splitlines()].index(True)
     process = watched.start([*TORCHRUN, "--nproc-per-node=2", script])
     try:
-        reader, statuses, deadline = ProbeReader(watched.records), {}, time.monotonic() + 90
+        reader, statuses, deadline = ProbeReader(watched.records), {}, time.monotonic() + 300
         while not (len(statuses) == 2 and all(each.frames for each in statuses.values()) and statuses[0].step == 14):
             assert process.poll() is None and time.monotonic() < deadline, statuses
             time.sleep(0.2)
             reader.look()
             statuses = reader.latest()
-        stacks = reader.ask_stacks(list(reader.latest().values()))
+        stacks = reader.ask_stacks(list(reader.latest().values()), wait_s=300)
         assert (stacks[1][0].file, stacks[1][0].line, stacks[1][0].function) == (
             script,
             here,
@@ -277,7 +279,7 @@ def test_a_rank_that_hangs_before_a_collective_is_named_with_its_line(watched):
         assert process.poll() is None
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
 
 
 @pytest.mark.training
@@ -347,7 +349,7 @@ def test_an_exception_in_the_data_points_at_the_users_line(watched):
         for batch in DataLoader(Broken()): pass
         """)
     process = watched.start([sys.executable, script])
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 1
     assert 'File "<rankzero probe>"' in err and str(PROBE) not in err
     from worker.diagnosis.causes.tracebacks import find_failure

@@ -31,6 +31,6 @@ assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 def test_sigterm_is_noted_and_the_scripts_handlers_stay_its_own() -> None:
     command = [sys.executable, "-c", SCRIPT, str(PROBE)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["before 15", "after 15", "before 10", "['terminated', 'terminated']"]

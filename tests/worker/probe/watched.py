@@ -55,6 +55,8 @@ class Watched:
     def environment(self, path: str = "", **variables: str) -> dict[str, str]:
         paths = os.pathsep.join(filter(None, [str(PROBE), path]))
         ours = {"RANKZERO_PROBE_DIR": str(self.records), "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+        ours["TMPDIR"] = str(self.folder)  # wandb leaves folders there
+        ours["WANDB_X_SERVICE_WAIT"] = "300"  # seconds that its service may take to start
         return os.environ | ours | variables
 
     def script(self, text: str) -> str:
@@ -70,7 +72,7 @@ class Watched:
 
     def run(self, argv: list[str], **options) -> str:
         process = self.start(argv, **options)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
         return out
 

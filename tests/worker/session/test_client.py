@@ -9,9 +9,9 @@ import math
 import httpx2
 import pytest
 
+from domain.assignments import ResumeFrom
 from domain.messages import Bundle, NodeFacts, NodeLoad, PointBatch, TaskReport
 from domain.points import PackedBatch
-from domain.spec import ResumeFrom
 from worker.session.client import Client, TaskRef
 from worker.session.failures import (
     AttemptSuperseded,

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from domain.assignments import DesiredJob
 from domain.messages import JobReport
 from domain.slurm import GatewayPaths
-from domain.spec import DesiredJob, RunSpec
+from domain.spec import RunSpec
 from worker.session.failures import AttemptSuperseded, ServerAway
 from worker.slurm.commands import JobRefused, SlurmAway
 from worker.slurm.gateway import Gateway

@@ -17,10 +17,11 @@ from threading import Thread
 import pytest
 from pydantic import ValidationError
 
+from domain.assignments import Assignment
 from domain.environments.sources import source_of
 from domain.masking.masking import masked_spec, unmasked_spec
 from domain.messages import Reason
-from domain.spec import Assignment, RunSpec
+from domain.spec import RunSpec
 from tests.s3_server import Bucket
 from worker.environments import folders
 from worker.launch.preparation import CannotStart, LocalNode

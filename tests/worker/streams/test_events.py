@@ -341,8 +341,13 @@ def test_importing_is_quick_and_silent_and_brings_neither_numpy_nor_torch() -> N
 
 def test_a_hundred_thousand_events_take_well_under_a_second(path: Path) -> None:
     path.write_bytes(b"".join(scalar(step, 0.5) for step in range(2000)) * 50)
+    assert any(reading_s(path, 100_000) < 2 for _ in range(3))  # of CPU: 0.25 s and less on an idle machine
+
+
+def reading_s(path: Path, points: int) -> float:
+    """The CPU time that a file takes; a machine that stands still may make more of one than it was."""
     tail, count, began = EventTail(path), 0, time.process_time()
     while (read := tail.read()).end > read.start:
         count += sum(map(len, read.series.values()))
-    assert count == 100_000
-    assert count / (time.process_time() - began) > 50_000  # 400,000 and more on an idle machine
+    assert count == points
+    return time.process_time() - began

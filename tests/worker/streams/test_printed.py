@@ -221,9 +221,14 @@ def test_names_that_never_end_are_cut_off() -> None:
 )
 def test_no_line_takes_long(piece: str) -> None:
     line = f"Epoch 1 [1/2] step 5 {piece * (4000 // len(piece))}\n"
-    began = time.perf_counter()
+    assert any(reading_s(line) < 1 for _ in range(3))
+
+
+def reading_s(line: str) -> float:
+    """The CPU time that a line takes; a machine that stands still may make more of one than it was."""
+    began = time.process_time()
     PrintedLines().feed(line.encode(), 0.0)
-    assert time.perf_counter() - began < 1
+    return time.process_time() - began
 
 
 def test_bytes_that_are_no_text_do_no_harm() -> None:

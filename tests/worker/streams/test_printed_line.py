@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from domain.printed_pattern import clean
+from domain.series.printed_pattern import clean
 from tests.worker.streams.printed_series import series_of, values_of
 
 

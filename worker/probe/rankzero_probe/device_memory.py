@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-import pickle
+import pickle  # nosec B403: only writes
 import sys
 import time
 from collections.abc import Iterator

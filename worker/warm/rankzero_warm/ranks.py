@@ -183,7 +183,7 @@ def _switch_on_probe(env: Mapping[str, str]) -> None:
         import rankzero_probe  # type: ignore[import-not-found, unused-ignore]
 
         rankzero_probe.switch_on()
-    except Exception:  # a training must not fail because it is watched
+    except Exception:  # nosec B110: a training must not fail because it is watched
         pass
     finally:
         sys.path.remove(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -36,9 +37,11 @@ def serve(arguments: Sequence[str]) -> Program:
         received = channel.receive(connection)
         if received is None:
             break
+        request, (more,) = received
         pid = os.fork()
         if pid == 0:
-            return _start(connection, received[0])
+            return _start(connection, request, more)
+        os.close(more)
         channel.send(connection, {"pid": pid})
     os._exit(0)
 
@@ -99,8 +102,10 @@ def _top_level_modules() -> list[str]:
     return sorted({name.partition(".")[0] for name in sys.modules})
 
 
-def _start(connection: socket.socket, request: dict[str, Any]) -> Program:
-    """Become the supervisor by exec, after forking its torchrun, which thereby is its child; returns in torchrun."""
+def _start(connection: socket.socket, request: dict[str, Any], more: int) -> Program:
+    """Become the supervisor by exec, after forking its torchrun, which thereby is its child; returns in torchrun.
+
+    `more`: descriptor of a file with further variables of the supervisor, which are read in this process alone."""
     connection.close()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
@@ -109,6 +114,7 @@ def _start(connection: socket.socket, request: dict[str, Any]) -> Program:
     pid = os.fork()
     if pid == 0:
         ours.close()
+        os.close(more)
         identity.die_with_parent(signal.SIGTERM)
         if os.getppid() != own:
             os._exit(1)
@@ -120,7 +126,8 @@ def _start(connection: socket.socket, request: dict[str, Any]) -> Program:
         os.dup2(log, 2)
         os.close(log)
         ours.set_inheritable(True)
-        env = {**request["env"], LAUNCHER_VARIABLE: f"{pid}:{ours.fileno()}"}
+        with os.fdopen(more, "rb") as file:
+            env = {**request["env"], **json.load(file), LAUNCHER_VARIABLE: f"{pid}:{ours.fileno()}"}
         theirs.close()
         os.execve(request["command"][0], request["command"], env)
     finally:

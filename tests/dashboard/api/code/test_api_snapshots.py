@@ -14,8 +14,10 @@ import pytest
 from cli import main
 from dashboard.snapshots.archive import pack
 from dashboard.snapshots.selection import select
+from domain.people.roles import Role
 from tests.dashboard.checkouts import commit, names_in, write
 from tests.dashboard.git_server import git_over_https
+from tests.dashboard.persons import browser_of, person
 from tests.dashboard.running import FakeNode, Running, running
 from worker.session.failures import RequestRefused
 
@@ -47,7 +49,7 @@ def launch(dashboard: Running, sha256: str, **more: object) -> str:
 
 def end(dashboard: Running, node: FakeNode, run_id: str) -> None:
     node.report(node.task(), "succeeded")
-    assert dashboard.http.delete(f"/api/runs/{run_id}").status_code == 200
+    assert dashboard.http.delete(f"/api/runs/{run_id}?now=true").status_code == 200
 
 
 def test_a_snapshot_is_brought_once_and_fetched_by_its_node(dashboard, node, archive, tmp_path):
@@ -86,6 +88,23 @@ def test_where_it_came_from_is_told_beside_it(dashboard, archive):
     wrong = dashboard.http.put(f"{path}/origin", json=origin | {"commit": "HEAD"})
     assert wrong.status_code == 422 and wrong.json()["detail"]["field"] == "commit"
     assert dashboard.http.put(f"/api/snapshots/{'0' * 64}/origin", json=origin).status_code == 404
+
+
+def test_nobody_rewrites_where_the_code_of_anothers_run_came_from(dashboard, archive):
+    sha256 = put(dashboard, archive)
+    path, sent = f"/api/snapshots/{sha256}", {"kind": "folder", "path": "/x", "host": "gpu-1"}
+    dashboard.http.put(f"{path}/origin", json=sent)
+    launch(dashboard, sha256, wait_for_nodes=True)
+    ana = browser_of(dashboard, person(dashboard.service, "ana", Role.MEMBER))
+    token = ana.post("/api/tokens", json={"name": "ci", "scope": "launch"}).json()["token"]
+    script = dashboard.anonymous(Authorization=f"Bearer {token}")
+    stored = script.put(path, content=archive, headers=OCTETS)
+    assert (stored.status_code, stored.json()["origin"]) == (200, {}), "equal content names no stranger's path"
+    forged = ana.put(f"{path}/origin", json=sent | {"path": "/forged"})
+    assert (forged.status_code, forged.json()["origin"]["path"]) == (200, "/forged"), "an upload goes on"
+    assert dashboard.http.get(path).json()["origin"]["path"] == "/x"
+    dashboard.http.put(f"{path}/origin", json=sent | {"path": "/moved"})
+    assert dashboard.http.get(path).json()["origin"]["path"] == "/moved"
 
 
 def test_bytes_that_are_not_what_the_address_says_are_refused(dashboard, archive):
@@ -258,7 +277,7 @@ def test_a_bad_upload_is_refused_in_a_sentence(shared):
 
 
 def test_only_our_own_page_may_upload_with_its_cookie(shared):
-    cookie = shared.service.credentials.cookie(shared.service.clock())
+    cookie = shared.service.sessions.begin("owner", "token")
     headers = {"Cookie": f"{shared.service.credentials.cookie_name}={cookie}"} | OCTETS
     own = {"Origin": shared.url, "Sec-Fetch-Site": "same-origin"}
     foreign = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}

@@ -12,12 +12,17 @@ from typing import Any
 import pytest
 
 from cli import main
+from db.preflight import preflight_sessions
 from domain.messages import NodeCheck
-from tests.dashboard.running import FakeNode, Running
+from tests.dashboard.running import LIMIT_S, FakeNode, Running
 from tests.domain.preflight.node_checks import GOOD, way
+from worker.launch import interpreter
 from worker.launch.preparation import LocalNode
+from worker.preflight import node_check
 from worker.preflight.checks import Checks
 from worker.session.failures import ServerAway
+
+SERVER_LIMITS = ("ANSWER_LIMIT_S", "REACH_LIMIT_S", "MEASURE_LIMIT_S")
 
 
 class Answering:
@@ -45,6 +50,16 @@ class Answering:
         self._ends.set()
         self._thread.join()
         self._checks.set_desired_checks([])
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer is late, however long this machine stands still."""
+    query = interpreter._query
+    monkeypatch.setattr(interpreter, "_query", lambda path, env, limit_s: query(path, env, LIMIT_S))
+    for module, names in ((node_check, ("CONNECT_LIMIT_S", "ANSWER_LIMIT_S")), (preflight_sessions, SERVER_LIMITS)):
+        for name in names:
+            monkeypatch.setattr(module, name, LIMIT_S)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +15,7 @@ from unittest.mock import ANY
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from domain.liveness import SILENT_AFTER_S
 from domain.messages import PointBatch
 from domain.points import body_of
 from tests.dashboard.running import FakeNode, Running, bundle_of, wait_for
@@ -203,7 +205,7 @@ def test_delete_takes_the_files_along(dashboard: Running, node: FakeNode) -> Non
     files = dashboard.service.files
     kept = [p for p in files.root.rglob("*") if p.is_file() and p.name != "proof"]
     assert len(kept) == 3  # the log, when its lines came, and the checkpoint
-    assert dashboard.http.delete(f"/api/runs/{run_id}").json()["state"] == "succeeded"
+    assert dashboard.http.delete(f"/api/runs/{run_id}?now=true").json()["state"] == "succeeded"
     assert not any(path.exists() for path in kept)
     assert dashboard.http.get(f"/api/runs/{run_id}").status_code == 404
 
@@ -313,6 +315,8 @@ def test_a_silent_node_is_told_of_and_heard_again(dashboard: Running, node: Fake
     def last_entry() -> str:
         return str(dashboard.http.get(f"/api/runs/{run_id}/history").json()[-1]["text"])
 
+    with dashboard.real_silence():
+        node.client.desired_state(None, 0)
     dashboard.service.clock._offset += 20  # silent for that long; a longer jump would pass for the server's sleep
     wait_for(lambda: last_entry().startswith("no contact with n0 for "), "the silence to be written down")
     run = dashboard.run(run_id)
@@ -325,14 +329,22 @@ def test_a_silent_node_is_told_of_and_heard_again(dashboard: Running, node: Fake
 def test_after_a_sleep_nobody_is_silent_at_first(dashboard: Running, node: FakeNode) -> None:
     service = dashboard.service
     clock = service.clock
-    service.lease.tick(clock())
-    clock._offset += 3600
-    service.lease.tick(clock())
-    (shown,) = service.nodes()
-    assert shown.state == "alive"
+
+    def state_after_a_sleep() -> str | None:
+        """None where this machine itself stood still meanwhile, which is silence too."""
+        began_at, began = clock(), time.monotonic()
+        with dashboard.real_silence():
+            node.client.desired_state(None, 0)
+        wait_for(lambda: began_at <= service.nodes()[0].last_seen <= clock(), "its contact to be stored")
+        service.lease.tick(clock())
+        clock._offset += 3600
+        service.lease.tick(clock())
+        (shown,) = service.nodes()
+        return shown.state if time.monotonic() - began < SILENT_AFTER_S else None
+
+    assert wait_for(state_after_a_sleep, "a sleep without a pause") == "alive"
     clock._offset += 16
-    (shown,) = service.nodes()
-    assert shown.state == "lost"
+    wait_for(lambda: service.nodes()[0].state == "lost", "its silence to count")
 
 
 def test_two_launches_at_once_do_not_get_the_same_devices(dashboard: Running, node: FakeNode) -> None:
@@ -342,8 +354,5 @@ def test_two_launches_at_once_do_not_get_the_same_devices(dashboard: Running, no
     for thread in threads:
         thread.join()
 
-    def taken() -> list[list[str]]:
-        return sorted(task.devices for task in node.client.desired_state(None, 0).assignments)
-
-    wait_for(lambda: len(taken()) >= 2, "devices for a node that a busy machine kept silent")
-    assert taken() == [["cpu:0"], ["cpu:1"]]
+    assignments = node.client.desired_state(None, 0).assignments
+    assert sorted(task.devices for task in assignments) == [["cpu:0"], ["cpu:1"]]

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from dashboard.service.bulk_actions import MOST_WAITING
 from dashboard.service.service import Service
-from tests.dashboard.running import FakeNode, Running, wait_for
+from domain.people.roles import Role
+from tests.dashboard.persons import browser_of, person
+from tests.dashboard.running import LIMIT_S, FakeNode, Running, wait_for
 
 
 def begun(dashboard: Running, **request: Any) -> dict[str, Any]:
@@ -87,7 +90,7 @@ def test_one_action_at_a_time_is_told_to_every_page_and_can_be_cancelled(
 
     def held(*arguments: Any) -> Any:
         has_begun.set()
-        assert may_go_on.wait(30)
+        assert may_go_on.wait(LIMIT_S)
         return original(*arguments)
 
     def named() -> str:
@@ -96,7 +99,7 @@ def test_one_action_at_a_time_is_told_to_every_page_and_can_be_cancelled(
     assert named() == "none"
     monkeypatch.setattr(Service, "edit", held)
     first = begun(dashboard, action="archive", runs=runs)
-    assert has_begun.wait(30) and named() == first["id"]
+    assert has_begun.wait(LIMIT_S) and named() == first["id"]
     second = begun(dashboard, action="tag", tag="late", runs=runs[:1])
     assert dashboard.http.post(f"/api/bulk-actions/{first['id']}/cancel").json()["state"] == "running"
     assert dashboard.run(runs[0])["tags"] == []
@@ -157,3 +160,50 @@ def test_an_action_from_before_a_restart_is_told_as_such(dashboard: Running) -> 
     ):
         assert answer.status_code == 404
         assert answer.json()["detail"]["message"].startswith("The server was restarted meanwhile")
+
+
+def test_action_ends_with_the_rights_of_who_began_it_and_is_audited_from_where(
+    dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ana = browser_of(dashboard, person(dashboard.service, "ana", Role.ADMIN))
+    runs = [dashboard.launch(name=f"run {number}") for number in range(2)]
+    has_begun, may_go_on = threading.Event(), threading.Event()
+    original = Service.stop
+
+    def held(*arguments: Any) -> Any:
+        outcome = original(*arguments)
+        has_begun.set()
+        assert may_go_on.wait(LIMIT_S)
+        return outcome
+
+    monkeypatch.setattr(Service, "stop", held)
+    answer = ana.post("/api/bulk-actions", json={"action": "stop", "runs": runs})
+    assert answer.status_code == 202, answer.text
+    assert has_begun.wait(LIMIT_S)
+    dashboard.service.people.set_role("ana", "viewer")
+    may_go_on.set()
+    wait_for(lambda: ana.get(f"/api/bulk-actions/{answer.json()['id']}").json()["state"] != "running", "its end")
+    outcome = ana.get(f"/api/bulk-actions/{answer.json()['id']}").json()
+    assert outcome["changed"] == runs[:1] and "you need the role member" in outcome["refused"][0]["message"]
+    (entry,) = (one for one in dashboard.http.get("/api/audit?by=ana").json() if one["action"] == "stopped")
+    assert (entry["object"], entry["address"]) == (f"run {runs[0]}", "127.0.0.1")
+
+
+def test_waiting_actions_of_one_person_keep_nobody_else_out(
+    dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ana = browser_of(dashboard, person(dashboard.service, "ana", Role.ADMIN))
+    request = {"action": "archive", "runs": [dashboard.launch()]}
+    may_go_on, original = threading.Event(), Service.edit
+
+    def held(*arguments: Any) -> Any:
+        assert may_go_on.wait(LIMIT_S)
+        return original(*arguments)
+
+    monkeypatch.setattr(Service, "edit", held)
+    for _ in range(MOST_WAITING):
+        assert ana.post("/api/bulk-actions", json=request).status_code == 202
+    refused = ana.post("/api/bulk-actions", json=request)
+    assert refused.status_code == 409 and "of your actions are waiting" in refused.json()["detail"]["message"]
+    assert dashboard.http.post("/api/bulk-actions", json=request).status_code == 202
+    may_go_on.set()

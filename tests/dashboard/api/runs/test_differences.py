@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 from dashboard.snapshots import differences
 from dashboard.snapshots.archive import pack
-from dashboard.snapshots.differences import CodeDifference, FileChange, compare, hunks
+from dashboard.snapshots.differences import TIME_LIMIT_S, CodeDifference, FileChange, compare, hunks
 from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.selection import select
 from tests.dashboard.checkouts import write
 
 MIB = 1024 * 1024
+PATIENCE_S = 300.0
+"""Instead of the limit of three seconds, in which a machine may stand still."""
 
 
 def tar(path: Path, files: dict[str, bytes | str], executable: frozenset[str] = frozenset()) -> Path:
@@ -40,8 +42,10 @@ def tar(path: Path, files: dict[str, bytes | str], executable: frozenset[str] = 
 
 @pytest.fixture
 def differ(tmp_path):
-    def between(old: dict[str, bytes | str], new: dict[str, bytes | str], **more: float) -> CodeDifference:
-        return compare(tar(tmp_path / "old", old), tar(tmp_path / "new", new), **more)
+    def between(
+        old: dict[str, bytes | str], new: dict[str, bytes | str], time_limit_s: float = PATIENCE_S
+    ) -> CodeDifference:
+        return compare(tar(tmp_path / "old", old), tar(tmp_path / "new", new), time_limit_s)
 
     return between
 
@@ -120,18 +124,18 @@ def test_difficult_comparison_ends_in_time(differ):
     """Lines that repeat are what the search is slow at; thousands of such files must not hold anything up."""
     hard = {f"{i}.txt": "".join(f"{j % 149}\n" for j in range(15_000)).encode() for i in range(40)}
     other = {name: "".join(f"{j * 7 % 149}\n" for j in range(15_000)).encode() for name in hard}
-    began = time.monotonic()
-    difference = differ(hard, other)
-    assert time.monotonic() - began < 20  # the limit is 3 s; this machine may be busy
+    began = time.thread_time()
+    difference = differ(hard, other, time_limit_s=TIME_LIMIT_S)
+    assert time.thread_time() - began < 20  # of CPU; the limit is 3 s of the clock
     assert len(difference.files) == 40 and any(file.omitted for file in difference.files)
 
 
 def test_two_thousand_files_take_a_moment(differ):
     old = {f"package{i % 50}/module{i}.py": f"value = {i}\n".encode() * 50 for i in range(2000)}
     new = old | {name: content + b"more = 1\n" for name, content in list(old.items())[::10]}
-    began = time.monotonic()
+    began = time.thread_time()
     difference = differ(old, new)
-    assert time.monotonic() - began < 20
+    assert time.thread_time() - began < 20
     assert len(difference.files) == 200 and not difference.truncated
 
 
@@ -147,7 +151,7 @@ def test_an_archive_that_cannot_be_read_is_refused(tmp_path):
 def test_comparison_takes_packed_folders(tmp_path):
     first = pack(select(write(tmp_path / "a", train_py="lr = 1\n")), tmp_path / "1", MIB)
     second = pack(select(write(tmp_path / "a", train_py="lr = 2\n")), tmp_path / "2", MIB)
-    assert only(compare(first.path, second.path)).lines == "@@ -1 +1 @@\n-lr = 1\n+lr = 2\n"
+    assert only(compare(first.path, second.path, PATIENCE_S)).lines == "@@ -1 +1 @@\n-lr = 1\n+lr = 2\n"
 
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "", "x\r", "é\u2028", "\x0c"]), max_size=30)
@@ -160,7 +164,8 @@ TREES = st.dictionaries(NAMES, CONTENT, max_size=5)
 def test_git_makes_the_new_tree_of_the_old_with_the_difference(old, new, old_modes, new_modes):
     with TemporaryDirectory() as temporary:
         root = Path(temporary)
-        difference = compare(tar(root / "old.tar", old, old_modes), tar(root / "new.tar", new, new_modes))
+        archives = tar(root / "old.tar", old, old_modes), tar(root / "new.tar", new, new_modes)
+        difference = compare(*archives, PATIENCE_S)
         tree = root / "tree"
         tree.mkdir()
         with tarfile.open(root / "old.tar", errors="surrogateescape") as archive:
@@ -168,7 +173,7 @@ def test_git_makes_the_new_tree_of_the_old_with_the_difference(old, new, old_mod
         if difference.diff:
             command = ["git", "apply", "--whitespace=nowarn", "-"]
             patch = difference.diff.encode()
-            done = subprocess.run(command, cwd=tree, input=patch, capture_output=True, timeout=60)
+            done = subprocess.run(command, cwd=tree, input=patch, capture_output=True, timeout=PATIENCE_S)
             assert done.returncode == 0, (done.stderr, difference.diff)
         made = {
             str(path.relative_to(tree)): (path.read_bytes(), bool(path.stat().st_mode & 0o100))
@@ -180,6 +185,6 @@ def test_git_makes_the_new_tree_of_the_old_with_the_difference(old, new, old_mod
 
 @given(LINES, LINES, st.sampled_from(["", "\n"]))
 def test_lines_only_end_at_line_feeds(old, new, end):
-    difference = hunks("\n".join(old) + end, "\n".join(new), time.monotonic() + 60)
+    difference = hunks("\n".join(old) + end, "\n".join(new), time.monotonic() + PATIENCE_S)
     assert difference is not None
     assert all(line[0] in " +-@\\" for line in difference.split("\n")[:-1])

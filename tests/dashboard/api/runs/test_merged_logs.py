@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.logs import merge
+from dashboard.logs import merge, search
 from dashboard.logs.merge import (
     Line,
     LogSource,
@@ -22,7 +22,7 @@ from dashboard.logs.merge import (
 )
 from dashboard.storage.files import ArrivalTimes, count_notes, note_arrival
 from tests.dashboard.api.runs.rank_logs import PIECES, write_logs
-from tests.dashboard.running import FakeNode, Running, running
+from tests.dashboard.running import LIMIT_S, FakeNode, Running, running
 
 RANKS = [(0, "out"), (0, "err"), (1, "out"), ("launcher", "err")]
 
@@ -58,6 +58,13 @@ def ends(sources: list[LogSource]) -> list[int]:
 
 def shown(lines: list[Line]) -> list[tuple[Any, ...]]:
     return [(line.rank, line.stream, line.text) for line in lines]
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is cut off where this machine stands still."""
+    for module in (merge, search):
+        monkeypatch.setattr(module, "MOST_SECONDS", LIMIT_S)
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def test_the_command_line_waits_for_the_ranks_and_prints_the_overview(dashboard,
     monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
     run_id, task = training(dashboard, node)
     monkeypatch.setattr(
-        "cli.commands.performance.time.sleep",
+        "cli.commands.runs.performance.time.sleep",
         lambda _: record(node, task, node.assignment().profile.id, 1),
     )
     assert run(["profile", run_id, "--ranks", "1", "--json"]) == 0

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from cli import main
+from domain.assignments import Assignment
 from domain.messages import PointBatch
 from domain.performance.phases import TAG
-from domain.spec import Assignment
 from tests.dashboard.running import FakeNode, Running, wait_for
 from worker.session.client import TaskRef
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli import main
-from domain.spec import Assignment
+from domain.assignments import Assignment
 from tests.dashboard.running import FakeNode, Running, wait_for
 from worker.session.client import TaskRef
 

@@ -114,7 +114,7 @@ def test_a_node_writes_only_to_its_own_attempts(dashboard: Running, node: FakeNo
 @pytest.mark.parametrize("body", [b"", b"[]x", b'[{"fence":1,"node_rank":0,"size_bytes":9}]\nabc', b"\xff\n"])
 def test_a_body_that_is_no_bundle_is_refused_in_a_sentence(dashboard: Running, node: FakeNode, body: bytes) -> None:
     token = {"Authorization": f"Bearer {node.identity.token}"}
-    answer = httpx2.post(f"{dashboard.url}/api/worker/pieces", headers=token, content=body)
+    answer = httpx2.post(f"{dashboard.url}/api/worker/pieces", headers=token, content=body, timeout=60)
     assert answer.status_code == 422 and answer.json()["detail"]["message"].endswith(".")
 
 
@@ -123,7 +123,7 @@ def test_a_request_is_limited(dashboard: Running, node: FakeNode) -> None:
     large = words(task, b"x" * 5_000_000)
     body = Bundle.body([large.head], [large.content])
     token = {"Authorization": f"Bearer {node.identity.token}"}
-    assert httpx2.post(f"{dashboard.url}/api/worker/pieces", headers=token, content=body).status_code == 413
+    assert httpx2.post(f"{dashboard.url}/api/worker/pieces", headers=token, content=body, timeout=60).status_code == 413
 
 
 def test_a_run_sends_all_its_streams_in_one_request(

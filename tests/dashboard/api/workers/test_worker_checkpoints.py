@@ -6,7 +6,6 @@ import errno
 import gc
 import os
 import socket
-from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,7 +13,7 @@ import pytest
 
 from dashboard.storage import disk, files
 from tests.dashboard.running import FakeNode, Running, running, sha256_of, wait_for
-from worker.session.client import Client, TaskRef
+from worker.session.client import TaskRef
 from worker.session.failures import (
     AttemptUnknown,
     ChecksumMismatch,
@@ -230,7 +229,8 @@ def test_bytes_that_an_earlier_process_received_are_read_again(tmp_path: Path, i
     if not is_right:
         arriving = first.service.files.arriving(place.checkpoint_id)
         arriving.write_bytes(bytes(MIB))
-    with running(tmp_path / "data") as second, closing(Client(second.url, node.client.token)) as client:
+    with running(tmp_path / "data") as second:
+        client = second.client(node.client.token)
         assert client.offer_checkpoint(task, offer).offset == MIB
         client.send_checkpoint(place.checkpoint_id, MIB, content[MIB:])
         if is_right:

@@ -18,6 +18,7 @@ from domain.views import CheckView, PreflightCell
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_cluster import seed_cluster
 from tests.end_to_end.browsers import Chromium
+from tests.end_to_end.product import WAIT_S
 
 
 @pytest.fixture(scope="module")
@@ -129,11 +130,11 @@ def test_a_token_is_made_copied_and_revoked(nodes: Page, cluster: Browsed) -> No
     command.hover()
     nodes.locator(".st-key-join_command [data-testid=stCode] button").first.click()
     assert nodes.evaluate("navigator.clipboard.readText()") == command.inner_text()
-    (token,) = cluster.service.join_tokens()
+    (token,) = cluster.service.join_tokens.every()
     assert token.name == "rack b9" and command.inner_text().startswith(f"RANKZERO_TOKEN=rzjoin-{token.id}-")
     nodes.get_by_role("button", name="Revoke").click()
     expect(nodes.get_by_text("There is no valid token.")).to_be_visible()
-    assert cluster.service.join_tokens()[0].revoked_at is not None
+    assert cluster.service.join_tokens.every()[0].revoked_at is not None
 
 
 @pytest.mark.long
@@ -150,7 +151,7 @@ def test_a_dialog_answers_though_its_panel_refreshes_in_between(nodes: Page, mon
 
     def hold(store: Store) -> list[Occupant]:
         held.set()
-        assert released.wait(60)
+        assert released.wait(WAIT_S)
         return listed(store)
 
     monkeypatch.setattr(details, "occupants", hold)
@@ -164,7 +165,7 @@ def test_a_dialog_answers_though_its_panel_refreshes_in_between(nodes: Page, mon
 
 def wait_in(page: Page, is_so: Callable[[], bool]) -> None:
     """Wait for a condition of this process while the page's events are heard."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_S
     while not is_so():
         assert time.monotonic() < deadline
         page.wait_for_timeout(50)

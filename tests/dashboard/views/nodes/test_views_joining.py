@@ -10,9 +10,13 @@ import pytest
 
 from dashboard.cluster.installations import SILENT_AFTER_S, InstallationReport
 from dashboard.views.nodes.joining import lasting, state_of
+from db import acting
+from domain.people.rights import rights_of_owner
+from domain.people.roles import Role
 from domain.text.formats import with_code
 from domain.views import JoinTokenView
 from tests.dashboard.pages import Pages, button, served, texts
+from tests.dashboard.persons import person
 
 TOKEN = JoinTokenView("ab12", "rack b2", "rzjoin-ab12-…", 0.0, 86_400.0, None, None, 0)
 
@@ -40,7 +44,7 @@ def test_how_long_a_token_is_good_can_be_chosen_and_it_can_be_revoked(pages):
     page = pages.open("nodes")
     page.selectbox(key="join_for").set_value("1 hour").run()
     button(page, "Make a join token").click().run()
-    (token,) = pages.service.join_tokens()
+    (token,) = pages.service.join_tokens.every()
     assert token.expires_at - token.created_at == 3600
     page.button(key=f"revoke_{token.id}").click().run()
     assert not page.exception and "There is no valid token." in texts(page)
@@ -48,12 +52,20 @@ def test_how_long_a_token_is_good_can_be_chosen_and_it_can_be_revoked(pages):
     assert any("revoked" in badge.value for badge in page.markdown)
 
 
+def test_what_people_made_and_asked_for_is_signed_where_several_share(pages):
+    with acting.acting(rights_of_owner()):
+        pages.service.join_tokens.make(None, "rack b2")
+    assert "made by" not in texts(pages.open("nodes"))
+    person(pages.service, "ana", Role.ADMIN)
+    assert "made by owner" in texts(pages.open("nodes"))
+
+
 def test_a_name_that_is_refused_says_why(pages):
     page = pages.open("nodes")
     page.text_input(key="join_name").set_value("x" * 201).run()
     button(page, "Make a join token").click().run()
     assert not page.exception and "at most 200 characters" in page.error[0].value
-    assert pages.service.join_tokens() == []
+    assert pages.service.join_tokens.every() == []
 
 
 def test_for_how_long_a_token_is_good_is_said():

@@ -11,6 +11,7 @@ import pytest
 from dashboard.cluster.picture import notices
 from dashboard.views.nodes.details import clock_sentence, ranks
 from dashboard.views.nodes.details import facts as properties
+from db.models import User
 from db.nodes import node_reports
 from domain.health.testing import DeviceResult, TestAnswer
 from domain.messages import DeviceFault, NodeLoad
@@ -52,6 +53,13 @@ def test_nothing_is_shown_in_detail_unless_it_is_asked_for(full):
     assert not full.open("nodes", node="gpu-77").header
 
 
+def test_only_several_people_read_that_trainings_share_an_account(full):
+    assert "--run-as" not in said(full.open("nodes"))
+    with full.service.store.write() as session:
+        session.add(User(name="ana", role="member", created_at=1.0))
+    assert said(full.open("nodes")).count("--run-as") == 1
+
+
 def test_a_node_is_drained_and_taken_back_with_a_button(full):
     page = full.open("nodes", node="gpu-1")
     button(page, "Drain").click().run()
@@ -90,7 +98,7 @@ def test_a_node_in_quarantine_shows_why_and_is_tested_and_released(empty):
     empty.service.health.answered(node_id, test.id, right)
     page = empty.open("nodes", node="gpu-9")
     (warning,) = page.warning
-    assert warning.value.replace("\\", "").endswith("UTC could not be done. memory: no torch") and page.error
+    assert warning.value.replace("\\", "").endswith("UTC could not be done. Memory: no torch.") and page.error
     button(page, "Release").click().run()
     assert not page.exception and not page.error and "released" in said(page)
 

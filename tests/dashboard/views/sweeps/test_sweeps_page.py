@@ -6,10 +6,15 @@ import json
 
 import pytest
 
-from db.runs import run_list, run_queries
+from dashboard.sweeps.document import best_trial
+from db.runs import run_list, run_queries, run_requests
 from db.runs.run_list import RunSelection
 from db.sweeps import sweeps
-from tests.dashboard.pages import button, links, served, texts
+from domain.people.rights import Rights
+from domain.people.roles import Role
+from domain.spec import RunEdit
+from domain.sweeps import params_in_words
+from tests.dashboard.pages import button, links, served, texts, visited_by
 from tests.dashboard.seeded_sweeps import seed_sweep
 
 
@@ -150,3 +155,18 @@ def test_parameters_without_a_field_are_lines_and_a_script_that_does_not_take_on
         assert not form.exception
         (made,) = sweeps.sweeps(pages.service.store)
         assert (made.plan.goal, made.plan.parameters["width"].low, made.spec.args) == ("max", 64, [])
+
+
+def test_a_trial_that_was_moved_to_a_hidden_project_is_counted_and_not_shown(tmp_path) -> None:
+    with served(tmp_path / "data") as pages:
+        sweep_id = seed_sweep(pages.seed)
+        best = best_trial(sweeps.sweep(pages.service.store, sweep_id))
+        assert best and best.run_id
+        run_requests.edit(pages.service.store, best.run_id, RunEdit(project="moonshot"), 0.0)
+        with visited_by(pages, Rights("mia", everywhere=Role.MEMBER, private=frozenset({"moonshot"}))):
+            page, (row,) = pages.open("sweeps", id=sweep_id), rows(pages.open("sweeps"))
+        assert not page.exception
+        assert "running, 13 of 14 trials, tpe" in texts(page)
+        assert "1 trial is hidden: its run is in a project that you do not see." in said(page)
+        assert row["cells"][2] == "13 of 14" and "Best: val/loss" in said(page)
+        assert best.run_id not in str(links(page)) and params_in_words(best.params) not in f"{said(page)} {row}"

@@ -12,7 +12,8 @@ FOLDER = Path(__file__).parents[4] / "worker" / "warm"
 SCRIPT = """
 import atexit, sys, threading, time
 atexit.register(print, "atexit")
-threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+after_main = lambda: (threading.main_thread().join(), time.sleep(0.1), print("thread"))
+threading.Thread(target=after_main).start()
 print("out")
 """
 LEAVING = f"""
@@ -42,7 +43,7 @@ ENDS = {
 def run(folder: Path, text: str, *command: str) -> tuple[int, str, str]:
     script = folder / "program.py"
     script.write_text(SCRIPT + text)
-    ended = subprocess.run([sys.executable, *command, str(script)], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([sys.executable, *command, str(script)], capture_output=True, text=True, timeout=300)
     return ended.returncode, ended.stdout, ended.stderr
 
 

@@ -45,6 +45,9 @@ def different(one: Any, other: Any, path: str = "") -> dict[str, tuple[Any, Any]
     return {} if one == other else {path: (one, other)}
 
 
+SECRETS = {"CORPUS_TOKEN": "only for this attempt"}
+
+
 class Attempt:
     """One attempt of the observing script, with its supervisor started in one of the two ways."""
 
@@ -62,7 +65,7 @@ class Attempt:
             "cwd": str(self.dir / "work"), "grace_s": 60.0, "launcher": "torchrun", "first_rank": 0, "processes": 2,
         }  # fmt: skip
         (self.dir / "launch.json").write_text(json.dumps(self.launch))
-        self.process = supervisors.spawn(self.dir, self.run_id, 1)
+        self.process = supervisors.spawn(self.dir, self.run_id, 1, SECRETS)
 
     def environment(self) -> dict[str, str]:
         return {
@@ -149,7 +152,7 @@ def both(tmp_path, warm):
         if attempt.process.poll() is None:
             os.kill(attempt.process.pid, signal.SIGKILL)
             until(lambda attempt=attempt: attempt.process.poll() is not None)
-        processes.kill_all(lambda name=attempt.run_id: processes.of_attempt(name, 1, 0), 10)
+        processes.kill_all(lambda name=attempt.run_id: processes.of_attempt(name, 1, 0), 60)
 
 
 def test_a_script_sees_and_computes_the_same(both):
@@ -159,6 +162,7 @@ def test_a_script_sees_and_computes_the_same(both):
     for rank in (0, 1):
         expected, result = plain.result(rank), warm.result(rank)
         assert different(expected["seen"], result["seen"]) == {}
+        assert result["seen"]["environ"]["CORPUS_TOKEN"] == SECRETS["CORPUS_TOKEN"]
         assert result["losses"] == expected["losses"]
         assert (warm.dir / "work" / f"unclosed{rank}").read_text() == "all"
     drawn = [attempt.result(rank)["drawn"] for attempt in (plain, warm) for rank in (0, 1)]

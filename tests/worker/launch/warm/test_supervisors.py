@@ -75,7 +75,7 @@ def test_a_launch_waits_for_the_torch_that_is_being_imported(tmp_path: Path, mon
         while warm._process is None:
             time.sleep(0.01)
         node = launched(tmp_path)
-        assert warm.spawn(node, "abcdefghij", 1) is None
+        assert warm.spawn(node, "abcdefghij", 1, {}) is None
         assert not warm._is_awaited(launched(tmp_path, "--standalone", "--nnodes=2"))
         assert not warm._is_awaited(launched(tmp_path, "torchrun", "accelerate"))
         with monkeypatch.context() as late:

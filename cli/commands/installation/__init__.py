@@ -1,0 +1,1 @@
+"""Commands about the installation: the programs of a server, and the nodes that train."""

@@ -1,0 +1,1 @@
+"""Commands about people: who they are, what they may do, their secrets, and what they did."""

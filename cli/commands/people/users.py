@@ -1,0 +1,141 @@
+"""`rankzero users`: list, invite and remove people, and give them roles."""
+
+from __future__ import annotations
+
+import sys
+import time
+from enum import StrEnum
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from cli.durations import UNITS_S, seconds
+from cli.server.options import Data, Json, server_at
+from cli.terminal import CommandFailed, print_json, print_outcome, print_table, say, warn
+from domain.text import formats
+
+
+class GivenRole(StrEnum):
+    """A role that can be given, or none."""
+
+    VIEWER = "viewer"
+    MEMBER = "member"
+    ADMIN = "admin"
+    NONE = "none"
+
+
+def complete_user(incomplete: str) -> list[str]:
+    """Return names of people that complete the word in the shell."""
+    try:
+        return [user["name"] for user in server_at(None).get("/api/users")]
+    except CommandFailed:
+        return []
+
+
+User = Annotated[
+    str, typer.Argument(metavar="USER", help="A person's name.", autocompletion=complete_user, show_default=False)
+]
+Project = Annotated[
+    str | None, typer.Option(metavar="P", help="The role counts in this project alone.", show_default=False)
+]
+users_app = typer.Typer(no_args_is_help=True)
+
+
+@users_app.callback()
+def users() -> None:
+    """List, invite and remove people, and give them roles."""
+
+
+@users_app.command("list")
+def list_(data: Data = None, as_json: Json = False) -> None:
+    """List everybody with an account."""
+    people = server_at(data).get("/api/users")
+    if as_json:
+        print_json(people)
+        return
+    now = time.time()
+    rows = [
+        (one["name"], one["email"] or "", one["role"] or "none", _roles(one), formats.ago(one["last_seen_at"], now))
+        for one in people
+    ]
+    print_table(("name", "e-mail", "role", "in projects", "last seen"), rows)
+
+
+@users_app.command()
+def invite(
+    email: Annotated[str, typer.Argument(metavar="EMAIL", help="Their address.", show_default=False)],
+    role: Annotated[GivenRole, typer.Option(help="The role they get.")] = GivenRole.VIEWER,
+    project: Project = None,
+    expires: Annotated[str, typer.Option(metavar="TIME", help="The link ends after this time (8h, 30d).")] = "7d",
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Invite somebody: prints a link, once, with which they make their account, or set a new password if they have
+    one. Send it to them alone."""
+    lasts_s = seconds(expires, "--expires")
+    body = {"email": email, "role": role.value, "project": project, "days": lasts_s / UNITS_S["d"]}
+    invitation = server_at(data).post("/api/invitations", body)
+    if as_json:
+        print_json(invitation)
+        _doubt(invitation)
+        return
+    say(invitation["link"])
+    user = invitation.get("user")
+    does = f"who sets a new password as {user}" if user else f"who becomes {_has(role, project)}"
+    warn(f"Valid for {formats.duration_words(lasts_s)}, shown only now: send it to {email}, {does}.")
+    _doubt(invitation)
+
+
+@users_app.command()
+def remove(
+    user: User,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Remove a person: their sessions and tokens end at once, their runs stay. Raises CommandFailed."""
+    server = server_at(data)
+    if not yes and not sys.stdin.isatty():
+        raise CommandFailed(f"Nothing was done: to remove {user} cannot be undone; add --yes to do it.", 2)
+    if not yes:
+        typer.confirm(f"Remove {user}? Their sessions and tokens end, their runs stay.", abort=True, err=True)
+    removed = server.delete(_path(user))
+    print_outcome(removed, as_json, f"{user} is removed; their runs stay.")
+
+
+@users_app.command("role")
+def role_(
+    user: User,
+    role: Annotated[GivenRole, typer.Argument(metavar="ROLE", help="viewer, member, admin or none.")],
+    project: Project = None,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Give a person a role in all projects that are not private, or in one project."""
+    body = {"role": None if role is GivenRole.NONE else role.value, "project": project}
+    changed = server_at(data).patch(_path(user), body)
+    print_outcome(changed, as_json, f"{user} is {_has(role, project)} now.")
+    _doubt(changed)
+
+
+def _doubt(answer: dict[str, Any]) -> None:
+    """Say where the project is perhaps mistyped."""
+    if answer.get("doubt"):
+        warn(answer["doubt"])
+
+
+def _path(user: str) -> str:
+    return f"/api/users/{quote(user, safe='')}"
+
+
+def _roles(one: dict[str, Any]) -> str:
+    return ", ".join(f"{role} in {project}" for project, role in sorted(one["projects"].items()))
+
+
+def _has(role: GivenRole, project: str | None) -> str:
+    """Say what somebody is with a role: a member of project vision."""
+    where = f"project {project}" if project else "all projects that are not private"
+    if role is GivenRole.NONE:
+        return f"without a role in {where}"
+    return f"{'an' if role is GivenRole.ADMIN else 'a'} {role} of {where}"

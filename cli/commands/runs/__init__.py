@@ -1,0 +1,1 @@
+"""Commands about runs: launch, look at, compare, describe and take them elsewhere."""

@@ -1,0 +1,168 @@
+"""`rankzero checkpoints, download`: list a run's checkpoints and fetch verified copies of them."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
+
+import typer
+
+from cli.commands.runs.runs import figure
+from cli.server.download import Transfer, converted, sha256_of
+from cli.server.options import Data, Json, RunId, run_path, server_at
+from cli.terminal import CommandFailed, print_json, print_outcome, print_table, printable, say
+from dashboard.storage.conversion import Conversion, is_folder
+from domain.text import formats
+
+
+def checkpoints(run: RunId, send_again: SendAgain = None, data: Data = None, as_json: Json = False) -> None:
+    """List a run's checkpoints, newest first."""
+    server = server_at(data)
+    entries = server.get(run_path(run, "checkpoints"))
+    if send_again is not None:
+        chosen = _partial(entries, run, send_again)
+        answer = server.post(f"/api/checkpoints/{chosen['id']}/send-again")
+        return print_outcome(answer, as_json, f"The node of checkpoint {send_again} is asked to send it again.")
+    if as_json:
+        print_json(entries)
+    elif not entries:
+        say(f"Run {run} has saved no checkpoint yet.")
+    else:
+        titles = ("name", "attempt", "step", "loss", "size", "state", "saved", "SHA-256")
+        print_table(titles, [row(entry, time.time()) for entry in entries], right=frozenset({1, 2, 3, 4}))
+        for problem in dict.fromkeys(entry["trouble"] for entry in entries if entry.get("trouble")):
+            say(printable(problem))
+        if prefixed := [entry for entry in entries if entry.get("prefix")]:
+            say(
+                f"Names in {printable(prefixed[0]['name'])} begin with {printable(prefixed[0]['prefix'])}"
+                f"{' (and in others)' if len(prefixed) > 1 else ''}: `rankzero download --strip-prefix` removes it."
+            )
+
+
+LONGEST_NAME_BYTES = 200
+SendAgain = Annotated[
+    str | None,
+    typer.Option(
+        "--send-again",
+        metavar="NAME",
+        help="Have its node send a checkpoint again that never arrived whole.",
+    ),
+]
+
+
+def _partial(entries: list[dict[str, Any]], run: str, name: str) -> dict[str, Any]:
+    """Return the newest checkpoint of that name that is not whole. Raises CommandFailed."""
+    for entry in entries:
+        if entry["name"] == name and not entry["complete"]:
+            return entry
+    raise CommandFailed(f"Run {run} has no checkpoint {name!r} that is not complete.")
+
+
+def row(checkpoint: dict[str, Any], now: float) -> tuple[object, ...]:
+    """A checkpoint's cells in the list."""
+    share = checkpoint.get("received_bytes", 0) / (checkpoint["size_bytes"] or 1)
+    state = "complete" if checkpoint["complete"] else f"{share:.0%} received"
+    if checkpoint.get("trouble") and not checkpoint["complete"]:
+        state += ", waiting"
+    return (
+        checkpoint["name"],
+        checkpoint.get("attempt"),
+        formats.count(checkpoint["step"]),
+        figure(checkpoint.get("loss"), 4),
+        formats.size(checkpoint["size_bytes"]),
+        state + (", best" if checkpoint.get("best") else ""),
+        formats.ago(checkpoint["created_at"], now),
+        checkpoint["sha256"][:12] + "…",
+    )
+
+
+def download(
+    run: RunId,
+    name: Annotated[str | None, typer.Argument(help="Its name.", show_default="the latest complete one")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="PATH", help="File or folder to write to.")
+    ] = None,
+    strip_prefix: Annotated[
+        bool,
+        typer.Option(
+            "--strip-prefix",
+            help="Remove the prefix that a wrapper added to the names, such as module. of DDP.",
+        ),
+    ] = False,
+    safetensors: Annotated[
+        bool, typer.Option("--safetensors", help="Only the model's state dict, as safetensors.")
+    ] = False,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Download a checkpoint. An interrupted download continues; the SHA-256 is verified."""
+    server = server_at(data)
+    checkpoint = choose(server.get(run_path(run, "checkpoints")), run, name)
+    conversion = Conversion(strip=strip_prefix, safetensors=safetensors)
+    if not conversion.is_as_saved:
+        checkpoint = converted(server, checkpoint, conversion)
+    target = target_path(checkpoint["name"], output)
+    if is_there(target, checkpoint, overwrite=output is not None):
+        status = "already exists"
+    else:
+        Transfer(server, checkpoint, target).run()
+        status = f"downloaded, {formats.size(checkpoint['size_bytes'])}"
+    if as_json:
+        document = {"path": str(target), "sha256": checkpoint["sha256"]}
+        print_json(document if conversion.is_as_saved else document | {"note": checkpoint["note"]})
+        return
+    say(f"{target} {status}; SHA-256 {checkpoint['sha256']} agrees.")
+    if note := checkpoint.get("note"):
+        say(printable(note))
+    if is_folder(checkpoint["name"]):
+        say(f"It is an archive of a folder; unpack it: {shlex.join(['tar', '-xf', str(target)])}")
+
+
+def choose(entries: list[dict[str, Any]], run: str, name: str | None) -> dict[str, Any]:
+    """Return the newest complete checkpoint of that name (None: of any). Raises CommandFailed where there is none."""
+    matching = [
+        entry for entry in entries if name is None or name in (entry["name"], PurePosixPath(entry["name"]).name)
+    ]
+    complete = [entry for entry in matching if entry["complete"]]
+    if complete:
+        exact = [entry for entry in complete if entry["name"] == name]
+        candidates = [entry for entry in complete if entry.get("latest")] if name is None else exact
+        return max(candidates or complete, key=lambda entry: (entry["created_at"], entry["id"]))
+    if matching:
+        raise CommandFailed(f"Checkpoint {printable(matching[0]['name'])} is not complete yet.")
+    if name is None:
+        raise CommandFailed(f"Run {run} has no checkpoint yet.")
+    raise CommandFailed(f"Run {run} has no checkpoint {name!r}; `rankzero checkpoints {run}` lists them.")
+
+
+def target_path(name: str, output: Path | None) -> Path:
+    """Return the file to write: `output`, else the name's last component in the current folder.
+
+    Raises CommandFailed where the folder of `output` does not exist."""
+    file_name = PurePosixPath(name.replace("\\", "/")).name
+    file_name = "".join(c if c.isprintable() else "_" for c in file_name)
+    file_name = file_name.encode()[-LONGEST_NAME_BYTES:].decode(errors="ignore").lstrip(".") or "checkpoint"
+    if output is None:
+        return Path.cwd() / file_name
+    path = output.expanduser().absolute()
+    if path.is_dir():
+        return path / file_name
+    if not path.parent.is_dir():
+        raise CommandFailed(f"--output: the folder {path.parent} does not exist.", 2)
+    return path
+
+
+def is_there(target: Path, checkpoint: dict[str, Any], overwrite: bool) -> bool:
+    """Whether `target` already is this checkpoint.
+
+    Raises CommandFailed where it is another file that may not be overwritten."""
+    if not target.exists():
+        return False
+    same_size = target.is_file() and target.stat().st_size == checkpoint["size_bytes"]
+    if same_size and sha256_of(target) == checkpoint["sha256"]:
+        return True
+    if overwrite and target.is_file():
+        return False
+    raise CommandFailed(f"{target} exists and is a different file; choose another path with -o PATH.")

@@ -1,0 +1,196 @@
+"""People: accounts, roles, invitations, private projects, and one's own account."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dashboard.api.context import TheService
+from dashboard.api.reading import JsonRoute
+from dashboard.cluster.joining import url_for_links
+from dashboard.json_responses import answer
+from dashboard.security.header_values import NO_STORE
+from dashboard.security.proxies import shown_url
+from db import acting
+from db.people import invitations
+from domain.people.accounts import UserView, checked_role
+from domain.people.roles import Role
+
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["people"])
+
+
+class RoleChange(BaseModel):
+    """A role that is given, or taken away."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    role: Annotated[str, Field(max_length=20)] | None
+    """viewer, member, admin; none takes it away."""
+    project: Annotated[str, Field(max_length=200)] | None = None
+    """The role counts in this project alone; by default in all that are not private."""
+
+
+class InvitationRequest(BaseModel):
+    """The address, role and lifetime of an invitation."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    email: Annotated[str, Field(max_length=254)]
+    role: Annotated[str, Field(max_length=20)] = Role.VIEWER.value
+    project: Annotated[str, Field(max_length=200)] | None = None
+    """The role counts in this project alone; by default in all that are not private."""
+    days: Annotated[float, Field(gt=0, allow_inf_nan=False)] = invitations.DEFAULT_DAYS
+    """Days until the link expires."""
+
+
+@router.get("/users")
+def list_users(service: TheService) -> Response:
+    """Everybody with an account, by name; projects that are hidden from you are left out."""
+    return answer([_document(view) for view in service.people.users()])
+
+
+@router.get("/users/{name}")
+def show_user(service: TheService, name: str) -> Response:
+    """One person."""
+    return answer(_document(service.people.user(name)))
+
+
+@router.patch("/users/{name}")
+def change_role(service: TheService, name: str, change: RoleChange) -> Response:
+    """Give a person a role, or take it away; `doubt` is a sentence where nothing else names the project."""
+    doubt = service.people.doubt_about(change.project, "role" if checked_role(change.role) else None)
+    return answer(_document(service.people.set_role(name, change.role, change.project)) | {"doubt": doubt})
+
+
+@router.delete("/users/{name}")
+def remove_user(service: TheService, name: str) -> Response:
+    """Remove a person: their sessions and tokens end, their runs stay."""
+    service.people.remove(name)
+    return answer({"name": name})
+
+
+@router.post("/invitations", status_code=201)
+def invite(service: TheService, request: Request, invitation: InvitationRequest) -> Response:
+    """Invite somebody; who has an account sets a new password. The link is in this response and nowhere else.
+
+    `doubt` is a sentence where nothing else names the project."""
+    doubt = service.people.doubt_about(invitation.project)
+    view, secret = service.people.invite(invitation.email, invitation.role, invitation.project, invitation.days)
+    url = url_for_links(service.listening(), shown_url(request), service.settings.public_url)
+    link = f"{url}/invite/{secret}"
+    content = {"link": link, "expires_at": view.expires_at, "id": view.id, "user": view.user, "doubt": doubt}
+    return answer(content, 201, NO_STORE)
+
+
+@router.get("/invitations")
+def list_invitations(service: TheService) -> Response:
+    """The invitations to what you may give roles in, newest first."""
+    now = service.clock()
+    return answer([{"state": view.state(now), **vars(view)} for view in service.people.invitations()])
+
+
+@router.delete("/invitations/{invitation_id}")
+def revoke_invitation(service: TheService, invitation_id: str) -> Response:
+    """End an invitation that nobody has accepted."""
+    return answer(service.people.revoke_invitation(invitation_id))
+
+
+@router.get("/projects")
+def list_projects(service: TheService) -> Response:
+    """The projects that you see, with your role in each."""
+    return answer(service.people.projects())
+
+
+@router.put("/projects/{project:path}/privacy")
+def set_privacy(service: TheService, project: str, is_private: Annotated[bool, Body(embed=True)]) -> Response:
+    """Make a project private, so that it exists for its members and the owner alone, or open it again."""
+    return answer(service.people.set_privacy(project, is_private))
+
+
+@router.get("/projects/{project:path}/members")
+def list_members(service: TheService, project: str) -> Response:
+    """Everybody with a role in a project."""
+    return answer(service.people.members(project))
+
+
+# One's own account.
+
+
+@router.get("/me")
+def me(service: TheService) -> Response:
+    """Your name, your role in all projects that are not private, and your roles in single projects."""
+    rights, view = acting.rights(), service.people.me()
+    return answer(_document(view) | {"via": rights.via, "scope": rights.scope, "only_project": rights.only_project})
+
+
+class AddressChange(BaseModel):
+    """Another e-mail address."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    email: Annotated[str, Field(max_length=254)]
+    old: Annotated[str, Field(max_length=2000)] | None = None
+    """The present password of whoever has one and has not signed in with the server's token."""
+
+
+@router.patch("/me")
+def set_email(service: TheService, change: AddressChange) -> Response:
+    """Set the address with which you sign in."""
+    return answer(_document(service.people.set_email(change.email, change.old)))
+
+
+class PasswordChange(BaseModel):
+    """A new password."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    password: Annotated[str, Field(max_length=2000)]
+    old: Annotated[str, Field(max_length=2000)] | None = None
+    """Not needed for the first one, nor by whoever has signed in with the server's token."""
+
+
+@router.post("/me/password", status_code=204)
+def set_password(service: TheService, change: PasswordChange) -> Response:
+    """Set your password; your other sessions end."""
+    service.people.set_password(change.password, change.old)
+    return Response(status_code=204)
+
+
+@router.get("/me/sessions")
+def list_sessions(service: TheService) -> Response:
+    """Your browsers that are signed in, newest first."""
+    return answer(service.people.sessions())
+
+
+@router.delete("/me/sessions", status_code=204)
+def sign_out_everywhere(service: TheService, others: bool = False) -> Response:
+    """Sign out in all browsers; with `others`, in all but this one."""
+    if others:
+        service.people.sign_out_others()
+    else:
+        service.people.sign_out_everywhere()
+    return Response(status_code=204)
+
+
+@router.delete("/me/sessions/{session_id}", status_code=204)
+def end_session(service: TheService, session_id: str) -> Response:
+    """Sign out in one browser."""
+    service.people.end_session(session_id)
+    return Response(status_code=204)
+
+
+def _document(view: UserView) -> dict[str, object]:
+    return {
+        "name": view.name,
+        "role": view.role,
+        "projects": view.projects,
+        "last_seen_at": view.last_seen_at,
+        "email": view.email,
+        "has_password": view.has_password,
+        "has_identity": view.has_identity,
+        "created_at": view.created_at,
+    }

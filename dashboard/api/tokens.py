@@ -1,0 +1,111 @@
+"""Access tokens of people, who one is, and command lines that ask to be let in."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dashboard.api.context import TheService
+from dashboard.api.reading import JsonRoute
+from dashboard.errors import Rejection
+from dashboard.json_responses import answer, document
+from dashboard.security.header_values import NO_STORE
+from dashboard.security.signing_in.device_logins import TooManyRequests
+from dashboard.security.signing_in.sign_ins import sender_of
+from db import acting
+from db.people.login_requests import shown
+from domain.people.roles import Scope
+from domain.people.tokens import LIFETIME_S, TokenWanted
+
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["people"])
+POLL_S = 2.0
+Lifetime = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class TokenRequest(BaseModel):
+    """The name, bounds and lifetime of a new token."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[str, Field(max_length=200)]
+    scope: Scope
+    project: Annotated[str, Field(max_length=200)] | None = None
+    """The one project that it is good for."""
+    lasts_s: Lifetime | None = LIFETIME_S
+    """Lifetime in seconds; null: without end."""
+
+    def wanted(self) -> TokenWanted:
+        """The token that is asked for."""
+        return TokenWanted(self.name.strip(), self.scope, self.project, self.lasts_s)
+
+
+class LoginQuestion(BaseModel):
+    """The code and secret of a request that waits."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    code: Annotated[str, Field(max_length=40)]
+    secret: Annotated[str, Field(max_length=200)]
+
+
+@router.get("/whoami")
+def whoami(service: TheService) -> Response:
+    """The sender of this request: name, role in all projects, those in projects that the token sees, and its bounds."""
+    rights = acting.rights()
+    person = service.identities.rights(rights.by or "") or rights
+    bounds = {"name": rights.via, "scope": rights.scope, "project": rights.only_project} if rights.via else None
+    projects = {name: role for name, role in person.in_projects.items() if rights.only_project in (None, name)}
+    return answer({"name": rights.by, "role": person.everywhere, "projects": projects, "token": bounds})
+
+
+@router.get("/tokens")
+def list_tokens(service: TheService, everybody: Annotated[bool, Query(alias="all")] = False) -> Response:
+    """Your access tokens, newest first, without the secrets; with `all` everybody's, for admins."""
+    return answer(service.access_tokens.all() if everybody else service.access_tokens.own())
+
+
+@router.post("/tokens", status_code=201)
+def make_token(service: TheService, token_request: TokenRequest) -> Response:
+    """Make an access token. Its secret is in this response and nowhere else.
+
+    `doubt` is a sentence where nothing else names the project."""
+    view, secret = service.access_tokens.make(token_request.wanted())
+    doubt = service.people.doubt_about(token_request.project, "token")
+    return answer(document(view) | {"token": secret, "doubt": doubt}, 201, NO_STORE)
+
+
+@router.delete("/tokens/{name}")
+def revoke_token(service: TheService, name: str, user: str | None = None) -> Response:
+    """Revoke one of your access tokens at once; admins also one of another person."""
+    service.access_tokens.revoke(name, user)
+    return answer({"name": name})
+
+
+@router.post("/login-requests", status_code=201)
+def ask_to_be_let_in(service: TheService, request: Request, token_request: TokenRequest) -> Response:
+    """Ask for a token that a signed-in person allows at `/device`; the name is the machine's.
+
+    Raises Rejection."""
+    try:
+        pending, secret = service.device_logins.ask(token_request.wanted(), sender_of(request.scope))
+    except TooManyRequests as error:
+        raise Rejection(429, str(error)) from None
+    content = {
+        "code": shown(pending.code),
+        "secret": secret,
+        "path": f"/device?code={shown(pending.code)}",
+        "expires_at": pending.expires_at,
+        "poll_s": POLL_S,
+    }
+    return answer(content, 201, NO_STORE)
+
+
+@router.post("/login-requests/outcome")
+def outcome(service: TheService, question: LoginQuestion) -> Response:
+    """The state of such a request; once it is allowed, its secret is the token."""
+    state, token = service.device_logins.outcome(question.code, question.secret)
+    return answer({"state": state, "token": token})

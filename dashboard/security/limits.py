@@ -1,0 +1,37 @@
+"""How often something may be tried within a time, for each sender."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable
+
+MOST_SENDERS = 10_000
+
+
+class RateLimit:
+    """At most so many tries of each sender within a period; safe to use from any thread."""
+
+    def __init__(self, most: int, period_s: float, now: Callable[[], float]) -> None:
+        self._most, self._period_s, self._now = most, period_s, now
+        self._tries: OrderedDict[str, deque[float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def is_reached(self, sender: str) -> bool:
+        """Whether this sender has to wait."""
+        with self._lock:
+            return len(self._recent(sender)) >= self._most
+
+    def count(self, sender: str) -> None:
+        """Count one try."""
+        with self._lock:
+            self._recent(sender).append(self._now())
+
+    def _recent(self, sender: str) -> deque[float]:
+        tries = self._tries.setdefault(sender, deque())
+        self._tries.move_to_end(sender)
+        if len(self._tries) > MOST_SENDERS:
+            self._tries.popitem(last=False)
+        while tries and self._now() - tries[0] > self._period_s:
+            tries.popleft()
+        return tries

@@ -1,0 +1,159 @@
+"""The sign-in page, and the end of a session."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl, urlsplit
+
+from anyio import CapacityLimiter, to_thread
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import Scope
+
+from dashboard.security.header_values import NO_STORE
+from dashboard.security.identity.sessions import CURRENT, UNREADABLE, Sessions
+from dashboard.security.keys.token_files import Credentials
+from dashboard.security.plain_pages import ENDED, SIGNED_OUT, SignInWays, login_page
+from dashboard.security.proxies import is_https
+from dashboard.security.signing_in.sign_ins import LONGEST_DELAY_S, SignIns, TooManyTries, sender_of
+from db.engine import Store
+from db.people import accounts, passwords
+from domain.people.accounts import normalised_email
+from domain.people.rights import OWNER
+
+LATER = "Too many wrong tries from your address or for this account: wait a minute, then try again."
+"""The answer to a try that is not judged."""
+
+
+class LoginPage:
+    """GET and POST /login, POST /logout."""
+
+    def __init__(self, store: Store, entrance: Entrance, sign_ins: SignIns, provider: str | None = None) -> None:
+        """`provider` is the name of the provider on its button."""
+        self._store, self._entrance, self._sign_ins, self._provider = store, entrance, sign_ins, provider
+        self._judging = CapacityLimiter(passwords.AT_ONCE)
+
+    async def show(self, request: Request) -> Response:
+        """The sign-in page."""
+        target = local_path(request.query_params.get("next", "/"))
+        news = SIGNED_OUT if "signed-out" in request.query_params else ENDED if "ended" in request.query_params else ""
+        return await self.page(200, target, news=news)
+
+    async def page(self, status: int, target: str, problem: str = "", news: str = "", person: str = "") -> Response:
+        """The sign-in page, with what is wrong or new, and the name that was typed."""
+        ways = SignInWays(await run_in_threadpool(self._has_passwords), self._provider)
+        content = login_page(target, problem, news, person, ways)
+        return HTMLResponse(content, status, headers=NO_STORE)
+
+    def _has_passwords(self) -> bool:
+        try:
+            return accounts.has_passwords(self._store)
+        except UNREADABLE:  # the token's field is always there
+            return False
+
+    async def sign_in(self, request: Request) -> Response:
+        """Exchange a token, or a name or address with its password, for a session."""
+        if not is_from_here(request):
+            return await self.page(403, "/")
+        form = await form_of(request)
+        target = local_path(form.get("next", "/"))
+        try:
+            user = await self._user(form, request.scope)
+        except TooManyTries:
+            response = await self.page(429, target, LATER, person=form.get("person", ""))
+            response.headers["Retry-After"] = f"{LONGEST_DELAY_S:.0f}"
+            return response
+        way = "password" if "person" in form else "token"
+        if user is None:
+            await self._entrance.refused(form.get("person", ""))
+            problem = "Incorrect token." if way == "token" else "Incorrect name or password."
+            return await self.page(401, target, problem, person=form.get("person", ""))
+        return await self._entrance.signed_in(request.scope, target, user, way)
+
+    async def _user(self, form: dict[str, str], scope: Scope) -> str | None:
+        if "person" not in form:
+            token = form.get("token", "").strip().encode(errors="replace")
+            return OWNER if await self._sign_ins.is_right(token, scope) else None
+        account, password = normalised_email(form["person"])[:LONGEST_ACCOUNT], form.get("password", "")
+
+        async def judge() -> str | None:
+            return await to_thread.run_sync(self._judge, account, password, limiter=self._judging)
+
+        return await self._sign_ins.in_turn(judge, scope, account)
+
+    def _judge(self, account: str, password: str) -> str | None:
+        """The name of the person whose password this is; takes as long for names that nobody has."""
+        entry = accounts.entry(self._store, account)
+        password_hash = entry.password_hash if entry else None
+        if not passwords.is_right(password, password_hash) or entry is None or password_hash is None:
+            return None
+        if passwords.is_outdated(password_hash):
+            accounts.rehash(self._store, entry.name, password_hash, passwords.hashed(password))
+        return entry.name
+
+    async def sign_out(self, request: Request) -> Response:
+        """End the session of the cookie, in this browser and wherever else it was copied to."""
+        return await self._entrance.signed_out(request.scope)
+
+
+LONGEST_ACCOUNT = 320
+
+
+class Entrance:
+    """Begins sessions and ends them, with their cookies."""
+
+    def __init__(self, credentials: Credentials, sessions: Sessions) -> None:
+        self._credentials, self._sessions = credentials, sessions
+
+    async def signed_in(self, scope: Scope, target: str, user: str, way: str) -> Response:
+        """A redirect to a local path that sets the cookie of a new session; another person's session here ends."""
+        response = RedirectResponse(target, status_code=303, headers=NO_STORE)
+        earlier = Request(scope).cookies.get(self._credentials.cookie_name_for(is_https(scope)))
+        before = await self._sessions.find(earlier) if earlier else None
+        if before is not None and before.user != user:
+            await run_in_threadpool(self._sessions.end, before.secret_hash)
+        secret = await run_in_threadpool(self._sessions.begin, user, way, sender_of(scope))
+        response.set_cookie(
+            self._credentials.cookie_name_for(is_https(scope)),
+            secret,
+            max_age=int(self._sessions.lifetime_s),
+            httponly=True,
+            samesite="lax",
+            secure=is_https(scope),
+        )
+        return response
+
+    async def refused(self, name: str = "") -> None:
+        """Write down that somebody was not let in, by the name or address that they gave."""
+        await run_in_threadpool(self._sessions.write_down_refusal, normalised_email(name))
+
+    async def signed_out(self, scope: Scope) -> Response:
+        """End the session that sends this request, and remove its cookie."""
+        session = CURRENT.get()
+        if session is not None:
+            await run_in_threadpool(self._sessions.end, session.secret_hash)
+        response = Response(status_code=204, headers=NO_STORE)
+        name = self._credentials.cookie_name_for(is_https(scope))
+        response.delete_cookie(name, httponly=True, samesite="lax", secure=is_https(scope))
+        return response
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of a posted form."""
+    return dict(parse_qsl((await request.body()).decode(errors="replace"), keep_blank_values=True))
+
+
+def local_path(path: str) -> str:
+    """The path, or `/` when a browser might take it for another site's address."""
+    before_query = path.partition("?")[0]
+    if not path.startswith("/") or path.startswith("//") or "\\" in path or "%5c" in before_query.lower():
+        return "/"
+    return "/" if any(ord(c) < 33 or ord(c) == 127 for c in path) else path
+
+
+def is_from_here(request: Request) -> bool:
+    """Whether the form was sent by this site: another site must not sign somebody in."""
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    origin = request.headers.get("origin")
+    host = request.headers.get("host", "")
+    return site in ("same-origin", "none") and (origin is None or urlsplit(origin).netloc == host)

@@ -1,0 +1,94 @@
+"""The page of an invitation's link, where an invited person makes an account, or sets a new password."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from dashboard.security.header_values import NO_STORE
+from dashboard.security.identity.people import People
+from dashboard.security.plain_pages import ASK_ADMIN, invitation_page, password_page, sentence_page
+from dashboard.security.signing_in.login import Entrance, form_of, is_from_here
+from db import acting
+from db.people.invitations import InvitationEnded, NoSuchInvitation
+from domain.errors import InvalidRequest
+from domain.people.accounts import InvitationView
+
+
+class Welcome:
+    """GET and POST /invite/SECRET."""
+
+    def __init__(self, people: People, entrance: Entrance, provider: str | None = None) -> None:
+        """`provider` is the name of the provider on its button."""
+        self._people, self._entrance, self._provider = people, entrance, provider
+
+    def install(self, app: FastAPI) -> None:
+        """Add the routes."""
+        app.add_route(PATH, self.show, methods=["GET", "HEAD"], include_in_schema=False)
+        app.add_route(PATH, self.accept, methods=["POST"], include_in_schema=False)
+
+    async def show(self, request: Request) -> Response:
+        """The form, or what became of the invitation."""
+        secret = request.path_params["secret"]
+        try:
+            invitation = await run_in_threadpool(self._people.invited, secret)
+        except (NoSuchInvitation, InvitationEnded) as error:
+            return refused(error)
+        name = await run_in_threadpool(self._people.free_name, invitation.email)
+        return await self._form(invitation, name, secret)
+
+    async def accept(self, request: Request) -> Response:
+        """Make the account, or set its password, and sign it in."""
+        secret = request.path_params["secret"]
+        if not is_from_here(request):
+            page = sentence_page("Invitation", "This form was sent by another site.", "Open the link again.")
+            return _page(page, 403)
+        form = await form_of(request)
+        name, password = form.get("name", ""), form.get("password", "")
+        try:
+            invitation = await run_in_threadpool(self._people.invited, secret)
+            if invitation.user is not None:
+                accept = partial(self._people.accept_password, revokes_tokens="revoke" in form)
+                user = await run_in_threadpool(accept, secret, password)
+            else:
+                user = await run_in_threadpool(self._people.accept, secret, name, password)
+        except (NoSuchInvitation, InvitationEnded) as error:
+            return refused(error)
+        except InvalidRequest as error:
+            return await self._form(invitation, name, secret, str(error), 422)
+        return await self._entrance.signed_in(request.scope, "/", user, "link")
+
+    async def _form(
+        self, invitation: InvitationView, name: str, secret: str, problem: str = "", status: int = 200
+    ) -> Response:
+        if invitation.user is not None:
+            tokens = await run_in_threadpool(self._people.tokens_of, invitation)
+            return _page(password_page(invitation.user, tokens, problem, acting.rights().by), status)
+        content = invitation_page(
+            invitation.email, name, _to(invitation), problem, self._provider, secret, acting.rights().by
+        )
+        return _page(content, status)
+
+
+PATH = "/invite/{secret}"
+
+
+def _to(invitation: InvitationView) -> str:
+    """The role and where it counts, in words."""
+    where = f"of project {invitation.project}" if invitation.project else "of all projects that are not private"
+    return f"as {'an' if invitation.role == 'admin' else 'a'} {invitation.role} {where}"
+
+
+def refused(error: Exception) -> Response:
+    """The page of an invitation that nobody can accept any more."""
+    is_unknown = isinstance(error, NoSuchInvitation)
+    page = sentence_page("Invitation", str(error), ASK_ADMIN, acting.rights().by)
+    return _page(page, 404 if is_unknown else 410)
+
+
+def _page(content: str, status: int) -> Response:
+    return HTMLResponse(content, status, headers=NO_STORE)

@@ -1,0 +1,83 @@
+"""Deleted runs on the Runs page: the message after a deletion, with its undoing, and the list of all."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard.service import service
+from dashboard.views.layout import actions
+from dashboard.views.run.dialogs import DELETED
+from db.runs.deletion import DeletedRun
+from domain.text.formats import ago, as_text, clock_time, size
+
+SHOWN = "show_deleted_runs"
+
+
+def show() -> None:
+    """Show what was deleted last, until it is undone or closed."""
+    actions.show(SHOWN)
+    if DELETED in st.session_state:
+        _show_last()
+
+
+def has_some() -> bool:
+    """Whether there are deleted runs that the visitor may bring back."""
+    return service.current().deletions.deleted() != []
+
+
+def show_button() -> None:
+    """Show the button that lists the deleted runs, where there are some that the visitor may bring back."""
+    icon = ":material/restore_from_trash:"
+    if has_some() and st.button("Deleted", icon=icon, type="tertiary", key="runs_deleted"):
+        list_all()
+
+
+def _show_last() -> None:
+    run_id, name, deletion = st.session_state[DELETED]
+    until = deletion.kept_until
+    may_undo = bool(until) and service.current().deletions.may_restore(run_id)
+    with st.container(border=True, horizontal=True, vertical_alignment="center", key="deleted_last"):
+        outcome = f"is kept until {clock_time(until)} UTC" if until else "is gone for good"
+        outcome = f"{outcome}{'; an admin can undo it' if until and not may_undo else ''}."
+        st.markdown(f"**{as_text(name)}** was deleted: it {outcome}", width="content")
+        if may_undo:
+            st.button("Undo", key="deleted_undo", icon=":material/undo:", on_click=_restore, args=(run_id,))
+        st.button("Close", key="deleted_close", type="tertiary", on_click=_forget)
+
+
+def _restore(run_id: str) -> None:
+    actions.attempt(lambda: service.current().restore(run_id), SHOWN)
+    _forget()
+
+
+def _forget() -> None:
+    st.session_state.pop(DELETED, None)
+
+
+@st.dialog("Deleted runs", icon=":material/restore_from_trash:", width="large")
+def list_all() -> None:
+    """Show the runs that can be brought back, each with who deleted it and when its files go."""
+    actions.show(SHOWN)
+    runs = service.current().deletions.deleted()
+    if not runs:
+        st.markdown("There are no deleted runs to bring back.")
+    for run in runs[:MOST]:
+        _row(run)
+    if len(runs) > MOST:
+        st.caption(f"The newest {MOST} of {len(runs)}; `rankzero runs --deleted` lists them all.")
+
+
+MOST = 50
+
+
+def _row(run: DeletedRun) -> None:
+    deletions, now = service.current().deletions, service.current().clock()
+    with st.container(horizontal=True, vertical_alignment="center", key=f"deleted_{run.id}"):
+        by = f" by {as_text(run.deleted_by)}" if run.deleted_by else ""
+        until = clock_time(deletions.kept_until(run))
+        st.markdown(
+            f"**{as_text(run.name)}** ({run.id}, {as_text(run.project)}) · deleted {ago(run.deleted_at, now)}{by} · "
+            f"{size(run.size_bytes)} · kept until {until} UTC",
+            width="stretch",
+        )
+        st.button("Bring back", key=f"restore_{run.id}", on_click=_restore, args=(run.id,))

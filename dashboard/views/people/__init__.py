@@ -1,0 +1,1 @@
+"""Pages about people: accounts, roles, secrets, and what everybody did."""

@@ -1,0 +1,189 @@
+"""The Account page: one's own e-mail address, password, browsers, tokens and secrets."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard.service import service
+from dashboard.views.layout import actions, links, style
+from dashboard.views.people.secrets import show_secrets
+from db import acting
+from domain.people.accounts import SHORTEST_PASSWORD, SessionView, UserView
+from domain.people.roles import Action, Role, Scope
+from domain.people.tokens import GRANTS, AccessTokenView, TokenWanted
+from domain.text.formats import ago, as_list, as_text, clock_time
+
+REFUSED, TOKEN_REFUSED, TOKEN_MADE = "account_refused", "token_refused", "token_made"
+DAY_S = 86_400.0
+LASTING: dict[str, float | None] = {
+    "a week": 7 * DAY_S, "30 days": 30 * DAY_S, "90 days": 90 * DAY_S, "a year": 365 * DAY_S, "until revoked": None,
+}  # fmt: skip
+ALL_PROJECTS = "all projects"
+SESSION_COLUMNS = (4, 3, 1.4)
+TOKEN_COLUMNS = (2.4, 3.2, 4.4, 1.2)
+WAYS = {
+    "token": "with the token printed at start", "password": "with a password", "provider": "at the provider",
+    "link": "by an invitation", "proxy": "through the proxy",
+}  # fmt: skip
+
+
+@style.quiet_without_store
+def page() -> None:
+    """Show everything of whoever looks, and of nobody else."""
+    me = service.current().people.me()
+    st.title(as_text(me.name), anchor=False)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(_roles(me), width="content")
+        if acting.rights().refusal_anywhere(Action.MANAGE) is None:
+            links.link("people", "Invite people", "account_people")
+            links.link("audit", "Audit log", "account_audit")
+    left, right = st.columns(2, gap="large")
+    with left:
+        _address_and_password(me)
+        _sessions()
+    with right:
+        _tokens()
+        show_secrets([project.name for project in service.current().people.projects()])
+
+
+def _roles(me: UserView) -> str:
+    if me.role is Role.OWNER:
+        return "Owner of this installation: you may do everything."
+    roles = [f"{_a(me.role)} of all projects that are not private"] if me.role else []
+    roles += [f"{_a(role)} of project {project}" for project, role in me.projects.items()]
+    return as_text(f"You are {as_list(roles)}." if roles else "You have no role yet: ask an admin for one.")
+
+
+def _a(role: Role) -> str:
+    return f"an {role}" if role is Role.ADMIN else f"a {role}"
+
+
+def _address_and_password(me: UserView) -> None:
+    st.header("Sign in", anchor=False)
+    if service.current().people.is_at_provider(me):
+        st.caption(as_text(f"You sign in at the provider, as {me.email}."))
+        return
+    if not me.has_password:
+        st.caption("With an e-mail address and a password you sign in anywhere without the token.")
+    with st.form("account_form", border=False):
+        st.text_input("E-mail", me.email or "", key="account_email", max_chars=254, autocomplete="email")
+        if me.has_password:
+            st.text_input("Present password", key="account_old", type="password", autocomplete="current-password",
+                          placeholder="needed for a new address or password")  # fmt: skip
+        st.text_input("New password", key="account_new", type="password", autocomplete="new-password",
+                      placeholder=f"at least {SHORTEST_PASSWORD} characters")  # fmt: skip
+        st.form_submit_button("Save", on_click=actions.attempt, args=(_save, REFUSED))
+    if not actions.show(REFUSED) and st.session_state.pop("account_saved", False):
+        st.caption("Saved. Your other browsers are signed out if the password is new.")
+
+
+def _save() -> None:
+    state, people = st.session_state, service.current().people
+    if (email := state["account_email"].strip()) and email != people.me().email:
+        people.set_email(email, state.get("account_old"))
+    if state["account_new"]:
+        people.set_password(state["account_new"], state.get("account_old"))
+    for name in ("account_new", "account_old"):
+        if name in state:
+            state[name] = ""
+    state["account_saved"] = True
+
+
+# Browsers that are signed in.
+
+
+def _sessions() -> None:
+    st.header("Browsers that are signed in", anchor=False)
+    current = service.current()
+    now = current.clock()
+    with st.container(key="sessions"):
+        for session in current.people.sessions():
+            _session(session, now)
+    with st.container(horizontal=True):
+        st.button("Sign out the others", key="sign_out_others", on_click=_sign_out_others)
+        st.button("Sign out everywhere", key="sign_out_everywhere", on_click=_sign_out_everywhere)
+
+
+def _session(session: SessionView, now: float) -> None:
+    browser, when, end = st.columns(SESSION_COLUMNS, vertical_alignment="center")
+    which = "**This one**" if session.is_current else "Another"
+    address = f" at {as_text(session.address)}" if session.address else ""
+    browser.markdown(f"{which}{address}, {as_text(WAYS.get(session.way, session.way))}")
+    when.caption(as_text(f"since {ago(session.created_at, now)}"))
+    if not session.is_current:
+        end.button("Sign out", key=f"session_{session.id}", type="tertiary", on_click=_end, args=(session.id,))
+
+
+@actions.told
+def _end(session_id: str) -> None:
+    service.current().people.end_session(session_id)
+
+
+@actions.told
+def _sign_out_others() -> None:
+    service.current().people.sign_out_others()
+
+
+@actions.told
+def _sign_out_everywhere() -> None:
+    service.current().people.sign_out_everywhere()
+
+
+# Tokens for scripts.
+
+
+def _tokens() -> None:
+    st.header("Access tokens", anchor=False)
+    st.caption(
+        "For scripts and CI, in the variable `RANKZERO_TOKEN` or after `Authorization: Bearer`. "
+        "`rankzero login` makes its own."
+    )
+    current = service.current()
+    tokens = current.access_tokens.own()
+    now = current.clock()
+    with st.container(key="tokens"):
+        for token in tokens:
+            _token(token, now)
+    _make_form([project.name for project in current.people.projects()])
+    actions.show(TOKEN_REFUSED)
+    shown: tuple[str, str] | None = st.session_state.get(TOKEN_MADE)
+    if shown is not None and shown[0] in {token.name for token in tokens}:
+        st.markdown(f"The token **{as_text(shown[0])}**, shown only here and only now:")
+        st.code(shown[1], language=None, wrap_lines=True)
+
+
+def _token(token: AccessTokenView, now: float) -> None:
+    name, extent, used, revoke = st.columns(TOKEN_COLUMNS, vertical_alignment="center")
+    name.markdown(f"**{as_text(token.name)}**")
+    until = f"until {clock_time(token.expires_at)[:10]}" if token.expires_at else "until revoked"
+    last_use = f"used {ago(token.last_used_at, now)}" if token.last_used_at else "not used yet"
+    extent.markdown(as_text(f"{token.scope}, {token.project or ALL_PROJECTS}"))
+    used.caption(as_text(f"{until}, {last_use}"))
+    revoke.button("Revoke", key=f"token_{token.name}", type="tertiary", on_click=_revoke, args=(token.name,))
+
+
+def _make_form(projects: list[str]) -> None:
+    with st.form("token_form", border=False), st.container(horizontal=True, vertical_alignment="bottom"):
+        st.text_input("Name", key="token_name", placeholder="ci", max_chars=60, width=150)
+        st.selectbox("May", list(Scope), key="token_scope", format_func=_grant, width=300)
+        st.selectbox("In", [ALL_PROJECTS, *projects], key="token_project", width=160)
+        st.selectbox("For", list(LASTING), index=2, key="token_lasts", width=130)
+        st.form_submit_button("Make a token", on_click=actions.attempt, args=(_make, TOKEN_REFUSED))
+
+
+def _grant(scope: Scope) -> str:
+    return f"{scope}: {GRANTS[scope]}"
+
+
+def _make() -> None:
+    state = st.session_state
+    project = None if state["token_project"] == ALL_PROJECTS else state["token_project"]
+    terms = TokenWanted(state["token_name"].strip(), state["token_scope"], project, LASTING[state["token_lasts"]])
+    view, secret = service.current().access_tokens.make(terms)
+    state[TOKEN_MADE] = (view.name, secret)
+    state["token_name"] = ""
+
+
+@actions.told
+def _revoke(name: str) -> None:
+    service.current().access_tokens.revoke(name)

@@ -1,0 +1,119 @@
+"""The Audit page: who did what, from where and when, newest first; for admins."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from dashboard.service import service
+from dashboard.views.layout import links, style
+from dashboard.views.layout.tables import Markup, table
+from dashboard.views.people.account_page import WAYS
+from db import acting
+from db.people import audit
+from db.people.audit import AuditFilter
+from domain.people.audit import AuditAction, AuditEntryView
+from domain.people.roles import Action
+from domain.text.formats import ago, as_text, clock_time
+
+ANYBODY, ANYTHING = "anybody", "anything"
+SINCE = {"the last hour": 3600.0, "today": 86_400.0, "this week": 7 * 86_400.0, "this month": 31 * 86_400.0,
+         "ever": None}  # fmt: skip
+SHOWN = 100
+COLUMNS = ("When", "Who", "Did", "What", "Project", "From")
+RUN = re.compile(r"\brun ([a-z0-9]{10})\b")
+REFRESH_S = 15
+LIMIT = "audit_limit"
+
+
+@style.quiet_without_store
+def page() -> None:
+    """Show the filters and the entries, or who may read them."""
+    st.title("Audit", anchor=False)
+    service.current()
+    if (refusal := acting.rights().refusal_anywhere(Action.AUDIT)) is not None:
+        st.markdown(as_text(refusal))
+        links.link("people", "Who the admins are", "audit_people")
+        return
+    _filters()
+    _entries()
+
+
+def _filters() -> None:
+    store = service.current().store
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.selectbox("Who", [ANYBODY, *audit.signers(store)], key="audit_by", width=200)
+        st.selectbox("Did", [ANYTHING, *AuditAction], key="audit_action", format_func=_in_words, width=220)
+        st.selectbox("Since", list(SINCE), index=2, key="audit_since", width=160)
+        query = urlencode({name: value for name, value in vars(_chosen()).items() if value is not None})
+        st.link_button(
+            "As JSON lines", f"/api/audit.jsonl?{query}", icon=":material/download:", type="tertiary", key="audit_file"
+        )
+
+
+def _chosen() -> AuditFilter:
+    state = st.session_state
+    by, action, since = state["audit_by"], state["audit_action"], SINCE[state["audit_since"]]
+    return AuditFilter(
+        by=None if by == ANYBODY else by,
+        action=None if action == ANYTHING else AuditAction(action),
+        since=None if since is None else round(service.current().clock() - since),
+    )
+
+
+@style.refreshed(REFRESH_S)
+@style.quiet_without_store
+def _entries() -> None:
+    current = service.current()
+    limit = st.session_state.setdefault(LIMIT, SHOWN)
+    entries = audit.entries(current.store, _chosen(), limit + 1)
+    if not entries:
+        st.caption("No entry matches these filters.")
+        return
+    now = current.clock()
+    table("audit", COLUMNS, (_row(entry, now) for entry in entries[:limit]))
+    if len(entries) > limit:
+        st.button("Show more", key="audit_more", on_click=_show_more)
+
+
+def _show_more() -> None:
+    st.session_state[LIMIT] += 4 * SHOWN
+
+
+def _row(entry: AuditEntryView, now: float) -> tuple[object, ...]:
+    when = Markup(f":small[{as_text(ago(entry.at, now))}] :gray[:small[{as_text(clock_time(entry.at)[:-3])}]]")
+    via = f" :gray[{as_text(entry.via)}]" if entry.via else ""
+    actor = Markup(f"{as_text(entry.by or 'Rankzero')}{via}")
+    return when, actor, _in_words(entry.action), _object(entry), entry.project, entry.address
+
+
+def _in_words(action: str) -> str:
+    return action.replace("-", " ")
+
+
+def _object(entry: AuditEntryView) -> Markup:
+    """The object, with the run in it as a link, and what else is known of it."""
+    text = as_text(entry.object)
+    if match := RUN.search(entry.object):
+        address = links.address("run", id=match[1])
+        text = text.replace(match[0], f"[{match[0]}]({address})")
+    return Markup(f"{text}{_details(entry)}")
+
+
+def _details(entry: AuditEntryView) -> str:
+    words = [_detail(name, value) for name, value in (entry.more or {}).items()]
+    return f" :gray[{as_text(', '.join(filter(None, words)))}]" if any(words) else ""
+
+
+def _detail(name: str, value: object) -> str:
+    if name == "role":
+        return f"as {value}" if value else "without a role"
+    if name == "way":
+        return WAYS.get(str(value), str(value))
+    shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return "" if value in ("", None) else shown if name in SAID_BY_ITSELF else f"{name} {shown}"
+
+
+SAID_BY_ITSELF = frozenset({"name", "email", "changed", "rule", "device", "nodes"})

@@ -1,0 +1,1 @@
+"""People, what they may do, and what they did."""

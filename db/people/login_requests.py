@@ -1,0 +1,137 @@
+"""Command lines that ask to be let in: each by a code that a person compares, and a secret that becomes its token."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from db.engine import Store
+from db.exceptions import NoSuch
+from db.models import AccessToken, LoginRequest
+from db.people import access_tokens
+from domain.people.roles import Scope
+from domain.people.tokens import AccessTokenView, TokenWanted
+
+LIFETIME_S = 600.0
+KEPT_S = 3600.0
+"""How long a request is known after its end, and its command line told what became of it."""
+LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
+"""Without vowels, so that codes are no words, and without letters that look like digits."""
+CODE_LETTERS = 8
+
+
+class NoSuchRequest(NoSuch):
+    """No command line waits with this code: it has expired, was answered, or never was."""
+
+
+class LoginOutcome(StrEnum):
+    """The state of a request."""
+
+    WAITING = "waiting"
+    ALLOWED = "allowed"
+    REFUSED = "refused"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True)
+class LoginRequestView:
+    """A request that waits: what a person decides upon."""
+
+    code: str
+    terms: TokenWanted
+    """Its name is the machine's."""
+    address: str | None
+    expires_at: float
+
+
+def ask(store: Store, terms: TokenWanted, secret_hash: str, address: str | None, now: float) -> LoginRequestView:
+    """Store a new request, and forget those that ended long ago."""
+    code = "".join(secrets.choice(LETTERS) for _ in range(CODE_LETTERS))
+    row = LoginRequest(
+        code=code,
+        secret_hash=secret_hash,
+        machine=terms.name,
+        scope=terms.scope,
+        project=terms.project,
+        lasts_s=terms.lasts_s,
+        address=address,
+        created_at=now,
+        expires_at=now + LIFETIME_S,
+    )
+    with store.write() as session:
+        session.execute(delete(LoginRequest).where(LoginRequest.expires_at < now - KEPT_S))
+        session.add(row)
+        session.flush()
+        return _view(row)
+
+
+def waiting_count(store: Store, now: float) -> int:
+    """The number of requests that wait for an answer."""
+    waiting = select(func.count()).where(LoginRequest.expires_at > now, LoginRequest.answered_at.is_(None))
+    with store.read() as session:
+        return session.scalars(waiting).one()
+
+
+def waiting(store: Store, code: str, now: float) -> LoginRequestView:
+    """The request with this code. Raises NoSuchRequest."""
+    with store.read() as session:
+        return _view(_waiting(session, code, now))
+
+
+def allow(store: Store, code: str, user: str, now: float) -> AccessTokenView:
+    """Let a command line in for a person: its secret is their token from now on. Raises NoSuchRequest."""
+    with store.write() as session:
+        row = _waiting(session, code, now)
+        row.user, row.answered_at = user, now
+        name = access_tokens.free_name(session, user, row.machine, now)
+        terms = TokenWanted(name, Scope(row.scope), row.project, row.lasts_s)
+        return access_tokens.add(session, user, terms, row.secret_hash, now)
+
+
+def refuse(store: Store, code: str, user: str, now: float) -> None:
+    """Refuse a request. Raises NoSuchRequest."""
+    with store.write() as session:
+        row = _waiting(session, code, now)
+        row.user, row.answered_at, row.is_refused = user, now, True
+
+
+def outcome(store: Store, code: str, secret_hash: str, now: float) -> tuple[LoginOutcome, AccessTokenView | None]:
+    """The state of a request, and its token where it was allowed. Raises NoSuchRequest."""
+    with store.read() as session:
+        row = session.get(LoginRequest, plain(code))
+        if row is None or not hmac.compare_digest(row.secret_hash, secret_hash):
+            raise NoSuchRequest("There is no such request.")
+        if row.is_refused:
+            return LoginOutcome.REFUSED, None
+        if row.answered_at is None:
+            return (LoginOutcome.WAITING if now < row.expires_at else LoginOutcome.EXPIRED), None
+        token = session.scalars(select(AccessToken).where(AccessToken.secret_hash == secret_hash)).first()
+        return (LoginOutcome.ALLOWED, access_tokens.view(token)) if token is not None else (LoginOutcome.EXPIRED, None)
+
+
+def plain(code: str) -> str:
+    """The code as it is stored, of what a person typed."""
+    return "".join(letter for letter in code.upper() if letter in LETTERS)[: CODE_LETTERS + 1]
+
+
+def shown(code: str) -> str:
+    """The code as people compare it: BCDF-GHJK."""
+    half = CODE_LETTERS // 2
+    return f"{code[:half]}-{code[half:]}"
+
+
+def _waiting(session: Session, code: str, now: float) -> LoginRequest:
+    row = session.get(LoginRequest, plain(code))
+    if row is None or row.answered_at is not None or now >= row.expires_at:
+        raise NoSuchRequest("No command line waits with this code: it was answered, has expired, or never was.")
+    return row
+
+
+def _view(row: LoginRequest) -> LoginRequestView:
+    terms = TokenWanted(row.machine, Scope(row.scope), row.project, row.lasts_s)
+    return LoginRequestView(row.code, terms, row.address, row.expires_at)

@@ -1,0 +1,122 @@
+"""Whose an object is, and which projects it belongs to: what rights are judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Select, bindparam, func, select
+from sqlalchemy.orm import Session
+
+from db.engine import Store
+from db.models import Alert, Attempt, Checkpoint, Run, ScalingStudy, SharedLink, Sweep
+from domain.spec import RunSpec
+
+
+class ObjectKind(StrEnum):
+    """What a request may be about that belongs to a person and a project."""
+
+    RUN = "run_id"
+    CHECKPOINT = "checkpoint_id"
+    SWEEP = "sweep_id"
+    STUDY = "study_id"
+    ALERT = "alert_id"
+    LINK = "link_id"
+    SNAPSHOT = "sha256"
+
+    # Their values are the parameters of the routes' paths.
+
+
+class Owned(NamedTuple):
+    """One project that an object belongs to, None where it belongs to all, and the person whose it is there."""
+
+    project: str | None
+    by: str | None
+    is_deleted: bool = False
+
+
+DEFAULT_PROJECT = "default"
+
+
+def owned(store: Store, kind: ObjectKind, object_id: str) -> list[Owned]:
+    """The projects and persons of an object; none where there is no such object."""
+    with store.read() as session:
+        return _FINDERS[kind](session, object_id)
+
+
+def owned_run(store: Store, run_id: str) -> Owned | None:
+    """The project and person of a run; None where there is no such run."""
+    return next(iter(owned(store, ObjectKind.RUN, run_id)), None)
+
+
+def project_column(spec: Any) -> ColumnElement[str]:
+    """The project in the column of a spec, as `project_of` has it."""
+    return func.coalesce(func.nullif(spec["project"].as_string(), ""), DEFAULT_PROJECT)
+
+
+def project_of(spec: RunSpec) -> str:
+    """The project in which a spec is launched."""
+    return spec.project or DEFAULT_PROJECT
+
+
+def _of_run(session: Session, run_id: str) -> list[Owned]:
+    return _read(session, _ONE_RUN, run_id=run_id)
+
+
+def _of_checkpoint(session: Session, checkpoint_id: str) -> list[Owned]:
+    if not checkpoint_id.isdecimal() or len(checkpoint_id) > 18:
+        return []
+    query = _RUN.join(Attempt, Attempt.run_id == Run.id).join(Checkpoint, Checkpoint.fence == Attempt.fence)
+    return _read(session, query.where(Checkpoint.id == int(checkpoint_id)))
+
+
+def _of_sweep(session: Session, sweep_id: str) -> list[Owned]:
+    return _of_spec(session.get(Sweep, sweep_id))
+
+
+def _of_study(session: Session, study_id: str) -> list[Owned]:
+    return _of_spec(session.get(ScalingStudy, study_id))
+
+
+def _of_spec(study: Sweep | ScalingStudy | None) -> list[Owned]:
+    return [] if study is None else [Owned(study.spec.get("project") or DEFAULT_PROJECT, study.by)]
+
+
+def _of_alert(session: Session, alert_id: str) -> list[Owned]:
+    alert = session.get(Alert, alert_id)
+    if alert is None:
+        return []
+    run = session.get(Run, alert.run_id) if alert.run_id else None
+    is_deleted = run is not None and run.deleted_at is not None
+    return [Owned(run.project if run else alert.project, alert.by, is_deleted)]
+
+
+def _of_link(session: Session, link_id: str) -> list[Owned]:
+    link = session.get(SharedLink, link_id)
+    if link is None:
+        return []
+    projects = session.scalars(select(Run.project).where(Run.id.in_(link.runs)).distinct())
+    return [Owned(project, link.by) for project in projects] or [Owned(None, link.by)]
+
+
+def _of_snapshot(session: Session, sha256: str) -> list[Owned]:
+    return _read(session, _RUN.where(Run.spec["snapshot"].as_string() == sha256).distinct())
+
+
+def _read(session: Session, query: Select[str, str | None, bool], **values: str) -> list[Owned]:
+    return [Owned(project, by, is_deleted) for project, by, is_deleted in session.execute(query, values)]
+
+
+_RUN = select(Run.project, Run.by, Run.deleted_at.is_not(None))
+_ONE_RUN = _RUN.where(Run.id == bindparam("run_id"))
+"""Built once, which takes longer than running it: it is asked before each request about a run."""
+_FINDERS: dict[ObjectKind, Callable[[Session, str], list[Owned]]] = {
+    ObjectKind.RUN: _of_run,
+    ObjectKind.CHECKPOINT: _of_checkpoint,
+    ObjectKind.SWEEP: _of_sweep,
+    ObjectKind.STUDY: _of_study,
+    ObjectKind.ALERT: _of_alert,
+    ObjectKind.LINK: _of_link,
+    ObjectKind.SNAPSHOT: _of_snapshot,
+}

@@ -1,0 +1,67 @@
+"""What is written down of everybody: the actions of the audit log, and one of its entries."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel
+
+
+class AuditAction(StrEnum):
+    """What somebody did, as the audit log names it."""
+
+    SIGNED_IN = "signed-in"
+    SIGN_IN_REFUSED = "sign-in-refused"
+    SIGNED_OUT = "signed-out"
+    ACCOUNT_CHANGED = "account-changed"
+    INVITED = "invited"
+    PASSWORD_LINK_MADE = "password-link-made"
+    INVITATION_REVOKED = "invitation-revoked"
+    JOINED = "joined"
+    ROLE_CHANGED = "role-changed"
+    REMOVED = "removed"
+    PROJECT_MADE_PRIVATE = "project-made-private"
+    PROJECT_MADE_PUBLIC = "project-made-public"
+    TOKEN_MADE = "token-made"
+    TOKEN_REVOKED = "token-revoked"
+    LAUNCHED = "launched"
+    STOPPED = "stopped"
+    RESUMED = "resumed"
+    EDITED = "edited"
+    DELETED = "deleted"
+    RESTORED = "restored"
+    ERASED = "erased"
+    """A deleted run, with its files; by nobody where its days were over."""
+    IMPORTED = "imported"
+    DOWNLOADED = "downloaded"
+    SHARED = "shared"
+    LINK_REVOKED = "link-revoked"
+    SECRET_SET = "secret-set"
+    SECRET_REMOVED = "secret-removed"
+    SECRET_GIVEN = "secret-given"
+    ALERT_MADE = "alert-made"
+    ALERT_REMOVED = "alert-removed"
+    DRAINED = "drained"
+    UNDRAINED = "undrained"
+    NODE_RELEASED = "node-released"
+    NODE_REMOVED = "node-removed"
+    HARDWARE_TESTED = "hardware-tested"
+    PREFLIGHT = "preflight"
+    BACKUP = "backup"
+
+
+class AuditEntryView(BaseModel):
+    """One entry of the audit log."""
+
+    id: int
+    at: float
+    by: str | None
+    """None: the program by its own rules, or somebody who is not signed in."""
+    via: str | None
+    action: str
+    object: str
+    project: str | None
+    address: str | None
+    """Where the request came from."""
+    more: dict[str, Any] | None

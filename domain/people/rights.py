@@ -1,0 +1,146 @@
+"""The rights of whoever sends a request, and the sentence with which an action is denied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from domain.people.roles import Action, Role, Scope
+
+
+class Denied(Exception):
+    """The action needs a role or scope that its sender lacks; the message says which, and who can give it."""
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What a person may do here, by their roles and, where a token speaks for them, within its bounds."""
+
+    by: str | None
+    """The person's name; None: the program itself."""
+    via: str | None = None
+    """What acted for the person: `token ci`, `sweep k3…`, `alert p0…`, `worker gpu-1`; None: the person."""
+    everywhere: Role | None = None
+    """The role in all projects that are not private; None: none."""
+    in_projects: Mapping[str, Role] = field(default_factory=lambda: MappingProxyType({}))
+    """Roles of single projects; they count where they are higher, and are the only ones in private projects."""
+    private: frozenset[str] = frozenset()
+    """All private projects."""
+    scope: Scope = Scope.ADMIN
+    only_project: str | None = None
+    """The one project that a token is good for."""
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this is the owner of the installation, or the program itself."""
+        return self.everywhere is Role.OWNER
+
+    @property
+    def reads_all_files(self) -> bool:
+        """Whether the dashboard reads any file of its machine for this person, not only what is for everybody there."""
+        return self.is_owner and self.scope is Scope.ADMIN and self.only_project is None
+
+    def holds_values_of(self, person: str | None) -> bool:
+        """Whether the values in this person's settings may be used in other programs: by them, and the owner."""
+        return self.is_owner or (person is not None and person == self.by)
+
+    @property
+    def sees_everything(self) -> bool:
+        """Whether no project is hidden."""
+        return self.only_projects is None and not self.hidden
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """The private projects that do not exist for this person; those outside `only_project` are not listed."""
+        if self.is_owner:
+            return frozenset()
+        return self.private.difference(self.in_projects)
+
+    @property
+    def only_projects(self) -> frozenset[str] | None:
+        """The only projects that exist for this person; None: all but the hidden ones."""
+        own = frozenset(self.in_projects) if self.everywhere is None else None
+        if self.only_project is None:
+            return own
+        return frozenset({self.only_project}) if own is None else own & {self.only_project}
+
+    def role_in(self, project: str) -> Role | None:
+        """The role in a project; None where the project does not exist for this person."""
+        if self.only_project not in (None, project):
+            return None
+        if self.is_owner:
+            return Role.OWNER
+        own = self.in_projects.get(project)
+        roles = [own] if project in self.private else [own, self.everywhere]
+        return max((role for role in roles if role), key=lambda role: role.rank, default=None)
+
+    def sees(self, project: str) -> bool:
+        """Whether the project exists for this person."""
+        return self.role_in(project) is not None
+
+    def refusal(self, action: Action, project: str | None, owner: str | None = None) -> str | None:
+        """Return the sentence with which the action is denied, or None where it is allowed.
+
+        `project` is None for what belongs to no project; `owner` is the person whose object it is."""
+        role = (None if self.only_project else self.everywhere) if project is None else self.role_in(project)
+        where = "of this installation" if project is None else f"of project {project}"
+        if role is None or role.rank < action.role.rank:
+            return _too_low(action, role, where, self.only_project)
+        if (refusal := self.scope_refusal(action)) is not None:
+            return refusal
+        is_own = owner is not None and owner == self.by
+        if action.needs_ownership and not is_own and role.rank < Role.ADMIN.rank:
+            return f"It belongs to {owner or 'somebody else'}: only they and an admin {where} may {action.words}."
+        return None
+
+    def scope_refusal(self, action: Action) -> str | None:
+        """Return the sentence with which the scope denies the action, or None where it allows it."""
+        return _out_of_scope(action, self.scope, self.via) if self.scope.rank < action.scope.rank else None
+
+    def refusal_anywhere(self, action: Action) -> str | None:
+        """Return the sentence with which the action is denied in every project, or None where one may allow it."""
+        roles = [("of this installation", self.everywhere)] if self.everywhere else []
+        roles += [(f"of project {project}", role) for project, role in sorted(self.in_projects.items())]
+        where, highest = max(roles, key=lambda one: one[1].rank, default=("of this installation", None))
+        if highest is None or highest.rank < action.role.rank:
+            return _too_low(action, highest, where, None)
+        return self.scope_refusal(action)
+
+    def check(self, action: Action, project: str | None, owner: str | None = None) -> None:
+        """Raise Denied unless the action is allowed."""
+        if (refusal := self.refusal(action, project, owner)) is not None:
+            raise Denied(refusal)
+
+    def may(self, action: Action, project: str | None, owner: str | None = None) -> bool:
+        """Whether the action is allowed."""
+        return self.refusal(action, project, owner) is None
+
+
+OWNER = "owner"
+"""The name of the person whom the token printed at start signs in."""
+NOBODY = Rights(None)
+"""Whoever is not signed in, and workers: they may do nothing that people may."""
+PROGRAM = Rights(None, everywhere=Role.OWNER)
+"""The program itself: what it does by its own rules, for nobody."""
+
+
+def rights_of_owner() -> Rights:
+    """The rights of the person with the token printed at start."""
+    return Rights(OWNER, everywhere=Role.OWNER)
+
+
+def _out_of_scope(action: Action, scope: Scope, via: str | None) -> str:
+    subject = via or "this token"
+    return (
+        f"The scope of {subject} is {scope}: it may not {action.words}. "
+        f"Make one with `rankzero token create NAME --scope {action.scope}`."
+    )
+
+
+def _too_low(action: Action, role: Role | None, where: str, only_project: str | None) -> str:
+    if only_project is not None and role is None:
+        return f"This token is for project {only_project} alone."
+    have = f"You are a {role}" if role else "You have no role"
+    giver = "an admin" if action.role is not Role.OWNER else "the owner"
+    return f"{have} {where}: to {action.words} you need the role {action.role}. Ask {giver} {where}."

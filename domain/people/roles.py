@@ -1,0 +1,53 @@
+"""The roles of people, the scopes of tokens, and the least of both that each kind of action needs."""
+
+from __future__ import annotations
+
+from enum import Enum, StrEnum
+
+
+class Role(StrEnum):
+    """What a person is in a project, or everywhere; each may do what those before it may."""
+
+    VIEWER = "viewer"
+    MEMBER = "member"
+    ADMIN = "admin"
+    OWNER = "owner"
+    """One person: the installation's."""
+
+    @property
+    def rank(self) -> int:
+        """Its place among the roles; higher may do more."""
+        return list(Role).index(self)
+
+
+class Scope(StrEnum):
+    """What a token may at most be used for, whatever the role of the person whose it is."""
+
+    READ = "read"
+    LAUNCH = "launch"
+    ACT = "act"
+    ADMIN = "admin"
+
+    @property
+    def rank(self) -> int:
+        """Its place among the scopes; higher may do more."""
+        return list(Scope).index(self)
+
+
+class Action(Enum):
+    """A kind of action: the least role and scope, whether a member needs to own its object, and its words."""
+
+    SEE = Role.VIEWER, Scope.READ, False, "see this"
+    LAUNCH = Role.MEMBER, Scope.LAUNCH, False, "launch"
+    ACT = Role.MEMBER, Scope.ACT, True, "act on this"
+    MANAGE = Role.ADMIN, Scope.ADMIN, False, "manage this project"
+    OPERATE = Role.ADMIN, Scope.ADMIN, False, "manage nodes and people"
+    AUDIT = Role.ADMIN, Scope.ADMIN, False, "read the audit log"
+    OWN = Role.OWNER, Scope.ADMIN, False, "do this"
+
+    def __init__(self, role: Role, scope: Scope, needs_ownership: bool, words: str) -> None:
+        self.role, self.scope, self.needs_ownership, self.words = role, scope, needs_ownership, words
+
+
+GIVEN_ROLES = (Role.VIEWER, Role.MEMBER, Role.ADMIN)
+"""The roles that people are given; the owner is one from the start."""

@@ -1,0 +1,168 @@
+"""The Account, People and Audit pages, for whoever may and for whoever may not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard.service import service
+from dashboard.views.people.people_page import FEW
+from db import acting
+from domain.people.rights import Rights, rights_of_owner
+from domain.people.roles import Role
+from tests.dashboard.pages import Pages, button, served
+from tests.dashboard.persons import person
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Iterator[Pages]:
+    with served(tmp_path / "data") as opened, acting.acting(rights_of_owner()):
+        visited_by(opened, rights_of_owner())
+        yield opened
+
+
+@pytest.fixture
+def lab(pages: Pages) -> Pages:
+    person(pages.service, "ana", Role.MEMBER)
+    person(pages.service, "eva", Role.ADMIN)
+    return pages
+
+
+def visited_by(pages: Pages, rights: Rights) -> None:
+    """Let the pages that are opened from now on be this person's."""
+    service.use(pages.service, lambda: acting.enter(rights))
+
+
+def words(page: AppTest) -> str:
+    return "\n".join(str(one.value) for one in (*page.markdown, *page.caption, *page.title, *page.code))
+
+
+def test_invitation_is_a_link_shown_once(lab: Pages) -> None:
+    page = lab.open("people")
+    page.text_input("invite_email").set_value("new@lab.example").run()
+    page.button("invite_make").click().run()
+    assert [one.value for one in page.code if "/invite/" in one.value]
+    (invitation,) = [one for one in lab.service.people.invitations() if one.email == "new@lab.example"]
+    page.button(f"invitation_{invitation.id}").click().run()
+    assert not page.code
+    assert not lab.open("people").code
+
+
+def test_invitation_to_a_project_that_nothing_names_says_so_below_its_link(lab: Pages) -> None:
+    lab.service.people.set_role("ana", "viewer", "vision")
+    page = lab.open("people")
+    page.text_input("invite_email").set_value("new@lab.example").run()
+    typed = page.selectbox("invite_project")
+    typed.options.append("visoin")  # AppTest types none into a field of choices
+    typed.set_value("visoin")
+    page.button("invite_make").click().run()
+    assert [one.value for one in page.code if "/invite/" in one.value]
+    assert "No run is in project 'visoin' (did you mean vision?)" in words(page).replace("\\", "")
+
+
+def test_new_password_link_is_shown_once(lab: Pages) -> None:
+    page = lab.open("people")
+    page.button("person_link_ana").click().run()
+    assert [one.value for one in page.code if "/invite/" in one.value]
+    assert [one.user for one in lab.service.people.invitations()] == ["ana"]
+    assert not [one for one in page.button if one.key == "person_link_owner"]
+
+
+def test_refused_invitation_says_why(lab: Pages) -> None:
+    page = lab.open("people")
+    page.text_input("invite_email").set_value("nobody").run()
+    page.button("invite_make").click().run()
+    assert "email must be an address" in page.error[0].value.replace("\\", "")
+
+
+def test_role_is_changed_where_it_is_shown(lab: Pages) -> None:
+    page = lab.open("people")
+    page.selectbox("role_ana_").set_value("admin").run()
+    assert lab.service.people.user("ana").role is Role.ADMIN
+    assert page.selectbox("role_ana_").value == "admin"
+
+
+def test_many_people_are_searched(lab: Pages) -> None:
+    assert not any(one.key == "people_find" for one in lab.open("people").text_input)
+    person(lab.service, "p00", None, vision=Role.ADMIN)
+    for number in range(1, 30):
+        person(lab.service, f"p{number:02d}", Role.VIEWER)
+    page = lab.open("people")
+    assert f"{FEW} of 33 people." in words(page)
+    page.text_input("people_find").set_value("VISION none").run()
+    assert [one.key for one in page.selectbox if one.key.startswith("role_") and one.key.endswith("_")] == ["role_p00_"]
+    assert "1 of 33 people." in words(page)
+
+
+def test_owner_and_oneself_keep_their_role(lab: Pages) -> None:
+    keys = {one.key for one in lab.open("people").selectbox}
+    assert "role_owner_" not in keys and "role_eva_" in keys
+
+
+def test_project_is_made_private_and_gets_a_member(lab: Pages) -> None:
+    lab.service.people.set_role("ana", "viewer", "vision")
+    page = lab.open("people")
+    page.selectbox("people_project").set_value("vision").run()
+    page.toggle("project_private").set_value(True).run()
+    assert [one.is_private for one in lab.service.people.projects() if one.name == "vision"] == [True]
+    assert "owner" not in page.selectbox("member_name").options
+    assert "By their role everywhere: owner." in words(page)
+    page.selectbox("member_name").set_value("eva").run()
+    page.button("member_add").click().run()
+    assert {one.name: one.role for one in lab.service.people.members("vision")}["eva"] is Role.MEMBER
+
+
+def test_audit_says_in_words_what_was_done(lab: Pages) -> None:
+    lab.service.people.set_role("ana", "none")
+    lab.service.sessions.begin("ana", "token")
+    text = words(lab.open("audit")).replace("\\", "")
+    assert "person ana :gray[without a role]" in text and ":gray[with the token printed at start]" in text
+
+
+def test_others_are_told_who_invites(lab: Pages) -> None:
+    visited_by(lab, Rights("ana", everywhere=Role.MEMBER))
+    page = lab.open("people")
+    assert "given roles, by **eva** and **owner**" in words(page)
+    assert not page.button and not page.text_input
+
+
+def test_token_is_shown_once_and_revoked(lab: Pages) -> None:
+    page = lab.open("account")
+    page.text_input("token_name").set_value("ci")
+    button(page, "Make a token").click().run()
+    assert [one.value for one in page.code if one.value.startswith("rz_")]
+    assert "rz_" not in words(lab.open("account"))
+    page.button("token_ci").click().run()
+    assert lab.service.access_tokens.own() == []
+
+
+def test_password_too_short_is_refused_with_the_rule(lab: Pages) -> None:
+    page = lab.open("account")
+    page.text_input("account_email").set_value("owner@lab.example")
+    page.text_input("account_new").set_value("short")
+    button(page, "Save").click().run()
+    assert "at least 10 characters" in page.error[0].value
+
+
+def test_audit_page_shows_who_did_what(lab: Pages) -> None:
+    lab.service.people.set_role("ana", "viewer", "vision")
+    page = lab.open("audit")
+    text = words(page).replace("\\", "")
+    assert "| owner | role changed | person ana" in text
+    page.selectbox("audit_action").set_value("launched").run()
+    assert "role changed" not in words(page)
+
+
+def test_audit_page_denies_with_a_sentence(lab: Pages) -> None:
+    visited_by(lab, Rights("ana", everywhere=Role.MEMBER))
+    text = words(lab.open("audit"))
+    assert "you need the role admin" in text and "| When" not in text
+
+
+def test_bar_of_one_person_alone_asks_nothing_new(pages: Pages) -> None:
+    page = pages.open()
+    assert not any("ana" in one.label for one in page.get("popover"))
+    assert any("Sign out" in str(one.body) for one in page.get("html"))

@@ -1,0 +1,106 @@
+"""What a person may not do is not offered, or shown disabled with the reason; and no page shows what is hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from sqlalchemy import update
+from streamlit.testing.v1 import AppTest
+
+from dashboard.service import service
+from db.models import Run
+from domain.people.rights import Denied, Rights, rights_of_owner
+from domain.people.roles import Role
+from tests.dashboard.pages import Pages, button, links, served_full, texts, visited_by
+
+VIEWER = Rights("vic", everywhere=Role.VIEWER)
+MEMBER = Rights("mia", everywhere=Role.MEMBER)
+OUTSIDER = Rights("out", everywhere=Role.ADMIN, private=frozenset({"vision"}))
+GUEST = Rights("gus", in_projects=MappingProxyType({"vision": Role.MEMBER}))
+LOWER = "You are a viewer of project default: to act on this you need the role member. Ask an admin of project default."
+FOREIGN = "It belongs to owner: only they and an admin of project default may act on this."
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Pages]:
+    with served_full(tmp_path / "data") as pages:
+        with pages.service.store.write() as session:
+            session.execute(update(Run).values(by="owner"))
+        yield pages
+
+
+def opened(pages: Pages, rights: Rights, page: str = "", **query: str) -> AppTest:
+    with visited_by(pages, rights):
+        test = pages.open(page, **query)
+    assert not test.exception
+    return test
+
+
+def plain(text: str) -> str:
+    """Markdown as it is read."""
+    return text.replace("\\", "")
+
+
+@pytest.mark.parametrize(("rights", "reason"), [(VIEWER, LOWER), (MEMBER, FOREIGN), (rights_of_owner(), None)])
+def test_run_is_acted_on_by_its_person_and_admins_alone(full: Pages, rights: Rights, reason: str | None) -> None:
+    page = opened(full, rights, "run", id=full.seed.runs["gpt wide, long warm-up"])
+    stop = button(page, "Stop")
+    assert (stop.disabled, plain(stop.help) or None) == (reason is not None, reason)
+    assert button(page, "Make a link") is not None
+    ended = opened(full, rights, "run", id=full.seed.runs["digits baseline"])
+    assert button(ended, "Resume").disabled is (reason is not None)
+
+
+def test_viewer_is_told_whom_to_ask_in_place_of_the_forms(full: Pages) -> None:
+    sentence = "You are a viewer of this installation: to launch you need the role member. Ask an admin"
+    launch = opened(full, VIEWER, "launch")
+    assert sentence in plain(texts(launch)) and not launch.button
+    assert sentence in plain(texts(opened(full, VIEWER, "alerts")))
+    assert not any(address.startswith("launch") for address in links(opened(full, VIEWER, "studies")).values())
+    assert "Here that is owner." in plain(texts(launch))
+    guest = Rights("gil", in_projects=MappingProxyType({"vision": Role.VIEWER}))
+    shown = plain(texts(opened(full, guest, "launch")))
+    assert "You are a viewer of project vision: to launch" in shown and "Here that is" not in shown
+    assert opened(full, MEMBER, "launch").button
+
+
+def test_project_offers_a_launch_to_those_who_may(full: Pages) -> None:
+    for rights, is_offered in ((VIEWER, False), (MEMBER, True)):
+        addresses = links(opened(full, rights, "project", name="default")).values()
+        assert any(address.startswith("launch") for address in addresses) is is_offered
+
+
+def test_pages_show_nothing_of_a_private_project(full: Pages) -> None:
+    hidden = full.seed.runs["bad labels"]
+    assert "ValueError" in texts(opened(full, rights_of_owner(), "run", id=hidden))
+    for page, query in (("run", {"id": hidden}), ("project", {"name": "vision"}), ("compare", {"runs": hidden})):
+        shown = texts(opened(full, OUTSIDER, page, **query))
+        assert "bad labels" not in shown and "ValueError" not in shown, page
+    runs = opened(full, OUTSIDER)
+    assert "vision" not in runs.selectbox(key="runs_project").options
+    assert opened(full, GUEST).selectbox(key="runs_project").options == ["vision"]
+
+
+@pytest.mark.parametrize("rights", [VIEWER, MEMBER])
+def test_forged_click_on_a_disabled_button_changes_nothing(full: Pages, rights: Rights) -> None:
+    with visited_by(full, rights):
+        current = service.current()
+        for act in (
+            lambda: current.health.ask_test("gpu-1"),
+            lambda: current.health.release("gpu-1"),
+            lambda: current.preflights.ask(None, False),
+            lambda: current.drain("gpu-1"),
+            lambda: current.stop(full.seed.runs["nan at once"]),
+            lambda: current.resume(full.seed.runs["bad labels"]),
+            current.join_tokens.every,
+        ):
+            with pytest.raises(Denied):
+                act()
+
+
+def test_whoever_has_no_role_is_shown_no_node(full: Pages) -> None:
+    with visited_by(full, Rights("new")):
+        assert service.current().nodes() == []

@@ -1,0 +1,87 @@
+"""A deleted run exists for nobody, can be brought back, and goes for good with all its rows once it is due."""
+
+from __future__ import annotations
+
+import pytest
+
+from db import acting
+from db.exceptions import NoSuchRun, WrongState
+from db.runs import deletion, run_list, run_queries, run_requests
+from db.runs.run_list import RunSelection
+from domain.people.rights import Rights, rights_of_owner
+from domain.people.roles import Role
+from domain.spec import RunEdit
+from tests.db.cluster import Cluster
+
+pytestmark = pytest.mark.both_stores
+
+
+def ended(cluster: Cluster, **spec: object) -> str:
+    run_id = cluster.launch(**spec)
+    cluster.report(cluster.assignments()[0].fence, "succeeded")
+    return run_id
+
+
+def listed(cluster: Cluster) -> list[str]:
+    runs = run_list.listed(cluster.store, cluster.now, RunSelection(), None, 10)
+    return [run.id for run in runs]
+
+
+def test_a_deleted_run_is_nowhere_until_it_is_brought_back(cluster):
+    run_id = ended(cluster)
+    run_requests.edit(cluster.store, run_id, RunEdit(baseline=True, name="good"), cluster.now)
+    before = run_queries.run(cluster.store, run_id, cluster.now)
+    with acting.acting(rights_of_owner()):
+        deletion.delete(cluster.store, run_id, 200.0)
+    assert listed(cluster) == [] and run_queries.run(cluster.store, run_id, cluster.now) is None
+    assert run_queries.named_runs(cluster.store, "good") == [] == run_list.projects(cluster.store)
+    assert run_queries.common_baseline(cluster.store, [run_id]) is None
+    with pytest.raises(NoSuchRun):
+        run_queries.name_and_state(cluster.store, run_id)
+    with pytest.raises(NoSuchRun):
+        deletion.delete(cluster.store, run_id, 201.0)
+    (gone,) = deletion.deleted_runs(cluster.store)
+    assert (gone.id, gone.name, gone.deleted_at, gone.deleted_by) == (run_id, "good", 200.0, "owner")
+    deletion.restore(cluster.store, run_id, 300.0)
+    assert listed(cluster) == [run_id] and run_queries.run(cluster.store, run_id, cluster.now) == before
+    lines = [(line.text, line.by) for line in run_queries.history(cluster.store, run_id)]
+    assert lines[-2:] == [("deleted", "owner"), ("brought back after its deletion", None)]
+    with pytest.raises(NoSuchRun):
+        deletion.restore(cluster.store, run_id, 301.0)
+
+
+def test_only_an_ended_run_is_deleted(cluster):
+    run_id = cluster.launch()
+    with pytest.raises(WrongState):
+        deletion.delete(cluster.store, run_id, 200.0)
+    assert listed(cluster) == [run_id]
+
+
+def test_a_project_that_got_another_baseline_keeps_it(cluster):
+    first, second = ended(cluster), ended(cluster)
+    run_requests.edit(cluster.store, first, RunEdit(baseline=True), cluster.now)
+    deletion.delete(cluster.store, first, 200.0)
+    run_requests.edit(cluster.store, second, RunEdit(baseline=True), cluster.now)
+    deletion.restore(cluster.store, first, 300.0)
+    assert run_queries.common_baseline(cluster.store, [first]) == second
+
+
+def test_the_first_deletion_is_due_first_and_erased_whole(cluster):
+    first, second = ended(cluster), ended(cluster)
+    deletion.delete(cluster.store, second, 200.0)
+    deletion.delete(cluster.store, first, 210.0)
+    assert deletion.due(cluster.store, 199.0) is None
+    assert deletion.due(cluster.store, 210.0) == second
+    deletion.erase(cluster.store, second, 300.0)
+    assert deletion.due(cluster.store, 210.0) == first
+    with pytest.raises(NoSuchRun):
+        deletion.restore(cluster.store, second, 300.0)
+
+
+def test_only_the_deleted_runs_of_ones_own_projects_are_listed(cluster):
+    runs = [ended(cluster, project=project) for project in ("vision", "speech")]
+    for run_id in runs:
+        deletion.delete(cluster.store, run_id, 200.0)
+    ana = Rights("ana", everywhere=Role.MEMBER, in_projects={"vision": Role.ADMIN})
+    with acting.acting(ana):
+        assert [run.id for run in deletion.deleted_runs(cluster.store)] == [runs[0]]

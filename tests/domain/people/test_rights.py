@@ -1,0 +1,67 @@
+"""What roles, scopes and private projects allow, and the sentences with which the rest is denied."""
+
+from __future__ import annotations
+
+import pytest
+
+from domain.people.rights import PROGRAM, Denied, Rights, rights_of_owner
+from domain.people.roles import Action, Role, Scope
+
+ANA = Rights("ana", everywhere=Role.MEMBER, in_projects={"lab": Role.ADMIN}, private=frozenset({"lab", "secret"}))
+IVO = Rights("ivo", everywhere=Role.VIEWER, private=frozenset({"lab", "secret"}))
+
+
+@pytest.mark.parametrize(
+    ("rights", "action", "project", "owner", "is_allowed"),
+    [
+        (IVO, Action.SEE, "open", "ana", True),
+        (IVO, Action.LAUNCH, "open", None, False),
+        (IVO, Action.SEE, "secret", None, False),
+        (ANA, Action.LAUNCH, "open", None, True),
+        (ANA, Action.ACT, "open", "ana", True),
+        (ANA, Action.ACT, "open", "ivo", False),
+        (ANA, Action.ACT, "open", None, False),
+        (ANA, Action.ACT, "lab", "ivo", True),
+        (ANA, Action.MANAGE, "lab", None, True),
+        (ANA, Action.MANAGE, "open", None, False),
+        (ANA, Action.OPERATE, None, None, False),
+        (rights_of_owner(), Action.OWN, None, None, True),
+        (PROGRAM, Action.ACT, "secret", "ana", True),
+    ],
+)
+def test_role_and_ownership_decide(
+    rights: Rights, action: Action, project: str | None, owner: str | None, is_allowed: bool
+) -> None:
+    assert rights.may(action, project, owner) is is_allowed
+
+
+def test_private_project_without_membership_is_hidden() -> None:
+    assert ANA.hidden == {"secret"} and IVO.hidden == {"lab", "secret"} and not rights_of_owner().hidden
+    assert not IVO.sees("lab") and ANA.sees("lab") and IVO.sees("open")
+
+
+def test_token_is_bound_by_its_scope_and_project() -> None:
+    token = Rights("ana", "token ci", Role.ADMIN, scope=Scope.LAUNCH, only_project="open")
+    assert token.may(Action.LAUNCH, "open") and not token.may(Action.LAUNCH, "other")
+    assert not token.sees("other")
+    with pytest.raises(Denied, match=r"The scope of token ci is launch: it may not act on this\. .*--scope act"):
+        token.check(Action.ACT, "open", "ana")
+    assert not token.may(Action.SEE, None)
+
+
+def test_token_of_more_scope_is_not_advised_where_the_role_is_too_low() -> None:
+    token = Rights("ivo", "token ci", Role.VIEWER, scope=Scope.READ)
+    for refusal in (token.refusal(Action.LAUNCH, "open"), token.refusal_anywhere(Action.LAUNCH)):
+        assert refusal is not None and refusal.startswith("You are a viewer of ")
+    assert "The scope of token ci" in str(
+        Rights("ana", "token ci", Role.MEMBER, scope=Scope.READ).refusal_anywhere(Action.LAUNCH)
+    )
+
+
+def test_denial_says_the_role_and_who_gives_it() -> None:
+    with pytest.raises(
+        Denied, match=r"You are a viewer of project open: to launch you need the role member\. Ask an admin"
+    ):
+        IVO.check(Action.LAUNCH, "open")
+    with pytest.raises(Denied, match="It belongs to ivo: only they and an admin of project open may act on this"):
+        ANA.check(Action.ACT, "open", "ivo")

@@ -1,0 +1,29 @@
+"""The folder of an installation: with which command line its worker starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.commands.installation.programs import accounts
+from cli.main import run
+from worker.service.home import Home, worker_command
+
+
+def test_worker_starts_with_the_accounts_that_nodes_add_was_given(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    (tmp_path / "worker.json").write_text(json.dumps({"server": "http://here:8765", "slots": None}))
+    assert "--run-as" not in worker_command(home)
+    entries = accounts(["trainings", "ana=ana_unix"]).entries
+    (tmp_path / "worker.json").write_text(json.dumps({"server": "http://here:8765", "run_as": entries}))
+    command = worker_command(home)
+    given = [command[at + 1] for at, part in enumerate(command) if part == "--run-as"]
+    assert given == ["trainings", "ana=ana_unix"]
+    assert command[-2] == "--token-file"
+
+
+def test_nodes_add_refuses_accounts_that_contradict(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["nodes", "add", "gpu-1", "--run-as", "one", "--run-as", "two", "--data", str(tmp_path)]) == 2
+    assert "--run-as names two accounts for everybody" in capsys.readouterr().err
