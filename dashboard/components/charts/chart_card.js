@@ -4,7 +4,7 @@ import { el, icon, setAttribute, setText } from '../elements/elements.js';
 import { count, exact, isNumber, notFinite, number, range, timeSpan } from '../elements/numbers.js';
 import { Columns } from '../live/series_store.js';
 import { sentenceOf } from '../server/request.js';
-import { fetchDetail, inside } from './chart_detail.js';
+import { fetchDetail, inside, refined } from './chart_detail.js';
 import { eventMarkers } from './chart_groups.js';
 import { drawable, firstAtLeast, flattened, stretches } from './chart_lines.js';
 import { createPlot, csvUrl, savePicture } from './chart_plot.js';
@@ -12,6 +12,7 @@ import { createPlot, csvUrl, savePicture } from './chart_plot.js';
 /** @typedef {import('./chart_groups.js').ChartSpec} ChartSpec */
 /** @typedef {import('./chart_groups.js').LineSpec} LineSpec */
 /** @typedef {import('./chart_lines.js').Flat} Flat */
+/** @typedef {{from: number, to: number}} Zoom */
 /**
  * A line that is drawn: `low` and `high` bound the band of a group.
  * @typedef {import('./chart_lines.js').Line & {flat: Flat, position: number, colour: string, isOld: boolean,
@@ -90,10 +91,12 @@ export class ChartCard {
     this.spec = spec;
     this.shared = shared;
     this.isVisible = false;
-    /** @type {{from: number, to: number}|null} */
+    /** @type {Zoom|null} */
     this._zoom = shared.connection.kept.get(`zoom ${spec.id}`) ?? null;
     /** @type {Map<string, import('../live/series_store.js').Series>} */
     this._detail = new Map();
+    /** @type {Set<string>} series whose finer points were asked for */
+    this._asked = new Set();
     this._structure = '';
     this._width = 0;
     /** @type {number|null} */
@@ -130,6 +133,7 @@ export class ChartCard {
     plot.setData(joined(this.shared.uPlot, lines), !zoom);
     if (zoom) plot.setScale('x', { min: zoom.from, max: zoom.to });
     this._showValues();
+    if (zoom) this._refine(zoom);
   }
 
   /** Show the values at a position of the x axis, or the current ones. @param {number|null} x */
@@ -156,10 +160,16 @@ export class ChartCard {
   }
 
   resetZoom() {
-    this._zoom = null;
     this.shared.connection.kept.delete(`zoom ${this.spec.id}`);
+    this._show(null);
+  }
+
+  /** Show this part of the axis, or all of it. @param {Zoom|null} zoom */
+  _show(zoom) {
+    this._zoom = zoom;
     this._detail.clear();
-    this._reset.style.visibility = 'hidden';
+    this._asked.clear();
+    this._reset.style.visibility = zoom ? '' : 'hidden';
     this.showTrouble('');
     this.shared.changed(this);
   }
@@ -224,18 +234,25 @@ export class ChartCard {
     return Boolean(line.smooth && series && countOf(series) >= FEWEST_SMOOTHED);
   }
 
+  /** What is known of a series, as fine as it was loaded. @param {string} name */
+  _seriesOf(name) {
+    const series = this.shared.connection.store.series.get(name);
+    const detail = this._detail.get(name);
+    return series && detail ? refined(series, detail) : series;
+  }
+
   /**
    * The lines to draw: one per series, and one per series for points that newer attempts replaced.
    * @param {OriginsOf} origins
    * @returns {Drawn[]}
    */
   _lines(origins) {
-    const { settings, connection } = this.shared;
+    const { settings } = this.shared;
     const lines = [];
     for (const [position, line] of this.spec.lines.entries()) {
-      const series = connection.store.series.get(line.name);
+      const series = this._seriesOf(line.name);
       if (!series) continue;
-      const parts = stretches((this._detail.get(line.name) ?? series).attempts, series.source);
+      const parts = stretches(series.attempts, series.source);
       const how = {
         buckets: this._buckets,
         weight: this._isSmoothed(line) ? settings.smoothing : 0,
@@ -342,19 +359,19 @@ export class ChartCard {
 
   _showValues() {
     const { settings } = this.shared;
-    const at = this._pointedAt;
+    const isNewest = this._pointedAt === null && !this._zoom;
     const main = this._drawn.filter((line) => !line.isOld);
     const { format } = this.spec;
     let [warning, position] = ['', ''];
     /** @type {Value[]} */
     const values = [];
     for (const line of main) {
-      const index = at === null ? line.flat.count - 1 : nearest(line.flat, at);
+      const index = this._indexOf(line.flat);
       const value = index < 0 ? null : line.flat.y[index];
       const chip = this._chips[line.position];
       const spec = this.spec.lines[line.position];
       const hasValue = main.length > 1 && main.length <= MOST_VALUES;
-      const where = at === null || index < 0 ? '' : placeOf(line.flat.x[index], settings.xAxis);
+      const where = isNewest || index < 0 ? '' : placeOf(line.flat.x[index], settings.xAxis);
       position ||= where;
       // Lines that log at different steps have their nearest points at different steps.
       const elsewhere = where === position ? '' : ` (${where})`;
@@ -365,8 +382,15 @@ export class ChartCard {
       warning ||= notFinite(lastValue, notFiniteSince, lastNumber, format);
     }
     this._showMain(values);
-    setText(this._note, position || warning);
-    this._note.classList.toggle('warns', !position && warning !== '');
+    if (this._pointedAt !== null) warning = '';
+    setText(this._note, warning || position);
+    this._note.classList.toggle('warns', warning !== '');
+  }
+
+  /** The point whose value is shown: at the pointer, else the last one that the chart shows. @param {Flat} flat */
+  _indexOf(flat) {
+    if (this._pointedAt !== null) return nearest(flat, this._pointedAt);
+    return this._zoom ? lastUntil(flat, this._zoom.to) : flat.count - 1;
   }
 
   /** The newest points of a line's series. @param {Drawn} line */
@@ -411,21 +435,25 @@ export class ChartCard {
     setText(this._trouble, sentence);
   }
 
-  /** @param {number} from @param {number} to @returns {Promise<void>|void} */
+  /** @param {number} from @param {number} to */
   _zoomTo(from, to) {
-    this._zoom = { from, to };
-    this.showTrouble('');
-    this.shared.connection.kept.set(`zoom ${this.spec.id}`, this._zoom);
-    this._reset.style.visibility = '';
-    this.shared.changed(this);
-    void this._loadDetail(this._zoom);
+    this.shared.connection.kept.set(`zoom ${this.spec.id}`, { from, to });
+    this._show({ from, to });
   }
 
-  /** Load finer points of the part that is shown. @param {{from: number, to: number}} zoom */
-  async _loadDetail(zoom) {
+  /** Ask once for finer points of what is drawn. @param {Zoom} zoom */
+  _refine(zoom) {
+    const drawn = new Set(this._drawn.map(({ position }) => this.spec.lines[position]));
+    const lines = [...drawn].filter(({ name }) => !this._asked.has(name));
+    for (const { name } of lines) this._asked.add(name);
+    if (lines.length) void this._loadDetail(zoom, lines);
+  }
+
+  /** Load finer points of the part that is shown. @param {Zoom} zoom @param {LineSpec[]} lines */
+  async _loadDetail(zoom, lines) {
     const { connection } = this.shared;
     const origins = this.shared.origins()(null);
-    for (const { name } of this.spec.lines) {
+    for (const { name } of lines) {
       const series = connection.store.series.get(name);
       const steps = series && inside(series, zoom, origins);
       if (!series || !steps?.mayHaveMore) continue;
@@ -493,6 +521,16 @@ export function nearest(flat, at) {
   if (!flat.count) return -1;
   const after = Math.min(flat.count - 1, firstAtLeast(flat.x, flat.count, at));
   return after > 0 && at - flat.x[after - 1] < flat.x[after] - at ? after - 1 : after;
+}
+
+/**
+ * @param {Flat} flat
+ * @param {number} end
+ * @returns {number} the index of the last point that is not after it, or of the first; -1 where there is none
+ */
+function lastUntil(flat, end) {
+  const after = firstAtLeast(flat.x, flat.count, end);
+  return after < flat.count && flat.x[after] === end ? after : Math.min(flat.count - 1, Math.max(0, after - 1));
 }
 
 /**

@@ -3,7 +3,7 @@
 import { fromJson } from '../elements/numbers.js';
 import { Columns } from '../live/series_store.js';
 import { request } from '../server/request.js';
-import { placer } from './chart_lines.js';
+import { firstAtLeast, placer } from './chart_lines.js';
 
 const WANTED_POINTS = 1500;
 /** A first picture of fewer points is the whole series, not a selection. */
@@ -64,6 +64,38 @@ export async function fetchDetail(runId, series, steps) {
     attempts.get(attempt).push(step, fromJson(value), wall);
   }
   return { ...series, attempts };
+}
+
+/**
+ * A series with the finer points of a window in the place of its own there. What lies outside stays: the line reaches
+ * the borders of the window, its smoothing begins where it did, and new points join it.
+ * @param {Series} series
+ * @param {Series} detail
+ * @returns {Series}
+ */
+export function refined(series, detail) {
+  const attempts = new Map(series.attempts);
+  for (const [attempt, fine] of detail.attempts) {
+    const coarse = series.attempts.get(attempt);
+    attempts.set(attempt, coarse?.sorted && fine.sorted && fine.count ? spliced(coarse, fine) : fine);
+  }
+  return { ...series, attempts };
+}
+
+/** @param {Columns} coarse @param {Columns} fine both by steps that never go back */
+function spliced(coarse, fine) {
+  const start = firstAtLeast(coarse.step, coarse.count, fine.step[0]);
+  let end = firstAtLeast(coarse.step, coarse.count, fine.step[fine.count - 1]);
+  while (end < coarse.count && coarse.step[end] === fine.step[fine.count - 1]) end += 1;
+  /** @param {'step'|'value'|'wall'} name */
+  const column = (name) => {
+    const joined = new Float64Array(start + fine.count + coarse.count - end);
+    joined.set(coarse[name].subarray(0, start));
+    joined.set(fine[name].subarray(0, fine.count), start);
+    joined.set(coarse[name].subarray(end, coarse.count), start + fine.count);
+    return joined;
+  };
+  return Columns.of(column('step'), column('value'), column('wall'), coarse.notFiniteSince);
 }
 
 /**

@@ -1,6 +1,6 @@
 /** One series of several runs as a chart: a line a run, the one nearest to the pointer before all others. */
 
-import { ChartCard, nearest, placeOf } from '../charts/chart_card.js';
+import { ChartCard, placeOf } from '../charts/chart_card.js';
 import { flattened, stretches } from '../charts/chart_lines.js';
 import { setAttribute, setText } from '../elements/elements.js';
 import { change, changePercent, exact, notFinite, plural, range } from '../elements/numbers.js';
@@ -17,10 +17,11 @@ const PIXELS_A_BUCKET = 2;
 /** @typedef {import('../charts/chart_card.js').Drawn} Drawn */
 /** @typedef {import('../charts/chart_card.js').OriginsOf} OriginsOf */
 /** @typedef {import('../charts/chart_lines.js').Flat} Flat */
-/** @typedef {{from: number, to: number}} Zoom */
+/** @typedef {import('../charts/chart_groups.js').LineSpec} LineSpec */
+/** @typedef {import('../charts/chart_card.js').Zoom} Zoom */
 /**
  * @typedef {import('../charts/chart_card.js').Shared & {zoomAll: (zoom: Zoom|null) => void, highlight: (key:
- *   string|null) => void}} Shared
+ *   string|null) => void, refine: (card: ComparedCard, zoom: Zoom, lines: LineSpec[]) => Promise<void>}} Shared
  */
 
 export class ComparedCard extends ChartCard {
@@ -56,12 +57,9 @@ export class ComparedCard extends ChartCard {
     this._showValues();
   }
 
-  /** All charts show this part of the axis. @param {{from: number, to: number}|null} zoom */
+  /** All charts show this part of the axis. @param {Zoom|null} zoom */
   zoomTo(zoom) {
-    this._zoom = zoom;
-    this._detail = new Map();
-    this._reset.style.visibility = zoom ? '' : 'hidden';
-    this.shared.changed(this);
+    this._show(zoom);
   }
 
   /**
@@ -83,6 +81,11 @@ export class ComparedCard extends ChartCard {
   /** @param {number} from @param {number} to */
   _zoomTo(from, to) {
     this._page.zoomAll({ from, to });
+  }
+
+  /** @param {Zoom} zoom @param {LineSpec[]} lines */
+  async _loadDetail(zoom, lines) {
+    await this._page.refine(this, zoom, lines);
   }
 
   /** @returns {string|null} */
@@ -132,9 +135,8 @@ export class ComparedCard extends ChartCard {
 
   /** The baseline's curve of this series; null where it has none. @param {OriginsOf} origins */
   _baselineCurve(origins) {
-    const { baseline, store } = this._comparison;
-    const key = this._comparison.keyOfShown(baseline ?? '', this.spec.id);
-    const series = this._detail.get(key) ?? store.series.get(key);
+    const { baseline } = this._comparison;
+    const series = this._seriesOf(this._comparison.keyOfShown(baseline ?? '', this.spec.id));
     return series
       ? finitePoints(flattened(stretches(series.attempts, series.source), origins({ run: baseline ?? '' })))
       : null;
@@ -261,15 +263,10 @@ export class ComparedCard extends ChartCard {
   }
 
   /** @param {Drawn} line */
-  _indexOf({ flat }) {
-    return this._pointedAt === null ? flat.count - 1 : nearest(flat, this._pointedAt);
-  }
-
-  /** @param {Drawn} line */
   _showRun(line) {
     const { flat } = line;
     const label = this._labelOf(line);
-    const at = this._indexOf(line);
+    const at = this._indexOf(flat);
     setText(this._value, this.spec.format(flat.y[at], 4));
     setAttribute(this._value, 'title', `${label} = ${exact(flat.y[at])}`);
     setText(this._note, `${label}, ${placeOf(flat.x[at], this.shared.settings.xAxis)}${this._beside(line, at)}`);
@@ -290,7 +287,7 @@ export class ComparedCard extends ChartCard {
   /** @param {Drawn[]} lines */
   _showSpan(lines) {
     const { format } = this.spec;
-    const values = lines.map((line) => line.flat.y[this._indexOf(line)]).filter(Number.isFinite);
+    const values = lines.map((line) => line.flat.y[this._indexOf(line.flat)]).filter(Number.isFinite);
     const [least, most] = [Math.min(...values), Math.max(...values)];
     setText(this._value, values.length ? range(least, most, format) : '');
     setAttribute(this._value, 'title', 'The lowest and the highest of the runs');

@@ -54,6 +54,7 @@ export class ComparedCharts extends Charts {
     Object.assign(this._shared, {
       highlight: (/** @type {string|null} */ run) => this.highlight(run),
       zoomAll: (/** @type {Zoom|null} */ zoom) => this._zoomAll(zoom),
+      refine: this._refine.bind(this),
     });
     this._query = chosen('q') ?? '';
     const input = this._toolbar.element.querySelector('input');
@@ -277,24 +278,19 @@ export class ComparedCharts extends Charts {
     this._zoom = zoom;
     choose({ zoom: zoom ? `${zoom.from},${zoom.to}` : null });
     for (const card of this._compared) card.zoomTo(zoom);
-    if (zoom) for (const card of this._compared) if (card.isVisible) void this._refine(card, zoom);
   }
 
-  /** @param {IntersectionObserverEntry[]} entries */
-  _seen(entries) {
-    super._seen(entries);
-    for (const { target, isIntersecting } of entries) {
-      const card = isIntersecting ? this._compared.find(({ element }) => element === target) : null;
-      if (card && this._zoom) void this._refine(card, this._zoom);
-    }
-  }
-
-  /** Load finer points of the part that a chart shows. @param {ComparedCard} card @param {Zoom} zoom */
-  async _refine(card, zoom) {
+  /**
+   * Load finer points of the part that a chart shows.
+   * @param {ComparedCard} card
+   * @param {Zoom} zoom
+   * @param {import('../charts/chart_groups.js').LineSpec[]} lines
+   */
+  async _refine(card, zoom, lines) {
     const { store } = this._comparison;
     const origins = this._originsNow();
     const steps = { first: Infinity, last: -Infinity };
-    for (const line of card.spec.lines) {
+    for (const line of lines) {
       const series = store.series.get(line.name);
       if (!series) continue;
       const { first, last } = inside(series, zoom, origins(line));
@@ -303,10 +299,7 @@ export class ComparedCharts extends Charts {
     }
     if (steps.last <= steps.first) return;
     try {
-      const detail = await this._comparison.detail(
-        [...new Set(card.spec.lines.map((line) => nameOf(line.name)))],
-        steps,
-      );
+      const detail = await this._comparison.detail([...new Set(lines.map((line) => nameOf(line.name)))], steps);
       if (this._zoom === zoom) card.refine(detail);
     } catch (error) {
       if (this._zoom === zoom) card.showTrouble(`Finer points could not be read. ${sentenceOf(error)}`);
