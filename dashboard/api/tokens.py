@@ -106,6 +106,9 @@ def ask_to_be_let_in(service: TheService, request: Request, token_request: Token
 
 @router.post("/login-requests/outcome")
 def outcome(service: TheService, question: LoginQuestion) -> Response:
-    """The state of such a request; once it is allowed, its secret is the token."""
+    """The state of such a request; once it is allowed, its secret is the token, with `doubt` as if it had been made."""
     state, token = service.device_logins.outcome(question.code, question.secret)
-    return answer({"state": state, "token": token})
+    if token is None:
+        return answer({"state": state, "token": None})
+    doubt = service.people.doubt_about(token.project, "token")
+    return answer({"state": state, "token": document(token) | {"doubt": doubt}})

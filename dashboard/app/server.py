@@ -382,7 +382,7 @@ def _add_sign_in(
         leave, come_back = at_provider.leave, at_provider.come_back
     app.add_route("/login/provider", leave, methods=["GET", "HEAD"], include_in_schema=False)
     app.add_route(CALLBACK, come_back, methods=["GET", "HEAD"], include_in_schema=False)
-    device = DevicePage(shared.device_logins)
+    device = DevicePage(shared.device_logins, shared.people)
     app.add_api_route("/device", device.show, methods=["GET", "HEAD"], include_in_schema=False)
     app.add_api_route("/device", device.decide, methods=["POST"], include_in_schema=False)
 

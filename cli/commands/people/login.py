@@ -142,6 +142,8 @@ def _let_in(server: ServerClient, request: dict[str, Any], browser: bool) -> Log
     warn(f"{'A browser opens' if is_open else 'Open'} {page}")
     warn(f"Sign in there, compare the code {pending['code']}, and press Let it in.")
     allowed = _answer(server, pending)
+    if allowed.get("doubt"):
+        warn(allowed["doubt"])
     ca_file = os.environ.get("RANKZERO_CA_FILE")
     trusted = str(Path(ca_file).expanduser().absolute()) if ca_file else None
     return Login(server.address.url, pending["secret"], allowed["name"], allowed["user"], trusted)

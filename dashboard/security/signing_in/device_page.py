@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from dashboard.security.header_values import NO_STORE
+from dashboard.security.identity.people import People
 from dashboard.security.plain_pages import PLAIN_POLICY, plain_page
 from dashboard.security.signing_in.device_logins import DeviceLogins, TooManyRequests
 from db import acting
@@ -23,21 +24,25 @@ from domain.text import formats
 class DevicePage:
     """GET and POST /device."""
 
-    def __init__(self, logins: DeviceLogins) -> None:
-        self._logins = logins
+    def __init__(self, logins: DeviceLogins, people: People) -> None:
+        self._logins, self._people = logins, people
 
     async def show(self, request: Request) -> Response:
         """The request with the code of the address; a form for the code where it has none."""
         code = request.query_params.get("code", "")
         if not code:
             return _page(_code_form())
-        return await self._answer(lambda: _question(self._logins.waiting(code)))
+        return await self._answer(lambda: self._asked(code))
 
     async def decide(self, request: Request) -> Response:
         """Let the command line in, or refuse it."""
         form = dict(parse_qsl((await request.body()).decode(errors="replace")))
         code = form.get("code", "")
         return await self._answer(lambda: self._decided(code, form.get("answer", "")))
+
+    def _asked(self, code: str) -> str:
+        request = self._logins.waiting(code)
+        return _question(request, self._people.doubt_about(request.terms.project, "token"))
 
     def _decided(self, code: str, answer: str) -> str:
         if answer == "allow":
@@ -71,7 +76,8 @@ def _code_form(problem: str = "") -> str:
 <button type="submit">Continue</button></form>"""
 
 
-def _question(request: LoginRequestView) -> str:
+def _question(request: LoginRequestView, doubt: str | None) -> str:
+    note = f'<p role="alert">{escape(doubt)}</p>' if doubt else ""
     code, terms = escape(shown(request.code)), request.terms
     place = f" from {escape(request.address)}" if request.address else ""
     return f"""<h1>Let {escape(terms.name)} in?</h1>
@@ -79,7 +85,7 @@ def _question(request: LoginRequestView) -> str:
 <strong>{escape(acting.rights().by or "")}</strong>. Continue only if you started <code>rankzero login</code>
 just now, and its terminal shows this code:</p>
 <p class="code">{code}</p>
-<p>{escape(_grant(terms))}.</p>
+<p>{escape(_grant(terms))}.</p>{note}
 <form method="post" action="/device"><input type="hidden" name="code" value="{code}">
 <button type="submit" name="answer" value="allow">Let it in</button>
 <button type="submit" name="answer" value="refuse" class="quiet">Refuse</button></form>"""

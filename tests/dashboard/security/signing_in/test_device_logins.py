@@ -11,6 +11,7 @@ from sqlalchemy import delete, update
 
 from dashboard.security.signing_in.device_logins import MOST_ASKED, MOST_WRONG
 from db.models import AccessToken, LoginRequest
+from db.people import projects
 from domain.people.rights import OWNER
 from tests.dashboard.persons import browser_of
 from tests.dashboard.running import Running
@@ -60,6 +61,17 @@ def test_allowed_command_line_gets_a_token_of_its_scope(shared: Running, browser
     second = ask(shared)
     decide(browser, second)
     assert outcome(shared, second)["token"]["name"] == "laptop-2"
+
+
+def test_project_that_nothing_names_is_doubted_before_the_answer(shared: Running, browser: httpx2.Client) -> None:
+    projects.set_privacy(shared.service.store, "vision", True, 0.0)
+    mistyped, right = ask(shared, project="visoin"), ask(shared, project="vision")
+    assert "No run is in project &#x27;visoin&#x27; (did you mean vision?)" in browser.get(mistyped["path"]).text
+    assert "No run is in" not in browser.get(right["path"]).text
+    for asked, doubt in ((mistyped, "No run is in project 'visoin': the token is of use"), (right, "")):
+        assert decide(browser, asked).status_code == 200
+        assert (outcome(shared, asked)["token"]["doubt"] or "").startswith(doubt)
+    projects.set_privacy(shared.service.store, "vision", False, 0.0)
 
 
 def test_refused_and_expired_command_lines_get_nothing(shared: Running, browser: httpx2.Client) -> None:
