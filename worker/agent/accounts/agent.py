@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -62,7 +63,7 @@ def main(arguments: list[str]) -> int:
     os.umask(settings.umask)
     data = Path(arguments[1]) / ACCOUNTS / pwd.getpwuid(os.getuid()).pw_name
     if settings.only_checks:
-        print(AgentCheck(problem=problem_of(data, settings.python)).model_dump_json(), file=answers, flush=True)
+        print(AgentCheck(problem=problem_of(data, settings.node.python)).model_dump_json(), file=answers, flush=True)
         return 0
     folder = own_folder(data)
     _trust(settings.certificates, folder)
@@ -105,16 +106,9 @@ class Agent:
 
     def _node(self, settings: AgentSettings, data: Path) -> LocalNode:
         """The worker's node, with the folder of this account."""
-        return LocalNode(
-            name=settings.name,
-            data_dir=data,
-            python=settings.python,
-            address=settings.address,
-            interface=settings.interface,
-            cpu_threads=settings.cpu_threads,
-            server_port=settings.server_port,
-            connection_address=None if settings.server_port is None else lambda: self._clients.own_address,
-        )
+        is_chosen = settings.node.server_port is None
+        connection_address = None if is_chosen else lambda: self._clients.own_address
+        return replace(settings.node, data_dir=data, connection_address=connection_address)
 
     def run(self) -> None:
         """Follow orders until there are no more."""

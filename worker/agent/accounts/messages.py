@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from domain.masking.masking import is_secret_variable
 from domain.messages import CheckAnswer, HeldAttempt
 from worker.attempt.ending import Shutdown
+from worker.launch.preparation import LocalNode
 from worker.session.answers import DesiredState
 
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
@@ -25,13 +26,8 @@ class AgentSettings(BaseModel):
 
     server: str
     """The dashboard's URL."""
-    name: str
-    python: str
-    """The interpreter for runs that name none."""
-    address: str
-    interface: str | None
-    cpu_threads: int
-    server_port: int | None
+    node: LocalNode
+    """The worker's own node: the agent keeps its data elsewhere, and has connections of its own."""
     warm_start: bool
     environment: dict[str, str]
     """The variables for trainings."""

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from domain.assignments import Assignment, DesiredCheck, Resend
@@ -324,12 +325,7 @@ def _settings(node: LocalNode, server: str, umask: int, warm_start: bool) -> Age
     """The settings that every agent gets at its start. Raises CannotTrust."""
     return AgentSettings(
         server=server,
-        name=node.name,
-        python=node.python,
-        address=node.address,
-        interface=node.interface,
-        cpu_threads=node.cpu_threads,
-        server_port=node.server_port,
+        node=replace(node, connection_address=None),
         warm_start=warm_start,
         environment=handed_on(training_environment(os.environ)),
         umask=umask,
