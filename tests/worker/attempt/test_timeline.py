@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.attempt.attempt import Timeline
+from worker.attempt.timeline import Timeline
 from worker.launch.warm import IS_WARM
 from worker.monitor.probe_reader import ProbeReader
 
