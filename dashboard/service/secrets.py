@@ -11,6 +11,7 @@ from dashboard.security.keys.secret_key import SecretKey, SecretsUnreadable
 from db import acting
 from db.engine import Store
 from db.people import secrets
+from db.people.ownership import project_of
 from db.people.secrets import SecretOwner, StoredSecret
 from domain.assignments import Assignment
 from domain.errors import InvalidRequest
@@ -59,7 +60,7 @@ class Secrets:
         """Raise InvalidRequest where a launch names secrets that it would not get, or contains a value."""
         if not spec.secrets:
             return
-        rights, project = acting.rights(), spec.project or "default"
+        rights, project = acting.rights(), project_of(spec)
         of_project = project if rights.may(Action.LAUNCH, project) else None  # a preview must not tell what is hidden
         with self._store.read() as session:
             usable = secrets.usable(session, _person(rights.by), of_project, spec.secrets)

@@ -16,6 +16,7 @@ from db.exceptions import NoSuchRun, WrongState
 from db.lookups import add_history, latest_attempt
 from db.models import Attempt, ImportedRun, Run, RunTag, ScalingRun, SweepTrial, new_id
 from db.people import audit
+from db.people.ownership import project_of
 from db.people.users import by_whom
 from db.people.visibility import is_private, visible_runs
 from db.scheduling.node_state import registered_lately, registered_nodes
@@ -63,7 +64,7 @@ def submit(
         run = Run(
             id=new_id(),
             name=spec.name or default_name(spec),
-            project=spec.project or "default",
+            project=project_of(spec),
             spec=spec.model_dump(mode="json"),
             created_at=now,
             by=acting.rights().by,

@@ -142,5 +142,4 @@ def _too_low(action: Action, role: Role | None, where: str, only_project: str | 
     if only_project is not None and role is None:
         return f"This token is for project {only_project} alone."
     have = f"You are a {role}" if role else "You have no role"
-    giver = "an admin" if action.role is not Role.OWNER else "the owner"
-    return f"{have} {where}: to {action.words} you need the role {action.role}. Ask {giver} {where}."
+    return f"{have} {where}: to {action.words} you need the role {action.role}. Ask an admin {where}."

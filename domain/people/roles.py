@@ -43,7 +43,6 @@ class Action(Enum):
     MANAGE = Role.ADMIN, Scope.ADMIN, False, "manage this project"
     OPERATE = Role.ADMIN, Scope.ADMIN, False, "manage nodes and people"
     AUDIT = Role.ADMIN, Scope.ADMIN, False, "read the audit log"
-    OWN = Role.OWNER, Scope.ADMIN, False, "do this"
 
     def __init__(self, role: Role, scope: Scope, needs_ownership: bool, words: str) -> None:
         self.role, self.scope, self.needs_ownership, self.words = role, scope, needs_ownership, words
@@ -51,3 +50,11 @@ class Action(Enum):
 
 GIVEN_ROLES = (Role.VIEWER, Role.MEMBER, Role.ADMIN)
 """The roles that people are given; the owner is one from the start."""
+EVERYWHERE = "all projects that are not private"
+"""Where a role counts that is given in no single project."""
+
+
+def in_words(role: Role, project: str | None = None) -> str:
+    """What somebody is with a role: an admin of project vision."""
+    article = "an" if role in (Role.ADMIN, Role.OWNER) else "a"
+    return f"{article} {role} of {f'project {project}' if project else EVERYWHERE}"

@@ -20,7 +20,7 @@ from cli.server.client import Address, ServerClient, ServerUnreachable, address_
 from cli.server.logins import Login, Logins, plain_url
 from cli.server.options import Data, Json, server_at
 from cli.terminal import CommandFailed, print_outcome, warn
-from domain.people.roles import Role, Scope
+from domain.people.roles import EVERYWHERE, Role, Scope
 
 Url = Annotated[
     str | None,
@@ -94,7 +94,7 @@ def whoami(data: Data = None, as_json: Json = False) -> None:
 
 def in_words(identity: dict[str, Any]) -> str:
     """Say who somebody is, and what bounds their token."""
-    everywhere = "all projects" if identity["role"] == Role.OWNER else "all projects that are not private"
+    everywhere = "all projects" if identity["role"] == Role.OWNER else EVERYWHERE
     roles = [f"{identity['role']} in {everywhere}"] if identity["role"] else []
     roles += [f"{role} in {project}" for project, role in sorted(identity["projects"].items())]
     sentence = f"{identity['name']}: {', '.join(roles) or 'no role yet'}."

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import typer
@@ -13,16 +12,8 @@ import typer
 from cli.durations import UNITS_S, seconds
 from cli.server.options import Data, Json, server_at
 from cli.terminal import CommandFailed, print_json, print_outcome, print_table, say, warn
+from domain.people.roles import EVERYWHERE, Role, in_words
 from domain.text import formats
-
-
-class GivenRole(StrEnum):
-    """A role that can be given, or none."""
-
-    VIEWER = "viewer"
-    MEMBER = "member"
-    ADMIN = "admin"
-    NONE = "none"
 
 
 def complete_user(incomplete: str) -> list[str]:
@@ -39,6 +30,7 @@ User = Annotated[
 Project = Annotated[
     str | None, typer.Option(metavar="P", help="The role counts in this project alone.", show_default=False)
 ]
+GivenRole = Literal["viewer", "member", "admin", "none"]
 users_app = typer.Typer(no_args_is_help=True)
 
 
@@ -65,7 +57,7 @@ def list_(data: Data = None, as_json: Json = False) -> None:
 @users_app.command()
 def invite(
     email: Annotated[str, typer.Argument(metavar="EMAIL", help="Their address.", show_default=False)],
-    role: Annotated[GivenRole, typer.Option(help="The role they get.")] = GivenRole.VIEWER,
+    role: Annotated[GivenRole, typer.Option(help="The role they get.")] = "viewer",
     project: Project = None,
     expires: Annotated[str, typer.Option(metavar="TIME", help="The link ends after this time (8h, 30d).")] = "7d",
     data: Data = None,
@@ -74,7 +66,7 @@ def invite(
     """Invite somebody: prints a link, once, with which they make their account, or set a new password if they have
     one. Send it to them alone."""
     lasts_s = seconds(expires, "--expires")
-    body = {"email": email, "role": role.value, "project": project, "days": lasts_s / UNITS_S["d"]}
+    body = {"email": email, "role": role, "project": project, "days": lasts_s / UNITS_S["d"]}
     invitation = server_at(data).post("/api/invitations", body)
     if as_json:
         print_json(invitation)
@@ -113,8 +105,7 @@ def role_(
     as_json: Json = False,
 ) -> None:
     """Give a person a role in all projects that are not private, or in one project."""
-    body = {"role": None if role is GivenRole.NONE else role.value, "project": project}
-    changed = server_at(data).patch(_path(user), body)
+    changed = server_at(data).patch(_path(user), {"role": role, "project": project})
     print_outcome(changed, as_json, f"{user} is {_has(role, project)} now.")
     _doubt(changed)
 
@@ -134,8 +125,6 @@ def _roles(one: dict[str, Any]) -> str:
 
 
 def _has(role: GivenRole, project: str | None) -> str:
-    """Say what somebody is with a role: a member of project vision."""
-    where = f"project {project}" if project else "all projects that are not private"
-    if role is GivenRole.NONE:
-        return f"without a role in {where}"
-    return f"{'an' if role is GivenRole.ADMIN else 'a'} {role} of {where}"
+    if role == "none":
+        return f"without a role in {f'project {project}' if project else EVERYWHERE}"
+    return in_words(Role(role), project)

@@ -17,6 +17,7 @@ from db import acting
 from db.people.invitations import InvitationEnded, NoSuchInvitation
 from domain.errors import InvalidRequest
 from domain.people.accounts import InvitationView
+from domain.people.roles import in_words
 
 
 class Welcome:
@@ -68,19 +69,12 @@ class Welcome:
         if invitation.user is not None:
             tokens = await run_in_threadpool(self._people.tokens_of, invitation)
             return _page(password_page(invitation.user, tokens, problem, acting.rights().by), status)
-        content = invitation_page(
-            invitation.email, name, _to(invitation), problem, self._provider, secret, acting.rights().by
-        )
+        to = f"as {in_words(invitation.role, invitation.project)}"
+        content = invitation_page(invitation.email, name, to, problem, self._provider, secret, acting.rights().by)
         return _page(content, status)
 
 
 PATH = "/invite/{secret}"
-
-
-def _to(invitation: InvitationView) -> str:
-    """The role and where it counts, in words."""
-    where = f"of project {invitation.project}" if invitation.project else "of all projects that are not private"
-    return f"as {'an' if invitation.role == 'admin' else 'a'} {invitation.role} {where}"
 
 
 def refused(error: Exception) -> Response:

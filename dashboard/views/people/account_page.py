@@ -9,7 +9,7 @@ from dashboard.views.layout import actions, links, style
 from dashboard.views.people.secrets import show_secrets
 from db import acting
 from domain.people.accounts import SHORTEST_PASSWORD, SessionView, UserView
-from domain.people.roles import Action, Role, Scope
+from domain.people.roles import Action, Role, Scope, in_words
 from domain.people.tokens import GRANTS, AccessTokenView, TokenWanted
 from domain.text.formats import ago, as_list, as_text, clock_time
 
@@ -49,13 +49,9 @@ def page() -> None:
 def _roles(me: UserView) -> str:
     if me.role is Role.OWNER:
         return "Owner of this installation: you may do everything."
-    roles = [f"{_a(me.role)} of all projects that are not private"] if me.role else []
-    roles += [f"{_a(role)} of project {project}" for project, role in me.projects.items()]
+    roles = [in_words(me.role)] if me.role else []
+    roles += [in_words(role, project) for project, role in me.projects.items()]
     return as_text(f"You are {as_list(roles)}." if roles else "You have no role yet: ask an admin for one.")
-
-
-def _a(role: Role) -> str:
-    return f"an {role}" if role is Role.ADMIN else f"a {role}"
 
 
 def _address_and_password(me: UserView) -> None:

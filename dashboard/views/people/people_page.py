@@ -12,10 +12,10 @@ from dashboard.views.layout import actions, style
 from dashboard.views.layout.sharing import reachable_origin
 from db import acting
 from domain.people.accounts import InvitationView, MemberView, ProjectAccessView, UserView
-from domain.people.roles import GIVEN_ROLES, Action, Role
+from domain.people.roles import EVERYWHERE, GIVEN_ROLES, Action, Role
 from domain.text.formats import ago, as_list, as_text, clock_minute, plural
 
-EVERYWHERE, NO_ROLE = "all projects that are not private", "none"
+NO_ROLE = "none"
 ROLES = [role.value for role in GIVEN_ROLES]
 MEANING = {
     Role.VIEWER: "sees",
@@ -196,15 +196,12 @@ def _remove(name: str) -> None:
 def _invitation(invitation: InvitationView, now: float) -> None:
     email, role, until, revoke = st.columns(OPEN_COLUMNS, vertical_alignment="center")
     email.markdown(as_text(invitation.email))
-    to = f"new password of {invitation.user}" if invitation.user else f"{invitation.role} of {_place(invitation)}"
+    place = invitation.project or EVERYWHERE
+    to = f"new password of {invitation.user}" if invitation.user else f"{invitation.role} of {place}"
     role.markdown(as_text(f"{to}, by {invitation.by or 'Rankzero'}"))
     until.markdown(as_text(f"until {clock_minute(invitation.expires_at)}"))
     revoke.button("Revoke", key=f"invitation_{invitation.id}", type="tertiary",
                   on_click=_revoke, args=(invitation.id,))  # fmt: skip
-
-
-def _place(invitation: InvitationView) -> str:
-    return invitation.project or EVERYWHERE
 
 
 @actions.told

@@ -35,7 +35,6 @@ NEEDS = {
     Action.MANAGE: ("admin", "admin"),
     Action.OPERATE: ("admin", "admin"),
     Action.AUDIT: ("admin", "admin"),
-    Action.OWN: ("owner", "admin"),
 }
 
 

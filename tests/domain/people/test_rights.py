@@ -25,7 +25,7 @@ IVO = Rights("ivo", everywhere=Role.VIEWER, private=frozenset({"lab", "secret"})
         (ANA, Action.MANAGE, "lab", None, True),
         (ANA, Action.MANAGE, "open", None, False),
         (ANA, Action.OPERATE, None, None, False),
-        (rights_of_owner(), Action.OWN, None, None, True),
+        (rights_of_owner(), Action.OPERATE, None, None, True),
         (PROGRAM, Action.ACT, "secret", "ana", True),
     ],
 )
