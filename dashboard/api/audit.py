@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import chain
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -18,7 +18,7 @@ from db import acting
 from db.people import audit
 from db.people.audit import AuditFilter
 from db.people.ownership import ObjectKind, owned
-from domain.people.audit import AuditAction, AuditEntryView
+from domain.people.audit import AuditAction
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["people"])
 MOST = 2**53
@@ -52,20 +52,12 @@ def export(
     service: TheService, since: Since = None, by: By = None, action: Done = None, project: Project = None
 ) -> Response:
     """All entries, newest first, as JSON lines. That it was exported is an entry, too."""
-    lines = _lines(audit.all_entries(service.store, AuditFilter(by, action, since, project)))
-    first = next(lines, "")
+    entries = audit.all_entries(service.store, AuditFilter(by, action, since, project))
+    lines = (entry.model_dump_json() + "\n" for entry in entries)
+    first = next(lines, "")  # who may read nothing is refused before the answer begins
     audit.record_download(service.store, "audit log")
     headers = {"Content-Disposition": 'attachment; filename="rankzero-audit.jsonl"', **NO_STORE}
-    return StreamingResponse(_joined(first, lines), media_type="application/x-ndjson", headers=headers)
-
-
-def _lines(entries: Iterator[AuditEntryView]) -> Iterator[str]:
-    return (entry.model_dump_json() + "\n" for entry in entries)
-
-
-def _joined(first: str, others: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from others
+    return StreamingResponse(chain([first], lines), media_type="application/x-ndjson", headers=headers)
 
 
 def write_down_download(request: Request, service: Service, object_name: str, kind: ObjectKind, object_id: str) -> None:

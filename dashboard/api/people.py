@@ -12,12 +12,12 @@ from starlette.responses import Response
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.cluster.joining import url_for_links
-from dashboard.json_responses import answer
+from dashboard.json_responses import answer, document
 from dashboard.security.header_values import NO_STORE
 from dashboard.security.proxies import shown_url
 from db import acting
 from db.people import invitations
-from domain.people.accounts import UserView, checked_role
+from domain.people.accounts import checked_role
 from domain.people.roles import Role
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["people"])
@@ -50,20 +50,20 @@ class InvitationRequest(BaseModel):
 @router.get("/users")
 def list_users(service: TheService) -> Response:
     """Everybody with an account, by name; projects that are hidden from you are left out."""
-    return answer([_document(view) for view in service.people.users()])
+    return answer(service.people.users())
 
 
 @router.get("/users/{name}")
 def show_user(service: TheService, name: str) -> Response:
     """One person."""
-    return answer(_document(service.people.user(name)))
+    return answer(service.people.user(name))
 
 
 @router.patch("/users/{name}")
 def change_role(service: TheService, name: str, change: RoleChange) -> Response:
     """Give a person a role, or take it away; `doubt` is a sentence where nothing else names the project."""
     doubt = service.people.doubt_about(change.project, "role" if checked_role(change.role) else None)
-    return answer(_document(service.people.set_role(name, change.role, change.project)) | {"doubt": doubt})
+    return answer(document(service.people.set_role(name, change.role, change.project)) | {"doubt": doubt})
 
 
 @router.delete("/users/{name}")
@@ -124,7 +124,7 @@ def list_members(service: TheService, project: str) -> Response:
 def me(service: TheService) -> Response:
     """Your name, your role in all projects that are not private, and your roles in single projects."""
     rights, view = acting.rights(), service.people.me()
-    return answer(_document(view) | {"via": rights.via, "scope": rights.scope, "only_project": rights.only_project})
+    return answer(document(view) | {"via": rights.via, "scope": rights.scope, "only_project": rights.only_project})
 
 
 class AddressChange(BaseModel):
@@ -140,7 +140,7 @@ class AddressChange(BaseModel):
 @router.patch("/me")
 def set_email(service: TheService, change: AddressChange) -> Response:
     """Set the address with which you sign in."""
-    return answer(_document(service.people.set_email(change.email, change.old)))
+    return answer(service.people.set_email(change.email, change.old))
 
 
 class PasswordChange(BaseModel):
@@ -181,16 +181,3 @@ def end_session(service: TheService, session_id: str) -> Response:
     """Sign out in one browser."""
     service.people.end_session(session_id)
     return Response(status_code=204)
-
-
-def _document(view: UserView) -> dict[str, object]:
-    return {
-        "name": view.name,
-        "role": view.role,
-        "projects": view.projects,
-        "last_seen_at": view.last_seen_at,
-        "email": view.email,
-        "has_password": view.has_password,
-        "has_identity": view.has_identity,
-        "created_at": view.created_at,
-    }

@@ -203,8 +203,13 @@ def remove(store: Store, name: str, now: float) -> None:
         session.execute(delete(Membership).where(Membership.user == name))
         session.execute(delete(LoginSession).where(LoginSession.user == name))
         session.execute(delete(Secret).where(Secret.user == name))
-        ended = func.coalesce(AccessToken.revoked_at, now)
-        session.execute(update(AccessToken).where(AccessToken.user == name).values(revoked_at=ended))
+        end_tokens(session, name, now)
+
+
+def end_tokens(session: Session, name: str, now: float) -> None:
+    """Revoke all access tokens of a person, for a reason that the audit log has already."""
+    ended = func.coalesce(AccessToken.revoked_at, now)
+    session.execute(update(AccessToken).where(AccessToken.user == name).values(revoked_at=ended))
 
 
 def user(session: Session, name: str) -> User:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.models import AccessToken, User
+from db.models import User
 from db.people import accounts, audit, invitations
 from db.people.accounts import NewAccount
 from domain.people.accounts import is_in_domains
@@ -71,8 +71,7 @@ def _joined(session: Session, row: User, vouched: Vouched, now: float) -> str:
         raise NotAdmitted(f"The account with the address {vouched.email} is another person's at the provider.")
     if row.identity is None and row.name != OWNER:
         row.password_hash = None
-        ended = func.coalesce(AccessToken.revoked_at, now)
-        session.execute(update(AccessToken).where(AccessToken.user == row.name).values(revoked_at=ended))
+        accounts.end_tokens(session, row.name, now)
     row.identity = vouched.identity
     audit.record(session, AuditAction.ACCOUNT_CHANGED, f"person {row.name}", more={"changed": "provider"}, by=row.name)
     return row.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, or_, select
@@ -108,15 +108,12 @@ def entries(store: Store, chosen: AuditFilter, limit: int) -> list[AuditEntryVie
 
 def all_entries(store: Store, chosen: AuditFilter) -> Iterator[AuditEntryView]:
     """All entries that the actor may read, newest first, read in batches that hold no transaction open."""
-    before = chosen.before
     while True:
-        batch = entries(
-            store, AuditFilter(chosen.by, chosen.action, chosen.since, chosen.project, before), ROWS_AT_ONCE
-        )
+        batch = entries(store, chosen, ROWS_AT_ONCE)
         yield from batch
         if len(batch) < ROWS_AT_ONCE:
             return
-        before = batch[-1].id
+        chosen = replace(chosen, before=batch[-1].id)
 
 
 def signers(store: Store) -> list[str]:

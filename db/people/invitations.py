@@ -95,18 +95,20 @@ def every(store: Store) -> list[InvitationView]:
 def one(store: Store, invitation_id: str) -> InvitationView:
     """The invitation of that id. Raises NoSuchInvitation."""
     with store.read() as session:
-        row = session.get(Invitation, invitation_id)
-        if row is None:
-            raise NoSuchInvitation(f"There is no invitation {invitation_id!r}.")
-        return _view(row)
+        return _view(_row(session, invitation_id))
+
+
+def _row(session: Session, invitation_id: str) -> Invitation:
+    row = session.get(Invitation, invitation_id)
+    if row is None:
+        raise NoSuchInvitation(f"There is no invitation {invitation_id!r}.")
+    return row
 
 
 def revoke(store: Store, invitation_id: str, now: float) -> InvitationView:
     """End an invitation that is not accepted yet. Raises NoSuchInvitation."""
     with store.write() as session:
-        row = session.get(Invitation, invitation_id)
-        if row is None:
-            raise NoSuchInvitation(f"There is no invitation {invitation_id!r}.")
+        row = _row(session, invitation_id)
         if row.accepted_at is None and row.revoked_at is None:
             row.revoked_at = now
             audit.record(session, AuditAction.INVITATION_REVOKED, f"invitation {row.id}", row.project)
@@ -176,16 +178,4 @@ _ENDED = {
 
 
 def _view(row: Invitation) -> InvitationView:
-    return InvitationView(
-        id=row.id,
-        email=row.email,
-        role=Role(row.role),
-        project=row.project,
-        user=row.user,
-        by=row.by,
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        accepted_by=row.accepted_by,
-        accepted_at=row.accepted_at,
-        revoked_at=row.revoked_at,
-    )
+    return InvitationView.model_validate(row, from_attributes=True)

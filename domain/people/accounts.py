@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from pydantic import BaseModel, ConfigDict
+
 from domain.errors import InvalidRequest
 from domain.people.roles import GIVEN_ROLES, Role
 
@@ -90,9 +92,10 @@ class UserView:
     """Whether they have signed in at the provider."""
 
 
-@dataclass(frozen=True)
-class InvitationView:
+class InvitationView(BaseModel):
     """An invitation, without its secret."""
+
+    model_config = ConfigDict(frozen=True)
 
     id: str
     email: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from html import escape
-from urllib.parse import parse_qsl
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -14,6 +13,7 @@ from dashboard.security.header_values import NO_STORE
 from dashboard.security.identity.people import People
 from dashboard.security.plain_pages import PLAIN_POLICY, plain_page
 from dashboard.security.signing_in.device_logins import DeviceLogins, TooManyRequests
+from dashboard.security.signing_in.login import form_of
 from db import acting
 from db.people.login_requests import LoginRequestView, NoSuchRequest, shown
 from domain.people.rights import Denied
@@ -36,7 +36,7 @@ class DevicePage:
 
     async def decide(self, request: Request) -> Response:
         """Let the command line in, or refuse it."""
-        form = dict(parse_qsl((await request.body()).decode(errors="replace")))
+        form = await form_of(request)
         code = form.get("code", "")
         return await self._answer(lambda: self._decided(code, form.get("answer", "")))
 
