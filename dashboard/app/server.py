@@ -40,9 +40,6 @@ from dashboard.api import (
     statuses,
     system,
     tokens,
-    worker_attempts,
-    worker_checkpoints,
-    worker_wheels,
 )
 from dashboard.api.context import CHECKPOINT_THREADS, Threads
 from dashboard.api.runs import (
@@ -62,6 +59,9 @@ from dashboard.api.runs import (
     transfer,
 )
 from dashboard.api.shared_reads import SharedAnswers
+from dashboard.api.workers import attempts as worker_attempts
+from dashboard.api.workers import checkpoints as worker_checkpoints
+from dashboard.api.workers import wheels as worker_wheels
 from dashboard.app.assets import Assets
 from dashboard.app.front import EntryPage, Front, pages
 from dashboard.app.slow_connections import ImpatientProtocol

@@ -16,7 +16,7 @@ import pytest
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
-from dashboard.api.worker_attempts import LONGEST_WAIT_S
+from dashboard.api.workers.attempts import LONGEST_WAIT_S
 from domain.messages import NodeFacts
 from tests.dashboard.program import Program, dashboard
 from tests.dashboard.running import patient

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from dashboard.api.worker_attempts import LONGEST_WAIT_S
+from dashboard.api.workers.attempts import LONGEST_WAIT_S
 from dashboard.live.pubsub import DashboardPeers
 from db.channel import Channel
 from db.nodes.node_reports import Claim

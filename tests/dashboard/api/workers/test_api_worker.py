@@ -15,8 +15,8 @@ import httpx2
 import pytest
 from sqlalchemy.orm import Session
 
-from dashboard.api import worker_attempts
-from dashboard.api.worker_attempts import LONGEST_WAIT_S
+from dashboard.api.workers import attempts
+from dashboard.api.workers.attempts import LONGEST_WAIT_S
 from dashboard.cluster.registry import IdleNodes
 from db.tasks import task_reports
 from domain.messages import NodeLoad, PointBatch
@@ -82,8 +82,8 @@ def test_a_wait_without_news_reads_the_store_once(
 ) -> None:
     dashboard.launch()
     first, reads = node.client.desired_state(None, 0), []
-    read = worker_attempts._desired_state
-    monkeypatch.setattr(worker_attempts, "_desired_state", lambda *of: reads.append(of) or read(*of))
+    read = attempts._desired_state
+    monkeypatch.setattr(attempts, "_desired_state", lambda *of: reads.append(of) or read(*of))
     assert node.client.desired_state(first.version, 0.3).version == first.version
     assert len(reads) == 1
 
@@ -91,8 +91,8 @@ def test_a_wait_without_news_reads_the_store_once(
 def test_an_idle_node_is_answered_from_memory_until_something_changes(
     dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    idle, reads, read = node.client.desired_state(None, 0), [], worker_attempts._desired_state
-    monkeypatch.setattr(worker_attempts, "_desired_state", lambda *of: reads.append(of) or read(*of))
+    idle, reads, read = node.client.desired_state(None, 0), [], attempts._desired_state
+    monkeypatch.setattr(attempts, "_desired_state", lambda *of: reads.append(of) or read(*of))
     assert node.client.desired_state(None, 0) == idle
     assert reads == []
     dashboard.launch()

@@ -1,0 +1,1 @@
+"""Routes for workers: what they ask for, and all that they send."""
