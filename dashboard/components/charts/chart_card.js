@@ -359,7 +359,7 @@ export class ChartCard {
 
   _showValues() {
     const { settings } = this.shared;
-    const isNewest = this._pointedAt === null && !this._zoom;
+    const isNewest = this._pointedAt === null;
     const main = this._drawn.filter((line) => !line.isOld);
     const { format } = this.spec;
     let [warning, position] = ['', ''];
@@ -382,15 +382,13 @@ export class ChartCard {
       warning ||= notFinite(lastValue, notFiniteSince, lastNumber, format);
     }
     this._showMain(values);
-    if (this._pointedAt !== null) warning = '';
-    setText(this._note, warning || position);
-    this._note.classList.toggle('warns', warning !== '');
+    setText(this._note, position || warning);
+    this._note.classList.toggle('warns', !position && warning !== '');
   }
 
-  /** The point whose value is shown: at the pointer, else the last one that the chart shows. @param {Flat} flat */
+  /** The point whose value is shown: at the pointer, else the newest. @param {Flat} flat */
   _indexOf(flat) {
-    if (this._pointedAt !== null) return nearest(flat, this._pointedAt);
-    return this._zoom ? lastUntil(flat, this._zoom.to) : flat.count - 1;
+    return this._pointedAt === null ? flat.count - 1 : nearest(flat, this._pointedAt);
   }
 
   /** The newest points of a line's series. @param {Drawn} line */
@@ -521,16 +519,6 @@ export function nearest(flat, at) {
   if (!flat.count) return -1;
   const after = Math.min(flat.count - 1, firstAtLeast(flat.x, flat.count, at));
   return after > 0 && at - flat.x[after - 1] < flat.x[after] - at ? after - 1 : after;
-}
-
-/**
- * @param {Flat} flat
- * @param {number} end
- * @returns {number} the index of the last point that is not after it, or of the first; -1 where there is none
- */
-function lastUntil(flat, end) {
-  const after = firstAtLeast(flat.x, flat.count, end);
-  return after < flat.count && flat.x[after] === end ? after : Math.min(flat.count - 1, Math.max(0, after - 1));
 }
 
 /**
