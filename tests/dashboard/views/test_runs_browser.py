@@ -22,13 +22,15 @@ EARLY = """() => {
   window.early = [];
   let inClick = false;
   const ask = window.fetch;
+  const now = performance.now();
+  performance.now = () => now;
   addEventListener('click', () => { inClick = true; setTimeout(() => { inClick = false; }); }, true);
   window.fetch = (url, options) => {
     if (inClick) early.push(String(url).split('/api/')[1]);
     return ask(url, options);
   };
 }"""
-"""Note what is asked while a click is handled, before Streamlit hears of it."""
+"""Note what is asked while a click is handled, before Streamlit hears of it; no answer grows old on a slow machine."""
 FIRST = ["nan at once", "just launched", "being stopped", "gpt wide, long warm-up", "bad labels"]
 
 
