@@ -71,9 +71,6 @@ def login_page(
     next_path: str, problem: str = "", news: str = "", person: str = "", ways: SignInWays = SignInWays()
 ) -> str:
     """The page with the forms for a password and for the token, and the provider's button; `person` was typed."""
-    note = f'<p role="alert">{escape(problem)}</p>' if problem else ""
-    if news:
-        note = f'<p role="status">{escape(news)}</p>'
     target = escape(next_path, quote=True)
     parts = [_password_form(target, escape(person, quote=True))] if ways.has_passwords else []
     if ways.provider:
@@ -81,7 +78,12 @@ def login_page(
     token = _token_form(target, is_first=not parts)
     if parts:
         token = f"<details><summary>Sign in with the server's token</summary>{token}</details>"
-    return plain_page("Sign in", "".join(["<h1>Rankzero</h1>", note, *parts, token]))
+    return plain_page("Sign in", "".join(["<h1>Rankzero</h1>", note(news, "status") or note(problem), *parts, token]))
+
+
+def note(sentence: str, role: str = "alert") -> str:
+    """A sentence above a form, on what is wrong or, as a `status`, new; nothing where there is none."""
+    return f'<p role="{role}">{escape(sentence)}</p>' if sentence else ""
 
 
 def _password_form(target: str, person: str) -> str:
@@ -111,6 +113,12 @@ def _token_form(target: str, is_first: bool) -> str:
 <button type="submit">Sign in</button></form>"""
 
 
+_NEW_PASSWORD = f"""<label for="password">Password, of at least {SHORTEST_PASSWORD} characters</label>
+<input id="password" name="password" type="password" minlength="{SHORTEST_PASSWORD}" autocomplete="new-password"
+autofocus required>
+"""
+
+
 def invitation_page(
     email: str,
     name: str,
@@ -121,23 +129,19 @@ def invitation_page(
     visitor: str | None = None,
 ) -> str:
     """The form with which an invited person makes an account; `to` says what it opens, `visitor` who is signed in."""
-    note = f'<p role="alert">{escape(problem)}</p>' if problem else _leaving(visitor)
     button = ""
     if provider:
         button = provider_button(provider, f"invitation={quote(secret, safe='')}")
         button += "<p>Or choose a name and a password for this dashboard:</p>"
     return plain_page(
         "Invitation",
-        rf"""<h1>Join Rankzero</h1>{note}
+        rf"""<h1>Join Rankzero</h1>{note(problem) or _leaving(visitor)}
 <p>You are invited as <strong>{escape(email)}</strong>, {escape(to)}.</p>{button}
 <form method="post"><input type="hidden" name="email" autocomplete="username" value="{escape(email, quote=True)}">
 <label for="name">Name, by which others see what you do</label>
 <input id="name" name="name" value="{escape(name, quote=True)}" maxlength="40" pattern="[a-z0-9][a-z0-9._\-]*"
 title="small letters, digits, . _ -" autocapitalize="none" spellcheck="false" required>
-<label for="password">Password, of at least {SHORTEST_PASSWORD} characters</label>
-<input id="password" name="password" type="password" minlength="{SHORTEST_PASSWORD}" autocomplete="new-password"
-autofocus required>
-<button type="submit">Make my account</button></form>""",
+{_NEW_PASSWORD}<button type="submit">Make my account</button></form>""",
     )
 
 
@@ -146,26 +150,22 @@ def _leaving(visitor: str | None) -> str:
     if visitor is None:
         return ""
     sentence = f"You are signed in as {visitor}. The link is for the person named below: using it here signs you out."
-    return f'<p role="status">{escape(sentence)}</p>'
+    return note(sentence, "status")
 
 
 def password_page(name: str, tokens: Sequence[str] = (), problem: str = "", visitor: str | None = None) -> str:
     """The form with which somebody who forgot it sets a new password, and may revoke their tokens; `visitor` is who is
     signed in."""
-    note = f'<p role="alert">{escape(problem)}</p>' if problem else _leaving(visitor if visitor != name else None)
     revoking = f"""<p><label for="revoke"><input id="revoke" name="revoke" type="checkbox"> Also revoke my access
 tokens: {escape(", ".join(tokens))}. Do so where somebody else may have come in; what uses them then needs new
 ones.</label></p>
 """
     return plain_page(
         "New password",
-        f"""<h1>New password</h1>{note}
+        f"""<h1>New password</h1>{note(problem) or _leaving(visitor if visitor != name else None)}
 <p>You are <strong>{escape(name)}</strong>. All browsers in which you are signed in will be signed out.</p>
 <form method="post"><input type="hidden" name="name" autocomplete="username" value="{escape(name, quote=True)}">
-<label for="password">Password, of at least {SHORTEST_PASSWORD} characters</label>
-<input id="password" name="password" type="password" minlength="{SHORTEST_PASSWORD}" autocomplete="new-password"
-autofocus required>
-{revoking if tokens else ""}<button type="submit">Set my password</button></form>""",
+{_NEW_PASSWORD}{revoking if tokens else ""}<button type="submit">Set my password</button></form>""",
     )
 
 

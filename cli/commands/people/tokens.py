@@ -74,10 +74,7 @@ def read(path: Path, as_json: bool) -> None:
         raise CommandFailed(f"{path} does not exist: no dashboard has been started on this directory yet.") from None
     except OSError as error:
         raise CommandFailed(f"{path} cannot be read: {error.strerror}.") from None
-    if as_json:
-        print_json({"token": secret})
-    else:
-        say(secret)
+    print_outcome({"token": secret}, as_json, secret)
 
 
 def make(expires: str | None, name: str, data: Path | None, as_json: bool) -> None:
@@ -120,10 +117,7 @@ def row(entry: dict[str, Any], now: float) -> tuple[object, ...]:
 def end(token_id: str, data: Path | None, as_json: bool) -> None:
     """Revoke a join token; nodes that joined with it stay."""
     ended = server_at(data).delete(f"/api/join-tokens/{quote(token_id, safe='')}")
-    if as_json:
-        print_json(ended)
-    else:
-        say(f"Token {ended['id']} is revoked. Nodes that joined with it stay.")
+    print_outcome(ended, as_json, f"Token {ended['id']} is revoked. Nodes that joined with it stay.")
 
 
 # Access tokens, with which scripts act for a person.

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, Response
 
 from dashboard.security.header_values import NO_STORE
 from dashboard.security.identity.people import People
-from dashboard.security.plain_pages import PLAIN_POLICY, plain_page
+from dashboard.security.plain_pages import PLAIN_POLICY, note, plain_page
 from dashboard.security.signing_in.device_logins import DeviceLogins, TooManyRequests
 from dashboard.security.signing_in.login import form_of
 from db import acting
@@ -68,8 +68,7 @@ def _page(content: str, status: int = 200) -> Response:
 
 
 def _code_form(problem: str = "") -> str:
-    note = f'<p role="alert">{escape(problem)}</p>' if problem else ""
-    return f"""<h1>Let a command line in</h1>{note}
+    return f"""<h1>Let a command line in</h1>{note(problem)}
 <p>Type the code that <code>rankzero login</code> shows in the terminal.</p>
 <form method="get" action="/device"><label for="code">Code</label>
 <input id="code" name="code" autocomplete="off" autocapitalize="characters" spellcheck="false" autofocus required>
