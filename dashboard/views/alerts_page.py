@@ -62,31 +62,7 @@ def _form() -> None:
         st.markdown("[Apprise's addresses](https://appriseit.com/services/)", width="content")
         st.markdown("[How a webhook is verified](https://www.standardwebhooks.com)", width="content")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        condition = st.selectbox("Rule", list(LABELS), format_func=LABELS.__getitem__, key="alert_rule", width=330)
-        if condition in LIMITS:
-            st.text_input("Limit", key="alert_limit", placeholder=LIMITS[condition], max_chars=20, width=130)
-        if condition in ON_SERIES:
-            st.text_input(
-                "Series (optional)",
-                key="alert_series",
-                placeholder="the training loss",
-                max_chars=150,
-                width=200,
-            )
-        acts = [act for act in ACTS if _can(condition, act)]
-        if len(acts) > 1:
-            act = st.selectbox("And", acts, format_func=ACTS.__getitem__, key="alert_act", width=330)
-            if act == Act.ROLLBACK:
-                st.number_input(
-                    "Learning rate ×", 0.001, 1.0, LR_FACTOR, 0.05, key="alert_factor", width=150, format="%g"
-                )
-        to_browser = st.selectbox(
-            "Tell", [False, True], format_func=TELLS.__getitem__, key="alert_to_browser", width=180
-        )
-        if not to_browser:
-            st.text_input("Address", key="alert_target", type="password", width=330)
-        if condition != Trigger.QUARANTINE:  # about hardware
-            st.text_input("Project (optional)", key="alert_project", placeholder="all", max_chars=200, width=180)
+        to_browser = _fields()
         st.button(
             "Set alert", type="primary", icon=":material/notifications:", key="alert_set",
             on_click=actions.attempt, args=(_create, REFUSED),
@@ -94,6 +70,32 @@ def _form() -> None:
     actions.show(REFUSED)
     if to_browser or any(alert.target == BROWSER for alert in alerts.alerts(service.current().store)):
         browser.notification_permission(key="alert_permission")
+
+
+def _fields() -> bool:
+    """Show the fields of a rule; returns whether browsers are to be told."""
+    condition = st.selectbox("Rule", list(LABELS), format_func=LABELS.__getitem__, key="alert_rule", width=330)
+    if condition in LIMITS:
+        st.text_input("Limit", key="alert_limit", placeholder=LIMITS[condition], max_chars=20, width=130)
+    if condition in ON_SERIES:
+        st.text_input(
+            "Series (optional)",
+            key="alert_series",
+            placeholder="the training loss",
+            max_chars=150,
+            width=200,
+        )
+    acts = [act for act in ACTS if _can(condition, act)]
+    if len(acts) > 1:
+        act = st.selectbox("And", acts, format_func=ACTS.__getitem__, key="alert_act", width=330)
+        if act == Act.ROLLBACK:
+            st.number_input("Learning rate ×", 0.001, 1.0, LR_FACTOR, 0.05, key="alert_factor", width=150, format="%g")
+    to_browser = st.selectbox("Tell", [False, True], format_func=TELLS.__getitem__, key="alert_to_browser", width=180)
+    if not to_browser:
+        st.text_input("Address", key="alert_target", type="password", width=330)
+    if condition != Trigger.QUARANTINE:  # about hardware
+        st.text_input("Project (optional)", key="alert_project", placeholder="all", max_chars=200, width=180)
+    return to_browser
 
 
 def _can(condition: Trigger, act: Act | None) -> bool:

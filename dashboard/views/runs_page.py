@@ -77,13 +77,7 @@ def _filters(projects: Sequence[str]) -> dict[str, Any]:
     with help_.container(
         horizontal=True, horizontal_alignment="right", vertical_alignment="center", key="runs_help_bar"
     ):
-        deleted_runs.show_button()
-        with st.popover("Help", icon=":material/help:", type="tertiary", key="runs_help"):
-            st.markdown(HELP)
-        query = {"filter": among_mine(text) if mine else text} if text or mine else {}
-        if project:
-            links.link("project", "Project", "runs_project_page", "chart", "tertiary", name=project)
-        links.link("logs", "Logs", "runs_logs", "search", "tertiary", "Which runs printed a text?", **query)
+        _beside_filters(project, among_mine(text) if mine else text)
     shared = {"filter": text, "state": chosen, "project": project, "mine": "1" if mine else ""}
     _show_in_address({name: value for name, value in shared.items() if value})
     checked = _checked(text)
@@ -91,6 +85,17 @@ def _filters(projects: Sequence[str]) -> dict[str, Any]:
     own_are_none = {"has_launched": False} if mine and not _has_launched() else {}
     of_people = {"has_people": True} if is_shared else {}
     return checked | {"states": list(chosen or ()), "project": project} | of_people | own_are_none
+
+
+def _beside_filters(project: str | None, search: str) -> None:
+    """Show the help, and the ways to the deleted runs, the project's page and the logs of what is searched."""
+    deleted_runs.show_button()
+    with st.popover("Help", icon=":material/help:", type="tertiary", key="runs_help"):
+        st.markdown(HELP)
+    if project:
+        links.link("project", "Project", "runs_project_page", "chart", "tertiary", name=project)
+    query = {"filter": search} if search else {}
+    links.link("logs", "Logs", "runs_logs", "search", "tertiary", "Which runs printed a text?", **query)
 
 
 def _has_launched() -> bool:

@@ -113,14 +113,19 @@ def task_reported(
             if not might_start:
                 session.flush()
                 start_gate.go_on(session, attempt, now, measure=measure)
-            if report.fetching is not None:
-                checkpoint_reports.record_fetch_progress(session, attempt, task, report.fetching, now)
-            if report.doing is not None:
-                attempt.waiting_for = f"{session.get_one(Node, task.node_id).name} {report.doing}"
-            if report.environment is not None:
-                _tell_of_environment(session, attempt, task, report.environment, now)
+            _note_preparation(session, attempt, task, report, now)
         combine(session, attempt, now)
         return State(attempt.state)
+
+
+def _note_preparation(session: Session, attempt: Attempt, task: Task, report: TaskReport, now: float) -> None:
+    """Store what the node still does before its ranks can start."""
+    if report.fetching is not None:
+        checkpoint_reports.record_fetch_progress(session, attempt, task, report.fetching, now)
+    if report.doing is not None:
+        attempt.waiting_for = f"{session.get_one(Node, task.node_id).name} {report.doing}"
+    if report.environment is not None:
+        _tell_of_environment(session, attempt, task, report.environment, now)
 
 
 def streams_arrived(

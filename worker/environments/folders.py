@@ -98,7 +98,6 @@ def ensure(
     renamed (`is_fixed`) is built at its place, where it counts once it has its mark. Raises what `build` raises,
     Stopped, Changed, OSError."""
     target = root / name
-    building = target if is_fixed else root / f"{name}.tmp"
     with locked(root / f"{name}.lock", is_stopped, tell) as descriptor:
         trouble = (damage or damaged)(target)
         if not trouble:
@@ -111,17 +110,21 @@ def ensure(
             target.rename(root / f"{name}.old.tmp")
         remove(root / f"{name}.old.tmp")
         remove(target)
-        remove(building)
-        try:
-            mark = build(building, descriptor)
-            write_whole(building / MARK_FILE, json.dumps(mark | {"distributions": _distributions(building)}))
-            if not is_fixed:
-                building.rename(target)
-        except BaseException:
-            remove(building)
-            raise
+        _build_at(target if is_fixed else root / f"{name}.tmp", target, lambda folder: build(folder, descriptor))
         _note_use(attempt, name)
     return True
+
+
+def _build_at(building: Path, target: Path, build: Callable[[Path], dict[str, object]]) -> None:
+    """Build an environment, which has its mark from then on, and rename it; nothing is left where that fails."""
+    remove(building)
+    try:
+        mark = build(building)
+        write_whole(building / MARK_FILE, json.dumps(mark | {"distributions": _distributions(building)}))
+        building.rename(target)  # to itself where it cannot be renamed
+    except BaseException:
+        remove(building)
+        raise
 
 
 class Changed(Exception):
