@@ -201,9 +201,8 @@ def edit(store: Store, run_id: str, change: RunEdit, now: float) -> None:
         if change.baseline:
             _leave_baseline(session, change.project or run.project, run_id)
         origin = "a private project" if is_private(session, run) else f"project {run.project}"
-        for line in _apply_edit(run, change, now, origin):
+        for line in _apply_edit(run, change, now, origin) + _change_tags(session, run_id, change):
             add_history(session, run_id, None, now, line)
-        _change_tags(session, run_id, change)
         fields = sorted(change.model_dump(exclude_unset=True, exclude_defaults=True))
         _write_down(session, AuditAction.EDITED, run, {"fields": fields})
 
@@ -217,13 +216,15 @@ def _apply_edit(run: Run, change: RunEdit, now: float, origin: str) -> list[str]
     if change.project and change.project != run.project:
         lines.append(f"moved from {origin} to {change.project}")
         run.project, run.baseline_at = change.project, None
-    if change.note is not None:
+    if change.note is not None and change.note != (run.note or ""):
+        lines.append("note written" if change.note else "note removed")
         run.note = change.note or None
     if change.archived is not None and change.archived != (run.archived_at is not None):
         lines.append("archived" if change.archived else "no longer archived")
         run.archived_at = now if change.archived else None
-    if change.pinned is not None:
-        run.pinned_at = (run.pinned_at or now) if change.pinned else None
+    if change.pinned is not None and change.pinned != (run.pinned_at is not None):
+        lines.append("pinned" if change.pinned else "no longer pinned")
+        run.pinned_at = now if change.pinned else None
     if change.baseline is not None and change.baseline != (run.baseline_at is not None):
         lines.append(f"{'' if change.baseline else 'no longer '}the baseline of project {run.project}")
         run.baseline_at = now if change.baseline else None
@@ -244,7 +245,8 @@ def _leave_baseline(session: Session, project: str, run_id: str) -> None:
     session.execute(others.values(baseline_at=None))
 
 
-def _change_tags(session: Session, run_id: str, change: RunEdit) -> None:
+def _change_tags(session: Session, run_id: str, change: RunEdit) -> list[str]:
+    """Store the tags; returns the line for the run's history, if any changed."""
     present = set(session.scalars(select(RunTag.tag).where(RunTag.run_id == run_id)))
     removed, added = present & set(change.remove_tags), set(change.add_tags) - present
     if len((present - removed) | added) > MOST_TAGS:
@@ -252,3 +254,5 @@ def _change_tags(session: Session, run_id: str, change: RunEdit) -> None:
     if removed:
         session.execute(delete_rows(RunTag).where(RunTag.run_id == run_id, RunTag.tag.in_(removed)))
     session.add_all(RunTag(run_id=run_id, tag=tag) for tag in sorted(added))
+    signs = [f"+{tag}" for tag in sorted(added)] + [f"-{tag}" for tag in sorted(removed)]
+    return [f"tags {' '.join(signs)}"] if signs else []

@@ -111,8 +111,14 @@ def test_a_run_is_renamed_moved_tagged_noted_and_archived(dashboard: Running, id
     edited = dashboard.http.patch(address, json={"archived": True, "note": "", "remove_tags": ["a", "c"]}).json()
     assert (edited["archived"], edited["note"], edited["tags"]) == (True, None, ["b"])
     assert names(dashboard) == ["own", "high"] and names(dashboard, filter="archived:yes") == ["lower"]
-    history = [line["text"] for line in dashboard.http.get(f"{address}/history").json()]
-    assert history[-3:] == ["renamed from low to lower", "moved from project vision to text", "archived"]
+    history = dashboard.http.get(f"{address}/history").json()
+    assert {line["by"] for line in history[-8:]} == {"owner"}
+    assert [line["text"] for line in history[-8:]] == [
+        "renamed from low to lower", "moved from project vision to text", "note written", "pinned", "tags +a +b",
+        "note removed", "archived", "tags -a",
+    ]  # fmt: skip
+    dashboard.http.patch(address, json={"note": "", "pinned": True, "remove_tags": ["c"]})
+    assert dashboard.http.get(f"{address}/history").json() == history, "what changes nothing is not in it"
     for wrong in ({"add_tags": ["two words"]}, {"name": ""}, {"colour": "red"}, {"note": "\0"}):
         assert dashboard.http.patch(address, json=wrong).status_code == 422
     assert dashboard.http.patch("/api/runs/aaaaaaaaaa", json={"note": "x"}).status_code == 404
