@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from domain.people.roles import Action, Role, Scope
+from domain.text import formats
 
 
 class Denied(Exception):
@@ -84,15 +85,21 @@ class Rights:
 
         `project` is None for what belongs to no project; `owner` is the person whose object it is."""
         role = (None if self.only_project else self.everywhere) if project is None else self.role_in(project)
-        where = "of this installation" if project is None else f"of project {project}"
+        where = "this installation" if project is None else f"project {project}"
         if role is None or role.rank < action.role.rank:
-            return _too_low(action, role, where, self.only_project)
+            return _too_low(action, role, where, self.only_project) + self._elsewhere(action)
         if (refusal := self.scope_refusal(action)) is not None:
             return refusal
         is_own = owner is not None and owner == self.by
         if action.needs_ownership and not is_own and role.rank < Role.ADMIN.rank:
-            return f"It belongs to {owner or 'somebody else'}: only they and an admin {where} may {action.words}."
+            return f"It belongs to {owner or 'somebody else'}: only they and an admin of {where} may {action.words}."
         return None
+
+    def _elsewhere(self, action: Action) -> str:
+        """The projects to launch in instead, for whoever was refused in one that they perhaps never chose."""
+        own = [name for name, role in sorted(self.in_projects.items()) if role.rank >= action.role.rank]
+        is_free = action is Action.LAUNCH and self.only_project is None
+        return f" You may {action.words} in {formats.as_list(own[:3])}." if own and is_free else ""
 
     def scope_refusal(self, action: Action) -> str | None:
         """Return the sentence with which the scope denies the action, or None where it allows it."""
@@ -100,12 +107,15 @@ class Rights:
 
     def refusal_anywhere(self, action: Action) -> str | None:
         """Return the sentence with which the action is denied in every project, or None where one may allow it."""
-        roles = [("of this installation", self.everywhere)] if self.everywhere else []
-        roles += [(f"of project {project}", role) for project, role in sorted(self.in_projects.items())]
-        where, highest = max(roles, key=lambda one: one[1].rank, default=("of this installation", None))
-        if highest is None or highest.rank < action.role.rank:
-            return _too_low(action, highest, where, None)
-        return self.scope_refusal(action)
+        roles = [("this installation", self.everywhere)] if self.everywhere else []
+        roles += [(f"project {project}", role) for project, role in sorted(self.in_projects.items())]
+        where, highest = max(roles, key=lambda one: one[1].rank, default=("this installation", None))
+        if highest is not None and highest.rank >= action.role.rank:
+            return self.scope_refusal(action)
+        if len(roles) > 1:
+            need = f"to {action.words} you need the role {action.role}"
+            return f"You are nowhere more than a {highest}: {need}. Ask an admin."
+        return _too_low(action, highest, where, None)
 
     def check(self, action: Action, project: str | None, owner: str | None = None) -> None:
         """Raise Denied unless the action is allowed."""
@@ -140,6 +150,6 @@ def _out_of_scope(action: Action, scope: Scope, via: str | None) -> str:
 
 def _too_low(action: Action, role: Role | None, where: str, only_project: str | None) -> str:
     if only_project is not None and role is None:
-        return f"This token is for project {only_project} alone."
-    have = f"You are a {role}" if role else "You have no role"
-    return f"{have} {where}: to {action.words} you need the role {action.role}. Ask an admin {where}."
+        return f"This token is for project {only_project} alone: name that one, or use another token."
+    have = f"You are a {role} of {where}" if role else f"You have no role in {where}"
+    return f"{have}: to {action.words} you need the role {action.role}. Ask an admin of {where}."

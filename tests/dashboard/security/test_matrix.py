@@ -251,7 +251,7 @@ def test_outsiders_read_nothing_of_a_private_project(lab: Lab) -> None:
         for route, text in everything(lab, PEOPLE[who], private).items():
             asked = {private.run, private.project, f"{private.by}-metric", f"{private.by}-trains"}
             told = {mark for mark in private.marks - asked if mark in text}
-            named = re.sub(r"(There is no \w+ '[^']*'|You have no role of project \S+)", "", text)
+            named = re.sub(r"(There is no \w+ '[^']*'|You have no role in project \S+)", "", text)
             told |= {mark for mark in asked if mark in named}
             assert not told, (who, route, told, text[:500])
 

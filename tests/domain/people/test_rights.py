@@ -58,6 +58,21 @@ def test_token_of_more_scope_is_not_advised_where_the_role_is_too_low() -> None:
     )
 
 
+def test_refusal_anywhere_sends_nobody_to_the_admin_of_one_project() -> None:
+    several = Rights("ivo", everywhere=Role.MEMBER, in_projects={"lab": Role.MEMBER}, private=frozenset({"lab"}))
+    assert (several.refusal_anywhere(Action.MANAGE) or "").startswith("You are nowhere more than a member: to manage")
+    one = Rights("ivo", in_projects={"lab": Role.MEMBER})
+    assert (one.refusal_anywhere(Action.MANAGE) or "").endswith("Ask an admin of project lab.")
+
+
+def test_refused_launch_names_the_projects_to_launch_in() -> None:
+    ivo = Rights("ivo", in_projects={"nlp": Role.MEMBER, "speech": Role.MEMBER, "vision": Role.VIEWER})
+    assert (ivo.refusal(Action.LAUNCH, "default") or "").endswith("project default. You may launch in nlp and speech.")
+    assert "You may" not in (ivo.refusal(Action.ACT, "vision", "ivo") or "")
+    bound = Rights("ivo", "token ci", in_projects=ivo.in_projects, only_project="vision")
+    assert "You may" not in (bound.refusal(Action.LAUNCH, "vision") or "")
+
+
 def test_denial_says_the_role_and_who_gives_it() -> None:
     with pytest.raises(
         Denied, match=r"You are a viewer of project open: to launch you need the role member\. Ask an admin"
