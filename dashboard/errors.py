@@ -53,6 +53,7 @@ _RULES = {
     "dict_type": "must be an object",
     "bool_parsing": "must be true or false",
     "literal_error": "must be one of {expected}",
+    "enum": "must be one of {expected}",
 }
 _DEFAULT_MESSAGES = {
     "Not Found": "There is no such address; /api/docs lists the addresses of the API.",

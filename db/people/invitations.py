@@ -111,7 +111,8 @@ def revoke(store: Store, invitation_id: str, now: float) -> InvitationView:
         row = _row(session, invitation_id)
         if row.accepted_at is None and row.revoked_at is None:
             row.revoked_at = now
-            audit.record(session, AuditAction.INVITATION_REVOKED, f"invitation {row.id}", row.project)
+            more = {"email": row.email}
+            audit.record(session, AuditAction.INVITATION_REVOKED, f"invitation {row.id}", row.project, more)
         return _view(row)
 
 

@@ -14,6 +14,11 @@ from domain.people.roles import GIVEN_ROLES, Role
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 EMAIL = re.compile(r"[^@\s\x00-\x1f\x7f<>\"',;:()\[\]\\]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,187}[A-Za-z0-9])")
+WAYS = {
+    "token": "with the token printed at start", "password": "with a password", "provider": "at the provider",
+    "link": "by an invitation", "proxy": "through the proxy",
+}  # fmt: skip
+"""The ways of signing in, in words."""
 SHORTEST_PASSWORD = 10
 LONGEST_PASSWORD = 1000
 
@@ -145,7 +150,7 @@ class SessionView:
 
     id: str
     way: str
-    """token, password, provider or link."""
+    """One of WAYS."""
     address: str | None
     created_at: float
     expires_at: float

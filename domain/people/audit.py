@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from domain.people.accounts import WAYS
+
 
 class AuditAction(StrEnum):
     """What somebody did, as the audit log names it."""
@@ -65,3 +67,19 @@ class AuditEntryView(BaseModel):
     address: str | None
     """Where the request came from."""
     more: dict[str, Any] | None
+
+    def details(self) -> str:
+        """What else is known, in words: names, roles, ways to sign in."""
+        return ", ".join(filter(None, (_detail(name, value) for name, value in (self.more or {}).items())))
+
+
+_SAID_BY_ITSELF = frozenset({"name", "email", "changed", "rule", "device", "nodes"})
+
+
+def _detail(name: str, value: object) -> str:
+    if name == "role":
+        return f"as {value}" if value else "without a role"
+    if name == "way":
+        return WAYS.get(str(value), str(value))
+    shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return "" if value in ("", None) else shown if name in _SAID_BY_ITSELF else f"{name} {shown}"

@@ -117,7 +117,7 @@ def test_read_scope_is_refused_a_launch_and_launch_scope_gets_it_in_its_project(
     )
     laptop.log_in(cluster, "--scope", "launch", "--project", "vision")
     code, out, err = laptop.run(*LAUNCH, "--project", "other")
-    assert (code, out, err) == (1, "", "This token is for project vision alone.\n")
+    assert (code, out, err) == (1, "", "This token is for project vision alone: name that one, or use another token.\n")
     wait_for(lambda: cluster.get("/api/nodes"), "a node to join", explain=cluster.tail)
     code, out, err = laptop.run(*LAUNCH, "--project", "vision")
     assert code == 0, err

@@ -14,6 +14,7 @@ from cli.durations import UNITS_S, seconds
 from cli.server.client import ServerClient
 from cli.server.options import Data, Json, server_at
 from cli.terminal import CommandFailed, print_json, print_table, say
+from domain.people.audit import AuditEntryView
 from domain.text import formats
 
 PATH = "/api/audit"
@@ -70,8 +71,7 @@ def _who(entry: dict[str, Any]) -> str:
 
 
 def _object(entry: dict[str, Any]) -> str:
-    name = (entry["more"] or {}).get("name")
-    return f"{entry['object']} {name}" if name else str(entry["object"])
+    return f"{entry['object']} {AuditEntryView(**entry).details()}".rstrip()
 
 
 def _entries(server: ServerClient, chosen: dict[str, Any]) -> Iterator[dict[str, Any]]:

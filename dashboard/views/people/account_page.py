@@ -8,7 +8,7 @@ from dashboard.service import service
 from dashboard.views.layout import actions, links, style
 from dashboard.views.people.secrets import show_secrets
 from db import acting
-from domain.people.accounts import SHORTEST_PASSWORD, SessionView, UserView
+from domain.people.accounts import SHORTEST_PASSWORD, WAYS, SessionView, UserView
 from domain.people.roles import Action, Role, Scope, in_words
 from domain.people.tokens import GRANTS, AccessTokenView, TokenWanted
 from domain.text.formats import ago, as_list, as_text, clock_time
@@ -21,10 +21,6 @@ LASTING: dict[str, float | None] = {
 ALL_PROJECTS = "all projects"
 SESSION_COLUMNS = (4, 3, 1.4)
 TOKEN_COLUMNS = (2.4, 3.2, 4.4, 1.2)
-WAYS = {
-    "token": "with the token printed at start", "password": "with a password", "provider": "at the provider",
-    "link": "by an invitation", "proxy": "through the proxy",
-}  # fmt: skip
 
 
 @style.quiet_without_store
@@ -105,7 +101,7 @@ def _session(session: SessionView, now: float) -> None:
     which = "**This one**" if session.is_current else "Another"
     address = f" at {as_text(session.address)}" if session.address else ""
     browser.markdown(f"{which}{address}, {as_text(WAYS.get(session.way, session.way))}")
-    when.caption(as_text(f"since {ago(session.created_at, now)}"))
+    when.caption(as_text(f"signed in {ago(session.created_at, now)}"))
     if not session.is_current:
         end.button("Sign out", key=f"session_{session.id}", type="tertiary", on_click=_end, args=(session.id,))
 

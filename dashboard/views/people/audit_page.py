@@ -10,7 +10,6 @@ import streamlit as st
 from dashboard.service import service
 from dashboard.views.layout import links, style
 from dashboard.views.layout.tables import Markup, table
-from dashboard.views.people.account_page import WAYS
 from db import acting
 from db.people import audit
 from db.people.audit import AuditFilter
@@ -85,7 +84,8 @@ def _show_more() -> None:
 def _row(entry: AuditEntryView, now: float) -> tuple[object, ...]:
     when = Markup(f":small[{as_text(ago(entry.at, now))}] :gray[:small[{as_text(clock_time(entry.at)[:-3])}]]")
     via = f" :gray[{as_text(entry.via)}]" if entry.via else ""
-    actor = Markup(f"{as_text(entry.by or 'Rankzero')}{via}")
+    nobody = "somebody" if entry.action == AuditAction.SIGN_IN_REFUSED else "Rankzero"
+    actor = Markup(f"{as_text(entry.by or nobody)}{via}")
     return when, actor, _in_words(entry.action), _object(entry), entry.project, entry.address
 
 
@@ -99,21 +99,5 @@ def _object(entry: AuditEntryView) -> Markup:
     if match := RUN.search(entry.object):
         address = links.address("run", id=match[1])
         text = text.replace(match[0], f"[{match[0]}]({address})")
-    return Markup(f"{text}{_details(entry)}")
-
-
-def _details(entry: AuditEntryView) -> str:
-    words = [_detail(name, value) for name, value in (entry.more or {}).items()]
-    return f" :gray[{as_text(', '.join(filter(None, words)))}]" if any(words) else ""
-
-
-def _detail(name: str, value: object) -> str:
-    if name == "role":
-        return f"as {value}" if value else "without a role"
-    if name == "way":
-        return WAYS.get(str(value), str(value))
-    shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return "" if value in ("", None) else shown if name in SAID_BY_ITSELF else f"{name} {shown}"
-
-
-SAID_BY_ITSELF = frozenset({"name", "email", "changed", "rule", "device", "nodes"})
+    details = entry.details()
+    return Markup(f"{text} :gray[{as_text(details)}]" if details else text)

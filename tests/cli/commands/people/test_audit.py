@@ -46,6 +46,17 @@ def test_nothing_found_is_a_sentence(audit: Any) -> None:
     assert document(audit("--since", "2026-01-01", "--json")) == []
 
 
+def test_table_says_what_else_is_known_and_an_unknown_action_which_there_are(dashboard: Running, audit: Any) -> None:
+    invited = {"email": "dan@lab.example", "role": "member"}
+    invitation = dashboard.http.post("/api/invitations", json=invited).json()["id"]
+    dashboard.http.delete(f"/api/invitations/{invitation}")
+    revoked, made = audit()[1].splitlines()[1:]
+    assert f"invitation {invitation} dan@lab.example, as member" in made
+    assert f"invitation {invitation} dan@lab.example" in revoked
+    code, _, error = audit("--action", "bogus")
+    assert code == 2 and error.startswith("action must be one of 'signed-in', ") and "got 'bogus'" in error
+
+
 @pytest.mark.parametrize("arguments", [("--since", "yesterday"), ("--since", "xd"), ("--json", "--jsonl")])
 def test_wrong_usage_ends_with_2(audit: Any, arguments: tuple[str, ...]) -> None:
     code, _, error = audit(*arguments)

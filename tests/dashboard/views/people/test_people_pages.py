@@ -11,7 +11,8 @@ from streamlit.testing.v1 import AppTest
 from dashboard.service import service
 from dashboard.views.people.people_page import FEW
 from db import acting
-from domain.people.rights import Rights, rights_of_owner
+from db.people import audit
+from domain.people.rights import NOBODY, Rights, rights_of_owner
 from domain.people.roles import Role
 from tests.dashboard.pages import Pages, button, served
 from tests.dashboard.persons import person
@@ -118,8 +119,11 @@ def test_project_is_made_private_and_gets_a_member(lab: Pages) -> None:
 def test_audit_says_in_words_what_was_done(lab: Pages) -> None:
     lab.service.people.set_role("ana", "none")
     lab.service.sessions.begin("ana", "token")
+    with acting.acting(NOBODY):
+        audit.record_refused_sign_in(lab.service.store, "eve")
     text = words(lab.open("audit")).replace("\\", "")
     assert "person ana :gray[without a role]" in text and ":gray[with the token printed at start]" in text
+    assert "somebody" in text and "Rankzero" not in text, "who was refused is nobody of ours"
 
 
 def test_others_are_told_who_invites(lab: Pages) -> None:
