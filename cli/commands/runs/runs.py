@@ -255,7 +255,7 @@ def stop(
     if mine:
         ids = _own_live(server, search, as_json)
         if ids:
-            confirm(server, ids, "stop", yes, "ends their trainings")
+            confirm(server, ids, "stop", yes, "ends its training" if len(ids) == 1 else "ends their trainings")
     else:
         ids = chosen(context, server, runs, search)
     for_each(ids, lambda run_id: server.post(run_path(run_id, "stop")), _stop_sentence, as_json)

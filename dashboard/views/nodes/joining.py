@@ -149,10 +149,10 @@ def state_of(token: JoinTokenView, now: float) -> str:
 
 
 def lasting(token: JoinTokenView, now: float) -> str:
-    """Return how long the token is still valid, or since when it is not."""
+    """Return how long the token is still valid, or how long ago it ended."""
     if token.revoked_at is not None:
-        return f"since {ago(token.revoked_at, now)}"
+        return ago(token.revoked_at, now)
     if now >= token.expires_at:
-        return f"since {ago(token.expires_at, now)}"
+        return ago(token.expires_at, now)
     left_s = token.expires_at - now + 59  # a token made for a day shows 24 h, not 23
     return f"for {duration_words(left_s)} more, until {clock_minute(token.expires_at)}"

@@ -113,6 +113,7 @@ def test_ones_own_runs_are_listed_and_stopped(rankzero, fake, monkeypatch) -> No
     assert code == 0 and out.splitlines()[0].endswith("by") and out.splitlines()[1].endswith("ana")
     assert parse_qs(paths(fake, "GET")[-1].partition("?")[2])["filter"] == ["by:me tag:a or by:me tag:b"]
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert "to stop 2 runs ends their trainings" in rankzero("stop", "--mine")[2]
     assert rankzero("stop", "--mine")[0] == 2 and paths(fake, "POST") == []
     assert rankzero("stop", "--mine", "abcdefghij", "--yes")[0] == 2
     assert rankzero("stop", "--mine", "--yes")[0] == 0

@@ -70,9 +70,9 @@ def test_a_name_that_is_refused_says_why(pages):
 
 def test_for_how_long_a_token_is_good_is_said():
     assert (state_of(TOKEN, 1), lasting(TOKEN, 1)) == ("valid", "for 24 h more, until 1970-01-02 00:00 UTC")
-    assert (state_of(TOKEN, 90_000), lasting(TOKEN, 90_000)) == ("expired", "since 60 min ago")
+    assert (state_of(TOKEN, 90_000), lasting(TOKEN, 90_000)) == ("expired", "60 min ago")
     revoked = replace(TOKEN, revoked_at=50.0)
-    assert (state_of(revoked, 100), lasting(revoked, 100)) == ("revoked", "since 50 s ago")
+    assert (state_of(revoked, 100), lasting(revoked, 100)) == ("revoked", "50 s ago")
 
 
 def test_commands_within_a_sentence_are_code_and_nothing_else_is_markup():
