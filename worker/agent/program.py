@@ -92,7 +92,7 @@ class Worker(SessionOwner):
             signal.signal(number, self._receive_signal)
         if self._job is not None:
             signal.signal(WARNING_SIGNAL, self._receive_warning)
-        lower_own_session(NICENESS)
+        lower_own_session()
         self._trainings.start()
         for loop in (self._session.poll, self._session.report_load, self._refresh_address):
             start_thread(loop.__name__, loop)
@@ -253,8 +253,6 @@ class Worker(SessionOwner):
             pause_s = min(REFRESH_EVERY_S, 2 * pause_s)
 
 
-NICENESS = 10
-"""Of the worker's session: beside ranks that need all cores it copies and sends with a tenth of one."""
 ACKNOWLEDGE_LIMIT_S = 10.0
 """How long a worker that ends its runs waits for the server to acknowledge their ends."""
 LEAVE_LIMIT_S = 1.0

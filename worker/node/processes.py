@@ -226,10 +226,14 @@ def lower_session(niceness: int) -> None:
             return
 
 
-def lower_own_session(niceness: int) -> None:
-    """`lower_session` where this process began its session: otherwise it is that of a shell, too."""
+def lower_own_session() -> None:
+    """Lower a worker's session where this process began it: otherwise it is that of a shell, too."""
     if sys.platform == "linux" and os.getsid(0) == os.getpid():
-        lower_session(niceness)
+        lower_session(WORKER_NICENESS)
+
+
+WORKER_NICENESS = 10
+"""Beside ranks that need all cores a worker copies and sends with a tenth of one."""
 
 
 def reap_orphans(keep: int | None) -> None:

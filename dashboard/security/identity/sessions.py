@@ -180,10 +180,6 @@ class Sessions:
             self._forget([key], now)
             self._sockets.close(key)
 
-    def close_person(self, name: str) -> None:
-        """Close the WebSockets of a person whom a proxy vouches for."""
-        self._sockets.close(PERSON + name)
-
 
 log = logging.getLogger("rankzero")
 LONGEST_COOKIE = 200

@@ -42,7 +42,6 @@ from worker.trainings.trainings import Trainings
 log = logging.getLogger("worker")
 ACCOUNTS = "accounts"
 """The folder of all accounts' folders, in the worker's data directory."""
-NICENESS = 10
 LOCK_LIMIT_S = 15.0
 """So long the agent of a worker that was killed may take to end."""
 LEAVE_LIMIT_S = 1.0
@@ -69,7 +68,7 @@ def main(arguments: list[str]) -> int:
     _trust(settings.certificates, folder)
     log_to_stderr(logging.INFO, "%(message)s")  # the worker adds the time
     logging.getLogger("httpx2").setLevel(logging.WARNING)
-    lower_own_session(NICENESS)
+    lower_own_session()
     Agent(settings, folder, orders, answers).run()
     return 0
 
