@@ -131,16 +131,15 @@ def change_password(session: Session, name: str, password_hash: str, by_link: st
     user(session, name).password_hash = password_hash
     more = {"changed": "password"} | ({"by": f"invitation {by_link}"} if by_link else {})
     audit.record(session, AuditAction.ACCOUNT_CHANGED, f"person {name}", more=more, by=acting.rights().by or name)
-    _end_password_links(session, name)
-
-
-def _end_password_links(session: Session, name: str) -> None:
     _end_links(session, Invitation.user == name)
 
 
+OPEN_LINK = (Invitation.accepted_at.is_(None), Invitation.revoked_at.is_(None))
+"""The conditions on invitations that are neither used nor revoked; they may have expired."""
+
+
 def _end_links(session: Session, condition: ColumnElement[bool]) -> None:
-    still_open = (Invitation.accepted_at.is_(None), Invitation.revoked_at.is_(None))
-    ending = update(Invitation).where(condition, *still_open)
+    ending = update(Invitation).where(condition, *OPEN_LINK)
     session.execute(ending.values(revoked_at=Invitation.created_at))  # the time does not matter
 
 
@@ -198,8 +197,7 @@ def remove(store: Store, name: str, now: float) -> None:
         row.removed_at = row.sessions_since = now
         row.password_hash = row.role = None  # the address and identity stay: they do not get in again by themselves
         audit.record(session, AuditAction.REMOVED, f"person {name}")
-        _end_password_links(session, name)
-        _end_links(session, Invitation.by == name)
+        _end_links(session, or_(Invitation.user == name, Invitation.by == name))
         session.execute(delete(Membership).where(Membership.user == name))
         session.execute(delete(LoginSession).where(LoginSession.user == name))
         session.execute(delete(Secret).where(Secret.user == name))

@@ -76,10 +76,7 @@ def _check_days(days: float) -> None:
 def _revoke_same(session: Session, row: Invitation, now: float) -> None:
     """End the open invitation of the same address to the same project."""
     same = (Invitation.email == row.email, Invitation.project.is_not_distinct_from(row.project))
-    session.execute(update(Invitation).where(*same, *_OPEN).values(revoked_at=now))
-
-
-_OPEN = (Invitation.accepted_at.is_(None), Invitation.revoked_at.is_(None))
+    session.execute(update(Invitation).where(*same, *accounts.OPEN_LINK).values(revoked_at=now))
 
 
 def _forget_old(session: Session, now: float) -> None:
