@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Annotated, Any, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Integer, String, Table, select
 from sqlalchemy.orm import Session
 
@@ -29,9 +29,13 @@ from db.models import (
     Task,
 )
 from db.models.base import Base, ExactFloat
+from domain.bounds import Facts
+from domain.collectives import NodeCollectives
 from domain.imported_runs import ImportFormat
 from domain.masking.masking import masked_args, masked_changes, masked_env, masked_spec
-from domain.messages import TERMINAL_STATES
+from domain.messages import TERMINAL_STATES, Device, NodeCheck, PhaseEnd, RankError, Stacks
+from domain.profiles.records import Frame, Overview
+from domain.recovery import Rollback
 from domain.spec import RunSpec
 
 Row = dict[str, Any]
@@ -130,7 +134,7 @@ RowT = TypeVar("RowT", bound=Base)
 OWN_TO_A_STORE: Mapping[type[Base], frozenset[str]] = {
     Run: frozenset({"baseline_at"}),
     Attempt: frozenset({"fence", "run_id", "uid", "stacks_requested_at", "resize_requested_at"}),
-    Task: frozenset({"fence"}),
+    Task: frozenset({"fence", "lost_at"}),
     Node: frozenset(
         {"instance_id", "token_hash", "drain_requested_at", "unknown_ends", "unknown_attempts", "protocol",
          "load", "foreign_devices", "removed_at"}
@@ -144,6 +148,34 @@ OWN_TO_A_STORE: Mapping[type[Base], frozenset[str]] = {
     Snapshot: frozenset(),
 }  # fmt: skip
 """Columns that mean nothing in another store, or are no other's business."""
+
+
+def _of_spec(changes: Row) -> Row:
+    """Check fields of a spec that differ for an attempt. Raises ValidationError, ValueError."""
+    spec = RunSpec.model_validate({"target": "image_classifier"} | changes)
+    if odd := changes.keys() - CHANGED:
+        raise ValueError(f"{min(odd)} never differs between attempts")
+    return {name: getattr(spec, name) for name in changes}
+
+
+CHANGED = frozenset({"nodes", "accumulate", "batch_size", "lr", "lr_scaling", "args"})
+Changes = Annotated[Row, AfterValidator(_of_spec)]
+
+
+class _Rollback(Rollback):
+    changes: Changes = Field(default_factory=dict)
+
+
+REPORTED: Mapping[type[Base], Mapping[str, Any]] = {
+    Attempt: {"changes": Changes, "rollback": _Rollback, "error": RankError},
+    Task: {
+        "devices": list[str], "argv": list[str], "env": dict[str, str], "error": RankError, "interpreter": Facts,
+        "preflight": NodeCheck, "stacks": Stacks, "collectives": NodeCollectives, "timeline": list[PhaseEnd],
+    },
+    Node: {"devices": list[Device], "labels": dict[str, str], "info": Facts},
+    ProfiledRank: {"overview": Overview, "flame": list[Frame]},
+}  # fmt: skip
+"""JSON of other stores is checked as the reports of nodes are: whoever reads it relies on its form."""
 
 
 def document_of(row: Base) -> dict[str, Any]:
@@ -168,12 +200,12 @@ def _columns(table: type[Base]) -> list[Column[Any]]:
 
 @cache
 def _model(table: type[Base]) -> type[BaseModel]:
-    fields: dict[str, Any] = {column.key: _field(column) for column in _columns(table)}
+    fields: dict[str, Any] = {column.key: _field(column, REPORTED.get(table, {})) for column in _columns(table)}
     return create_model(table.__name__, __config__=ConfigDict(extra="ignore"), **fields)
 
 
-def _field(column: Column[Any]) -> tuple[Any, Any]:
-    kind = _kind(column)
+def _field(column: Column[Any], reported: Mapping[str, Any]) -> tuple[Any, Any]:
+    kind = reported.get(column.key) or _kind(column)
     if column.nullable:
         return (kind | None, None)
     has_default = column.default is not None or column.server_default is not None

@@ -8,6 +8,7 @@ import json
 import math
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,41 @@ def in_document(files: dict[str, bytes], change: Callable[[dict[str, Any]], Any]
     return with_true_digests(files | {name: json.dumps(document).encode()})
 
 
+MISSHAPEN: list[tuple[dict[str, Any], str]] = [
+    ({"changes": [1]}, "changes"),
+    ({"changes": {"nodes": "many"}}, "changes"),
+    ({"changes": {"target": "/other.py"}}, "target never differs"),
+    ({"rollback": {"why": 1}}, "rollback"),
+    ({"devices": [{}]}, "devices"),
+    ({"env": {"A": {}}}, "env"),
+    ({"timeline": [3]}, "timeline"),
+    ({"collectives": {"ranks": 1}}, "collectives"),
+]
+"""Values of an attempt or its tasks that no node reports, and on which lists and the scheduler would break."""
+
+
+def in_rows(change: dict[str, Any], document: dict[str, Any]) -> None:
+    for attempt in document["attempts"]:
+        for row in (attempt["attempt"], *attempt["tasks"]):
+            row.update({name: value for name, value in change.items() if name in row})
+
+
+def test_an_archive_takes_no_device_of_a_node_here(dashboard: Running, other: Running) -> None:
+    run_id = trained(dashboard)
+    node = other.node("busy", slots=1)
+    lost = {"node_id": node.identity.node_id, "devices": ["cpu:0"]}
+
+    def of_a_lost_node(document: dict[str, Any]) -> None:
+        in_rows(lost, document)
+        for attempt in document["attempts"]:
+            attempt["tasks"][0]["lost_at"] = 5.0
+
+    archive = zipped(in_document(unzipped(exported(dashboard, run_id)), of_a_lost_node))
+    assert imported(other, archive).status_code == 201
+    launched = other.launch()
+    assert node.assignment().run_id == launched
+
+
 def test_damaged_archive_is_refused_whole(dashboard: Running, other: Running) -> None:
     run_id = trained(dashboard)
     good = unzipped(exported(dashboard, run_id))
@@ -206,6 +242,7 @@ def test_damaged_archive_is_refused_whole(dashboard: Running, other: Running) ->
         (zipped(in_document(good, lambda d: d["run"].update(spec={"target": 3}))), "target"),
         (zipped(in_document(good, lambda d: d[first[0]][0]["attempt"].update(state="running"))), "must have ended"),
         (zipped(in_document(good, lambda d: d["attempts"].append(d["attempts"][0]))), "contradict"),
+        *[(zipped(in_document(good, partial(in_rows, change))), field) for change, field in MISSHAPEN],
     ]  # fmt: skip
     for archive, problem in cases:
         answer = imported(other, archive)
