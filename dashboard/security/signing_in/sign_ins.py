@@ -59,12 +59,16 @@ class SignIns:
                 tries.waiting -= 1
 
     def _counted(self, address: str, account: str) -> list[_Tries]:
-        """The tries that slow this one: its account's only where the person has not signed in from there before."""
+        """The tries that slow this one: where the person has signed in before, only those for the account from there.
+
+        Beside those of the address, which whoever shares it makes good by signing in to an account of their own."""
         by_address = self._tries(self._by_address, address)
         if not account:
             return [by_address]
         by_account = self._tries(self._by_account, _hashed(account))
-        return [by_address] if address in by_account.own_addresses else [by_address, by_account]
+        if address in by_account.own_addresses:
+            by_account = self._tries(self._by_account, _hashed(f"{account} {address}"))
+        return [by_address, by_account]
 
     def _count(self, is_right: bool, address: str, account: str, counted: list[_Tries]) -> None:
         if is_right:

@@ -135,3 +135,19 @@ def test_wrong_passwords_slow_the_account_from_wherever_they_come() -> None:
         assert [delay > 0 for delay in door.slept[slept_before:]] == [True, False, False]
 
     asyncio.run(tries())
+
+
+def test_whoever_shares_an_address_gets_no_more_guesses_by_signing_in_themselves() -> None:
+    door = Door()
+
+    async def tries() -> None:
+        await door.sign_ins.in_turn(right, scope("10.0.0.1"), "ana")
+        for _ in range(4):
+            await door.sign_ins.in_turn(wrong, scope("10.0.0.1"), "ana")
+            await door.sign_ins.in_turn(right, scope("10.0.0.1"), "eve")
+        slept_before = len(door.slept)
+        await door.sign_ins.in_turn(wrong, scope("10.0.0.1"), "ana")
+        await door.sign_ins.in_turn(right, scope("10.0.0.1"), "eve")
+        assert [delay > 0 for delay in door.slept[slept_before:]] == [True, False]
+
+    asyncio.run(tries())
