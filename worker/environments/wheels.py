@@ -6,6 +6,7 @@ import hashlib
 import logging
 import os
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -109,8 +110,18 @@ class HandedWheels:
 class WheelFetcher:
     """Fetches wheels that other nodes wait for and sends them to the server; one at a time, in a thread of its own."""
 
-    def __init__(self, client: Client, folder: Path, background: Callable[[Callable[[], None]], object]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        folder: Path,
+        background: Callable[[Callable[[], None]], object],
+        *,
+        only_public: bool = False,
+    ) -> None:
+        """`only_public`: of this node's own files only those that everybody here may read, because trainings under
+        accounts ask with the tokens of their attempts, and name any path."""
         self._client, self._folder, self._background = client, folder, background
+        self._only_public = only_public
         self._busy = threading.Lock()
 
     def fetch(self, wheels: Sequence[WheelFile]) -> None:
@@ -136,7 +147,7 @@ class WheelFetcher:
             return
         arriving = self._folder / f"{wheel.name}.{os.getpid()}.part"
         try:
-            _download(wheel.url, arriving, dict(training_environment(os.environ)))
+            _download(wheel.url, arriving, dict(training_environment(os.environ)), only_public=self._only_public)
             if _digest(arriving) != wheel.sha256:
                 raise ValueError("its SHA-256 is not the lock's")
             self._client.send_wheel(wheel, arriving)
@@ -191,11 +202,11 @@ def _applies(marker: str | None, version: str) -> bool:
         return True
 
 
-def _download(url: str, target: Path, env: Mapping[str, str]) -> None:
+def _download(url: str, target: Path, env: Mapping[str, str], *, only_public: bool) -> None:
     """Download a file with the node's own proxies and credentials. Raises OSError, HTTPError, ValueError."""
     address = urlsplit(url)
     if address.scheme == "file":
-        shutil.copyfile(unquote(address.path), target)
+        _copy(Path(unquote(address.path)), target, only_public=only_public)
         return
     if address.scheme not in ("http", "https"):
         raise ValueError("it lies at no address that can be fetched")
@@ -209,6 +220,20 @@ def _download(url: str, target: Path, env: Mapping[str, str]) -> None:
         response.raise_for_status()
         for piece in response.iter_bytes(PIECE_BYTES):
             file.write(piece)
+
+
+def _copy(path: Path, target: Path, *, only_public: bool) -> None:
+    """Copy a regular file of this node. Raises OSError, ValueError."""
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)  # which opens no device, and is what is read below
+    try:
+        named = Path(f"/proc/self/fd/{place}")
+        mode, folders = os.fstat(place).st_mode, named.readlink().parents
+        is_public = mode & stat.S_IROTH and all(folder.stat().st_mode & stat.S_IXOTH for folder in folders)
+        if not stat.S_ISREG(mode) or (only_public and not is_public):
+            raise ValueError("it is no file that everybody on this node may read")
+        shutil.copyfile(named, target)
+    finally:
+        os.close(place)
 
 
 def _credentials(url: str, env: Mapping[str, str]) -> tuple[str, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import threading
 from collections.abc import Iterator
@@ -14,11 +15,14 @@ import pytest
 from dashboard.storage.wheels import Wheels
 from domain.environments.wheels import OFFERED_S, Wants, WheelFile
 from tests.end_to_end.product import wait_for
+from tests.other_accounts import open_folder
 from tests.worker.environments.making import Index, Node, Server, write_wheels
 from worker.environments.wheels import HandedWheels, WheelFetcher, chosen
 from worker.launch.preparation import CannotStart
 
 REQUIREMENTS = {"requirements.txt": f"torch=={metadata.version('torch').partition('+')[0]}\nlocked==1.0\n"}
+
+NAME = "made-1-py3-none-any.whl"
 
 
 class Pair:
@@ -145,6 +149,29 @@ def test_the_password_of_an_index_goes_to_that_index_alone(tmp_path: Path, monke
             fetcher.fetch([wheel])
         http.shutdown()
     assert received == ["Basic bWU6aHVudGVyMjI=", None]
+
+
+@pytest.mark.parametrize("place", ["open", "closed file", "closed folder", "link", "device"])
+def test_with_accounts_other_nodes_get_no_file_that_is_not_for_everybody(tmp_path: Path, place: str) -> None:
+    stored = Wheels(tmp_path / "server")
+    with open_folder() as folder:
+        private = folder / "private"
+        private.mkdir(mode=0o700)
+        file = private / NAME if place in ("closed folder", "link") else folder / NAME
+        file.write_bytes(b"weights")
+        file.chmod(0o600 if place == "closed file" else 0o644)
+        if place == "link":
+            (folder / NAME).symlink_to(file)
+            file = folder / NAME
+        url = "file:///dev/zero" if place == "device" else file.as_uri()
+        wheel = WheelFile(name=NAME, sha256=hashlib.sha256(b"weights").hexdigest(), url=url)
+        folders = tmp_path / "a", tmp_path / "b"
+        for only_public, folder in zip((True, False), folders, strict=True):
+            server = Server(stored, Wants())
+            fetcher = WheelFetcher(server, folder, lambda work: work(), only_public=only_public)  # type: ignore[arg-type]
+            fetcher.fetch([wheel])
+            is_there = wheel.sha256 in {one.sha256 for one in stored.files()}
+            assert is_there == (place == "open" or not (only_public or place == "device"))
 
 
 def test_the_wheel_that_fits_best_is_chosen():
