@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -82,7 +81,7 @@ class Disk:
     def finish(self, checkpoint: Checkpoint, adopted: str | None, part_sha256s: Sequence[str]) -> bool:
         """See `CheckpointStorage`: the file is only read if not all of it arrived in this process."""
         target, arriving = self._files.checkpoint(checkpoint.id), self._files.arriving(checkpoint.id)
-        source = self._adoptable(adopted) if adopted is not None else arriving
+        source = self._adoptable(checkpoint, adopted) if adopted is not None else arriving
         if not source.exists() and target.exists():
             source = target  # a crash came between the rename and the entry in the store
         arrived, arrived_sha256 = self._arrived.pop(checkpoint.id, None), None
@@ -109,9 +108,9 @@ class Disk:
         """See `CheckpointStorage`."""
         yield self._files.checkpoint(checkpoint.id)
 
-    def _adoptable(self, name: str) -> Path:
-        if not _ADOPTABLE.fullmatch(name) or name.startswith("proof") or name.endswith(".part"):
-            raise Rejection(422, "adopted must be a plain file name in the adopt directory.", "adopted")
+    def _adoptable(self, checkpoint: Checkpoint, name: str) -> Path:
+        if name != f"adopted-{checkpoint.id}":  # nobody takes, or has deleted, what another attempt placed there
+            raise Rejection(422, f"adopted must be adopted-{checkpoint.id}, a file in the adopt directory.", "adopted")
         return self._files.incoming / name
 
 
@@ -121,7 +120,6 @@ MOST_HASHED = 64
 """Uploads whose hash is kept between requests: of an abandoned one no further request comes."""
 HASHERS = 2
 """Threads that hash pieces while others write them."""
-_ADOPTABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 @dataclass

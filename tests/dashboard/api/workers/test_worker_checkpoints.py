@@ -70,10 +70,11 @@ def test_a_worker_that_shares_the_disk_hands_a_snapshot_over_by_name(dashboard: 
     adopt = node.identity.adopt
     assert adopt is not None
     assert Path(adopt.proof_file).read_text() == adopt.proof
-    (Path(adopt.directory) / "snapshot-1").write_bytes(b"weights")
     place = node.client.offer_checkpoint(task, node.offer(task, b"weights"))
-    node.client.complete_checkpoint(place.checkpoint_id, sha256_of(b"weights"), "snapshot-1")
-    assert not (Path(adopt.directory) / "snapshot-1").exists()
+    placed = Path(adopt.directory) / f"adopted-{place.checkpoint_id}"
+    placed.write_bytes(b"weights")
+    node.client.complete_checkpoint(place.checkpoint_id, sha256_of(b"weights"), placed.name)
+    assert not placed.exists()
     assert dashboard.http.get(f"/api/checkpoints/{place.checkpoint_id}/file").content == b"weights"
 
 
@@ -86,15 +87,29 @@ def test_only_plain_names_are_adopted(dashboard: Running, node: FakeNode, name: 
         node.client.complete_checkpoint(place.checkpoint_id, sha256_of(b"weights"), name)
 
 
+def test_what_another_attempt_placed_is_neither_adopted_nor_deleted(dashboard: Running, node: FakeNode) -> None:
+    dashboard.launch()
+    task = node.task()
+    assert node.identity.adopt is not None
+    theirs = Path(node.identity.adopt.directory) / "adopted-4711"
+    theirs.write_bytes(b"weights")
+    for content in (b"weights", b"others"):
+        place = node.client.offer_checkpoint(task, node.offer(task, content))
+        with pytest.raises(RequestRefused):
+            node.client.complete_checkpoint(place.checkpoint_id, sha256_of(content), theirs.name)
+    assert theirs.read_bytes() == b"weights"
+
+
 def test_a_link_is_not_adopted(dashboard: Running, node: FakeNode, tmp_path: Path) -> None:
     dashboard.launch()
     task = node.task()
     assert node.identity.adopt is not None
     (tmp_path / "secret").write_bytes(b"weights")
-    (Path(node.identity.adopt.directory) / "link").symlink_to(tmp_path / "secret")
     place = node.client.offer_checkpoint(task, node.offer(task, b"weights"))
+    link = Path(node.identity.adopt.directory) / f"adopted-{place.checkpoint_id}"
+    link.symlink_to(tmp_path / "secret")
     with pytest.raises(ChecksumMismatch):
-        node.client.complete_checkpoint(place.checkpoint_id, sha256_of(b"weights"), "link")
+        node.client.complete_checkpoint(place.checkpoint_id, sha256_of(b"weights"), link.name)
     assert (tmp_path / "secret").exists()
 
 
