@@ -44,6 +44,7 @@ def runs_table(runs: Sequence[RunView]) -> Element:
 
 
 MOST_ROWS = 300
+SHOWN_DIGITS = 12
 MOST_VALUE = 2000
 """Longest text of a cell."""
 
@@ -102,6 +103,8 @@ def differences_table(service: Service, runs: Sequence[RunView]) -> Element:
 def settings_table(run: RunView) -> Element:
     """Return the settings that a run was launched with, but the defaults; secrets are masked."""
     values = run.spec.model_dump(mode="json", exclude_defaults=True)
+    if run.spec.snapshot:  # whoever knows all of it may launch the code, and so read it
+        values["snapshot"] = run.spec.snapshot[:SHOWN_DIGITS]
     rows = [(LABELS.get(name, name), _value(value)[:MOST_VALUE]) for name, value in values.items()]
     return table(("Setting", "Value"), rows)
 

@@ -71,6 +71,14 @@ def test_a_stranger_sees_the_runs_as_they_are_now(dashboard: Running, runs: list
         assert dashboard.anonymous().head(str(answer.url)).text == ""
 
 
+def test_a_stranger_is_not_told_how_to_launch_the_code(dashboard: Running, node: FakeNode, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CODE)
+    run_id = dashboard.launch(target=str(tmp_path / "train.py"))
+    snapshot = dashboard.run(run_id)["spec"]["snapshot"]
+    text = visit(dashboard, made(dashboard, run_id)).text
+    assert snapshot[:12] in text and snapshot[:13] not in text
+
+
 def test_a_stranger_sees_no_folder_of_the_server(dashboard: Running, node: FakeNode, tmp_path: Path) -> None:
     folder = tmp_path / "my code"
     folder.mkdir()
