@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -21,7 +22,8 @@ MOST_BYTES = 16 * 1024
 
 
 class ValueMask:
-    """Replaces each byte of the values by `*`, and of the common ways to write them: JSON, repr, URLs, base64.
+    """Replaces each byte of the values by `*`, and of the common ways to write them: JSON, repr, URLs, shells, base64,
+    hexadecimal.
 
     The lines of a value are masked each by itself, and so are a URL's password and what a JSON document names like a
     secret. What is cut off is masked where half of a line is left."""
@@ -170,6 +172,8 @@ def _written(value: str) -> Iterator[bytes]:
     texts = {text for part in parts if _is_distinct(part) for text in _escaped(part)}
     yield from (text.encode(errors="surrogatepass") for text in texts)
     yield from (code for code in _base64(value.strip()) if len(code) >= LEAST_CHARACTERS)
+    digits = value.strip().encode(errors="surrogatepass").hex().encode()
+    yield from (digits, digits.upper())
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -203,6 +207,11 @@ def _escaped(text: str) -> Iterator[str]:
     content = text.encode(errors="surrogatepass")
     yield from (repr(text)[1:-1], repr(content)[2:-1])
     yield from (quote(content, safe=""), quote(content), quote_plus(content))
+    yield from (shlex.quote(text).strip("'"), _IN_DOUBLE_QUOTES.sub(r"\\\g<0>", text), _BARE.sub(r"\\\g<0>", text))
+
+
+_IN_DOUBLE_QUOTES, _BARE = re.compile(r'[$`"\\]'), re.compile(r"[^\w@%+=:,./-]")
+"""Characters before which a shell's `export -p` and `printf %q` write a backslash."""
 
 
 def _base64(text: str) -> Iterator[bytes]:

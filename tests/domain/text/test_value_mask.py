@@ -36,6 +36,24 @@ def test_no_part_of_a_value_is_left(written: str) -> None:
         assert not any(encoded[at : at + 8] in masked for at in range(len(encoded) - 7))
 
 
+PASSWORD = "it's $5 \\or `six`"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        """PASSWORD='it'"'"'s $5 \\or `six`'""",
+        'declare -x PASSWORD="it\'s \\$5 \\\\or \\`six\\`"',
+        "it\\'s\\ \\$5\\ \\\\or\\ \\`six\\`",
+        PASSWORD.encode().hex(),
+        PASSWORD.encode().hex().upper(),
+    ],
+)
+def test_a_value_is_masked_as_shells_and_hexadecimal_write_it(written: str) -> None:
+    masked = ValueMask([PASSWORD]).text(written)
+    assert len(masked) == len(written) and set(masked.rpartition("PASSWORD=")[2].strip("'\"")) == {"*"}
+
+
 def test_each_line_of_a_value_is_masked_by_itself() -> None:
     mask = ValueMask([KEY])
     assert mask.text("  | MIIEvQIBADAN\n  | BgkqhkiG9w0B\n") == "  | ************\n  | ************\n"
