@@ -12,7 +12,7 @@ from db import acting
 from db.engine import Store
 from db.people import secrets
 from db.people.ownership import project_of
-from db.people.secrets import SecretOwner, StoredSecret
+from db.people.secrets import Receiver, SecretOwner, StoredSecret
 from domain.assignments import Assignment
 from domain.errors import InvalidRequest
 from domain.masking.values import check_value, doubt
@@ -99,9 +99,10 @@ class Secrets:
                 return  # another node of the attempt asked at the same time
             secrets.forget_ended(session)
             receiver = secrets.receiver(session, assignment.run_id, fence)
-            usable = secrets.usable(session, _person(receiver.by), receiver.project, names)
+            of_project = receiver.project if receiver.may_launch else None
+            usable = secrets.usable(session, _person(receiver.by), of_project, names)
             if missing := sorted(set(names) - usable.keys()):
-                raise InvalidRequest("secrets", _missing(missing[0], f"of {_person(receiver.by)}", receiver.project))
+                raise InvalidRequest("secrets", _not_given(missing[0], receiver))
             for secret in usable.values():
                 secrets.give(session, receiver, secret, self._key.encrypt(self._value(secret), fence, secret.name))
 
@@ -153,6 +154,15 @@ def _missing(name: str, owner: str, project: str) -> str:
     return (
         f"secrets: there is no secret {name}, neither {owner} nor of project {project}. Set it first: "
         f"rankzero secret set {name}, or, for all in the project, with --project {project}."
+    )
+
+
+def _not_given(name: str, receiver: Receiver) -> str:
+    if receiver.may_launch:
+        return _missing(name, f"of {_person(receiver.by)}", receiver.project)
+    return (
+        f"secrets: it gets no secret {name} of project {receiver.project}, where whoever started this attempt may not "
+        "launch any more. An admin can resume it."
     )
 
 

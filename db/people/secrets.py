@@ -15,8 +15,11 @@ from db.exceptions import NoSuch
 from db.lookups import task_is_live
 from db.models import Attempt, AttemptSecret, Run, Secret, Task
 from db.people import audit
+from db.people.users import rights_in
 from domain.messages import TERMINAL_STATES
 from domain.people.audit import AuditAction
+from domain.people.rights import NOBODY, PROGRAM
+from domain.people.roles import Action
 from domain.people.secrets import SecretView
 
 
@@ -139,6 +142,8 @@ class Receiver:
     fence: int
     by: str | None
     project: str
+    may_launch: bool
+    """Whether who opened the attempt may launch in the project now: its secrets are for them alone."""
 
 
 def give(session: Session, receiver: Receiver, secret: StoredSecret, ciphertext: bytes) -> None:
@@ -151,8 +156,10 @@ def give(session: Session, receiver: Receiver, secret: StoredSecret, ciphertext:
 
 def receiver(session: Session, run_id: str, fence: int) -> Receiver:
     """The attempt of a run, with the person and the project whose secrets it gets."""
-    row = session.execute(select(Run.by, Run.project).where(Run.id == run_id)).one()
-    return Receiver(run_id, fence, row.by, row.project)
+    query = select(Run.by, Run.project, Attempt.by.label("opened_by")).join(Attempt, Attempt.run_id == Run.id)
+    row = session.execute(query.where(Attempt.fence == fence)).one()
+    rights = PROGRAM if row.opened_by is None else rights_in(session, row.opened_by) or NOBODY
+    return Receiver(run_id, fence, row.by, row.project, rights.may(Action.LAUNCH, row.project))
 
 
 def forget_ended(session: Session) -> None:

@@ -18,7 +18,8 @@ from domain.errors import InvalidRequest
 from domain.people.rights import Denied, Rights
 from domain.people.roles import Role, Scope
 from domain.spec import RunSpec
-from tests.dashboard.running import FakeNode, Running, running
+from tests.dashboard.persons import person
+from tests.dashboard.running import FakeNode, Running, running, wait_for
 
 TOKEN = "hf_AbCdEfGhIjKlMn"
 OTHER = "hf_OtHeRoThErOtHeR"
@@ -132,6 +133,7 @@ def test_a_run_whose_secret_was_removed_says_so(dashboard: Running, node: FakeNo
 
 def test_each_gets_their_own_before_the_projects(dashboard: Running, node: FakeNode) -> None:
     service = dashboard.service
+    person(service, "ben", vision=Role.MEMBER)
     with acting.acting(ANA):
         service.secrets.set("HF_TOKEN", OTHER, "vision")
     with acting.acting(BEN):
@@ -145,6 +147,25 @@ def test_each_gets_their_own_before_the_projects(dashboard: Running, node: FakeN
     assert node.assignment().secrets == {"HF_TOKEN": TOKEN}
     with acting.acting(ANA):
         assert {secret.user for secret in service.secrets.every()} == {None}
+
+
+def test_who_may_not_launch_in_a_project_any_more_gets_none_of_its_secrets(dashboard: Running, node: FakeNode) -> None:
+    service, member = dashboard.service, {"role": "member", "project": "vision"}
+    person(service, "ben", vision=Role.MEMBER)
+    assert put(dashboard, project="vision") == 200
+    with acting.acting(BEN):
+        spec = RunSpec(target="image_classifier", project="vision", gpus_per_node=1, secrets=["HF_TOKEN"])
+        run_id = service.launch(spec.model_copy(update={"max_restarts": 1}))
+    assert node.assignment().secrets == {"HF_TOKEN": TOKEN}
+    dashboard.http.patch("/api/users/ben", json=member | {"role": "viewer"}).raise_for_status()
+    put(dashboard, value=OTHER, project="vision")
+    node.report(node.task(), "failed", reason="script error", message="it broke")
+    wait_for(lambda: any(one.attempt == 2 for one in node.client.desired_state(None, 0).assignments), "the restart")
+    assignment = node.assignment()
+    assert assignment.secrets == {} and "may not launch any more" in str(assignment.secrets_problem)
+    node.report(node.task(), "failed", reason="launch failed", message=assignment.secrets_problem)
+    dashboard.http.post(f"/api/runs/{run_id}/resume", json={}).raise_for_status()
+    assert node.assignment().secrets == {"HF_TOKEN": OTHER}, "the owner has decided it"
 
 
 def test_a_preview_does_not_tell_what_a_hidden_project_has(dashboard: Running) -> None:
