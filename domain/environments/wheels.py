@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 OFFERED_S = 60.0
 """A node that was asked for a wheel and has not brought it by then is not waited for alone."""
+MOST_WANTED = 10_000
+"""Further wheels are hopeless: trainings under accounts ask with the tokens of their attempts, and for anything."""
 FORGOTTEN_S = 60.0
 """A wheel that nobody has asked for so long is no longer wanted."""
 _FILE = re.compile(r"[A-Za-z0-9_.+!-]{1,250}\.(whl|tar\.gz|zip)")
@@ -76,6 +78,9 @@ class Wants:
         """Note what a node waits for; returns the SHA-256 of those that no other online node could fetch."""
         hopeless = []
         for wheel in wheels:
+            if wheel.sha256 not in self._wants and len(self._wants) >= MOST_WANTED:
+                hopeless.append(wheel.sha256)
+                continue
             want = self._wants.setdefault(wheel.sha256, _Want(wheel, now))
             want.asked_at = now
             want.by.add(node)

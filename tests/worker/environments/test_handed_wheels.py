@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.storage.wheels import Wheels
-from domain.environments.wheels import OFFERED_S, Wants, WheelFile
+from domain.environments.wheels import FORGOTTEN_S, MOST_WANTED, OFFERED_S, Wants, WheelFile
 from tests.end_to_end.product import wait_for
 from tests.other_accounts import open_folder
 from tests.worker.environments.making import Index, Node, Server, write_wheels
@@ -126,6 +126,21 @@ def test_a_package_without_a_wheel_is_not_left_out(tmp_path: Path):
     handed = HandedWheels(server, tmp_path / "wheels", lambda: False, lambda _: None)  # type: ignore[arg-type]
     assert handed.bring([source, elsewhere], "3.12.1") is None
     assert handed.bring([elsewhere], "3.12.1") == []
+
+
+def test_not_more_wheels_are_waited_for_than_a_memory_holds():
+    wants = Wants()
+
+    def asked(first: int, now: float) -> list[str]:
+        digests = (f"{number:064x}" for number in range(first, first + MOST_WANTED))
+        wheels = [WheelFile(name=NAME, sha256=sha256) for sha256 in digests]
+        return wants.want("a", wheels, ["a", "b"], now)
+
+    assert asked(0, 0.0) == []
+    assert len(asked(MOST_WANTED, 0.0)) == MOST_WANTED
+    assert asked(0, 1.0) == [] and len(wants.offers("b", 1.0)) == MOST_WANTED
+    wants.offers("b", 1.0 + FORGOTTEN_S)
+    assert asked(MOST_WANTED, 1.0 + FORGOTTEN_S) == []
 
 
 def test_the_password_of_an_index_goes_to_that_index_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
