@@ -291,12 +291,12 @@ class People:
         if not me.password_hash or _has_login_token():
             return
         if not old:
-            raise InvalidRequest("old", "Your present password is needed, too.")
+            raise InvalidRequest("old", "Your current password is needed, too.")
         if self._wrong_passwords.is_reached(me.name):
             raise InvalidRequest("old", f"{MOST_WRONG} wrong passwords in a quarter of an hour: try again later.")
         if not passwords.is_right(old, me.password_hash):
             self._wrong_passwords.count(me.name)
-            raise InvalidRequest("old", "The present password is not right.")
+            raise InvalidRequest("old", "The current password is not right.")
 
     def _changed(self) -> None:
         self._identities.forget()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from dashboard.service import service
@@ -14,6 +16,9 @@ from domain.people.tokens import GRANTS, AccessTokenView, TokenWanted
 from domain.text.formats import ago, as_list, as_text, clock_time
 
 REFUSED, TOKEN_REFUSED, TOKEN_MADE = "account_refused", "token_refused", "token_made"
+SAVED, ALL_TOKENS = "account_saved", "tokens_all"
+FEW_TOKENS = 10
+"""So many are shown at once, the newest; the others on request."""
 DAY_S = 86_400.0
 LASTING: dict[str, float | None] = {
     "a week": 7 * DAY_S, "30 days": 30 * DAY_S, "90 days": 90 * DAY_S, "a year": 365 * DAY_S, "until revoked": None,
@@ -60,25 +65,29 @@ def _address_and_password(me: UserView) -> None:
     with st.form("account_form", border=False):
         st.text_input("E-mail", me.email or "", key="account_email", max_chars=254, autocomplete="email")
         if me.has_password:
-            st.text_input("Present password", key="account_old", type="password", autocomplete="current-password",
+            st.text_input("Current password", key="account_old", type="password", autocomplete="current-password",
                           placeholder="needed for a new address or password")  # fmt: skip
         st.text_input("New password", key="account_new", type="password", autocomplete="new-password",
                       placeholder=f"at least {SHORTEST_PASSWORD} characters")  # fmt: skip
         st.form_submit_button("Save", on_click=actions.attempt, args=(_save, REFUSED))
-    if not actions.show(REFUSED) and st.session_state.pop("account_saved", False):
-        st.caption("Saved. Your other browsers are signed out if the password is new.")
+    saved: str | None = st.session_state.pop(SAVED, None)
+    if not actions.show(REFUSED) and saved:
+        st.caption(saved)
 
 
 def _save() -> None:
     state, people = st.session_state, service.current().people
+    saved = []
     if (email := state["account_email"].strip()) and email != people.me().email:
         people.set_email(email, state.get("account_old"))
+        saved.append("Your address is saved.")
     if state["account_new"]:
         people.set_password(state["account_new"], state.get("account_old"))
+        saved.append("Your password is set, and your other browsers are signed out.")
     for name in ("account_new", "account_old"):
         if name in state:
             state[name] = ""
-    state["account_saved"] = True
+    state[SAVED] = " ".join(saved) or "Nothing has changed."
 
 
 # Browsers that are signed in.
@@ -87,12 +96,13 @@ def _save() -> None:
 def _sessions() -> None:
     st.header("Browsers that are signed in", anchor=False)
     current = service.current()
-    now = current.clock()
+    now, sessions = current.clock(), current.people.sessions()
     with st.container(key="sessions"):
-        for session in current.people.sessions():
+        for session in sessions:
             _session(session, now)
     with st.container(horizontal=True):
-        st.button("Sign out the others", key="sign_out_others", on_click=_sign_out_others)
+        if any(session.is_current for session in sessions) and len(sessions) > 1:
+            st.button("Sign out the others", key="sign_out_others", on_click=_sign_out_others)
         st.button("Sign out everywhere", key="sign_out_everywhere", on_click=_sign_out_everywhere)
 
 
@@ -131,27 +141,51 @@ def _tokens() -> None:
         "`rankzero login` makes its own."
     )
     current = service.current()
-    tokens = current.access_tokens.own()
-    now = current.clock()
-    with st.container(key="tokens"):
-        for token in tokens:
-            _token(token, now)
+    tokens, now = current.access_tokens.own(), current.clock()
     _make_form([project.name for project in current.people.projects()])
     actions.show(TOKEN_REFUSED)
-    shown: tuple[str, str] | None = st.session_state.get(TOKEN_MADE)
-    if shown is not None and shown[0] in {token.name for token in tokens}:
-        st.markdown(f"The token **{as_text(shown[0])}**, shown only here and only now:")
-        st.code(shown[1], language=None, wrap_lines=True)
+    _show_new(tokens)
+    shown = tokens if st.session_state.get(ALL_TOKENS) else tokens[:FEW_TOKENS]
+    with st.container(key="tokens"):
+        for token in shown:
+            _token(token, now)
+    if len(shown) < len(tokens):
+        st.button(f"Show all {len(tokens)}", key="tokens_more", type="tertiary", on_click=_show_all)
+
+
+def _show_all() -> None:
+    st.session_state[ALL_TOKENS] = True
+
+
+def _show_new(tokens: Sequence[AccessTokenView]) -> None:
+    """Show the secret of the token that was made last, while it is valid."""
+    made: tuple[str, str] | None = st.session_state.get(TOKEN_MADE)
+    if made is not None and made[0] in {token.name for token in tokens}:
+        st.markdown(f"The token **{as_text(made[0])}**, shown only here and only now:")
+        st.code(made[1], language=None, wrap_lines=True)
 
 
 def _token(token: AccessTokenView, now: float) -> None:
     name, extent, used, revoke = st.columns(TOKEN_COLUMNS, vertical_alignment="center")
     name.markdown(f"**{as_text(token.name)}**")
-    until = f"until {clock_time(token.expires_at)[:10]}" if token.expires_at else "until revoked"
-    last_use = f"used {ago(token.last_used_at, now)}" if token.last_used_at else "not used yet"
     extent.markdown(as_text(f"{token.scope}, {token.project or ALL_PROJECTS}"))
-    used.caption(as_text(f"{until}, {last_use}"))
-    revoke.button("Revoke", key=f"token_{token.name}", type="tertiary", on_click=_revoke, args=(token.name,))
+    last_use = f"used {ago(token.last_used_at, now)}" if token.last_used_at else "not used yet"
+    has_expired = token.expires_at is not None and token.expires_at <= now
+    used.caption(as_text(f"{_end_of(token, has_expired)}, {last_use}"))
+    if not has_expired and revoke.button("Revoke", key=f"token_{token.name}", type="tertiary"):
+        _confirm_revocation(token.name)
+
+
+def _end_of(token: AccessTokenView, has_expired: bool) -> str:
+    if token.expires_at is None:
+        return "until revoked"
+    return f"{'expired' if has_expired else 'until'} {clock_time(token.expires_at)[:10]}"
+
+
+@st.dialog("Revoke this token?")
+def _confirm_revocation(name: str) -> None:
+    st.markdown(f"What uses **{as_text(name)}** is refused from now on. This cannot be undone.")
+    actions.confirm("Revoke it", "Keep it", lambda: service.current().access_tokens.revoke(name))
 
 
 def _make_form(projects: list[str]) -> None:
@@ -174,8 +208,3 @@ def _make() -> None:
     view, secret = service.current().access_tokens.make(terms)
     state[TOKEN_MADE] = (view.name, secret)
     state["token_name"] = ""
-
-
-@actions.told
-def _revoke(name: str) -> None:
-    service.current().access_tokens.revoke(name)

@@ -18,8 +18,8 @@ from domain.people.roles import Action
 from domain.text.formats import ago, as_text, clock_time
 
 ANYBODY, ANYTHING = "anybody", "anything"
-SINCE = {"the last hour": 3600.0, "today": 86_400.0, "this week": 7 * 86_400.0, "this month": 31 * 86_400.0,
-         "ever": None}  # fmt: skip
+SINCE = {"an hour ago": 3600.0, "a day ago": 86_400.0, "a week ago": 7 * 86_400.0, "a month ago": 31 * 86_400.0,
+         "the start": None}  # fmt: skip
 SHOWN = 100
 COLUMNS = ("When", "Who", "Did", "What", "Project", "From")
 RUN = re.compile(r"\brun ([a-z0-9]{10})\b")

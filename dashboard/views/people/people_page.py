@@ -119,11 +119,13 @@ def _people() -> None:
         for person in matching[:FEW]:
             _person(person, now)
     if len(matching) != len(everybody) or len(matching) > FEW:
-        st.caption(f"{min(len(matching), FEW)} of {plural(len(everybody), 'person', 'people')}.")
-    for number, invitation in enumerate(_open_invitations()):
-        if number == 0:
-            st.header("Links not used yet", anchor=False)
-        _invitation(invitation, now)
+        others = " Find the others by what you know of them." if len(matching) > FEW else ""
+        st.caption(f"{min(len(matching), FEW)} of {plural(len(everybody), 'person', 'people')}.{others}")
+    if opened := _open_invitations():
+        st.header("Links not used yet", anchor=False)
+    with st.container(key="invitations"):
+        for invitation in opened:
+            _invitation(invitation, now)
 
 
 FEW = 30
@@ -165,14 +167,18 @@ def _role_of(name: str, role: Role | None, project: str | None, *, is_fixed: boo
     """Show a person's role, to be changed by whoever may give it."""
     may = acting.rights().may(Action.OPERATE if project is None else Action.MANAGE, project)
     if role is Role.OWNER or is_fixed or not may:
-        st.markdown(as_text(role or NO_ROLE))
+        st.markdown(as_text(_role_in_words(role or NO_ROLE)))
         return
     key = f"role_{name}_{project or ''}"
     st.session_state[key] = role.value if role else NO_ROLE
     st.selectbox(
-        f"Role of {name}", [*ROLES, NO_ROLE], key=key, label_visibility="collapsed",
+        f"Role of {name}", [*ROLES, NO_ROLE], key=key, label_visibility="collapsed", format_func=_role_in_words,
         on_change=_set_role, args=(name, project, key),
     )  # fmt: skip
+
+
+def _role_in_words(role: str) -> str:
+    return "no role" if role == NO_ROLE else role
 
 
 @actions.told

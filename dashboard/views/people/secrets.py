@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import streamlit as st
 
 from dashboard.security.keys.secret_key import SecretsUnreadable
 from dashboard.service import service
-from dashboard.views.layout import style
+from dashboard.views.layout import actions, style
 from db import acting
-from db.exceptions import NoSuch
 from domain.errors import InvalidRequest
 from domain.people.rights import Denied
 from domain.people.roles import Action
@@ -20,7 +20,7 @@ from domain.text.formats import ago, as_text
 MINE = "yours"
 NAME, VALUE, OWNER, REFUSED = "secret_name", "secret_value", "secret_owner", "secret_refused"
 DOUBT = "secret_doubt"
-COLUMNS = (3, 2, 3, 1.2)
+COLUMNS, FORM_COLUMNS = (3, 2, 3, 1.2), (3, 3, 2.4, 1)
 
 
 @style.quiet_without_store
@@ -36,10 +36,10 @@ def show_secrets(projects: Sequence[str]) -> None:
         _table(secrets)
     managed = [project for project in projects if acting.rights().may(Action.MANAGE, project)]
     with st.form("secret_form", border=False):
-        name, value, owner, button = st.columns(COLUMNS, vertical_alignment="bottom")
+        name, value, owner, button = st.columns(FORM_COLUMNS, vertical_alignment="bottom")
         name.text_input("Name", key=NAME, placeholder="HF_TOKEN", autocomplete="off")
         value.text_input("Value", key=VALUE, type="password", autocomplete="new-password")
-        owner.selectbox("Of", [MINE, *managed], key=OWNER)
+        owner.selectbox("Whose", [MINE, *managed], key=OWNER, format_func=_whose)
         button.form_submit_button("Set", on_click=_set, width="stretch")
     if refusal := st.session_state.get(REFUSED):
         st.markdown(f":red[{as_text(refusal)}]")
@@ -54,11 +54,25 @@ def _table(secrets: Sequence[SecretView]) -> None:
     for secret in secrets:
         name, owner, when, button = st.columns(COLUMNS, vertical_alignment="center")
         name.markdown(f"`{secret.name}`")
-        owner.markdown(MINE if secret.project is None else as_text(f"project {secret.project}"))
+        owner.markdown(as_text(_whose(secret.project or MINE)))
         when.caption(as_text(f"set {ago(secret.set_at, now)} by {secret.by or 'Rankzero'}"))
         if secret.project is None or acting.rights().may(Action.MANAGE, secret.project):
             key = f"secret_remove_{secret.project or ''}_{secret.name}"
-            button.button("Remove", key=key, type="tertiary", on_click=_remove, args=(secret,))
+            if button.button("Remove", key=key, type="tertiary"):
+                _confirm_removal(secret)
+
+
+def _whose(owner: str) -> str:
+    return owner if owner == MINE else f"project {owner}"
+
+
+@st.dialog("Remove this secret?")
+def _confirm_removal(secret: SecretView) -> None:
+    st.markdown(
+        f"The value of `{secret.name}` is deleted for good. Attempts that have begun keep it; later ones of runs that "
+        "name it start only once it is set again."
+    )
+    actions.confirm("Remove it", "Keep it", partial(_remove, secret))
 
 
 def _set() -> None:
@@ -79,8 +93,4 @@ def _set() -> None:
 
 
 def _remove(secret: SecretView) -> None:
-    st.session_state.pop(REFUSED, None)
-    try:
-        service.current().secrets.remove(secret.name, secret.project)
-    except (NoSuch, Denied) as error:
-        st.session_state[REFUSED] = str(error)
+    service.current().secrets.remove(secret.name, secret.project)

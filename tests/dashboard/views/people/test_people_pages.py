@@ -6,14 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 from streamlit.testing.v1 import AppTest
 
 from dashboard.service import service
+from dashboard.views.people.account_page import DAY_S, FEW_TOKENS
 from dashboard.views.people.people_page import FEW
 from db import acting
-from db.people import audit
+from db.models import AccessToken
+from db.people import access_tokens, audit
 from domain.people.rights import NOBODY, Rights, rights_of_owner
-from domain.people.roles import Role
+from domain.people.roles import Role, Scope
+from domain.people.tokens import TokenWanted
 from tests.dashboard.pages import Pages, button, served
 from tests.dashboard.persons import person
 
@@ -93,6 +97,7 @@ def test_many_people_are_searched(lab: Pages) -> None:
         person(lab.service, f"p{number:02d}", Role.VIEWER)
     page = lab.open("people")
     assert f"{FEW} of 33 people." in words(page)
+    assert "Find the others by what you know of them." in words(page)
     page.text_input("people_find").set_value("VISION none").run()
     assert [one.key for one in page.selectbox if one.key.startswith("role_") and one.key.endswith("_")] == ["role_p00_"]
     assert "1 of 33 people." in words(page)
@@ -140,7 +145,45 @@ def test_token_is_shown_once_and_revoked(lab: Pages) -> None:
     assert [one.value for one in page.code if one.value.startswith("rz_")]
     assert "rz_" not in words(lab.open("account"))
     page.button("token_ci").click().run()
+    assert len(lab.service.access_tokens.own()) == 1, "it asks first"
+    button(page, "Revoke it").click().run()
     assert lab.service.access_tokens.own() == []
+
+
+def make_token(pages: Pages, name: str, lasts_s: float, age_s: float = 0.0) -> None:
+    """Give the owner a token that was made so long ago."""
+    made_at = pages.service.clock() - age_s
+    access_tokens.make(pages.service.store, "owner", TokenWanted(name, Scope.READ, None, lasts_s), name, made_at)
+
+
+def test_expired_token_says_so_beside_a_new_one_of_the_same_name(lab: Pages) -> None:
+    make_token(lab, "ci", DAY_S, age_s=2 * DAY_S)
+    with lab.service.store.write() as session:
+        session.execute(update(AccessToken).values(secret_hash="earlier"))
+    make_token(lab, "ci", DAY_S)
+    page = lab.open("account")
+    assert not page.exception
+    assert sum("until 20" in one.value for one in page.caption) == 1
+    assert sum("expired 20" in one.value for one in page.caption) == 1
+    assert [one.key for one in page.button if one.label == "Revoke"] == ["token_ci"]
+
+
+def test_many_tokens_do_not_push_the_rest_of_the_page_away(lab: Pages) -> None:
+    for number in range(FEW_TOKENS + 3):
+        make_token(lab, f"ci-{number}", DAY_S)
+    page = lab.open("account")
+    assert sum(one.label == "Revoke" for one in page.button) == FEW_TOKENS
+    page.button("tokens_more").click().run()
+    assert sum(one.label == "Revoke" for one in page.button) == FEW_TOKENS + 3
+
+
+def test_saving_says_what_has_changed(lab: Pages) -> None:
+    page = lab.open("account")
+    button(page, "Save").click().run()
+    assert "Nothing has changed." in words(page)
+    page.text_input("account_email").set_value("owner@lab.example")
+    button(page, "Save").click().run()
+    assert "Your address is saved." in words(page) and "password is set" not in words(page)
 
 
 def test_password_too_short_is_refused_with_the_rule(lab: Pages) -> None:

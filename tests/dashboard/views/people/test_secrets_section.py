@@ -47,6 +47,8 @@ def test_a_secret_is_set_listed_and_removed(pages: Pages) -> None:
         page.session_state._state.filtered_state
     )
     page.button(key="secret_remove__HF_TOKEN").click().run()
+    assert len(pages.service.secrets.every()) == 2, "it asks first"
+    button(page, "Remove it").click().run()
     assert [secret.name for secret in pages.service.secrets.every()] == ["DB_URL"]
 
 
