@@ -68,16 +68,24 @@ ENDED = "Your session has ended. Sign in to go on where you were: what you fille
 
 
 def login_page(
-    next_path: str, problem: str = "", news: str = "", person: str = "", ways: SignInWays = SignInWays()
+    next_path: str,
+    problem: str = "",
+    news: str = "",
+    person: str = "",
+    ways: SignInWays = SignInWays(),
+    is_by_token: bool = False,
 ) -> str:
-    """The page with the forms for a password and for the token, and the provider's button; `person` was typed."""
+    """The page with the forms for a password and for the token, and the provider's button; `person` was typed.
+
+    `is_by_token`: the token's form is the one that is used."""
     target = escape(next_path, quote=True)
-    parts = [_password_form(target, escape(person, quote=True))] if ways.has_passwords else []
+    parts = [_password_form(target, escape(person, quote=True), not is_by_token)] if ways.has_passwords else []
     if ways.provider:
         parts.append(provider_button(ways.provider, f"next={quote(next_path, safe='')}"))
-    token = _token_form(target, is_first=not parts)
+    token = _token_form(target, has_focus=is_by_token or not parts)
     if parts:
-        token = f"<details><summary>Sign in with the server's token</summary>{token}</details>"
+        opened = " open" if is_by_token else ""
+        token = f"<details{opened}><summary>Sign in with the server's token</summary>{token}</details>"
     return plain_page("Sign in", "".join(["<h1>Rankzero</h1>", note(news, "status") or note(problem), *parts, token]))
 
 
@@ -86,8 +94,9 @@ def note(sentence: str, role: str = "alert") -> str:
     return f'<p role="{role}">{escape(sentence)}</p>' if sentence else ""
 
 
-def _password_form(target: str, person: str) -> str:
-    first, second = ("", " autofocus") if person else (" autofocus", "")
+def _password_form(target: str, person: str, has_focus: bool) -> str:
+    focus = " autofocus" if has_focus else ""
+    first, second = ("", focus) if person else (focus, "")
     return f"""<form method="post" action="/login"><input type="hidden" name="next" value="{target}">
 <label for="person">E-mail or name</label>
 <input id="person" name="person" value="{person}" autocomplete="username" autocapitalize="none" spellcheck="false"
@@ -103,8 +112,8 @@ def provider_button(provider: str, query: str) -> str:
     return f'<a class="button" href="/login/provider?{escape(query)}">Sign in with {escape(provider)}</a>'
 
 
-def _token_form(target: str, is_first: bool) -> str:
-    focus = " autofocus" if is_first else ""
+def _token_form(target: str, has_focus: bool) -> str:
+    focus = " autofocus" if has_focus else ""
     return f"""<p>Open the address printed when the dashboard started, or paste the token that
 <code>rankzero token</code> prints on the server.</p>
 <form method="post" action="/login"><input type="hidden" name="next" value="{target}">

@@ -39,10 +39,18 @@ class LoginPage:
         news = SIGNED_OUT if "signed-out" in request.query_params else ENDED if "ended" in request.query_params else ""
         return await self.page(200, target, news=news)
 
-    async def page(self, status: int, target: str, problem: str = "", news: str = "", person: str = "") -> Response:
+    async def page(
+        self,
+        status: int,
+        target: str,
+        problem: str = "",
+        news: str = "",
+        person: str = "",
+        is_by_token: bool = False,
+    ) -> Response:
         """The sign-in page, with what is wrong or new, and the name that was typed."""
         ways = SignInWays(await run_in_threadpool(self._has_passwords), self._provider)
-        content = login_page(target, problem, news, person, ways)
+        content = login_page(target, problem, news, person, ways, is_by_token)
         return HTMLResponse(content, status, headers=NO_STORE)
 
     def _has_passwords(self) -> bool:
@@ -56,25 +64,31 @@ class LoginPage:
         if not is_from_here(request):
             return await self.page(403, "/")
         form = await form_of(request)
-        target = local_path(form.get("next", "/"))
+        target, person = local_path(form.get("next", "/")), form.get("person", "")
+        is_by_token = "person" not in form
         try:
             user = await self._user(form, request.scope)
         except TooManyTries:
-            response = await self.page(429, target, LATER, person=form.get("person", ""))
+            response = await self.page(429, target, LATER, person=person, is_by_token=is_by_token)
             response.headers["Retry-After"] = f"{LONGEST_DELAY_S:.0f}"
             return response
-        way = "password" if "person" in form else "token"
         if user is None:
-            await self._entrance.refused(form.get("person", ""))
-            problem = "Incorrect token." if way == "token" else "Incorrect name or password."
-            return await self.page(401, target, problem, person=form.get("person", ""))
-        return await self._entrance.signed_in(request.scope, target, user, way)
+            await self._entrance.refused(person)
+            problem = "Incorrect token." if is_by_token else "Incorrect name or password."
+            problem += self._slowed(request.scope, person)
+            return await self.page(401, target, problem, person=person, is_by_token=is_by_token)
+        return await self._entrance.signed_in(request.scope, target, user, "token" if is_by_token else "password")
+
+    def _slowed(self, scope: Scope, person: str) -> str:
+        """A sentence where the next try waits so long that it would seem lost."""
+        delay_s = self._sign_ins.next_delay_s(scope, account_of(person))
+        return f" The next try is answered after {delay_s:.0f} s." if delay_s >= 1 else ""
 
     async def _user(self, form: dict[str, str], scope: Scope) -> str | None:
         if "person" not in form:
             token = form.get("token", "").strip().encode(errors="replace")
             return OWNER if await self._sign_ins.is_right(token, scope) else None
-        account, password = normalised_email(form["person"])[:LONGEST_ACCOUNT], form.get("password", "")
+        account, password = account_of(form["person"]), form.get("password", "")
 
         async def judge() -> str | None:
             return await to_thread.run_sync(self._judge, account, password, limiter=self._judging)
@@ -97,6 +111,11 @@ class LoginPage:
 
 
 LONGEST_ACCOUNT = 320
+
+
+def account_of(person: str) -> str:
+    """The name or address that was typed, in the form in which tries for one account are counted."""
+    return normalised_email(person)[:LONGEST_ACCOUNT]
 
 
 class Entrance:

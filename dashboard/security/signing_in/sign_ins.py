@@ -58,6 +58,10 @@ class SignIns:
             for tries in counted:
                 tries.waiting -= 1
 
+    def next_delay_s(self, scope: Scope, account: str = "") -> float:
+        """Return the seconds that the next try of this sender, for this account, waits."""
+        return max(delay_s(tries.wrong) for tries in self._counted(sender_of(scope), account))
+
     def _counted(self, address: str, account: str) -> list[_Tries]:
         """The tries that slow this one: where the person has signed in before, only those for the account from there.
 

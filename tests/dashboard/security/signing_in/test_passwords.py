@@ -43,6 +43,20 @@ def test_name_or_address_and_password_sign_in(dashboard: Running, ana: str, monk
     assert stored is not None and stored.startswith("$argon2id$")
 
 
+def test_wrong_token_is_asked_for_again_where_it_was_typed(dashboard: Running, ana: str) -> None:
+    page = dashboard.anonymous().post("/login", data={"token": "wrong"}).text
+    assert "Incorrect token." in page and "<details open>" in page
+    assert page.count(" autofocus") == 1 and page.index('name="token"') < page.index(" autofocus")
+
+
+def test_page_says_how_long_the_next_try_waits(dashboard: Running, ana: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sign_ins, "delay_s", lambda wrong: 0.0)
+    assert "The next try" not in refusal(dashboard, "ana", "wrong")
+    monkeypatch.setattr(sign_ins, "delay_s", lambda wrong: 4.0 if wrong == 3 else 0.0)
+    page = dashboard.anonymous().post("/login", data={"person": "ana", "password": "wrong"}).text
+    assert "The next try is answered after 4 s." in page
+
+
 def refusal(dashboard: Running, name: str, password: str) -> str:
     """The page after a wrong password, without the name that it keeps."""
     page = dashboard.anonymous().post("/login", data={"person": name, "password": password})
