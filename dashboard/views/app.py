@@ -8,6 +8,7 @@ from dashboard.colours import MARK
 from dashboard.views import memory, page_list
 from dashboard.views.launch import launch_page
 from dashboard.views.layout import actions, style
+from dashboard.views.people import no_role
 
 chosen = st.navigation(list(page_list.pages().values()), position="hidden")
 st.set_page_config(page_title=f"{chosen.title} · Rankzero", page_icon=MARK, layout="wide")
@@ -18,5 +19,8 @@ memory.spare_what_stays()
 style.warn_of_trouble()
 if chosen.url_path != "launch":
     launch_page.fill_anew()
-chosen.run()
+if no_role.is_for(chosen.url_path):
+    no_role.page()
+else:
+    chosen.run()
 actions.show_asked()

@@ -92,8 +92,8 @@ async function withHeaders(answer) {
 /** Why there is no picture, and what to do. @param {unknown} error */
 function troubleOf(error) {
   if (!(error instanceof RequestError) || error.status === 0) return 'Rankzero does not answer. Trying again…';
+  if (error.isExplained && [403, 422, 503].includes(error.status)) return error.message;
   if (error.status === 401 || error.status === 403) return 'Signed out: reload the page';
-  if (error.isExplained && [422, 503].includes(error.status)) return error.message;
   return 'The store does not answer. Trying again…';
 }
 

@@ -14,7 +14,7 @@ from dashboard.tensorboard.process import is_event_file
 from dashboard.views.layout import actions, links, permissions, style
 from dashboard.views.layout.sharing import export_menu, share_menu
 from dashboard.views.layout.tables import checkpoint_url
-from dashboard.views.run import checkpoints, code, dialogs, findings, memory, ranks, resuming, start, tabs
+from dashboard.views.run import checkpoints, code, deleted_runs, dialogs, findings, memory, ranks, resuming, start, tabs
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_queries
 from db.people.users import has_several
@@ -30,6 +30,8 @@ def page() -> None:
     run_id = st.query_params.get("id", "")
     run = service.current().find_run(run_id)
     if run is None:
+        if deleted_runs.show_in_place_of(run_id):
+            return
         reason = f"No run has the id {as_text(run_id[:40])}" if run_id else "The address names no run"
         links.nothing_here("There is no such run", f"{reason}; it may have been deleted.")
         return

@@ -15,6 +15,7 @@ from db.models import Run
 from domain.people.rights import Denied, Rights, rights_of_owner
 from domain.people.roles import Role
 from tests.dashboard.pages import Pages, button, links, served_full, texts, visited_by
+from tests.dashboard.persons import person
 
 VIEWER = Rights("vic", everywhere=Role.VIEWER)
 MEMBER = Rights("mia", everywhere=Role.MEMBER)
@@ -67,6 +68,17 @@ def test_viewer_is_told_whom_to_ask_in_place_of_the_forms(full: Pages) -> None:
     assert opened(full, MEMBER, "launch").button
 
 
+def test_address_of_a_deleted_run_leads_back_to_it_where_the_visitor_may(full: Pages) -> None:
+    run_id = full.seed.runs["bad labels"]
+    full.service.delete(run_id)
+    assert "it may have been deleted" in plain(texts(opened(full, MEMBER, "run", id=run_id)))
+    page = opened(full, rights_of_owner(), "run", id=run_id)
+    assert [one.value for one in page.title] == ["This run was deleted"] and "**bad labels**" in texts(page)
+    with visited_by(full, rights_of_owner()):
+        button(page, "Bring back").click().run()
+    assert full.service.find_run(run_id) is not None
+
+
 def test_project_offers_a_launch_to_those_who_may(full: Pages) -> None:
     for rights, is_offered in ((VIEWER, False), (MEMBER, True)):
         addresses = links(opened(full, rights, "project", name="default")).values()
@@ -99,6 +111,19 @@ def test_forged_click_on_a_disabled_button_changes_nothing(full: Pages, rights: 
         ):
             with pytest.raises(Denied):
                 act()
+
+
+@pytest.mark.parametrize("page", ["", "studies", "launch", "nodes", "alerts", "run", "audit"])
+def test_whoever_has_no_role_yet_is_told_whom_to_ask_on_every_page(full: Pages, page: str) -> None:
+    shown = opened(full, Rights("new"), page)
+    assert [one.value for one in shown.title] == ["You have no role yet"]
+    assert "roles are given by **owner**" in texts(shown) and not shown.button
+
+
+def test_whoever_has_no_role_yet_still_has_an_account_and_sees_the_page_once_they_have_one(full: Pages) -> None:
+    person(full.service, "new")
+    assert "Secrets" in [one.value for one in opened(full, Rights("new"), "account").header]
+    assert "no role" not in str(opened(full, GUEST).title)
 
 
 def test_whoever_has_no_role_is_shown_no_node(full: Pages) -> None:

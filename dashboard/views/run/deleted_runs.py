@@ -32,6 +32,17 @@ def show_button() -> None:
         list_all()
 
 
+def show_in_place_of(run_id: str) -> bool:
+    """Show that a run was deleted, with the way back; returns whether it was, and the visitor may bring it back."""
+    run = next((one for one in service.current().deletions.deleted() if one.id == run_id), None)
+    if run is None:
+        return False
+    st.title("This run was deleted", anchor=False)
+    actions.show(SHOWN)
+    _row(run)
+    return True
+
+
 def _show_last() -> None:
     run_id, name, deletion = st.session_state[DELETED]
     until = deletion.kept_until
