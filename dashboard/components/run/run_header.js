@@ -36,7 +36,7 @@ export const mount = (component) => mountOnce(component, (first) => new RunHeade
 /** @typedef {import('../elements/elements.js').Component} Component */
 
 class RunHeader {
-  _name = el('h1', { class: 'name' });
+  _name = el('h1', { class: 'name', dir: 'auto' });
   /** @type {Map<string, {figure: HTMLElement, value: HTMLElement, more: HTMLElement}>} */
   _figures = new Map();
   /** @type {ReturnType<typeof setTimeout>|undefined} */

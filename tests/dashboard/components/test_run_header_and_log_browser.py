@@ -30,6 +30,7 @@ def log(text: str, offset: int = 0, reset: bool = False, **changes: Any) -> Mess
 def test_the_header_shows_the_figures_humanised_with_exact_values_on_hover(server: FakeServer, show: Show) -> None:
     page = show("run_header")
     expect(page.locator(".name")).to_have_text("digits-resnet18")
+    expect(page.locator(".name")).to_have_attribute("dir", "auto")  # one in Arabic is cut off at its end
     expect(page.locator(".pill").first).to_have_text("running")
     expect(figure(page, "Samples/s")).to_have_text("12.4 k")
     expect(page.locator(".figure", has_text="Samples/s")).to_have_attribute("title", "now 12431, on average 12011.5")
