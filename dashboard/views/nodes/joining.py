@@ -27,10 +27,10 @@ def adding() -> None:
         st.header("No node has joined yet", anchor=False)
         st.caption("On the dashboard's own machine `rankzero up` starts one; other machines join from here.")
     _, warning = address_for_others(service.current().listening(), st.context.url)
-    if warning:
-        st.warning(with_code(warning), icon=":material/wifi_off:")
     if permissions.say_why_not(permissions.visitor().refusal(Action.OPERATE, None)):
         return
+    if warning:
+        st.warning(with_code(warning), icon=":material/wifi_off:")
     st.markdown(
         "A node is a machine that trains. Where you can log in with `ssh`, this command turns machines into nodes, as "
         "a plain user and with nothing installed there before. Keys and passwords stay with your `ssh`:"

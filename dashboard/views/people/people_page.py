@@ -186,7 +186,7 @@ def _set_role(name: str, project: str | None, key: str) -> None:
     service.current().people.set_role(name, st.session_state[key], project)
 
 
-@st.dialog("Remove a person")
+@st.dialog("Remove this person?")
 def _confirm_removal(name: str) -> None:
     st.markdown(
         f"**{as_text(name)}** is signed out everywhere at once, and their tokens end. Their runs stay, and the "

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from dashboard.cluster.installations import SILENT_AFTER_S, InstallationReport
+from dashboard.views.nodes import joining
 from dashboard.views.nodes.joining import lasting, state_of
 from db import acting
-from domain.people.rights import rights_of_owner
+from domain.people.rights import Rights, rights_of_owner
 from domain.people.roles import Role
 from domain.text.formats import with_code
 from domain.views import JoinTokenView
-from tests.dashboard.pages import Pages, button, served, texts
+from tests.dashboard.pages import Pages, button, served, texts, visited_by
 from tests.dashboard.persons import person
 
 TOKEN = JoinTokenView("ab12", "rack b2", "rzjoin-ab12-…", 0.0, 86_400.0, None, None, 0)
@@ -97,3 +98,11 @@ def test_hosts_that_a_command_works_on_are_shown_with_their_step_and_trouble(pag
     assert "**Adding 3 hosts**: 1 added, 1 failed, 1 to go" in texts(page)
     (told,) = pages.service.installations.all()
     assert [told.is_silent(told.reported_at + s) for s in (SILENT_AFTER_S - 1, SILENT_AFTER_S + 1)] == [False, True]
+
+
+def test_nobody_is_warned_of_what_only_admins_can_mend(pages, monkeypatch):
+    monkeypatch.setattr(joining, "address_for_others", lambda *_: ("http://x", "Nobody can reach it"))
+    assert "Nobody can reach it" in texts(pages.open("nodes"))
+    with visited_by(pages, Rights("vic", everywhere=Role.VIEWER)):
+        shown = texts(pages.open("nodes"))
+    assert "you need the role admin" in shown and "Nobody can reach it" not in shown
