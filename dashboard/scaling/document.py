@@ -40,6 +40,7 @@ def document(study: StudyView, figures: Figures) -> dict[str, Any]:
     return {
         "id": study.id,
         "state": state(study, judged),
+        "by": study.by,
         "mode": study.mode,
         "steps": study.steps,
         "target": study.spec.target,

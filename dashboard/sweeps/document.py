@@ -38,6 +38,7 @@ def document(sweep: SweepView) -> dict[str, Any]:
     return {
         "id": sweep.id,
         "state": state(sweep),
+        "by": sweep.by,
         "target": sweep.spec.target,
         "metric": sweep.plan.metric,
         "goal": sweep.plan.goal,

@@ -147,7 +147,8 @@ def test_a_size_that_fails_is_named_and_a_stop_ends_the_rest(dashboard: Running,
     node.report(task, "stopped")
     study = wait_for(lambda: (shown := show(dashboard, study_id))["state"] == "stopped" and shown, "the end")
     assert study["verdict"].endswith("2 processes: the study was stopped before it was measured.")
-    assert [one["id"] for one in dashboard.http.get("/api/scaling-studies").json()] == [study_id]
+    listed = dashboard.http.get("/api/scaling-studies").json()
+    assert [(one["id"], one["by"]) for one in listed] == [(study_id, "owner")]
 
 
 def test_a_script_that_ends_too_soon_ends_the_study_and_says_what_to_do(

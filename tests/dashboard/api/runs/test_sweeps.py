@@ -77,7 +77,7 @@ def test_a_sweep_launches_its_grid_and_names_the_best(
     sweep = wait_for(lambda: (shown := show(dashboard, sweep_id))["state"] != "running" and shown, "the end")
     best = {"number": 1, "run": trials[1][0].run_id, "params": {"lr": 0.2, "width": 8}, "value": 0.4}
     assert sweep["best"] == best | {"rung": 0, "state": "succeeded", "message": None}
-    assert (sweep["state"], sweep["metric"], sweep["goal"]) == ("succeeded", "val/loss", "min")
+    assert (sweep["state"], sweep["metric"], sweep["goal"], sweep["by"]) == ("succeeded", "val/loss", "min", "owner")
     assert [one["id"] for one in dashboard.http.get("/api/sweeps").json()] == [sweep_id]
     drawn = dashboard.http.get(f"/api/sweeps/{sweep_id}/curves").json()
     assert drawn["curves"] == [[[1, 0.9], [2, 0.5]], [[1, 0.9], [2, 0.4]]]
