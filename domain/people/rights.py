@@ -97,9 +97,12 @@ class Rights:
 
     def _elsewhere(self, action: Action) -> str:
         """The projects to launch in instead, for whoever was refused in one that they perhaps never chose."""
-        own = [name for name, role in sorted(self.in_projects.items()) if role.rank >= action.role.rank]
         is_free = action is Action.LAUNCH and self.only_project is None
-        return f" You may {action.words} in {formats.as_list(own[:3])}." if own and is_free else ""
+        return f" You may launch in {formats.as_list(own[:3])}." if is_free and (own := self.own_to_launch_in()) else ""
+
+    def own_to_launch_in(self) -> list[str]:
+        """The projects in which the person may launch by a role of their own there, by name."""
+        return [name for name, role in sorted(self.in_projects.items()) if role.rank >= Action.LAUNCH.role.rank]
 
     def scope_refusal(self, action: Action) -> str | None:
         """Return the sentence with which the scope denies the action, or None where it allows it."""

@@ -101,7 +101,8 @@ def _prepare(recipes: Collection[str]) -> None:
         st.session_state[FILLED_FROM] = (like_run, with_fix)
         _fill_from(like_run, recipes, with_fix)
     last = {} if PREFIX + "script" in st.session_state else code.last_code()
-    for name, value in (EMPTY | {"recipe": next(iter(recipes), None)} | last).items():
+    proposed = {"recipe": next(iter(recipes), None), "project": permissions.project_to_launch_in()}
+    for name, value in (EMPTY | proposed | last).items():
         st.session_state.setdefault(PREFIX + name, value)
     _open_asked()
 

@@ -8,6 +8,7 @@ import streamlit as st
 
 from dashboard.service import service
 from db import acting
+from db.people.ownership import DEFAULT_PROJECT
 from db.people.users import has_several
 from domain.people.rights import Rights
 from domain.people.roles import Action
@@ -59,6 +60,13 @@ def may_act_on(run_id: str) -> bool:
 def may_launch() -> bool:
     """Whether the person may launch in any project."""
     return visitor().refusal_anywhere(Action.LAUNCH) is None
+
+
+def project_to_launch_in() -> str:
+    """The project that a form proposes: the usual one, unless the person may launch in others alone."""
+    rights = visitor()
+    own = [] if rights.may(Action.LAUNCH, DEFAULT_PROJECT) else rights.own_to_launch_in()
+    return next(iter(own), DEFAULT_PROJECT)
 
 
 def say_why_not(refusal: str | None) -> bool:

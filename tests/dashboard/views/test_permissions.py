@@ -126,6 +126,11 @@ def test_whoever_has_no_role_yet_still_has_an_account_and_sees_the_page_once_the
     assert "no role" not in str(opened(full, GUEST).title)
 
 
+@pytest.mark.parametrize(("rights", "project"), [(MEMBER, "default"), (GUEST, "vision")])
+def test_launch_form_proposes_a_project_to_launch_in(full: Pages, rights: Rights, project: str) -> None:
+    assert opened(full, rights, "launch").text_input(key="launch_project").value == project
+
+
 def test_whoever_has_no_role_is_shown_no_node(full: Pages) -> None:
     with visited_by(full, Rights("new")):
         assert service.current().nodes() == []
