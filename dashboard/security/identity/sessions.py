@@ -20,7 +20,7 @@ from dashboard.security.identity.last_uses import LastUses
 from dashboard.security.identity.open_sockets import OpenSockets
 from dashboard.security.keys.token_files import Credentials
 from db.engine import Store, StoreGone
-from db.people import audit, login_sessions
+from db.people import audit, login_sessions, users
 from db.people.login_sessions import NoSuchSession, StoredSession
 from domain.people.accounts import SessionView
 
@@ -179,6 +179,9 @@ class Sessions:
         for key in keys - alive:
             self._forget([key], now)
             self._sockets.close(key)
+        for key, user in list(self._open):
+            if key.startswith(PERSON) and users.rights_of(self._store, user) is None:
+                self._sockets.close(key)
 
 
 log = logging.getLogger("rankzero")

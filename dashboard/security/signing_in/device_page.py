@@ -76,7 +76,6 @@ def _code_form(problem: str = "") -> str:
 
 
 def _question(request: LoginRequestView, doubt: str | None) -> str:
-    note = f'<p role="alert">{escape(doubt)}</p>' if doubt else ""
     code, terms = escape(shown(request.code)), request.terms
     place = f" from {escape(request.address)}" if request.address else ""
     return f"""<h1>Let {escape(terms.name)} in?</h1>
@@ -84,7 +83,7 @@ def _question(request: LoginRequestView, doubt: str | None) -> str:
 <strong>{escape(acting.rights().by or "")}</strong>. Continue only if you started <code>rankzero login</code>
 just now, and its terminal shows this code:</p>
 <p class="code">{code}</p>
-<p>{escape(_grant(terms))}.</p>{note}
+<p>{escape(_grant(terms))}.</p>{note(doubt or "")}
 <form method="post" action="/device"><input type="hidden" name="code" value="{code}">
 <button type="submit" name="answer" value="allow">Let it in</button>
 <button type="submit" name="answer" value="refuse" class="quiet">Refuse</button></form>"""

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from websockets.exceptions import ConnectionClosed
 
 from dashboard.settings import Settings
+from db.people import accounts
 from tests.dashboard.running import LIMIT_S, running
 
 HEADER = "X-Auth-Request-Email"
@@ -43,6 +44,20 @@ def test_a_listed_proxy_says_who_it_is(tmp_path: Path) -> None:
         dashboard.service.clock._offset += 3
         assert ana.get("/api/me").status_code in (401, 403)
         assert [user["name"] for user in dashboard.http.get("/api/users").json()] == ["owner"]
+
+
+def test_whom_another_dashboard_has_removed_is_out(tmp_path: Path) -> None:
+    with running(tmp_path / "data", trusted_proxies=["127.0.0.1"], proxy_user_header=HEADER) as dashboard:
+        headers = {HEADER: "ana@lab.example", "Origin": dashboard.url}
+        assert dashboard.anonymous(**headers).get("/api/me").json()["name"] == "ana"
+        dashboard.node()
+        with dashboard.watching(dashboard.launch(), **headers) as page:
+            page.subscribe()
+            accounts.remove(dashboard.service.store, "ana", dashboard.service.clock())
+            with pytest.raises(ConnectionClosed) as closed:
+                while True:
+                    page.socket.recv(timeout=LIMIT_S)
+            assert closed.value.rcvd is not None and closed.value.rcvd.reason == "signed out"
 
 
 def test_nobody_else_is_believed(tmp_path: Path) -> None:
