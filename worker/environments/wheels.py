@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 LOOK_S = 2.0
 PIECE_BYTES = 1024 * 1024
 FETCH_TIMEOUT = httpx2.Timeout(60.0, connect=10.0)
+# Whoever launches names the address: its server may fill no disk, and hold no other wheel up for ever.
+LARGEST_WHEEL_BYTES = 8 * 1024**3
+LONGEST_FETCH_S = 3600.0
 
 
 def chosen(packages: Sequence[Package], version: str) -> list[tuple[Package, dict[str, Any]]]:
@@ -218,8 +221,11 @@ def _download(url: str, target: Path, env: Mapping[str, str], *, only_public: bo
         target.open("wb") as file,
     ):
         response.raise_for_status()
+        until = time.monotonic() + LONGEST_FETCH_S
         for piece in response.iter_bytes(PIECE_BYTES):
             file.write(piece)
+            if file.tell() > LARGEST_WHEEL_BYTES or time.monotonic() > until:
+                raise ValueError("it is larger than any wheel, or comes too slowly")
 
 
 def _copy(path: Path, target: Path, *, only_public: bool) -> None:

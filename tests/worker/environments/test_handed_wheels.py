@@ -14,10 +14,12 @@ import pytest
 
 from dashboard.storage.wheels import Wheels
 from domain.environments.wheels import FORGOTTEN_S, MOST_WANTED, OFFERED_S, Wants, WheelFile
+from tests.dashboard.running import LIMIT_S
 from tests.end_to_end.product import wait_for
 from tests.other_accounts import open_folder
 from tests.worker.environments.making import Index, Node, Server, write_wheels
-from worker.environments.wheels import HandedWheels, WheelFetcher, chosen
+from worker.environments import wheels
+from worker.environments.wheels import PIECE_BYTES, HandedWheels, WheelFetcher, chosen
 from worker.launch.preparation import CannotStart
 
 REQUIREMENTS = {"requirements.txt": f"torch=={metadata.version('torch').partition('+')[0]}\nlocked==1.0\n"}
@@ -164,6 +166,34 @@ def test_the_password_of_an_index_goes_to_that_index_alone(tmp_path: Path, monke
             fetcher.fetch([wheel])
         http.shutdown()
     assert received == ["Basic bWU6aHVudGVyMjI=", None]
+
+
+@pytest.mark.parametrize("limit", ["LARGEST_WHEEL_BYTES", "LONGEST_FETCH_S"])
+def test_a_wheel_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    heard_of_end = threading.Event()
+
+    class Endless(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            try:
+                for _ in range(200):
+                    self.wfile.write(bytes(PIECE_BYTES))
+            except OSError:
+                heard_of_end.set()
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    monkeypatch.setattr(wheels, limit, 0)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        wants = Wants()
+        fetcher = WheelFetcher(Server(Wheels(tmp_path / "server"), wants), tmp_path / "wheels", lambda work: work())  # type: ignore[arg-type]
+        fetcher.fetch([WheelFile(name=NAME, sha256="a" * 64, url=f"http://127.0.0.1:{http.server_port}/a")])
+        assert heard_of_end.wait(LIMIT_S)
+        http.shutdown()
+    assert list((tmp_path / "wheels").iterdir()) == []
 
 
 @pytest.mark.parametrize("place", ["open", "closed file", "closed folder", "link", "device"])
