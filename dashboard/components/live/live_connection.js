@@ -14,9 +14,15 @@ const FAILURES_BEFORE_ASKING = 2;
 /** Figures of a run that may be NaN or infinite, which travel as words. */
 const FIGURES = ['epoch', 'last_loss', 'last_lr', 'throughput', 'throughput_mean'];
 const SHARED = Symbol.for('rankzero.live');
+/** Why a run is not shown, by the status of an answer. @type {Map<number, Status>} */
+const REASON_OF = new Map([
+  [401, 'refused'],
+  [403, 'denied'],
+  [404, 'gone'],
+]);
 
 /**
- * @typedef {'connecting'|'live'|'reconnecting'|'refused'|'gone'} Status
+ * @typedef {'connecting'|'live'|'reconnecting'|'refused'|'denied'|'gone'} Status
  * @typedef {{rank: number|'launcher'|'all', stream: 'out'|'err'|'both', attempt: number|null}} LogChoice
  */
 
@@ -195,7 +201,7 @@ export class LiveConnection {
     clearTimeout(this._shown);
     // A connection that recovers at once is not reported.
     this._shown = setTimeout(() => {
-      if (this.status !== 'refused' && this.status !== 'gone') this._setStatus('reconnecting');
+      if (![...REASON_OF.values()].includes(this.status)) this._setStatus('reconnecting');
     }, SILENT_BEFORE_SHOWN_MS);
     const longest = Math.min(LONGEST_WAIT_MS, 250 * 2 ** this._failures);
     this._failures += 1;
@@ -209,9 +215,9 @@ export class LiveConnection {
       await request(`api/runs/${encodeURIComponent(this.runId)}`, { cache: 'no-store' });
     } catch (error) {
       const { status } = /** @type {import('../server/request.js').RequestError} */ (error);
-      if (this._ended || ![401, 403, 404].includes(status)) return;
+      const reason = REASON_OF.get(status);
       // It is tried again all the same: people sign in again in another tab.
-      this._setStatus(status === 404 ? 'gone' : 'refused');
+      if (reason && !this._ended) this._setStatus(reason);
     }
   }
 
@@ -239,6 +245,7 @@ export class LiveConnection {
 export const STATUS_TEXT = /** @type {Record<string, string>} */ ({
   reconnecting: 'Reconnecting…',
   refused: 'Signed out: reload the page',
+  denied: 'Without a role: reload the page',
   gone: 'Deleted',
 });
 
@@ -248,6 +255,7 @@ export const STATUS_TEXT = /** @type {Record<string, string>} */ ({
  */
 export function emptySentence({ run, status }) {
   if (status === 'refused') return 'You are signed out. Reload the page to sign in again.';
+  if (status === 'denied') return 'You have no role here any more. Reload the page to see whom to ask.';
   if (status === 'gone') return 'This run no longer exists; it may have been deleted.';
   if (!run) return status === 'reconnecting' ? 'Rankzero does not answer. Trying again…' : 'Connecting…';
   switch (run.state) {

@@ -117,6 +117,17 @@ def test_a_lost_connection_is_shown_and_goes_on_after_the_last_point(server: Fak
     assert stored_points(page, "train/loss") == 101
 
 
+@pytest.mark.parametrize(
+    ("status", "sentence"), [(401, "Signed out: reload the page"), (403, "Without a role: reload the page")]
+)
+def test_whoever_is_not_let_in_any_more_is_told_why(server: FakeServer, show: Show, status: int, sentence: str) -> None:
+    page = show("run_header,charts")
+    page.route("**/api/runs/*", lambda route: route.fulfill(status=status, json={"detail": {"message": "No."}}))
+    server.is_down = True
+    server.drop()
+    expect(page.locator(".live")).to_have_text(sentence)
+
+
 def test_all_components_share_one_connection_which_ends_with_the_last(server: FakeServer, show: Show) -> None:
     page = show("run_header,charts,log_view")
     wait_for(lambda: server.connections == 1, "the page to connect")
