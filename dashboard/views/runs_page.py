@@ -39,7 +39,7 @@ def page() -> None:
 MINE = "Mine"
 OF_TABLE = ("attention", "sort", "column")
 """Choices that the table itself writes into the address."""
-HINT = "Words, or state:failed lr>0.001 tag:paper val/loss<0.2 started:<2d"
+HINT = "Words, or state:failed lr>0.001 val/loss<0.2"
 HELP = """
 - Words are looked for in id, name, project, script, message and note: `gpt "out of memory"`
 - `state:failed` `project:vision` `recipe:language_model` `tag:paper` `node:gpu-3`
