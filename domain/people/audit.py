@@ -69,7 +69,7 @@ class AuditEntryView(BaseModel):
     more: dict[str, Any] | None
 
     def details(self) -> str:
-        """What else is known, in words: names, roles, ways to sign in."""
+        """Return what else is known, in words: names, roles, ways to sign in."""
         return ", ".join(filter(None, (_detail(name, value) for name, value in (self.more or {}).items())))
 
 

@@ -55,6 +55,6 @@ EVERYWHERE = "all projects that are not private"
 
 
 def in_words(role: Role, project: str | None = None) -> str:
-    """What somebody is with a role: an admin of project vision."""
+    """Put what somebody is by a role into words: an admin of project vision."""
     article = "an" if role in (Role.ADMIN, Role.OWNER) else "a"
     return f"{article} {role} of {f'project {project}' if project else EVERYWHERE}"
