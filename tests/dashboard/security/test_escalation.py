@@ -13,7 +13,6 @@ import pytest
 
 from dashboard.snapshots.archive import Archive, pack
 from dashboard.snapshots.selection import select
-from dashboard.sweeps.conductor import SweepConductor
 from dashboard.sweeps.request import launch_best_with_seeds
 from dashboard.views.launch import code
 from db import acting
@@ -147,8 +146,7 @@ def test_the_best_of_a_sweep_is_launched_again_without_the_values_of_its_person(
     spec = RunSpec(target="image_classifier", gpus_per_node=1, project=OPEN, env=VALUES)
     with as_person(lab, "mia"):
         sweep_id = sweeps.create(lab.service.store, spec, plan, lab.service.clock())
-    SweepConductor(lab.service).tick()
-    wait_for(lambda: sweeps.sweep(lab.service.store, sweep_id).trials, "the trial, also if the dashboard launches it")
+    wait_for(lambda: sweeps.sweep(lab.service.store, sweep_id).trials, "the dashboard to launch the trial")
     with as_person(lab, "mia"):
         sweep = sweeps.sweep(lab.service.store, sweep_id)
         assert len(launch_best_with_seeds(lab.service, sweep, sweep.trials[0])) == 3
