@@ -69,7 +69,7 @@ class Deletions:
     def may_restore(self, run_id: str) -> bool:
         """Whether the actor may bring this run back once it is deleted."""
         run = owned_run(self._store, run_id)
-        return run is not None and acting.rights().may(Action.MANAGE, run.project)
+        return run is not None and acting.rights().may(Action.RESTORE, run.project)
 
     def deleted(self) -> list[DeletedRun]:
         """The deleted runs that the actor may bring back, the newest deletions first."""
@@ -100,4 +100,4 @@ class Deletions:
         run, rights = owned_run(self._store, run_id), acting.rights()
         if run is None or run.is_deleted != is_deleted or (run.project is not None and not rights.sees(run.project)):
             raise NoSuchRun(f"There is no {'deleted ' if is_deleted else ''}run {run_id!r}.")
-        rights.check(Action.MANAGE, run.project)
+        rights.check(Action.RESTORE, run.project)

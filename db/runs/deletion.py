@@ -94,7 +94,7 @@ def deleted_runs(store: Store) -> list[DeletedRun]:
     query = select(Run).where(Run.deleted_at.is_not(None)).order_by(Run.deleted_at.desc(), Run.id).limit(MOST)
     rights = acting.rights()
     with store.read() as session:
-        runs = [run for run in session.scalars(query) if rights.may(Action.MANAGE, run.project)]
+        runs = [run for run in session.scalars(query) if rights.may(Action.RESTORE, run.project)]
         sizes = _sizes(session, [run.id for run in runs])
         return [_view(run, sizes[run.id]) for run in runs]
 

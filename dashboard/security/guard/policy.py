@@ -43,7 +43,8 @@ class AccessRule(NamedTuple):
     of: Of | ObjectKind
 
 
-SEE, LAUNCH, ACT, MANAGE, OPERATE = Action.SEE, Action.LAUNCH, Action.ACT, Action.MANAGE, Action.OPERATE
+SEE, LAUNCH, ACT, RESTORE = Action.SEE, Action.LAUNCH, Action.ACT, Action.RESTORE
+MANAGE, OPERATE = Action.MANAGE, Action.OPERATE
 NOTHING, MANY, BODY, SELF, OTHERS = Of.NOTHING, Of.MANY, Of.BODY, Of.SELF, Of.OTHERS
 RUN, CHECKPOINT, SWEEP, STUDY = ObjectKind.RUN, ObjectKind.CHECKPOINT, ObjectKind.SWEEP, ObjectKind.STUDY
 ALERT, LINK, SNAPSHOT = ObjectKind.ALERT, ObjectKind.LINK, ObjectKind.SNAPSHOT
@@ -54,9 +55,9 @@ RULES: dict[str, dict[str, AccessRule]] = {
     "/api/runs/seeds": {"POST": AccessRule(LAUNCH, BODY)},
     "/api/preview": {"POST": AccessRule(LAUNCH, BODY)},
     "/api/runs/{run_id}": {"GET": AccessRule(SEE, RUN), "PATCH": AccessRule(ACT, RUN), "DELETE": AccessRule(ACT, RUN)},
-    "/api/deleted-runs": {"GET": AccessRule(MANAGE, BODY)},
-    "/api/deleted-runs/{deleted_id}": {"DELETE": AccessRule(MANAGE, BODY)},
-    "/api/runs/{run_id}/restore": {"POST": AccessRule(MANAGE, BODY)},
+    "/api/deleted-runs": {"GET": AccessRule(RESTORE, BODY)},
+    "/api/deleted-runs/{deleted_id}": {"DELETE": AccessRule(RESTORE, BODY)},
+    "/api/runs/{run_id}/restore": {"POST": AccessRule(RESTORE, BODY)},
     "/api/runs/{run_id}/stop": {"POST": AccessRule(ACT, RUN)},
     "/api/runs/{run_id}/resume": {"POST": AccessRule(ACT, RUN)},
     "/api/runs/{run_id}/history": {"GET": AccessRule(SEE, RUN)},
