@@ -47,12 +47,12 @@ def all_studies() -> None:
     if newest:
         scaling(studies_picture(newest, current.figures, current.clock()), key="scaling_list")
         return
-    st.markdown(
+    what = (
         "A study trains the same spec on 1, 2, 4, … devices, one run after another in the queue, and shows what the "
-        "additional devices bring and what limits them. Start one with *Measure scaling* on the Launch page, or from a "
-        "terminal:"
+        "additional devices bring and what limits them."
     )
-    st.code(EXAMPLE, language=None, wrap_lines=True)
+    how = "Start one with *Measure scaling* on the Launch page, or from a terminal:"
+    links.nothing_listed(what, how, EXAMPLE)
 
 
 @style.refreshed(2)

@@ -46,11 +46,9 @@ def all_sweeps() -> None:
         rows = [_row(one, current.clock()) for one in newest]
         scaling({"label": "Sweeps", "columns": LIST, "rows": rows}, key="sweep_list")
         return
-    st.markdown(
-        "A sweep trains one spec with different parameters, each trial as a run in the queue, and names the "
-        "best. Enter several values in a field on the Launch page, or start one from a terminal:"
-    )
-    st.code(EXAMPLE, language=None, wrap_lines=True)
+    what = "A sweep trains one spec with different parameters, each trial as a run in the queue, and names the best."
+    how = "Enter several values in a field on the Launch page, or start one from a terminal:"
+    links.nothing_listed(what, how, EXAMPLE)
 
 
 def _row(one: SweepView, now: float) -> dict[str, object]:

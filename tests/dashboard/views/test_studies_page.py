@@ -23,6 +23,9 @@ def test_both_lists_are_on_one_page_with_the_way_to_new_ones(tmp_path) -> None:
         assert [header.value for header in empty.header] == ["Sweeps", "Scaling"]
         assert "rankzero sweep train.py" in texts(empty) and "rankzero scale train.py" in texts(empty)
         assert links(empty) == {"New sweep": "launch?new=sweep", "New scaling study": "launch?new=study"}
+        with visited_by(pages, Rights("vic", everywhere=Role.VIEWER)):
+            seen = texts(pages.open("studies"))
+        assert "rankzero" not in seen and seen.count("There is none that you may see.") == 2
         seed_study(pages.seed)
         seed_sweep(pages.seed)
         full = pages.open("studies")
