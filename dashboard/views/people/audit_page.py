@@ -84,7 +84,7 @@ def _show_more() -> None:
 def _row(entry: AuditEntryView, now: float) -> tuple[object, ...]:
     when = Markup(f":small[{as_text(ago(entry.at, now))}] :gray[:small[{as_text(clock_time(entry.at)[:-3])}]]")
     via = f" :gray[{as_text(entry.via)}]" if entry.via else ""
-    nobody = "somebody" if entry.action == AuditAction.SIGN_IN_REFUSED else "Rankzero"
+    nobody = "somebody" if entry.action == AuditAction.SIGN_IN_REFUSED else "dashboard"
     actor = Markup(f"{as_text(entry.by or nobody)}{via}")
     return when, actor, _in_words(entry.action), _object(entry), entry.project, entry.address
 

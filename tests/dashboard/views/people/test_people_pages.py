@@ -128,7 +128,7 @@ def test_audit_says_in_words_what_was_done(lab: Pages) -> None:
         audit.record_refused_sign_in(lab.service.store, "eve")
     text = words(lab.open("audit")).replace("\\", "")
     assert "person ana :gray[without a role]" in text and ":gray[with the token printed at start]" in text
-    assert "somebody" in text and "Rankzero" not in text, "who was refused is nobody of ours"
+    assert "somebody" in text and "dashboard" not in text, "who was refused is nobody of ours"
 
 
 def test_others_are_told_who_invites(lab: Pages) -> None:
