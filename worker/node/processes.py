@@ -295,25 +295,38 @@ def _stat(pid: int) -> _Stat | None:
 
 # Locks on files, which end with the process that holds them.
 
+LOCK_TRIES, LOCK_PAUSE_S = 10, 0.05
+"""Who only looks whether a lock is held has it for a moment."""
+
 
 def take_lock(path: Path) -> int:
     """Create and lock a file; returns its open descriptor.
 
-    Raises BlockingIOError where another process holds it, OSError where it cannot be written."""
+    Raises BlockingIOError where another process keeps it, OSError where it cannot be written."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(descriptor)
     except OSError:
         os.close(descriptor)
         raise
     return descriptor
 
 
+def _lock(descriptor: int) -> None:
+    for tries_left in reversed(range(LOCK_TRIES)):
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not tries_left:
+                raise
+            time.sleep(LOCK_PAUSE_S)
+
+
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock of this file."""
+    """Whether a process holds the lock of this file; several may look at once."""
     with suppress(OSError), path.open("rb") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
     return False

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import uuid
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -86,3 +89,24 @@ def test_a_child_dies_with_its_parent():
     parent.kill()
     parent.communicate()
     wait_for(lambda: not processes.is_alive(child), "the child to be gone")
+
+
+def test_a_look_at_a_lock_keeps_nobody_from_taking_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (path := tmp_path / "lock").touch()
+    with path.open("rb") as look:
+        fcntl.flock(look, fcntl.LOCK_SH)
+        assert not processes.is_locked(path)
+        looked = SimpleNamespace(sleep=lambda _: fcntl.flock(look, fcntl.LOCK_UN))
+        monkeypatch.setattr(processes, "time", looked)
+        os.close(processes.take_lock(path))
+
+
+def test_a_lock_that_is_kept_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(processes, "LOCK_PAUSE_S", 0.0)
+    path = tmp_path / "lock"
+    kept = processes.take_lock(path)
+    with pytest.raises(BlockingIOError):
+        processes.take_lock(path)
+    assert processes.is_locked(path)
+    os.close(kept)
+    assert not processes.is_locked(path)
