@@ -81,6 +81,7 @@ def test_stop_lets_the_script_save(node):
     node.until_ready()
     node.assign(node.assignment(script, action="stop"))
     node.until(lambda: "stopping" in node.server.states())
+    node.until((node.dir() / "logs/rank0.out").read_text)  # the state is written before the signal is sent
     node.let_end()
     assert node.until_settled().state == "stopped"
     assert node.server.states() == ["starting", "running", "stopping", "stopped"]
