@@ -15,6 +15,7 @@ from domain.messages import Reason
 from tests.end_to_end.product import wait_for
 from tests.worker.node_under_test import RUN, WAITING, delete, events
 from worker.node import processes
+from worker.node.state_files import read_object
 
 
 def test_a_worker_that_was_killed_finds_its_training_again(node):
@@ -103,7 +104,7 @@ def test_a_process_that_emptied_its_environment_ends_with_a_killed_supervisor(no
     assert process is not None and RUN not in processes.environment(process.pid).values()
     if not keeps_session:
         recorded = node.dir() / "members.json"
-        wait_for(lambda: recorded.exists() and str(process.pid) in recorded.read_text(), "the record of it")
+        wait_for(lambda: [*process] in read_object(recorded).get("members", ()), "the record of it")
     os.kill(node.supervisor()["pid"], signal.SIGKILL)
     assert node.until_settled().state == "failed"
     assert not processes.is_alive(process)
@@ -114,7 +115,7 @@ def test_a_run_of_a_restored_store_with_a_number_in_use_here_trains_beside_the_o
     node.assign(newer)
     node.until_ready()
     restored = node.assignment(node.script("print('restored')", "restored.py"), store="restored", uid="b" * 16)
-    node.assign(restored.model_copy(update={"run_id": "restoredxy"}))
+    node.assign(restored.model_copy(update={"run_id": f"r{RUN[1:]}"}))
     node.until(lambda: len(node.daemon.attempts) == 2)
     node.until(lambda: node.server.end())
     assert node.server.end().state == "succeeded", node.server.end().message
