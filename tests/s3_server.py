@@ -18,6 +18,8 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoReque
 from werkzeug.serving import BaseWSGIServer, make_server
 from werkzeug.wrappers import Response
 
+from tests.end_to_end.product import free_port
+
 Answer = tuple[str, bytes]
 
 
@@ -33,7 +35,7 @@ class S3Server:
         """Requests by method and what they are about."""
         self._app = DomainDispatcherApplication(create_backend_app)
         self._sums: dict[tuple[str, str], str] = {}
-        self._port = 0
+        self._port = free_port()  # still its own when it starts again
         self._server: BaseWSGIServer | None = None
         self.start()
 

@@ -268,7 +268,7 @@ def test_a_supervisor_whose_directory_was_deleted_ends_its_processes_and_itself(
 def test_the_part_that_another_worker_of_this_machine_has_is_left_alone(start):
     attempt = start(["true"], env={"RANKZERO_NODE_RANK": "1"})
     env = {"RANKZERO_RUN_ID": attempt.run_id, "RANKZERO_ATTEMPT": "1", "RANKZERO_NODE_RANK": "0"}
-    with subprocess.Popen(["sleep", "60"], env=os.environ | env) as part:
+    with subprocess.Popen(["sleep", "600"], env=os.environ | env) as part:
         try:
             assert attempt.process.wait(LIMIT_S) == 0 and attempt.state["state"] == "ended"
             assert part.poll() is None
@@ -348,7 +348,7 @@ def record(rank, pid):
 def test_ranks_that_the_script_starts_itself_run_from_the_first_ones_record_on(start):
     script = "mkdir -p ../probe; : > ../probe/12.jsonl; "  # as a probe that has just begun its record
     script += f"echo '{record(1, 11)}' > ../probe/11.jsonl; touch ready; "
-    script += f"while [ -e ready ]; do sleep 0.05; done; echo '{record(0, 10)}' > ../probe/10.jsonl; sleep 60"
+    script += f"while [ -e ready ]; do sleep 0.05; done; echo '{record(0, 10)}' > ../probe/10.jsonl; sleep 600"
     attempt = start(shell(script), ranks=2, env={"RANKZERO_PROBE_DIR": "probe"})
     state = attempt.reached("running")
     assert state["ranks"] == {"1": 11}

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from domain.assignments import CheckPeer
-from tests.end_to_end.product import wait_for
+from tests.end_to_end.product import free_port, wait_for
 from worker.preflight import node_check
 from worker.preflight.node_check import ProbeListener, least_free, probe_port, probe_ports
 from worker.session.clock import offset
@@ -47,12 +47,11 @@ def test_closed_port_is_a_refusal() -> None:
 
 def test_a_door_that_opens_a_moment_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_check, "CONNECT_LIMIT_S", 300.0)
-    door = ProbeListener("127.0.0.1", 0, "x")
-    door.close()
+    port = free_port()  # nobody else gets it before the door is there
     late: list[ProbeListener] = []
-    timer = threading.Timer(0.3, lambda: late.append(ProbeListener("127.0.0.1", door.port, "x")))
+    timer = threading.Timer(0.3, lambda: late.append(ProbeListener("127.0.0.1", port, "x")))
     timer.start()
-    assert probe_port(at(door.port), "x").problem is None
+    assert probe_port(at(port), "x").problem is None
     timer.join()  # it may be answered before it is listed
     late[0].close()
 
