@@ -155,7 +155,7 @@ class Supervisor:
         self._change()
         while not self._saved and not self._has_lost_directory:
             self._wait(1.0)
-        for spare in self._dir.glob("supervisor.spare*"):
+        for spare in _matching(self._dir, "supervisor.spare*"):
             spare.unlink(missing_ok=True)
 
     def _start_launcher(self) -> None:
@@ -292,7 +292,7 @@ class Supervisor:
         link = self._dir / "logs" / name
         if link.is_symlink() and not self._launch.get("launcher_restarts"):
             return
-        for target in sorted(link.parent.glob(pattern), key=_launcher_attempt)[-1:]:
+        for target in sorted(_matching(link.parent, pattern), key=_launcher_attempt)[-1:]:
             with suppress(OSError):
                 if link.is_symlink() and link.resolve() == target.resolve():
                     return
@@ -354,7 +354,7 @@ class Supervisor:
             return  # another directory may have this path now
         text = json.dumps(self.state).encode()
         path = self._dir / STATE_FILE
-        for target in (path.with_suffix(".tmp"), *self._dir.glob("supervisor.spare*")):
+        for target in (path.with_suffix(".tmp"), *_matching(self._dir, "supervisor.spare*")):
             try:
                 _write(target, text)
                 target.replace(path)
@@ -374,6 +374,13 @@ class Supervisor:
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
+
+
+def _matching(folder: Path, pattern: str) -> list[Path]:
+    """Return the files of these names; none where the folder is just being deleted."""
+    with suppress(OSError):
+        return [*folder.glob(pattern)]
+    return []
 
 
 def _write(path: Path, text: bytes) -> None:
@@ -441,7 +448,7 @@ class AbortedRanks:
 
     def look(self) -> None:
         """Keep the records of all ranks if one is being aborted."""
-        for path in self._folder.glob("*.stack"):
+        for path in _matching(self._folder, "*.stack"):
             with suppress(OSError):
                 size = path.stat().st_size
                 if size != self._sizes.get(path.stem, 0):
@@ -510,7 +517,7 @@ _HEAD_BYTES = 64 * 1024
 def recorded_ranks(folder: Path) -> dict[int, int]:
     """Return rank -> pid of the processes that made a step or joined a process group, below the attempt's `folder`."""
     ranks = {}
-    for path in sorted((folder / "probe").glob("*.jsonl"), key=_changed_at):
+    for path in sorted(_matching(folder / "probe", "*.jsonl"), key=_changed_at):
         # A record that has just been begun is empty, or ends within its first line.
         with suppress(OSError, ValueError, LookupError, TypeError), path.open("rb") as file:
             line = json.loads(file.read(_HEAD_BYTES).splitlines()[0])

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.node_under_test import delete
-from worker.attempt import supervision
+from worker.attempt import supervision, supervisor
 from worker.node import processes
 
 PYTHON = sys.executable
@@ -274,6 +274,12 @@ def test_the_part_that_another_worker_of_this_machine_has_is_left_alone(start):
             assert part.poll() is None
         finally:
             part.kill()
+
+
+def test_a_folder_that_goes_while_it_is_listed_ends_no_supervisor(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "is_dir", lambda _: True)  # as it was a moment ago
+    assert supervisor.recorded_ranks(tmp_path / "gone") == {}
+    supervisor.AbortedRanks(tmp_path / "gone").look()
 
 
 def test_another_directory_in_the_place_of_its_own_is_left_alone(start):
