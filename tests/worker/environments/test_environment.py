@@ -214,6 +214,7 @@ def test_unused_environments_go_while_space_is_short(node: Node, monkeypatch: py
     unused = node.make({"requirements.txt": f"{TORCH}locked==2.0"}, attempt="2")
     (node.attempt("2") / "worker" / "reported.json").write_text(json.dumps({"state": "failed"}))
     (node.folder / "envs" / "0123456789abcdef.tmp").mkdir()
+    monkeypatch.setattr(folders, "is_short", lambda *_: False)
     folders.tidy(node.folder)
     assert Path(str(unused.spec.python)).exists()
     monkeypatch.setattr(folders, "is_short", lambda *_: True)
