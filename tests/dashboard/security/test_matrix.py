@@ -32,6 +32,7 @@ NEEDS = {
     Action.SEE: ("viewer", "read"),
     Action.LAUNCH: ("member", "launch"),
     Action.ACT: ("member", "act"),
+    Action.RESTORE: ("admin", "admin"),
     Action.MANAGE: ("admin", "admin"),
     Action.OPERATE: ("admin", "admin"),
     Action.AUDIT: ("admin", "admin"),
