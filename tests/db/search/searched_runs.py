@@ -59,6 +59,7 @@ def _add(store: Store, luck: random.Random, run_id: str) -> Record:
     if luck.random() < 0.3:  # a spec of a version that did not know these
         for name in ("elastic", "priority", "on_hang"):
             del stored[name]
+        spec = RunSpec.model_validate(stored)
     with store.write() as session:
         session.add(Run(id=run_id, **own, note=note, archived_at=archived, pinned_at=pinned, spec=stored))
         session.flush()
