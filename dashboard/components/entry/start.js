@@ -31,6 +31,19 @@ function settle() {
   clearTimeout(deadline);
   document.documentElement.toggleAttribute('data-settled', true);
   lookForServer(); // it may have been lost meanwhile
+  lookForBlank();
+}
+
+// On a busy machine Streamlit has left a page empty after a click whose rerun met another one, until somebody reloads
+// it. Each page of ours has the bar, or an error.
+const LOOKED_FOR_BLANK_EVERY_MS = 3000;
+const CONTENT = '.st-key-bar,[data-testid="stException"],.stApp:not([data-test-script-state="notRunning"])';
+
+/** @param {boolean} wasBlank one look may come in the midst of a change */
+function lookForBlank(wasBlank = false) {
+  const isBlank = !document.querySelector(CONTENT);
+  if (isBlank && wasBlank) location.reload();
+  else setTimeout(() => lookForBlank(isBlank), LOOKED_FOR_BLANK_EVERY_MS);
 }
 
 if (globalThis.Notification?.permission === 'granted') {

@@ -7,8 +7,10 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+import streamlit as st
 from playwright.sync_api import Page, Route, expect
 
+from dashboard.views import page_list
 from db.alerts import alerts
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import seed
@@ -180,6 +182,20 @@ def test_a_page_shows_itself_when_all_of_it_is_there(browser: Chromium, dashboar
         expect(page.locator("#frame")).to_be_hidden()
         page.wait_for_load_state("networkidle")
         assert page.evaluate("shifts") < MOST_SHIFT
+
+
+def test_a_page_that_was_left_empty_is_loaded_again(
+    browser: Chromium, dashboard: Browsed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with signed_in(browser, dashboard) as visit:
+        page, shown, to_stop = visit.new_page(), page_list.bar, [True]
+        page.goto(f"{dashboard.url}/launch")
+        expect(page.locator("[data-settled] .st-key-bar")).to_be_visible()
+        monkeypatch.setattr(page_list, "bar", lambda: st.stop() if to_stop and to_stop.pop() else shown())
+        with page.expect_event("load"):
+            page.locator(".st-key-bar").get_by_role("link", name="Nodes").click()
+        assert to_stop == []
+        expect(page.locator(".st-key-bar")).to_be_visible()
 
 
 def background(page: Page, selector: str) -> str:
