@@ -117,6 +117,7 @@ class FakeServer:
         """Serve on a free port, in a thread; yields the address."""
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
+        listener.listen()
         config = uvicorn.Config(self.app(), log_level="error", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
