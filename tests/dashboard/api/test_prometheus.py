@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from dashboard.api.prometheus import gauges, gpus
 from domain.messages import NodeLoad
-from tests.dashboard.running import FakeNode, Running
+from tests.dashboard.running import FakeNode, Running, wait_for
 
 
 def values(families: list[Metric]) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -34,7 +34,7 @@ def test_nodes_and_live_runs_are_gauges(dashboard: Running, node: FakeNode) -> N
     node.log_points(task, 0, train__loss=[(7, 0.5, 100.0)])
     gpu = {"id": "GPU-a", "power_w": 540.0, "utilisation_percent": 25.0, "temperature_c": None}
     node.client.load(NodeLoad(cpu_percent=12.5, memory_total_bytes=64, gpus=[gpu, {"id": "GPU-b", "power_w": "low"}]))
-    dashboard.service.registry.write_down()
+    wait_for(lambda: dashboard.http.get("/api/nodes").json()[0]["load"], "the load to be stored")
     answer = dashboard.http.get("/metrics")
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     read = values(list(plain(answer.text)))

@@ -14,7 +14,7 @@ from dashboard.cluster.joining import PROGRAM, WHERE, Listening, how_to_join, pr
 from dashboard.security.keys.certificates import ServerCertificate, publish, published_self_signed
 from domain.messages import NodeLoad
 from tests.dashboard.certificates import self_signed, signed
-from tests.dashboard.running import FakeNode, Running
+from tests.dashboard.running import FakeNode, Running, wait_for
 from worker.session.failures import Ended, Unauthorized
 
 OPEN = Listening("0.0.0.0", 8765, "10.0.0.1")
@@ -206,7 +206,7 @@ def test_list_has_the_address_and_clock_of_a_node(
     monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
     load = NodeLoad(address="10.0.0.7", interface="eth1", clock_offset_s=5.0, clock_error_s=0.001)
     node.client.load(load)
-    dashboard.service.registry.write_down()
+    wait_for(lambda: dashboard.http.get("/api/nodes").json()[0]["load"], "the load to be stored")
     (listed,) = dashboard.http.get("/api/nodes").json()
     assert (listed["address"], listed["info"]["interface"]) == ("10.0.0.7", "eth1")
     assert main.run(["nodes"]) == 0

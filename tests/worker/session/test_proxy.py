@@ -154,11 +154,13 @@ def test_a_run_larger_than_the_limit_in_everything_succeeds_whole(
     logged = [record.message for record in caplog.records if "refuses large requests (413)" in record.message]
     assert len(logged) == len(set(logged)) and logged, "said once for each limit"
     worker.client.load(NodeLoad(notice="The disk is nearly full."))
-    dashboard.service.registry.write_down()
-    (node,) = dashboard.http.get("/api/nodes").json()
-    assert node["load"]["notice"].startswith(
-        "The disk is nearly full. A proxy in front of the server refuses large requests"
-    )
+
+    def shown() -> str:
+        (node,) = dashboard.http.get("/api/nodes").json()
+        return str((node["load"] or {}).get("notice"))
+
+    told = wait_for(lambda: "disk" in (notice := shown()) and notice, "the notice to be stored")
+    assert told.startswith("The disk is nearly full. A proxy in front of the server refuses large requests")
 
 
 def test_a_limit_is_learnt_once_for_all_and_tried_again_later() -> None:

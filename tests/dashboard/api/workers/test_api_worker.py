@@ -356,6 +356,6 @@ def test_two_workers_cannot_have_one_name(dashboard: Running, node: FakeNode) ->
 
 def test_load_is_shown(dashboard: Running, node: FakeNode) -> None:
     node.client.load(NodeLoad(cpu_percent=12.5))
-    dashboard.service.registry.write_down()
+    wait_for(lambda: dashboard.http.get("/api/nodes").json()[0]["load"], "the load to be stored")
     (shown,) = dashboard.http.get("/api/nodes").json()
     assert (shown["name"], shown["state"], shown["load"]["cpu_percent"]) == ("n0", "alive", 12.5)
