@@ -79,7 +79,7 @@ def states_of(dashboard: Running) -> dict[str, str]:
 
 
 def test_a_full_disk_is_said_and_reading_goes_on(small_disk: Path) -> None:
-    with running(small_disk / "data") as dashboard:
+    with running(small_disk / "data", lost_after_s=3600) as dashboard:
         node = dashboard.node("n0")
         with dashboard.real_silence():
             silent = dashboard.node("n1")

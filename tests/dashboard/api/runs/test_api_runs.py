@@ -18,7 +18,7 @@ from sqlalchemy.exc import OperationalError
 from domain.liveness import SILENT_AFTER_S
 from domain.messages import PointBatch
 from domain.points import body_of
-from tests.dashboard.running import FakeNode, Running, bundle_of, wait_for
+from tests.dashboard.running import FakeNode, Running, bundle_of, running, wait_for
 from worker.session.client import TaskRef
 
 
@@ -308,22 +308,24 @@ def test_a_locked_or_full_store_is_said_and_nothing_breaks(dashboard: Running, n
     assert http.post(url, content=content).json() == {"answers": [{"status": 200, "body": {"offset": 1}}]}
 
 
-def test_a_silent_node_is_told_of_and_heard_again(dashboard: Running, node: FakeNode) -> None:
-    run_id = dashboard.launch()
-    node.report(node.task(), "running")
+def test_a_silent_node_is_told_of_and_heard_again(tmp_path: Path) -> None:
+    with running(tmp_path / "data", lost_after_s=3600) as dashboard:
+        node = dashboard.node()
+        run_id = dashboard.launch()
+        node.report(node.task(), "running")
 
-    def last_entry() -> str:
-        return str(dashboard.http.get(f"/api/runs/{run_id}/history").json()[-1]["text"])
+        def last_entry() -> str:
+            return str(dashboard.http.get(f"/api/runs/{run_id}/history").json()[-1]["text"])
 
-    with dashboard.real_silence():
+        with dashboard.real_silence():
+            node.client.desired_state(None, 0)
+        dashboard.service.clock._offset += 20  # silent for that long; a longer jump would pass for the server's sleep
+        wait_for(lambda: last_entry().startswith("no contact with n0 for "), "the silence to be written down")
+        run = dashboard.run(run_id)
+        assert (run["lost_contact"], run["state"]) == (True, "running")
         node.client.desired_state(None, 0)
-    dashboard.service.clock._offset += 20  # silent for that long; a longer jump would pass for the server's sleep
-    wait_for(lambda: last_entry().startswith("no contact with n0 for "), "the silence to be written down")
-    run = dashboard.run(run_id)
-    assert (run["lost_contact"], run["state"]) == (True, "running")
-    node.client.desired_state(None, 0)
-    wait_for(lambda: "in contact again" in last_entry(), "the node to be heard again")
-    assert not dashboard.run(run_id)["lost_contact"]
+        wait_for(lambda: "in contact again" in last_entry(), "the node to be heard again")
+        assert not dashboard.run(run_id)["lost_contact"]
 
 
 def test_after_a_sleep_nobody_is_silent_at_first(dashboard: Running, node: FakeNode) -> None:
