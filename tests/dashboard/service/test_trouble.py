@@ -183,8 +183,8 @@ def test_a_read_only_store_is_said_and_is_written_again_by_itself(tmp_path: Path
 
 def test_the_command_line_says_once_what_keeps_the_server_from_storing(tmp_path: Path, capsys) -> None:
     with running(tmp_path / "data") as dashboard:
-        dashboard.service.store.trouble = Trouble.READ_ONLY
         make_read_only(dashboard.service.store, True)
+        dashboard.service.store.trouble = Trouble.READ_ONLY
         server = ServerClient(Address(dashboard.url, dashboard.token))
         assert server.get("/api/runs") == server.get("/api/nodes") == []
         assert capsys.readouterr().err == f"rankzero: {Trouble.READ_ONLY}\n"
