@@ -15,6 +15,7 @@ import pytest
 
 from cli import main
 from tests.dashboard.running import Running, running, wait_for
+from tests.end_to_end.product import free_port
 from worker.node import processes
 
 TRAINING = """
@@ -123,8 +124,8 @@ def test_training_goes_on_beside_an_older_store_until_it_is_ended(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with running(machine.data) as before:
-        port = before.service.port
+    port = free_port()
+    with running(machine.data, port=port) as before:
         machine.start(before)
         known = machine.launch(before)
         made(before, tmp_path / "copy.db")
@@ -161,8 +162,8 @@ def test_training_goes_on_beside_an_older_store_until_it_is_ended(
 
 @pytest.mark.long
 def test_run_of_a_younger_store_is_whole_when_that_store_is_back(machine: Machine, tmp_path: Path) -> None:
-    with running(machine.data) as before:
-        port = before.service.port
+    port = free_port()
+    with running(machine.data, port=port) as before:
         machine.start(before)
         by_copy(before, tmp_path / "old.db")
         run_id = machine.launch(before)
@@ -184,8 +185,8 @@ def test_a_number_given_twice_is_never_taken_for_the_same_attempt(
     machine: Machine, tmp_path: Path, made: Callable[[Running, Path], None]
 ) -> None:
     """Run X, attempt 2, fencing number 2: in both stores, and two different things."""
-    with running(machine.data) as before:
-        port = before.service.port
+    port = free_port()
+    with running(machine.data, port=port) as before:
         machine.start(before)
         run_id = machine.launch(before)
         before.http.post(f"/api/runs/{run_id}/stop")
