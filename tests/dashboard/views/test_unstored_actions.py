@@ -16,9 +16,12 @@ from db.sweeps import sweeps
 from db.trouble import Trouble
 from domain.text.formats import as_text
 from domain.views import RunView
+from tests.dashboard.alerts.conftest import patience
 from tests.dashboard.pages import Pages, button, served_full
 from tests.dashboard.read_only import make_read_only
 from tests.dashboard.seeded_sweeps import seed_sweep
+
+__all__ = ["patience"]
 
 NOTHING = as_text(f"Nothing was changed. {Trouble.READ_ONLY}")
 

@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from domain.people.roles import Role
+from tests.dashboard.alerts.conftest import patience
 from tests.dashboard.persons import browser_of, person
 from tests.dashboard.running import FakeNode, Running
+
+__all__ = ["patience"]
 
 TO = "https://8.8.8.8/hook"
 

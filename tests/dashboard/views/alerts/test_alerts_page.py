@@ -9,7 +9,10 @@ import pytest
 
 from db.alerts import alerts, events
 from domain.alerts.rules import Act, Trigger
+from tests.dashboard.alerts.conftest import patience
 from tests.dashboard.pages import Pages, button, served, texts
+
+__all__ = ["patience"]
 
 
 @pytest.fixture

@@ -10,7 +10,10 @@ from streamlit.util import calc_hash
 
 from db.alerts import alerts
 from db.runs import run_queries
+from tests.dashboard.alerts.conftest import patience
 from tests.dashboard.pages import Pages, button, served, texts
+
+__all__ = ["patience"]
 
 TELL, ADDRESS = "launch_tell", "launch_tell_address"
 
