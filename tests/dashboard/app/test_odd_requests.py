@@ -308,7 +308,7 @@ def test_slow_senders_and_those_who_wait_for_an_answer_live(hurried: Running, no
 def test_who_stops_reading_a_download_is_let_go_and_who_reads_slowly_is_not(
     hurried: Running, node_of_hurried: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(slow_connections.MAX_SLOW_CHECKS, "answer", 3)
+    monkeypatch.setitem(slow_connections.MAX_SLOW_CHECKS, "answer", 6)
     hurried.launch()
     content = bytes(24 * 1024 * 1024)
     stored = node_of_hurried.store_checkpoint(node_of_hurried.task(), content, "work/checkpoints/a.pt")
