@@ -7,6 +7,7 @@ import signal
 import socket
 import stat
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def test_it_ends_without_waiting_for_those_who_wait(tmp_path: Path) -> None:
             except ServerAway as error:
                 answers.append(error)
 
-        polling = threading.Thread(target=poll)
+        polling, began = threading.Thread(target=poll), time.monotonic()
         polling.start()
         live, pages = (url.replace("http", "ws") + path for path in ("/api/live?run=x", "/_stcore/stream"))
         with (
@@ -73,11 +74,12 @@ def test_it_ends_without_waiting_for_those_who_wait(tmp_path: Path) -> None:
             ),
             httpx2.stream("GET", f"{url}/api/docs", headers=bearer, trust_env=False, timeout=60),
         ):
-            took_s = program.end()
+            program.end()
+            took_s = time.monotonic() - began
         polling.join()
         client.close()
         assert program.process.returncode == 0
-        assert took_s < LONGEST_WAIT_S / 2, program.log.read_text()
+        assert took_s < LONGEST_WAIT_S, program.log.read_text()
         assert not (program.data / "server.json").exists()
         assert len(answers) == 1
 
