@@ -96,8 +96,7 @@ class Seed:
         spec = RunSpec.model_validate({"target": "language_model", "name": label, **asked})
         with getattr(self.store.database, "turn_lock", nullcontext()):  # else a dashboard that runs may place it first
             self.runs[label] = run_requests.submit(self.store, spec, self.now - age_s)
-            for node_id in self.node_ids.values():
-                send_heartbeat(self.store, node_id, self.now)
+            self._hear_those_silent()
             queue_placement.place_queue(self.store, self.now, silent_after_s=60)
         return self.runs[label]
 
@@ -197,6 +196,12 @@ class Seed:
         """Every node speaks now: to fill a store takes a busy machine longer than a node may be silent."""
         with self.store.write() as session:
             session.execute(update(Node).values(last_seen=now))
+
+    def _hear_those_silent(self) -> None:
+        """Every node of ours that was last heard of earlier speaks now; the others stay as lately heard of."""
+        earlier = Node.id.in_(self.node_ids.values()) & (Node.last_seen < self.now)
+        with self.store.write() as session:
+            session.execute(update(Node).where(earlier).values(last_seen=self.now))
 
     def _node_of(self, label: str) -> str:
         attempt = attempt_queries.attempts(self.store, self.runs[label])[-1]
