@@ -17,8 +17,9 @@ pytestmark = pytest.mark.long
 
 
 def test_global_batches_are_curves_and_columns_and_lead_to_their_losses(browser: Chromium, tmp_path) -> None:
-    with browsed(opened(tmp_path / "data")) as dashboard, signed_in(browser, dashboard) as visit:
-        study_id = seed_batches(Seed(dashboard.service.store, dashboard.service.clock()))
+    service = opened(tmp_path / "data")
+    study_id = seed_batches(Seed(service.store, service.clock()))
+    with browsed(service) as dashboard, signed_in(browser, dashboard) as visit:
         page = visit.new_page()
         page.goto(f"{dashboard.url}/scaling?id={study_id}")
         curves = page.locator(".scaling polyline")

@@ -20,9 +20,10 @@ pytestmark = pytest.mark.long
 
 
 def test_trials_are_sorted_and_the_focus_stays_while_they_train(browser: Chromium, tmp_path) -> None:
-    with browsed(opened(tmp_path / "data")) as dashboard, signed_in(browser, dashboard) as visit:
-        seed = Seed(dashboard.service.store, dashboard.service.clock())
-        sweep_id = seed_sweep(seed)
+    service = opened(tmp_path / "data")
+    seed = Seed(service.store, service.clock())
+    sweep_id = seed_sweep(seed)
+    with browsed(service) as dashboard, signed_in(browser, dashboard) as visit:
         page = visit.new_page()
         page.goto(f"{dashboard.url}/sweeps?id={sweep_id}")
         rows = page.locator(".sweep tbody tr")
