@@ -16,6 +16,7 @@ from db.engine import Store
 from db.nodes.node_queries import Occupant
 from domain.views import CheckView, PreflightCell
 from tests.dashboard.browsed import Browsed, browsed, opened
+from tests.dashboard.components.clipboards import clipboard
 from tests.dashboard.seeded_cluster import seed_cluster
 from tests.end_to_end.browsers import Chromium
 from tests.end_to_end.product import WAIT_S
@@ -129,7 +130,7 @@ def test_a_token_is_made_copied_and_revoked(nodes: Page, cluster: Browsed) -> No
     expect(nodes.locator(".st-key-join_command")).to_contain_text("no other machine can reach it")
     command.hover()
     nodes.locator(".st-key-join_command [data-testid=stCode] button").first.click()
-    assert nodes.evaluate("navigator.clipboard.readText()") == command.inner_text()
+    assert clipboard(nodes, command.inner_text()) == command.inner_text()
     (token,) = cluster.service.join_tokens.every()
     assert token.name == "rack b9" and command.inner_text().startswith(f"RANKZERO_TOKEN=rzjoin-{token.id}-")
     nodes.get_by_role("button", name="Revoke").click()
