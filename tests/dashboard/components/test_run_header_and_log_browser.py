@@ -271,7 +271,8 @@ def test_the_log_is_read_from_its_beginning_to_its_end(server: FakeServer, show:
     shown = page.locator(".text").count()
     later.click()
     expect(page.locator(".text")).not_to_have_count(shown)
-    assert page.locator(".text").count() > shown + 1000 and later.is_visible()
+    assert page.locator(".text").count() > shown + 1000
+    expect(later).to_be_visible()
     expect(page.locator(".text").nth(shown - 1)).to_be_in_viewport()  # where the reader was
     later.click()
     expect(page.locator(".text")).to_have_count(5_000)
