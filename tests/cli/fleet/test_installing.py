@@ -251,10 +251,11 @@ def test_host_without_python_and_internet_gets_both_from_here(
 
 
 def test_proxy_that_is_away_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{port}")
-    done = subprocess.run([sys.executable, "-c", scripts.ASK_PROXY], capture_output=True, text=True, check=False)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens
+        port = taken.getsockname()[1]
+        monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{port}")
+        done = subprocess.run([sys.executable, "-c", scripts.ASK_PROXY], capture_output=True, text=True, check=False)
     assert done.returncode and "secret" not in done.stderr
     assert telling_line(done.stderr).startswith(f"its proxy 127.0.0.1:{port} (http_proxy) does not answer: ")
     assert installing.reaches_nothing(Answer(12, {}, done.stderr))
