@@ -45,8 +45,8 @@ def test_one_that_never_answers_is_given_up(up: Parent, monkeypatch: pytest.Monk
 def test_the_port_of_a_killed_dashboard_that_is_still_there_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        port = held.getsockname()[1]
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)) as held:
         about = {"url": f"http://127.0.0.1:{port}", "pid": os.getpid()}
         (tmp_path / "server.json").write_text(json.dumps(about))
         monkeypatch.setattr(parent, "PORT_PATIENCE_S", 0.0)
