@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.cli.mirrors.loopback import QuietHandler
+from tests.end_to_end.product import free_port
 
 
 class Receiver:
@@ -26,7 +27,7 @@ class Receiver:
         and drops them), nonsense."""
         self.answers_after_s = 0.0
         """How long a batch that is stored already waits for its answer."""
-        self.port = 0
+        self.port = free_port()
         self._server: ThreadingHTTPServer | None = None
 
     @property
@@ -37,7 +38,6 @@ class Receiver:
     def come(self) -> None:
         """Listen, always on the same port."""
         self._server = ThreadingHTTPServer(("127.0.0.1", self.port), _handler(self))
-        self.port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
