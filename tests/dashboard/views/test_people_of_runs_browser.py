@@ -20,6 +20,7 @@ from tests.dashboard.persons import person
 from tests.dashboard.seeded_store import Seed, seed
 from tests.dashboard.visits import signed_in, whole
 from tests.end_to_end.browsers import Chromium
+from tests.end_to_end.product import wait_for
 
 pytestmark = pytest.mark.long
 
@@ -168,6 +169,12 @@ def stand_in_one_row(words: Locator, button: Locator) -> None:
     """The button is to the right of the words, and beside them."""
     expect(words).to_be_visible()
     expect(button).to_be_visible()
-    left, right = words.bounding_box(), button.bounding_box()
-    assert left and right and left["x"] + left["width"] <= right["x"]
-    assert left["y"] < right["y"] + right["height"] / 2 < left["y"] + left["height"]
+
+    def is_so() -> bool:
+        left, right = words.bounding_box(), button.bounding_box()
+        if left is None or right is None:
+            return False
+        is_beside = left["y"] < right["y"] + right["height"] / 2 < left["y"] + left["height"]
+        return is_beside and left["x"] + left["width"] <= right["x"]
+
+    wait_for(is_so, "the button to stand beside the words")
