@@ -184,6 +184,7 @@ def test_a_field_of_the_form_is_explained_while_it_has_the_focus(browser: Chromi
     dashboard, _ = full
     with signed_in(browser, dashboard) as visit:
         seen = look(visit, dashboard, "/launch")
+        expect(seen.page.locator(".stApp[data-test-script-state=notRunning]")).to_be_attached()
         help_text = seen.page.get_by_text("Rate for one process, before the scaling rule.")
         expect(help_text).to_be_hidden()
         place = seen.page.get_by_role("textbox", name="Steps", exact=True).bounding_box()
