@@ -1,0 +1,42 @@
+"""A part of a page that asks for itself while the script of the whole page is just ending."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+from streamlit.runtime.app_session import AppSession
+
+from tests.dashboard.browsed import browsed, opened
+from tests.dashboard.seeded_store import seed
+from tests.dashboard.visits import signed_in
+from tests.end_to_end.browsers import Chromium
+
+LATE_S = 3.0
+"""Longer than a part of a page waits until it asks, and a script runs."""
+
+
+def say_late(session: AppSession, callback: Callable[[], object]) -> None:
+    """As on a machine so busy that the event loop hears of a script long after it has ended."""
+    loop = session._event_loop
+    loop.call_soon_threadsafe(loop.call_later, LATE_S, callback)
+
+
+def test_dialog_closes_also_where_its_answer_changes_the_page(
+    browser: Chromium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = opened(tmp_path / "data")
+    run_id = seed(service.store, service.clock(), service.files.root).runs["gpt wide, long warm-up"]
+    with browsed(service) as dashboard, signed_in(browser, dashboard) as visit:
+        page = visit.new_page()
+        page.goto(f"{dashboard.url}/run?id={run_id}")
+        page.get_by_role("button", name="Stop", exact=True).click()
+        stop = page.get_by_role("button", name="Stop the run")
+        expect(stop).to_be_visible()
+        expect(page.locator(".stApp[data-test-script-state=notRunning]")).to_be_attached()
+        monkeypatch.setattr(AppSession, "_call_soon_on_event_loop", say_late)
+        stop.click()
+        expect(page.get_by_role("button", name="Stop", exact=True)).to_be_disabled()
+        expect(page.get_by_role("dialog")).to_have_count(0)
