@@ -45,8 +45,10 @@ export function leave() {
   }, LOOKED_AT_EVERY_MS);
 }
 
+const DIALOG = '[data-testid="stDialog"]';
+
 export class Teller {
-  /** @param {{setTriggerValue?: (name: string, value: unknown) => void}} component */
+  /** @param {{parentElement?: any, setTriggerValue?: (name: string, value: unknown) => void}} component */
   constructor(component) {
     this.component = component;
   }
@@ -65,9 +67,19 @@ export class Teller {
   /** A page that nobody sees waits until somebody does. */
   tell() {
     clearTimeout(this._timer);
-    const mustWait = document.hidden || isLeaving;
+    const mustWait = document.hidden || isLeaving || this._isBehindDialog();
     this._timer = mustWait ? setTimeout(() => this.tell(), WAIT_MS) : undefined;
     if (!mustWait) turn = turn.then(() => this._tellNow()).catch(reportError);
+  }
+
+  /**
+   * Of a click in a dialog and a part behind it that tells in the same moment, Streamlit would carry out both and rerun
+   * one only: the dialog would stay open.
+   */
+  _isBehindDialog() {
+    const root = this.component.parentElement?.getRootNode();
+    const place = root instanceof ShadowRoot ? root.host : this.component.parentElement;
+    return document.querySelector(DIALOG) !== null && !place?.closest(DIALOG);
   }
 
   destroy() {
@@ -79,7 +91,7 @@ export class Teller {
   /** @returns {Promise<void>} ends when the next one may tell */
   _tellNow() {
     if (this._hasEnded) return Promise.resolve();
-    if (isLeaving) {
+    if (isLeaving || this._isBehindDialog()) {
       this.soon(WAIT_MS);
       return Promise.resolve();
     }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 from streamlit.runtime.app_session import AppSession
 
 from tests.dashboard.browsed import browsed, opened
@@ -24,6 +24,13 @@ def say_late(session: AppSession, callback: Callable[[], object]) -> None:
     loop.call_soon_threadsafe(loop.call_later, LATE_S, callback)
 
 
+def without_patience(route: Route) -> None:
+    """The script by which a part of the page would wait for a dialog before it in vain."""
+    script = route.fetch().text()
+    assert "stDialog" in script
+    route.fulfill(body=script.replace("stDialog", "none"), content_type="text/javascript")
+
+
 def test_dialog_closes_also_where_its_answer_changes_the_page(
     browser: Chromium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -31,6 +38,7 @@ def test_dialog_closes_also_where_its_answer_changes_the_page(
     run_id = seed(service.store, service.clock(), service.files.root).runs["gpt wide, long warm-up"]
     with browsed(service) as dashboard, signed_in(browser, dashboard) as visit:
         page = visit.new_page()
+        page.route("**/live/telling.js*", without_patience)
         page.goto(f"{dashboard.url}/run?id={run_id}")
         page.get_by_role("button", name="Stop", exact=True).click()
         stop = page.get_by_role("button", name="Stop the run")
