@@ -13,15 +13,27 @@ from tests.dashboard.browsed import browsed, opened
 from tests.dashboard.seeded_store import seed
 from tests.dashboard.visits import signed_in
 from tests.end_to_end.browsers import Chromium
+from tests.end_to_end.product import wait_for
 
 LATE_S = 3.0
 """Longer than a part of a page waits until it asks, and a script runs."""
 
 
-def say_late(session: AppSession, callback: Callable[[], object]) -> None:
+class LateMessages:
     """As on a machine so busy that the event loop hears of a script long after it has ended."""
-    loop = session._event_loop
-    loop.call_soon_threadsafe(loop.call_later, LATE_S, callback)
+
+    def __init__(self) -> None:
+        self.on_the_way: list[Callable[[], object]] = []
+
+    def send(self, session: AppSession, callback: Callable[[], object]) -> None:
+        """What a session does with what its script says."""
+
+        def arrive() -> None:
+            callback()
+            self.on_the_way.remove(arrive)
+
+        self.on_the_way.append(arrive)
+        session._event_loop.call_soon_threadsafe(session._event_loop.call_later, LATE_S, arrive)
 
 
 def without_patience(route: Route) -> None:
@@ -44,7 +56,10 @@ def test_dialog_closes_also_where_its_answer_changes_the_page(
         stop = page.get_by_role("button", name="Stop the run")
         expect(stop).to_be_visible()
         expect(page.locator(".stApp[data-test-script-state=notRunning]")).to_be_attached()
-        monkeypatch.setattr(AppSession, "_call_soon_on_event_loop", say_late)
+        late = LateMessages()
+        monkeypatch.setattr(AppSession, "_call_soon_on_event_loop", lambda *said: late.send(*said))
         stop.click()
         expect(page.get_by_role("button", name="Stop", exact=True)).to_be_disabled()
         expect(page.get_by_role("dialog")).to_have_count(0)
+        wait_for(lambda: not late.on_the_way, "the last messages, after which Streamlit closes what it holds")
+        monkeypatch.undo()
