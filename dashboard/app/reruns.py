@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from streamlit.runtime.app_session import AppSession, AppSessionState
-from streamlit.runtime.scriptrunner import RerunData
+from weakref import WeakKeyDictionary
 
-ASKED_EVERY_S = 0.01
+from streamlit.runtime.app_session import AppSession, AppSessionState
+from streamlit.runtime.scriptrunner import RerunData, ScriptRunner
+
+LOOKED_EVERY_S = 0.01
 _start = AppSession._create_scriptrunner
+_newest_pages = WeakKeyDictionary[AppSession, str]()
+"""The page for which a session's newest runner was started."""
 
 
 def wait_for_last_messages() -> None:
@@ -19,10 +23,19 @@ def wait_for_last_messages() -> None:
 
 
 def _start_after_the_last(self: AppSession, initial_rerun_data: RerunData) -> None:
-    if self._state == AppSessionState.SHUTDOWN_REQUESTED:
-        return
-    runner = self._scriptrunner
-    if runner is None:
+    if self._scriptrunner is None:
+        _newest_pages[self] = initial_rerun_data.page_script_hash
         _start(self, initial_rerun_data)
-    elif not runner.request_rerun(initial_rerun_data):
-        self._event_loop.call_later(ASKED_EVERY_S, _start_after_the_last, self, initial_rerun_data)
+    else:
+        pages = (_newest_pages[self], initial_rerun_data.page_script_hash)
+        _wait_for_end(self, initial_rerun_data, self._scriptrunner, pages)
+
+
+def _wait_for_end(session: AppSession, rerun: RerunData, ended: ScriptRunner, pages: tuple[str, str]) -> None:
+    runner = session._scriptrunner
+    if runner is ended:
+        session._event_loop.call_later(LOOKED_EVERY_S, _wait_for_end, session, rerun, ended, pages)
+    elif session._state == AppSessionState.SHUTDOWN_REQUESTED or _newest_pages[session] not in pages:
+        return  # run now, a part of a page that was left would take the place of the new one
+    elif runner is None or not runner.request_rerun(rerun):
+        _start_after_the_last(session, rerun)

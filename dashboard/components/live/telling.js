@@ -10,6 +10,7 @@ const APART_MS = 100;
 const LOOKED_AT_EVERY_MS = 100;
 const QUIET_MS = 500;
 const PAGE_LINK = 'a[data-testid="stPageLink-NavLink"]';
+const DIALOG = '[data-testid="stDialog"]';
 let turn = Promise.resolve();
 let isLeaving = false;
 /** @type {string|null|undefined} */
@@ -45,10 +46,8 @@ export function leave() {
   }, LOOKED_AT_EVERY_MS);
 }
 
-const DIALOG = '[data-testid="stDialog"]';
-
 export class Teller {
-  /** @param {{parentElement?: any, setTriggerValue?: (name: string, value: unknown) => void}} component */
+  /** @param {{parentElement?: Node, setTriggerValue?: (name: string, value: unknown) => void}} component */
   constructor(component) {
     this.component = component;
   }
@@ -64,22 +63,25 @@ export class Teller {
     if (seconds) this._again = setInterval(() => this.tell(), seconds * 1000);
   }
 
-  /** A page that nobody sees waits until somebody does. */
   tell() {
     clearTimeout(this._timer);
-    const mustWait = document.hidden || isLeaving || this._isBehindDialog();
+    const mustWait = this._mustWait();
     this._timer = mustWait ? setTimeout(() => this.tell(), WAIT_MS) : undefined;
     if (!mustWait) turn = turn.then(() => this._tellNow()).catch(reportError);
   }
 
   /**
-   * Of a click in a dialog and a part behind it that tells in the same moment, Streamlit would carry out both and rerun
-   * one only: the dialog would stay open.
+   * A page that nobody sees waits until somebody does. A part behind a dialog waits until that is closed: of it and a
+   * click in the dialog in the same moment, Streamlit would rerun one only, and the dialog might stay open.
    */
-  _isBehindDialog() {
+  _mustWait() {
+    return document.hidden || isLeaving || (document.querySelector(DIALOG) !== null && !this._isInDialog());
+  }
+
+  _isInDialog() {
     const root = this.component.parentElement?.getRootNode();
     const place = root instanceof ShadowRoot ? root.host : this.component.parentElement;
-    return document.querySelector(DIALOG) !== null && !place?.closest(DIALOG);
+    return place instanceof Element && place.closest(DIALOG) !== null;
   }
 
   destroy() {
@@ -91,7 +93,7 @@ export class Teller {
   /** @returns {Promise<void>} ends when the next one may tell */
   _tellNow() {
     if (this._hasEnded) return Promise.resolve();
-    if (isLeaving || this._isBehindDialog()) {
+    if (this._mustWait()) {
       this.soon(WAIT_MS);
       return Promise.resolve();
     }

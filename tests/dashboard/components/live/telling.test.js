@@ -7,6 +7,7 @@ const page = globalThis;
 let dialog = {};
 page.addEventListener = () => {};
 page.document = { hidden: false, addEventListener: () => {}, querySelector: () => dialog };
+page.Element = class {};
 page.ShadowRoot = class {};
 page.reportError = assert.ifError;
 
@@ -16,7 +17,7 @@ const { Teller } = await import('../../../../dashboard/components/live/telling.j
 function part(around) {
   /** @type {unknown[]} */
   const told = [];
-  const parentElement = { getRootNode: () => ({}), closest: () => around };
+  const parentElement = Object.assign(new page.Element(), { getRootNode: () => ({}), closest: () => around });
   return { told, teller: new Teller({ parentElement, setTriggerValue: (name) => told.push(name) }) };
 }
 
