@@ -6,6 +6,20 @@ import os
 import stat
 from pathlib import Path
 
+from db import acting
+
+
+def may_read(path: str | Path) -> bool:
+    """Whether the dashboard reads a file or lists a folder of its machine for the actor; False where there is none.
+
+    For all but the owner, who has its account, it reads only what everybody there may."""
+    return exists(path) if acting.rights().reads_all_files else is_public(path)
+
+
+def may_look(path: str | Path) -> bool:
+    """Whether the actor may know what is at a path of this machine: everybody can find out, or they are the owner."""
+    return acting.rights().reads_all_files or _is_reachable(path)
+
 
 def exists(path: str | Path) -> bool:
     """Whether there is such a file or folder on this machine."""
@@ -31,3 +45,12 @@ def is_public(path: str | Path) -> bool:
         return False
     needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(mode) else 0)
     return mode & needed == needed and all(folder & stat.S_IXOTH for folder in above)
+
+
+def _is_reachable(path: str | Path) -> bool:
+    """Whether everybody on this machine can find out if there is something at a path, where links lead."""
+    try:
+        real = Path(path).resolve()
+        return all(folder.stat().st_mode & stat.S_IXOTH for folder in real.parents if folder.exists())
+    except (OSError, ValueError, RuntimeError):
+        return False

@@ -9,3 +9,7 @@ class InvalidRequest(Exception):
     def __init__(self, field: str | None, message: str) -> None:
         super().__init__(message)
         self.field = field
+
+
+class NoSuchReference(InvalidRequest):
+    """What a field names does not exist, or not for the person: the two are answered alike."""

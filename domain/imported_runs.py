@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from domain.bounds import Count
 from domain.messages import Point
+from domain.people.roles import Action
+from domain.references import Named, Names
 from domain.spec import Argument, Label
 
 Moment = Annotated[float, Field(ge=0, lt=2**40, allow_inf_nan=False)]
@@ -27,7 +29,7 @@ class ImportRequest(BaseModel):
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     """SHA-256 of all that was read; an unchanged run is recognised by it."""
     name: Annotated[Label, Field(min_length=1)]
-    project: Annotated[Label, Field(min_length=1)] = "default"
+    project: Annotated[Label, Field(min_length=1), Names(Named.PROJECT, Action.LAUNCH)] = "default"
     state: Literal["succeeded", "failed", "stopped"]
     message: Annotated[Argument, Field(max_length=2000)] | None = None
     """How it ended, in a sentence."""

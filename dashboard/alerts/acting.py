@@ -26,12 +26,12 @@ def act(service: Service, alert: AlertView, event: RunEvent, now: float) -> None
     if run_id is None or event.fence is None or actions.is_recorded(store, alert.id, event.key):
         return
     good, rate = event.good, RateChange("")
-    if alert.act == Act.ROLLBACK:
-        spec = actions.spec_of(store, run_id)
-        rate = rate_change(spec, alert.lr_factor or 1.0) if spec else rate
-        is_nan = alert.rule == Trigger.LOSS_NAN
-        good = run_facts.last_good(store, event.fence) if is_nan else good
-    with acting.on_behalf(alert.by, f"alert {alert.id}"):
+    with acting.acting(service.identities.acting_for(alert.by, f"alert {alert.id}")):
+        if alert.act == Act.ROLLBACK:
+            spec = actions.spec_of(store, run_id)
+            rate = rate_change(spec, alert.lr_factor or 1.0) if spec else rate
+            is_nan = alert.rule == Trigger.LOSS_NAN
+            good = run_facts.last_good(store, event.fence) if is_nan else good
         is_acted = actions.carry_out(store, alert, event, good, rate, now)
     if is_acted:
         log.info("alert %s acted on run %s: %s", alert.id, run_id, alert.act)

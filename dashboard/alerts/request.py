@@ -16,7 +16,9 @@ from db.alerts.alerts import AlertView
 from domain.alerts.rules import Act, Trigger, action, parse_rule
 from domain.alerts.targets import BROWSER, check_target, masked_target
 from domain.errors import InvalidRequest
+from domain.people.rights import Denied
 from domain.people.roles import Action
+from domain.references import Named, Names
 
 
 class AlertRequest(BaseModel):
@@ -30,9 +32,9 @@ class AlertRequest(BaseModel):
     The last two take `:SERIES`."""
     target: str
     """An https address for a signed webhook, any address of Apprise, or `browser`."""
-    project: Annotated[str, Field(max_length=200)] | None = None
+    project: Annotated[str, Field(max_length=200), Names(Named.PROJECT, Action.LAUNCH)] | None = None
     """Only runs of this project."""
-    run: str | None = None
+    run: Annotated[str, Names(Named.RUN)] | None = None
     """Only this run."""
     act: Act | None = None
     """What the rule does to the run: end it, or roll it back to its last checkpoint before; null: it only tells."""
@@ -70,10 +72,14 @@ def create(service: Service, request: AlertRequest) -> dict[str, Any]:
 
 def _check_rights(service: Service, request: AlertRequest) -> None:
     """Check that whoever asks may set the alert. Raises NoSuchRun, Denied."""
-    if request.run is not None:
-        service.check_run(Action.ACT if request.act else Action.SEE, request.run)
-    elif request.project is not None:
-        acting.rights().check(Action.LAUNCH, request.project)
+    rights = acting.rights()
+    service.references.check(request)
+    if request.act is not None and (refusal := rights.refusal_anywhere(Action.ACT)) is not None:
+        raise Denied(refusal)  # it acts later, when the token with which it was set no longer counts
+    if request.act is not None and request.run is not None:
+        service.references.run(Action.ACT, request.run)
+    if rights.only_project is not None and request.run is None and request.project is None:
+        raise Denied(f"This token is for project {rights.only_project} alone: name it as the alert's project.")
 
 
 def check_address(service: Service, target: str) -> str | None:

@@ -20,6 +20,7 @@ from db import acting
 from db.people.login_requests import shown
 from domain.people.roles import Scope
 from domain.people.tokens import LIFETIME_S, TokenWanted
+from domain.references import Named, Names
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["people"])
 POLL_S = 2.0
@@ -33,7 +34,7 @@ class TokenRequest(BaseModel):
 
     name: Annotated[str, Field(max_length=200)]
     scope: Scope
-    project: Annotated[str, Field(max_length=200)] | None = None
+    project: Annotated[str, Field(max_length=200), Names(Named.PROJECT)] | None = None
     """The one project that it is good for."""
     lasts_s: Lifetime | None = LIFETIME_S
     """Lifetime in seconds; null: without end."""

@@ -26,9 +26,8 @@ from dashboard.archives.manifest import (
 from dashboard.errors import describe
 from dashboard.service.service import Service
 from dashboard.snapshots.origin import Origin
-from db import acting
 from db.archives.documents import RunDocument
-from db.archives.restore import ArchiveSource, is_imported, restore
+from db.archives.restore import ArchiveSource, id_here, imported_before, restore
 from db.people.ownership import DEFAULT_PROJECT
 from domain.errors import InvalidRequest
 from domain.people.roles import Action
@@ -44,42 +43,45 @@ def import_archive(service: Service, path: Path, folder: Path, source: str) -> l
     archive = unpack(path, folder, service.files.require_free_space)
     documents = [archive.document(run_id) for run_id in archive.manifest.runs]
     for document in documents:
-        acting.rights().check(Action.LAUNCH, str(document.run.get("project") or DEFAULT_PROJECT))
-    imported = []
-    for document in documents:
-        origin = ArchiveSource(source, archive.digest(document.run["id"]))
-        is_new = not is_imported(service.store, origin.digest)
-        if is_new:
-            _import_valid(service, archive, document, origin)
-        imported.append(_summary(document) | {"is_new": is_new})
-    return imported
+        service.references.project(Action.LAUNCH, str(document.run.get("project") or DEFAULT_PROJECT))
+    return [_imported(service, archive, document, source) for document in documents]
 
 
 log = logging.getLogger("rankzero")
 
 
-def _import_valid(service: Service, archive: UnpackedArchive, document: RunDocument, origin: ArchiveSource) -> None:
+def _imported(service: Service, archive: UnpackedArchive, document: RunDocument, source: str) -> dict[str, Any]:
+    """Import a run, unless it was before; return what is told of it."""
+    origin = ArchiveSource(source, archive.digest(document.run["id"]))
+    before = imported_before(service.store, origin.digest)
+    run_id = before or id_here(str(document.run["id"]))
+    if before is None:
+        _import_valid(service, archive, run_id, document, origin)
+    series = [row for attempt in document.attempts for row in attempt.series]
+    points = sum(row["count"] for row in series)
+    summary = {"id": run_id, "name": document.run["name"], "series": len(series), "points": points}
+    return summary | {"is_new": before is None}
+
+
+def _import_valid(
+    service: Service, archive: UnpackedArchive, run_id: str, document: RunDocument, origin: ArchiveSource
+) -> None:
     try:
-        _import_run(service, archive, document, origin)
+        _import_run(service, archive, run_id, document, origin)
     except ValidationError as error:
         _, problem = describe(error.errors())
         raise InvalidRequest("archive", f"The archive was not imported: {problem}") from None
-    log.info("run %s imported from an archive", document.run["id"])
-    service.run_changed(document.run["id"])
+    log.info("run %s imported from an archive", run_id)
+    service.run_changed(run_id)
 
 
-def _summary(document: RunDocument) -> dict[str, Any]:
-    series = [row for attempt in document.attempts for row in attempt.series]
-    points = sum(row["count"] for row in series)
-    return {"id": document.run["id"], "name": document.run["name"], "series": len(series), "points": points}
-
-
-def _import_run(service: Service, archive: UnpackedArchive, document: RunDocument, origin: ArchiveSource) -> None:
-    run_id = str(document.run["id"])
+def _import_run(
+    service: Service, archive: UnpackedArchive, run_id: str, document: RunDocument, origin: ArchiveSource
+) -> None:
     _keep_code(service, archive, document)
-    content = _RunBytes(service, archive, run_id)
+    content = _RunBytes(service, archive, str(document.run["id"]))
     try:
-        restore(service.store, document, content, origin, service.clock)
+        restore(service.store, run_id, document, content, origin, service.clock)
     except BaseException:
         content.remove_moved()
         raise

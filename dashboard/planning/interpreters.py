@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from dashboard.paths import is_folder
+from dashboard.paths import is_folder, may_look, may_read
 from domain.choices import RECIPES
 
 if TYPE_CHECKING:  # the command line needs no models for this
@@ -23,7 +23,7 @@ def project_python(target: str, entry: str | None = None) -> Path | None:
     if target in RECIPES or not target.startswith("/"):
         return None
     try:
-        return next(_pythons(Path(target), entry), None)
+        return next((python for python in _pythons(Path(target), entry) if may_read(python.parents[1])), None)
     except (OSError, ValueError):  # a folder that may not be looked into, a name that is too long
         return None
 
@@ -70,7 +70,8 @@ def programs(python: str | None) -> tuple[str, str | None]:
     """Return (interpreter, torchrun) for a preview; torchrun is None where only a node can find it."""
     if python is None or "/" not in python:
         return python or "python", "torchrun" if python is None else None
-    program = PurePosixPath(python, "bin", "python") if is_folder(python) else PurePosixPath(python)
+    is_environment = may_look(python) and is_folder(python)
+    program = PurePosixPath(python, "bin", "python") if is_environment else PurePosixPath(python)
     return str(program), str(program.with_name("torchrun"))
 
 

@@ -60,8 +60,9 @@ class Recipe:
     options: list[Option]
 
 
-def preview(resolved: Resolved, code_is_sent: bool = False) -> Preview:
-    """Describe a run without starting it; a request beyond the nodes' capacity is only a warning.
+def preview(resolved: Resolved, code_is_sent: bool = False, problem: str | None = None) -> Preview:
+    """Describe a run without starting it; a request beyond the nodes' capacity is only a warning, and so is `problem`:
+    that it names what is not there.
 
     `code_is_sent`: the client uploads the code, so it does not matter whether it is on this machine."""
     spec, refusal = resolved.spec, None if code_is_sent else resolved.refusal
@@ -70,7 +71,7 @@ def preview(resolved: Resolved, code_is_sent: bool = False) -> Preview:
         global_batch_size=resolved.figures().global_batch_size,
         world_size=spec.world_size,
         commands=resolved.commands,
-        warnings=[*resolved.warnings, *([str(refusal)] if refusal else [])],
+        warnings=[*resolved.warnings, *([str(refusal)] if refusal else []), *([problem] if problem else [])],
     )
     if spec.pool == "slurm":
         return SlurmPreview(**vars(planned), job=slurm_job(spec, resolved.cluster))

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dashboard.paths import exists, is_file, is_folder, is_public
+from dashboard.paths import exists, is_file, is_folder, may_look, may_read
 from dashboard.planning import environments, interpreters
 from dashboard.planning.launch_warnings import launch_warnings
 from dashboard.script_reader import command
@@ -17,7 +17,7 @@ from dashboard.script_reader.options import Option
 from dashboard.script_reader.proposals import is_whole_batch, option_for
 from dashboard.script_reader.reading import Script, read_script
 from dashboard.script_reader.source import UnreadableScript
-from dashboard.snapshots.bringing import CodeRequest, PackedCode, check
+from dashboard.snapshots.bringing import PRIVATE, CodeRequest, PackedCode, check
 from dashboard.snapshots.git_address import CodeRefused, check_address, is_git_address
 from db import acting
 from db.slurm.slurm_jobs import GATEWAY
@@ -128,8 +128,14 @@ def _code(spec: RunSpec, situation: Situation) -> Changes:
     if spec.entry or spec.module or spec.workdir or spec.target in RECIPES:
         return {}
     return {
-        "entry": "<entry>" if is_folder(spec.target) or is_git_address(spec.target) else PurePosixPath(spec.target).name
+        "entry": "<entry>"
+        if _is_seen_folder(spec.target) or is_git_address(spec.target)
+        else PurePosixPath(spec.target).name
     }
+
+
+def _is_seen_folder(path: str) -> bool:
+    return may_look(path) and is_folder(path)
 
 
 def recipe_options(name: str) -> list[Option]:
@@ -273,10 +279,10 @@ def _check_path(spec: RunSpec, cluster: ClusterNodes) -> None:
         raise _not_absolute(spec.target)
     only_public = not acting.rights().reads_all_files
     if spec.workdir:
-        if cluster.shares_disk:
+        if cluster.shares_disk and may_look(spec.target):  # else the node says what is there, for the run's account
             _check_in_place(spec)
-    elif not exists(spec.target) or (only_public and not is_public(spec.target)):
-        private = ", or not everybody there may read it" if only_public else ""
+    elif not may_read(spec.target):
+        private = PRIVATE if only_public else ""
         raise CodeRefused(
             "target",
             f"{spec.target!r} does not exist on the dashboard's machine{private}. Launch it with `rankzero "
@@ -291,7 +297,8 @@ def _check_in_place(spec: RunSpec) -> None:
         raise CodeRefused("target", f"the script {spec.target!r} does not exist.")
     if is_folder(spec.target) and not (spec.entry or spec.module):
         raise CodeRefused("entry", f"{spec.target} is a folder; name the file or module to start in it.")
-    if is_folder(spec.target) and spec.entry and not is_file(Path(spec.target) / spec.entry):
+    path = Path(spec.target) / (spec.entry or "")
+    if is_folder(spec.target) and spec.entry and may_look(path) and not is_file(path):
         raise CodeRefused("entry", f"there is no file {spec.entry!r} in {spec.target}.")
 
 

@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from dashboard.scaling.request import run_spec
+from dashboard.service import permitted
 from dashboard.service.service import Service
 from db import acting
 from db.people.ownership import project_of
@@ -14,6 +15,7 @@ from db.scaling import studies
 from db.scaling.studies import RunOfStudy, StudyView
 from domain.errors import InvalidRequest
 from domain.people import roles
+from domain.people.rights import Denied
 from domain.scaling.measurement import SHORTEST_S, WARMUP_STEPS, StudyAction, StudyRun, next_action
 
 log = logging.getLogger("rankzero")
@@ -31,7 +33,7 @@ class Conductor:
         if not service.leads():
             return
         for study in studies.studies(service.store, is_live=True):
-            with acting.on_behalf(study.by, f"scaling study {study.id}"):
+            with acting.on_behalf(study.by, _via(study)):
                 self._act(study, next_action(self._points(study), study.stop_requested_at is not None))
 
     def _points(self, study: StudyView) -> list[list[StudyRun] | None]:
@@ -55,18 +57,26 @@ class Conductor:
         if action.kind == "launch":
             self._launch(study, action.number)
         elif action.kind == "stop":
-            self._service.stop(action.run_id)
+            rights = self._service.identities.acting_for(study.by, _via(study))
+            permitted.stop_launched(self._service, rights, project_of(study.spec), action.run_id)
         elif action.kind == "end":
             studies.end(self._service.store, study.id, self._service.clock())
             log.info("scaling study %s ended", study.id)
 
     def _launch(self, study: StudyView, number: int) -> None:
-        spec = run_spec(study.spec, study.points[number])
-        if self._service.identities.person(study.by).refusal(roles.Action.LAUNCH, project_of(spec)) is not None:
-            problem = f"{study.by} may no longer launch in this project."
-            studies.note_problem(self._service.store, study.id, number, problem)
-            return
+        """Launch a run of a point with the present rights of the person whose the study is."""
+        spec, rights = (
+            run_spec(study.spec, study.points[number]),
+            self._service.identities.acting_for(study.by, _via(study)),
+        )
         try:
-            self._service.launch(spec, part_of=StudyPoint(study.id, number))
-        except InvalidRequest as error:
+            if rights.refusal(roles.Action.LAUNCH, project_of(spec)) is not None:
+                raise Denied(f"{study.by} may no longer launch in this project.")
+            with acting.acting(rights):
+                self._service.launch(spec, part_of=StudyPoint(study.id, number))
+        except (InvalidRequest, Denied) as error:
             studies.note_problem(self._service.store, study.id, number, str(error))
+
+
+def _via(study: StudyView) -> str:
+    return f"scaling study {study.id}"

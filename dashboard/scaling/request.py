@@ -11,13 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from dashboard.planning.resolve import Resolved
 from dashboard.script_reader.reading import Script
 from dashboard.service.service import Service
-from db import acting
-from db.people.ownership import project_of
 from db.scaling import studies
 from domain.choices import RECIPES
 from domain.errors import InvalidRequest
 from domain.launch.plan import program_name
-from domain.people.roles import Action
 from domain.scaling.batches import scaled_rate
 from domain.scaling.measurement import DEFAULT_SIZES, TIMES_AS_LONG, WARMUP_STEPS, Layout, layout
 from domain.spec import RunSpec
@@ -50,7 +47,6 @@ class StudyRequest(BaseModel):
 def create(service: Service, request: StudyRequest, like: str | None = None) -> str:
     """Store the study and its code; return its id. Raises InvalidRequest."""
     _check(request)
-    acting.rights().check(Action.LAUNCH, project_of(request.spec))
     cluster = service.cluster()
     spec = service.launchable(request.spec, cluster, like)
     sizes = _layouts(request.gpus, _capacities(spec, service))

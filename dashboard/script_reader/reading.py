@@ -8,11 +8,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from dashboard.paths import is_file
 from dashboard.script_reader import argparse_reader, click_reader, dataclass_reader, settings_reader, signature_reader
 from dashboard.script_reader.launchers import Guess, guess
 from dashboard.script_reader.options import Option
 from dashboard.script_reader.proposals import Proposal, propose
 from dashboard.script_reader.source import (
+    MayRead,
     ScriptProgram,
     SourceFile,
     UnreadableScript,
@@ -23,14 +25,17 @@ from dashboard.script_reader.source import (
 )
 
 
-def read_script(folder: Path, entry: str | None = None, module: str | None = None) -> Script:
-    """Read a script in a folder, or the module that `-m` would start. Raises UnreadableScript."""
-    key, stamp = (str(folder), entry, module), _stamp(folder, entry, module)
+def read_script(
+    folder: Path, entry: str | None = None, module: str | None = None, may_read: MayRead = is_file
+) -> Script:
+    """Read a script in a folder, or the module that `-m` would start, with the files that it names and that may be
+    read. Raises UnreadableScript."""
+    key, stamp = (str(folder), entry, module, may_read), _stamp(folder, entry, module)
     remembered = _remembered.get(key)
     started_at = time.monotonic()
     if remembered and remembered[0] == stamp and started_at < remembered[1]:
         return remembered[2]
-    script = script_in(_program(folder, entry, module))
+    script = script_in(_program(folder, entry, module, may_read))
     took_s = time.monotonic() - started_at
     while len(_remembered) >= MOST_REMEMBERED:
         _remembered.pop(next(iter(_remembered), key), None)
@@ -96,7 +101,7 @@ class Script:
 REMEMBERED_FOR_S = 5.0
 """Seconds that a reading is cached: files beside the script may change without touching it."""
 Stamp = tuple[tuple[str, int, int], ...]
-_remembered: dict[tuple[str, str | None, str | None], tuple[Stamp, float, Script]] = {}
+_remembered: dict[tuple[str, str | None, str | None, MayRead], tuple[Stamp, float, Script]] = {}
 
 
 def script_in(program: ScriptProgram) -> Script:
@@ -131,13 +136,13 @@ def options_in(program: ScriptProgram) -> tuple[list[Option], list[str]]:
     return list(by_key.values())[:MOST_OPTIONS], parsers
 
 
-def _program(folder: Path, entry: str | None, module: str | None) -> ScriptProgram:
+def _program(folder: Path, entry: str | None, module: str | None, may_read: MayRead) -> ScriptProgram:
     if module is None:
-        return read_program(folder, entry or "")
-    file = module_file(folder, f"{module}.__main__") or module_file(folder, module)
+        return read_program(folder, entry or "", may_read=may_read)
+    file = module_file(folder, f"{module}.__main__", may_read) or module_file(folder, module, may_read)
     if file is None:
         raise UnreadableScript(f"There is no module {module} in {folder}.")
-    return read_program(folder, str(file.relative_to(folder)), search=folder)
+    return read_program(folder, str(file.relative_to(folder)), search=folder, may_read=may_read)
 
 
 def _may_take_more(program: ScriptProgram, options: list[Option]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from dashboard.script_reader.options import Option
-from dashboard.script_reader.source import ScriptProgram, SourceFile, keywords, literal, plain, value
+from dashboard.script_reader.source import MayRead, ScriptProgram, SourceFile, keywords, literal, plain, value
 
 LARGEST_SETTINGS_BYTES = 256 * 1024
 
@@ -41,7 +41,7 @@ def read_hydra(program: ScriptProgram) -> list[Option]:
                 names = [n or a for n, a in zip(names, [*call.args[:2], None, None], strict=False)]
                 path, name = (value(node, source.constants) for node in names)
                 if isinstance(name, str):
-                    return list(_overrides(program.folder / str(path or "."), name.removesuffix(".yaml")))
+                    return list(_overrides(program, str(path or "."), name.removesuffix(".yaml")))
     return []
 
 
@@ -66,12 +66,14 @@ def _comment(source: SourceFile, node: ast.stmt) -> str | None:
     return remainder.lstrip("# ")[:500] or None if remainder.startswith("#") else None
 
 
-def _overrides(folder: Path, name: str) -> Iterator[Option]:
-    settings = _yaml(folder / f"{name}.yaml")
+def _overrides(program: ScriptProgram, subfolder: str, name: str) -> Iterator[Option]:
+    assert program.folder is not None
+    folder, may_read = program.folder / subfolder, program.may_read
+    settings = _yaml(folder / f"{name}.yaml", may_read)
     for group, chosen in _defaults(settings):
-        others = sorted(path.stem for path in (folder / group).glob("*.yaml"))
+        others = sorted(path.stem for path in (folder / group).glob("*.yaml") if may_read(path))
         yield Option((group,), group, "str", chosen, tuple(others) or None, f"The file in {group}/", False, "override")
-        yield from _flat(_yaml(folder / group / f"{chosen}.yaml"), f"{group}.")
+        yield from _flat(_yaml(folder / group / f"{chosen}.yaml", may_read), f"{group}.")
     yield from _flat({key: item for key, item in settings.items() if key not in ("defaults", "hydra")}, "")
 
 
@@ -97,9 +99,9 @@ def _flat(settings: dict[str, Any], prefix: str) -> Iterator[Option]:
             yield option.as_switch(f"{name}=true", f"{name}=false") if kind == "bool" else option
 
 
-def _yaml(path: Path) -> dict[str, Any]:
+def _yaml(path: Path, may_read: MayRead) -> dict[str, Any]:
     try:
-        if not path.is_file() or path.stat().st_size > LARGEST_SETTINGS_BYTES:
+        if not may_read(path) or path.stat().st_size > LARGEST_SETTINGS_BYTES:
             return {}
         settings = yaml.safe_load(path.read_text(errors="replace"))
     except (OSError, ValueError, yaml.YAMLError, RecursionError):

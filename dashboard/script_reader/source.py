@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -83,6 +83,7 @@ class ScriptProgram:
     others: list[SourceFile] = field(default_factory=list)
     folder: Path | None = None
     """The script's folder, for the configuration files beside it."""
+    may_read: MayRead = is_file
 
     @property
     def sources(self) -> list[SourceFile]:
@@ -101,6 +102,8 @@ class ScriptProgram:
         return None
 
 
+MayRead = Callable[[Path], bool]
+"""Whether a path is a file that is read for whoever asks: a script names files that may not be theirs."""
 LARGEST_FILE_BYTES = 1024 * 1024
 MOST_MODULES = 40
 MOST_FOLLOWED_BYTES = 1024 * 1024
@@ -130,27 +133,28 @@ def as_written(node: ast.AST | None) -> str:
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
-def read_program(folder: Path, entry: str, search: Path | None = None) -> ScriptProgram:
+def read_program(folder: Path, entry: str, search: Path | None = None, may_read: MayRead = is_file) -> ScriptProgram:
     """Parse a script and its imports from `search` (default: the script's folder). Raises UnreadableScript."""
     path = folder / entry
-    text = _text(path)
+    text = _text(path, may_read)
     tree = _parsed(text, path.name)
     script = SourceFile(path.name, text, tree, tree.body)
-    return ScriptProgram(script, list(_followed(script, path.parent, search or path.parent)), path.parent)
+    others = list(_followed(script, path.parent, search or path.parent, may_read))
+    return ScriptProgram(script, others, path.parent, may_read)
 
 
-def module_file(folder: Path, dotted: str) -> Path | None:
-    """Return the file of `package.module` below a folder, if it exists."""
+def module_file(folder: Path, dotted: str, may_read: MayRead = is_file) -> Path | None:
+    """Return the file of `package.module` below a folder, if it exists and may be read."""
     base = folder.joinpath(*dotted.split("."))
-    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if is_file(path)), None)
+    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if may_read(path)), None)
 
 
-def _followed(script: SourceFile, beside: Path, search: Path) -> Iterator[SourceFile]:
+def _followed(script: SourceFile, beside: Path, search: Path, may_read: MayRead) -> Iterator[SourceFile]:
     left_bytes = MOST_FOLLOWED_BYTES
-    for path, names in list(_imports(script, beside, search).items())[:MOST_MODULES]:
+    for path, names in list(_imports(script, beside, search, may_read).items())[:MOST_MODULES]:
         name = str(path.relative_to(search)) if path.is_relative_to(search) else path.name
         try:
-            text = _text(path)
+            text = _text(path, may_read)
             left_bytes -= len(text)
             if left_bytes < 0:
                 return
@@ -160,7 +164,7 @@ def _followed(script: SourceFile, beside: Path, search: Path) -> Iterator[Source
         yield SourceFile(name, text, tree, reached(tree, names), is_script=False)
 
 
-def _imports(script: SourceFile, beside: Path, search: Path) -> dict[Path, set[str] | None]:
+def _imports(script: SourceFile, beside: Path, search: Path, may_read: MayRead) -> dict[Path, set[str] | None]:
     """Return the imported files of the folder, each with the imported names (None: all of them)."""
     files: dict[Path, set[str] | None] = {}
     used = _attributes(script)
@@ -173,16 +177,16 @@ def _imports(script: SourceFile, beside: Path, search: Path) -> dict[Path, set[s
     for node in script.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
-                add(module_file(search, alias.name), used.get(alias.asname or alias.name, set()))
+                add(module_file(search, alias.name, may_read), used.get(alias.asname or alias.name, set()))
         elif isinstance(node, ast.ImportFrom) and node.level < 2:
             base = beside if node.level else search
             names = {alias.name for alias in node.names}
             if node.module:
-                add(module_file(base, node.module), None if "*" in names else names)
+                add(module_file(base, node.module, may_read), None if "*" in names else names)
             for alias in node.names:  # from package import module
                 inner = f"{node.module}.{alias.name}" if node.module else alias.name
                 if alias.name.isidentifier():
-                    add(module_file(base, inner), used.get(alias.asname or alias.name, set()))
+                    add(module_file(base, inner, may_read), used.get(alias.asname or alias.name, set()))
     return files
 
 
@@ -218,8 +222,8 @@ def _is_main_guard(node: ast.stmt) -> bool:
     }
 
 
-def _text(path: Path) -> str:
-    if not is_file(path):
+def _text(path: Path, may_read: MayRead) -> str:
+    if not may_read(path):
         raise UnreadableScript(f"{path.name} is not a file that can be read here.")
     try:
         if path.stat().st_size > LARGEST_FILE_BYTES:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import tarfile
 import tempfile
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
 
-from dashboard.paths import is_folder, is_public
+from dashboard.paths import is_file, is_folder, is_public, may_read
 from dashboard.script_reader.reading import Script, read_script
-from dashboard.script_reader.source import LARGEST_FILE_BYTES, UnreadableScript
+from dashboard.script_reader.source import LARGEST_FILE_BYTES, MayRead, UnreadableScript
 from db import acting
 from domain.choices import RECIPES
 from domain.spec import RunSpec
@@ -47,17 +47,23 @@ def read_target(
     path = Path(target)
     if target in RECIPES or not path.is_absolute():
         raise UnreadableScript(f"{target} is not a path on this machine.")
-    if not acting.rights().reads_all_files and not is_public(path / (entry or "") if is_folder(path) else path):
+    if not may_read(path):
         raise UnreadableScript(f"{target} is not a file that can be read here.")
     if not is_folder(path):
-        return read_script(path.parent, path.name)
+        return read_script(path.parent, path.name, may_read=_readable())
     if not (entry or module):
         raise UnreadableScript(f"{target} is a folder: name the file or module to start in it.")
-    return read_script(path, entry, module)
+    return read_script(path, entry, module, may_read=_readable())
 
 
-def read_snapshots_at(path_of: Callable[[str], Path]) -> None:
-    """Set the function that maps a snapshot's SHA-256 to its archive, for the whole process."""
+def _readable() -> MayRead:
+    """Return what of this machine's files is read for the actor; readings are remembered for each answer."""
+    return is_file if acting.rights().reads_all_files else is_public
+
+
+def read_snapshots_at(path_of: Callable[[str], Path | None]) -> None:
+    """Set the function that maps a snapshot's SHA-256 to its archive, None where the actor may not use it; for the
+    whole process."""
     global _path_of
     _path_of = path_of
 
@@ -65,10 +71,12 @@ def read_snapshots_at(path_of: Callable[[str], Path]) -> None:
 def _archive(snapshot: str) -> Path:
     if _path_of is None:
         raise UnreadableScript("No snapshots are kept here.")
-    return _path_of(snapshot)
+    if (path := _path_of(snapshot)) is None:
+        raise UnreadableScript("There is no such snapshot here.")
+    return path
 
 
-_path_of: Callable[[str], Path] | None = None
+_path_of: Callable[[str], Path | None] | None = None
 
 
 @lru_cache(maxsize=64)
@@ -79,7 +87,12 @@ def read_from_snapshot(archive: Path, entry: str | None, module: str | None) -> 
             _unpack_sources(archive, Path(folder))
         except (OSError, tarfile.TarError, ValueError) as error:
             raise UnreadableScript(f"The snapshot cannot be read ({error}).") from error
-        return read_script(Path(folder), entry, module)
+        return read_script(Path(folder), entry, module, may_read=partial(_is_within, Path(folder)))
+
+
+def _is_within(folder: Path, path: Path) -> bool:
+    """Whether a path is a file of a folder: a script of stored code names none of this machine's."""
+    return is_file(path) and path.resolve().is_relative_to(folder.resolve())
 
 
 def _unpack_sources(archive: Path, folder: Path) -> None:

@@ -22,6 +22,7 @@ from domain.choices import RUN_ID
 from domain.errors import InvalidRequest
 from domain.people.rights import Denied, Rights
 from domain.people.roles import Action
+from domain.references import Named, Names
 from domain.search.parser import LONGEST
 from domain.spec import RunEdit, Tag
 
@@ -149,7 +150,7 @@ MOST_FOUND = 10_000
 MOST_WAITING = 20
 MOST_REMEMBERED = 100
 Kind = Literal["stop", "delete", "restore", "archive", "unarchive", "tag", "untag"]
-RunId = Annotated[str, StringConstraints(pattern=f"^{RUN_ID.pattern}$", max_length=100)]
+RunId = Annotated[str, StringConstraints(pattern=f"^{RUN_ID.pattern}$", max_length=100), Names(Named.RUN, Action.ACT)]
 
 
 class BulkRequest(BaseModel):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dashboard.errors import Rejection
 from dashboard.json_responses import json_text
 from dashboard.service.service import Service
-from db import acting
 from db.runs import imported_runs
 from db.runs.imported_runs import Import
 from db.tasks import task_reports
@@ -15,7 +14,7 @@ from domain.people.roles import Action
 
 def begin(service: Service, request: ImportRequest) -> Import:
     """Create an imported run, or find the one that was imported before. Raises Denied."""
-    acting.rights().check(Action.LAUNCH, request.project)
+    service.references.check(request)
     if (before := imported_runs.imported_before(service.store, request)) is not None:
         service.check_run(Action.ACT, before)
     begun = imported_runs.begin(service.store, request, service.clock())

@@ -9,13 +9,13 @@ from dashboard.service.service import Service
 from db import acting
 from db.alerts import alerts, events
 from db.alerts.alerts import AlertView
-from db.people.ownership import ObjectKind
+from db.people.ownership import ObjectKind, owned_run
 from db.runs import shared_links
 from db.runs.shared_links import LinkView
 from db.scaling import studies
 from db.search import saved_views
 from db.sweeps import sweeps
-from domain.people.rights import Denied
+from domain.people.rights import Denied, Rights
 from domain.people.roles import Action
 from domain.search.parser import NamedView
 
@@ -30,6 +30,14 @@ def stop_study(service: Service, study_id: str) -> None:
     """Ask a scaling study to end, with its live run. Raises NoSuchStudy, Hidden, Denied."""
     _check(service, ObjectKind.STUDY, study_id)
     studies.request_stop(service.store, study_id, service.clock())
+
+
+def stop_launched(service: Service, rights: Rights, project: str, run_id: str, why: str | None = None) -> None:
+    """Stop a run that a sweep or study launched in a project, also once the person with these rights has lost them;
+    one that was moved elsewhere only if they may act on it there. Raises NoSuchRun."""
+    run = owned_run(service.store, run_id)
+    if run is None or run.project == project or rights.may(Action.ACT, run.project, run.by):
+        service.stop(run_id, why)
 
 
 def test_alert(service: Service, alert_id: str) -> None:
@@ -51,7 +59,7 @@ def share(service: Service, runs: Sequence[str], days: int) -> tuple[LinkView, s
     Raises InvalidRequest, NoSuchRun, Denied."""
     shared_links.check(runs, days)
     for run_id in runs:
-        service.check_run(Action.ACT, run_id)
+        service.references.run(Action.ACT, run_id)
     return shared_links.make(service.store, runs, days, service.clock())
 
 

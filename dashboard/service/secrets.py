@@ -14,7 +14,7 @@ from db.people import secrets
 from db.people.ownership import project_of
 from db.people.secrets import Receiver, SecretOwner, StoredSecret
 from domain.assignments import Assignment
-from domain.errors import InvalidRequest
+from domain.errors import InvalidRequest, NoSuchReference
 from domain.masking.values import check_value, doubt
 from domain.people.rights import OWNER, Denied, Rights
 from domain.people.roles import Action
@@ -49,12 +49,12 @@ class Secrets:
         return view
 
     def every(self) -> list[SecretView]:
-        """The secrets that the actor may launch with, by name."""
+        """The secrets that the actor may launch with, by name: with a token for one project its own alone."""
         rights = acting.rights()
         projects = [
             project for project in secrets.projects_with_secrets(self._store) if rights.may(Action.LAUNCH, project)
         ]
-        return secrets.of_owners(self._store, _person(rights.by), projects)
+        return secrets.of_owners(self._store, _own(rights), projects)
 
     def check(self, spec: RunSpec) -> None:
         """Raise InvalidRequest where a launch names secrets that it would not get, or contains a value."""
@@ -63,9 +63,9 @@ class Secrets:
         rights, project = acting.rights(), project_of(spec)
         of_project = project if rights.may(Action.LAUNCH, project) else None  # a preview must not tell what is hidden
         with self._store.read() as session:
-            usable = secrets.usable(session, _person(rights.by), of_project, spec.secrets)
+            usable = secrets.usable(session, _own(rights), of_project, spec.secrets)
         if missing := sorted(set(spec.secrets) - usable.keys()):
-            raise InvalidRequest("secrets", _missing(missing[0], "yours", project))
+            raise NoSuchReference("secrets", _missing(missing[0], "yours", project))
         try:
             for secret in usable.values():
                 self._check_absent(spec, secret)
@@ -100,7 +100,8 @@ class Secrets:
             secrets.forget_ended(session)
             receiver = secrets.receiver(session, assignment.run_id, fence)
             of_project = receiver.project if receiver.may_launch else None
-            usable = secrets.usable(session, _person(receiver.by), of_project, names)
+            person = None if receiver.is_bound else _person(receiver.by)
+            usable = secrets.usable(session, person, of_project, names)
             if missing := sorted(set(names) - usable.keys()):
                 raise InvalidRequest("secrets", _not_given(missing[0], receiver))
             for secret in usable.values():
@@ -141,6 +142,11 @@ def _check_own(rights: Rights) -> None:
 def _person(by: str | None) -> str:
     """The person whose secrets are meant; the program itself acts for the owner."""
     return by or OWNER
+
+
+def _own(rights: Rights) -> str | None:
+    """The person whose own secrets these rights use; None where a token is for one project alone."""
+    return None if rights.only_project is not None else _person(rights.by)
 
 
 def _check_name(name: str) -> None:

@@ -39,6 +39,7 @@ from dashboard.security.signing_in.provider_settings import admission_of
 from dashboard.service.deletions import Deletion, Deletions
 from dashboard.service.live_attempts import Silence, SlowRanks
 from dashboard.service.live_runs import LiveRuns
+from dashboard.service.references import References
 from dashboard.service.scheduler import Scheduler
 from dashboard.service.secrets import Secrets
 from dashboard.service.store_opening import open_store
@@ -107,6 +108,7 @@ class Service:
         visits = LastUses(lambda visits: accounts.saw(store, visits), self.clock)
         self.sessions = Sessions(store, self.credentials, self.clock, settings.session_days * DAY_S, visits)
         self.secrets = Secrets(store, settings.secret_key_file or settings.data / "secret-key", self.clock)
+        self.references = References(store, self.snapshots, self.secrets)
         self.access_tokens = AccessTokens(store, self.identities, self.clock, visits)
         self.people = People(
             store, self.clock, self.identities, self.sessions, self.access_tokens, admission_of(settings)
@@ -161,7 +163,6 @@ class Service:
         """Queue a run and return its id; masked values are taken from the run `like`.
 
         Raises InvalidRequest, Denied."""
-        acting.rights().check(Action.LAUNCH, project_of(spec))
         cluster = self.cluster()
         spec = self.launchable(spec, cluster, like)
         with self.snapshots.for_launch(spec) as code:
@@ -184,10 +185,7 @@ class Service:
 
     def check_run(self, action: Action, run_id: str) -> None:
         """Check that the actor may do this to a run. Raises NoSuchRun, also where it is hidden from them; Denied."""
-        rights, run = acting.rights(), owned_run(self.store, run_id)
-        if run is None or run.is_deleted or (run.project is not None and not rights.sees(run.project)):
-            raise NoSuchRun(f"There is no run {run_id!r}.")
-        rights.check(action, run.project, run.by)
+        self.references.run(action, run_id)
 
     def _check_environment(self, spec: RunSpec) -> None:
         """Refuse a lock that the code lacks or that no node could build. Raises CodeRefused."""
@@ -203,13 +201,16 @@ class Service:
         return resolve(spec, cluster, targets.script_or_problem(spec), code)
 
     def launchable(self, spec: RunSpec, cluster: ClusterNodes, like: str | None) -> RunSpec:
-        """Return a spec that passes the cheap checks, with the secrets of the run `like`. Raises InvalidRequest."""
+        """Return a spec that passes the cheap checks, with the secrets of the run `like`.
+
+        Raises InvalidRequest, NoSuchReference: it names what is not there, or is hidden; Denied."""
+        acting.rights().check(Action.LAUNCH, project_of(spec))
         original = self._with_secrets(like) if like and has_mask(spec) else None
         if original and has_mask(original):  # imported without its secrets
             original = None
         spec = unmasked_spec(spec, original)
         check_size(spec)
-        self.secrets.check(spec)
+        self.references.check(spec)
         check_target(spec, cluster)
         return spec
 
@@ -244,7 +245,7 @@ class Service:
         """Change how a run is named, sorted or described. Raises NoSuchRun, InvalidRequest, Denied."""
         self.check_run(Action.ACT, run_id)
         if change.project and (run := owned_run(self.store, run_id)):
-            acting.rights().check(Action.ACT, change.project, run.by)
+            self.references.project(Action.ACT, change.project, run.by)
         run_requests.edit(self.store, run_id, change, self.clock())
         if change.printed_pattern is not None:
             self.hub.desired_state_of_runs_changed([run_id])
@@ -536,7 +537,7 @@ def use(service: Service | None, enter: Callable[[], None] | None = None) -> Non
     global _current, _enter
     _current, _enter = service, enter or (lambda: None)
     if service is not None:
-        targets.read_snapshots_at(service.snapshots.path)
+        targets.read_snapshots_at(service.snapshots.path_to_read)
 
 
 def current() -> Service:

@@ -8,7 +8,7 @@ import os
 import socket
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -42,6 +42,7 @@ SMALL_BYTES = 20 * MIB
 SMALL_FILES = 500
 """Limit of files up to which a script's folder is kept with it although it is no git checkout."""
 MOST_NOTES = 3
+PRIVATE = ", or not everybody there may read it"
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,11 @@ class CodeRequest:
     """Names that are linked into the working directory."""
     only_public: bool = False
     """Whether of a path only what everybody on this machine may read is taken: whoever asks has no account here."""
+
+    @property
+    def takes_only_public(self) -> bool:
+        """Whether files that not everybody may read are left out; a clone's are all of the address."""
+        return self.only_public and not is_git_address(self.target)
 
 
 @dataclass(frozen=True)
@@ -131,24 +137,10 @@ def _existing_path(request: CodeRequest) -> Path:
 
 
 def _private(request: CodeRequest) -> str:
-    return ", or not everybody there may read it" if request.only_public else ""
+    return PRIVATE if request.only_public else ""
 
 
 def _select_path(request: CodeRequest) -> CodeChoice:
-    choice = _all_of_path(request)
-    return _public_part(choice, request) if request.only_public else choice
-
-
-def _public_part(choice: CodeChoice, request: CodeRequest) -> CodeChoice:
-    """The choice without what not everybody on this machine may read. Raises CodeRefused without its entry."""
-    selection = choice.selection.public_part()
-    if choice.entry and not selection.has(choice.entry):
-        raise CodeRefused("entry", f"{choice.entry} does not exist{_private(request)}.")
-    origin = choice.origin.model_copy(update={"left_out": list(selection.left_out)})
-    return CodeChoice(selection, choice.entry, origin)
-
-
-def _all_of_path(request: CodeRequest) -> CodeChoice:
     path = _existing_path(request)
     kind: Literal["folder", "script"] = "folder" if path.is_dir() else "script"
     origin = Origin(kind=kind, path=str(path), host=socket.gethostname())
@@ -169,11 +161,12 @@ def _checked_script(named: Path, request: CodeRequest) -> tuple[Path, str | None
 
 def _starting_point(folder: Path, request: CodeRequest) -> tuple[str | None, str | None]:
     """Return the entry inside the folder, if there is one, and a note about it."""
+    may_read = is_public if request.takes_only_public else is_file
     if request.module:
-        check_module(folder, request.module)
+        check_module(folder, request.module, may_read)
     if not request.entry:
         return None, None
-    entry = entry_in(folder, request.entry)
+    entry = entry_in(folder, request.entry, may_read)
     return entry, check_python(folder / entry, "entry")
 
 
@@ -225,6 +218,10 @@ def _choice(
     selection: Selection, entry: str | None, origin: Origin, notes: list[str], request: CodeRequest
 ) -> CodeChoice:
     facts: dict[str, object] = {}
+    if request.takes_only_public:
+        selection = selection.public_part()
+        if entry and not selection.has(entry):
+            raise CodeRefused("entry", f"{entry} does not exist{_private(request)}.")
     if selection.is_git and origin.kind != "git":
         facts, note = _git_facts(selection.folder, entry)
         notes += [note] if note else []
@@ -280,28 +277,29 @@ LOOKED_AT_BYTES = 1024 * 1024
 _SHELLS = ("sh", "bash", "zsh", "dash", "ksh", "perl", "node", "ruby")
 
 
-def entry_in(folder: Path, entry: str) -> str:
+def entry_in(folder: Path, entry: str, may_read: Callable[[Path], bool] = is_file) -> str:
     """Return the entry relative to the folder. Raises CodeRefused where it is not a file inside it."""
     path = Path(entry)
     name = os.path.normpath(path.relative_to(folder) if path.is_absolute() and path.is_relative_to(folder) else path)
     if name.startswith("..") or os.path.isabs(name):  # noqa: PTH117
         raise CodeRefused("entry", f"{entry!r} lies outside of {folder}; it must be a file inside it.")
     file = folder / name
-    if not is_file(file):
-        raise CodeRefused("entry", f"there is no file {name!r} in {folder}.")
+    if not may_read(file):
+        private = PRIVATE if may_read is is_public else ""
+        raise CodeRefused("entry", f"there is no file {name!r} in {folder}{private}.")
     if not file.resolve().is_relative_to(folder.resolve()):
         raise CodeRefused("entry", f"{name} is a link that leaves {folder}; it must be a file inside it.")
     return PurePosixPath(name).as_posix()
 
 
-def check_module(folder: Path, module: str) -> None:
+def check_module(folder: Path, module: str, may_read: Callable[[Path], bool] = is_file) -> None:
     """Check that a module is a file of the folder. Raises CodeRefused."""
     path = module.replace(".", "/")
     candidates = (f"{path}.py", f"{path}/__main__.py")
-    if any(is_file(folder / name) for name in candidates):
+    if any(may_read(folder / name) for name in candidates):
         return
     subfolders = [
-        subfolder for subfolder in ("src", "lib") if any(is_file(folder / subfolder / name) for name in candidates)
+        subfolder for subfolder in ("src", "lib") if any(may_read(folder / subfolder / name) for name in candidates)
     ]
     hint = f" It is below {subfolders[0]}/: name {folder / subfolders[0]} as the folder." if subfolders else ""
     raise CodeRefused("module", f"there is neither {candidates[0]} nor {candidates[1]} in {folder}.{hint}")

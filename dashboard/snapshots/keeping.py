@@ -34,6 +34,11 @@ HELD_S = 3600.0
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
+def no_such_snapshot(sha256: str) -> str:
+    """Say that code is not here, or not for whoever asks."""
+    return f"there is no snapshot {sha256[:12]}… here; send it first."
+
+
 class Snapshots:
     """The stored snapshots; thread-safe. Files are named by their SHA-256, never by user input."""
 
@@ -58,8 +63,12 @@ class Snapshots:
         """Open a snapshot for reading."""
         return Archive(self.path(sha256))
 
+    def path_to_read(self, sha256: str) -> Path | None:
+        """Return the path of an archive that the actor may use; None where there is none for them."""
+        return self.path(sha256) if self.find(sha256) else None
+
     def find(self, sha256: str) -> SnapshotView | None:
-        """Return a snapshot whose file is stored here; None for others."""
+        """Return a snapshot whose file is stored here and that the actor may use; None for others."""
         is_here = SHA256.fullmatch(sha256) and self.path(sha256).exists()
         return snapshot_records.find(self._store, sha256) if is_here else None
 
@@ -95,21 +104,22 @@ class Snapshots:
     def accept(self, archive: Path, sha256: str) -> SnapshotView:
         """Store an uploaded archive whose hash was verified. Raises CodeRefused.
 
-        The answer has no origin: whose code it is already may be hidden from the sender."""
+        The answer has neither an origin nor an earlier time: that it is here already may be hidden from the sender."""
         self.forget_unused()
         files = Archive(archive).check(self.limit_bytes)
-        return replace(self._keep(Packed(archive, sha256, archive.stat().st_size, files), None), origin={})
+        snapshot = self._keep(Packed(archive, sha256, archive.stat().st_size, files), None)
+        return replace(snapshot, origin={}, created_at=self._clock())
 
     def set_origin(self, sha256: str, origin: Origin) -> SnapshotView | None:
         """Record a snapshot's origin, unless a run of somebody else relies on an earlier one; None: no such snapshot.
 
-        The answer has the origin that was sent: whose code it is already may be hidden from the sender."""
+        The answer has the origin that was sent and the present time: that it was here may be hidden from the sender."""
         snapshot = self.hold(sha256)
         if snapshot is None:
             return None
         sent = origin.model_dump()
         snapshot_records.keep(self._store, sha256, snapshot.size_bytes, snapshot.files, sent, self._clock())
-        return replace(snapshot, origin=sent)
+        return replace(snapshot, origin=sent, created_at=self._clock())
 
     def take_upload(self, file: Path, name: str, folder: Path) -> tuple[SnapshotView, list[str]]:
         """Store a script or archive from the browser; also return its Python files. Raises CodeRefused."""
@@ -145,7 +155,7 @@ class Snapshots:
     def _check_kept(self, spec: RunSpec) -> None:
         assert spec.snapshot is not None
         if self.hold(spec.snapshot) is None:
-            raise CodeRefused("snapshot", f"there is no snapshot {spec.snapshot[:12]}… here; send it first.")
+            raise CodeRefused("snapshot", no_such_snapshot(spec.snapshot))
         if spec.workdir:
             raise CodeRefused("workdir", "a run in place takes no snapshot; remove one of the two.")
         if not (spec.entry or spec.module):

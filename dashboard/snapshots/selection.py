@@ -91,11 +91,23 @@ class Selection:
         return any(item.name == name and item.kind != "folder" for item in self.items)
 
     def public_part(self) -> Selection:
-        """Return the selection without the files that not everybody on this machine may read."""
-        private = [item for item in self.items if item.kind == "file" and not is_public(item.path)]
-        left_out = [LeftBehind(name=_shown(one.name), size_bytes=one.size_bytes, why="unreadable") for one in private]
-        items = tuple(item for item in self.items if item not in private)
-        return replace(self, items=items, left_out=(*self.left_out, *left_out[:MOST_LEFT_OUT]), is_public=True)
+        """Return the selection without what not everybody on this machine may read: of a folder its name stays."""
+        shown = [one for one in self.left_out if self._private_folder(one.name) is None]
+        items, private = list[Item](), dict[str, int]()
+        for item in self.items:
+            if folder := self._private_folder(item.name):
+                private[folder] = 0
+            elif item.kind == "file" and not is_public(item.path):
+                private[item.name] = item.size_bytes
+            else:
+                items.append(item)
+        left_out = [LeftBehind(name=_shown(name), size_bytes=size, why="unreadable") for name, size in private.items()]
+        return replace(self, items=tuple(items), left_out=(*shown, *left_out[:MOST_LEFT_OUT]), is_public=True)
+
+    def _private_folder(self, name: str) -> str | None:
+        """Return the outermost folder above a name that not everybody may list; None where there is none."""
+        above = reversed(PurePosixPath(name).parents[:-1])
+        return next((f"{folder}/" for folder in above if not is_public(self.folder / folder)), None)
 
     def with_file(self, name: str) -> Selection:
         """Return the selection with a file that was named explicitly, even if it is ignored."""

@@ -9,6 +9,7 @@ from math import isfinite
 
 from pydantic import ValidationError
 
+from dashboard.service import permitted
 from dashboard.service.service import Service
 from dashboard.sweeps.trial_spec import trial_spec
 from db import acting
@@ -21,8 +22,9 @@ from db.runs.run_requests import NewTrial
 from db.sweeps import sweeps, trials
 from db.sweeps.sweeps import SweepView
 from db.sweeps.trials import PRUNED, Result, TrialView
-from domain.errors import InvalidRequest
+from domain.errors import InvalidRequest, NoSuchReference
 from domain.messages import SCRIPT_KINDS, Point, State
+from domain.people.rights import Denied, Rights
 from domain.people.roles import Action
 from domain.sweeps import SweepAction, SweepPlan, Trial, next_actions
 from domain.text.formats import as_list
@@ -39,7 +41,7 @@ class SweepConductor:
         if not self._service.leads():
             return
         for sweep in sweeps.sweeps(self._service.store, is_live=True):
-            with acting.on_behalf(sweep.by, f"sweep {sweep.id}"):
+            with acting.on_behalf(sweep.by, _via(sweep)):
                 self._conduct(sweep)
 
     def _conduct(self, sweep: SweepView) -> None:
@@ -51,19 +53,27 @@ class SweepConductor:
 
     def _permitted(self, sweep: SweepView) -> SweepView:
         """Return the sweep, asked to end where the person whose it is may no longer launch."""
-        refusal = self._service.identities.person(sweep.by).refusal(Action.LAUNCH, project_of(sweep.spec))
+        refusal = self._rights(sweep).refusal(Action.LAUNCH, project_of(sweep.spec))
         if refusal is None or sweep.stop_requested_at is not None:
             return sweep
-        now, why = self._service.clock(), f"Ended: {sweep.by} may no longer launch in this project."
-        sweeps.request_stop(self._service.store, sweep.id, now, why)
+        return self._ended(sweep, f"{sweep.by} may no longer launch in this project.")
+
+    def _ended(self, sweep: SweepView, why: str) -> SweepView:
+        """Return the sweep, asked to end for a reason."""
+        now = self._service.clock()
+        sweeps.request_stop(self._service.store, sweep.id, now, f"Ended: {why}")
         return replace(sweep, stop_requested_at=now)
+
+    def _rights(self, sweep: SweepView) -> Rights:
+        """The present rights of the person whose the sweep is, with which its trials are launched."""
+        return self._service.identities.acting_for(sweep.by, _via(sweep))
 
     def _act(self, sweep: SweepView, action: SweepAction) -> None:
         store = self._service.store
         if action.kind == "launch":
             self._launch(sweep)
         elif action.kind == "stop":
-            self._stop(sweep.trials[action.number])
+            self._stop(sweep, sweep.trials[action.number])
         elif action.kind == "pass":
             trials.pass_rung(store, sweep.id, action.number)
         elif action.kind == "prune":
@@ -76,19 +86,22 @@ class SweepConductor:
             sweeps.end(store, sweep.id, self._service.clock(), action.message)
             log.info("sweep %s ended", sweep.id)
 
-    def _stop(self, trial: TrialView) -> None:
-        self._service.stop(trial.run_id or "", trial.message)
+    def _stop(self, sweep: SweepView, trial: TrialView) -> None:
+        launched_in = project_of(sweep.spec)
+        permitted.stop_launched(self._service, self._rights(sweep), launched_in, trial.run_id or "", trial.message)
 
     def _prune(self, sweep: SweepView, trial: TrialView, message: str) -> None:
         """Note that a trial is pruned before its run is stopped: a restart in between stops it then."""
         step = sweep.plan.rung_step(trial.rung) or 0
         trials.prune(self._service.store, sweep.id, trial.number, step, message)
-        self._service.stop(trial.run_id or "", message)
+        self._stop(sweep, replace(trial, message=message))
 
     def _promote(self, sweep: SweepView, trial: TrialView) -> None:
         try:
-            trials.promote(self._service.store, sweep.id, trial.number, self._service.clock())
-        except (InvalidRequest, NoSuchRun, WrongState) as error:
+            with acting.acting(self._rights(sweep)):
+                self._service.references.run(Action.ACT, trial.run_id or "")
+                trials.promote(self._service.store, sweep.id, trial.number, self._service.clock())
+        except (Denied, InvalidRequest, NoSuchRun, WrongState) as error:
             message = f"It could not go on: {error}"
             result = Result(State.FAILED, trial.value, message, trial.device_hours)
             trials.settle(self._service.store, sweep.id, trial.number, result)
@@ -100,8 +113,11 @@ class SweepConductor:
 
         number, params = len(sweep.trials), dict(next_params(sweep))
         try:
-            spec = trial_spec(sweep.spec, params)
-            self._service.launch(spec, part_of=NewTrial(sweep.id, number, params))
+            with acting.acting(self._rights(sweep)):
+                spec = trial_spec(sweep.spec, params)
+                self._service.launch(spec, part_of=NewTrial(sweep.id, number, params))
+        except (Denied, NoSuchReference) as refusal:
+            self._ended(sweep, str(refusal))
         except (InvalidRequest, ValidationError) as error:
             message = f"It could not be launched: {error}"
             trials.add_unlaunched(self._service.store, sweep.id, number, params, message)
@@ -141,6 +157,10 @@ class SweepConductor:
 
 
 log = logging.getLogger("rankzero")
+
+
+def _via(sweep: SweepView) -> str:
+    return f"sweep {sweep.id}"
 
 
 def _trial(trial: TrialView) -> Trial:

@@ -36,6 +36,7 @@ from db.models import (
     new_id,
 )
 from db.people import audit
+from db.people.visibility import sees_everything, visible_runs
 from domain.choices import ExportFormat
 from domain.errors import InvalidRequest
 from domain.messages import TERMINAL_STATES, Point
@@ -65,31 +66,38 @@ class ArchivedBytes(Protocol):
         """Move a checkpoint with this digest and size to its place here. Raises InvalidRequest."""
 
 
-def is_imported(store: Store, digest: str) -> bool:
-    """Whether the run of an archive with this digest is here."""
-    same = select(ImportedRun).join(Run, Run.id == ImportedRun.run_id).where(Run.deleted_at.is_(None))
-    same = same.where(ImportedRun.digest == digest)
+def imported_before(store: Store, digest: str) -> str | None:
+    """The id of the run that was imported from an archive with this digest, among those that the actor may see."""
+    same = select(ImportedRun.run_id).join(Run, Run.id == ImportedRun.run_id).where(visible_runs())
     with store.read() as session:
-        return session.scalars(same).first() is not None
+        return session.scalars(same.where(ImportedRun.digest == digest)).first()
+
+
+def id_here(archived_id: str) -> str:
+    """The id that an archived run gets: its own where the actor sees everything.
+
+    Else a new one, whether or not a hidden run has its id: nothing tells that it is taken."""
+    return archived_id if sees_everything() else new_id()
 
 
 def restore(
     store: Store,
+    run_id: str,
     document: RunDocument,
     content: ArchivedBytes,
     origin: ArchiveSource,
     clock: Callable[[], float],
 ) -> None:
-    """Store a run with its points, and move its files; nobody sees anything of it before it is whole.
+    """Store a run under an id, with its points, and move its files; nobody sees anything of it before it is whole.
 
-    Raises WrongState where a run of its id is here, InvalidRequest, ValidationError."""
+    Raises WrongState where a run of this id is here, InvalidRequest, ValidationError."""
     with store.read() as session:
-        _require_new(session, document.run["id"])
+        _require_new(session, run_id)
     try:
         with Staging(store, clock) as staging:
             staged = _stage(staging, document, content)
             with store.write() as session:
-                _Restoration(session, content, staged, clock()).run(document, origin)
+                _Restoration(session, content, staged, clock()).run(run_id, document, origin)
     except IntegrityError:
         raise InvalidRequest("archive", "The archive was not imported: its rows contradict each other.") from None
 
@@ -140,10 +148,10 @@ class _Restoration:
         self._profiles: dict[str, str] = {}
         self._checkpoints: dict[int, int] = {}
 
-    def run(self, document: RunDocument, origin: ArchiveSource) -> None:
-        """Add the run with everything of it. Raises WrongState where a run of its id is here."""
+    def run(self, run_id: str, document: RunDocument, origin: ArchiveSource) -> None:
+        """Add the run with everything of it. Raises WrongState where a run of this id is here."""
         spec = RunSpec.model_validate(document.run.get("spec")).model_dump(mode="json")
-        run = row_of(Run, document.run, spec=spec)
+        run = row_of(Run, document.run, spec=spec, id=run_id)
         _require_new(self._session, run.id)
         elsewhere, rights = run.by, acting.rights()
         run.by, run.via, run.deleted_at, run.deleted_by = rights.by, rights.via, None, None

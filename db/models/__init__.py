@@ -43,5 +43,6 @@ from db.models.runs import ScalingRun as ScalingRun
 from db.models.runs import ScalingStudy as ScalingStudy
 from db.models.runs import SharedLink as SharedLink
 from db.models.runs import Snapshot as Snapshot
+from db.models.runs import SnapshotSender as SnapshotSender
 from db.models.runs import Sweep as Sweep
 from db.models.runs import SweepTrial as SweepTrial

@@ -125,6 +125,15 @@ class Snapshot(Base):
     created_at: Mapped[float]
 
 
+class SnapshotSender(Base):
+    """A person who has sent a snapshot's bytes: they may launch it although no run that they see has it yet."""
+
+    __tablename__ = "snapshot_senders"
+
+    sha256: Mapped[str] = mapped_column(ForeignKey("snapshots.sha256", ondelete="CASCADE"), primary_key=True)
+    by: Mapped[str] = mapped_column(primary_key=True)
+
+
 class HistoryEntry(Base):
     """One line of a run's history, for people."""
 

@@ -98,8 +98,13 @@ def one(store: Store, invitation_id: str) -> InvitationView:
 def _row(session: Session, invitation_id: str) -> Invitation:
     row = session.get(Invitation, invitation_id)
     if row is None:
-        raise NoSuchInvitation(f"There is no invitation {invitation_id!r}.")
+        raise none_with(invitation_id)
     return row
+
+
+def none_with(invitation_id: str) -> NoSuchInvitation:
+    """What is raised for an id that no invitation has, and for one that the actor may not know of."""
+    return NoSuchInvitation(f"There is no invitation {invitation_id!r}.")
 
 
 def revoke(store: Store, invitation_id: str, now: float) -> InvitationView:

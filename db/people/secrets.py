@@ -6,14 +6,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import URL, ColumnElement, and_, create_engine, delete, inspect, or_, select
+from sqlalchemy import URL, ColumnElement, and_, create_engine, delete, false, inspect, or_, select
 from sqlalchemy.orm import Session
 
 from db import acting, postgres
 from db.engine import Store
 from db.exceptions import NoSuch
 from db.lookups import task_is_live
-from db.models import Attempt, AttemptSecret, Run, Secret, Task
+from db.models import AccessToken, Attempt, AttemptSecret, Run, Secret, Task
 from db.people import audit
 from db.people.users import rights_in
 from domain.messages import TERMINAL_STATES
@@ -67,10 +67,10 @@ def remove(store: Store, owner: SecretOwner, name: str) -> SecretView:
         return _view(row)
 
 
-def of_owners(store: Store, user: str, projects: Collection[str] | None) -> list[SecretView]:
-    """The secrets of a person and of these projects (None: of all), by name."""
+def of_owners(store: Store, user: str | None, projects: Collection[str] | None) -> list[SecretView]:
+    """The secrets of a person (None: of none) and of these projects (None: of all), by name."""
     of_projects = Secret.project.is_not(None) if projects is None else Secret.project.in_(projects)
-    query = select(Secret).where(or_(Secret.user == user, of_projects)).order_by(Secret.name, Secret.project)
+    query = select(Secret).where(or_(_of_person(user), of_projects)).order_by(Secret.name, Secret.project)
     with store.read() as session:
         return [_view(row) for row in session.scalars(query)]
 
@@ -97,12 +97,19 @@ class StoredSecret:
     ciphertext: bytes
 
 
-def usable(session: Session, user: str, project: str | None, names: Collection[str]) -> dict[str, StoredSecret]:
-    """The secrets of these names that a run of this person in this project gets: the person's before the project's."""
+def usable(session: Session, user: str | None, project: str | None, names: Collection[str]) -> dict[str, StoredSecret]:
+    """The secrets of these names that a run of this person in this project gets: the person's before the project's.
+
+    None: those of no person, or of no project."""
     mine_last = Secret.user.is_not(None)
-    query = select(Secret).where(Secret.name.in_(names), or_(Secret.user == user, Secret.project == project))
+    of_project = false() if project is None else Secret.project == project
+    query = select(Secret).where(Secret.name.in_(names), or_(_of_person(user), of_project))
     rows = session.scalars(query.order_by(mine_last))
     return {row.name: StoredSecret(SecretOwner(row.user, row.project), row.name, row.ciphertext) for row in rows}
+
+
+def _of_person(user: str | None) -> ColumnElement[bool]:
+    return false() if user is None else Secret.user == user
 
 
 def looked_up(where: Path | str) -> list[StoredSecret]:
@@ -144,6 +151,8 @@ class Receiver:
     project: str
     may_launch: bool
     """Whether who opened the attempt may launch in the project now: its secrets are for them alone."""
+    is_bound: bool
+    """Whether a token for this project alone opened the attempt: it uses no secret of its person."""
 
 
 def give(session: Session, receiver: Receiver, secret: StoredSecret, ciphertext: bytes) -> None:
@@ -156,10 +165,19 @@ def give(session: Session, receiver: Receiver, secret: StoredSecret, ciphertext:
 
 def receiver(session: Session, run_id: str, fence: int) -> Receiver:
     """The attempt of a run, with the person and the project whose secrets it gets."""
-    query = select(Run.by, Run.project, Attempt.by.label("opened_by")).join(Attempt, Attempt.run_id == Run.id)
-    row = session.execute(query.where(Attempt.fence == fence)).one()
+    query = select(Run.by, Run.project, Attempt.by.label("opened_by"), Attempt.via)
+    row = session.execute(query.join(Attempt, Attempt.run_id == Run.id).where(Attempt.fence == fence)).one()
     rights = PROGRAM if row.opened_by is None else rights_in(session, row.opened_by) or NOBODY
-    return Receiver(run_id, fence, row.by, row.project, rights.may(Action.LAUNCH, row.project))
+    is_bound = _is_bound(session, row.opened_by, row.via)
+    return Receiver(run_id, fence, row.by, row.project, rights.may(Action.LAUNCH, row.project), is_bound)
+
+
+def _is_bound(session: Session, user: str | None, via: str | None) -> bool:
+    """Whether what acted for a person was a token for one project; the newest of a name is meant."""
+    name = (via or "").removeprefix("token ")
+    same = select(AccessToken.project).where(AccessToken.user == user, AccessToken.name == name)
+    is_token = via is not None and via.startswith("token ")
+    return is_token and session.scalar(same.order_by(AccessToken.created_at.desc()).limit(1)) is not None
 
 
 def forget_ended(session: Session) -> None:

@@ -21,7 +21,7 @@ from db.people.users import by_whom
 from db.people.visibility import is_private, visible_runs
 from db.scheduling.node_state import registered_lately, registered_nodes
 from domain.choices import RUN_ID, ExportFormat
-from domain.errors import InvalidRequest
+from domain.errors import InvalidRequest, NoSuchReference
 from domain.masking.masking import has_mask, masked_text
 from domain.messages import TERMINAL_STATES, State
 from domain.people.audit import AuditAction
@@ -174,11 +174,17 @@ def _check_fits(session: Session, spec: RunSpec, now: float, attempt: int = 1) -
         raise InvalidRequest(*refusal)
 
 
+def check_resume(store: Store, resume: str) -> None:
+    """Check that the actor may resume from RUN or RUN:CHECKPOINT. Raises NoSuchReference, InvalidRequest."""
+    with store.read() as session:
+        _checkpoint_to_resume(session, resume)
+
+
 def _checkpoint_to_resume(session: Session, resume: str) -> int:
     run_id, _, name = resume.partition(":")
     exists = RUN_ID.fullmatch(run_id) and session.scalar(select(Run.id).where(Run.id == run_id, visible_runs()))
     if not exists:
-        raise InvalidRequest("resume", f"resume: there is no run {run_id!r}; write RUN or RUN:CHECKPOINT.")
+        raise NoSuchReference("resume", f"resume: there is no run {run_id!r}; write RUN or RUN:CHECKPOINT.")
     checkpoint = find_checkpoint(session, run_id, name or None)
     if checkpoint is None:
         raise InvalidRequest("resume", f"resume: run {run_id} has no complete checkpoint yet.")

@@ -12,8 +12,9 @@ from sqlalchemy.orm import Session
 
 from db import acting
 from db.engine import Store
-from db.models import Run, ScalingStudy, Snapshot, Sweep
-from db.people.visibility import visible_runs
+from db.models import Run, ScalingStudy, Snapshot, SnapshotSender, Sweep
+from db.people.ownership import project_column
+from db.people.visibility import is_visible, sees_everything, visible_runs
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class SnapshotView:
 
 
 def keep(store: Store, sha256: str, size_bytes: int, files: int, origin: dict[str, Any] | None, now: float) -> None:
-    """Register a snapshot whose bytes are stored; for known content only the origin is updated.
+    """Register a snapshot whose bytes the actor has sent; for known content only the origin is updated.
 
     A known origin stays once another person's run uses the snapshot: whoever did not launch it rewrites no record."""
     with store.write() as session:
@@ -36,6 +37,9 @@ def keep(store: Store, sha256: str, size_bytes: int, files: int, origin: dict[st
         if row is None:
             row = Snapshot(sha256=sha256, size_bytes=size_bytes, files=files, origin={}, created_at=now)
             session.add(row)
+            session.flush()
+        if (by := acting.rights().by) is not None and session.get(SnapshotSender, (sha256, by)) is None:
+            session.add(SnapshotSender(sha256=sha256, by=by))
         if origin is not None and not (row.origin and _is_used_by_others(session, sha256)):
             row.origin = origin
 
@@ -48,12 +52,24 @@ def _is_used_by_others(session: Session, sha256: str) -> bool:
 
 
 def find(store: Store, sha256: str) -> SnapshotView | None:
-    """The snapshot with this digest; None when it is not stored."""
+    """The snapshot with this digest; None when it is not stored, or not for the actor to use."""
     with store.read() as session:
         row = session.get(Snapshot, sha256)
-        if row is None:
+        if row is None or not _is_for_actor(session, sha256):
             return None
         return SnapshotView(row.sha256, row.size_bytes, row.files, dict(row.origin), row.created_at)
+
+
+def _is_for_actor(session: Session, sha256: str) -> bool:
+    """Whether the actor sees something that uses a snapshot, or has sent it; the digest alone opens nothing."""
+    if sees_everything() or session.get(SnapshotSender, (sha256, acting.rights().by)) is not None:
+        return True
+    of_runs = select(Run.id).where(Run.spec["snapshot"].as_string() == sha256, visible_runs())
+    of_studies = (
+        select(table.id).where(table.spec["snapshot"].as_string() == sha256, is_visible(project_column(table.spec)))
+        for table in (Sweep, ScalingStudy)
+    )
+    return any(session.scalar(query.limit(1)) is not None for query in (of_runs, *of_studies))
 
 
 def forget_unused(store: Store, besides: Collection[str], made_before: float = math.inf) -> list[str]:

@@ -20,18 +20,15 @@ from dashboard.planning.fixes import fix_of, launch_path, with_next_step
 from dashboard.security.proxies import shown_url
 from dashboard.service.service import Service
 from dashboard.sweeps.request import SeedsRequest, launch_with_seeds
-from db import acting
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_queries
 from db.findings import findings as db_findings
-from db.people.ownership import project_of
 from db.ranks import ranks as db_collectives
 from db.ranks import ranks as db_ranks
 from db.runs import run_list, run_queries
 from db.runs.run_list import RunSelection
 from db.runs.run_queries import named_runs
 from domain.messages import State
-from domain.people.roles import Action
 from domain.spec import RunEdit, RunSpec, check_size
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
@@ -100,9 +97,9 @@ def preview(
     code_is_sent: Annotated[bool, Query(description="The code would be sent; do not look for it here.")] = False,
 ) -> Response:
     """The figures of a launch and the command of every node. Nothing is cloned or packed."""
-    acting.rights().check(Action.LAUNCH, project_of(spec))
+    problem = service.references.problem(spec)
     check_size(spec)
-    return answer(previews.preview(service.resolve(spec, service.cluster()), code_is_sent))
+    return answer(previews.preview(service.resolve(spec, service.cluster()), code_is_sent, problem))
 
 
 @router.get("/runs/{run_id}")

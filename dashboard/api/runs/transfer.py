@@ -38,6 +38,8 @@ from db.runs.imported_runs import Import
 from db.runs.shared_links import DEFAULT_DAYS
 from domain.choices import RUN_ID, ExportFormat
 from domain.imported_runs import ImportedPoints, ImportRequest
+from domain.people.roles import Action
+from domain.references import Named, Names
 
 router = APIRouter(route_class=JsonRoute, tags=["transfer"])
 MEDIA_TYPES = {
@@ -162,7 +164,7 @@ class LinkRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    runs: list[Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]]
+    runs: list[Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$"), Names(Named.RUN, Action.ACT)]]
     days: int = DEFAULT_DAYS
 
 

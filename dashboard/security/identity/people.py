@@ -74,7 +74,8 @@ class People:
 
     def doubt_about(self, project: str | None, subject: str | None = "role") -> str | None:
         """The sentence to say when something is given, or taken away (None), in a project that nothing names so far."""
-        if project is None or projects.is_named(self._store, project):
+        is_hidden = project is not None and not acting.rights().sees(project)
+        if project is None or is_hidden or projects.is_named(self._store, project):
             return None
         return doubt_about(project, [view.name for view in self.projects()], subject)
 
@@ -105,19 +106,18 @@ class People:
     ) -> tuple[InvitationView, str]:
         """Invite somebody, or let somebody with an account set a new password; returns the invitation and its secret,
         shown once. Raises Denied, InvalidRequest."""
-        account = accounts.entry(self._store, checked_email(email)) if project is None else None
-        if account is not None:
-            return self._let_back_in(account, days)
-        given_role = checked_role(role)
+        given_role, address = checked_role(role), checked_email(email)
         if given_role is None:
             raise InvalidRequest("role", "role must be viewer, member or admin.")
-        _require_giver(project)
-        view, secret = invitations.make(self._store, checked_email(email), given_role, project, days, self._now())
+        _require_giver(project)  # first: whoever may not invite learns nothing of who has an account
+        account = accounts.entry(self._store, address) if project is None else None
+        if account is not None:
+            return self._let_back_in(account, days)
+        view, secret = invitations.make(self._store, address, given_role, project, days, self._now())
         log.info("invitation %s made", view.id)
         return view, secret
 
     def _let_back_in(self, person: accounts.Entry, days: float) -> tuple[InvitationView, str]:
-        acting.rights().check(Action.OPERATE, None)
         if person.name == OWNER and acting.rights().by not in (None, OWNER):
             raise Denied("Nobody but the owner sets the owner's password: `rankzero token` signs the owner in.")
         with self._store.read() as session:
@@ -137,8 +137,10 @@ class People:
         return [view for view in invitations.every(self._store) if _may_give(view.project)]
 
     def revoke_invitation(self, invitation_id: str) -> InvitationView:
-        """End an open invitation. Raises Denied, NoSuchInvitation."""
-        _require_giver(invitations.one(self._store, invitation_id).project)
+        """End an open invitation that is in the actor's list. Raises Denied, NoSuchInvitation."""
+        _require_manager()
+        if not _may_give(invitations.one(self._store, invitation_id).project):
+            raise invitations.none_with(invitation_id)
         return invitations.revoke(self._store, invitation_id, self._now())
 
     def invited(self, secret: str) -> InvitationView:

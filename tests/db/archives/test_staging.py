@@ -61,7 +61,7 @@ def archived(cluster: Cluster) -> RunDocument:
 
 
 def imported(store: Store, document: RunDocument, content: Archived, now: float = 500.0) -> None:
-    restore(store, document, content, ORIGIN, lambda: now)
+    restore(store, document.run["id"], document, content, ORIGIN, lambda: now)
 
 
 def rows(store: Store, table: type[Series] | type[Chunk]) -> int:

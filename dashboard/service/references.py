@@ -1,0 +1,83 @@
+"""Resolve what requests name (runs, checkpoints, code, secrets, projects) under the rights of whoever asks: here alone.
+
+What is hidden is answered as what does not exist. Paths are resolved where they are read, by `dashboard/paths.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from dashboard.service.secrets import Secrets
+from dashboard.snapshots.keeping import Snapshots, no_such_snapshot
+from db import acting
+from db.engine import Store
+from db.exceptions import NoSuchRun
+from db.people.ownership import owned_run
+from db.runs import run_requests
+from domain.errors import InvalidRequest, NoSuchReference
+from domain.people.roles import Action
+from domain.references import Named, references_in
+from domain.spec import RunSpec
+
+
+class References:
+    """What the requests to one dashboard name; safe to use from any thread."""
+
+    def __init__(self, store: Store, snapshots: Snapshots, secrets: Secrets) -> None:
+        self._store, self._snapshots, self._secrets = store, snapshots, secrets
+        self._resolvers: Mapping[Named, Callable[[Action, str], None]] = {
+            Named.PROJECT: self.project,
+            Named.RUN: self.run,
+            Named.CHECKPOINT: self._checkpoint,
+            Named.SNAPSHOT: self._snapshot,
+        }
+
+    def check(self, request: BaseModel, action: Action | None = None) -> None:
+        """Check every marked field of a request, by its own action unless one is given.
+
+        Raises NoSuchReference, NoSuchRun, Denied, InvalidRequest."""
+        for field, mark in references_in(type(request)).items():
+            for name in _named(getattr(request, field)):
+                if (resolve := self._resolvers.get(mark.named)) is not None:
+                    resolve(action or mark.action, name)
+        if isinstance(request, RunSpec):
+            self._secrets.check(request)
+
+    def problem(self, spec: RunSpec) -> str | None:
+        """Return the sentence with which a launch of the spec would be refused, None where it names what is there.
+
+        Raises Denied."""
+        try:
+            self.check(spec)
+        except InvalidRequest as error:
+            return str(error)
+        return None
+
+    def run(self, action: Action, run_id: str) -> None:
+        """Check that the actor may do this to a run. Raises NoSuchRun, also where it is hidden from them; Denied."""
+        rights, run = acting.rights(), owned_run(self._store, run_id)
+        if run is None or run.is_deleted or (run.project is not None and not rights.sees(run.project)):
+            raise NoSuchRun(f"There is no run {run_id!r}.")
+        rights.check(action, run.project, run.by)
+
+    def project(self, action: Action, project: str, owner: str | None = None) -> None:
+        """Check that the actor may do this in a project; `owner`: to what is this person's. Raises Denied."""
+        acting.rights().check(action, project, owner)
+
+    def _checkpoint(self, action: Action, resume: str) -> None:
+        """Check RUN or RUN:CHECKPOINT, whose run the actor may see. Raises NoSuchReference."""
+        run_requests.check_resume(self._store, resume)
+
+    def _snapshot(self, action: Action, sha256: str) -> None:
+        """Check that the actor sees a run with this code, or sent it, and hold it for a launch.
+
+        Raises NoSuchReference."""
+        if self._snapshots.hold(sha256) is None:
+            raise NoSuchReference("snapshot", no_such_snapshot(sha256))
+
+
+def _named(value: Any) -> list[str]:
+    """Return what the value of a field names; nothing where it is left out."""
+    return [value] if isinstance(value, str) else list(value or ())

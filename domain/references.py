@@ -1,0 +1,49 @@
+"""Marks on the fields of requests that name something: what it is, and what is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from domain.people.roles import Action
+
+
+class Named(StrEnum):
+    """What the value of a field names."""
+
+    PROJECT = "a project"
+    RUN = "a run"
+    CHECKPOINT = "a run, or a checkpoint of it"
+    SNAPSHOT = "stored code, by its SHA-256"
+    SECRET = "a secret"
+    CODE = "a path on the dashboard's machine, read as far as the person may read it there"
+    NODE_PATH = "a path that nodes open with the run's account, and the dashboard never"
+
+
+@dataclass(frozen=True)
+class Names:
+    """The mark of a field: `run: Annotated[str, Names(Named.RUN)]`."""
+
+    named: Named
+    action: Action = Action.SEE
+    """What the request does with it."""
+
+
+@cache
+def references_in(model: type[BaseModel]) -> dict[str, Names]:
+    """Return the marks of a request's own fields, by the fields' names."""
+    marks = {name: [*field.metadata, *_marks(field.annotation)] for name, field in model.model_fields.items()}
+    names = {name: next((mark for mark in found if isinstance(mark, Names)), None) for name, found in marks.items()}
+    return {name: mark for name, mark in names.items() if mark is not None}
+
+
+def _marks(annotation: Any) -> Iterator[Any]:
+    """Yield what the parts of a type are annotated with."""
+    yield from getattr(annotation, "__metadata__", ())
+    for part in get_args(annotation):
+        yield from _marks(part)
