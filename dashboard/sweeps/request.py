@@ -39,7 +39,10 @@ def create(service: Service, request: SweepRequest, like: str | None = None) -> 
     with service.snapshots.for_launch(spec) as code:
         base = service.resolve(spec, cluster, code).spec
         for params in _corners(request.parameters):
-            if refusal := fit(trial_spec(base, params), cluster.states).refusal:
+            trial = trial_spec(base, params)
+            if trial.resume != base.resume:  # a parameter of that name
+                service.references.check(trial)
+            if refusal := fit(trial, cluster.states).refusal:
                 raise InvalidRequest(*refusal)
         return sweeps.create(service.store, base, request.plan, service.clock())
 

@@ -73,9 +73,9 @@ class People:
         return self.user(name)
 
     def doubt_about(self, project: str | None, subject: str | None = "role") -> str | None:
-        """The sentence to say when something is given, or taken away (None), in a project that nothing names so far."""
-        is_hidden = project is not None and not acting.rights().sees(project)
-        if project is None or is_hidden or projects.is_named(self._store, project):
+        """The sentence to say when something is given, or taken away (None), in a project that nothing names so far, as
+        far as the actor may know."""
+        if project is None or (acting.rights().sees(project) and projects.is_named(self._store, project)):
             return None
         return doubt_about(project, [view.name for view in self.projects()], subject)
 
