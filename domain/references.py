@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 from functools import cache
 from typing import Any, get_args
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from domain.people.roles import Action
 
 
-class Named(StrEnum):
+class Named(Enum):
     """What the value of a field names."""
 
     PROJECT = "a project"

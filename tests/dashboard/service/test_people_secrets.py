@@ -196,6 +196,31 @@ def test_who_may_not_change_a_secret_is_told_why(dashboard: Running) -> None:
         secrets.remove("HF_TOKEN")
 
 
+def test_whoever_may_launch_no_more_gets_no_secret_of_another_person(dashboard: Running, node: FakeNode) -> None:
+    ben = person(dashboard.service, "ben", None, vision=Role.MEMBER)
+    assert put(dashboard, value=OTHER) == 200, "of the owner alone"
+    assert put(dashboard, project="vision") == 200
+    with acting.acting(dashboard.service.identities.person(ben)):
+        dashboard.service.launch(
+            RunSpec(target="image_classifier", gpus_per_node=1, project="vision", secrets=["HF_TOKEN"])
+        )
+    assert dashboard.http.patch("/api/users/ben", json={"role": None, "project": "vision"}).status_code == 200
+    assignment = node.assignment()
+    assert not assignment.secrets and "may not launch any more" in str(assignment.secrets_problem)
+
+
+def test_a_run_of_a_projects_token_gets_the_projects_secret_instead_of_its_persons(
+    dashboard: Running, node: FakeNode
+) -> None:
+    assert put(dashboard, value=OTHER) == 200
+    assert put(dashboard, project="vision") == 200
+    made = dashboard.http.post("/api/tokens", json={"name": "ci", "scope": "launch", "project": "vision"})
+    body = {"target": "image_classifier", "gpus_per_node": 1, "project": "vision", "secrets": ["HF_TOKEN"]}
+    http = dashboard.anonymous(Authorization=f"Bearer {made.json()['token']}")
+    assert http.post("/api/runs", json=body).status_code == 201
+    assert node.assignment().secrets == {"HF_TOKEN": TOKEN}
+
+
 def test_the_secrets_of_a_removed_person_are_gone(dashboard: Running) -> None:
     service = dashboard.service
     with service.store.write() as session:
