@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard.components.browser import upload_code
-from dashboard.paths import exists, is_folder
+from dashboard.paths import exists, is_folder, may_look, may_read
 from dashboard.planning import environments, freezing, interpreters
 from dashboard.service import service
 from dashboard.snapshots.bringing import CodeRequest, survey
@@ -74,7 +74,8 @@ def _asks_for_start(values: Mapping[str, Any]) -> bool:
         return True
     if values["source"] == UPLOAD:
         return bool(values["upload"])
-    return is_folder(values["script"].strip() or "/nowhere")
+    path = values["script"].strip() or "/nowhere"
+    return may_look(path) and is_folder(path)
 
 
 def _uploaded() -> None:
@@ -156,8 +157,12 @@ def environment(spec: RunSpec) -> str:
     if (spec.python and spec.environment == "auto") or spec.workdir or spec.target in RECIPES:
         return ""
     if spec.snapshot:
-        path = service.current().snapshots.path(spec.snapshot)
-        return _environment_of(str(path), "", "", spec.entry or "", spec.environment, _only_public())
+        path = service.current().snapshots.path_to_read(spec.snapshot)
+        return (
+            ""
+            if path is None
+            else _environment_of(str(path), "", "", spec.entry or "", spec.environment, _only_public())
+        )
     if is_git_address(spec.target):
         return "If the repository has a lock file with torch, each node builds its environment."
     entry, module = spec.entry or "", spec.module or ""
@@ -250,7 +255,7 @@ def _choose() -> None:
 
 
 def _is_here(code: Code) -> bool:
-    return code.target.startswith("/") and exists(code.target)
+    return code.target.startswith("/") and may_read(code.target)
 
 
 def _recent_values(code: Code) -> dict[str, str]:
