@@ -39,18 +39,18 @@ def is_folder(path: str | Path) -> bool:
 def is_public(path: str | Path) -> bool:
     """Whether everybody on this machine may read a file or list a folder, where links lead; not what does not exist."""
     try:
-        real = Path(path).resolve(strict=True)
-        mode, *above = (place.stat().st_mode for place in (real, *real.parents))
+        mode = Path(path).resolve(strict=True).stat().st_mode
     except (OSError, ValueError, RuntimeError):
         return False
     needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(mode) else 0)
-    return mode & needed == needed and all(folder & stat.S_IXOTH for folder in above)
+    return mode & needed == needed and _is_reachable(path)
 
 
 def _is_reachable(path: str | Path) -> bool:
     """Whether everybody on this machine can find out if there is something at a path, where links lead."""
     try:
-        real = Path(path).resolve()
-        return all(folder.stat().st_mode & stat.S_IXOTH for folder in real.parents if folder.exists())
+        named, real = Path(path).absolute(), Path(path).resolve()
+        above = {*named.parents, *real.parents}  # a link may lie in a private folder, or lead into one
+        return all(folder.stat().st_mode & stat.S_IXOTH for folder in above if folder.exists())
     except (OSError, ValueError, RuntimeError):
         return False

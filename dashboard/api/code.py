@@ -40,7 +40,7 @@ def show(service: TheService, sha256: str) -> Response:
 
 @router.head("/snapshots/{sha256}")
 def is_here(service: TheService, sha256: str) -> Response:
-    """Whether a snapshot is stored; it then stays for an hour, so that a launch can use it."""
+    """Whether a snapshot is stored that you may launch; it then stays for an hour, so that a launch can use it."""
     return answer(_require(service.snapshots.hold(sha256), sha256))
 
 

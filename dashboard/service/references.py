@@ -34,16 +34,14 @@ class References:
             Named.SNAPSHOT: self._snapshot,
         }
 
-    def check(self, request: BaseModel, action: Action | None = None) -> None:
-        """Check every marked field of a request, by its own action unless one is given.
-
-        Raises NoSuchReference, NoSuchRun, Denied, InvalidRequest."""
+    def check(self, request: BaseModel) -> None:
+        """Check every marked field of a request. Raises NoSuchReference, NoSuchRun, Denied, InvalidRequest."""
         for field, mark in references_in(type(request)).items():
-            for name in _named(getattr(request, field)):
-                if (resolve := self._resolvers.get(mark.named)) is not None:
-                    resolve(action or mark.action, name)
+            if (resolve := self._resolvers.get(mark.named)) is not None:
+                for name in _named(getattr(request, field)):
+                    resolve(mark.action, name)
         if isinstance(request, RunSpec):
-            self._secrets.check(request)
+            self._secrets.check(request)  # which of a name it is depends on the project
 
     def problem(self, spec: RunSpec) -> str | None:
         """Return the sentence with which a launch of the spec would be refused, None where it names what is there.

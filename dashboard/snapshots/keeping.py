@@ -75,10 +75,9 @@ class Snapshots:
     def hold(self, sha256: str) -> SnapshotView | None:
         """Return a snapshot and keep it for a while although no run uses it yet."""
         with self._lock:
-            self._held[sha256] = self._clock()
             snapshot = self.find(sha256)
-            if snapshot is None:
-                del self._held[sha256]
+            if snapshot is not None:
+                self._held[sha256] = self._clock()
             return snapshot
 
     @contextmanager

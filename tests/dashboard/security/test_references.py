@@ -368,6 +368,8 @@ def test_the_digest_of_code_opens_nothing_and_its_bytes_do(own: Lab) -> None:
     insider, outsider = (own.headers(PEOPLE[who]) for who in ("member of the private project", "another member"))
     code = {"target": "/x", "snapshot": sha256, "entry": "train.py"}
     assert http.put(path, content=content, headers=insider).status_code == 200
+    assert http.head(path, headers=outsider).status_code == 404
+    own.service.snapshots.forget_unused()
     assert http.post("/api/runs", json=spec(project=SECRET, **code), headers=insider).status_code == 201
     assert http.head(path, headers=outsider).status_code == 404
     refused = http.post("/api/runs", json=spec(**code), headers=outsider)
