@@ -89,13 +89,13 @@ class SqliteDatabase:
         """Copy the open database, even if its file was deleted or replaced."""
         with self.turn_lock:
             open_one = self.writer.raw_connection()
+            make_file(target)
             copy = sqlite3.connect(target)
             try:
                 cast(sqlite3.Connection, open_one.driver_connection).backup(copy)
             finally:
                 copy.close()
                 open_one.close()
-        target.chmod(0o600)
 
     @contextmanager
     def writing(self, scopes: Sequence[str], trouble: Trouble | None) -> Iterator[Session]:
@@ -293,6 +293,7 @@ def _connect(file: Path, alone: bool) -> sqlite3.Connection:
 
 
 def _copy(origin: sqlite3.Connection, target: Path) -> None:
+    make_file(target)  # for its owner alone from the first byte on
     copy = sqlite3.connect(target)
     try:
         origin.backup(copy)
@@ -302,7 +303,6 @@ def _copy(origin: sqlite3.Connection, target: Path) -> None:
     finally:
         copy.close()
         origin.close()
-    target.chmod(0o600)
 
 
 def _rename_copy(copy: Path) -> None:

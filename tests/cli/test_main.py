@@ -195,6 +195,9 @@ def test_a_backup_is_written_by_the_server_and_moved_by_its_user(rankzero, fake,
     asked = len(fake.asked)
     code, _, err = rankzero("backup", "copy.db")
     assert code == 1 and "must be a new file" in err and len(fake.asked) == asked
+    (tmp_path / "link.db").symlink_to(tmp_path / "elsewhere.db")
+    code, _, err = rankzero("backup", "link.db")
+    assert code == 1 and "must be a new file" in err and not (tmp_path / "elsewhere.db").exists()
 
 
 def test_doctor_finds_what_others_could_read(rankzero, tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import resource
@@ -31,7 +32,7 @@ from domain.text import formats
 def backup(
     file: Annotated[
         Path,
-        typer.Argument(help="A new file; of a server elsewhere, below its data folder.", show_default=False),
+        typer.Argument(help="A new file; of a server elsewhere, a name in its backups/.", show_default=False),
     ],
     data: Data = None,
     as_json: Json = False,
@@ -42,8 +43,8 @@ def backup(
     server = server_at(data)
     if server.address.is_local:
         written = _moved(server, file.expanduser().absolute())
-    else:  # relative to the server's data folder, the only place where it writes
-        written = server.post("/api/backup", {"path": str(file)})
+    else:
+        written = server.post("/api/backup", {"name": str(file)})
     if as_json:
         print_json(written)
     else:
@@ -51,18 +52,42 @@ def backup(
 
 
 def _moved(server: ServerClient, target: Path) -> dict[str, Any]:
-    """Let the server copy its store below its data folder, and move the copy with this user's permissions."""
-    if target.exists() or not target.parent.is_dir():
+    """Let the server copy its store into `backups/`, and move the copy with this user's permissions."""
+    if os.path.lexists(target) or not target.parent.is_dir():
         raise CommandFailed(f"{target} must be a new file in an existing folder.")
     written: dict[str, Any] = server.post("/api/backup")
     try:
-        shutil.move(written["path"], target)
+        _move(Path(written["path"]), target)
     except OSError as error:
         raise CommandFailed(
             f"The copy is at {written['path']} on the server's machine, and cannot be moved to {target}: "
             f"{error.strerror or error}."
         ) from None
     return written | {"path": str(target)}
+
+
+def _move(copy: Path, target: Path) -> None:
+    """Move a file to where nothing is, also to another file system. Raises OSError; FileExistsError for a link."""
+    try:
+        os.link(copy, target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.ENOTSUP):
+            raise
+        _copy(copy, target)
+    copy.unlink()
+
+
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as content, target.open("xb", opener=_private) as file:
+        try:
+            shutil.copyfileobj(content, file)
+        except OSError:
+            target.unlink()
+            raise
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def doctor(data: Data = None, as_json: Json = False) -> None:

@@ -125,7 +125,7 @@ CASES: dict[str, dict[str, Case]] = {
     "/api/preflight/{check_id}": READ,
     "/api/cluster": READ,
     "/api/info": READ,
-    "/api/backup": {"POST": Case({"path": "/nowhere/else.db"})},
+    "/api/backup": {"POST": Case({"name": "../else.db"})},
     "/api/sweeps": {
         "GET": Case(),
         "POST": Case({"spec": SPEC, "parameters": {"lr": {"values": [0.1]}}, "metric": "loss"}, about="project"),

@@ -122,13 +122,13 @@ def test_a_dashboard_starts_on_a_full_disk_and_serves_what_is_stored(small_disk:
         assert trouble_of(dashboard) == Trouble.FULL
         assert json.loads((small_disk / "killed/server.json").read_text())["url"] == dashboard.url
         assert dashboard.http.post(f"/api/runs/{run_id}/stop").status_code == 507
-        copy = small_disk / "killed/copy.db"
-        assert dashboard.http.post("/api/backup", json={"path": str(copy)}).status_code == 507
+        copy = small_disk / "killed/backups/copy.db"
+        assert dashboard.http.post("/api/backup", json={"name": copy.name}).status_code == 507
         assert not copy.exists()
         filler.unlink()
         wait_for(lambda: trouble_of(dashboard) is None, "the warning to go")
         later = dashboard.launch()
-        assert dashboard.http.post("/api/backup", json={"path": str(copy)}).status_code == 200
+        assert dashboard.http.post("/api/backup", json={"name": copy.name}).status_code == 200
     with running(small_disk / "killed") as dashboard:
         assert {run["id"] for run in dashboard.http.get("/api/runs").json()} == {run_id, later}
 

@@ -125,8 +125,10 @@ def test_looking_at_a_log_is_no_download(dashboard: Running) -> None:
 
 
 def test_backup_is_written_down_and_holds_the_log(dashboard: Running) -> None:
-    path = dashboard.http.post("/api/backup").json()["path"]
-    assert written(dashboard) == [("backup", path.rpartition("/")[2], None)]
+    made = dashboard.http.post("/api/backup").json()
+    assert written(dashboard) == [("backup", made["path"], None)]
+    (entry,) = dashboard.http.get("/api/audit").json()
+    assert entry["more"] == {"size_bytes": made["size_bytes"]}
 
 
 def test_entries_are_paged_by_their_ids(dashboard: Running) -> None:
