@@ -14,6 +14,7 @@ from starlette.requests import HTTPConnection
 from dashboard.errors import Rejection
 from dashboard.security.guard.auth import Principal
 from dashboard.service.service import Service
+from db.tasks import task_tokens
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -65,6 +66,8 @@ async def node_of(connection: HTTPConnection) -> str:
     """The node that the request's token belongs to; the guard admits nobody else to these routes."""
     node_id: str | None = connection.state.principal.node_id
     assert node_id is not None
+    if connection.state.principal.attempt is not None:
+        await _require_worth(connection, connection.state.principal.attempt, node_id)
     fence = str(connection.path_params.get("fence", ""))
     if re.fullmatch(r"[0-9]{1,18}", fence):  # a longer number was never issued; its route refuses it
         await _require_attempt(connection, int(fence))
@@ -75,6 +78,13 @@ def require_own(principal: Principal, fence: int) -> None:
     """Check that a token of one attempt is not used for another. Raises Rejection."""
     if principal.attempt not in (None, fence):
         raise Rejection(403, "An attempt's token is valid only for this attempt.")
+
+
+async def _require_worth(connection: HTTPConnection, attempt: int, node_id: str) -> None:
+    """Check that an attempt's token counts: the guard sees only that it is genuine. Raises Superseded, Rejection."""
+    store, threads = (await service_of(connection)).store, await threads_of(connection)
+    if (refusal := await threads.run(task_tokens.refusal, store, attempt, node_id)) is not None:
+        raise Rejection(410, refusal, "node")
 
 
 async def _require_attempt(connection: HTTPConnection, fence: int) -> None:

@@ -10,6 +10,7 @@ from dashboard.live.hub import Hub
 from dashboard.settings import DAY_S
 from dashboard.snapshots.keeping import Snapshots
 from dashboard.storage.files import Files
+from dashboard.storage.wheels import Wheels
 from db import acting
 from db.engine import Store
 from db.exceptions import NoSuchRun
@@ -36,9 +37,16 @@ class Deletions:
     """The deleted runs of one store; safe to use from any thread."""
 
     def __init__(
-        self, store: Store, files: Files, snapshots: Snapshots, hub: Hub, clock: Callable[[], float], kept_days: float
+        self,
+        store: Store,
+        files: Files,
+        snapshots: Snapshots,
+        wheels: Wheels,
+        hub: Hub,
+        clock: Callable[[], float],
+        kept_days: float,
     ) -> None:
-        self._store, self._files, self._snapshots, self._hub = store, files, snapshots, hub
+        self._store, self._files, self._snapshots, self._wheels, self._hub = store, files, snapshots, wheels, hub
         self._clock, self._kept_s, self._sweep_from = clock, kept_days * DAY_S, 0.0
         self.kept_days = kept_days
 
@@ -92,6 +100,7 @@ class Deletions:
         erased = deletion.erase(self._store, run_id, self._clock())
         self._files.remove(erased.file_ids, erased.checkpoint_ids)
         self._snapshots.forget_unused()
+        self._wheels.forget_locks(run_id)
         log.info("run %s deleted for good", run_id)
         return erased.freed_bytes
 

@@ -101,7 +101,8 @@ class Service:
         self.conversions = Conversions(self.files, self.storages)
         self._abandoned_imports = AbandonedImports(store, self.clock)
         kept_days = settings.keep_deleted_days
-        self.deletions = Deletions(store, self.files, self.snapshots, self.hub, self.clock, kept_days)
+        self.wheels, self.wanted_wheels = Wheels(settings.data / "wheels"), Wants()
+        self.deletions = Deletions(store, self.files, self.snapshots, self.wheels, self.hub, self.clock, kept_days)
         self.credentials = Credentials.load_or_create(settings.data, settings.join_token_file)
         self.identities = Identities(store, self.clock)
         self.identities.on_change = self.hub.wake_viewers
@@ -119,7 +120,6 @@ class Service:
         self.lineage = Lineage(store, self.clock)
         self.preflights = Preflights(store, self.clock, self.hub.desired_state_changed)
         self.health = NodeHealth(store, self.clock, self.hub.desired_state_changed, self.node, self.schedule)
-        self.wheels, self.wanted_wheels = Wheels(settings.data / "wheels"), Wants()
         self.installations = Installations(self.clock)
         self.figures = Figures(store)
         self.uploads = WeakValueDictionary[int, object]()

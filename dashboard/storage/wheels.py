@@ -7,16 +7,17 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dashboard.errors import Rejection
 from dashboard.private_files import make_private_directory
-from domain.environments.wheels import WheelFile, is_file_name
+from domain.environments.wheels import WheelFile, is_file_name, is_named
 
 KEPT_S = 30 * 24 * 3600.0
 """A wheel that a node brought and nobody took for so long is deleted."""
+MOST_LOCK_BYTES, _BLOCK_BYTES = 64 * 1024**2, 4096
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _KEY = re.compile(r"[0-9a-f]{16}")
 
@@ -32,6 +33,8 @@ class Wheels:
             make_private_directory(folder)
         shutil.rmtree(self._arriving, ignore_errors=True)
         make_private_directory(self._arriving)
+        for lock in filter(Path.is_file, self._locks.iterdir()):  # of an older version, for the runs of everybody
+            lock.unlink()
 
     def files(self) -> list[WheelFile]:
         """Return all wheels, by name and content."""
@@ -68,21 +71,34 @@ class Wheels:
         make_private_directory(folder)
         arrived.replace(folder / wheel.name)
 
-    def lock(self, key: str) -> str | None:
-        """Return a lock that a node resolved."""
+    def lock(self, run_id: str, key: str) -> str | None:
+        """Return a lock that a node of the run resolved."""
         with suppress(OSError):
-            return (self._locks / key).read_text() if _KEY.fullmatch(key) else None
+            return (self._locks / run_id / key).read_text() if _KEY.fullmatch(key) else None
         return None
 
-    def keep_lock(self, key: str, text: str) -> str:
+    def named(self, run_id: str, wheels: Iterable[WheelFile]) -> set[WheelFile]:
+        """Return those of the wheels that a lock of the run names."""
+        texts = [path.read_text() for path in (self._locks / run_id).glob("*")]
+        return {wheel for wheel in wheels if any(is_named(wheel, text) for text in texts)}
+
+    def keep_lock(self, run_id: str, key: str, text: str) -> str:
         """Keep a resolved lock unless another node was sooner; returns the one that counts. Raises Rejection."""
         if not _KEY.fullmatch(key):
             raise Rejection(422, "A lock is named by 16 hexadecimal digits.")
+        folder = self._locks / run_id
+        make_private_directory(folder)
+        if len(text) + sum(_BLOCK_BYTES + path.stat().st_size for path in folder.iterdir()) > MOST_LOCK_BYTES:
+            raise Rejection(413, f"The locks of a run have at most {MOST_LOCK_BYTES} bytes together.")
         with self.arriving() as path:
             path.write_text(text)
             with suppress(FileExistsError):
-                (self._locks / key).hardlink_to(path)
-        return (self._locks / key).read_text()
+                (folder / key).hardlink_to(path)
+        return (folder / key).read_text()
+
+    def forget_locks(self, run_id: str) -> None:
+        """Delete the locks of a run that is erased."""
+        shutil.rmtree(self._locks / run_id, ignore_errors=True)
 
     def _digest(self, path: Path) -> str:
         status = path.stat()

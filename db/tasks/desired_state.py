@@ -8,12 +8,13 @@ from sqlalchemy.orm import Session
 from db import identity
 from db.attempts.liveness import task_grace_s
 from db.engine import Store
-from db.lookups import attempt_spec, task_is_live
+from db.exceptions import Superseded
+from db.lookups import attempt_spec, task_is_live, task_of_node
 from db.models import Attempt, Checkpoint, Run, Task
 from db.preflight import start_gate
 from db.ranks import profiles
 from domain.assignments import Assignment, ResumeFrom
-from domain.messages import State
+from domain.messages import TERMINAL_STATES, State
 from domain.scheduling import resizing
 
 # Built once, which takes longer than running it: every node asks again and again.
@@ -25,6 +26,7 @@ _TASKS_OF_NODE = (
     .where(or_(Task.lost_at.is_not(None), task_is_live()))
     .order_by(Task.fence)
 )
+_LIVE_TASKS_OF_NODE = _TASKS_OF_NODE.where(task_is_live(), Run.deleted_at.is_(None))
 
 
 def assignments(store: Store, node_id: str, fence: int | None = None) -> list[Assignment]:
@@ -34,6 +36,23 @@ def assignments(store: Store, node_id: str, fence: int | None = None) -> list[As
     with store.read() as session:
         tasks = session.execute(_TASKS_OF_NODE, {"node_id": node_id})
         return [_assignment(session, task, attempt, by) for task, attempt, by in tasks if fence in (None, task.fence)]
+
+
+def live_assignments(store: Store, node_id: str, fence: int | None = None) -> list[Assignment]:
+    """The tasks of a node, or its one of an attempt, that have not ended: what a token may read code and wheels for."""
+    with store.read() as session:
+        tasks = session.execute(_LIVE_TASKS_OF_NODE, {"node_id": node_id})
+        return [_assignment(session, task, attempt, by) for task, attempt, by in tasks if fence in (None, task.fence)]
+
+
+def live_run(store: Store, node_id: str, fence: int, node_rank: int) -> str:
+    """The run of a task that has not ended. Raises NotOwner, Superseded."""
+    with store.read() as session:
+        task, attempt = task_of_node(session, node_id, fence, node_rank)
+        is_deleted = session.get_one(Run, attempt.run_id).deleted_at is not None
+        if is_deleted or {State(task.state), State(attempt.state)} & TERMINAL_STATES:
+            raise Superseded(f"Attempt {attempt.run_id}/{attempt.number} has ended.")
+        return attempt.run_id
 
 
 def _assignment(session: Session, task: Task, attempt: Attempt, by: str | None) -> Assignment:

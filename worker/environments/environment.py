@@ -34,7 +34,7 @@ from worker.launch.preparation import (
 from worker.launch.unpack import BadArchive, members
 from worker.node.attempt_files import ENVIRONMENT_FILE
 from worker.node.state_files import read_object, write_whole
-from worker.session.client import Client
+from worker.session.client import Client, TaskRef
 from worker.session.failures import RequestRefused, ServerAway
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,15 @@ class EnvironmentMaker:
 
     def _made(self, assignment: Assignment, lock: Lock, source: Path) -> Assignment:
         builder = _Builder(
-            lock, source, assignment.spec, self._node, self._client, self._is_stopped, self._report, self._folder
+            lock,
+            source,
+            assignment.spec,
+            self._node,
+            self._client,
+            TaskRef.of(assignment),
+            self._is_stopped,
+            self._report,
+            self._folder,
         )
         environment = builder.environment()
         write_whole(self._folder / ENVIRONMENT_FILE, json.dumps(asdict(environment)))
@@ -184,12 +192,13 @@ class _Builder:
         spec: RunSpec,
         node: LocalNode,
         client: Client,
+        task: TaskRef,
         is_stopped: uv.IsStopped,
         report: Report,
         attempt: Path,
     ) -> None:
         self._lock, self._source, self._node, self._is_stopped, self._report = lock, source, node, is_stopped, report
-        self._spec, self._attempt, self._client = spec, attempt, client
+        self._spec, self._attempt, self._client, self._task = spec, attempt, client, task
         self._beside = (source / lock.path).parent
         self._data = node.data_dir
         self._root = folders.prepared(folders.own_disk(self._data))
@@ -219,10 +228,15 @@ class _Builder:
             fixed = self._resolved(python, basis, version) if packages is None else packages
             self._install(folder, python, version, locked.third_party(fixed, self._beside))
             _correct_scripts(folder, self._root / self._name)
-            return {"lock": self._lock.label, "kind": self._lock.kind, "local": locked.local_folders(fixed)}
+            mark: dict[str, object] = {"lock": self._lock.label, "kind": self._lock.kind}
+            if packages is None:
+                mark["resolved"] = locked.pylock_text(fixed)
+            return mark | {"local": locked.local_folders(fixed)}
 
         took_s, is_new = _timed(lambda: self._ensure(self._name, build))
         target = self._root / self._name
+        if packages is None and not is_new:
+            self._hand_on(environment_hash("lock", basis, version), folders.mark_of(target).get("resolved"))
         note = f"built in {time_span(took_s)}: {plural(_count(target), 'package')}" if is_new else "it was there"
         layer = self._local_packages(target)
         return Environment(
@@ -268,10 +282,10 @@ class _Builder:
         )
 
     def _resolved(self, python: str, basis: object, version: str) -> list[locked.Package]:
-        """Resolve requirements as the first of all nodes did, so that each installs the same."""
+        """Resolve requirements as the first of the run's nodes did, so that each installs the same."""
         key = environment_hash("lock", basis, version)
         with suppress(ServerAway, RequestRefused):
-            if (text := self._client.lock(key)) is not None:
+            if (text := self._client.lock(self._task, key)) is not None:
                 return locked.packages_of(text)
         try:
             packages = locked.resolved(self._lock, self._source, python, self._uv)
@@ -280,8 +294,14 @@ class _Builder:
                 raise
             return locked.packages_of(text)
         with suppress(ServerAway, RequestRefused):
-            return locked.packages_of(self._client.keep_lock(key, locked.pylock_text(packages)))
+            return locked.packages_of(self._client.keep_lock(self._task, key, locked.pylock_text(packages)))
         return packages
+
+    def _hand_on(self, key: str, resolved: object) -> None:
+        """Say what an earlier run resolved, to the nodes of this run that have yet to."""
+        if self._spec.nodes > 1 and isinstance(resolved, str):
+            with suppress(ServerAway, RequestRefused):
+                self._client.keep_lock(self._task, key, resolved)
 
     def _wait_for_lock(self, key: str) -> str | None:
         """Return the lock as another node of the run resolves it; None if none does in time."""
@@ -291,7 +311,7 @@ class _Builder:
             if self._is_stopped():
                 raise Stopped
             with suppress(ServerAway, RequestRefused):
-                if (text := self._client.lock(key)) is not None:
+                if (text := self._client.lock(self._task, key)) is not None:
                     return text
             time.sleep(1)
         return None
@@ -317,7 +337,9 @@ class _Builder:
         try:
             wheel_packages = None
             with suppress(ServerAway, RequestRefused):
-                handed = wheels.HandedWheels(self._client, place, self._is_stopped, self._tell)
+                # Nodes are asked only for what the run's locks name.
+                self._client.keep_lock(self._task, environment_hash(self._name), locked.pylock_text(packages))
+                handed = wheels.HandedWheels(self._client, self._task, place, self._is_stopped, self._tell)
                 wheel_packages = handed.bring(packages, version)
             if wheel_packages is None and failure is not None:
                 raise failure

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import shutil
-import stat
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,18 +13,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 from packaging.markers import InvalidMarker, Marker, default_environment
 from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from domain.environments.wheels import WheelFile, is_file_name
+from domain.environments.wheels import WheelFile, is_fetched, is_file_name
+from domain.ip_addresses import is_of_another_machine
 from domain.text.formats import plural
 from worker.environments.locked import Package
 from worker.environments.uv import IsStopped, Stopped
 from worker.launch.preparation import training_environment
-from worker.session.client import Client
+from worker.session.client import Client, TaskRef
 from worker.session.failures import RequestRefused, ServerAway
 
 log = logging.getLogger(__name__)
@@ -60,8 +61,11 @@ def is_at_hand(wheel: Mapping[str, Any]) -> bool:
 class HandedWheels:
     """The wheels that the server has or gets for this node; used by the thread that prepares an attempt."""
 
-    def __init__(self, client: Client, folder: Path, is_stopped: IsStopped, tell: Callable[[str], None]) -> None:
-        self._client, self._folder, self._is_stopped, self._tell = client, folder, is_stopped, tell
+    def __init__(
+        self, client: Client, task: TaskRef, folder: Path, is_stopped: IsStopped, tell: Callable[[str], None]
+    ) -> None:
+        self._client, self._task, self._folder = client, task, folder
+        self._is_stopped, self._tell = is_stopped, tell
 
     def bring(self, packages: Sequence[Package], version: str) -> list[Package] | None:
         """Return the packages with wheels that lie on this node now; None where some cannot be had.
@@ -89,11 +93,11 @@ class HandedWheels:
         while left:
             if self._is_stopped():
                 raise Stopped
-            answer = self._client.want_wheels(list(left.values()))
+            answer = self._client.want_wheels(self._task, list(left.values()))
             for sha256 in answer.there:
                 if (file := left.pop(sha256, None)) is not None:
                     self._tell(f"{file.name} from the dashboard")
-                    self._client.download_wheel(file, self._folder / file.name)
+                    self._client.download_wheel(self._task, file, self._folder / file.name)
             if set(answer.hopeless) & left.keys():
                 return False
             if left:
@@ -113,18 +117,8 @@ class HandedWheels:
 class WheelFetcher:
     """Fetches wheels that other nodes wait for and sends them to the server; one at a time, in a thread of its own."""
 
-    def __init__(
-        self,
-        client: Client,
-        folder: Path,
-        background: Callable[[Callable[[], None]], object],
-        *,
-        only_public: bool = False,
-    ) -> None:
-        """`only_public`: of this node's own files only those that everybody here may read, because trainings under
-        accounts ask with the tokens of their attempts, and name any path."""
+    def __init__(self, client: Client, folder: Path, background: Callable[[Callable[[], None]], object]) -> None:
         self._client, self._folder, self._background = client, folder, background
-        self._only_public = only_public
         self._busy = threading.Lock()
 
     def fetch(self, wheels: Sequence[WheelFile]) -> None:
@@ -150,7 +144,7 @@ class WheelFetcher:
             return
         arriving = self._folder / f"{wheel.name}.{os.getpid()}.part"
         try:
-            _download(wheel.url, arriving, dict(training_environment(os.environ)), only_public=self._only_public)
+            _download(wheel.url, arriving, dict(training_environment(os.environ)))
             if _digest(arriving) != wheel.sha256:
                 raise ValueError("its SHA-256 is not the lock's")
             self._client.send_wheel(wheel, arriving)
@@ -205,21 +199,12 @@ def _applies(marker: str | None, version: str) -> bool:
         return True
 
 
-def _download(url: str, target: Path, env: Mapping[str, str], *, only_public: bool) -> None:
+def _download(url: str, target: Path, env: Mapping[str, str]) -> None:
     """Download a file with the node's own proxies and credentials. Raises OSError, HTTPError, ValueError."""
-    address = urlsplit(url)
-    if address.scheme == "file":
-        _copy(Path(unquote(address.path)), target, only_public=only_public)
-        return
-    if address.scheme not in ("http", "https"):
-        raise ValueError("it lies at no address that can be fetched")
-    with (
-        httpx2.Client(
-            timeout=FETCH_TIMEOUT, follow_redirects=True, trust_env=True, auth=_credentials(url, env)
-        ) as http,
-        http.stream("GET", url) as response,
-        target.open("wb") as file,
-    ):
+    http = httpx2.Client(
+        timeout=FETCH_TIMEOUT, follow_redirects=True, transport=_FromOthers(), auth=_credentials(url, env)
+    )
+    with http, http.stream("GET", url) as response, target.open("wb") as file:
         response.raise_for_status()
         until = time.monotonic() + LONGEST_FETCH_S
         for piece in response.iter_bytes(PIECE_BYTES):
@@ -228,18 +213,43 @@ def _download(url: str, target: Path, env: Mapping[str, str], *, only_public: bo
                 raise ValueError("it is larger than any wheel, or comes too slowly")
 
 
-def _copy(path: Path, target: Path, *, only_public: bool) -> None:
-    """Copy a regular file of this node. Raises OSError, ValueError."""
-    place = os.open(path, os.O_PATH | os.O_CLOEXEC)  # which opens no device, and is what is read below
-    try:
-        named = Path(f"/proc/self/fd/{place}")
-        mode, folders = os.fstat(place).st_mode, named.readlink().parents
-        is_public = mode & stat.S_IROTH and all(folder.stat().st_mode & stat.S_IXOTH for folder in folders)
-        if not stat.S_ISREG(mode) or (only_public and not is_public):
-            raise ValueError("it is no file that everybody on this node may read")
-        shutil.copyfile(named, target)
-    finally:
-        os.close(place)
+class _FromOthers(httpx2.BaseTransport):
+    """Requests to other machines alone, redirects among them: a name is resolved once, and connected to as checked."""
+
+    def __init__(self) -> None:
+        self._direct, self._proxied = httpx2.HTTPTransport(), dict[str, httpx2.HTTPTransport]()
+        for scheme, proxy in getproxies().items():
+            if scheme in ("http", "https"):
+                self._proxied[scheme] = httpx2.HTTPTransport(proxy=proxy)
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request. Raises ValueError for an address of this machine or none of another."""
+        url, proxied = request.url, self._proxied.get(request.url.scheme)
+        if not is_fetched(str(url)):
+            raise ValueError("it lies at no address from which nodes fetch for each other")
+        if proxied is not None and not proxy_bypass(url.host):
+            return proxied.handle_request(request)  # which resolves the name, and whose machine it is not on
+        pinned = httpx2.Request(
+            request.method,
+            url.copy_with(host=_address_of(url.host, url.port or (443 if url.scheme == "https" else 80))),
+            headers=request.headers,
+            stream=request.stream,
+            extensions=request.extensions | {"sni_hostname": url.host},
+        )
+        return self._direct.handle_request(pinned)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for transport in (self._direct, *self._proxied.values()):
+            transport.close()
+
+
+def _address_of(host: str, port: int) -> str:
+    """Return the IP address to connect to. Raises OSError, ValueError where one of the name's is not of others."""
+    resolved = [str(endpoint[0]) for *_, endpoint in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    if not resolved or not all(map(is_of_another_machine, resolved)):
+        raise ValueError("its name leads to this machine or its own network")
+    return resolved[0]
 
 
 def _credentials(url: str, env: Mapping[str, str]) -> tuple[str, str] | None:

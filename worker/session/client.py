@@ -17,7 +17,7 @@ from urllib.parse import quote
 import httpx2
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from domain.assignments import ResumeFrom
+from domain.assignments import Assignment, ResumeFrom
 from domain.collectives import CollectivesAnswer, CollectivesVerdict, NodeCollectives
 from domain.environments.wheels import WantedWheels, WheelAnswer, WheelFile
 from domain.health.testing import TestAnswer
@@ -281,20 +281,20 @@ class Client:
             if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
                 raise ChecksumMismatch("its SHA-256 does not match the run's")
 
-    def want_wheels(self, wheels: Sequence[WheelFile]) -> WheelAnswer:
+    def want_wheels(self, task: TaskRef, wheels: Sequence[WheelFile]) -> WheelAnswer:
         """Ask for wheels that this node cannot fetch itself; repeated while it waits for them."""
         content = WantedWheels(wheels=list(wheels)).model_dump_json()
-        return _read(WheelAnswer, self._json("POST", "/api/worker/wheels/wanted", content=content))
+        return _read(WheelAnswer, self._of_task("POST", task, "wheels/wanted", content))
 
     def wheel_failed(self, wheel: WheelFile) -> None:
         """Say that this node cannot fetch a wheel for another."""
         self._json("POST", f"/api/worker/wheels/{wheel.sha256}/failed", content="{}")
 
-    def download_wheel(self, wheel: WheelFile, target: Path) -> None:
+    def download_wheel(self, task: TaskRef, wheel: WheelFile, target: Path) -> None:
         """Download a wheel from the server. Raises ChecksumMismatch."""
         partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
         try:
-            self._stream_into(partial, f"/api/worker/wheels/{wheel.sha256}/{quote(wheel.name)}", 0)
+            self._stream_into(partial, f"{task.path}/wheels/{wheel.sha256}/{quote(wheel.name)}", 0)
             with partial.open("rb") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != wheel.sha256:
                     raise ChecksumMismatch(f"the wheel {wheel.name} does not match its SHA-256")
@@ -316,14 +316,18 @@ class Client:
         if not response.is_success:
             raise_for(response, conflict_error=RequestRefused, invalid_error=ChecksumMismatch)
 
-    def lock(self, key: str) -> str | None:
-        """The packages of a lock as the first node resolved them; None where none has."""
-        return _read(_LockAnswer, self._json("GET", f"/api/worker/locks/{key}")).text
+    def lock(self, task: TaskRef, key: str) -> str | None:
+        """The packages of a lock as the first node of the run resolved them; None where none has."""
+        return _read(_LockAnswer, self._of_task("GET", task, f"locks/{key}")).text
 
-    def keep_lock(self, key: str, text: str) -> str:
-        """Hand on the packages of a lock; returns those that count, of the node that was first."""
-        answer = _read(_LockAnswer, self._json("PUT", f"/api/worker/locks/{key}", content=text.encode()))
-        return answer.text or text
+    def keep_lock(self, task: TaskRef, key: str, text: str) -> str:
+        """Hand on the packages of a lock; returns those that count, of the run's node that was first."""
+        return _read(_LockAnswer, self._of_task("PUT", task, f"locks/{key}", text.encode())).text or text
+
+    def _of_task(self, method: str, task: TaskRef, place: str, content: str | bytes | None = None) -> dict[str, Any]:
+        """Ask for what a task that has not ended may read or write. Raises RequestRefused for another, ServerAway."""
+        path = f"{task.path}/{place}"
+        return self._json(method, path, content=content, task=task, conflict_error=RequestRefused)
 
     def _stream_into(
         self,
@@ -461,6 +465,11 @@ class TaskRef:
     """RUN/ATTEMPT/UID, by which a restored store distinguishes the attempt from another with the same number."""
     mask: ValueMask = field(default_factory=ValueMask, compare=False)
     """Masks the attempt's secrets in all that is sent of the task."""
+
+    @classmethod
+    def of(cls, assignment: Assignment) -> TaskRef:
+        """The task of an assignment, for what holds no text of its attempt."""
+        return cls(assignment.fence, assignment.node_rank, assignment.label)
 
     def masked(self, message: BaseModel, **options: Any) -> str:
         """The message as JSON, its texts masked. Raises ValueError for text that is not valid Unicode."""

@@ -24,7 +24,7 @@ from worker.environments.uv import IsStopped, ProgramFailed, ProgramMissing, Sto
 from worker.launch.preparation import CannotStart, LocalNode, training_environment
 from worker.node.attempt_files import DATA_FILE
 from worker.node.state_files import read_object, write_whole
-from worker.session.client import Client
+from worker.session.client import Client, TaskRef
 from worker.session.failures import RequestRefused, ServerAway
 from worker.staging import bringing, ssh
 from worker.staging.bringing import CannotBring
@@ -116,7 +116,7 @@ class DataStager:
             return
         with suppress(ServerAway, RequestRefused):
             key = environment_hash("data", assignment.label, name)
-            if self._client.keep_lock(key, digest).strip() != digest:
+            if self._client.keep_lock(TaskRef.of(assignment), key, digest).strip() != digest:
                 raise CannotBring("another node of the run got other data: it changed meanwhile; launch it again")
 
     def _progress(self, name: str, done_bytes: int, total_bytes: int | None) -> None:

@@ -78,16 +78,13 @@ def _move(copy: Path, target: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    with source.open("rb") as content, target.open("xb", opener=_private) as file:
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # and so follows no link
+    with source.open("rb") as content, os.fdopen(descriptor, "wb") as file:
         try:
             shutil.copyfileobj(content, file)
         except OSError:
             target.unlink()
             raise
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def doctor(data: Data = None, as_json: Json = False) -> None:

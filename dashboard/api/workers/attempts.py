@@ -313,7 +313,7 @@ async def send_snapshot(
     request: Request, service: TheService, threads: TheThreads, principal: ThePrincipal, node_id: TheNode, sha256: str
 ) -> Response:
     """The code of a run that the node is to start. Raises Rejection when no run of the node uses it."""
-    assignments = await threads.run(desired_state.assignments, service.store, node_id, principal.attempt)
+    assignments = await threads.run(desired_state.live_assignments, service.store, node_id, principal.attempt)
     if sha256 not in {assignment.spec.snapshot for assignment in assignments}:
         raise Rejection(403, f"No run of this node uses the snapshot {sha256[:12]}.")
     path, name = service.snapshots.path(sha256), f"{sha256[:12]}.tar"

@@ -133,7 +133,7 @@ async def send_checkpoint(
 ) -> Response:
     """A checkpoint for a node that resumes from it. Raises Rejection when no run of the node does."""
     row = await threads.run(checkpoint_queries.checkpoint_file, service.store, checkpoint_id)
-    assignments = await threads.run(desired_state.assignments, service.store, node_id, principal.attempt)
+    assignments = await threads.run(desired_state.live_assignments, service.store, node_id, principal.attempt)
     resumed = {a.resume_from.checkpoint_id for a in assignments if a.resume_from}
     if row is None or checkpoint_id not in resumed:
         raise Rejection(403, f"No run of this node resumes from checkpoint {checkpoint_id}.")

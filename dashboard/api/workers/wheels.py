@@ -1,46 +1,56 @@
-"""Wheels and resolved locks for nodes without a way to the index, from nodes that have one."""
+"""Wheels and resolved locks for nodes without a way to the index, from nodes that have one.
+
+A lock and what is asked for belong to the run of a task that has not ended, whichever token names it; a wheel, whose
+content is that of its name, comes from the node that was asked for it."""
 
 from __future__ import annotations
 
-import hashlib
-import re
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.api.context import TheNode, ThePrincipal, TheService, TheThreads
+from dashboard.api.context import TheNode, TheService, TheThreads
 from dashboard.api.reading import JsonRoute
 from dashboard.api.request_body import write_body
 from dashboard.errors import Rejection
-from dashboard.json_responses import answer, document
-from dashboard.security.guard.auth import Principal
-from dashboard.service.service import Service
+from dashboard.json_responses import answer
 from dashboard.storage.downloads import DigestResponse
+from db.tasks import desired_state
 from domain.environments.wheels import WantedWheels, WheelAnswer, WheelFile
 
 router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
+TASK = "/attempts/{fence}/tasks/{node_rank}"
 MOST_BYTES = 8 * 1024**3
 
 
-@router.get("/wheels")
-def wheels(service: TheService, node_id: TheNode) -> Response:
-    """All wheels that the server hands on."""
-    return answer({"wheels": document(service.wheels.files())})
+async def _live_run(service: TheService, threads: TheThreads, node_id: TheNode, fence: int, node_rank: int) -> str:
+    """The run of the node's task, which has not ended. Raises NotOwner, Superseded."""
+    return await threads.run(desired_state.live_run, service.store, node_id, fence, node_rank)
 
 
-@router.post("/wheels/wanted")
-def want(service: TheService, principal: ThePrincipal, node_id: TheNode, body: WantedWheels) -> Response:
-    """Ask other nodes for wheels; repeated by a node as long as it waits for them."""
-    if principal.attempt is None:  # a training that has its token is no sign of life of the worker
-        service.registry.record_contact(node_id)
+LiveRun = Annotated[str, Depends(_live_run)]
+
+
+@router.post(TASK + "/wheels/wanted")
+def want(service: TheService, node_id: TheNode, run_id: LiveRun, body: WantedWheels) -> Response:
+    """Ask other nodes for wheels that a lock of the run names; repeated by a node as long as it waits for them."""
     there = {wheel.sha256 for wheel in service.wheels.files()}
     missing = [wheel for wheel in body.wheels if wheel.sha256 not in there]
+    named = service.wheels.named(run_id, missing)
     online = [node.id for node in service.nodes() if node.state == "alive"]
-    hopeless = service.wanted_wheels.want(node_id, missing, online, service.clock())
+    hopeless = service.wanted_wheels.want(node_id, named, online, service.clock())
+    hopeless += [wheel.sha256 for wheel in missing if wheel not in named]
     stored = [wheel.sha256 for wheel in body.wheels if wheel.sha256 in there]
     return answer(WheelAnswer(there=stored, hopeless=hopeless))
+
+
+@router.get(TASK + "/wheels/{sha256}/{name}")
+def send(request: Request, service: TheService, run_id: LiveRun, sha256: str, name: str) -> Response:
+    """A wheel. Raises Rejection where there is none."""
+    return DigestResponse.of_file(request, service.wheels.path(sha256, name), sha256, name)
 
 
 @router.post("/wheels/{sha256}/failed")
@@ -50,21 +60,17 @@ def failed(service: TheService, node_id: TheNode, sha256: str) -> Response:
     return answer({"sha256": sha256})
 
 
-@router.get("/wheels/{sha256}/{name}")
-def send(request: Request, service: TheService, node_id: TheNode, sha256: str, name: str) -> Response:
-    """A wheel. Raises Rejection where there is none."""
-    return DigestResponse.of_file(request, service.wheels.path(sha256, name), sha256, name)
-
-
 @router.put("/wheels/{sha256}/{name}")
 async def receive(
     request: Request, service: TheService, threads: TheThreads, node_id: TheNode, sha256: str, name: str
 ) -> Response:
-    """Take a wheel that another node waits for. Raises Rejection where its content is not that of its name."""
+    """Take a wheel from the node that was asked for it. Raises Rejection where its content is not that of its name."""
     try:
         wheel = WheelFile(name=name, sha256=sha256)
     except ValidationError as error:
         raise Rejection(422, "A wheel is named by its SHA-256 and file name.") from error
+    if not service.wanted_wheels.is_offered(node_id, wheel):
+        raise Rejection(403, f"This node was not asked for the wheel {name[:100]!r}.")
     too_large = Rejection(413, "A wheel of that size is not taken.")
     with service.wheels.arriving() as path:
         if await write_body(request, threads, service.files, path, MOST_BYTES, too_large) != sha256:
@@ -74,25 +80,14 @@ async def receive(
     return answer({"sha256": sha256})
 
 
-@router.get("/locks/{key}")
-def lock(service: TheService, principal: ThePrincipal, node_id: TheNode, key: str) -> Response:
-    """The lock that a node resolved first; null where none has."""
-    return answer({"key": key, "text": service.wheels.lock(_place(service, principal, key))})
+@router.get(TASK + "/locks/{key}")
+def lock(service: TheService, run_id: LiveRun, key: str) -> Response:
+    """The lock that a node of the run resolved first; null where none has."""
+    return answer({"key": key, "text": service.wheels.lock(run_id, key)})
 
 
-@router.put("/locks/{key}")
-async def keep_lock(
-    request: Request, service: TheService, threads: TheThreads, principal: ThePrincipal, node_id: TheNode, key: str
-) -> Response:
-    """Keep a resolved lock; the answer is the one that counts for all nodes. Raises Rejection."""
+@router.put(TASK + "/locks/{key}")
+async def keep_lock(request: Request, service: TheService, threads: TheThreads, run_id: LiveRun, key: str) -> Response:
+    """Keep a resolved lock; the answer is the one that counts for all nodes of the run. Raises Rejection."""
     text = (await request.body()).decode(errors="replace")
-    place = await threads.run(_place, service, principal, key)
-    return answer({"key": key, "text": await threads.run(service.wheels.keep_lock, place, text)})
-
-
-def _place(service: Service, principal: Principal, key: str) -> str:
-    """Where a lock is kept: that of an attempt's token, which its training can read, counts for its run only."""
-    run_id = None if principal.attempt is None else service.run_of(principal.attempt)
-    if run_id is None or not re.fullmatch(r"[0-9a-f]{16}", key):
-        return key
-    return hashlib.sha256(f"{run_id} {key}".encode()).hexdigest()[:16]
+    return answer({"key": key, "text": await threads.run(service.wheels.keep_lock, run_id, key, text)})

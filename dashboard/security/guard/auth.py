@@ -352,9 +352,9 @@ def _forbidden(principal: Principal, scope: Scope, headers: Headers) -> Refusal 
 def _is_of_attempt(fence: int, path: str, method: object) -> bool:
     """Whether an attempt's token opens this address; routes that name no attempt check whose the object is."""
     place, is_read = path.removeprefix("/api/worker/"), method in ("GET", "HEAD")
-    if place.startswith(("locks/", "checkpoints/", f"attempts/{fence}/")) or place in ("pieces", "wheels/wanted"):
+    if place.startswith(("checkpoints/", f"attempts/{fence}/")) or place == "pieces":
         return True
-    return is_read and (place == "time" or place.startswith(("snapshots/", "wheels/")))
+    return is_read and (place == "time" or place.startswith("snapshots/"))
 
 
 def _cross_site(scope: Scope, headers: Headers) -> Refusal | None:

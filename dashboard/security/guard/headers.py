@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
@@ -136,7 +137,7 @@ def _limit(path: str, method: str) -> int | None:
     if path.startswith("/api/worker/"):
         if method == "PUT" and path.startswith(("/api/worker/checkpoints/", "/api/worker/wheels/")):
             return None  # the routes themselves enforce the offered size, or that of a wheel
-        if path.startswith("/api/worker/locks/"):
+        if re.fullmatch(r"/api/worker/attempts/\d+/tasks/\d+/locks/\w+", path):
             return 16 * MIB
         return 4 * MIB + 64 * KIB if path == "/api/worker/pieces" else 2 * MIB
     if path == "/api/archives":

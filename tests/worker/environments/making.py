@@ -12,15 +12,21 @@ from collections.abc import Callable
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socket import AF_INET
+
+import psutil
+import pytest
 
 from dashboard.storage.wheels import Wheels
 from domain.assignments import Assignment
 from domain.environments.wheels import Wants, WheelAnswer, WheelFile
+from domain.ip_addresses import is_of_another_machine
 from domain.messages import EnvironmentReport
 from domain.spec import RunSpec
 from tests.packages import write_made_wheel, write_torch_wheel
 from worker.environments.environment import EnvironmentMaker
 from worker.launch.preparation import LocalNode
+from worker.session.client import TaskRef
 
 
 class Server:
@@ -30,19 +36,19 @@ class Server:
         self.wheels, self.wants, self.node = wheels, wants, node
         self.online = {"a", "b"}
 
-    def lock(self, key: str) -> str | None:
-        return self.wheels.lock(key)
+    def lock(self, task: TaskRef, key: str) -> str | None:
+        return self.wheels.lock(str(task.fence), key)
 
-    def keep_lock(self, key: str, text: str) -> str:
-        return self.wheels.keep_lock(key, text)
+    def keep_lock(self, task: TaskRef, key: str, text: str) -> str:
+        return self.wheels.keep_lock(str(task.fence), key, text)
 
-    def want_wheels(self, wheels: list[WheelFile]) -> WheelAnswer:
+    def want_wheels(self, task: TaskRef, wheels: list[WheelFile]) -> WheelAnswer:
         there = {wheel.sha256 for wheel in self.wheels.files()}
         missing = [wheel for wheel in wheels if wheel.sha256 not in there]
         hopeless = self.wants.want(self.node, missing, self.online, time.monotonic())
         return WheelAnswer(there=[wheel.sha256 for wheel in wheels if wheel.sha256 in there], hopeless=hopeless)
 
-    def download_wheel(self, wheel: WheelFile, target: Path) -> None:
+    def download_wheel(self, task: TaskRef, wheel: WheelFile, target: Path) -> None:
         target.write_bytes(self.wheels.path(wheel.sha256, wheel.name).read_bytes())
 
     def send_wheel(self, wheel: WheelFile, path: Path) -> None:
@@ -99,12 +105,21 @@ class Node:
         return sorted(path.name for path in (self.folder / "envs").glob("*") if path.suffix != ".lock")
 
 
+def outer_address() -> str:
+    """The address of a network card of this machine: from loopback addresses nothing is fetched for other nodes."""
+    addresses = (card.address for cards in psutil.net_if_addrs().values() for card in cards if card.family == AF_INET)
+    if (address := next(filter(is_of_another_machine, addresses), None)) is None:
+        pytest.skip("this machine has no address but loopback")
+    return address
+
+
 class Index(ThreadingHTTPServer):
     """A folder of wheels as an index that is asked over the network."""
 
     def __init__(self, wheels: Path) -> None:
-        super().__init__(("127.0.0.1", 0), partial(_Simple, directory=str(wheels)))
-        self.url = f"http://127.0.0.1:{self.server_port}/simple"
+        address = outer_address()
+        super().__init__((address, 0), partial(_Simple, directory=str(wheels)))
+        self.url = f"http://{address}:{self.server_port}/simple"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def close(self) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -16,15 +19,43 @@ from dashboard.storage.wheels import Wheels
 from domain.environments.wheels import FORGOTTEN_S, MOST_WANTED, OFFERED_S, Wants, WheelFile
 from tests.dashboard.running import LIMIT_S
 from tests.end_to_end.product import wait_for
-from tests.other_accounts import open_folder
-from tests.worker.environments.making import Index, Node, Server, write_wheels
+from tests.worker.environments.making import Index, Node, Server, outer_address, write_wheels
 from worker.environments import wheels
 from worker.environments.wheels import PIECE_BYTES, HandedWheels, WheelFetcher, chosen
 from worker.launch.preparation import CannotStart
+from worker.session.client import TaskRef
 
 REQUIREMENTS = {"requirements.txt": f"torch=={metadata.version('torch').partition('+')[0]}\nlocked==1.0\n"}
 
 NAME = "made-1-py3-none-any.whl"
+
+
+class Moved(BaseHTTPRequestHandler):
+    """Weights at every address but one, which leads elsewhere; it remembers what was asked for."""
+
+    asked: ClassVar[list[str]] = []
+    to: ClassVar[str] = ""
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        self.send_response(302 if self.path == "/moved" else 200)
+        if self.path == "/moved":
+            self.send_header("Location", self.to)
+        self.end_headers()
+        self.wfile.write(b"weights")
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler], address: str = "127.0.0.1") -> Iterator[ThreadingHTTPServer]:
+    """A server on a free port."""
+    Moved.asked.clear()
+    with ThreadingHTTPServer((address, 0), handler) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        yield http
+        http.shutdown()
 
 
 class Pair:
@@ -106,7 +137,7 @@ def test_the_nodes_of_a_run_install_what_the_first_resolved(pair: Pair):
 
 
 def test_a_wheel_is_asked_of_one_node_at_a_time_and_of_the_next_once_that_failed():
-    wants, wheel = Wants(), WheelFile(name="a-1-py3-none-any.whl", sha256="a" * 64)
+    wants, wheel = Wants(), WheelFile(name="a-1-py3-none-any.whl", sha256="a" * 64, url="https://x.example/a")
     assert wants.want("x", [wheel], {"x", "y", "z"}, 0.0) == []
     assert wants.offers("x", 0.0) == []
     assert wants.offers("y", 0.0) == [wheel]
@@ -125,7 +156,7 @@ def test_a_package_without_a_wheel_is_not_left_out(tmp_path: Path):
     source = {"name": "p", "version": "1", "sdist": {"url": "https://x/p-1.tar.gz", "hashes": {"sha256": "a" * 64}}}
     elsewhere = {"name": "q", "version": "1", "marker": "sys_platform == 'win32'"}
     server = Server(Wheels(tmp_path / "server"), Wants())
-    handed = HandedWheels(server, tmp_path / "wheels", lambda: False, lambda _: None)  # type: ignore[arg-type]
+    handed = HandedWheels(server, TaskRef(1, 0), tmp_path / "wheels", lambda: False, lambda _: None)  # type: ignore[arg-type]
     assert handed.bring([source, elsewhere], "3.12.1") is None
     assert handed.bring([elsewhere], "3.12.1") == []
 
@@ -135,7 +166,7 @@ def test_not_more_wheels_are_waited_for_than_a_memory_holds():
 
     def asked(first: int, now: float) -> list[str]:
         digests = (f"{number:064x}" for number in range(first, first + MOST_WANTED))
-        wheels = [WheelFile(name=NAME, sha256=sha256) for sha256 in digests]
+        wheels = [WheelFile(name=NAME, sha256=sha256, url="https://x.example/a") for sha256 in digests]
         return wants.want("a", wheels, ["a", "b"], now)
 
     assert asked(0, 0.0) == []
@@ -156,15 +187,15 @@ def test_the_password_of_an_index_goes_to_that_index_alone(tmp_path: Path, monke
         def log_message(self, *_: object) -> None:
             """Print nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Recording) as http:
-        threading.Thread(target=http.serve_forever, daemon=True).start()
+    with serving(Recording, outer_address()) as http:
         server = Server(Wheels(tmp_path / "server"), Wants())
         fetcher = WheelFetcher(server, tmp_path / "wheels", lambda work: work())  # type: ignore[arg-type]
-        wheel = WheelFile(name="a-1-py3-none-any.whl", sha256="a" * 64, url=f"http://127.0.0.1:{http.server_port}/a")
+        wheel = WheelFile(
+            name="a-1-py3-none-any.whl", sha256="a" * 64, url=f"http://{outer_address()}:{http.server_port}/a"
+        )
         for port in (http.server_port, 9):
-            monkeypatch.setenv("UV_INDEX", f"mine=http://me:hunter22@127.0.0.1:{port}/simple")
+            monkeypatch.setenv("UV_INDEX", f"mine=http://me:hunter22@{outer_address()}:{port}/simple")
             fetcher.fetch([wheel])
-        http.shutdown()
     assert received == ["Basic bWU6aHVudGVyMjI=", None]
 
 
@@ -186,37 +217,57 @@ def test_a_wheel_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.Mon
             """Print nothing."""
 
     monkeypatch.setattr(wheels, limit, 0)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as http:
-        threading.Thread(target=http.serve_forever, daemon=True).start()
+    with serving(Endless, outer_address()) as http:
         wants = Wants()
         fetcher = WheelFetcher(Server(Wheels(tmp_path / "server"), wants), tmp_path / "wheels", lambda work: work())  # type: ignore[arg-type]
-        fetcher.fetch([WheelFile(name=NAME, sha256="a" * 64, url=f"http://127.0.0.1:{http.server_port}/a")])
+        fetcher.fetch([WheelFile(name=NAME, sha256="a" * 64, url=f"http://{outer_address()}:{http.server_port}/a")])
         assert heard_of_end.wait(LIMIT_S)
-        http.shutdown()
     assert list((tmp_path / "wheels").iterdir()) == []
 
 
-@pytest.mark.parametrize("place", ["open", "closed file", "closed folder", "link", "device"])
-def test_with_accounts_other_nodes_get_no_file_that_is_not_for_everybody(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file://{file}", "{file}", "ftp://{outer}/a", "", "http://", "http:///a", "http://127.0.0.1:{port}/a",
+        "http://localhost:{port}/a", "http://a.localhost:{port}/a", "http://[::1]:{port}/a", "http://0.0.0.0:{port}/a",
+        "http://[::ffff:127.0.0.1]:{port}/a", "http://127.1:{port}/a", "http://2130706433:{port}/a",
+        "http://0x7f.1:{port}/a", "http://169.254.169.254/latest", "http://[fe80::1]/a", "http://[fd00:ec2::254]/a",
+    ],
+)  # fmt: skip
+def test_no_node_is_offered_or_fetches_what_lies_on_a_machine_itself(tmp_path: Path, url: str) -> None:
+    with serving(Moved) as http:
+        (tmp_path / NAME).write_bytes(b"weights")
+        named = url.format(file=tmp_path / NAME, port=http.server_port, outer=outer_address())
+        wheel = WheelFile(name=NAME, sha256=hashlib.sha256(b"weights").hexdigest(), url=named)
+        wants, stored = Wants(), Wheels(tmp_path / "server")
+        assert wants.want("a", [wheel], {"a", "b"}, 0.0) == [wheel.sha256] and wants.offers("b", 0.0) == []
+        fetched(wheel, stored, tmp_path)
+    assert stored.files() == [] and Moved.asked == []
+
+
+def test_what_a_name_or_a_redirect_leads_to_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = Wheels(tmp_path / "server")
-    with open_folder() as folder:
-        private = folder / "private"
-        private.mkdir(mode=0o700)
-        file = private / NAME if place in ("closed folder", "link") else folder / NAME
-        file.write_bytes(b"weights")
-        file.chmod(0o600 if place == "closed file" else 0o644)
-        if place == "link":
-            (folder / NAME).symlink_to(file)
-            file = folder / NAME
-        url = "file:///dev/zero" if place == "device" else file.as_uri()
-        wheel = WheelFile(name=NAME, sha256=hashlib.sha256(b"weights").hexdigest(), url=url)
-        folders = tmp_path / "a", tmp_path / "b"
-        for only_public, folder in zip((True, False), folders, strict=True):
-            server = Server(stored, Wants())
-            fetcher = WheelFetcher(server, folder, lambda work: work(), only_public=only_public)  # type: ignore[arg-type]
-            fetcher.fetch([wheel])
-            is_there = wheel.sha256 in {one.sha256 for one in stored.files()}
-            assert is_there == (place == "open" or not (only_public or place == "device"))
+    with serving(Moved, outer_address()) as outer, serving(Moved) as own:
+        Moved.to = f"http://127.0.0.1:{own.server_port}/inner"
+        digest = hashlib.sha256(b"weights").hexdigest()
+        at_outer = f"http://{outer_address()}:{outer.server_port}"
+        fetched(WheelFile(name=NAME, sha256=digest, url=f"{at_outer}/moved"), stored, tmp_path)
+        assert Moved.asked == ["/moved"] and stored.files() == []
+        named = f"http://{socket.gethostname()}.invalid:{own.server_port}/named"
+        lookup = socket.getaddrinfo
+        monkeypatch.setattr(socket, "getaddrinfo", lambda host, *more, **options: lookup("127.0.0.1", *more, **options))
+        fetched(WheelFile(name=NAME, sha256=digest, url=named), stored, tmp_path)
+        assert Moved.asked == ["/moved"] and stored.files() == []
+        monkeypatch.undo()
+        Moved.to = f"{at_outer}/there"
+        fetched(WheelFile(name=NAME, sha256=digest, url=f"{at_outer}/moved"), stored, tmp_path)
+    assert Moved.asked == ["/moved", "/moved", "/there"] and [wheel.sha256 for wheel in stored.files()] == [digest]
+
+
+def fetched(wheel: WheelFile, stored: Wheels, folder: Path) -> None:
+    """Let a node fetch a wheel for another."""
+    server = Server(stored, Wants())
+    WheelFetcher(server, folder / "fetched", lambda work: work()).fetch([wheel])  # type: ignore[arg-type]
 
 
 def test_the_wheel_that_fits_best_is_chosen():

@@ -25,6 +25,7 @@ from domain.spec import RunSpec
 from tests.s3_server import Bucket
 from worker.environments import folders
 from worker.launch.preparation import CannotStart, LocalNode
+from worker.session.client import TaskRef
 from worker.staging.bringing import PIECE_BYTES
 from worker.staging.ssh import refusal
 from worker.staging.staging import DataStager
@@ -36,7 +37,7 @@ class Locks:
     def __init__(self) -> None:
         self.words: dict[str, str] = {}
 
-    def keep_lock(self, key: str, text: str) -> str:
+    def keep_lock(self, task: TaskRef, key: str, text: str) -> str:
         return self.words.setdefault(key, text)
 
 

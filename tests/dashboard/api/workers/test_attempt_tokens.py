@@ -109,8 +109,12 @@ def test_it_is_no_token_of_the_node(dashboard: Running, trainings: tuple[Trainin
     assert answer.status_code == 403
 
 
-def test_a_lock_that_came_with_it_counts_for_its_own_run(node: FakeNode, trainings: tuple[Training, Training]) -> None:
+def test_a_lock_counts_for_the_run_of_its_task_whichever_token_brings_it(
+    node: FakeNode, trainings: tuple[Training, Training]
+) -> None:
     key, (one, other) = "0123456789abcdef", trainings
-    assert one.client.keep_lock(key, "poisoned") == "poisoned"
-    assert one.client.lock(key) == "poisoned"
-    assert other.client.lock(key) is None and node.client.lock(key) is None
+    assert one.client.keep_lock(one.task, key, "poisoned") == "poisoned"
+    assert one.client.lock(one.task, key) == node.client.lock(one.task, key) == "poisoned"
+    assert other.client.lock(other.task, key) is None
+    with pytest.raises(REFUSED, match=NOT_ITS_OWN):
+        one.client.keep_lock(other.task, key, "poisoned")
