@@ -138,10 +138,6 @@ class WheelFetcher:
 
     def _fetch_one(self, wheel: WheelFile) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        own_copy = self._folder / wheel.name
-        if own_copy.exists() and _digest(own_copy) == wheel.sha256:
-            self._client.send_wheel(wheel, own_copy)
-            return
         arriving = self._folder / f"{wheel.name}.{os.getpid()}.part"
         try:
             _download(wheel.url, arriving, dict(training_environment(os.environ)))
