@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.service.service import Service
+from db import acting
 from db.models import PrivateProject
 from db.runs import run_queries
 from db.runs.run_list import RunList, RunSelection
@@ -114,7 +115,8 @@ class ClusterCollector(Collector):
         yield states
         with store.read() as session:
             private = {row.project for row in session.scalars(select(PrivateProject))}
-        live = [run for run in run_queries.runs(store, now, LIVE_STATES, limit=MOST_RUNS) if run.project not in private]
+        rights, runs = acting.rights(), run_queries.runs(store, now, LIVE_STATES, limit=MOST_RUNS)
+        live = [run for run in runs if run.project not in private and rights.sees(run.project)]
         yield from gauges(RUN, ("run", "name", "project"), [((run.id, run.name, run.project), run) for run in live])
 
 

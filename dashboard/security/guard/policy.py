@@ -133,6 +133,7 @@ RULES: dict[str, dict[str, AccessRule]] = {
     "/api/preflight": {"GET": AccessRule(SEE, MANY), "POST": AccessRule(OPERATE, NOTHING)},
     "/api/preflight/{check_id}": {"GET": AccessRule(SEE, MANY)},
     "/api/cluster": {"GET": AccessRule(SEE, MANY)},
+    "/metrics": {"GET": AccessRule(SEE, MANY)},
     "/api/info": {"GET": AccessRule(SEE, MANY)},
     "/api/backup": {"POST": AccessRule(OPERATE, NOTHING)},
     "/api/sweeps": {"GET": AccessRule(SEE, MANY), "POST": AccessRule(LAUNCH, BODY)},
@@ -146,7 +147,7 @@ RULES: dict[str, dict[str, AccessRule]] = {
     "/api/alerts/{alert_id}": {"GET": AccessRule(SEE, ALERT), "DELETE": AccessRule(ACT, ALERT)},
     "/api/alerts/{alert_id}/test": {"POST": AccessRule(ACT, ALERT)},
     "/api/notifications": {"GET": AccessRule(SEE, MANY)},
-    "/api/notifications/shown": {"POST": AccessRule(SEE, MANY)},
+    "/api/notifications/shown": {"POST": AccessRule(ACT, SELF)},
     "/api/bulk-actions": {"POST": AccessRule(ACT, BODY)},
     "/api/bulk-actions/{action_id}": {"GET": AccessRule(SEE, BODY)},
     "/api/bulk-actions/{action_id}/cancel": {"POST": AccessRule(ACT, BODY)},
@@ -159,7 +160,7 @@ RULES: dict[str, dict[str, AccessRule]] = {
     "/api/whoami": {"GET": AccessRule(SEE, SELF)},
     "/api/tokens": {"GET": AccessRule(SEE, SELF), "POST": AccessRule(SEE, SELF)},
     "/api/tokens/{name}": {"DELETE": AccessRule(SEE, SELF)},
-    "/device": {"GET": AccessRule(SEE, SELF), "HEAD": AccessRule(SEE, SELF), "POST": AccessRule(SEE, SELF)},
+    "/device": {"GET": AccessRule(SEE, SELF), "HEAD": AccessRule(SEE, SELF), "POST": AccessRule(MANAGE, SELF)},
     "/api/audit": {"GET": AccessRule(Action.AUDIT, BODY)},
     "/api/audit.jsonl": {"GET": AccessRule(Action.AUDIT, BODY)},
     "/api/users": {"GET": AccessRule(MANAGE, BODY)},
@@ -182,7 +183,7 @@ RULES: dict[str, dict[str, AccessRule]] = {
 """Paths as the routes declare them; what is below the prefixes of UNJUDGED needs no rule."""
 UNJUDGED = frozenset(
     {
-        "/api/health", "/api/login-requests", "/api/worker", "/assets", "/invite", "/login", "/metrics", "/shared",
+        "/api/health", "/api/login-requests", "/api/worker", "/assets", "/invite", "/login", "/shared",
         "/tensorboard/{run_id}/{issued}", "/perfetto/{run_id}/{issued}",
     }
 )  # fmt: skip

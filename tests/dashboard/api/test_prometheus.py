@@ -15,6 +15,8 @@ from prometheus_client.registry import Collector
 
 from dashboard.api.prometheus import gauges, gpus
 from domain.messages import NodeLoad
+from domain.people.roles import Role
+from tests.dashboard.persons import browser_of, person
 from tests.dashboard.running import FakeNode, Running, wait_for
 
 
@@ -51,6 +53,22 @@ def test_nodes_and_live_runs_are_gauges(dashboard: Running, node: FakeNode) -> N
     assert read[named("rankzero_store_up")] == 1 and read[named("process_cpu_seconds_total")] > 0
     assert answer.text.count("# TYPE rankzero_node_up gauge") == 1
     assert dashboard.anonymous().get("/metrics").status_code == 401
+
+
+def test_people_read_of_their_own_projects_and_nobody_else(dashboard: Running, node: FakeNode) -> None:
+    service = dashboard.service
+    ours, theirs = dashboard.launch(project="vision"), dashboard.launch(project="speech")
+    person(service, "sam", vision=Role.VIEWER)
+    metrics_token = {"Authorization": f"Bearer {service.credentials.metrics}"}
+    assert [run in dashboard.anonymous(**metrics_token).get("/metrics").text for run in (ours, theirs)] == [True, True]
+    text = browser_of(dashboard, "sam").get("/metrics").text
+    assert ours in text and theirs not in text and "speech" not in text
+    refused = browser_of(dashboard, person(service, "new")).get("/metrics")
+    assert refused.status_code == 403 and "rankzero_" not in refused.text
+    wanted = {"name": "ci", "scope": "read", "project": "speech"}
+    token = dashboard.http.post("/api/tokens", json=wanted).json()["token"]
+    text = dashboard.anonymous(Authorization=f"Bearer {token}").get("/metrics").text
+    assert theirs in text and ours not in text
 
 
 @pytest.mark.parametrize("version", ["", ";version=1.0.0", ";version=1.0.0;escaping=allow-utf-8;q=0.6"])
