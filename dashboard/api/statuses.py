@@ -8,6 +8,8 @@ from starlette.responses import JSONResponse, Response
 
 from dashboard.errors import error_body
 from dashboard.security.keys.secret_key import SecretsUnreadable
+from dashboard.security.signing_in.device_logins import TooManyRequests
+from dashboard.security.turns import NoTurn
 from db.engine import StoreGone
 from db.exceptions import NoSuch, NotOwner, Superseded, WrongState
 from db.identity import UnknownAttempt
@@ -35,6 +37,8 @@ STATUS: dict[type[Exception], int] = {
     Denied: 403,
     InvitationEnded: 410,
     StoreGone: 503,
+    NoTurn: NoTurn.status,
+    TooManyRequests: TooManyRequests.status,
     SecretsUnreadable: 409,
     UnknownAttempt: 404,
 }
@@ -42,7 +46,8 @@ STATUS: dict[type[Exception], int] = {
 
 def _refused(_request: Request, error: Exception) -> Response:
     status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
-    return JSONResponse(error_body(getattr(error, "field", None), str(error)), status)
+    headers = {"Retry-After": f"{error.retry_after_s:.0f}"} if isinstance(error, NoTurn | TooManyRequests) else None
+    return JSONResponse(error_body(getattr(error, "field", None), str(error)), status, headers)
 
 
 def _unexpected(_request: Request, error: Exception) -> Response:

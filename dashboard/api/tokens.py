@@ -11,10 +11,8 @@ from starlette.responses import Response
 
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
-from dashboard.errors import Rejection
 from dashboard.json_responses import answer, document
 from dashboard.security.header_values import NO_STORE
-from dashboard.security.signing_in.device_logins import TooManyRequests
 from dashboard.security.signing_in.sign_ins import sender_of
 from db import acting
 from db.people.login_requests import shown
@@ -88,13 +86,8 @@ def revoke_token(service: TheService, name: str, user: str | None = None) -> Res
 
 @router.post("/login-requests", status_code=201)
 def ask_to_be_let_in(service: TheService, request: Request, token_request: TokenRequest) -> Response:
-    """Ask for a token that a signed-in person allows at `/device`; the name is the machine's.
-
-    Raises Rejection."""
-    try:
-        pending, secret = service.device_logins.ask(token_request.wanted(), sender_of(request.scope))
-    except TooManyRequests as error:
-        raise Rejection(429, str(error)) from None
+    """Ask for a token that a signed-in person allows at `/device`; the name is the machine's."""
+    pending, secret = service.device_logins.ask(token_request.wanted(), sender_of(request.scope))
     content = {
         "code": shown(pending.code),
         "secret": secret,

@@ -336,11 +336,12 @@ def _run_all(ticks: Sequence[Callable[[], None]]) -> None:
 
 
 def _protect(app: FastAPI, shared: Service, visits: Visits) -> None:
-    sign_ins = SignIns(shared.credentials, shared.clock)
+    sign_ins = SignIns(shared.credentials, shared.known_addresses, shared.clock)
     entrance = Entrance(shared.credentials, shared.sessions)
     provider = provider_settings(shared.settings)
-    login = LoginPage(shared.store, entrance, sign_ins, provider.name if provider is not None else None)
-    _add_sign_in(app, shared, entrance, login, provider)
+    name = provider.name if provider is not None else None
+    login = LoginPage(shared.store, entrance, sign_ins, shared.hashing, name)
+    _add_sign_in(app, shared, entrance, sign_ins, login, provider)
     app.add_middleware(SharedAnswers)  # added first: innermost, behind the guard
     app.add_middleware(headers.BodyLimits)
     app.add_middleware(Warned, sentence=lambda: shared.trouble)
@@ -367,12 +368,17 @@ def _protect(app: FastAPI, shared: Service, visits: Visits) -> None:
 
 
 def _add_sign_in(
-    app: FastAPI, shared: Service, entrance: Entrance, login: LoginPage, provider: ProviderSettings | None
+    app: FastAPI,
+    shared: Service,
+    entrance: Entrance,
+    sign_ins: SignIns,
+    login: LoginPage,
+    provider: ProviderSettings | None,
 ) -> None:
     app.add_route("/login", login.show, methods=["GET", "HEAD"], include_in_schema=False)
     app.add_route("/login", login.sign_in, methods=["POST"], include_in_schema=False)
     app.add_route("/logout", login.sign_out, methods=["POST"], include_in_schema=False)
-    Welcome(shared.people, entrance, provider.name if provider is not None else None).install(app)
+    Welcome(shared.people, entrance, sign_ins, provider.name if provider is not None else None).install(app)
     leave: Endpoint = no_provider
     come_back: Endpoint = no_provider
     if provider is not None:

@@ -17,15 +17,19 @@ class RateLimit:
         self._tries: OrderedDict[str, deque[float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def is_reached(self, sender: str) -> bool:
-        """Whether this sender has to wait."""
+    def take(self, sender: str) -> bool:
+        """Count one try before it is made, so that many at once are not more; False where this sender has to wait."""
         with self._lock:
-            return len(self._recent(sender)) >= self._most
+            tries = self._recent(sender)
+            if is_free := len(tries) < self._most:
+                tries.append(self._now())
+            return is_free
 
-    def count(self, sender: str) -> None:
-        """Count one try."""
+    def give_back(self, sender: str) -> None:
+        """Count one try less: it was a right one."""
         with self._lock:
-            self._recent(sender).append(self._now())
+            if tries := self._recent(sender):
+                tries.pop()
 
     def _recent(self, sender: str) -> deque[float]:
         tries = self._tries.setdefault(sender, deque())

@@ -35,7 +35,9 @@ from dashboard.security.identity.sessions import Sessions
 from dashboard.security.keys import certificates
 from dashboard.security.keys.token_files import Credentials
 from dashboard.security.signing_in.device_logins import DeviceLogins
+from dashboard.security.signing_in.known_addresses import known_in
 from dashboard.security.signing_in.provider_settings import admission_of
+from dashboard.security.turns import Turns
 from dashboard.service.deletions import Deletion, Deletions
 from dashboard.service.live_attempts import Silence, SlowRanks
 from dashboard.service.live_runs import LiveRuns
@@ -60,7 +62,7 @@ from db.lookups import latest_attempt
 from db.models import Series
 from db.nodes import node_queries, node_reports, node_requests
 from db.nodes.node_reports import Claim, RegisteredNode
-from db.people import accounts
+from db.people import accounts, passwords
 from db.people.ownership import ObjectKind, owned_run, project_of
 from db.ranks import profiles, ranks
 from db.runs import run_queries, run_requests
@@ -111,10 +113,13 @@ class Service:
         self.secrets = Secrets(store, settings.secret_key_file or settings.data / "secret-key", self.clock)
         self.references = References(store, self.snapshots, self.secrets)
         self.access_tokens = AccessTokens(store, self.identities, self.clock, visits)
+        self.hashing = Turns(passwords.AT_ONCE, passwords.MOST_WAITING)
+        """Turns at hashing passwords."""
         self.people = People(
-            store, self.clock, self.identities, self.sessions, self.access_tokens, admission_of(settings)
+            store, self.clock, self.identities, self.sessions, self.access_tokens, self.hashing, admission_of(settings)
         )
-        self.device_logins = DeviceLogins(store, self.clock)
+        self.known_addresses = known_in(store, self.clock)
+        self.device_logins = DeviceLogins(store, self.known_addresses, self.clock)
         self.join_tokens = JoinTokens(store, self.clock)
         self.registry = NodeRegistry(store, self.clock)
         self.lineage = Lineage(store, self.clock)

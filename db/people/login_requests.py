@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
@@ -49,8 +51,18 @@ class LoginRequestView:
     expires_at: float
 
 
-def ask(store: Store, terms: TokenWanted, secret_hash: str, address: str | None, now: float) -> LoginRequestView:
-    """Store a new request, and forget those that ended long ago."""
+class Room(NamedTuple):
+    """How many requests may wait."""
+
+    most: int
+    known: Collection[str | None]
+    """Addresses whose requests make room for others last."""
+
+
+def ask(
+    store: Store, terms: TokenWanted, secret_hash: str, address: str | None, now: float, room: Room
+) -> LoginRequestView:
+    """Store a new request, and forget those that ended long ago; where too many wait, one makes room."""
     code = "".join(secrets.choice(LETTERS) for _ in range(CODE_LETTERS))
     row = LoginRequest(
         code=code,
@@ -65,16 +77,22 @@ def ask(store: Store, terms: TokenWanted, secret_hash: str, address: str | None,
     )
     with store.write() as session:
         session.execute(delete(LoginRequest).where(LoginRequest.expires_at < now - KEPT_S))
+        _make_room(session, room, now)
         session.add(row)
         session.flush()
         return _view(row)
 
 
-def waiting_count(store: Store, now: float) -> int:
-    """The number of requests that wait for an answer."""
-    waiting = select(func.count()).where(LoginRequest.expires_at > now, LoginRequest.answered_at.is_(None))
-    with store.read() as session:
-        return session.scalars(waiting).one()
+def _make_room(session: Session, room: Room, now: float) -> None:
+    """Drop the oldest request of the address with most, of a stranger's if there is one, where too many wait."""
+    waiting = (LoginRequest.expires_at > now, LoginRequest.answered_at.is_(None))
+    begun = func.min(LoginRequest.created_at)
+    rows = session.execute(select(LoginRequest.address, func.count(), begun).where(*waiting).group_by("address")).all()
+    if sum(count for _, count, _ in rows) < room.most:
+        return
+    address = min(rows, key=lambda row: (row[0] in room.known, -row[1], row[2]))[0]
+    of_address = select(LoginRequest).where(*waiting, LoginRequest.address == address)
+    session.delete(session.scalars(of_address.order_by(LoginRequest.created_at).limit(1)).one())
 
 
 def waiting(store: Store, code: str, now: float) -> LoginRequestView:
@@ -105,7 +123,7 @@ def outcome(store: Store, code: str, secret_hash: str, now: float) -> tuple[Logi
     with store.read() as session:
         row = session.get(LoginRequest, plain(code))
         if row is None or not hmac.compare_digest(row.secret_hash, secret_hash):
-            raise NoSuchRequest("There is no such request.")
+            raise NoSuchRequest("There is no such login: it ended, or made room for others. Begin again.")
         if row.is_refused:
             return LoginOutcome.REFUSED, None
         if row.answered_at is None:

@@ -56,6 +56,13 @@ def of_person(store: Store, name: str, now: float) -> list[StoredSession]:
         return [StoredSession(*row) for row in rows]
 
 
+def places(store: Store) -> set[tuple[str | None, str]]:
+    """The address and person of each session that the store still has, those that have ended too."""
+    with store.read() as reading:
+        rows = reading.execute(select(LoginSession.address, LoginSession.user).distinct())
+        return {(address, user) for address, user in rows}
+
+
 _open = (
     select(*(getattr(LoginSession, name) for name in StoredSession._fields))
     .join(User, User.name == LoginSession.user)

@@ -26,7 +26,8 @@ from dashboard.security.identity.identities import Identities
 from dashboard.security.identity.sessions import CURRENT, PERSON, UNREADABLE, Sessions
 from dashboard.security.keys.token_files import Credentials
 from dashboard.security.proxies import is_https
-from dashboard.security.signing_in.login import LATER, Entrance, LoginPage, local_path
+from dashboard.security.signing_in.departures import while_connected
+from dashboard.security.signing_in.login import Entrance, LoginPage, local_path
 from dashboard.security.signing_in.sign_ins import SignIns, TooManyTries
 from db import acting
 from db.nodes.join_tokens import Admitted, TurnedAway
@@ -77,7 +78,7 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        verdict = await self._judge(scope, headers)
+        verdict = await self._judge(scope, headers, receive)
         if not isinstance(verdict, Principal):
             await self._refuse(verdict, scope, headers, receive, send)
             return
@@ -115,7 +116,7 @@ class Guard:
             return
         await response(scope, receive, send)
 
-    async def _judge(self, scope: Scope, headers: Headers) -> Principal | Refusal | Response:
+    async def _judge(self, scope: Scope, headers: Headers, receive: Receive) -> Principal | Refusal | Response:
         if not is_host_allowed(headers.getlist("host"), self.allowed_hosts):
             return Refusal(
                 421,
@@ -125,7 +126,7 @@ class Guard:
         try:
             if (holder := await self._by_pass(scope)) is not None:
                 return holder
-            if (exchange := await self._exchange_token(scope)) is not None:
+            if (exchange := await self._exchange_token(scope, receive)) is not None:
                 return exchange
             principal = await self._identify(scope, headers)
         except UNREADABLE:
@@ -151,7 +152,7 @@ class Guard:
             return None
         return PASS_HOLDER.acting_for(await run_in_threadpool(self.visits.identities.person, name))
 
-    async def _exchange_token(self, scope: Scope) -> Response | Refusal | None:
+    async def _exchange_token(self, scope: Scope, receive: Receive) -> Response | Refusal | None:
         """Exchange the `?token=` of the address printed at start for a cookie, and remove it from the address bar."""
         path = scope["path"]
         if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or path.startswith("/api/"):
@@ -159,10 +160,12 @@ class Guard:
         tokens = [value for key, value in _query(scope) if key == "token"]
         if not tokens:
             return None
+        token = tokens[0].encode(errors="replace")
         try:
-            is_right = await self.sign_ins.is_right(tokens[0].encode(errors="replace"), scope)
-        except TooManyTries:
-            return Refusal(429, LATER)
+            is_right = await while_connected(receive, lambda: self.sign_ins.is_right(token, scope))
+        except TooManyTries as error:
+            retry_after = {"Retry-After": f"{error.retry_after_s:.0f}"}
+            return JSONResponse(error_body(None, str(error)), 429, retry_after)
         if not is_right:
             await self.entrance.refused()
             return UNKNOWN
@@ -173,7 +176,7 @@ class Guard:
         if authorization is not None:
             scheme, _, token = authorization.partition(" ")
             return self._bearer(token.strip().encode("latin-1")) if scheme.lower() == "bearer" else None
-        if self.proxy_user.header in headers:
+        if self.proxy_user.header is not None and self.proxy_user.header in headers:
             return await self._by_proxy(headers.getlist(self.proxy_user.header))
         cookie = _cookie(headers, self.credentials.cookie_name_for(is_https(scope)))
         session = await self.sessions.find(cookie) if cookie is not None else None
@@ -220,13 +223,10 @@ class ProxyUser:
 
     def __init__(self, header: str | None, admit: Callable[[str], str], now: Callable[[], float]) -> None:
         """`admit` finds or makes the account of an address. Raises NotAdmitted."""
-        self.header = header or "rankzero-no-proxy"
-        self.name_of = FreshAnswers(admit if header else _admit_nobody, now).answer
+        self.header = header
+        """None: no proxy signs people in, and no header names anybody."""
+        self.name_of = FreshAnswers(admit, now).answer
         """The name of an address's account. Raises NotAdmitted."""
-
-
-def _admit_nobody(_email: str) -> str:
-    raise NotAdmitted("No proxy signs people in here.")
 
 
 PUBLIC = frozenset(

@@ -10,6 +10,7 @@ from dashboard.security.identity.access_tokens import AccessTokens
 from dashboard.security.identity.identities import Identities
 from dashboard.security.identity.sessions import CURRENT, Sessions
 from dashboard.security.limits import RateLimit
+from dashboard.security.turns import Turns
 from db import acting
 from db.engine import Store
 from db.exceptions import NoSuchProject, WrongState
@@ -43,9 +44,11 @@ class People:
         identities: Identities,
         sessions: Sessions,
         tokens: AccessTokens,
+        hashing: Turns,
         admission: Admission,
     ) -> None:
-        self._store, self._now = store, now
+        """`hashing` are the turns at hashing passwords."""
+        self._store, self._now, self._hashing = store, now, hashing
         self._identities, self._sessions, self._tokens, self._admission = identities, sessions, tokens, admission
         self._wrong_passwords = RateLimit(MOST_WRONG, WRONG_WITHIN_S, now)
 
@@ -153,7 +156,7 @@ class People:
         Raises NoSuchInvitation, InvitationEnded, InvalidRequest."""
         invitation = self.invited(secret)
         name = checked_name(name)
-        password_hash = passwords.hashed(checked_password(password, name, invitation.email))
+        password_hash = self._hashed(checked_password(password, name, invitation.email))
         with self._store.write() as session:
             account = NewAccount(name, invitation.email, None, password_hash)
             invitations.accept(session, secret, account, self._now())
@@ -171,7 +174,7 @@ class People:
 
         Raises NoSuchInvitation, InvitationEnded, InvalidRequest."""
         invitation = self.invited(secret)
-        password_hash = passwords.hashed(checked_password(password, str(invitation.user), invitation.email))
+        password_hash = self._hashed(checked_password(password, str(invitation.user), invitation.email))
         with self._store.write() as session:
             name = invitations.set_password(session, secret, password_hash, self._now())
             revoked = access_tokens.revoke_all(session, name, self._now()) if revokes_tokens else []
@@ -257,7 +260,7 @@ class People:
         self._require_password(me, old)
         if me.email is None:
             raise WrongState("Set your e-mail address first: you sign in with it.")
-        password_hash = passwords.hashed(checked_password(password, me.name, me.email))
+        password_hash = self._hashed(checked_password(password, me.name, me.email))
         accounts.set_password(self._store, me.name, password_hash)
         self._end_others(me.name)
         log.info("%s has changed the password", me.name)
@@ -294,11 +297,17 @@ class People:
             return
         if not old:
             raise InvalidRequest("old", "Your current password is needed, too.")
-        if self._wrong_passwords.is_reached(me.name):
+        if not self._wrong_passwords.take(me.name):
             raise InvalidRequest("old", f"{MOST_WRONG} wrong passwords in a quarter of an hour: try again later.")
-        if not passwords.is_right(old, me.password_hash):
-            self._wrong_passwords.count(me.name)
+        with self._hashing.taken():
+            is_right = passwords.is_right(old, me.password_hash)
+        if not is_right:
             raise InvalidRequest("old", "The current password is not right.")
+        self._wrong_passwords.give_back(me.name)
+
+    def _hashed(self, password: str) -> str:
+        with self._hashing.taken():
+            return passwords.hashed(password)
 
     def _changed(self) -> None:
         self._identities.forget()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dashboard.security.limits import RateLimit
+from dashboard.security.signing_in.known_addresses import KnownAddresses
 from db import acting
 from db.engine import Store
 from db.people import login_requests
-from db.people.login_requests import LoginOutcome, LoginRequestView, NoSuchRequest
+from db.people.login_requests import LoginOutcome, LoginRequestView, Room
 from db.token_hashes import hash_token
 from domain.people.tokens import AccessTokenView, TokenWanted, check_form, check_token, new_secret
 
@@ -16,28 +17,30 @@ PERIOD_S = 600.0
 MOST_ASKED, MOST_WRONG = 20, 10
 """Requests of one address, and wrong codes of one person, within PERIOD_S."""
 MOST_WAITING = 500
-LATER = "Too many wrong codes: wait ten minutes, then try again."
+"""Requests that wait, of all addresses together; then the oldest of the address with most makes room."""
 
 
 class TooManyRequests(Exception):
-    """So many requests wait, or came from this address, that no more are taken for some minutes."""
+    """So many requests came from this address, or wrong codes from this person, that they have to wait."""
+
+    status, retry_after_s = 429, PERIOD_S
 
 
 class DeviceLogins:
     """The requests of command lines to be let in; safe to use from any thread."""
 
-    def __init__(self, store: Store, now: Callable[[], float]) -> None:
-        self._store, self._now = store, now
+    def __init__(self, store: Store, known: KnownAddresses, now: Callable[[], float]) -> None:
+        self._store, self._known, self._now = store, known, now
         self._asked, self._wrong = RateLimit(MOST_ASKED, PERIOD_S, now), RateLimit(MOST_WRONG, PERIOD_S, now)
 
     def ask(self, terms: TokenWanted, sender: str) -> tuple[LoginRequestView, str]:
         """Take a request; returns it and the secret that becomes the token. Raises InvalidRequest, TooManyRequests."""
         check_form(terms)
-        if self._asked.is_reached(sender) or login_requests.waiting_count(self._store, self._now()) >= MOST_WAITING:
-            raise TooManyRequests("Too many logins were asked for: wait ten minutes, then try again.")
-        self._asked.count(sender)
-        secret = new_secret()
-        return login_requests.ask(self._store, terms, hash_token(secret), sender, self._now()), secret
+        if not self._asked.take(sender):
+            raise TooManyRequests("Too many logins were asked for from your address: wait ten minutes, then try again.")
+        secret, now = new_secret(), self._now()
+        room = Room(MOST_WAITING, self._known.addresses())
+        return login_requests.ask(self._store, terms, hash_token(secret), sender, now, room), secret
 
     def outcome(self, code: str, secret: str) -> tuple[LoginOutcome, AccessTokenView | None]:
         """The state of a request, and its token once it is allowed. Raises NoSuchRequest."""
@@ -46,13 +49,11 @@ class DeviceLogins:
     def waiting(self, code: str) -> LoginRequestView:
         """The request with this code, for the actor. Raises NoSuchRequest, TooManyRequests."""
         person = acting.rights().by or ""
-        if self._wrong.is_reached(person):
-            raise TooManyRequests(LATER)
-        try:
-            return login_requests.waiting(self._store, code, self._now())
-        except NoSuchRequest:
-            self._wrong.count(person)
-            raise
+        if not self._wrong.take(person):
+            raise TooManyRequests("Too many wrong codes: wait ten minutes, then try again.")
+        request = login_requests.waiting(self._store, code, self._now())
+        self._wrong.give_back(person)
+        return request
 
     def allow(self, code: str) -> AccessTokenView:
         """Let a command line in for the actor. Raises NoSuchRequest, TooManyRequests, Denied."""
@@ -60,6 +61,8 @@ class DeviceLogins:
         return login_requests.allow(self._store, code, acting.rights().by or "", self._now())
 
     def refuse(self, code: str) -> None:
-        """Refuse a request. Raises NoSuchRequest, TooManyRequests."""
-        self.waiting(code)
-        login_requests.refuse(self._store, code, acting.rights().by or "", self._now())
+        """Refuse a request; a token refuses only what it may allow. Raises NoSuchRequest, TooManyRequests, Denied."""
+        request, rights = self.waiting(code), acting.rights()
+        if rights.via is not None:
+            check_token(request.terms, rights)
+        login_requests.refuse(self._store, code, rights.by or "", self._now())

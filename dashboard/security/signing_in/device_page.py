@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html import escape
+from types import MappingProxyType
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -57,13 +58,13 @@ class DevicePage:
         except NoSuchRequest as error:
             return _page(_code_form(str(error)), 404)
         except TooManyRequests as error:
-            return _page(_code_form(str(error)), 429)
+            return _page(_code_form(str(error)), error.status, {"Retry-After": f"{error.retry_after_s:.0f}"})
         except Denied as error:
             return _page(_code_form(str(error)), 403)
 
 
-def _page(content: str, status: int = 200) -> Response:
-    headers = {"Content-Security-Policy": PLAIN_POLICY, **NO_STORE}
+def _page(content: str, status: int = 200, more: Mapping[str, str] = MappingProxyType({})) -> Response:
+    headers = {"Content-Security-Policy": PLAIN_POLICY, **NO_STORE, **more}
     return HTMLResponse(plain_page("Let a command line in", content), status, headers)
 
 

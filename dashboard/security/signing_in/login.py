@@ -15,22 +15,24 @@ from dashboard.security.identity.sessions import CURRENT, UNREADABLE, Sessions
 from dashboard.security.keys.token_files import Credentials
 from dashboard.security.plain_pages import ENDED, SIGNED_OUT, SignInWays, login_page
 from dashboard.security.proxies import is_https
-from dashboard.security.signing_in.sign_ins import LONGEST_DELAY_S, SignIns, TooManyTries, sender_of
+from dashboard.security.signing_in.departures import while_connected
+from dashboard.security.signing_in.sign_ins import SignIns, TooManyTries, sender_of
+from dashboard.security.turns import NoTurn, Rank, Turns
 from db.engine import Store
 from db.people import accounts, passwords
 from domain.people.accounts import normalised_email
 from domain.people.rights import OWNER
 
-LATER = "Too many wrong tries from your address or for this account: wait a minute, then try again."
-"""The answer to a try that is not judged."""
-
 
 class LoginPage:
     """GET and POST /login, POST /logout."""
 
-    def __init__(self, store: Store, entrance: Entrance, sign_ins: SignIns, provider: str | None = None) -> None:
-        """`provider` is the name of the provider on its button."""
+    def __init__(
+        self, store: Store, entrance: Entrance, sign_ins: SignIns, turns: Turns, provider: str | None = None
+    ) -> None:
+        """`turns` are those at hashing; `provider` is the name of the provider on its button."""
         self._store, self._entrance, self._sign_ins, self._provider = store, entrance, sign_ins, provider
+        self._turns = turns
         self._judging = CapacityLimiter(passwords.AT_ONCE)
 
     async def show(self, request: Request) -> Response:
@@ -67,21 +69,21 @@ class LoginPage:
         target, person = local_path(form.get("next", "/")), form.get("person", "")
         is_by_token = "person" not in form
         try:
-            user = await self._user(form, request.scope)
-        except TooManyTries:
-            response = await self.page(429, target, LATER, person=person, is_by_token=is_by_token)
-            response.headers["Retry-After"] = f"{LONGEST_DELAY_S:.0f}"
+            user = await while_connected(request.receive, lambda: self._user(form, request.scope))
+        except (TooManyTries, NoTurn) as error:
+            response = await self.page(error.status, target, str(error), person=person, is_by_token=is_by_token)
+            response.headers["Retry-After"] = f"{error.retry_after_s:.0f}"
             return response
         if user is None:
             await self._entrance.refused(person)
             problem = "Incorrect token." if is_by_token else "Incorrect name or password."
-            problem += self._slowed(request.scope, person)
+            problem += await self._slowed(request.scope, person)
             return await self.page(401, target, problem, person=person, is_by_token=is_by_token)
         return await self._entrance.signed_in(request.scope, target, user, "token" if is_by_token else "password")
 
-    def _slowed(self, scope: Scope, person: str) -> str:
+    async def _slowed(self, scope: Scope, person: str) -> str:
         """A sentence where the next try waits so long that it would seem lost."""
-        delay_s = self._sign_ins.next_delay_s(scope, account_of(person))
+        delay_s = await self._sign_ins.next_delay_s(scope, account_of(person))
         return f" The next try is answered after {delay_s:.0f} s." if delay_s >= 1 else ""
 
     async def _user(self, form: dict[str, str], scope: Scope) -> str | None:
@@ -90,8 +92,9 @@ class LoginPage:
             return OWNER if await self._sign_ins.is_right(token, scope) else None
         account, password = account_of(form["person"]), form.get("password", "")
 
-        async def judge() -> str | None:
-            return await to_thread.run_sync(self._judge, account, password, limiter=self._judging)
+        async def judge(rank: Rank) -> str | None:
+            async with self._turns.awaited(rank):
+                return await to_thread.run_sync(self._judge, account, password, limiter=self._judging)
 
         return await self._sign_ins.in_turn(judge, scope, account)
 

@@ -8,22 +8,26 @@ import ipaddress
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from starlette.types import Scope
 
 from dashboard.security.keys.token_files import Credentials
+from dashboard.security.signing_in.known_addresses import KnownAddresses
+from dashboard.security.turns import Rank, Standing
+from domain.people.rights import OWNER
 
-T = TypeVar("T")
+Judge = Callable[[Rank], Awaitable[str | None]]
+"""Says who signs in, None for a wrong secret; what costs much waits for a turn by the rank."""
 
 
 class SignIns:
     """All tries to sign in to one dashboard, by a form or an address with a token; used inside the event loop."""
 
-    def __init__(self, credentials: Credentials, now: Callable[[], float], sleep: Sleep = asyncio.sleep) -> None:
-        self._credentials, self._now, self._sleep = credentials, now, sleep
+    def __init__(
+        self, credentials: Credentials, known: KnownAddresses, now: Callable[[], float], sleep: Sleep = asyncio.sleep
+    ) -> None:
+        self._credentials, self._known, self._now, self._sleep = credentials, known, now, sleep
         self._failures = Failures()
         self._by_address: OrderedDict[str, _Tries] = OrderedDict()
         self._by_account: OrderedDict[str, _Tries] = OrderedDict()
@@ -31,57 +35,57 @@ class SignIns:
     async def is_right(self, token: bytes, scope: Scope) -> bool:
         """Whether this is the login token, after the delay that its sender has earned. Raises TooManyTries."""
 
-        async def judge() -> bool | None:
-            return self._credentials.is_user(token) or None
+        async def judge(_rank: Rank) -> str | None:
+            return OWNER if self._credentials.is_user(token) else None
 
         return await self.in_turn(judge, scope) is not None
 
-    async def in_turn(self, judge: Callable[[], Awaitable[T | None]], scope: Scope, account: str = "") -> T | None:
+    async def in_turn(self, judge: Judge, scope: Scope, account: str = "") -> str | None:
         """The answer of `judge`, after the delays that the address and the account, which may not exist, have earned.
 
-        A right try waits too: otherwise its answer would be told by its speed. Raises TooManyTries."""
+        A right try waits too: otherwise its answer would be told by its speed. Tries of one address are judged one
+        after another; those for one account are not, or strangers could keep its person waiting.
+
+        Raises TooManyTries, and what `judge` raises."""
         address = sender_of(scope)
-        counted = self._counted(address, account)
-        if any(tries.waiting >= MOST_WAITING for tries in counted):
+        by_address = self._tries(self._by_address, address)
+        by_address.asked, by_address.last_at = by_address.asked + 1, self._now()
+        if by_address.waiting >= MOST_WAITING:
             raise TooManyTries
-        for tries in counted:
-            tries.waiting += 1
+        by_address.waiting += 1
         try:
-            async with AsyncExitStack() as turns:
-                for tries in counted:
-                    await turns.enter_async_context(tries.turn)
+            async with by_address.turn:
+                counted = [by_address, *await self._of_account(address, account)]
                 await self._sleep(max(delay_s(tries.wrong) for tries in counted))
-                answer = await judge()
-                self._count(answer is not None, address, account, counted)
-                return answer
+                standing = Standing.KNOWN if await self._known.know(address) else Standing.STRANGER
+                person = await judge(Rank(standing, by_address.asked))
+                self._count(person, address, counted)
+                return person
         finally:
-            for tries in counted:
-                tries.waiting -= 1
+            by_address.waiting -= 1
 
-    def next_delay_s(self, scope: Scope, account: str = "") -> float:
+    async def next_delay_s(self, scope: Scope, account: str = "") -> float:
         """Return the seconds that the next try of this sender, for this account, waits."""
-        return max(delay_s(tries.wrong) for tries in self._counted(sender_of(scope), account))
+        address = sender_of(scope)
+        counted = [self._tries(self._by_address, address), *await self._of_account(address, account)]
+        return max(delay_s(tries.wrong) for tries in counted)
 
-    def _counted(self, address: str, account: str) -> list[_Tries]:
-        """The tries that slow this one: where the person has signed in before, only those for the account from there.
+    async def _of_account(self, address: str, account: str) -> list[_Tries]:
+        """The tries for an account that slow this one: those from there alone where its person has signed in before.
 
         Beside those of the address, which whoever shares it makes good by signing in to an account of their own."""
-        by_address = self._tries(self._by_address, address)
         if not account:
-            return [by_address]
-        by_account = self._tries(self._by_account, _hashed(account))
-        if address in by_account.own_addresses:
-            by_account = self._tries(self._by_account, _hashed(f"{account} {address}"))
-        return [by_address, by_account]
+            return []
+        is_own = await self._known.know_person(address, account)
+        return [self._tries(self._by_account, _hashed(f"{account} {address}" if is_own else account))]
 
-    def _count(self, is_right: bool, address: str, account: str, counted: list[_Tries]) -> None:
-        if is_right:
-            counted[0].wrong = 0
-            if account:
-                self._tries(self._by_account, _hashed(account)).own_addresses.add(address)
+    def _count(self, person: str | None, address: str, counted: list[_Tries]) -> None:
+        if person is not None:
+            counted[0].wrong = counted[0].asked = 0
+            self._known.note(address, person)
             return
         for tries in counted:
-            tries.wrong, tries.last_wrong_at = tries.wrong + 1, self._now()
+            tries.wrong, tries.last_at = tries.wrong + 1, self._now()
         self._failures.count(self._now())
 
     def _tries(self, tries_of: OrderedDict[str, _Tries], name: str) -> _Tries:
@@ -89,8 +93,8 @@ class SignIns:
         tries_of.move_to_end(name)
         if len(tries_of) > MOST_ADDRESSES:
             tries_of.popitem(last=False)
-        if self._now() - tries.last_wrong_at > FORGOTTEN_AFTER_S:
-            tries.wrong = 0
+        if self._now() - tries.last_at > FORGOTTEN_AFTER_S:
+            tries.wrong = tries.asked = 0
         return tries
 
 
@@ -101,15 +105,21 @@ FREE_TRIES = 3
 FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 10.0
 FORGOTTEN_AFTER_S = 900.0
-"""Seconds without a wrong try after which an address or account is as good as any other."""
+"""Seconds without a try after which an address or account is as good as any other."""
 MOST_WAITING = 8
-"""Tries of one address or account that wait at the same time; more are asked at once to try later."""
+"""Tries of one address that wait at the same time; more are asked at once to try later."""
 MOST_ADDRESSES = 10_000
 Sleep = Callable[[float], Awaitable[object]]
 
 
 class TooManyTries(Exception):
-    """So many tries of this address or account wait already that this one is not judged."""
+    """So many tries of this address wait already that this one is not judged."""
+
+    status = 429
+    retry_after_s = LONGEST_DELAY_S
+
+    def __init__(self) -> None:
+        super().__init__("Too many tries from your address wait already: wait a minute, then try again.")
 
 
 class Failures:
@@ -130,14 +140,14 @@ class Failures:
 
 @dataclass
 class _Tries:
-    """The tries of one address or account: judged one after another."""
+    """The tries of one address or account; those of an address are judged one after another."""
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     wrong: int = 0
-    last_wrong_at: float = 0.0
+    last_at: float = 0.0
+    asked: int = 0
+    """Tries since the last right one, those that were not judged too."""
     waiting: int = 0
-    own_addresses: set[str] = field(default_factory=set)
-    """Where a person has signed in from since the start: strangers' tries do not keep them out there."""
 
 
 def delay_s(wrong: int) -> float:

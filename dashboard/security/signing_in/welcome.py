@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -12,7 +10,10 @@ from starlette.responses import HTMLResponse, Response
 from dashboard.security.header_values import NO_STORE
 from dashboard.security.identity.people import People
 from dashboard.security.plain_pages import ASK_ADMIN, invitation_page, password_page, sentence_page
+from dashboard.security.signing_in.departures import while_connected
 from dashboard.security.signing_in.login import Entrance, form_of, is_from_here
+from dashboard.security.signing_in.sign_ins import SignIns, TooManyTries
+from dashboard.security.turns import NoTurn, Rank
 from db import acting
 from db.people.invitations import InvitationEnded, NoSuchInvitation
 from domain.errors import InvalidRequest
@@ -23,9 +24,9 @@ from domain.people.roles import in_words
 class Welcome:
     """GET and POST /invite/SECRET."""
 
-    def __init__(self, people: People, entrance: Entrance, provider: str | None = None) -> None:
+    def __init__(self, people: People, entrance: Entrance, sign_ins: SignIns, provider: str | None = None) -> None:
         """`provider` is the name of the provider on its button."""
-        self._people, self._entrance, self._provider = people, entrance, provider
+        self._people, self._entrance, self._sign_ins, self._provider = people, entrance, sign_ins, provider
 
     def install(self, app: FastAPI) -> None:
         """Add the routes."""
@@ -49,19 +50,39 @@ class Welcome:
             page = sentence_page("Invitation", "This form was sent by another site.", "Open the link again.")
             return _page(page, 403)
         form = await form_of(request)
-        name, password = form.get("name", ""), form.get("password", "")
+
+        async def judge(_rank: Rank) -> str | None:
+            return await run_in_threadpool(self._accepted, secret, form)
+
+        try:
+            user = await while_connected(request.receive, lambda: self._sign_ins.in_turn(judge, request.scope))
+        except InvitationEnded as error:
+            return refused(error)
+        except (InvalidRequest, TooManyTries, NoTurn) as error:
+            return await self._form_again(secret, form.get("name", ""), error)
+        if user is None:
+            return await self.show(request)
+        return await self._entrance.signed_in(request.scope, "/", user, "link")
+
+    def _accepted(self, secret: str, form: dict[str, str]) -> str | None:
+        """The name of whoever accepts the invitation; None where there is none."""
+        try:
+            if self._people.invited(secret).user is None:
+                return self._people.accept(secret, form.get("name", ""), form.get("password", ""))
+            return self._people.accept_password(secret, form.get("password", ""), revokes_tokens="revoke" in form)
+        except NoSuchInvitation:
+            return None
+
+    async def _form_again(self, secret: str, name: str, error: InvalidRequest | TooManyTries | NoTurn) -> Response:
         try:
             invitation = await run_in_threadpool(self._people.invited, secret)
-            if invitation.user is not None:
-                accept = partial(self._people.accept_password, revokes_tokens="revoke" in form)
-                user = await run_in_threadpool(accept, secret, password)
-            else:
-                user = await run_in_threadpool(self._people.accept, secret, name, password)
-        except (NoSuchInvitation, InvitationEnded) as error:
-            return refused(error)
-        except InvalidRequest as error:
+        except (NoSuchInvitation, InvitationEnded) as ended:
+            return refused(ended)
+        if isinstance(error, InvalidRequest):
             return await self._form(invitation, name, secret, str(error), 422)
-        return await self._entrance.signed_in(request.scope, "/", user, "link")
+        response = await self._form(invitation, name, secret, str(error), error.status)
+        response.headers["Retry-After"] = f"{error.retry_after_s:.0f}"
+        return response
 
     async def _form(
         self, invitation: InvitationView, name: str, secret: str, problem: str = "", status: int = 200

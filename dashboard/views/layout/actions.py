@@ -10,6 +10,7 @@ from typing import ParamSpec
 import streamlit as st
 from sqlalchemy.exc import SQLAlchemyError
 
+from dashboard.security.turns import NoTurn
 from dashboard.service import service
 from db.engine import StoreGone
 from db.exceptions import NoSuch, WrongState
@@ -51,7 +52,7 @@ def confirm(yes: str, no: str, act: Callable[[], object], then: Callable[[], Non
 
 P = ParamSpec("P")
 DIALOG = "dialog_refused"
-RULES = (InvalidRequest, WrongState, NoSuch, Denied)
+RULES = (InvalidRequest, WrongState, NoSuch, Denied, NoTurn)
 AWAY = (SQLAlchemyError, OSError, StoreGone)
 """Whatever a store raises that cannot be read or written now."""
 UNKNOWN_CAUSE = "The store is busy or cannot be reached; try again in a moment."

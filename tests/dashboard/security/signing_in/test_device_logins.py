@@ -9,10 +9,14 @@ import httpx2
 import pytest
 from sqlalchemy import delete, update
 
-from dashboard.security.signing_in.device_logins import MOST_ASKED, MOST_WRONG
+from dashboard.security.signing_in import device_logins
+from dashboard.security.signing_in.device_logins import MOST_ASKED, MOST_WRONG, DeviceLogins, TooManyRequests
 from db.models import AccessToken, LoginRequest
 from db.people import projects
+from db.people.login_requests import NoSuchRequest
 from domain.people.rights import OWNER
+from domain.people.roles import Scope
+from domain.people.tokens import TokenWanted
 from tests.dashboard.persons import browser_of
 from tests.dashboard.running import Running
 
@@ -129,3 +133,54 @@ def test_page_asks_for_the_code_where_the_address_has_none(shared: Running, brow
     assert asked["code"] in browser.get("/device", params={"code": typed}).text
     escaped = browser.get("/device", params={"code": "<b>"})
     assert escaped.status_code == 404 and "<b>" not in escaped.text
+
+
+def test_strangers_cannot_fill_the_table(dashboard: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_logins, "MOST_WAITING", 25)
+    logins, terms = dashboard.service.device_logins, TokenWanted("laptop", Scope.ACT)
+    dashboard.service.known_addresses.note("198.51.100.7", "ana")
+
+    def ask_from(*hosts: str) -> list[tuple[str, str]]:
+        asked = (logins.ask(terms, host) for host in hosts)
+        return [(request.code, secret) for request, secret in asked]
+
+    def left(asked: list[tuple[str, str]]) -> list[bool]:
+        return [is_there(logins, *one) for one in asked]
+
+    home = ask_from("198.51.100.7", "198.51.100.7")
+    noisy = ask_from(*["203.0.113.1"] * MOST_ASKED)
+    (person,) = ask_from("192.0.2.1")
+    flood = ask_from(*(f"203.0.{number}.9" for number in range(21)))
+    assert left([*home, person]) == [True] * 3, "who asked most makes room, and known addresses last"
+    assert left(noisy) == [False] * (MOST_ASKED - 1) + [True] and left(flood) == [True] * 21
+    more = ask_from(*(f"203.1.{number}.9" for number in range(250)))
+    assert left(home) == [True] * 2 and sum(left(more)) == 23
+    assert left(ask_from("192.0.2.2")) == [True], "a real person can still begin"
+    with pytest.raises(TooManyRequests, match="from your address"):
+        ask_from("203.0.113.1")
+
+
+def is_there(logins: DeviceLogins, code: str, secret: str) -> bool:
+    try:
+        return logins.outcome(code, secret)[0] == "waiting"
+    except NoSuchRequest:
+        return False
+
+
+@pytest.mark.parametrize("scope", ["read", "launch", "act"])
+@pytest.mark.parametrize("word", ["allow", "refuse"])
+def test_token_of_a_lower_scope_decides_nothing(shared: Running, browser: httpx2.Client, scope: str, word: str) -> None:
+    asked = ask(shared, scope="read")
+    token = shared.http.post("/api/tokens", json={"name": f"{scope} {word}", "scope": scope}).json()["token"]
+    answer = decide(shared.anonymous(Authorization=f"Bearer {token}"), asked, word)
+    assert answer.status_code == 403 and f"is {scope}" in answer.text
+    assert outcome(shared, asked)["state"] == "waiting"
+
+
+def test_token_of_one_project_refuses_no_login_beyond_it(shared: Running, browser: httpx2.Client) -> None:
+    beyond, within = ask(shared), ask(shared, project="vision")
+    wanted = {"name": "of vision", "scope": "admin", "project": "vision"}
+    http = shared.anonymous(Authorization=f"Bearer {shared.http.post('/api/tokens', json=wanted).json()['token']}")
+    assert decide(http, beyond, "refuse").status_code == 403
+    assert decide(http, within, "refuse").status_code == 200
+    assert [outcome(shared, one)["state"] for one in (beyond, within)] == ["waiting", "refused"]

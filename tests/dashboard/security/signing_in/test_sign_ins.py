@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dashboard.security.keys.token_files import Credentials
+from dashboard.security.signing_in.known_addresses import REREAD_AFTER_S, KnownAddresses, Place
 from dashboard.security.signing_in.sign_ins import (
     FORGOTTEN_AFTER_S,
     LONGEST_DELAY_S,
@@ -17,6 +18,7 @@ from dashboard.security.signing_in.sign_ins import (
     SignIns,
     TooManyTries,
 )
+from dashboard.security.turns import Rank, Standing
 from tests.dashboard.running import Running
 
 RIGHT, WRONG = b"a token of more than twenty characters", b"wrong"
@@ -28,7 +30,9 @@ class Door:
     def __init__(self) -> None:
         self.now = 1_000.0
         self.slept: list[float] = []
-        self.sign_ins = SignIns(Credentials(RIGHT.decode(), "join", "metrics"), lambda: self.now, self._sleep)
+        self.stored: set[Place] = set()
+        known = KnownAddresses(lambda: self.stored, lambda account: account.partition("@")[0], lambda: self.now)
+        self.sign_ins = SignIns(Credentials(RIGHT.decode(), "join", "metrics"), known, lambda: self.now, self._sleep)
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -106,19 +110,23 @@ def test_the_form_and_the_address_with_a_token_share_the_delay(
     browser = shared.anonymous()
     answer = browser.post("/login", data={"token": "wrong"})
     assert answer.status_code == 429 and "wait a minute" in answer.text and answer.headers["retry-after"]
-    assert browser.get("/?token=wrong").status_code == 429
+    assert browser.get("/?token=wrong").status_code == 429 and browser.get("/?token=x").headers["retry-after"]
     monkeypatch.undo()
     assert browser.post("/login", data={"token": "wrong"}).status_code == 401
     assert browser.get("/?token=wrong").status_code == 401
     assert browser.get(f"/?token={shared.token}").status_code == 303
 
 
-async def wrong() -> None:
+async def wrong(_rank: Rank) -> None:
     return None
 
 
-async def right() -> str:
+async def right(rank: Rank) -> str:
     return "ana"
+
+
+async def eve_is_right(rank: Rank) -> str:
+    return "eve"
 
 
 def test_wrong_passwords_slow_the_account_from_wherever_they_come() -> None:
@@ -144,10 +152,42 @@ def test_whoever_shares_an_address_gets_no_more_guesses_by_signing_in_themselves
         await door.sign_ins.in_turn(right, scope("10.0.0.1"), "ana")
         for _ in range(4):
             await door.sign_ins.in_turn(wrong, scope("10.0.0.1"), "ana")
-            await door.sign_ins.in_turn(right, scope("10.0.0.1"), "eve")
+            await door.sign_ins.in_turn(eve_is_right, scope("10.0.0.1"), "eve")
         slept_before = len(door.slept)
         await door.sign_ins.in_turn(wrong, scope("10.0.0.1"), "ana")
-        await door.sign_ins.in_turn(right, scope("10.0.0.1"), "eve")
+        await door.sign_ins.in_turn(eve_is_right, scope("10.0.0.1"), "eve")
         assert [delay > 0 for delay in door.slept[slept_before:]] == [True, False]
 
     asyncio.run(tries())
+
+
+def test_many_strangers_at_one_account_keep_nobody_waiting_for_their_turn() -> None:
+    async def at_once(door: Door) -> list[str | None]:
+        tries = (door.sign_ins.in_turn(wrong, scope(f"10.0.1.{number}"), "ana") for number in range(250))
+        return await asyncio.gather(*tries, door.sign_ins.in_turn(right, scope("10.0.0.1"), "ana"))
+
+    door = Door()
+    assert asyncio.run(at_once(door)) == [None] * 250 + ["ana"]
+    asyncio.run(at_once(door))
+    assert door.slept[-1] == 0 and max(door.slept) == LONGEST_DELAY_S, "her own address is slowed by none of them"
+
+
+def test_addresses_are_ranked_by_who_signed_in_there_and_how_often_they_ask() -> None:
+    door, ranks = Door(), list[Rank]()
+    door.stored = {Place("10.0.0.9", "ana")}
+
+    async def judge(rank: Rank) -> str | None:
+        ranks.append(rank)
+        return "ben" if len(ranks) == 3 else None
+
+    async def tries() -> None:
+        for host in ("10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.9"):
+            await door.sign_ins.in_turn(judge, scope(host), "ben@lab.example")
+
+    asyncio.run(tries())
+    stranger, known = Standing.STRANGER, Standing.KNOWN
+    assert ranks == [(stranger, 1), (stranger, 2), (stranger, 3), (known, 1), (known, 1)]
+    door.stored.add(Place("10.0.0.8", "ana"))
+    door.now += REREAD_AFTER_S
+    asyncio.run(door.sign_ins.in_turn(judge, scope("10.0.0.8"), "ben"))
+    assert ranks[-1] == (known, 1), "another dashboard has let somebody in there"
