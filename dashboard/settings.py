@@ -77,8 +77,8 @@ class Settings(BaseSettings):
     """Directory of logs, checkpoints and code; by default `files` in `data`. Dashboards on one PostgreSQL store
     must share it."""
     public_url: str | None = None
-    """Address under which people open the dashboard, for links in alerts and to send; by default the one it listens
-    on."""
+    """Address under which people open the dashboard, for links in alerts and to send, and whose pages are its own; by
+    default the one it listens on."""
     alert_private_targets: bool = False
     """Send alerts also to targets on the server's own network: loopback, private and link-local addresses."""
     join_token_file: Path | None = None

@@ -74,7 +74,7 @@ from dashboard.security.guard.auth import Guard, ProxyUser
 from dashboard.security.guard.visits import Visits
 from dashboard.security.keys.certificates import CertificateUnusable, ServerCertificate, publish
 from dashboard.security.keys.token_files import TokenUnusable, read_or_create
-from dashboard.security.proxies import ForwardedHeaders, TrustedProxies
+from dashboard.security.proxies import ForwardedHeaders, Origins, TrustedProxies
 from dashboard.security.signing_in.device_page import DevicePage
 from dashboard.security.signing_in.login import Entrance, LoginPage
 from dashboard.security.signing_in.provider_settings import CALLBACK, ProviderSettings, no_provider, provider_settings
@@ -337,7 +337,8 @@ def _run_all(ticks: Sequence[Callable[[], None]]) -> None:
 
 def _protect(app: FastAPI, shared: Service, visits: Visits) -> None:
     sign_ins = SignIns(shared.credentials, shared.known_addresses, shared.clock)
-    entrance = Entrance(shared.credentials, shared.sessions)
+    origins = Origins(shared.settings.public_url)
+    entrance = Entrance(shared.credentials, shared.sessions, origins)
     provider = provider_settings(shared.settings)
     name = provider.name if provider is not None else None
     login = LoginPage(shared.store, entrance, sign_ins, shared.hashing, name)
@@ -359,6 +360,7 @@ def _protect(app: FastAPI, shared: Service, visits: Visits) -> None:
         visits=visits,
         access_tokens=shared.access_tokens,
         judge_join=lambda token: join_tokens.judge(shared.store, token, shared.clock()),
+        origins=origins,
         allowed_hosts=shared.settings.allowed_hosts,
         now=shared.clock,
     )

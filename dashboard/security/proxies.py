@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -106,3 +107,32 @@ def is_https(scope: Scope) -> bool:
 def shown_url(request: HTTPConnection) -> str:
     """The address that the client used to reach the dashboard, without a slash at its end."""
     return f"{'https' if is_https(request.scope) else 'http'}://{request.headers['host']}"
+
+
+class Origins:
+    """Which pages are the dashboard's own, by the Origin that browsers send; one of another scheme is not."""
+
+    def __init__(self, public_url: str | None = None) -> None:
+        """`public_url` is what people open, where a proxy speaks TLS that is not listed."""
+        self._public = _origin_of(public_url or "")
+
+    def is_own(self, origin: str, request: HTTPConnection) -> bool:
+        """Whether this is the origin of the address to which the request was sent."""
+        own, sent = _origin_of(shown_url(request)), _origin_of(origin)
+        is_public = self._public is not None and own is not None and self._public[1] == own[1]
+        return sent is not None and (sent == own or (is_public and sent == self._public))
+
+
+def _origin_of(url: str) -> tuple[str, str] | None:
+    """The scheme, and the host with its port unless that is the scheme's own; None where there are none."""
+    try:
+        parts = urlsplit(url.lower())
+        port = parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in _PORTS or parts.hostname is None:
+        return None
+    return parts.scheme, parts.hostname if port in (None, _PORTS[parts.scheme]) else f"{parts.hostname}:{port}"
+
+
+_PORTS = {"http": 80, "https": 443}

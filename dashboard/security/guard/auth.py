@@ -9,10 +9,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from http.cookies import CookieError, SimpleCookie
 from typing import Literal
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -25,7 +26,7 @@ from dashboard.security.identity.fresh_answers import FreshAnswers
 from dashboard.security.identity.identities import Identities
 from dashboard.security.identity.sessions import CURRENT, PERSON, UNREADABLE, Sessions
 from dashboard.security.keys.token_files import Credentials
-from dashboard.security.proxies import is_https
+from dashboard.security.proxies import Origins, is_https
 from dashboard.security.signing_in.departures import while_connected
 from dashboard.security.signing_in.login import Entrance, LoginPage, local_path
 from dashboard.security.signing_in.sign_ins import SignIns, TooManyTries
@@ -55,6 +56,7 @@ class Guard:
         proxy_user: ProxyUser,
         visits: Visits,
         access_tokens: AccessTokens,
+        origins: Origins,
         allowed_hosts: Collection[str] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -65,6 +67,7 @@ class Guard:
         self.identities, self.sessions, self.visits = identities, sessions, visits
         self.entrance, self.login, self.sign_ins = entrance, login, sign_ins
         self.access_tokens, self.proxy_user = access_tokens, proxy_user
+        self.origins = origins
         self.allowed_hosts = frozenset(h.lower().rstrip(".") for h in allowed_hosts)
         self.now = now
 
@@ -137,7 +140,10 @@ class Guard:
             if scope["path"] == REGISTER and "authorization" in headers:
                 return NO_JOIN_TOKEN
             return NOBODY if _is_public(scope) else UNKNOWN
-        return _forbidden(principal, scope, headers) or principal
+        refusal = _forbidden(principal, scope)
+        if refusal is None and principal.via == "cookie":
+            refusal = _cross_site(scope, headers, self.origins)
+        return refusal or principal
 
     async def _by_pass(self, scope: Scope) -> Principal | None:
         """The holder of a valid pass in the path, until the session that it was given to has ended."""
@@ -334,7 +340,7 @@ def _address(scope: Scope) -> str:
     return local_path(quote(scope["path"])) + (f"?{query}" if query else "")
 
 
-def _forbidden(principal: Principal, scope: Scope, headers: Headers) -> Refusal | None:
+def _forbidden(principal: Principal, scope: Scope) -> Refusal | None:
     path = scope["path"]
     if principal.kind == "join" and not (path == REGISTER and scope.get("method") == "POST"):
         return Refusal(403, "The join token only registers workers.")
@@ -346,7 +352,7 @@ def _forbidden(principal: Principal, scope: Scope, headers: Headers) -> Refusal 
         return Refusal(403, "An attempt's token is valid only for this attempt.")
     if principal.kind == "user" and path.startswith("/api/worker/"):
         return Refusal(403, "This address is for workers and requires a worker's token.")
-    return _cross_site(scope, headers) if principal.via == "cookie" else None
+    return None
 
 
 def _is_of_attempt(fence: int, path: str, method: object) -> bool:
@@ -357,12 +363,12 @@ def _is_of_attempt(fence: int, path: str, method: object) -> bool:
     return is_read and (place == "time" or place.startswith("snapshots/"))
 
 
-def _cross_site(scope: Scope, headers: Headers) -> Refusal | None:
+def _cross_site(scope: Scope, headers: Headers, origins: Origins) -> Refusal | None:
     """Refuse requests of other sites' pages: browsers add the cookie to these, too."""
     if scope["type"] == "http" and scope["method"] in ("GET", "HEAD"):
         return None
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-    same_origin = origin is not None and _is_same_origin(origin, headers["host"])
+    same_origin = origin is not None and origins.is_own(origin, HTTPConnection(scope))
     if scope["type"] == "websocket":
         return None if same_origin else Refusal(403, "The WebSocket was opened by another site's page.")
     if site not in (None, "same-origin") or not (same_origin or (origin is None and site == "same-origin")):
@@ -374,14 +380,6 @@ def _cross_site(scope: Scope, headers: Headers) -> Refusal | None:
     if not scope["path"].startswith(STREAMLIT_UPLOADS) and not _is_json_or_empty(headers):
         return Refusal(415, "The body must be JSON (Content-Type: application/json).")
     return None
-
-
-def _is_same_origin(origin: str, host: str) -> bool:
-    try:
-        parts = urlsplit(origin)
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
 
 
 def _is_json_or_empty(headers: Headers) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from anyio import CapacityLimiter, to_thread
 from starlette.concurrency import run_in_threadpool
@@ -14,7 +14,7 @@ from dashboard.security.header_values import NO_STORE
 from dashboard.security.identity.sessions import CURRENT, UNREADABLE, Sessions
 from dashboard.security.keys.token_files import Credentials
 from dashboard.security.plain_pages import ENDED, SIGNED_OUT, SignInWays, login_page
-from dashboard.security.proxies import is_https
+from dashboard.security.proxies import Origins, is_https
 from dashboard.security.signing_in.departures import while_connected
 from dashboard.security.signing_in.sign_ins import SignIns, TooManyTries, sender_of
 from dashboard.security.turns import NoTurn, Rank, Turns
@@ -63,7 +63,7 @@ class LoginPage:
 
     async def sign_in(self, request: Request) -> Response:
         """Exchange a token, or a name or address with its password, for a session."""
-        if not is_from_here(request):
+        if not is_from_here(request, self._entrance.origins):
             return await self.page(403, "/")
         form = await form_of(request)
         target, person = local_path(form.get("next", "/")), form.get("person", "")
@@ -124,8 +124,9 @@ def account_of(person: str) -> str:
 class Entrance:
     """Begins sessions and ends them, with their cookies."""
 
-    def __init__(self, credentials: Credentials, sessions: Sessions) -> None:
-        self._credentials, self._sessions = credentials, sessions
+    def __init__(self, credentials: Credentials, sessions: Sessions, origins: Origins) -> None:
+        """`origins` say which forms are the dashboard's own."""
+        self._credentials, self._sessions, self.origins = credentials, sessions, origins
 
     async def signed_in(self, scope: Scope, target: str, user: str, way: str) -> Response:
         """A redirect to a local path that sets the cookie of a new session; another person's session here ends."""
@@ -173,9 +174,8 @@ def local_path(path: str) -> str:
     return "/" if any(ord(c) < 33 or ord(c) == 127 for c in path) else path
 
 
-def is_from_here(request: Request) -> bool:
+def is_from_here(request: Request, origins: Origins) -> bool:
     """Whether the form was sent by this site: another site must not sign somebody in."""
     site = request.headers.get("sec-fetch-site", "same-origin")
     origin = request.headers.get("origin")
-    host = request.headers.get("host", "")
-    return site in ("same-origin", "none") and (origin is None or urlsplit(origin).netloc == host)
+    return site in ("same-origin", "none") and (origin is None or origins.is_own(origin, request))

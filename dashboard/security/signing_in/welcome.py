@@ -46,7 +46,7 @@ class Welcome:
     async def accept(self, request: Request) -> Response:
         """Make the account, or set its password, and sign it in."""
         secret = request.path_params["secret"]
-        if not is_from_here(request):
+        if not is_from_here(request, self._entrance.origins):
             page = sentence_page("Invitation", "This form was sent by another site.", "Open the link again.")
             return _page(page, 403)
         form = await form_of(request)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from pathlib import Path
+from socket import create_connection
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from pydantic import ValidationError
 from sqlalchemy import select
+from starlette.requests import HTTPConnection
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
-from dashboard.security.proxies import ForwardedHeaders, TrustedProxies, is_https
+from dashboard.security.proxies import ForwardedHeaders, Origins, TrustedProxies, is_https
 from dashboard.settings import Settings
 from db.models import AuditEntry
+from domain.people.rights import OWNER
 from tests.dashboard.running import running
 
 FORGED = [(b"x-forwarded-for", b"9.9.9.9"), (b"x-forwarded-proto", b"https"), (b"x-real-ip", b"9.9.9.9")]
@@ -145,3 +152,52 @@ def test_the_audit_log_names_the_clients_own_address(tmp_path: Path, listed: lis
         assert site.http.put("/api/secrets/HF_TOKEN", json={"value": "hf_1234567890"}, headers=sent).is_success
         with site.service.store.read() as session:
             assert set(session.scalars(select(AuditEntry.address))) == {address}
+
+
+@pytest.mark.parametrize("public_url", [None, "https://rankzero.example.com", "https://elsewhere.example.com"])
+@pytest.mark.parametrize("spoken", ["http", "https"])
+@pytest.mark.parametrize("origin", ["http", "https"])
+def test_page_of_another_scheme_is_another_sites(tmp_path: Path, public_url: str, spoken: str, origin: str) -> None:
+    host = "rankzero.example.com"
+    settings = {"trusted_proxies": ["127.0.0.1"], "allowed_hosts": [host], "public_url": public_url}
+    with running(tmp_path / "data", **settings) as site:
+        is_ours = origin == spoken or public_url == f"{origin}://{host}"
+        name = site.service.credentials.cookie_name_for(spoken == "https")
+        cookie = f"{name}={site.service.sessions.begin(OWNER, 'password')}"
+        page = {"Host": host, "Origin": f"{origin}://{host}", "X-Forwarded-Proto": spoken}
+        signed_in = page | {"Cookie": cookie}
+        form = site.anonymous(**page).post("/login", data={"token": site.token})
+        changed = site.anonymous(**signed_in).put("/api/views", json={"name": "mine"})
+        assert (form.status_code, changed.status_code) == ((303, 200) if is_ours else (403, 403))
+        invitation = site.http.post("/api/invitations", json={"email": "new@lab.example"}).json()["link"].split("/")[-1]
+        accepted = site.anonymous(**page).post(f"/invite/{invitation}", data={})
+        assert accepted.status_code == (422 if is_ours else 403)
+        own = urlsplit(site.url)
+        headers = {name: value for name, value in signed_in.items() if name != "Host"}
+        with (
+            create_connection((str(own.hostname), int(own.port or 0))) as sock,
+            nullcontext() if is_ours else pytest.raises(InvalidStatus, match="403"),
+            connect(f"ws://{host}/api/live", sock=sock, additional_headers=headers, close_timeout=2),
+        ):
+            assert is_ours
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "is_own"),
+    [
+        ("http://HOST", "host:80", True),
+        ("http://host:80", "host", True),
+        ("http://host:443", "host", False),
+        ("https://host", "host:443", False),
+        ("http://[::1]:8765", "[::1]:8765", True),
+        ("http://host:8765", "host:8766", False),
+        ("null", "host", False),
+        ("http://", "host", False),
+        ("http://host:x", "host", False),
+        ("ws://host", "host", False),
+        ("http://host.", "host", False),
+    ],
+)
+def test_origin_is_scheme_host_and_port(origin: str, host: str, is_own: bool) -> None:
+    scope = {"type": "http", "scheme": "http", "headers": [(b"host", host.encode())]}
+    assert Origins().is_own(origin, HTTPConnection(scope)) is is_own
