@@ -106,8 +106,8 @@ class Snapshots:
         The answer has neither an origin nor an earlier time: that it is here already may be hidden from the sender."""
         self.forget_unused()
         files = Archive(archive).check(self.limit_bytes)
-        snapshot = self._keep(Packed(archive, sha256, archive.stat().st_size, files), None)
-        return replace(snapshot, origin={}, created_at=self._clock())
+        packed = Packed(archive, sha256, archive.stat().st_size, files)
+        return replace(self._keep(packed, None, is_upload=True), origin={}, created_at=self._clock())
 
     def set_origin(self, sha256: str, origin: Origin) -> SnapshotView | None:
         """Record a snapshot's origin, unless a run of somebody else relies on an earlier one; None: no such snapshot.
@@ -125,7 +125,8 @@ class Snapshots:
         self.forget_unused()
         top, selection = uploads.unpack(file, name, folder / "code", self.limit_bytes)
         packed = pack(selection, folder / "archive", self.limit_bytes)
-        return self._keep(packed, Origin(kind="upload", path=name)), uploads.scripts(selection, top)
+        snapshot = self._keep(packed, Origin(kind="upload", path=name), is_upload=True)
+        return snapshot, uploads.scripts(selection, top)
 
     def forget_unused(self) -> None:
         """Delete snapshots that no run uses and that are not held for a launch."""
@@ -163,14 +164,20 @@ class Snapshots:
         if spec.entry and spec.entry not in files:
             raise CodeRefused("entry", f"there is no file {spec.entry!r} in the snapshot.")
 
-    def _keep(self, packed: Packed, origin: Origin | None) -> SnapshotView:
+    def _keep(self, packed: Packed, origin: Origin | None, *, is_upload: bool = False) -> SnapshotView:
         """Store the file before its row, so that every listed snapshot exists."""
         with self._lock:
             self._held[packed.sha256] = self._clock()
             packed.path.replace(self.path(packed.sha256))
             origin_values = None if origin is None else origin.model_dump()
             snapshot_records.keep(
-                self._store, packed.sha256, packed.size_bytes, packed.files, origin_values, self._clock()
+                self._store,
+                packed.sha256,
+                packed.size_bytes,
+                packed.files,
+                origin_values,
+                self._clock(),
+                is_upload=is_upload,
             )
             snapshot = snapshot_records.find(self._store, packed.sha256)
             assert snapshot is not None

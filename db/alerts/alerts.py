@@ -59,7 +59,7 @@ def create(
             act=action.act if action else None, lr_factor=_factor(action),
         )  # fmt: skip
         session.add(alert)
-        _write_down(session, AuditAction.ALERT_MADE, alert)
+        write_down(session, AuditAction.ALERT_MADE, alert)
         return alert.id
 
 
@@ -68,7 +68,7 @@ def remove(store: Store, alert_id: str) -> AlertView:
     with store.write() as session:
         row = _row(session, alert_id)
         view = _view(session, row)
-        _write_down(session, AuditAction.ALERT_REMOVED, row)
+        write_down(session, AuditAction.ALERT_REMOVED, row)
         session.delete(row)
         return view
 
@@ -90,7 +90,8 @@ def alerts(store: Store) -> list[AlertView]:
         return [_view(session, row) for row in rows]
 
 
-def _write_down(session: Session, action: AuditAction, alert: Alert) -> None:
+def write_down(session: Session, action: AuditAction, alert: Alert) -> None:
+    """Write down in the audit log what the actor does to an alert."""
     run = session.get(Run, alert.run_id) if alert.run_id else None
     more = {"rule": alert.rule, **({"run": run.id} if run else {})}
     audit.record(session, action, f"alert {alert.id}", run.project if run else alert.project, more)

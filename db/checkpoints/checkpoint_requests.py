@@ -9,8 +9,10 @@ from db.engine import Store
 from db.exceptions import NoSuchCheckpoint, WrongState
 from db.lookups import add_history
 from db.models import Attempt, Checkpoint, Node, Task
+from db.people import audit
 from domain.assignments import Resend
 from domain.messages import State
+from domain.people.audit import AuditAction
 
 
 def request_resend(store: Store, checkpoint_id: int, now: float) -> tuple[str, str]:
@@ -31,6 +33,7 @@ def request_resend(store: Store, checkpoint_id: int, now: float) -> tuple[str, s
             raise WrongState(f"The node of checkpoint {checkpoint.path} was removed: nobody can send it.")
         checkpoint.resend_requested_at, checkpoint.trouble = now, None
         add_history(session, attempt.run_id, attempt.number, now, f"checkpoint {checkpoint.path} is asked for again")
+        audit.record_of_run(session, AuditAction.CHECKPOINT_ASKED, attempt.run_id, {"checkpoint": checkpoint.path})
         return attempt.run_id, node.id
 
 

@@ -141,6 +141,7 @@ def end_unknown(session: Session, name_or_id: str, run_id: str) -> tuple[str, st
         raise NoSuchRun(f"Node {row.name} has no unknown run {run_id!r}.")
     still_ending = [attempt.label for attempt in held if attempt.label in (row.unknown_ends or ())]
     row.unknown_ends = sorted({*still_ending, *ending})
+    audit.record(session, AuditAction.STOPPED, f"run {run_id}", more={"node": row.name})
     return row.id, row.name
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from db import acting
 from db.engine import Store, StoreGone
-from db.models import AuditEntry
+from db.models import AuditEntry, Run
 from domain.people.audit import AuditAction, AuditEntryView
 from domain.people.rights import Denied, Rights
 from domain.people.roles import Action
@@ -59,6 +59,12 @@ def record(
             more=more,
         )
     )
+
+
+def record_of_run(session: Session, action: AuditAction, run_id: str, more: dict[str, Any] | None = None) -> None:
+    """Write down what the actor does to a run, by its name and in its project."""
+    run = session.get_one(Run, run_id)
+    record(session, action, f"run {run.id}", run.project, {"name": run.name, **(more or {})})
 
 
 def record_download(store: Store, object_name: str, project: str | None = None, *, is_resumed: bool = False) -> None:

@@ -15,7 +15,8 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.exceptions import NoSuch
 from db.models import AccessToken, LoginRequest
-from db.people import access_tokens
+from db.people import access_tokens, audit
+from domain.people.audit import AuditAction
 from domain.people.roles import Scope
 from domain.people.tokens import AccessTokenView, TokenWanted
 
@@ -116,6 +117,7 @@ def refuse(store: Store, code: str, user: str, now: float) -> None:
     with store.write() as session:
         row = _waiting(session, code, now)
         row.user, row.answered_at, row.is_refused = user, now, True
+        audit.record(session, AuditAction.LOGIN_REFUSED, f"machine {row.machine}", row.project)
 
 
 def outcome(store: Store, code: str, secret_hash: str, now: float) -> tuple[LoginOutcome, AccessTokenView | None]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, func, select, update
 
+from db import acting
 from db.engine import Store
 from db.exceptions import NoSuch
 from db.models import LoginSession, User
@@ -88,6 +89,10 @@ def end_all(store: Store, name: str, now: float, but: str | None = None) -> None
     with store.write() as writing:
         writing.execute(update(User).where(User.name == name).values(sessions_since=now))
         own = (LoginSession.user == name, LoginSession.ended_at.is_(None))
+        others = (*own, LoginSession.expires_at > now, LoginSession.secret_hash != (but or ""))
+        if ended := writing.scalar(select(func.count()).select_from(LoginSession).where(*others)):
+            more = {"sessions": ended}
+            audit.record(writing, AuditAction.SIGNED_OUT, f"person {name}", more=more, by=acting.rights().by or name)
         writing.execute(update(LoginSession).where(*own, LoginSession.secret_hash != (but or "")).values(ended_at=now))
         if but is not None:
             current = update(LoginSession).where(*own, LoginSession.secret_hash == but)

@@ -13,9 +13,11 @@ from db.engine import Store
 from db.exceptions import NoSuchProfile, WrongState
 from db.lookups import attempt_scope, latest_attempt, task_of_node
 from db.models import Attempt, File, Node, ProfiledRank, Series, Task
+from db.people import audit
 from db.people.visibility import visible_fences
 from domain.assignments import MAX_RANKS, MAX_STEPS, ProfileRequest
 from domain.messages import LIVE_STATES, State
+from domain.people.audit import AuditAction
 from domain.profiles.records import Overview, RankProfile
 from domain.profiles.views import (
     ANSWER_S,
@@ -54,6 +56,7 @@ def request(store: Store, run_id: str, steps: int, ranks: Sequence[int], now: fl
             row.node_rank, row.requested_at = series[rank].node_rank, now
             row.first_step, row.until = first_step, until
             session.add(row)
+        audit.record_of_run(session, AuditAction.PROFILED, run_id, {"steps": steps, "ranks": chosen})
     return profile_id
 
 

@@ -12,8 +12,10 @@ from db.engine import Store
 from db.exceptions import WrongState
 from db.lookups import attempt_scope, latest_attempt, task_of_node
 from db.models import Attempt, Node, Series, Task
+from db.people import audit
 from domain.collectives import CollectivesVerdict, NodeCollectives, RankCollectives, judge
 from domain.messages import LIVE_STATES, Stacks
+from domain.people.audit import AuditAction
 from domain.views import CollectivesView, NodeStacks, PositionView, RankView, StacksView
 
 _TAG = re.compile(r"rank(\d+)/(step_time_s|data_wait_s|peak_memory_bytes)")
@@ -45,6 +47,7 @@ def request_stacks(store: Store, run_id: str, now: float) -> None:
         if attempt.state not in LIVE_STATES:
             raise WrongState(f"Run {run_id} is {attempt.state}; only running ranks have a stack.")
         attempt.stacks_requested_at = now
+        audit.record_of_run(session, AuditAction.STACKS_ASKED, run_id)
 
 
 def stacks_reported(store: Store, node_id: str, fence: int, node_rank: int, stacks: Stacks) -> str:

@@ -13,8 +13,10 @@ from sqlalchemy.orm import Session
 from db import acting
 from db.engine import Store
 from db.models import Run, ScalingStudy, Snapshot, SnapshotSender, Sweep
+from db.people import audit
 from db.people.ownership import project_column
 from db.people.visibility import is_visible, sees_everything, visible_runs
+from domain.people.audit import AuditAction
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,19 @@ class SnapshotView:
     created_at: float
 
 
-def keep(store: Store, sha256: str, size_bytes: int, files: int, origin: dict[str, Any] | None, now: float) -> None:
+def keep(
+    store: Store,
+    sha256: str,
+    size_bytes: int,
+    files: int,
+    origin: dict[str, Any] | None,
+    now: float,
+    *,
+    is_upload: bool = False,
+) -> None:
     """Register a snapshot whose bytes the actor has sent; for known content only the origin is updated.
+
+    What somebody uploaded is in the audit log by this, what a launch packs by the launch.
 
     A known origin stays once another person's run uses the snapshot: whoever did not launch it rewrites no record."""
     with store.write() as session:
@@ -41,7 +54,13 @@ def keep(store: Store, sha256: str, size_bytes: int, files: int, origin: dict[st
         if (by := acting.rights().by) is not None and session.get(SnapshotSender, (sha256, by)) is None:
             session.add(SnapshotSender(sha256=sha256, by=by))
         if origin is not None and not (row.origin and _is_used_by_others(session, sha256)):
+            if row.origin and row.origin != origin:
+                audit.record(session, AuditAction.EDITED, f"code {sha256[:12]}", more={"changed": "origin"})
             row.origin = origin
+        if is_upload:
+            audit.record(
+                session, AuditAction.UPLOADED, f"code {sha256[:12]}", more={"files": files, "bytes": size_bytes}
+            )
 
 
 def _is_used_by_others(session: Session, sha256: str) -> bool:

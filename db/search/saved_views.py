@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import func, select
 
 from db import acting
 from db.engine import Store
 from db.models import SavedView
+from db.people import audit
 from db.people.visibility import visibility
 from domain.errors import InvalidRequest
+from domain.people.audit import AuditAction
 from domain.search.parser import MOST_VIEWS, NamedView
 
 
@@ -45,9 +47,13 @@ def save(store: Store, view: NamedView, now: float) -> None:
             session.add(SavedView(name=view.name, definition=definition, saved_at=now, by=acting.rights().by))
         else:
             row.definition, row.saved_at = definition, now
+        audit.record(session, AuditAction.VIEW_SAVED, f"view {view.name}", view.project or None)
 
 
 def forget(store: Store, name: str) -> None:
     """Delete a view; one that is not there stays so."""
     with store.write() as session:
-        session.execute(delete(SavedView).where(SavedView.name == name))
+        if (row := session.get(SavedView, name)) is not None:
+            project = NamedView(name=name, **row.definition).project
+            session.delete(row)
+            audit.record(session, AuditAction.VIEW_DELETED, f"view {name}", project or None)
