@@ -215,8 +215,8 @@ class Service:
             original = None
         spec = unmasked_spec(spec, original)
         check_size(spec)
-        self.references.check(spec)
         check_target(spec, cluster)
+        self.references.check(spec)
         return spec
 
     def _with_secrets(self, run_id: str) -> RunSpec | None:
