@@ -51,6 +51,7 @@ TITAN = dict.fromkeys(("loss", "grad_norm", "memory_bytes", "tps", "tflops", "mf
 DETECTRON = dict.fromkeys(("total_loss", "loss_cls", "loss_box_reg", "time", "data_time", "lr", "max_mem"), (5, 19, 99))
 TIMM = dict.fromkeys(("train/loss", "train/lr", "train/time_s"), (20, 0, 79)) | {"val/acc@1": (4, 19, 79)}
 OUTPUT = "output/train/20260101-100000-toy"
+RUNS_AGAIN = ("the script runs again in every process that it starts", 'Add the line `if __name__ == "__main__":`')
 
 QUICK = [
     Case(
@@ -67,6 +68,7 @@ QUICK = [
         "22-wrong-interface", spec={"env": {"GLOO_SOCKET_IFNAME": "bond7"}}, state="failed",
         says=("bond7", "GLOO_SOCKET_IFNAME", "does not exist"),
     ),
+    Case("45-spawn-loader", state="failed", says=RUNS_AGAIN, finding="script runs again"),
 ]  # fmt: skip
 LONG = [
     Case("02b-rank0-late", curves={"train/loss": (30, 0, 29), "rank1:train/loss": (30, 0, 29)}),
@@ -105,6 +107,10 @@ LONG = [
     Case(
         "23-colour-lines", curves=TITAN | DETECTRON,
         last={"tps": 7030.0, "memory_bytes": 9.46 * 1024**3, "max_mem": 1962e6}, has_no=("eta",),
+    ),
+    *(
+        Case("45-spawn-loader", args=(method,), spec={"entry": "guarded.py"}, curves={"loss": (24, 1, 24)})
+        for method in ("spawn", "forkserver")
     ),
 ]  # fmt: skip
 

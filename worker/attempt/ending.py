@@ -14,11 +14,13 @@ from domain.spec import RunSpec
 from worker.attempt.supervisor import recorded_ranks
 from worker.diagnosis.causes.files import Workplace
 from worker.diagnosis.causes.interfaces import GLOO_VARIABLE, NCCL_VARIABLE, Interfaces
+from worker.diagnosis.causes.reruns import Rerun
 from worker.diagnosis.diagnose import MESSAGE_LIMIT, EndFacts, explain_end
 from worker.diagnosis.rank_ends import rank_ends, ranks_left_early
 from worker.monitor.memory_watch import last_memory, read_device_memory
 from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
 from worker.monitor.probe_reader import ProbeReader
+from worker.monitor.reruns import have_stepped_since, read_rerun, rerun_in_outputs
 
 TAIL_BYTES = 64 * 1024
 SHUTDOWN_MESSAGE = "the worker was shut down"
@@ -53,7 +55,8 @@ def end_of(
         ended_at=state.get("ended_at"),
         interfaces=_interfaces(launch.get("env") or {}),
     )
-    verdict = explain_end(replace(facts, left_early=_left_early(facts, state, folder)))
+    facts = replace(facts, rerun=_rerun(facts, folder), left_early=_left_early(facts, state, folder))
+    verdict = explain_end(facts)
     message = SHUTDOWN_MESSAGE if shut_down and verdict.state == "stopped" else verdict.message
     return TaskReport(
         state=verdict.state,
@@ -89,6 +92,16 @@ def bare_end(state: dict[str, Any], why: str) -> TaskReport:
         message=f"Exit code {exit_code}. Why could not be told from its logs ({why}).",
         next_step="Read the end of each rank's log, and report this sentence with the worker's log.",
     )
+
+
+def _rerun(facts: EndFacts, folder: Path) -> Rerun | None:
+    """Where the script ran again in a process that a rank started, unless the ranks have trained on since."""
+    noted = read_rerun(folder / PROBE_FOLDER)
+    if noted is None:
+        return rerun_in_outputs(facts.rank_errs or {0: facts.launcher_err})
+    probe = ProbeReader(folder / PROBE_FOLDER)
+    probe.look()
+    return None if have_stepped_since(noted, probe.latest().values()) else noted
 
 
 def _left_early(facts: EndFacts, state: dict[str, Any], folder: Path) -> tuple[int, ...]:

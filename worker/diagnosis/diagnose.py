@@ -12,6 +12,7 @@ from worker.diagnosis.causes.exits import by_missing_script
 from worker.diagnosis.causes.lookup import Explanation, explain, is_gpu_memory
 from worker.diagnosis.causes.machine import KILLED_HINT
 from worker.diagnosis.causes.pytorch import BROKEN_DEVICE
+from worker.diagnosis.causes.reruns import Rerun, is_lost_child
 from worker.diagnosis.causes.tracebacks import find_failure, last_line, shorten, tail
 from worker.diagnosis.rank_ends import (
     ROOT_CAUSE,
@@ -38,7 +39,7 @@ def explain_end(facts: EndFacts) -> Verdict:
     first = first_failing(ends)
     if facts.launch_error is not None or first is None or _left_no_trace(first, facts):
         return explain_launch_failure(facts)
-    if facts.left_early and first.blame in (Blame.LOST_PEER, Blame.WAITED):
+    if facts.left_early and not _follows_rerun(first, facts) and first.blame in (Blame.LOST_PEER, Blame.WAITED):
         return explain_early_leaver(first, facts)
     return _rank_failed(first, ends, facts)
 
@@ -74,7 +75,7 @@ def _rank_failed(end: RankEnd, ends: Sequence[RankEnd], facts: EndFacts) -> Verd
         line=raised.line if raised else None,
         traceback=tail(end.text),
         at=end.at,
-        is_consequence=end.blame is not Blame.OWN,
+        is_consequence=end.blame is not Blame.OWN and not _follows_rerun(end, facts),
         fault="device" if _is_broken_device(end) else None,
         memory=_device_memory(end, facts),
     )
@@ -95,6 +96,8 @@ def _device_memory(end: RankEnd, facts: EndFacts) -> DeviceMemory | None:
 
 
 def _explain_rank(end: RankEnd, ends: Sequence[RankEnd], facts: EndFacts) -> Explanation:
+    if facts.rerun is not None and _follows_rerun(end, facts):
+        return _rerun(facts.rerun, end)
     if end.blame is Blame.WAITED:
         return _timed_out(end, ends, facts)
     if end.blame is Blame.LOST_PEER:
@@ -116,6 +119,19 @@ def _raised(end: RankEnd, facts: EndFacts) -> Explanation:
     is_chosen = end.exit_code is not None and end.exit_code > 1
     prefix = f": exit code {end.exit_code} after " if is_chosen else ": "
     return Explanation(explanation.reason, f"{prefix}{explanation.says}", explanation.next_step)
+
+
+def _follows_rerun(end: RankEnd, facts: EndFacts) -> bool:
+    """Whether a rank may have ended because a process that it started ran the script again."""
+    if facts.rerun is None or end.signal not in (None, "SIGABRT", "SIGTERM"):
+        return False
+    return end.blame is not Blame.OWN or end.raised is None or is_lost_child(end.raised.all_text)
+
+
+def _rerun(rerun: Rerun, end: RankEnd) -> Explanation:
+    """Explain the script that runs again where it starts processes; the error by which the rank ended follows."""
+    follows = f"; then {shorten(end.raised.exception, 120)}{end.raised.place}" if end.raised else ""
+    return Explanation(Reason.SCRIPT_ERROR, f": {rerun.sentence}{follows}", rerun.fix)
 
 
 def _signalled(end: RankEnd, facts: EndFacts) -> Explanation:

@@ -22,6 +22,7 @@ from worker.diagnosis.causes.exits import as_traceback, signal_name
 from worker.diagnosis.causes.files import Workplace
 from worker.diagnosis.causes.interfaces import Interfaces
 from worker.diagnosis.causes.pytorch import NCCL
+from worker.diagnosis.causes.reruns import Rerun
 from worker.diagnosis.causes.tracebacks import PythonFailure, find_failure, last_line, shorten, split_by_rank, tail
 
 ROOT_CAUSE = "Root Cause (first observed failure):"
@@ -299,6 +300,8 @@ class EndFacts:
     terminated_at: float | None = None
     """When a rank was first told to end by SIGTERM and handled it; nobody asked us for a stop."""
     ended_at: float | None = None
+    rerun: Rerun | None = None
+    """A process started by a rank that ran the script again, if that may be why the ranks did not go on."""
     left_early: tuple[int, ...] = ()
     """Global ranks of this node that ended by themselves with exit code 0 while others failed."""
 

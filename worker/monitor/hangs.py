@@ -12,6 +12,8 @@ PATIENCE_STEPS = 10
 BUSY_PATIENCE_S = 1800.0
 """Timeout while saving, validating or compiling, which may take long."""
 START_PATIENCE_S = 600.0
+LOST_PATIENCE_S = 30.0
+"""Timeout from when it is certain that a process for which a rank works or waits will not do its part."""
 BUSY = frozenset({"saving", "validating", "compiling"})
 WAITING = frozenset({"waiting", "backward"})
 """Inside a collective, or in the backward pass, where DDP averages gradients."""
@@ -86,13 +88,17 @@ def hang_verdict(
     now: float,
     median_step_s: float | None,
     patience_s: float | None = None,
+    lost_at: float | None = None,
 ) -> HangVerdict | None:
-    """Return None while some rank still steps, or may be expected to take this long."""
+    """Return None while some rank still steps, or may be expected to take this long.
+
+    `lost_at` is when a process that a rank started proved useless; it counts if no rank has stepped since."""
     running = [status for status in statuses if not status.ended]
     if not running:
         return None
     since = max(status.moved_at for status in running)
-    if now - since <= _limit_s(running, median_step_s, patience_s):
+    is_lost = lost_at is not None and since <= lost_at and now - lost_at > LOST_PATIENCE_S
+    if not is_lost and now - since <= _limit_s(running, median_step_s, patience_s):
         return None
     behind = tuple(ranks_behind(statuses))
     sentence = _sentence(now - since, median_step_s, behind, statuses)

@@ -14,6 +14,8 @@ from pathlib import Path
 from domain.collectives import CollectivesVerdict, RankCollectives
 from domain.messages import Finding, Point, Reason, TaskReport
 from domain.spec import RunSpec
+from worker.diagnosis.causes.reruns import Rerun
+from worker.monitor import reruns
 from worker.monitor.collective_watch import Align, CollectivesWatch, fetch_records
 from worker.monitor.hangs import HangVerdict, PythonFrame, RankStatus, hang_verdict
 from worker.monitor.losses import LossWatch
@@ -47,6 +49,7 @@ class Watch:
         self._stopped = StoppedRanks()
         self._stacks = StackRequest(probe)
         self._hang: Finding | None = None
+        self._rerun: Rerun | None = None
 
     def take_points(self, series: Mapping[str, Sequence[Point]], source: str) -> None:
         """Add points that the server has stored."""
@@ -56,6 +59,7 @@ class Watch:
         """Return the findings now, the most severe first."""
         self._probe.look()
         self._memory.look()
+        self._rerun = self._rerun or reruns.read_rerun(self._probe.folder)
         self._hang = self._check_hang()
         self._save_losses()
         return self._stopped.findings(self._probe.latest().values()) + self._findings()
@@ -86,7 +90,12 @@ class Watch:
         mistakes = silent_mistakes(records)
         faults = fault_findings(self._probe.faults())
         leaks = self._memory.findings(records)
-        return ([self._hang] if self._hang else []) + self._losses.findings() + leaks + mistakes + faults
+        return self._standstill() + self._losses.findings() + leaks + mistakes + faults
+
+    def _standstill(self) -> list[Finding]:
+        if self._hang is not None:
+            return [self._hang]
+        return [reruns.finding(self._rerun)] if self._rerun else []
 
     def _check_hang(self) -> Finding | None:
         statuses = self._probe.latest()
@@ -102,11 +111,12 @@ class Watch:
             rank: replace(status, frames=tuple(frames.get(rank) or status.frames)) for rank, status in statuses.items()
         }
         desync = self._collectives.align(self._stacks.collectives)
-        return _hang_finding(self._hang_verdict(sampled) or verdict, desync)
+        return _hang_finding(self._hang_verdict(sampled) or verdict, desync, self._rerun)
 
     def _hang_verdict(self, statuses: Mapping[int, RankStatus]) -> HangVerdict | None:
         median_step_s = self._probe.median_step_s()
-        return hang_verdict(statuses.values(), self._clock(), median_step_s, self._spec.hang_after_s)
+        lost_at = self._rerun.at if self._rerun else None
+        return hang_verdict(statuses.values(), self._clock(), median_step_s, self._spec.hang_after_s, lost_at)
 
     def _save_losses(self) -> None:
         text = self._losses.model_dump_json()
@@ -125,7 +135,10 @@ def with_hang_reason(end: TaskReport, folder: Path) -> TaskReport:
     return end
 
 
-def _hang_finding(verdict: HangVerdict, desync: CollectivesVerdict | None) -> Finding:
+def _hang_finding(verdict: HangVerdict, desync: CollectivesVerdict | None, rerun: Rerun | None) -> Finding:
+    if rerun is not None:
+        finding = reruns.finding(rerun)
+        return finding.model_copy(update={"kind": "hung", "evidence": f"{finding.evidence} {verdict.sentence}"})
     return Finding(
         kind="hung",
         evidence=f"{desync.sentence} {verdict.sentence}" if desync else verdict.sentence,

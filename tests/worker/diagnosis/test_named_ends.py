@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from domain.messages import Reason
-from tests.worker.diagnosis.failures import PEER_GONE, failure
+from tests.worker.diagnosis.failures import PEER_GONE, failure, raised, torchrun
 from worker.diagnosis.causes.files import Workplace
 from worker.diagnosis.causes.interfaces import Interfaces, missing_interface
 from worker.diagnosis.causes.lookup import explain
+from worker.diagnosis.causes.reruns import Rerun, find_rerun
 from worker.diagnosis.causes.tracebacks import find_failure
 from worker.diagnosis.diagnose import EndFacts, explain_end
 from worker.diagnosis.rank_ends import ranks_left_early
@@ -142,3 +143,67 @@ def test_a_signal_that_did_not_end_the_training_is_none() -> None:
     assert ended_after_signal("step 399/400: loss 0.1\n").state == "succeeded"
     assert ended_after_signal("loss 0.1\n", ended_at=900.0).state == "succeeded"
     assert ended_after_signal("loss 0.1\n").state == "stopped"
+
+
+RERUN = Rerun("/home/ana/train.py", 2, "init_process_group", has_guard=False)
+LOST_CHILDREN = (
+    "RuntimeError: DataLoader worker (pid(s) 12211) exited unexpectedly",
+    "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with exit code 1",
+    "concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly",
+    "EOFError",
+    "_queue.Empty",
+)
+REFUSED = """\
+Traceback (most recent call last):
+  File "<string>", line 1, in <module>
+  File "/usr/lib/python3.11/multiprocessing/spawn.py", line 122, in spawn_main
+    exitcode = _main(fd, parent_sentinel)
+  File "/usr/lib/python3.11/multiprocessing/spawn.py", line 297, in _fixup_main_from_path
+    main_content = runpy.run_path(main_path,
+  File "<frozen runpy>", line 291, in run_path
+  File "/home/ana/train.py", line 14, in <module>
+    for x in loader:
+  File "/usr/lib/python3.11/multiprocessing/spawn.py", line 140, in _check_not_importing_main
+    raise RuntimeError('''
+RuntimeError:
+        An attempt has been made to start a new process before the
+        current process has finished its bootstrapping phase.
+
+        This probably means that you are not using fork to start your
+"""
+
+
+@pytest.mark.parametrize("exception", LOST_CHILDREN)
+def test_a_script_that_runs_again_is_named_before_the_error_that_follows(exception: str) -> None:
+    facts = ended_with(raised(0, "for x in loader:", exception), rerun=RERUN)
+    verdict = explain_end(facts)
+    assert verdict.message is not None and verdict.message.startswith(
+        "rank 0 on n1: the script runs again in every process that it starts, because it has no "
+        '`if __name__ == "__main__":` (train.py line 2: the process joins the process group once more); then '
+    )
+    assert verdict.reason is Reason.SCRIPT_ERROR and verdict.error is not None and not verdict.error.is_consequence
+    assert verdict.next_step == RERUN.fix and "move below it line 2" in RERUN.fix
+
+
+def test_a_lost_peer_follows_from_it_too() -> None:
+    assert "runs again" in (explain_end(ended_with(PEER_GONE, rerun=RERUN)).message or "")
+
+
+@pytest.mark.parametrize("exception", ["KeyError: 'lr'", "torch.OutOfMemoryError: CUDA out of memory."])
+def test_an_error_of_its_own_stays_the_cause(exception: str) -> None:
+    assert "runs again" not in (explain_end(ended_with(raised(0, "step()", exception), rerun=RERUN)).message or "")
+
+
+def test_without_the_probe_the_process_own_traceback_shows_it() -> None:
+    rerun = find_rerun(REFUSED + raised(0, "for x in loader:", LOST_CHILDREN[0]), 0)
+    assert rerun is not None and rerun.is_certain
+    assert (rerun.file, rerun.line) == ("/home/ana/train.py", 14)
+    assert "because line 14 is not below" in rerun.sentence and "may not start further ones" in rerun.sentence
+    assert find_rerun(raised(0, "for x in loader:", LOST_CHILDREN[0]), 0) is None
+
+
+def ended_with(err: str, rerun: Rerun | None) -> EndFacts:
+    """The end of a run whose rank 0 left this on its standard error."""
+    return EndFacts(
+        exit_code=1, launcher_err=torchrun((0, 1, "")), rank_errs={0: err}, node="n1", world_size=1, rerun=rerun
+    )

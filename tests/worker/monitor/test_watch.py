@@ -108,6 +108,59 @@ def test_losses_are_judged_and_remembered_by_the_next_worker(probed: Probed):
     assert probed.kinds() == ["loss is not a number"]
 
 
+def rerun(probed: Probed, **more) -> None:
+    note = {"rank": 0, "pid": 9, "at": probed.now, "file": "/home/me/train.py", "line": 2, "guarded": False}
+    (probed.folder / FOLDER / "rerun-0.json").write_text(json.dumps(note | {"sign": "init_process_group"} | more))
+
+
+def wait_for_a_batch(probed: Probed, seconds: float, step: int = 0) -> None:
+    """Let both ranks wait for a loader's process from now on."""
+    at = probed.now
+    probed.now += seconds
+    for rank in (0, 1):
+        probed.line(rank, step, "data", last_step_at=at if step else None)
+
+
+def test_a_script_that_runs_again_is_named_at_once_and_as_a_hang_within_a_minute(probed: Probed):
+    probed.line(0, 0, "data")
+    probed.line(1, 0, "data")
+    rerun(probed)
+    wait_for_a_batch(probed, 5)
+    assert probed.kinds() == ["script runs again"]
+    wait_for_a_batch(probed, 26)
+    assert probed.kinds() == ["hung"]
+    assert probed.watch.hang is not None
+    assert probed.watch.hang.startswith(
+        'The script runs again in every process that it starts, because it has no `if __name__ == "__main__":` '
+        "(train.py line 2: the process joins the process group once more). No rank has made a step for 31 s."
+    )
+    finding = probed.watch.judge()[0]
+    assert finding.fix.startswith('Add the line `if __name__ == "__main__":` to train.py')
+
+
+def test_a_rank_that_steps_all_the_same_is_not_hung(probed: Probed):
+    rerun(probed)
+    probed.now += 1
+    probed.line(0, 12)
+    probed.line(1, 12)
+    wait_for_a_batch(probed, 40, step=12)
+    assert probed.kinds() == ["script runs again"]
+
+
+def test_a_validation_whose_loader_runs_the_script_again_is_hung(probed: Probed):
+    probed.line(0, 12)
+    probed.line(1, 12)
+    rerun(probed)
+    wait_for_a_batch(probed, 31, step=12)
+    assert probed.kinds() == ["hung"]
+
+
+def test_an_import_that_fails_in_a_guarded_script_is_no_rerun(probed: Probed):
+    rerun(probed, sign="ModuleNotFoundError: No module named 'lib'", guarded=True)
+    wait_for_a_batch(probed, 31)
+    assert probed.kinds() == []
+
+
 def test_a_hang_the_run_was_ended_for_stays_in_the_end(probed: Probed):
     stand_still(probed, 61)
     probed.kinds()

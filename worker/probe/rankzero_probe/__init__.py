@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # importing typing costs 5 ms in every process
 
 WATCHED_MODULES = frozenset(
     {
+        "multiprocess.spawn",
+        "multiprocessing.spawn",
         "torch",
         "torch._dynamo.callback",
         "torch.autograd.profiler",
@@ -48,6 +50,8 @@ WATCHED_MODULES = frozenset(
         "wandb.sdk.wandb_run",
     }
 )
+STARTERS_OF_PROCESSES = ("multiprocess.spawn", "multiprocessing.spawn")
+"""Also imported by small helpers: what hooks into them loads nothing else of the probe."""
 MARKER = "RANKZERO_PROBE_RANK"
 """Environment variable with the rank's process id: a process that inherits it is a child, not a rank."""
 
@@ -94,6 +98,10 @@ def after_import(name: str, module: ModuleType) -> None:
     from . import process_state
 
     try:
+        if name in STARTERS_OF_PROCESSES:
+            from . import reruns
+
+            return reruns.hook_into_spawn(module)
         from . import hooks
 
         hooks.HOOK_INTO[name](module)

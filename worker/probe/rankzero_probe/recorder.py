@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import activity, collectives, named_as_probe, peers, phases, process_state, profiling, samples
+from . import activity, collectives, named_as_probe, peers, phases, process_state, profiling, reruns, samples
 
 EVERY_S = 1.0
 LATER_EVERY_S = 5.0
@@ -201,11 +201,11 @@ _recorder: Recorder | None = None
 
 
 def start() -> None:
-    """Start recording this process as a rank; further calls have no effect."""
+    """Start recording this process as a rank; further calls have no effect. One that reruns the script is no rank."""
     global _recorder
     if _recorder is None:
         folder = os.environ.get("RANKZERO_PROBE_DIR")
-        if folder:
+        if folder and not reruns.is_rerun(reruns.TRAINS):
             _recorder = Recorder(folder)
             _recorder.begin()
 

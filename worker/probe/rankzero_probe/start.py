@@ -7,7 +7,7 @@ import time
 import weakref
 from typing import Any
 
-from . import device_memory, named_as_probe, process_state, recorder
+from . import device_memory, named_as_probe, process_state, recorder, reruns
 
 EVENT = "start"
 
@@ -41,6 +41,7 @@ def note_process_groups(module: Any) -> None:
 
     @functools.wraps(initialise)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        reruns.is_rerun(reruns.JOINS)  # it may wait in there for ever
         group = initialise(*args, **kwargs)
         reached("rendezvous", again=True)
         recorder.start()
