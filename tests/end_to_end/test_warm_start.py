@@ -46,6 +46,9 @@ def test_a_launch_is_forked_and_an_unusual_one_starts_plainly_and_says_why(produ
     usual = product.launch(tmp_path / "train.py", gpus_per_node=2)
     assert product.wait_state(usual)["state"] == "succeeded"
     assert how_it_started(product, usual) == IS_WARM
+    swept = product.launch(tmp_path / "train.py", gpus_per_node=2, env={"SEED_NAME": "x"})
+    assert product.wait_state(swept)["state"] == "succeeded"
+    assert how_it_started(product, swept) == IS_WARM
     unusual = product.launch(tmp_path / "train.py", gpus_per_node=2, env={"OMP_NUM_THREADS": "3"})
     assert product.wait_state(unusual)["state"] == "succeeded"
     reason = "OMP_NUM_THREADS is not as it was when torch was imported"

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -194,7 +194,7 @@ def _is_outdated(process: WarmProcess, environment: tuple[str, dict[str, str]] |
     if environment is None:
         return False
     python, env = environment
-    return not process.is_current or python != process.python or env != process.env
+    return not process.is_current or python != process.python or bool(process.differing(env))
 
 
 def _free_memory_bytes() -> int:
@@ -240,6 +240,8 @@ class WarmProcess:
         self._marks: Fingerprint = fingerprint(self._paths)
         self._limits = limits()
         self.modules: frozenset[str] = frozenset()
+        self._reads: frozenset[str] | None = None
+        """The variables that were read while torch was imported; None: any may have been."""
         self.problem = ""
         self._began_at = time.monotonic()
         self._connection, theirs = socket.socketpair()
@@ -259,6 +261,8 @@ class WarmProcess:
         message: dict[str, Any] = received[0] if received else {"problem": self._import_problem()}
         self.problem = message["problem"]
         self.modules = frozenset(message.get("modules", ()))
+        if READERS_OF_THEIR_PREFIX.issuperset(message.get("readers_of_all", ("",))):
+            self._reads = frozenset(message["reads"])
         self._connection.settimeout(ANSWER_LIMIT_S)
 
     def _import_problem(self) -> str:
@@ -292,13 +296,17 @@ class WarmProcess:
         """Why this launch cannot be forked from it, as a sentence; else nothing."""
         if torchrun_python(launch["argv"]) != self.python:
             return "it trains with another interpreter than the last run"
-        if different := differing(self.env, env):
+        if different := self.differing(env):
             return f"{different[0]} is not as it was when torch was imported"
         if fingerprint(self._paths) != self._marks:
             return "the interpreter's packages have changed"
         if limits() != self._limits:
             return "the worker's limits have changed"
         return "" if self.is_ready else (self.problem or NOT_YET)
+
+    def differing(self, env: Mapping[str, str]) -> list[str]:
+        """The variables that differ from those with which torch was imported, of the ones that it may have read."""
+        return differing(self.env, env, self._reads)
 
     def fork(
         self, command: Sequence[str], env: Mapping[str, str], folder: Path, log_file: Path, secrets: Mapping[str, str]
@@ -340,9 +348,18 @@ class WarmProcess:
 PER_RUN = re.compile(
     r"RANKZERO_\w+|TORCHELASTIC_ERROR_FILE|TORCH_ELASTIC_SHUTDOWN_TIMEOUT|TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
     r"|TORCHINDUCTOR_CACHE_DIR|TRITON_CACHE_DIR|(CUDA|ROCR)_VISIBLE_DEVICES|ACCELERATE_USE_CPU|(GLOO|NCCL)_SOCKET_IFNAME"
-    r"|(WANDB|MLFLOW|COMET|NEPTUNE|CLEARML|TRACKIO|AIM|HF)_\w+"
 )
-"""Variables that torch does not read when it is imported, if at all: they may differ from run to run."""
+"""Variables that may differ from run to run: they are read only when they are used."""
+NATIVE = re.compile(
+    r"(PYTHON|LD_|LC_|MALLOC_|MIMALLOC_|TCMALLOC_|GLIBC_|OPENSSL_|TORCH|PYTORCH_|C10_|TRITON_|KINETO_|AOT|TQDM_"
+    r"|OMP_|GOMP_|KMP_|LIBOMP|ACC_|TBB_|MKL|DNNL_|ONEDNN_|INTEL_|OPENBLAS_|GOTO_|BLIS_|VECLIB_|NUMEXPR_|NPY_|NUMPY_"
+    r"|GFORTRAN_|OMPI_|MPI_|I_MPI_|PMI|UCX_|CCL_|CUDA_|CUDNN|CUBLAS|CUSPARSE|CUSOLVER|CUFFT|NV|NCCL_|GLOO_|TP_"
+    r"|HIP|HSA_|ROC|MIOPEN_|AMD|GPU_|SYCL_|ZE_|ONEAPI_|XPU|XLA_|[A-Z]*SAN_OPTIONS)\w*"
+    r"|__PYVENV_LAUNCHER__|LANG|LANGUAGE|TZ|PATH|HOME|TMPDIR|TEMP|TMP"
+)
+"""Variables that Python's start and native libraries may read unseen; tqdm, which torch imports, reads all of its."""
+READERS_OF_THEIR_PREFIX = frozenset({"tqdm"})
+"""Packages that look through all variables for the ones of theirs that `NATIVE` names."""
 _OPTION = re.compile(
     r"--(standalone|(nnodes|node-rank|master-addr|master-port|rdzv-id|local-addr|nproc-per-node|max-restarts"
     r"|log-dir|redirects)=.*)"
@@ -402,10 +419,11 @@ def command_obstacle(launch: Mapping[str, Any]) -> str:
     return ""
 
 
-def differing(prepared: Mapping[str, str], env: Mapping[str, str]) -> list[str]:
-    """The variables that differ from what torch was imported with."""
+def differing(prepared: Mapping[str, str], env: Mapping[str, str], reads: Collection[str] | None) -> list[str]:
+    """The variables that differ and count: those in `reads` and those that are read unseen; None: all of them."""
     environment = import_environment(env)
-    return sorted(name for name in {*prepared, *environment} if prepared.get(name) != environment.get(name))
+    names = {name for name in {*prepared, *environment} if prepared.get(name) != environment.get(name)}
+    return sorted(name for name in names if reads is None or name in reads or NATIVE.fullmatch(name))
 
 
 def code_obstacle(launch: Mapping[str, Any], modules: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from . import named_as_probe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # this module is imported by multiprocessing's helpers too
-    from types import CodeType, ModuleType
+    from types import CodeType
     from typing import Any
 
 MAIN = "__mp_main__"
@@ -26,7 +26,7 @@ JOINS, TRAINS = "init_process_group", "train"
 """What it does there again, beside the exceptions that end it."""
 
 
-def hook_into_spawn(module: ModuleType) -> None:
+def hook_into_spawn(module: Any) -> None:
     """Note what ends the import of the script in a new process, and that it starts processes itself."""
     for name in IMPORTERS:
         setattr(module, name, _noting_failure(getattr(module, name)))

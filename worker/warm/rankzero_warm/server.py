@@ -14,6 +14,7 @@ from importlib import import_module
 from . import channel, identity
 from .program import Program
 from .ranks import HANDLERS, fork_spares, start_through
+from .reads import Reads, named_by_site
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,9 +31,12 @@ def serve(arguments: Sequence[str]) -> Program:
     connection = socket.socket(fileno=int(arguments[-1]))
     connection.set_inheritable(False)
     identity.die_with_parent(signal.SIGKILL)
-    problem = _import_torch()
+    names = named_by_site()
+    with Reads() as reads:
+        problem = _import_torch()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the supervisors here
-    channel.send(connection, {"problem": problem, "pid": os.getpid(), "modules": _top_level_modules()})
+    facts = {"modules": _top_level_modules(), "reads": sorted(names | reads.names)}
+    channel.send(connection, {"problem": problem, "readers_of_all": sorted(reads.readers_of_all), **facts})
     while not problem:
         received = channel.receive(connection)
         if received is None:

@@ -42,10 +42,29 @@ def test_variables_of_a_single_run_do_not_differ():
     prepared = warm.import_environment({"A": "1", "RANKZERO_RUN_ID": "x"})
     assert prepared == {"A": "1"}
     same = {"A": "1", "RANKZERO_RUN_ID": "y", "CUDA_VISIBLE_DEVICES": "0", "GLOO_SOCKET_IFNAME": "eth0"}
-    assert warm.differing(prepared, same | {"WANDB_NAME": "z", "HF_HOME": "/data"}) == []
-    assert warm.differing(prepared, {"FOO": "", "CUDA_LAUNCH_BLOCKING": "1"}) == [
-        "A", "CUDA_LAUNCH_BLOCKING", "FOO",
-    ]  # fmt: skip
+    assert warm.differing(prepared, same, None) == []
+    assert warm.differing(prepared, {"FOO": ""}, None) == ["A", "FOO"]
+
+
+NATIVE = (
+    "OMP_NUM_THREADS", "KMP_AFFINITY", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUDA_LAUNCH_BLOCKING",
+    "NCCL_DEBUG", "GLOO_DEVICE_TRANSPORT", "TORCH_LOGS", "TORCHDYNAMO_DISABLE", "PYTORCH_CUDA_ALLOC_CONF",
+    "LD_PRELOAD", "LD_LIBRARY_PATH", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "PYTHONHASHSEED", "LC_ALL", "LANG", "TZ",
+    "PATH", "HOME", "TMPDIR", "NPY_DISABLE_CPU_FEATURES", "NVIDIA_TF32_OVERRIDE", "HSA_OVERRIDE_GFX_VERSION",
+    "TQDM_DISABLE", "ASAN_OPTIONS",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_a_variable_that_native_code_may_read_differs_set_changed_or_removed(name: str):
+    for prepared, env in (({}, {name: "1"}), ({name: "1"}, {name: "2"}), ({name: "1"}, {})):
+        assert warm.differing(prepared, env, ()) == [name]
+
+
+def test_of_other_variables_those_that_were_read_differ():
+    prepared = {"SEED_NAME": "a", "LOGLEVEL": "INFO", "DATA": "/x"}
+    env = {"SEED_NAME": "b", "LOGLEVEL": "DEBUG", "WANDB_NAME": "z", "HF_HOME": "/data", "CI": "1"}
+    assert warm.differing(prepared, env, {"LOGLEVEL", "CI", "USER"}) == ["CI", "LOGLEVEL"]
 
 
 @pytest.mark.parametrize(
