@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from worker.checkpoints.folders import Folder, look
+from worker.node.holes import data_after, hole_after
 from worker.node.run_files import FileKey, file_key
 
 HELD_OPEN = 256
@@ -102,10 +103,16 @@ _NOT_BY_KERNEL = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, err
 
 
 def copy_bytes(source: int, target: int, size: int, offset: int = 0, since: int = 0) -> int:
-    """Copy `size` bytes from offset `since` of the source to `offset` of the target; returns the number copied."""
+    """Copy `size` bytes from offset `since` of the source to `offset` of the target; returns the number copied.
+
+    Holes are not written: they stay holes of a target that is as new there."""
     by_kernel, at = hasattr(os, "copy_file_range"), 0
     while at < size:
-        piece = min(_PIECE_BYTES, size - at)
+        begin = min(size, data_after(source, since + at) - since)
+        if begin > at:
+            at = begin
+            continue
+        piece = max(0, min(_PIECE_BYTES, size - at, hole_after(source, since + at) - since - at))
         if by_kernel:
             try:
                 copied = os.copy_file_range(source, target, piece, since + at, offset + at)
@@ -119,4 +126,6 @@ def copy_bytes(source: int, target: int, size: int, offset: int = 0, since: int 
         if not copied:
             break
         at += copied
+    if os.fstat(target).st_size < offset + at:  # a hole at the end
+        os.ftruncate(target, offset + at)
     return at

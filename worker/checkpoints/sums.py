@@ -5,11 +5,12 @@ has the stretches' numbers; it prints the SHA-256, or nothing if a CRC-32 differ
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 READ_BYTES = 256 * 1024
@@ -22,12 +23,13 @@ def sha256_of(path: str | os.PathLike[str], stretches: Sequence[Stretch], cut: C
     """The file's SHA-256; None if a stretch has another CRC-32. `cut` is called between reads. Raises OSError."""
     sha256, crcs = hashlib.sha256(), [0] * len(stretches)
     order = sorted(range(len(stretches)), key=lambda number: stretches[number][0])
-    at, first, block = 0, 0, memoryview(bytearray(READ_BYTES))
+    at, first = 0, 0
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        while count := os.readv(file, [block]):
+        for block in _blocks(file):
             cut()
-            sha256.update(block[:count])
+            count = len(block)
+            sha256.update(block)
             while first < len(order) and stretches[order[first]][1] <= at:
                 first += 1
             for number in order[first:]:
@@ -40,6 +42,28 @@ def sha256_of(path: str | os.PathLike[str], stretches: Sequence[Stretch], cut: C
         os.close(file)
     agrees = all(crc == stretch[2] for crc, stretch in zip(crcs, stretches, strict=True))
     return sha256.hexdigest() if agrees else None
+
+
+def _blocks(file: int) -> Iterator[memoryview]:
+    """Yield the file's bytes, valid until the next ones. Holes are not read: that takes several times their sums."""
+    buffer, zeros = memoryview(bytearray(READ_BYTES)), memoryview(bytes(READ_BYTES))
+    at = data = 0
+    while True:
+        if at >= data:
+            data = _data_after(file, at)
+        block = zeros[: data - at] if at < data else buffer[: os.preadv(file, [buffer], at)]
+        if not block:
+            return
+        yield block
+        at += len(block)
+
+
+def _data_after(file: int, at: int) -> int:
+    """Where the next written byte may be, or the file's end; `at` where the file system does not tell holes."""
+    try:
+        return os.lseek(file, at, os.SEEK_DATA)
+    except OSError as error:
+        return os.fstat(file).st_size if error.errno == errno.ENXIO else at
 
 
 def yield_to_others() -> None:

@@ -31,7 +31,7 @@ def first_hole(path: Path, status: os.stat_result, offset: int) -> tuple[int, in
     except OSError:
         return None
     try:
-        while (begin := _hole_after(fd, offset)) < status.st_size:
+        while (begin := hole_after(fd, offset)) < status.st_size:
             offset = data_after(fd, begin)
             if offset - begin >= LONG_HOLE_BYTES:
                 return begin, offset
@@ -42,7 +42,8 @@ def first_hole(path: Path, status: os.stat_result, offset: int) -> tuple[int, in
         os.close(fd)
 
 
-def _hole_after(fd: int, offset: int) -> int:
+def hole_after(fd: int, offset: int) -> int:
+    """Return where the next hole at or after `offset` begins; the file's size if there is none, or none is told."""
     try:
         return os.lseek(fd, offset, os.SEEK_HOLE)
     except OSError:
