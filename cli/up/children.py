@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from domain.text.formats import describe_exit
-from worker.node.processes import die_with_parent, lower_session
+from worker.node.processes import die_with_parent
 
 FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 30.0
@@ -28,10 +28,6 @@ class ProgramCommand:
     argv: Sequence[str]
     log: Path
     env: Mapping[str, str]
-    niceness: int = 0
-    """Nice value of the process and all it starts, 0 to 19."""
-    session_niceness: int = 0
-    """Nice value of its session, 0 to 19, which what it starts in a session of its own does not have."""
 
 
 class SupervisedProgram:
@@ -123,18 +119,16 @@ def start_program(program: ProgramCommand) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            preexec_fn=_prepare(os.getpid(), program),
+            preexec_fn=_prepare(os.getpid()),
         )
     finally:
         os.close(log)
 
 
-def _prepare(parent_pid: int, program: ProgramCommand) -> Callable[[], None]:
+def _prepare(parent_pid: int) -> Callable[[], None]:
     def prepare() -> None:
-        os.nice(program.niceness)
         if sys.platform == "linux":
             die_with_parent(signal.SIGKILL)
-            lower_session(program.session_niceness)
         if os.getppid() != parent_pid:  # it died before the line above
             os._exit(1)
 

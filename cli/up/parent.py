@@ -32,22 +32,19 @@ TICK_S = 0.1
 LATE_AFTER_S = 60.0
 """Seconds after which a dashboard that is still starting is said to be."""
 READY_WITHIN_S = 900.0
-"""Seconds that it then has: it yields to other programs, which on a busy machine take the processor for minutes."""
+"""Seconds that it then has: on a busy machine others take most of the processor."""
 NODE_WITHIN_S = 30.0
 DEMO_NODE_WITHIN_S = 180.0
 """Seconds that a node has where the demo waits for it: a busy machine would else show no demo."""
 GRACE_S = 15.0
 """Seconds between SIGTERM and SIGKILL for runs at Ctrl-C."""
-NICENESS = 10
-"""Nice value of our programs, so that training on this machine goes first. Ranks inherit the worker's own, so only its
-session has it."""
 ECHO_S = 0.2
 """Seconds within which two signals count as one Ctrl-C."""
 MARGIN_S = 15.0
 """Seconds beyond the grace period in which the worker stores the runs' last output."""
 DASHBOARD_GRACE_S = 8.0
 PORT_PATIENCE_S, LONG_PORT_PATIENCE_S = 3.0, 30.0
-"""The second for a killed dashboard that is still there: on a busy machine it yields to other programs."""
+"""The second for a killed dashboard that is still there: on a busy machine its end takes a while."""
 TRIM_EVERY_S = 60.0
 
 
@@ -352,10 +349,7 @@ class Parent:
             env.setdefault("RANKZERO_PREFLIGHT_BANDWIDTH", "false")
         if self.plan.tls_cert is not None:
             env |= {CA_FILE: str(self.plan.data / certificate_file.NAME)}
-        # The ranks train on this machine: a page may wait a moment for them, never they for a page.
-        session_niceness = NICENESS if self.plan.has_worker else 0
-        niceness = session_niceness if name == "dashboard" else 0
-        return ProgramCommand(name, command, self.plan.data / f"{name}.log", env, niceness, session_niceness)
+        return ProgramCommand(name, command, self.plan.data / f"{name}.log", env)
 
     def _worker_options(self) -> list[str]:
         options = ["--server", self.url, "--token-file", str(join_token_path(self.plan.data)), "--stop-runs"]

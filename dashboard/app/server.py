@@ -11,7 +11,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -173,16 +173,25 @@ ROUTERS = (
 )
 
 
-def serve(settings: Settings, on_ready: Callable[[str], None] | None = None, *, new_store: bool = False) -> int:
+def serve(
+    settings: Settings,
+    on_ready: Callable[[str], None] | None = None,
+    on_live_runs: Callable[[Set[str]], None] | None = None,
+    *,
+    new_store: bool = False,
+) -> int:
     """Run the dashboard until it is told to end; returns the exit code.
 
-    `new_store`: start with an empty store when the previous one is missing."""
+    `on_live_runs`: called once a second with the ids of the runs that are live, on whatever node. `new_store`: start
+    with an empty store when the previous one is missing."""
     _log_to_stderr()
     os.umask(0o077)  # files written from here on are readable by their owner only
     try:
         with lock_data_directory(settings.data):
             certificate = ServerCertificate(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
-            app = create_app(settings, Service.open(settings, new_store=new_store))
+            opened = Service.open(settings, new_store=new_store)
+            opened.on_live_runs = on_live_runs or opened.on_live_runs
+            app = create_app(settings, opened)
             os.chdir(settings.data)  # a .streamlit folder where we were started must not change the pages
             server = Server(uvicorn_config(app, settings, certificate), app.state.service, on_ready, certificate)
             server.run()

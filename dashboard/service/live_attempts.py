@@ -30,13 +30,17 @@ class Silence:
         self._store, self._hub = store, hub
         self._run_changed, self._may_note = run_changed, may_note
         self._silent_attempts: set[tuple[str, int]] = set()
+        self.live_runs = frozenset[str]()
+        """The runs that were live at the last update."""
 
     def update(self, now: float, noted_at: float) -> None:
         """Announce nodes that fell silent or are back; called once a second.
 
         `now` is the time by which silence is judged, `noted_at` the time shown in the history."""
         silent = set()
-        for live in attempt_queries.live_attempts(self._store):
+        live_attempts = attempt_queries.live_attempts(self._store)
+        self.live_runs = frozenset(live.run_id for live in live_attempts)
+        for live in live_attempts:
             key = (live.run_id, live.attempt)
             has_fallen_silent = is_silent(now - live.last_heard)
             if has_fallen_silent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -131,6 +131,8 @@ class Service:
         """The request that is uploading each checkpoint, by the checkpoint's id, for as long as it lives."""
         self._run_of_fence: dict[int, str] = {}
         self._live_runs = LiveRuns(lambda run_id: text_of(self.run(run_id)))
+        self.on_live_runs: Callable[[Set[str]], None] = lambda _: None
+        """Called once a second with the ids of the runs that are live, on whatever node."""
         self._silence = Silence(store, self.hub, self.run_changed, self.leads)
         self._slow_ranks = SlowRanks(store, self.run_changed, self.leads)
         self._lost_nodes = LostNodes()
@@ -455,6 +457,7 @@ class Service:
         if self.store.trouble is None:
             self._decide()
         self._silence.update(self.now_for_contact(), self.clock())
+        self.on_live_runs(self._silence.live_runs)
 
     def check_disk_space(self) -> bool:
         """Check whether the disk has free space, and remember it."""

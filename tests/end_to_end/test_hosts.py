@@ -21,6 +21,7 @@ from tests.end_to_end.hosts import Host, Hosts, why_not
 from tests.end_to_end.kills import stored_points, written_points
 from tests.end_to_end.product import WAIT_S, safely, wait_for
 from worker.node.processes import AUTOGROUP
+from worker.node.standing_back import DASHBOARD_NICENESS, WORKER_NICENESS
 
 ROOT = Path(__file__).parents[2]
 UNTIL_TOLD = Path(__file__).parent / "scripts" / "until_told.py"
@@ -141,8 +142,7 @@ def test_training_goes_on_without_worker_cable_or_server(hosts: Hosts, tmp_path:
     hosts.wait_step(run_id, 3)
     ranks = hosts.ranks(run_id)
     assert {session_niceness(rank) for rank in ranks.values()} == {"0"}
-    yielding = {"10" if AUTOGROUP.exists() else "0"}
-    wait_for(lambda: workers_niceness(hosts) == yielding, "the workers to stand back")
+    wait_for(lambda: niceness_of_ours(hosts) == BESIDE_RANKS, "dashboard and workers to stand back")
     for host in hosts.hosts:
         kill_worker(hosts, host)
     has_gone_on(hosts, run_id)
@@ -158,13 +158,17 @@ def test_training_goes_on_without_worker_cable_or_server(hosts: Hosts, tmp_path:
     release.touch()
     ended = hosts.wait_state(run_id)
     assert (ended["state"], ended["attempt"]) == ("succeeded", 1), ended
+    wait_for(lambda: niceness_of_ours(hosts) == {"0"}, "their full weight after the run")
     assert_nothing_is_left_or_lost(hosts, run_id)
 
 
-def workers_niceness(hosts: Hosts) -> set[str]:
-    """Of all workers; of what one has just forked it may be another, or nothing any more."""
+BESIDE_RANKS = {str(DASHBOARD_NICENESS), str(WORKER_NICENESS)} if AUTOGROUP.exists() else {"0"}
+
+
+def niceness_of_ours(hosts: Hosts) -> set[str]:
+    """Of dashboard and workers; of what one has just forked it may be another, or nothing any more."""
     workers = [worker for host in hosts.hosts for worker in hosts.workers(host)]
-    return {safely(partial(session_niceness, worker), "gone") for worker in workers}
+    return {safely(partial(session_niceness, process), "gone") for process in (*hosts.dashboards(), *workers)}
 
 
 def session_niceness(process: psutil.Process) -> str:

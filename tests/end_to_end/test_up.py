@@ -17,6 +17,7 @@ import pytest
 
 from tests.end_to_end.product import WAIT_S, Product, safely, wait_for
 from worker.node.processes import AUTOGROUP
+from worker.node.standing_back import DASHBOARD_NICENESS, WORKER_NICENESS
 
 STUBBORN = """
 import pathlib, signal, sys, time
@@ -160,11 +161,50 @@ def refused(up: Up) -> str:
     return result.stderr
 
 
-def niceness(process: psutil.Process | None) -> tuple[int, str]:
-    """Nice values of a process and of its session, nothing where the kernel does not divide the cores by session."""
-    assert process is not None
+Weight = tuple[int, int, int]
+"""Nice values of a process and of its session, and its scheduling policy."""
+
+
+def weight(process: psutil.Process) -> Weight:
+    """The weight of a process; where the kernel does not divide the cores by session, that of its session is 0."""
     session = Path(f"/proc/{process.pid}/autogroup")
-    return process.nice(), session.read_text().split()[-1] if session.exists() else ""
+    niceness = int(session.read_text().split()[-1]) if session.exists() else 0
+    return process.nice(), niceness, os.sched_getscheduler(process.pid)
+
+
+def weights(up: Up) -> list[Weight | None]:
+    """Those of dashboard and worker; None for one that is being started."""
+    children = [up.child(name) for name in ("dashboard", "worker")]
+    return [child and safely(lambda child=child: weight(child), None) for child in children]
+
+
+FULL = (os.nice(0), 0, os.SCHED_OTHER)
+LESS = [
+    (os.nice(0), DASHBOARD_NICENESS if AUTOGROUP.exists() else 0, os.SCHED_BATCH),
+    (os.nice(0), WORKER_NICENESS if AUTOGROUP.exists() else 0, os.SCHED_OTHER),
+]
+"""The weights of a dashboard and a worker beside ranks of theirs."""
+
+
+def test_dashboard_and_worker_stand_back_for_their_own_ranks_and_only_while_they_run(up: Up, tmp_path: Path) -> None:
+    other = Up(tmp_path / "other")
+    try:
+        up.up()
+        other.up()
+        assert weights(up) == [FULL, FULL]
+        run_id, rank = up.deaf()
+        wait_for(lambda: weights(up) == LESS, "both to stand back", explain=up.tail)
+        assert weight(rank) == FULL
+        before = up.child("worker")
+        assert before is not None
+        before.kill()
+        wait_for(lambda: up.child("worker") not in (None, before) and weights(up) == LESS, "the next worker, too")
+        assert weights(other) == [FULL, FULL], "its ranks are none of ours"
+        up.request("POST", f"/api/runs/{run_id}/stop")
+        wait_for(lambda: weights(up) == [FULL, FULL], "their full weight after the run", explain=up.tail)
+        assert other.stop() == up.stop() == 0
+    finally:
+        other.clean_up()
 
 
 def test_the_demo_trains_on_two_ranks_and_is_launched_once(up: Up) -> None:
@@ -176,9 +216,7 @@ def test_the_demo_trains_on_two_ranks_and_is_launched_once(up: Up) -> None:
     up.wait_step(run_id, 3)
     ranks = up.ranks(run_id)
     assert len(ranks) == 2
-    own, yielding = os.nice(0), "10" if AUTOGROUP.exists() else ""
-    assert {niceness(rank) for rank in ranks.values()} == {(own, "0" if yielding else "")}
-    assert [niceness(up.child(name)) for name in ("dashboard", "worker")] == [(own + 10, yielding), (own, yielding)]
+    assert {weight(rank) for rank in ranks.values()} == {FULL}
     up.yield_cores(run_id)
     assert up.process is not None
     up.process.kill()
@@ -187,5 +225,6 @@ def test_the_demo_trains_on_two_ranks_and_is_launched_once(up: Up) -> None:
     again = ADDRESS.search(up.tail())
     assert again is not None and again[2] == f"/run?id={run_id}"
     assert len(up.get("/api/runs")) == 1
+    wait_for(lambda: weights(up) == LESS, "both to stand back for ranks that they did not start", explain=up.tail)
     assert up.stop() == 0
     assert carriers(run_id) == []

@@ -29,7 +29,7 @@ from worker.hardware.testing import HardwareTests
 from worker.launch.interpreter import describe
 from worker.launch.preparation import LocalNode, training_environment
 from worker.node import hardware
-from worker.node.processes import lower_own_session
+from worker.node.standing_back import WORKER_NICENESS, StandingBack
 from worker.node.threads import start_thread
 from worker.preflight.checks import Checks
 from worker.session.answers import DesiredState, Registration
@@ -92,13 +92,13 @@ class Worker(SessionOwner):
             signal.signal(number, self._receive_signal)
         if self._job is not None:
             signal.signal(WARNING_SIGNAL, self._receive_warning)
-        lower_own_session()
+        standing = StandingBack(WORKER_NICENESS, interrupts=True)
         self._trainings.start()
         for loop in (self._session.poll, self._session.report_load, self._refresh_address):
             start_thread(loop.__name__, loop)
         log.info("worker %s serves %s from %s", self._name, self._options.server, self._data)
         while not self._signalled.wait(0.5) and self.fatal is None and not self._has_finished_job():
-            pass
+            standing.follow(ranks_run=self._trainings.has_ranks)
         if self._signalled.is_set():
             self._say_goodbye()
         is_asked_to_end = self._signalled.is_set() and (self._options.stop_runs or self._job is not None)

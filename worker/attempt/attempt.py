@@ -101,6 +101,11 @@ class LocalAttempt:
         return self._end is not None or self._state.get("state") == "ended"
 
     @property
+    def has_ranks(self) -> bool:
+        """Whether its processes were started and have not ended."""
+        return bool(self._state) and not self.is_over
+
+    @property
     def is_settled(self) -> bool:
         """Whether nothing is left to do for this attempt."""
         has_child = self._child is not None and self._child.poll() is None

@@ -6,7 +6,6 @@ import ctypes
 import fcntl
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -24,8 +23,6 @@ ATTEMPT_VARIABLE = "RANKZERO_ATTEMPT"
 NODE_RANK_VARIABLE = "RANKZERO_NODE_RANK"
 _PROC = Path("/proc")
 AUTOGROUP = _PROC / "self/autogroup"
-AUTOGROUP_TRIES, AUTOGROUP_PAUSE_S = 20, 0.05
-"""The kernel refuses more than ten changes a second on the whole machine."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -213,27 +210,31 @@ def die_with_parent(number: int) -> None:
     _prctl(PR_SET_PDEATHSIG, number)
 
 
-def lower_session(niceness: int) -> None:
-    """Set the nice value of the own session where the kernel divides busy cores by session: there (autogroup) those of
-    processes count only within theirs. A session that is begun here later has 0 again."""
-    for _ in range(AUTOGROUP_TRIES if niceness else 0):
-        try:
-            AUTOGROUP.write_text(str(niceness))
-            return
-        except BlockingIOError:  # others change theirs, too
-            time.sleep(AUTOGROUP_PAUSE_S)
-        except OSError:
-            return
+def began_session() -> bool:
+    """Whether this process began its session, which else is that of a shell, with other programs in it."""
+    return os.getsid(0) == os.getpid()
 
 
-def lower_own_session() -> None:
-    """Lower a worker's session where this process began it: otherwise it is that of a shell, too."""
-    if sys.platform == "linux" and os.getsid(0) == os.getpid():
-        lower_session(WORKER_NICENESS)
+def set_session_niceness(niceness: int) -> bool:
+    """Set the nice value of the own session, 0 to 19, where the kernel divides busy cores by session (autogroup): there
+    those of processes count only within theirs. Every user may, also back to 0.
+
+    Returns False where the kernel refuses for now: it takes ten changes a second on the whole machine."""
+    try:
+        AUTOGROUP.write_text(str(niceness))
+    except OSError as error:  # what a container forbids, it forbids for good
+        return not isinstance(error, BlockingIOError)
+    return True
 
 
-WORKER_NICENESS = 10
-"""Beside ranks that need all cores a worker copies and sends with a tenth of one."""
+def set_policy(policy: int) -> None:
+    """Set the scheduling policy of this process's threads; every user may choose SCHED_OTHER or SCHED_BATCH.
+
+    A thread of SCHED_BATCH has its full share of a core, but waits until the one that runs there has had its turn."""
+    for thread in (_PROC / "self/task").iterdir():
+        with suppress(OSError):  # it has ended
+            if os.sched_getscheduler(int(thread.name)) in (os.SCHED_OTHER, os.SCHED_BATCH):  # else somebody chose it
+                os.sched_setscheduler(int(thread.name), policy, os.sched_param(0))
 
 
 def reap_orphans(keep: int | None) -> None:

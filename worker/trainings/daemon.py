@@ -114,6 +114,11 @@ class Daemon:
         """The runs that may have processes on this node."""
         return {attempt.assignment.run_id for attempt in self.attempts if not attempt.is_over}
 
+    @property
+    def has_ranks(self) -> bool:
+        """Whether processes of an attempt run on this node."""
+        return any(attempt.has_ranks for attempt in self.attempts)
+
     def step(self, now: float) -> bool:
         """Reconcile once: desired state, processes, reports. True if more is waiting to be sent."""
         self._apply_desired_state()

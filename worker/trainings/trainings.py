@@ -82,6 +82,11 @@ class Trainings:
         return self.daemon.live_runs
 
     @property
+    def has_ranks(self) -> bool:
+        """Whether processes of an attempt run here."""
+        return self.daemon.has_ranks
+
+    @property
     def status(self) -> str:
         """Whether the next launch finds torch imported."""
         return self._supervisors.status

@@ -152,6 +152,7 @@ def dashboard(
     from dashboard.app.server import serve
     from dashboard.errors import describe
     from dashboard.settings import Settings
+    from worker.node.standing_back import DashboardBesideRanks
 
     try:
         settings = Settings(**_named(host=host, port=port, data=data, tls_cert=tls_cert, tls_key=tls_key))
@@ -160,7 +161,7 @@ def dashboard(
         raise CommandFailed(f"RANKZERO_{str(field).upper()}: {sentence}", 2) from None
     except SettingsError as error:
         raise CommandFailed(f"A variable RANKZERO_… cannot be read: {error}", 2) from None
-    raise typer.Exit(serve(settings, new_store=new_store))
+    raise typer.Exit(serve(settings, on_live_runs=DashboardBesideRanks().follow, new_store=new_store))
 
 
 def _absolute(path: Path | None) -> Path | None:

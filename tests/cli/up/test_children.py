@@ -20,7 +20,6 @@ from cli.up.children import ProgramCommand, SupervisedProgram, start_program
 from cli.up.local_nodes import RunProcesses
 from tests.end_to_end.product import safely
 from worker.node.attempt_files import SUPERVISOR_MODULE
-from worker.node.processes import AUTOGROUP
 
 
 class FakeProcess:
@@ -183,17 +182,3 @@ def test_processes_of_runs_are_found_by_their_data_directory_and_killed(tmp_path
         for process in (supervisor, rank, other_data, other_run):
             process.kill()
             process.wait()
-
-
-def test_a_child_stands_back_as_far_as_it_is_told(tmp_path: Path):
-    argv, log = [sys.executable, "-c", "import os; print(os.nice(0))"], tmp_path / "x.log"
-    start_program(ProgramCommand("x", argv, log, dict(os.environ), niceness=7)).wait(60)
-    assert log.read_text().strip() == str(os.nice(0) + 7)
-
-
-@pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel does not divide the cores by session")
-def test_a_childs_session_stands_back_and_those_it_begins_do_not(tmp_path: Path):
-    look, log = "cat /proc/self/autogroup", tmp_path / "x.log"
-    argv = ["sh", "-c", f"{look}; setsid --wait {look}"]
-    start_program(ProgramCommand("x", argv, log, dict(os.environ), session_niceness=7)).wait(60)
-    assert [line.rpartition(" ")[2] for line in log.read_text().splitlines()] == ["7", "0"]

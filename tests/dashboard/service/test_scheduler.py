@@ -37,6 +37,16 @@ def test_a_launch_is_placed_or_told_why_it_waits_before_it_returns(service):
     assert waiting.state is State.QUEUED and "needs 1 slot" in (waiting.waiting_for or "")
 
 
+def test_the_runs_that_are_live_are_told_with_each_tick(service):
+    told = []
+    service.on_live_runs = told.append
+    service.tick()
+    run = launch(service)
+    launch(service)  # it waits
+    service.tick()
+    assert told == [set(), {run.id}]
+
+
 def test_behind_a_long_queue_a_launch_waits_for_the_next_turn(service, monkeypatch):
     monkeypatch.setattr(scheduler, "LONG_QUEUE", 1)
     monkeypatch.setattr(scheduler, "SHORT_SCHEDULING_S", -1.0)

@@ -100,6 +100,28 @@ def test_a_start_that_waits_for_torch_is_made_when_it_is_imported(node):
     assert node.until_settled().state == "succeeded"
 
 
+def test_a_node_has_ranks_from_their_start_to_their_end_also_for_its_next_worker(node):
+    assert not node.daemon.has_ranks
+    node.assign(node.assignment(node.script(WAITING)))
+    node.until_ready()
+    assert node.daemon.has_ranks
+    node.start_worker()
+    node.turn()
+    assert node.daemon.has_ranks, "they were found again"
+    node.assign(node.assignment(node.script(WAITING), action="stop"))
+    node.until_settled()
+    assert not node.daemon.has_ranks
+
+
+def test_an_attempt_that_waits_to_start_has_no_ranks(node):
+    node.spawn = lambda *what: None
+    node.start_worker()
+    node.assign(node.assignment(node.script("print('trained')")))
+    for _ in range(10):
+        node.turn()
+    assert node.daemon.attempts and not node.daemon.has_ranks
+
+
 def test_stop_before_the_start_starts_nothing(node):
     node.assign(node.assignment(node.script(WAITING), action="stop"))
     assert node.until_settled().state == "stopped"

@@ -31,7 +31,7 @@ from worker.agent.accounts.messages import (
 )
 from worker.launch.preparation import LocalNode
 from worker.node import hardware
-from worker.node.processes import lower_own_session
+from worker.node.standing_back import WORKER_NICENESS, StandingBack
 from worker.preflight.checks import Checks
 from worker.session.client import Client
 from worker.session.failures import RequestRefused
@@ -68,7 +68,6 @@ def main(arguments: list[str]) -> int:
     _trust(settings.certificates, folder)
     log_to_stderr(logging.INFO, "%(message)s")  # the worker adds the time
     logging.getLogger("httpx2").setLevel(logging.WARNING)
-    lower_own_session()
     Agent(settings, folder, orders, answers).run()
     return 0
 
@@ -99,6 +98,7 @@ class Agent:
         )
         self._told = ""
         self._telling = threading.Lock()
+        self._standing = StandingBack(WORKER_NICENESS, interrupts=True)
         gpus = [device.id for device in hardware.devices(None) if device.kind == "cuda"]
         relay = Relay(settings.server, lambda answered: self._print(AgentLine(answered=answered)))
         self._checks = Checks(node, relay, self._trainings.in_background, gpus)
@@ -129,6 +129,7 @@ class Agent:
     def _tell(self, number: int) -> None:
         """Tell the worker of the attempts where something is different; `number`: the order in effect."""
         trainings = self._trainings
+        self._standing.follow(ranks_run=trainings.has_ranks)
         status = Status(
             seen=number,
             unsettled=trainings.unsettled,

@@ -91,6 +91,11 @@ class AccountTrainings:
         return self._own.live_runs | {label.partition("/")[0] for label in self.training}
 
     @property
+    def has_ranks(self) -> bool:
+        """Whether processes of an attempt may run here."""
+        return self._own.has_ranks or bool(self.training)
+
+    @property
     def status(self) -> str:
         """Whether the next launch finds torch imported."""
         if not self._run_as:
