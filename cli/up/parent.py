@@ -23,7 +23,6 @@ from dashboard.private_files import hold_lock, make_private_directory
 from dashboard.security.keys.token_files import TokenUnusable, join_token_path, read_or_create
 from domain import certificate_file
 from domain.text.formats import plural
-from worker.agent.accounts.places import open_way
 from worker.node.processes import find
 from worker.node.state_files import read_object
 from worker.session.trust import CA_FILE
@@ -75,6 +74,8 @@ def run(plan: Plan) -> int:
         raise _unusable(plan.data, error) from None
     with only_one(plan.data):
         if plan.run_as and plan.nodes > 1:  # accounts pass through to the data of each node
+            from worker.agent.accounts.places import open_way  # imports a whole worker
+
             (plan.data / "nodes").mkdir(exist_ok=True)
             open_way(plan.data)
         publish_certificate(plan)
