@@ -78,7 +78,7 @@ def test_those_in_a_browser_run_in_small() -> None:
 
 @pytest.mark.training
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["overhead", "watching", "probe", "checkpoint_stall", "lost_node"])
+@pytest.mark.parametrize("name", ["busy_machine", "overhead", "watching", "probe", "checkpoint_stall", "lost_node"])
 def test_measurement_beside_a_training_runs_in_small(name: str) -> None:
     if name == "lost_node" and (reason := why_not()):
         pytest.skip(reason)
@@ -136,4 +136,4 @@ def test_an_unknown_measurement_is_refused_with_the_known_ones() -> None:
     command = [sys.executable, "-m", "benchmarks", "draughts"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "no measurement is named draughts; there are: back_to_training, chart" in done.stderr
+    assert "no measurement is named draughts; there are: back_to_training, busy_machine" in done.stderr
