@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -198,6 +200,15 @@ def test_a_backup_is_written_by_the_server_and_moved_by_its_user(rankzero, fake,
     (tmp_path / "link.db").symlink_to(tmp_path / "elsewhere.db")
     code, _, err = rankzero("backup", "link.db")
     assert code == 1 and "must be a new file" in err and not (tmp_path / "elsewhere.db").exists()
+
+
+def test_a_backup_is_moved_to_another_file_system_for_its_user_alone(rankzero, fake, tmp_path) -> None:
+    fake.backup = tmp_path / "data.db"
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        target = Path(elsewhere, "copy.db")
+        assert document(rankzero("backup", str(target), "--json"))["path"] == str(target)
+        assert target.stat().st_size == 4096 and target.stat().st_mode & 0o777 == 0o600
+    assert not fake.backup.exists()
 
 
 def test_doctor_finds_what_others_could_read(rankzero, tmp_path) -> None:
