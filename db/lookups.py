@@ -12,6 +12,7 @@ from db import acting
 from db.exceptions import NoSuchNode, NoSuchRun, NotOwner, Superseded
 from db.models import Attempt, HistoryEntry, Node, Run, Task
 from domain.messages import LIVE_STATES, TERMINAL_STATES
+from domain.people.roles import Action
 from domain.spec import RunSpec
 
 _PART = (
@@ -34,6 +35,18 @@ class AttemptKey(NamedTuple):
     fence: int
     run_id: str
     number: int
+
+
+def run_to_change(session: Session, action: Action, run_id: str, *, is_deleted: bool = False) -> Run:
+    """The run that the actor is about to change, or with `is_deleted` a deleted one.
+
+    Every request about a run begins with it in the transaction that writes, after which nobody else deletes, moves or
+    erases the run before it ends. Raises NoSuchRun, also where it is hidden; Denied."""
+    run, rights = session.get(Run, run_id), acting.rights()
+    if run is None or (run.deleted_at is not None) != is_deleted or not rights.sees(run.project):
+        raise NoSuchRun(f"There is no {'deleted ' if is_deleted else ''}run {run_id!r}.")
+    rights.check(action, run.project, run.by)
+    return run
 
 
 def latest_attempt(session: Session, run_id: str) -> Attempt:

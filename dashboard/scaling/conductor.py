@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 from dashboard.scaling.request import run_spec
 from dashboard.service import permitted
 from dashboard.service.service import Service
 from db import acting
+from db.exceptions import NoSuchRun, WrongState
 from db.people.ownership import project_of
 from db.runs.run_requests import StudyPoint
 from db.scaling import studies
@@ -58,7 +60,8 @@ class Conductor:
             self._launch(study, action.number)
         elif action.kind == "stop":
             rights = self._service.identities.acting_for(study.by, _via(study))
-            permitted.stop_launched(self._service, rights, project_of(study.spec), action.run_id)
+            with suppress(NoSuchRun):  # deleted since: it has ended
+                permitted.stop_launched(self._service, rights, project_of(study.spec), action.run_id)
         elif action.kind == "end":
             studies.end(self._service.store, study.id, self._service.clock())
             log.info("scaling study %s ended", study.id)
@@ -76,6 +79,8 @@ class Conductor:
                 self._service.launch(spec, part_of=StudyPoint(study.id, number))
         except (InvalidRequest, Denied) as error:
             studies.note_problem(self._service.store, study.id, number, str(error))
+        except WrongState as error:
+            log.info("scaling study %s: %s", study.id, error)
 
 
 def _via(study: StudyView) -> str:

@@ -13,10 +13,9 @@ from dashboard.storage.files import Files
 from dashboard.storage.wheels import Wheels
 from db import acting
 from db.engine import Store
-from db.exceptions import NoSuchRun
 from db.people.ownership import owned_run
 from db.runs import deletion
-from db.runs.deletion import DeletedRun
+from db.runs.deletion import DeletedRun, Erased
 from domain.people.roles import Action
 
 log = logging.getLogger("rankzero")
@@ -52,12 +51,11 @@ class Deletions:
 
     def delete(self, run_id: str, at_once: bool = False) -> Deletion:
         """Delete an ended run; `at_once` for good, which only admins may. Raises NoSuchRun, WrongState, Denied."""
-        if at_once:
-            self._check_manages(run_id)
+        now = self._clock()
         if at_once or not self._kept_s:
-            result = Deletion(self._erase(run_id), None)
+            action = Action.RESTORE if at_once else Action.ACT
+            result = Deletion(self._remove(deletion.erase(self._store, run_id, now, action)), None)
         else:
-            now = self._clock()
             result = Deletion(deletion.delete(self._store, run_id, now), now + self._kept_s)
             log.info("run %s deleted by %s; its files stay for now", run_id, acting.rights().by)
         self._hub.publish(run_id, {"type": "deleted"})
@@ -65,14 +63,12 @@ class Deletions:
 
     def restore(self, run_id: str) -> None:
         """Bring back a deleted run whose files are still here. Raises NoSuchRun, Denied."""
-        self._check_manages(run_id, is_deleted=True)
         deletion.restore(self._store, run_id, self._clock())
         log.info("run %s brought back by %s", run_id, acting.rights().by)
 
     def erase(self, run_id: str) -> Deletion:
         """Free the disk of a deleted run before its time. Raises NoSuchRun, Denied."""
-        self._check_manages(run_id, is_deleted=True)
-        return Deletion(self._erase(run_id), None)
+        return Deletion(self._remove(deletion.erase(self._store, run_id, self._clock(), is_deleted=True)), None)
 
     def may_restore(self, run_id: str) -> bool:
         """Whether the actor may bring this run back once it is deleted."""
@@ -88,25 +84,21 @@ class Deletions:
         return run.deleted_at + self._kept_s
 
     def sweep(self) -> None:
-        """Erase the next run that is due; called once a second."""
-        if (now := self._clock()) < self._sweep_from:
+        """End what trains for a deleted run, and erase the next one that is due; called once a second."""
+        now = self._clock()
+        if ending := deletion.end_deleted(self._store, now):
+            self._hub.desired_state_of_runs_changed(ending)
+        if now < self._sweep_from:
             return
-        if run_id := deletion.due(self._store, now - self._kept_s):
-            self._erase(run_id)
+        if erased := deletion.erase_due(self._store, now - self._kept_s, now):
+            self._remove(erased)
         else:
             self._sweep_from = now + SWEEP_EVERY_S
 
-    def _erase(self, run_id: str) -> int:
-        erased = deletion.erase(self._store, run_id, self._clock())
+    def _remove(self, erased: Erased) -> int:
+        """Remove the files of an erased run; returns their bytes."""
         self._files.remove(erased.file_ids, erased.checkpoint_ids)
         self._snapshots.forget_unused()
-        self._wheels.forget_locks(run_id)
-        log.info("run %s deleted for good", run_id)
+        self._wheels.forget_locks(erased.run_id)
+        log.info("run %s deleted for good", erased.run_id)
         return erased.freed_bytes
-
-    def _check_manages(self, run_id: str, is_deleted: bool = False) -> None:
-        """Raises NoSuchRun where there is no such run for the actor, Denied."""
-        run, rights = owned_run(self._store, run_id), acting.rights()
-        if run is None or run.is_deleted != is_deleted or (run.project is not None and not rights.sees(run.project)):
-            raise NoSuchRun(f"There is no {'deleted ' if is_deleted else ''}run {run_id!r}.")
-        rights.check(Action.RESTORE, run.project)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dashboard.errors import Rejection
 from dashboard.json_responses import json_text
 from dashboard.service.service import Service
+from db.exceptions import NoSuchRun
 from db.runs import imported_runs
 from db.runs.imported_runs import Import
 from db.tasks import task_reports
 from domain.imported_runs import ImportedPoints, ImportRequest
-from domain.people.roles import Action
 
 
 def begin(service: Service, request: ImportRequest) -> Import:
-    """Create an imported run, or find the one that was imported before. Raises Denied."""
+    """Create an imported run, or find the one that was imported before.
+
+    Raises Denied, InvalidRequest, NoSuchRun."""
     service.references.check(request)
-    if (before := imported_runs.imported_before(service.store, request)) is not None:
-        service.check_run(Action.ACT, before)
     begun = imported_runs.begin(service.store, request, service.clock())
     if not begun.is_complete and request.settings:
         _store_settings(service, begun, request)
@@ -45,4 +45,6 @@ def _store_settings(service: Service, begun: Import, request: ImportRequest) -> 
     file_id, size_bytes = begun.settings_file
     with service.files.locked(begun.settings_file):
         service.files.append(file_id, size_bytes, line.encode())
-        task_reports.file_grew(service.store, file_id, size_bytes, size_bytes + len(line.encode()))
+        if task_reports.file_grew(service.store, file_id, size_bytes, size_bytes + len(line.encode())) is None:
+            service.files.remove([file_id], [])
+            raise NoSuchRun(f"Run {begun.run_id} was deleted while it was imported.")

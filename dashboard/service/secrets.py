@@ -86,19 +86,19 @@ class Secrets:
 
     def _values(self, assignment: Assignment) -> Mapping[str, str]:
         fence, names = assignment.fence, assignment.spec.secrets
-        ciphertexts = secrets.given(self._store, fence)
-        if not ciphertexts:
-            self._give(assignment)
-            ciphertexts = secrets.given(self._store, fence)
+        ciphertexts = secrets.given(self._store, fence) or self._give(assignment)
         return {name: self._key.decrypt(ciphertexts[name], fence, name) for name in names}
 
-    def _give(self, assignment: Assignment) -> None:
+    def _give(self, assignment: Assignment) -> Mapping[str, bytes]:
+        """Give an attempt its secrets; return their ciphertexts. Raises InvalidRequest."""
         fence, names = assignment.fence, assignment.spec.secrets
         with self._store.write() as session:
-            if secrets.given_in(session, fence):
-                return  # another node of the attempt asked at the same time
+            if given := secrets.given_in(session, fence):
+                return given  # another node of the attempt asked at the same time
             secrets.forget_ended(session)
             receiver = secrets.receiver(session, assignment.run_id, fence)
+            if receiver is None:
+                raise InvalidRequest("secrets", "secrets: it gets none, since it has ended.")
             of_project = receiver.project if receiver.may_launch else None
             person = None if receiver.is_bound else _person(receiver.by)
             usable = secrets.usable(session, person, of_project, names)
@@ -106,6 +106,8 @@ class Secrets:
                 raise InvalidRequest("secrets", _not_given(missing[0], receiver))
             for secret in usable.values():
                 secrets.give(session, receiver, secret, self._key.encrypt(self._value(secret), fence, secret.name))
+            session.flush()
+            return secrets.given_in(session, fence)
 
     def _value(self, secret: StoredSecret) -> str:
         return self._key.decrypt(secret.ciphertext, secret.owner.user, secret.owner.project, secret.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import isfinite
 
@@ -73,7 +74,8 @@ class SweepConductor:
         if action.kind == "launch":
             self._launch(sweep)
         elif action.kind == "stop":
-            self._stop(sweep, sweep.trials[action.number])
+            trial = sweep.trials[action.number]
+            self._stop(sweep, trial, trial.message)
         elif action.kind == "pass":
             trials.pass_rung(store, sweep.id, action.number)
         elif action.kind == "prune":
@@ -86,15 +88,16 @@ class SweepConductor:
             sweeps.end(store, sweep.id, self._service.clock(), action.message)
             log.info("sweep %s ended", sweep.id)
 
-    def _stop(self, sweep: SweepView, trial: TrialView) -> None:
-        launched_in = project_of(sweep.spec)
-        permitted.stop_launched(self._service, self._rights(sweep), launched_in, trial.run_id or "", trial.message)
+    def _stop(self, sweep: SweepView, trial: TrialView, message: str | None) -> None:
+        rights, launched_in = self._rights(sweep), project_of(sweep.spec)
+        with suppress(NoSuchRun):  # deleted since: it has ended
+            permitted.stop_launched(self._service, rights, launched_in, trial.run_id or "", message)
 
     def _prune(self, sweep: SweepView, trial: TrialView, message: str) -> None:
         """Note that a trial is pruned before its run is stopped: a restart in between stops it then."""
         step = sweep.plan.rung_step(trial.rung) or 0
         trials.prune(self._service.store, sweep.id, trial.number, step, message)
-        self._stop(sweep, replace(trial, message=message))
+        self._stop(sweep, trial, message)
 
     def _promote(self, sweep: SweepView, trial: TrialView) -> None:
         try:
@@ -121,6 +124,8 @@ class SweepConductor:
         except (InvalidRequest, ValidationError) as error:
             message = f"It could not be launched: {error}"
             trials.add_unlaunched(self._service.store, sweep.id, number, params, message)
+        except WrongState as error:
+            log.info("sweep %s: %s", sweep.id, error)
 
     def _result(self, sweep: SweepView, trial: TrialView) -> Result:
         """Return the result of a trial whose run has ended, or was deleted since."""

@@ -36,11 +36,15 @@ def carry_out(
     store: Store, alert: AlertView, event: RunEvent, good: tuple[int, float, float] | None,
     rate: RateChange, now: float,
 ) -> bool:  # fmt: skip
-    """Record an event and act on its run, unless the event is recorded; return whether the run shall end.
+    """Record an event and act on its run, unless the event is recorded or the run deleted.
+
+    Returns whether the run shall end.
 
     `good`: the last good point before the event, (step, value, wall time), for a rollback."""
     with store.write() as session:
         if _recorded(session, alert.id, event.key) or session.get(Alert, alert.id) is None:
+            return False
+        if events.deleted_among(session, [event]):
             return False
         attempt = session.get(Attempt, event.fence)
         act, words = _acted(session, alert, attempt, event, good, rate, now)

@@ -9,7 +9,8 @@ from sqlalchemy.orm import Session
 
 from db import acting
 from db.engine import Store
-from db.exceptions import NoSuchAlert, NoSuchRun
+from db.exceptions import NoSuchAlert
+from db.lookups import run_to_change
 from db.models import Alert, AlertEvent, Run, new_id
 from db.people import audit
 from db.people.visibility import is_visible, sees_everything
@@ -17,6 +18,7 @@ from domain.alerts.message import DeliveryState
 from domain.alerts.rules import Act, AlertAction
 from domain.choices import RUN_ID
 from domain.people.audit import AuditAction
+from domain.people.roles import Action
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,10 @@ def create(
     store: Store, rule: str, target: str, secret: str | None, now: float,
     project: str | None = None, run_id: str | None = None, action: AlertAction | None = None,
 ) -> str:  # fmt: skip
-    """Store an alert; return its id. Raises NoSuchRun."""
+    """Store an alert; return its id. Raises NoSuchRun, Denied where it shall act on a run of somebody else."""
     with store.write() as session:
-        if run_id is not None and session.get(Run, run_id) is None:
-            raise NoSuchRun(f"There is no run {run_id!r}.")
+        if run_id is not None:
+            run_to_change(session, Action.ACT if action else Action.SEE, run_id)
         alert = Alert(
             by=acting.rights().by,
             id=new_id(), rule=rule, target=target, secret=secret, project=project, run_id=run_id, created_at=now,

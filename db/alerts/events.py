@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from db import acting
 from db.alerts.alerts import write_down
 from db.engine import Store
-from db.models import Alert, AlertEvent
+from db.models import Alert, AlertEvent, Run
 from db.people.visibility import visible_among
 from domain.alerts.judgement import RunEvent
 from domain.alerts.message import GATHER_S, GIVE_UP_S, DeliveryState, MessageItem, SendOutcome, pause_s, state_after
@@ -43,7 +43,7 @@ class Delivery:
 
 
 def record(store: Store, events: Iterable[tuple[str, RunEvent]], now: float) -> int:
-    """Store events of alerts (by id) that are not stored yet; return their number."""
+    """Store events of alerts (by id) that are not stored yet, and whose runs exist; return their number."""
     unrecorded = {(alert_id, event.key): event for alert_id, event in events}
     if not unrecorded:
         return 0
@@ -52,10 +52,20 @@ def record(store: Store, events: Iterable[tuple[str, RunEvent]], now: float) -> 
             return 0
     with store.write() as session:
         unrecorded = _unknown(session, unrecorded)
-        ids = set(session.scalars(select(Alert.id)))
-        added = [row(alert_id, event, now) for (alert_id, _), event in unrecorded.items() if alert_id in ids]
+        ids, gone = set(session.scalars(select(Alert.id))), deleted_among(session, unrecorded.values())
+        added = [
+            row(alert_id, event, now)
+            for (alert_id, _), event in unrecorded.items()
+            if alert_id in ids and event.run_id not in gone
+        ]
         session.add_all(added)
         return len(added)
+
+
+def deleted_among(session: Session, events: Iterable[RunEvent]) -> set[str]:
+    """The runs of these events that were deleted or erased, perhaps since the events were judged."""
+    named = {event.run_id for event in events if event.run_id is not None}
+    return named.difference(session.scalars(select(Run.id).where(Run.id.in_(named), Run.deleted_at.is_(None))))
 
 
 def record_test(store: Store, alert_id: str, now: float) -> None:

@@ -100,6 +100,9 @@ def carry_on(session: Session, attempt: Attempt, now: float) -> int | None:
     """Open the next attempt if the run's spec says so; return its number, else None.
 
     It belongs to the transaction in which the attempt ended, so that a run that continues is never seen as ended."""
+    run = session.get_one(Run, attempt.run_id)
+    if run.deleted_at is not None:
+        return None
     has_failed_on_the_way = attempt.state == State.FAILED and attempt.rollback is not None
     if is_resizing(attempt) and (attempt.state == State.STOPPED or has_failed_on_the_way):
         why = attempt.rollback["why"] if attempt.rollback else "continues on the available nodes"
@@ -107,7 +110,7 @@ def carry_on(session: Session, attempt: Attempt, now: float) -> int | None:
             return open_next_attempt(session, attempt.run_id, now, None, why=why, restarts=attempt.restarts)
     if attempt.state != State.FAILED or attempt.stop_requested_at is not None:
         return None
-    spec = RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec)
+    spec = RunSpec.model_validate(run.spec)
     if not (spec.max_restarts or spec.elastic or spec.on_hang == "resume"):
         return None
     decision = decide_restart(spec, _failures(session, attempt.run_id))

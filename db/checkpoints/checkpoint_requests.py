@@ -6,24 +6,26 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.exceptions import NoSuchCheckpoint, WrongState
-from db.lookups import add_history
-from db.models import Attempt, Checkpoint, Node, Task
+from db.exceptions import NoSuchCheckpoint, NoSuchRun, WrongState
+from db.lookups import add_history, run_to_change
+from db.models import Attempt, Checkpoint, Node, Run, Task
 from db.people import audit
 from domain.assignments import Resend
 from domain.messages import State
 from domain.people.audit import AuditAction
+from domain.people.roles import Action
 
 
 def request_resend(store: Store, checkpoint_id: int, now: float) -> tuple[str, str]:
     """Have the checkpoint's node send it again; return the ids of its run and of the node.
 
-    Raises NoSuchCheckpoint; WrongState where it is whole, its attempt still runs, or its node is gone."""
+    Raises NoSuchCheckpoint, Denied; WrongState where it is whole, its attempt still runs, or its node is gone."""
     with store.write() as session:
         checkpoint = session.get(Checkpoint, checkpoint_id)
         if checkpoint is None:
             raise NoSuchCheckpoint(f"There is no checkpoint {checkpoint_id}.")
         attempt = session.get_one(Attempt, checkpoint.fence)
+        _check_may_act(session, checkpoint, attempt)
         if checkpoint.complete:
             raise WrongState(f"Checkpoint {checkpoint.path} is complete: it can be downloaded.")
         if not State(attempt.state).is_terminal:
@@ -37,11 +39,21 @@ def request_resend(store: Store, checkpoint_id: int, now: float) -> tuple[str, s
         return attempt.run_id, node.id
 
 
+def _check_may_act(session: Session, checkpoint: Checkpoint, attempt: Attempt) -> None:
+    """Raises NoSuchCheckpoint where its run does not exist for the actor, Denied."""
+    try:
+        run_to_change(session, Action.ACT, attempt.run_id)
+    except NoSuchRun:
+        raise NoSuchCheckpoint(f"There is no checkpoint {checkpoint.id}.") from None
+
+
 # Built once, which takes longer than running it: every node asks again and again.
 _RESENDS = (
     select(Checkpoint, Attempt)
     .join(Attempt, Attempt.fence == Checkpoint.fence)
+    .join(Run, Run.id == Attempt.run_id)
     .join(Task, (Task.fence == Checkpoint.fence) & (Task.node_rank == Checkpoint.node_rank))
+    .where(Run.deleted_at.is_(None))
     .where(Task.node_id == bindparam("node_id"), Checkpoint.resend_requested_at.is_not(None))
     .where(Checkpoint.complete.is_(False))
     .order_by(Checkpoint.id)

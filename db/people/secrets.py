@@ -163,10 +163,13 @@ def give(session: Session, receiver: Receiver, secret: StoredSecret, ciphertext:
         audit.record(session, AuditAction.SECRET_GIVEN, name, receiver.project, {"run": receiver.run_id})
 
 
-def receiver(session: Session, run_id: str, fence: int) -> Receiver:
-    """The attempt of a run, with the person and the project whose secrets it gets."""
+def receiver(session: Session, run_id: str, fence: int) -> Receiver | None:
+    """The attempt of a run, with the person and the project whose secrets it gets; None once it has ended."""
     query = select(Run.by, Run.project, Attempt.by.label("opened_by"), Attempt.via)
-    row = session.execute(query.join(Attempt, Attempt.run_id == Run.id).where(Attempt.fence == fence)).one()
+    is_live = Attempt.state.not_in(TERMINAL_STATES)
+    attempts = query.join(Attempt, Attempt.run_id == Run.id).where(Attempt.fence == fence, is_live)
+    if (row := session.execute(attempts).one_or_none()) is None:
+        return None
     rights = PROGRAM if row.opened_by is None else rights_in(session, row.opened_by) or NOBODY
     is_bound = _is_bound(session, row.opened_by, row.via)
     return Receiver(run_id, fence, row.by, row.project, rights.may(Action.LAUNCH, row.project), is_bound)

@@ -11,13 +11,14 @@ from sqlalchemy.orm import Session, undefer
 
 from db.engine import Store
 from db.exceptions import NoSuchProfile, WrongState
-from db.lookups import attempt_scope, latest_attempt, task_of_node
+from db.lookups import attempt_scope, latest_attempt, run_to_change, task_of_node
 from db.models import Attempt, File, Node, ProfiledRank, Series, Task
 from db.people import audit
 from db.people.visibility import visible_fences
 from domain.assignments import MAX_RANKS, MAX_STEPS, ProfileRequest
 from domain.messages import LIVE_STATES, State
 from domain.people.audit import AuditAction
+from domain.people.roles import Action
 from domain.profiles.records import Overview, RankProfile
 from domain.profiles.views import (
     ANSWER_S,
@@ -39,9 +40,10 @@ _TAG = re.compile(r"rank(\d+)/step_time_s")
 def request(store: Store, run_id: str, steps: int, ranks: Sequence[int], now: float) -> str:
     """Request a profile of the next steps of these ranks, by default of the first ones; return its id.
 
-    Raises NoSuchRun, WrongState."""
+    Raises NoSuchRun, WrongState, Denied."""
     profile_id = secrets.token_hex(5)
     with store.write() as session:
+        run_to_change(session, Action.ACT, run_id)
         attempt = latest_attempt(session, run_id)
         _check_request(session, attempt, steps, now)
         series = _series_by_rank(session, attempt.fence)

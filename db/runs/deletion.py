@@ -7,17 +7,18 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from sqlalchemy import Select, func, select
 from sqlalchemy import delete as delete_rows
-from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from db import acting
 from db.checkpoints.checkpoint_reports import discard
 from db.engine import Store
-from db.exceptions import NoSuchRun, WrongState
-from db.lookups import add_history, latest_attempt
+from db.exceptions import WrongState
+from db.lookups import add_history, latest_attempt, run_to_change
 from db.models import Attempt, Checkpoint, DeletedAttempt, File, Run
 from db.people import audit
+from db.runs.run_requests import end
 from domain.messages import TERMINAL_STATES
 from domain.people.audit import AuditAction
 from domain.people.roles import Action
@@ -44,6 +45,7 @@ class DeletedRun:
 class Erased(NamedTuple):
     """What an erased run leaves on the disk until it is removed there."""
 
+    run_id: str
     file_ids: list[int]
     checkpoint_ids: list[int]
     freed_bytes: int
@@ -52,9 +54,9 @@ class Erased(NamedTuple):
 def delete(store: Store, run_id: str, now: float) -> int:
     """Let an ended run exist for nobody; returns the bytes that are free once it is erased.
 
-    Raises NoSuchRun, WrongState."""
+    Raises NoSuchRun, WrongState, Denied."""
     with store.write() as session:
-        run, last = _run(session, run_id, is_deleted=False), _ended(session, run_id)
+        run, last = run_to_change(session, Action.ACT, run_id), _ended(session, run_id)
         run.deleted_at, run.deleted_by = now, acting.rights().by
         add_history(session, run_id, last.number, now, "deleted")
         audit.record(session, AuditAction.DELETED, f"run {run_id}", run.project, {"name": run.name})
@@ -62,31 +64,49 @@ def delete(store: Store, run_id: str, now: float) -> int:
 
 
 def restore(store: Store, run_id: str, now: float) -> None:
-    """Bring a deleted run back as it was; a project that has another baseline by now keeps it. Raises NoSuchRun."""
+    """Bring a deleted run back as it was; a project that has another baseline by now keeps it.
+
+    Raises NoSuchRun, Denied."""
     with store.write() as session:
-        run = _run(session, run_id, is_deleted=True)
+        run = run_to_change(session, Action.RESTORE, run_id, is_deleted=True)
         run.deleted_at = run.deleted_by = None
         add_history(session, run_id, latest_attempt(session, run_id).number, now, "brought back after its deletion")
         audit.record(session, AuditAction.RESTORED, f"run {run_id}", run.project, {"name": run.name})
 
 
-def erase(store: Store, run_id: str, now: float) -> Erased:
+def erase(
+    store: Store, run_id: str, now: float, action: Action = Action.RESTORE, *, is_deleted: bool = False
+) -> Erased:
     """Delete an ended run and all its rows for good; the caller removes its files and checkpoints.
 
-    Raises NoSuchRun, WrongState."""
+    `action`: what the actor needs the right to; `is_deleted`: the run is one that was deleted before.
+    Raises NoSuchRun, WrongState, Denied."""
     with store.write() as session:
+        run = run_to_change(session, action, run_id, is_deleted=is_deleted)
         _ended(session, run_id)
-        run = session.get_one(Run, run_id)
-        audit.record(session, AuditAction.ERASED, f"run {run_id}", run.project, {"name": run.name})
-        fences = select(Attempt.fence).where(Attempt.run_id == run_id)
-        files = session.execute(select(File.id, File.size_bytes).where(File.fence.in_(fences))).all()
-        checkpoints = list(session.scalars(select(Checkpoint).where(Checkpoint.fence.in_(fences))))
-        discard(session, checkpoints, now)
-        rows = session.execute(select(Attempt.fence, Attempt.uid).where(Attempt.run_id == run_id))
-        session.add_all([DeletedAttempt(fence=fence, uid=uid) for fence, uid in rows])
-        session.execute(delete_rows(Run).where(Run.id == run_id))
-        stored_bytes = sum(size for _, size in files) + sum(row.received_bytes for row in checkpoints)
-        return Erased([file_id for file_id, _ in files], [row.id for row in checkpoints], stored_bytes)
+        return _erase(session, run, now)
+
+
+def erase_due(store: Store, deleted_before: float, now: float) -> Erased | None:
+    """Erase the run that was deleted first, unless that was later than `deleted_before`; None where none is due."""
+    with store.read() as session:
+        if session.scalars(_due(deleted_before)).first() is None:
+            return None
+    with store.write() as session:  # somebody may have brought it back meanwhile
+        run = session.scalars(_due(deleted_before)).first()
+        return _erase(session, run, now) if run else None
+
+
+def end_deleted(store: Store, now: float) -> list[str]:
+    """Ask for the end of attempts whose run is deleted nevertheless, by an older version; return the runs' ids."""
+    with store.read() as session:
+        if session.scalars(_LIVE_THOUGH_DELETED).first() is None:
+            return []
+    with store.write() as session:
+        attempts = session.scalars(_LIVE_THOUGH_DELETED).all()
+        for attempt in attempts:
+            end(session, attempt, now, "its run was deleted", "Ended: its run was deleted.")
+        return [attempt.run_id for attempt in attempts]
 
 
 def deleted_runs(store: Store) -> list[DeletedRun]:
@@ -99,23 +119,37 @@ def deleted_runs(store: Store) -> list[DeletedRun]:
         return [_view(run, sizes[run.id]) for run in runs]
 
 
-def due(store: Store, deleted_before: float) -> str | None:
-    """The id of a run that was deleted before this time, the first deletion first."""
-    is_due = Run.deleted_at <= deleted_before
-    with store.read() as session:
-        return session.scalars(select(Run.id).where(is_due).order_by(Run.deleted_at, Run.id).limit(1)).first()
+_LIVE = select(Attempt.run_id).where(Attempt.state.not_in(TERMINAL_STATES))
+_LIVE_THOUGH_DELETED = (
+    select(Attempt)
+    .join(Run, Run.id == Attempt.run_id)
+    .where(Attempt.state.not_in(TERMINAL_STATES), Attempt.stop_requested_at.is_(None), Run.deleted_at.is_not(None))
+)
+"""Built once: it runs every second."""
+
+
+def _due(deleted_before: float) -> Select[Run]:
+    """Runs that were deleted before this time and train nowhere, the first deletion first."""
+    due = select(Run).where(Run.deleted_at <= deleted_before, Run.id.not_in(_LIVE))
+    return due.order_by(Run.deleted_at, Run.id).limit(1)
+
+
+def _erase(session: Session, run: Run, now: float) -> Erased:
+    audit.record(session, AuditAction.ERASED, f"run {run.id}", run.project, {"name": run.name})
+    fences = select(Attempt.fence).where(Attempt.run_id == run.id)
+    files = session.execute(select(File.id, File.size_bytes).where(File.fence.in_(fences))).all()
+    checkpoints = list(session.scalars(select(Checkpoint).where(Checkpoint.fence.in_(fences))))
+    discard(session, checkpoints, now)
+    rows = session.execute(select(Attempt.fence, Attempt.uid).where(Attempt.run_id == run.id))
+    session.add_all([DeletedAttempt(fence=fence, uid=uid) for fence, uid in rows])
+    session.execute(delete_rows(Run).where(Run.id == run.id))
+    stored_bytes = sum(size for _, size in files) + sum(row.received_bytes for row in checkpoints)
+    return Erased(run.id, [file_id for file_id, _ in files], [row.id for row in checkpoints], stored_bytes)
 
 
 def _view(run: Run, size_bytes: int) -> DeletedRun:
     deleted_at = run.deleted_at or 0.0
     return DeletedRun(run.id, run.name, run.project, run.by, deleted_at, run.deleted_by, size_bytes)
-
-
-def _run(session: Session, run_id: str, is_deleted: bool) -> Run:
-    run = session.get(Run, run_id)
-    if run is None or (run.deleted_at is not None) != is_deleted:
-        raise NoSuchRun(f"There is no {'deleted ' if is_deleted else ''}run {run_id!r}.")
-    return run
 
 
 def _ended(session: Session, run_id: str) -> Attempt:

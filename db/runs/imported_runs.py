@@ -11,15 +11,18 @@ from db import acting
 from db.attempts.new_attempt import open_attempt
 from db.engine import Store
 from db.exceptions import NoSuchRun
-from db.lookups import add_history, latest_attempt
+from db.lookups import add_history, latest_attempt, run_to_change
 from db.metrics.point_reports import store_series
 from db.models import Attempt, ImportedRun, Run, Series, new_id
 from db.people import audit
 from db.people.visibility import visible_runs
 from db.tasks.task_reports import Arrival, file_of
+from domain.choices import ExportFormat
+from domain.errors import InvalidRequest
 from domain.imported_runs import ImportedPoints, ImportRequest
 from domain.messages import State
 from domain.people.audit import AuditAction
+from domain.people.roles import Action
 from domain.spec import RunSpec
 from domain.text.formats import plural
 
@@ -41,20 +44,17 @@ class Import:
     """The id and size of the file for its settings."""
 
 
-def imported_before(store: Store, request: ImportRequest) -> str | None:
-    """The id of the run that was imported from there before, among those that the actor may see."""
-    with store.read() as session:
-        row = _imported_before(session, request)
-        return None if row is None else row.run_id
-
-
 def begin(store: Store, request: ImportRequest, now: float) -> Import:
     """Create the run, or find the one that was imported before.
 
-    One whose source has changed since loses its points, so that they are stored anew."""
+    One whose source has changed since loses its points, so that they are stored anew. Raises Denied, InvalidRequest."""
+    if request.format == ExportFormat.ARCHIVE:  # its run may train on here
+        raise InvalidRequest("format", "format: an archive is imported whole (`rankzero import archive FILE`).")
     with store.write() as session:
         row = _imported_before(session, request)
         is_new = row is None
+        if row is not None:
+            run_to_change(session, Action.ACT, row.run_id)
         row = row or _create(session, request, now)
         if is_new or row.digest != request.digest:
             audit.record(session, AuditAction.IMPORTED, f"run {row.run_id}", request.project, {"name": request.name})
@@ -64,8 +64,9 @@ def begin(store: Store, request: ImportRequest, now: float) -> Import:
 
 
 def add_points(store: Store, run_id: str, batch: ImportedPoints, now: float) -> tuple[Import, Arrival]:
-    """Store points if all before them are stored, and with the last ones the run's end. Raises NoSuchRun."""
+    """Store points if all before them are stored, and with the last ones the run's end. Raises NoSuchRun, Denied."""
     with store.write() as session:
+        run_to_change(session, Action.ACT, run_id)
         row = session.get(ImportedRun, run_id)
         if row is None:
             raise NoSuchRun(f"There is no imported run {run_id!r}.")

@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 from db import acting
 from db.attempts.new_attempt import find_checkpoint, open_attempt, open_next_attempt
 from db.engine import Store
-from db.exceptions import NoSuchRun, WrongState
-from db.lookups import add_history, latest_attempt
-from db.models import Attempt, ImportedRun, Run, RunTag, ScalingRun, SweepTrial, new_id
+from db.exceptions import WrongState
+from db.lookups import add_history, latest_attempt, run_to_change
+from db.models import Attempt, ImportedRun, Run, RunTag, ScalingRun, ScalingStudy, Sweep, SweepTrial, new_id
 from db.people import audit
 from db.people.ownership import project_of
 from db.people.users import by_whom
@@ -25,6 +25,7 @@ from domain.errors import InvalidRequest, NoSuchReference
 from domain.masking.masking import has_mask, masked_text
 from domain.messages import TERMINAL_STATES, State
 from domain.people.audit import AuditAction
+from domain.people.roles import Action
 from domain.scheduling.fit import fit
 from domain.spec import MOST_TAGS, RunEdit, RunSpec
 from domain.text.formats import plural
@@ -55,11 +56,13 @@ def submit(
     """Queue a new run with a complete spec, and a remark for its history; return its id.
 
     `part_of`: the point of a scaling study that it measures, or the trial of a sweep that it is.
-    Raises InvalidRequest when it can never run here."""
+    Raises InvalidRequest when it can never run here, WrongState where its study or sweep is to end."""
     fits_here = fit(spec, registered_lately(store, now)).refusal is None
     with store.write() as session:
         if not fits_here:  # perhaps on a node that has just joined
             _check_fits(session, spec, now)
+        if part_of:
+            _check_goes_on(session, part_of)
         checkpoint_id = _checkpoint_to_resume(session, spec.resume) if spec.resume else None
         run = Run(
             id=new_id(),
@@ -85,8 +88,11 @@ def submit(
 
 
 def request_stop(store: Store, run_id: str, now: float, why: str | None = None) -> None:
-    """Request the end of a run. A repeated request, or one for an ended run, changes nothing. Raises NoSuchRun."""
+    """Request the end of a run. A repeated request, or one for an ended run, changes nothing.
+
+    Raises NoSuchRun, Denied."""
     with store.write() as session:
+        run_to_change(session, Action.ACT, run_id)
         end(session, latest_attempt(session, run_id), now, why)
 
 
@@ -98,7 +104,7 @@ def end(session: Session, attempt: Attempt, now: float, why: str | None, message
     attempt.stop_requested_by = acting.rights().by
     words = f"stop requested: {why}" if why else "stop requested"
     add_history(session, attempt.run_id, attempt.number, now, words)
-    _write_down(session, AuditAction.STOPPED, _run(session, attempt.run_id), {"why": why} if why else {})
+    _write_down(session, AuditAction.STOPPED, session.get_one(Run, attempt.run_id), {"why": why} if why else {})
     if attempt.state == State.QUEUED:
         # No worker knows of it, so nobody else would report the end.
         attempt.state, attempt.ended_at = State.STOPPED, now
@@ -111,7 +117,7 @@ def resume(store: Store, run_id: str, now: float, checkpoint: str | None = None)
     """Open the next attempt of an ended run from a checkpoint (default: the latest complete one).
 
     Without any complete checkpoint it starts from the beginning. Returns the attempt's number.
-    Raises NoSuchRun, WrongState, InvalidRequest."""
+    Raises NoSuchRun, WrongState, InvalidRequest, Denied."""
     with store.write() as session:
         return reopen(session, run_id, now, checkpoint)
 
@@ -119,12 +125,11 @@ def resume(store: Store, run_id: str, now: float, checkpoint: str | None = None)
 def reopen(session: Session, run_id: str, now: float, checkpoint: str | None = None, why: str | None = None) -> int:
     """Resume an ended run within a transaction, for the reason `why` if no person requested it.
 
-    Raises NoSuchRun, WrongState, InvalidRequest."""
-    last = latest_attempt(session, run_id)
+    Raises NoSuchRun, WrongState, InvalidRequest, Denied."""
+    run, last = run_to_change(session, Action.ACT, run_id), latest_attempt(session, run_id)
     if last.state not in TERMINAL_STATES:
         raise WrongState(f"Run {run_id} is {last.state}; only a run that has ended can be resumed.")
-    _check_trained_here(session, run_id)
-    run = _run(session, run_id)
+    _check_trained_here(session, run)
     _check_fits(session, RunSpec.model_validate(run.spec), now, last.number + 1)
     _write_down(session, AuditAction.RESUMED, run, {"why": why} if why else {})
     return open_next_attempt(session, run_id, now, checkpoint, why=why)
@@ -142,28 +147,21 @@ def specification(store: Store, run_id: str) -> RunSpec | None:
         return None if run is None else RunSpec.model_validate(run.spec)
 
 
-def _run(session: Session, run_id: str) -> Run:
-    run = session.get(Run, run_id)
-    if run is None:
-        raise NoSuchRun(f"There is no run {run_id!r}.")
-    return run
-
-
 def _write_down(session: Session, action: AuditAction, run: Run, more: dict[str, Any] | None = None) -> None:
     audit.record(session, action, f"run {run.id}", run.project, {"name": run.name, **(more or {})})
 
 
-def _check_trained_here(session: Session, run_id: str) -> None:
-    imported = session.get(ImportedRun, run_id)
+def _check_trained_here(session: Session, run: Run) -> None:
+    imported = session.get(ImportedRun, run.id)
     if imported and imported.format == ExportFormat.ARCHIVE:
-        if has_mask(RunSpec.model_validate(_run(session, run_id).spec)):
+        if has_mask(RunSpec.model_validate(run.spec)):
             raise WrongState(
-                f"Run {run_id} was imported without its secrets, which no archive holds, so it cannot be resumed. "
+                f"Run {run.id} was imported without its secrets, which no archive holds, so it cannot be resumed. "
                 "Launch it again, and enter them."
             )
     elif imported:
         raise WrongState(
-            f"Run {run_id} was imported ({imported.format}): its code and checkpoints are not here, so it cannot "
+            f"Run {run.id} was imported ({imported.format}): its code and checkpoints are not here, so it cannot "
             "be resumed. Launch its script as a new run."
         )
 
@@ -191,6 +189,16 @@ def _checkpoint_to_resume(session: Session, resume: str) -> int:
     return checkpoint.id
 
 
+def _check_goes_on(session: Session, part_of: StudyPoint | NewTrial) -> None:
+    """Raise WrongState where somebody asked the study or sweep to end since its next run was decided on."""
+    if isinstance(part_of, NewTrial):
+        whole: Sweep | ScalingStudy | None = session.get(Sweep, part_of.sweep_id)
+    else:
+        whole = session.get(ScalingStudy, part_of.study_id)
+    if whole is None or whole.stop_requested_at is not None or whole.ended_at is not None:
+        raise WrongState("It was asked to end meanwhile: no further run of it is launched.")
+
+
 def _summary(spec: RunSpec) -> str:
     nodes, ranks = plural(spec.nodes, "node"), plural(spec.world_size, "rank")
     if spec.elastic and spec.fewest_nodes < spec.nodes:
@@ -199,11 +207,11 @@ def _summary(spec: RunSpec) -> str:
 
 
 def edit(store: Store, run_id: str, change: RunEdit, now: float) -> None:
-    """Apply a change. Raises NoSuchRun, InvalidRequest where the run would have too many tags."""
+    """Apply a change. Raises NoSuchRun, Denied, InvalidRequest where the run would have too many tags."""
     with store.write() as session:
-        run = session.get(Run, run_id)
-        if run is None:
-            raise NoSuchRun(f"There is no run {run_id!r}.")
+        run = run_to_change(session, Action.ACT, run_id)
+        if change.project:
+            acting.rights().check(Action.ACT, change.project, run.by)
         if change.baseline:
             _leave_baseline(session, change.project or run.project, run_id)
         origin = "a private project" if is_private(session, run) else f"project {run.project}"

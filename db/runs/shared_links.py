@@ -13,13 +13,15 @@ from sqlalchemy.orm import Session
 
 from db import acting
 from db.engine import Store
-from db.exceptions import NoSuch, NoSuchRun
+from db.exceptions import NoSuch
+from db.lookups import run_to_change
 from db.models import Run, SharedLink, new_id
 from db.people import audit
-from db.people.visibility import visible_among, visible_runs
+from db.people.visibility import visible_among
 from db.token_hashes import hash_token
 from domain.errors import InvalidRequest
 from domain.people.audit import AuditAction
+from domain.people.roles import Action
 from domain.text.formats import clock_time
 
 DAY_S = 24 * 3600.0
@@ -56,14 +58,16 @@ class LinkView:
 
 
 def make(store: Store, runs: Sequence[str], days: int, now: float) -> tuple[LinkView, str]:
-    """Make a link to these runs; return it and its token, which is not stored. Raises InvalidRequest, NoSuchRun."""
+    """Make a link to these runs, which the actor may act on; return it and its token, which is not stored.
+
+    Raises InvalidRequest, NoSuchRun, Denied."""
     check(runs, days)
     row = SharedLink(id=new_id(), runs=list(runs), created_at=now, expires_at=now + days * DAY_S, by=acting.rights().by)
     token = f"{row.id}-{secrets.token_urlsafe(32)}"
     row.secret_hash = hash_token(token)
     with store.write() as session:
-        if missing := set(runs) - set(session.scalars(select(Run.id).where(Run.id.in_(runs), visible_runs()))):
-            raise NoSuchRun(f"There is no run {min(missing)!r}.")
+        for run_id in runs:
+            run_to_change(session, Action.ACT, run_id)
         ended = or_(SharedLink.expires_at < now - LISTED_FOR_S, SharedLink.revoked_at < now - LISTED_FOR_S)
         session.execute(delete(SharedLink).where(ended))
         session.add(row)

@@ -55,8 +55,9 @@ def place_queue(
     if not decision.placed and not news:
         return []
     with store.write() as session:
-        attempts = select(Attempt).where(Attempt.fence.in_([*decision.placed, *news]))
-        still = [attempt for attempt in session.scalars(attempts) if attempt.state == State.QUEUED]
+        attempts = select(Attempt).join(Run, Run.id == Attempt.run_id).where(Run.deleted_at.is_(None))
+        decided = attempts.where(Attempt.fence.in_([*decision.placed, *news]))
+        still = [attempt for attempt in session.scalars(decided) if attempt.state == State.QUEUED]
         return [attempt.run_id for attempt in still if _apply(session, attempt, decision, now)]
 
 
@@ -72,7 +73,7 @@ def queue(session: Session, now: float) -> list[ResourceRequest]:
     query = (
         select(Attempt.fence, Attempt.number, Attempt.run_id, since, cast(Run.spec, Text), public_name())
         .join(Run, Run.id == Attempt.run_id)
-        .where(Attempt.state == State.QUEUED)
+        .where(Attempt.state == State.QUEUED, Run.deleted_at.is_(None))
         .where(func.coalesce(Attempt.not_before, now) <= now)
         .order_by(Attempt.fence)
     )

@@ -135,7 +135,7 @@ def _without_gateway(session: Session, now: float) -> dict[int, RunSpec]:
         select(Attempt.fence, Run.spec)
         .join(Run, Run.id == Attempt.run_id)
         .outerjoin(Job, Job.fence == Attempt.fence)
-        .where(Attempt.state == State.QUEUED, Job.fence.is_(None))
+        .where(Attempt.state == State.QUEUED, Job.fence.is_(None), Run.deleted_at.is_(None))
         .where(Run.spec["pool"].as_string() == GATEWAY, func.coalesce(Attempt.not_before, 0.0) <= now)
         .order_by(Attempt.fence)
     )

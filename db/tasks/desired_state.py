@@ -9,17 +9,18 @@ from db import identity
 from db.attempts.liveness import task_grace_s
 from db.engine import Store
 from db.exceptions import Superseded
-from db.lookups import attempt_spec, task_is_live, task_of_node
+from db.lookups import task_is_live, task_of_node
 from db.models import Attempt, Checkpoint, Run, Task
 from db.preflight import start_gate
 from db.ranks import profiles
 from domain.assignments import Assignment, ResumeFrom
 from domain.messages import TERMINAL_STATES, State
 from domain.scheduling import resizing
+from domain.spec import RunSpec
 
 # Built once, which takes longer than running it: every node asks again and again.
 _TASKS_OF_NODE = (
-    select(Task, Attempt, Run.by)
+    select(Task, Attempt, Run)
     .join(Attempt, Attempt.fence == Task.fence)
     .join(Run, Run.id == Attempt.run_id)
     .where(Task.node_id == bindparam("node_id"))
@@ -35,14 +36,14 @@ def assignments(store: Store, node_id: str, fence: int | None = None) -> list[As
     A task that ended while its node was lost stays in the list until the node has confirmed its end."""
     with store.read() as session:
         tasks = session.execute(_TASKS_OF_NODE, {"node_id": node_id})
-        return [_assignment(session, task, attempt, by) for task, attempt, by in tasks if fence in (None, task.fence)]
+        return [_assignment(session, task, attempt, run) for task, attempt, run in tasks if fence in (None, task.fence)]
 
 
 def live_assignments(store: Store, node_id: str, fence: int | None = None) -> list[Assignment]:
     """The tasks of a node, or its one of an attempt, that have not ended: what a token may read code and wheels for."""
     with store.read() as session:
         tasks = session.execute(_LIVE_TASKS_OF_NODE, {"node_id": node_id})
-        return [_assignment(session, task, attempt, by) for task, attempt, by in tasks if fence in (None, task.fence)]
+        return [_assignment(session, task, attempt, run) for task, attempt, run in tasks if fence in (None, task.fence)]
 
 
 def live_run(store: Store, node_id: str, fence: int, node_rank: int) -> str:
@@ -55,11 +56,13 @@ def live_run(store: Store, node_id: str, fence: int, node_rank: int) -> str:
         return attempt.run_id
 
 
-def _assignment(session: Session, task: Task, attempt: Attempt, by: str | None) -> Assignment:
-    """The assignment of a task: stop when its end was requested, or another task has failed or stopped; else run."""
+def _assignment(session: Session, task: Task, attempt: Attempt, run: Run) -> Assignment:
+    """The assignment of a task: stop when its end was requested, its run is deleted, or another task has failed or
+    stopped; else run."""
     others = session.scalars(select(Task.state).where(Task.fence == task.fence)).all()
     broken = bool({State.FAILED, State.STOPPED} & {State(state) for state in others})
-    spec = resizing.effective(attempt_spec(session, attempt), attempt.changes)
+    is_ending = attempt.ending_since is not None or run.deleted_at is not None
+    spec = resizing.effective(RunSpec.model_validate(run.spec), attempt.changes)
     return Assignment(
         run_id=attempt.run_id,
         attempt=attempt.number,
@@ -67,11 +70,11 @@ def _assignment(session: Session, task: Task, attempt: Attempt, by: str | None) 
         node_rank=task.node_rank,
         uid=attempt.uid or "",
         store=identity.current(session).identity,
-        action="stop" if attempt.ending_since is not None or broken else "run",
+        action="stop" if is_ending or broken else "run",
         spec=spec,
         devices=list(task.devices),
         device_kind="cuda" if task.device_kind == "cuda" else "cpu",
-        by=by or "",
+        by=run.by or "",
         master_addr=attempt.master_addr,
         master_port=attempt.master_port,
         grace_s=task_grace_s(attempt, task, spec),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import update
 
 from db import acting
+from db.attempts import attempt_queries
 from db.exceptions import NoSuchRun, WrongState
+from db.models import Run
 from db.runs import deletion, run_list, run_queries, run_requests
 from db.runs.run_list import RunSelection
 from domain.people.rights import Rights, rights_of_owner
@@ -66,14 +69,35 @@ def test_a_project_that_got_another_baseline_keeps_it(cluster):
     assert run_queries.common_baseline(cluster.store, [first]) == second
 
 
+def test_what_trains_for_a_deleted_run_is_ended_and_never_placed_or_restarted(cluster):
+    running, queued = cluster.launch(max_restarts=3), cluster.launch()
+    (task,) = cluster.assignments()
+    with cluster.store.write() as session:  # as older versions could leave it
+        session.execute(update(Run).values(deleted_at=200.0))
+    assert cluster.assignments()[0].action == "stop"
+    assert sorted(deletion.end_deleted(cluster.store, 201.0)) == sorted([running, queued])
+    assert deletion.end_deleted(cluster.store, 202.0) == []
+    assert deletion.erase_due(cluster.store, 210.0, 210.0).run_id == queued, "the other has not ended"
+    assert cluster.report(task.fence, "stopped") == "stopped"
+    assert cluster.assignments() == [] and deletion.erase_due(cluster.store, 210.0, 210.0).run_id == running
+
+
+def test_a_deleted_run_that_fails_before_its_stop_is_not_restarted(cluster):
+    run_id = cluster.launch(max_restarts=3)
+    (task,) = cluster.assignments()
+    with cluster.store.write() as session:
+        session.execute(update(Run).values(deleted_at=200.0))
+    cluster.report(task.fence, "failed")
+    assert [attempt.number for attempt in attempt_queries.attempts(cluster.store, run_id)] == [1]
+
+
 def test_the_first_deletion_is_due_first_and_erased_whole(cluster):
     first, second = ended(cluster), ended(cluster)
     deletion.delete(cluster.store, second, 200.0)
     deletion.delete(cluster.store, first, 210.0)
-    assert deletion.due(cluster.store, 199.0) is None
-    assert deletion.due(cluster.store, 210.0) == second
-    deletion.erase(cluster.store, second, 300.0)
-    assert deletion.due(cluster.store, 210.0) == first
+    assert deletion.erase_due(cluster.store, 199.0, 300.0) is None
+    erased = [deletion.erase_due(cluster.store, 210.0, 300.0) for _ in range(3)]
+    assert [one and one.run_id for one in erased] == [second, first, None]
     with pytest.raises(NoSuchRun):
         deletion.restore(cluster.store, second, 300.0)
 
