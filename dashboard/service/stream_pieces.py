@@ -11,6 +11,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from dashboard.service.service import Service
 from dashboard.storage.files import note_arrival
 from db.engine import StoreGone
+from db.exceptions import Superseded
 from db.tasks import task_reports
 from db.tasks.task_reports import Arrival, FileGrowth, FileState, StreamKey
 from domain.points import PackedBatch
@@ -77,8 +78,8 @@ def _take(service: Service, node_id: str, pieces: Sequence[ArrivedPiece]) -> lis
         }
         if grown:
             ends = task_reports.files_grew(service.store, [*grown.values()])
-            for at, end in zip(grown, ends, strict=True):
-                outcomes[at] = Taken(end)
+            for (at, growth), end in zip(grown.items(), ends, strict=True):
+                outcomes[at] = Taken(end) if end is not None else _of_erased(service, growth.file_id)
     for fence in {pieces[at].stream.fence for at in grown}:
         service.file_grew(fence)
     return outcomes
@@ -96,6 +97,12 @@ def _outcome(service: Service, piece: ArrivedPiece, state: Arrival | FileState |
         return _append(service, piece, state.id)
     except OSError as error:
         return error
+
+
+def _of_erased(service: Service, file_id: int) -> Superseded:
+    """Remove the bytes of a file whose run was erased while they arrived; return the answer to its worker."""
+    service.files.remove([file_id], [])
+    return Superseded("The attempt does not exist any more: its run was deleted.")
 
 
 def _append(service: Service, piece: ArrivedPiece, file_id: int) -> Taken:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sqlalchemy import Select, delete, or_, select, update
+from sqlalchemy import Select, delete, or_, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
@@ -60,20 +60,20 @@ def of_node(store: Store, node_id: str, checkpoint_id: int) -> tuple[Checkpoint,
 
 
 def received(store: Store, checkpoint_id: int, received_bytes: int) -> None:
-    """Record how many bytes of a checkpoint are durable (0: it starts again)."""
+    """Record how many bytes of a checkpoint are durable (0: it starts again). Raises NotOwner."""
     _change(store, checkpoint_id, received_bytes=received_bytes, trouble=None)
 
 
 def upload_began(store: Store, checkpoint_id: int, upload_id: str, now: float) -> None:
-    """Record the multipart upload to which the checkpoint's parts belong from now on."""
+    """Record the multipart upload to which the checkpoint's parts belong from now on. Raises NotOwner."""
     with store.write() as session:
-        checkpoint = session.get_one(Checkpoint, checkpoint_id)
+        checkpoint = _arriving(session, checkpoint_id)
         checkpoint.upload_id, checkpoint.upload_began_at, checkpoint.received_bytes = upload_id, now, 0
         session.execute(delete(Discarded).where(Discarded.location == checkpoint.location))
 
 
 def upload_lost(store: Store, checkpoint_id: int) -> None:
-    """Reset the upload of a checkpoint that the bucket no longer has."""
+    """Reset the upload of a checkpoint that the bucket no longer has. Raises NotOwner."""
     _change(store, checkpoint_id, received_bytes=0, upload_id=None)
 
 
@@ -106,9 +106,10 @@ def resent(store: Store, checkpoint_id: int, problem: str | None, now: float) ->
 def completed(store: Store, checkpoint_id: int, now: float) -> list[int]:
     """Mark a checkpoint as complete once its SHA-256 agrees; from then on it is listed.
 
-    Returns the ids of older versions of the file, which the script has overwritten and which are deleted here."""
+    Returns the ids of older versions of the file, which the script has overwritten and which are deleted here.
+    Raises NotOwner."""
     with store.write() as session:
-        checkpoint = session.get_one(Checkpoint, checkpoint_id)
+        checkpoint = _arriving(session, checkpoint_id)
         if checkpoint.complete:
             return []
         checkpoint.complete, checkpoint.received_bytes = True, checkpoint.size_bytes
@@ -123,10 +124,20 @@ def completed(store: Store, checkpoint_id: int, now: float) -> list[int]:
         return forgotten
 
 
+def _arriving(session: Session, checkpoint_id: int) -> Checkpoint:
+    """A checkpoint that a node sends. Raises NotOwner where its run was erased meanwhile."""
+    checkpoint = session.get(Checkpoint, checkpoint_id)
+    if checkpoint is None:
+        raise NotOwner(f"Checkpoint {checkpoint_id} does not exist any more: its run was deleted.")
+    return checkpoint
+
+
 def _change(store: Store, checkpoint_id: int, **values: object) -> None:
-    arriving = update(Checkpoint).where(Checkpoint.id == checkpoint_id, Checkpoint.complete.is_(False))
     with store.write(f"checkpoint {checkpoint_id}") as session:
-        session.execute(arriving.values(**values))
+        checkpoint = _arriving(session, checkpoint_id)
+        if not checkpoint.complete:
+            for name, value in values.items():
+                setattr(checkpoint, name, value)
 
 
 def _overwritten(session: Session, newer: Checkpoint) -> list[Checkpoint]:

@@ -169,18 +169,22 @@ def file_offsets(store: Store, node_id: str, fence: int, node_rank: int, path: s
         return (file.size_bytes, file.points_offset) if file else (0, 0)
 
 
-def files_grew(store: Store, growths: Sequence[FileGrowth]) -> list[int]:
-    """Record that bytes up to each `end` are durable if those up to `start` were before; returns how many are."""
+def files_grew(store: Store, growths: Sequence[FileGrowth]) -> list[int | None]:
+    """Record that bytes up to each `end` are durable if those up to `start` were before; returns how many are.
+
+    None stands for a file whose run was erased meanwhile."""
     ids = {growth.file_id for growth in growths}
     with store.write(*{f"file {file_id}" for file_id in ids}) as session:
         rows = [{"of": growth.file_id, "start": growth.start, "size_bytes": growth.end} for growth in growths]
         session.execute(_GROW_FILE, rows)
         sizes = {file_id: int(size) for file_id, size in session.execute(_SIZES, {"ids": [*ids]})}
-    return [sizes[growth.file_id] for growth in growths]
+    return [sizes.get(growth.file_id) for growth in growths]
 
 
-def file_grew(store: Store, file_id: int, start: int, end: int) -> int:
-    """Record that bytes up to `end` are durable if `start` were before; return the number of durable bytes."""
+def file_grew(store: Store, file_id: int, start: int, end: int) -> int | None:
+    """Record that bytes up to `end` are durable if `start` were before; return the number of durable bytes.
+
+    None: its run was erased meanwhile."""
     return files_grew(store, [FileGrowth(file_id, start, end)])[0]
 
 

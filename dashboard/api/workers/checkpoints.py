@@ -23,6 +23,7 @@ from dashboard.storage.checkpoint_storage import CheckpointStorage, Via
 from dashboard.storage.files import pieces
 from dashboard.storage.s3 import BucketTrouble
 from db.checkpoints import checkpoint_queries, checkpoint_reports
+from db.exceptions import NotOwner
 from db.models import Checkpoint
 from db.tasks import desired_state
 from domain.messages import CheckpointOffer
@@ -196,7 +197,8 @@ class _Upload:
     def _sync(self) -> None:
         with self._mine() as storage:
             storage.sync(self._checkpoint)
-            checkpoint_reports.received(self._service.store, self._checkpoint.id, self.offset)
+            with _nothing_left(self._service, self._checkpoint.id):
+                checkpoint_reports.received(self._service.store, self._checkpoint.id, self.offset)
 
     @contextmanager
     def _mine(self) -> Iterator[CheckpointStorage]:
@@ -265,7 +267,8 @@ def _complete(service: Service, node_id: str, checkpoint_id: int, adopted: str |
         if not is_intact:
             checkpoint_reports.received(service.store, checkpoint_id, 0)
             raise Rejection(422, "The SHA-256 differs from the announced one; send the checkpoint again.")
-        overwritten = checkpoint_reports.completed(service.store, checkpoint_id, service.clock())
+        with _nothing_left(service, checkpoint_id):
+            overwritten = checkpoint_reports.completed(service.store, checkpoint_id, service.clock())
         service.files.remove([], overwritten)
     service.uploads.pop(checkpoint_id, None)
     service.checkpoint_stored(run_id, checkpoint_id)
@@ -278,6 +281,16 @@ def _resent(service: Service, node_id: str, checkpoint_id: int, problem: str | N
     service.hub.desired_state_changed([node_id])
     for news in ("checkpoints", "history"):
         service.hub.publish(run_id, {"type": news})
+
+
+@contextmanager
+def _nothing_left(service: Service, checkpoint_id: int) -> Iterator[None]:
+    """Remove a checkpoint's bytes where its run was erased while they arrived. Raises NotOwner then."""
+    try:
+        yield
+    except NotOwner:
+        service.files.remove([], [checkpoint_id])
+        raise
 
 
 @contextmanager
