@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Select, func, select
 from sqlalchemy import delete as delete_rows
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from db import acting
 from db.checkpoints.checkpoint_reports import discard
@@ -19,7 +19,7 @@ from db.lookups import add_history, latest_attempt, run_to_change
 from db.models import Attempt, Checkpoint, DeletedAttempt, File, Run
 from db.people import audit
 from db.runs.run_requests import end
-from domain.messages import TERMINAL_STATES
+from domain.messages import TERMINAL_STATES, State
 from domain.people.audit import AuditAction
 from domain.people.roles import Action
 
@@ -84,6 +84,8 @@ def erase(
     with store.write() as session:
         run = run_to_change(session, action, run_id, is_deleted=is_deleted)
         _ended(session, run_id)
+        if session.scalar(select(Run.id).where(Run.id == run_id, Run.id.in_(_NEEDED))):
+            raise WrongState(f"Another run is about to start from a checkpoint of {run_id}: wait until it trains.")
         return _erase(session, run, now)
 
 
@@ -120,6 +122,14 @@ def deleted_runs(store: Store) -> list[DeletedRun]:
 
 
 _LIVE = select(Attempt.run_id).where(Attempt.state.not_in(TERMINAL_STATES))
+_ORIGIN = aliased(Attempt)
+_NEEDED = (
+    select(_ORIGIN.run_id)
+    .join(Checkpoint, Checkpoint.fence == _ORIGIN.fence)
+    .join(Attempt, Attempt.resume_checkpoint_id == Checkpoint.id)
+    .where(Attempt.state.in_((State.QUEUED, State.STARTING)))
+)
+"""Runs from whose checkpoints an attempt is about to start."""
 _LIVE_THOUGH_DELETED = (
     select(Attempt)
     .join(Run, Run.id == Attempt.run_id)
@@ -129,8 +139,8 @@ _LIVE_THOUGH_DELETED = (
 
 
 def _due(deleted_before: float) -> Select[Run]:
-    """Runs that were deleted before this time and train nowhere, the first deletion first."""
-    due = select(Run).where(Run.deleted_at <= deleted_before, Run.id.not_in(_LIVE))
+    """Runs that were deleted before this time, and that nothing trains or starts from; the first deletion first."""
+    due = select(Run).where(Run.deleted_at <= deleted_before, Run.id.not_in(_LIVE), Run.id.not_in(_NEEDED))
     return due.order_by(Run.deleted_at, Run.id).limit(1)
 
 

@@ -20,7 +20,7 @@ LATE = 1000
 """The number of a transaction that no request has."""
 TURNS = {
     "queued": ("stop", "delete"),
-    "running": ("stop", "succeeded", "failed"),
+    "running": ("stop", "succeeded"),
     "restarts": ("stop", "failed"),
     "ended": ("delete", "delete now", "resume", "promote", "move"),
     "deleted": ("restore", "erase", "come due"),

@@ -7,10 +7,12 @@ from sqlalchemy import update
 
 from db import acting
 from db.attempts import attempt_queries
+from db.checkpoints import checkpoint_reports
 from db.exceptions import NoSuchRun, WrongState
 from db.models import Run
 from db.runs import deletion, run_list, run_queries, run_requests
 from db.runs.run_list import RunSelection
+from domain.messages import CheckpointOffer
 from domain.people.rights import Rights, rights_of_owner
 from domain.people.roles import Role
 from domain.spec import RunEdit
@@ -89,6 +91,22 @@ def test_a_deleted_run_that_fails_before_its_stop_is_not_restarted(cluster):
         session.execute(update(Run).values(deleted_at=200.0))
     cluster.report(task.fence, "failed")
     assert [attempt.number for attempt in attempt_queries.attempts(cluster.store, run_id)] == [1]
+
+
+def test_a_run_is_not_erased_while_another_is_about_to_start_from_its_checkpoint(cluster):
+    run_id = cluster.launch()
+    (task,) = cluster.assignments()
+    offer = CheckpointOffer(path="last.pt", step=1, size_bytes=1, sha256="ab" * 32, written_at=1.0)
+    stored = checkpoint_reports.offered(cluster.store, cluster.node_id, task.fence, 0, offer, 1.0)
+    checkpoint_reports.completed(cluster.store, stored.id, 1.0)
+    cluster.report(task.fence, "succeeded")
+    cluster.launch(resume=run_id)
+    with pytest.raises(WrongState, match="about to start"):
+        deletion.erase(cluster.store, run_id, 200.0)
+    deletion.delete(cluster.store, run_id, 200.0)
+    assert deletion.erase_due(cluster.store, 210.0, 210.0) is None
+    cluster.report(cluster.assignments()[0].fence, "running")
+    assert deletion.erase_due(cluster.store, 210.0, 210.0).run_id == run_id
 
 
 def test_the_first_deletion_is_due_first_and_erased_whole(cluster):
