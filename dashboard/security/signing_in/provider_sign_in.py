@@ -25,6 +25,7 @@ from dashboard.security.signing_in.provider import (
     ProviderTrouble,
 )
 from dashboard.security.signing_in.provider_settings import CALLBACK, ProviderSettings, sign_in_page
+from dashboard.security.turns import NoTurn, Rank, Standing, Turns
 from db.people.admission import NotAdmitted
 from db.people.invitations import InvitationEnded, NoSuchInvitation
 
@@ -39,6 +40,7 @@ class ProviderSignIn:
         self._credentials = credentials
         self._key = OctKey.import_key(credentials.session_key("sign-in at a provider"))
         self._used: dict[str, float] = {}
+        self._turns = Turns(AT_ONCE, MOST_WAITING)
 
     async def leave(self, request: Request) -> Response:
         """Send the browser to the provider."""
@@ -46,7 +48,10 @@ class ProviderSignIn:
             return Response(headers=NO_STORE)
         pending = Pending.new()
         try:
-            address = await run_in_threadpool(self._provider.address, _callback(request), pending)
+            async with self._turns.awaited(STRANGER):
+                address = await run_in_threadpool(self._provider.address, _callback(request), pending)
+        except NoTurn as error:
+            return _busy(error)
         except ProviderTrouble as error:
             return sign_in_page(502, str(error), "Try again in a while, or sign in another way.")
         response = RedirectResponse(address, 303, headers=NO_STORE)
@@ -77,8 +82,12 @@ class ProviderSignIn:
             return sign_in_page(403, f"{self._provider.settings.name} {words}.", "Begin again, or sign in another way.")
         pending, vouched = Pending(begun["state"], begun["nonce"], begun["verifier"]), None
         try:
-            vouched = await run_in_threadpool(self._provider.person, _callback(request), pending, query.get("code", ""))
+            async with self._turns.awaited(STRANGER):
+                code = query.get("code", "")
+                vouched = await run_in_threadpool(self._provider.person, _callback(request), pending, code)
             user = await run_in_threadpool(self._people.admit, vouched, begun["invitation"] or None)
+        except NoTurn as crowd:
+            return _busy(crowd)
         except ProviderTrouble as error:
             return sign_in_page(502, str(error), "Try again in a while, or sign in another way.")
         except (NotVouched, NotAdmitted) as error:
@@ -116,6 +125,15 @@ class ProviderSignIn:
 
 LASTS_S = 600
 """How long somebody may take at the provider."""
+AT_ONCE, MOST_WAITING = 8, 64
+"""Sign-ins that ask the provider at the same time, each in a thread, and those that wait."""
+STRANGER = Rank(Standing.STRANGER)
+
+
+def _busy(error: NoTurn) -> Response:
+    response = sign_in_page(error.status, str(error), "Or sign in another way.")
+    response.headers["Retry-After"] = f"{error.retry_after_s:.0f}"
+    return response
 
 
 def _callback(request: Request) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from flask import Flask, jsonify, redirect, request
 from werkzeug.serving import make_server
 
 from dashboard.security.signing_in import provider
+from dashboard.security.signing_in.provider_sign_in import AT_ONCE, MOST_WAITING
 from db.people import audit
 from domain.people.audit import AuditAction
 from domain.people.roles import Role
@@ -269,3 +272,16 @@ def test_a_dashboard_without_a_provider_imports_nothing_that_speaks_with_one():
     program = "import sys, dashboard.app.server; print(*{'authlib', 'cryptography', 'joserfc'} & sys.modules.keys())"
     argv = [sys.executable, "-P", "-c", program]
     assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split() == []
+
+
+def test_provider_that_does_not_answer_holds_few_threads(tmp_path: Path) -> None:
+    """It takes connections and says nothing: most who leave for it are told so at once."""
+    with socket.create_server(("127.0.0.1", 0), backlog=512) as silent:
+        issuer = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with lab(tmp_path, issuer) as dashboard, ThreadPoolExecutor(AT_ONCE + MOST_WAITING + 1) as pool:
+            browser = dashboard.anonymous()
+            crowd = [pool.submit(browser.get, "/login/provider") for _ in range(AT_ONCE + MOST_WAITING + 1)]
+            first = next(as_completed(crowd)).result()
+            assert first.status_code == 503 and first.headers["retry-after"] and "try again" in first.text
+            assert dashboard.http.get("/api/runs").status_code == 200
+            silent.close()
