@@ -18,7 +18,7 @@ from tests.dashboard.persons import browser_of
 from tests.dashboard.running import Running, running
 from tests.dashboard.security.cases import CASES
 from tests.dashboard.security.lab import PEOPLE, Lab
-from tests.dashboard.security.test_matrix import Sending, routes
+from tests.dashboard.security.sending import Sending, routes
 
 DID = AuditAction
 READS = "it changes nothing"
@@ -126,7 +126,7 @@ def test_what_succeeds_is_written_down(lab: Lab) -> None:
                 continue
             before, case = newest_entry(lab.dashboard), CASES[path][method]
             case = case._replace(is_live=case.is_live or action is DID.STACKS_ASKED)
-            if sending._send(path, method, case, things).is_success:
+            if sending.send(path, method, case, things).is_success:
                 changed = actions_after(lab.dashboard, before)
                 assert action in changed or (path, method) in UNCHANGED, (path, method, changed)
                 sent.add((path, method))
