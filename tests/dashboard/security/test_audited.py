@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import func, select
 
 from db.models import AuditEntry
+from db.people import projects
 from domain.people.audit import AuditAction
 from domain.people.rights import OWNER
 from tests.dashboard.persons import browser_of
@@ -167,6 +168,14 @@ def test_uploads_views_and_ends_of_sessions_name_their_objects(dashboard: Runnin
         ("signed-out", "person owner", None),
     ]
     assert entries[0]["more"] == {"sessions": 2}
+
+
+def test_view_that_names_a_private_project_is_for_its_managers(dashboard: Running) -> None:
+    projects.set_privacy(dashboard.service.store, "moonshot", True, 0.0)
+    dashboard.http.put("/api/views", json={"name": "of Moonshot"})
+    dashboard.http.delete("/api/views", params={"name": "of Moonshot"})
+    did = [(entry["action"], entry["project"]) for entry in dashboard.http.get("/api/audit").json()[:2]]
+    assert did == [("view-deleted", "moonshot"), ("view-saved", "moonshot")]
 
 
 def test_refused_login_is_written_down(dashboard: Running) -> None:
