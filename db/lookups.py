@@ -106,6 +106,13 @@ def task_is_live() -> ColumnElement[bool]:
     return and_(Task.state.not_in(TERMINAL_STATES), Attempt.state.not_in(TERMINAL_STATES))
 
 
+def task_is_wanted() -> ColumnElement[bool]:
+    """A condition on tasks with their attempts: their node has still to do with them.
+
+    It runs or ends them, has to prove that a lost one has ended, or sends what an ended one has left."""
+    return or_(Task.lost_at.is_not(None), task_is_live(), Task.delivery.is_not(None))
+
+
 def has_devices() -> ColumnElement[bool]:
     """A condition on tasks: their devices are not free.
 

@@ -61,6 +61,8 @@ class Assignment(BaseModel):
     stacks_requested_at: float | None = None
     """When somebody last asked for the ranks' stack traces."""
     profile: ProfileRequest | None = None
+    ends_delivery: bool = False
+    """Whether what the ended attempt has still to send is to stay on the node."""
     resume_from: ResumeFrom | None = None
     secrets: Annotated[dict[str, str], Field(exclude=True, repr=False)] = {}
     """The values of the spec's secrets; in no file and no message but the server's answer to its node."""

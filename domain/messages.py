@@ -25,7 +25,7 @@ class State(StrEnum):
     STOPPING = "stopping"
     """Asked to end; at least one process still exists."""
     SUCCEEDED = "succeeded"
-    """Every rank ended with exit code 0, and everything it wrote is stored."""
+    """Every rank ended with exit code 0."""
     FAILED = "failed"
     """It ended with an error; `reason` and `message` say why."""
     STOPPED = "stopped"
@@ -209,6 +209,21 @@ class HeldDevice(BaseModel):
     """In words: its user, its command, its process id."""
 
 
+class Delivery(BaseModel):
+    """What a node has still to send of an attempt that has no process any more."""
+
+    model_config = ConfigDict(frozen=True)
+
+    sent_bytes: Count
+    total_bytes: Count
+    seconds_left: Seconds | None = None
+    """At the rate so far; None while it is unknown."""
+    has_points: bool = False
+    """Whether points of curves are among it; they go first."""
+    has_checkpoints: bool = False
+    """Whether a checkpoint is among it, which the next attempt may start from."""
+
+
 class TaskReport(BaseModel):
     """One node's report about its task of an attempt; sent again until it is acknowledged."""
 
@@ -242,6 +257,8 @@ class TaskReport(BaseModel):
     """All phases of its start that have ended so far."""
     held: Annotated[list[HeldDevice], Field(max_length=1000)] = []
     """With the end: its devices that are not free."""
+    delivery: Delivery | None = None
+    """With the end: what is still to be sent; None: nothing, now or ever."""
 
 
 class Finding(BaseModel):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from domain.collectives import CollectivesVerdict
 from domain.liveness import Contact
-from domain.messages import LIVE_STATES, Point, StackFrame, State
+from domain.messages import LIVE_STATES, Delivery, Point, StackFrame, State
 from domain.protocol import PROTOCOL
 from domain.series.goals import BaselineChange
 from domain.spec import RunSpec
+from domain.text.formats import agree, as_list, duration_words, part_of
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,50 @@ def _of_live(finding: str | None, lost_contact: bool, has_bad_loss: bool) -> str
     if lost_contact:
         return NO_CONTACT
     return WARNING if finding else None
+
+
+@dataclass(frozen=True)
+class DeliveryView:
+    """What the nodes have still to send of a run whose processes have ended."""
+
+    sent_bytes: int
+    total_bytes: int
+    seconds_left: float | None
+    """At the rate so far; None while it is unknown."""
+    has_points: bool
+    """Whether points of its curves are among it."""
+    has_checkpoints: bool
+    """Whether checkpoints may be among it."""
+    silent_nodes: list[str]
+    """Names of the nodes that cannot be heard."""
+    sentence: str
+    """The flag beside the state, in words."""
+
+
+def delivery_view(deliveries: Sequence[Delivery], silent_nodes: Sequence[str], is_ending: bool) -> DeliveryView:
+    """What several nodes have still to send, and whether a person has ended that."""
+    sent_bytes, total_bytes = (sum(getattr(one, name) for one in deliveries) for name in ("sent_bytes", "total_bytes"))
+    seconds_left = max((one.seconds_left for one in deliveries if one.seconds_left is not None), default=None)
+    if silent_nodes:
+        verb = agree(len(silent_nodes), "is", "are")
+        sentence = f"what is left could not be sent: {as_list(silent_nodes, 4)} {verb} silent"
+    elif is_ending:
+        sentence = "sending is being ended: what is left stays on its node"
+    else:
+        sentence = f"sending what is left{_progress_words(sent_bytes, total_bytes, seconds_left)}"
+    has_points, has_checkpoints = (
+        any(getattr(one, name) for one in deliveries) for name in ("has_points", "has_checkpoints")
+    )
+    return DeliveryView(
+        sent_bytes, total_bytes, seconds_left, has_points, has_checkpoints, list(silent_nodes), sentence
+    )
+
+
+def _progress_words(sent_bytes: int, total_bytes: int, seconds_left: float | None) -> str:
+    if not total_bytes:
+        return ""
+    words = f": {part_of(sent_bytes, total_bytes)}"
+    return words if seconds_left is None else f"{words}, {duration_words(seconds_left)}"
 
 
 @dataclass(frozen=True)
@@ -136,6 +182,8 @@ class RunView:
     """The person who launched or imported it."""
     via: str | None = None
     """What launched it for them: a token, sweep or alert."""
+    delivery: DeliveryView | None = None
+    """What is still to be sent after its end; None when everything is stored or stays on its node."""
     against_baseline: BaselineChange | None = None
     """Its result beside that of its project's baseline; only when a single run is read."""
 

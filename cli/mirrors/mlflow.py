@@ -14,9 +14,9 @@ import httpx2
 
 from cli.mirrors.copying import Curves, Mirrored, ReceiverAway, curves, hyperparameters
 from cli.server.client import ServerClient
+from cli.server.following import is_complete
 from cli.server.options import run_path
 from cli.terminal import CommandFailed
-from domain.messages import TERMINAL_STATES
 
 CONNECT_S, ANSWER_S = 10.0, 60.0
 MAX_PARAMS = 100
@@ -133,7 +133,7 @@ def mirror(target: Mlflow, server: ServerClient, run_id: str, experiment: str | 
     experiment_id = target.experiment(experiment or run["project"])
     copy = target.find_run(experiment_id, RUN_TAG, run_id) or _create(server, target, run, experiment_id)
     sent = sum(_send_attempt(server, target, run_id, number, copy) for number in range(1, (run["attempt"] or 0) + 1))
-    is_ended = run["state"] in TERMINAL_STATES
+    is_ended = is_complete(run)
     if is_ended:
         target.end(copy, STATUS[run["state"]], run["ended_at"] or time.time())
     return Mirrored(run_id, f"{target.url}/#/experiments/{experiment_id}/runs/{copy}", sent, is_ended)

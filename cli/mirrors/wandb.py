@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from cli.mirrors.copying import Curves, Mirrored, ReceiverAway, curves, hyperparameters
 from cli.server.client import ServerClient
+from cli.server.following import is_complete
 from cli.server.options import run_path
 from cli.terminal import CommandFailed
-from domain.messages import TERMINAL_STATES
 from worker.loggers.wandb import records
 
 SCHEME = "wandb"
@@ -38,7 +38,7 @@ class Wandb:
         """Copy what the copy lacks; a run that still trains only with follow, online. Raises CommandFailed."""
         run = server.get(run_path(run_id))
         project = self._project or experiment or run["project"]
-        journal, is_ended = self._journal(run_id, project), run["state"] in TERMINAL_STATES
+        journal, is_ended = self._journal(run_id, project), is_complete(run)
         if journal.exists() if is_ended else self._follows and not is_offline():
             return self._follow(server, run, project, journal)
         if not is_ended:
@@ -84,7 +84,7 @@ class _Followed:
         for attempt in _attempts(run):
             self._sent += self._copy.log_more(self._journal.add(attempt, curves(server, run["id"], attempt)))
         sent, self._sent = self._sent, 0
-        if is_ended := run["state"] in TERMINAL_STATES:
+        if is_ended := is_complete(run):
             self._copy.finish(EXIT_CODES[run["state"]])
             self._journal.close()
         return Mirrored(run["id"], self._copy.url, sent, is_ended)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from cli.server.client import ServerClient, ServerUnreachable
@@ -18,7 +19,9 @@ TERMINAL = ("succeeded", "failed", "stopped")
 
 
 def wait_until_ended(server: ServerClient, run_id: str) -> dict[str, Any]:
-    """Poll until the run has ended and return it, retrying while the dashboard is away.
+    """Poll until the run has ended, its curves and checkpoints are complete, and return it.
+
+    It is tried again while the dashboard is away; a node that is silent then is not waited for.
 
     Raises CommandFailed at Ctrl-C."""
     line = StatusLine()
@@ -34,7 +37,7 @@ def wait_until_ended(server: ServerClient, run_id: str) -> dict[str, Any]:
                 time.sleep(PATIENCE_S)
                 continue
             is_away = False
-            if run["state"] in TERMINAL:
+            if is_complete(run):
                 return run
             line.show(describe(run, time.time()))
             time.sleep(POLL_S)
@@ -44,12 +47,21 @@ def wait_until_ended(server: ServerClient, run_id: str) -> dict[str, Any]:
         line.clear()
 
 
+def is_complete(run: Mapping[str, Any]) -> bool:
+    """Return whether a run has ended and its curves and checkpoints are complete, or as complete as can be."""
+    sending = run.get("delivery") or {"has_points": False, "has_checkpoints": False}
+    is_awaited = (sending["has_points"] or sending["has_checkpoints"]) and not sending["silent_nodes"]
+    return run["state"] in TERMINAL and not is_awaited
+
+
 def describe(run: dict[str, Any], now: float) -> str:
     """Return a run's status in one line: running · step 120/1000 · loss 2.31 · 12.4 k samples/s."""
     parts = [run["state"] + (", lost contact" if run.get("lost_contact") else "")]
     if run.get("kill_at"):
         left_s = min(run["kill_at"] - now, run["spec"]["stop_grace_s"])  # these are two machines' clocks
         parts.append(f"killed in {max(0, math.ceil(left_s))} s")
+    if run.get("delivery"):
+        parts.append(run["delivery"]["sentence"])
     if run.get("waiting_for"):
         parts.append(run["waiting_for"])
     if run.get("finding"):

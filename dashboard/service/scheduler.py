@@ -10,6 +10,7 @@ from dashboard.clock import Clock
 from dashboard.cluster.registry import NodeRegistry
 from dashboard.cluster.slurm_jobs import SlurmJobs
 from db import acting
+from db.attempts import deliveries
 from db.engine import Store
 from db.scheduling import queue_placement
 
@@ -53,8 +54,10 @@ class Scheduler:
             if not length:
                 return
             self._jobs.give_out()
-            changed = queue_placement.place_queue(self._store, self._clock(), lost_after_s=self._lost_after_s)
-        self._runs_changed(changed)
+            now, lost_after_s = self._clock(), self._lost_after_s
+            changed = deliveries.choose_awaited_starts(self._store, now, lost_after_s)
+            changed += queue_placement.place_queue(self._store, now, lost_after_s=lost_after_s)
+        self._runs_changed(list(dict.fromkeys(changed)))
 
 
 LONG_QUEUE = 200

@@ -52,7 +52,7 @@ from dashboard.storage.conversions import Conversions
 from dashboard.storage.files import Files
 from dashboard.storage.wheels import Wheels
 from db import acting
-from db.attempts import attempt_queries
+from db.attempts import attempt_queries, deliveries
 from db.attempts.lost_nodes import LostNodes
 from db.checkpoints import checkpoint_requests
 from db.engine import Store
@@ -432,9 +432,13 @@ class Service:
             return latest_attempt(session, run_id).number
 
     def has_ended(self, run_id: str, attempt: int) -> bool:
-        """Whether this attempt will write nothing more."""
-        states = {a.number: a.state for a in attempt_queries.attempts(self.store, run_id)}
-        return attempt in states and states[attempt].is_terminal if states else True
+        """Whether nothing more of this attempt will arrive."""
+        attempts = {a.number: a for a in attempt_queries.attempts(self.store, run_id)}
+        if attempt not in attempts:
+            return not attempts
+        with self.store.read() as session:
+            is_sent = not deliveries.open_among(session, [attempts[attempt].fence])
+        return attempts[attempt].state.is_terminal and is_sent
 
     def now_for_contact(self) -> float:
         """The time by which silence is judged."""

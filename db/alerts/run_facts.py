@@ -41,8 +41,9 @@ def run_facts(store: Store, ended_since: float) -> list[RunFacts]:
 
 
 def _is_current(ended_since: float) -> ColumnElement[bool]:
-    # Both have an index.
-    return or_(Attempt.state.in_([State.QUEUED, *LIVE_STATES]), Attempt.ended_at >= ended_since)
+    # Both have an index; points of an ended attempt may still arrive.
+    sending = Attempt.fence.in_(select(Task.fence).where(Task.delivery.is_not(None)))
+    return or_(Attempt.state.in_([State.QUEUED, *LIVE_STATES]), Attempt.ended_at >= ended_since, sending)
 
 
 def _findings(session: Session, fences: Sequence[int]) -> dict[int, list[OpenFinding]]:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Integer, String, Table, select
 from sqlalchemy.orm import Session
 
+from db.attempts import deliveries
 from db.engine import Store
 from db.exceptions import NoSuchRun, WrongState
 from db.lookups import latest_attempt
@@ -75,6 +76,11 @@ def run_document(store: Store, run_id: str, with_checkpoints: bool = True) -> Ru
         if (state := latest_attempt(session, run_id).state) not in TERMINAL_STATES:
             raise WrongState(
                 f"Run {run_id} is {state}; an archive holds runs that have ended. Wait for its end, or stop it."
+            )
+        if deliveries.are_open(session, run_id):
+            raise WrongState(
+                f"Run {run_id} has ended, but its nodes are still sending what it has left. Wait until all of it has "
+                f"arrived, or end that: rankzero stop {run_id}."
             )
         attempts = session.scalars(select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number))
         documents = [_attempt(session, attempt, with_checkpoints) for attempt in attempts]

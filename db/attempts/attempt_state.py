@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from db.attempts import deliveries
 from db.attempts.new_attempt import POLICY, by_policy, open_next_attempt
 from db.health import incidents
 from db.lookups import add_history
@@ -164,7 +165,9 @@ def _key(reason: str | None, error: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _has_stepped(session: Session, attempt: Attempt) -> bool:
-    """Whether the attempt made a step, by the probe's series or by its logged ones."""
+    """Whether the attempt made a step, by the probe's series or by its logged ones, or may have made one."""
+    if deliveries.awaiting_points(session, [attempt.fence]):
+        return True  # its points are on their way
     of_attempt = select(func.max(Series.last_step)).where(Series.fence == attempt.fence)
     if session.scalar(of_attempt.where(Series.source == "probe")):
         return True

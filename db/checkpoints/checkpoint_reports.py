@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from sqlalchemy import Select, delete, or_, select
 from sqlalchemy.orm import Session
 
+from db.attempts.deliveries import are_sent
 from db.engine import Store
 from db.exceptions import NotOwner
 from db.lookups import add_history, attempt_scope, task_of_node
@@ -202,6 +203,6 @@ def give_up_uploads(store: Store, before: float, now: float) -> None:
 
 
 def _abandoned(before: float) -> Select[Checkpoint]:
-    ended = select(Attempt.fence).where(Attempt.ended_at < before)
+    ended = select(Attempt.fence).where(Attempt.ended_at < before, are_sent())
     on_its_way = select(Checkpoint).where(Checkpoint.complete.is_(False), Checkpoint.upload_id.is_not(None))
     return on_its_way.where(Checkpoint.upload_began_at < before, Checkpoint.fence.in_(ended))

@@ -8,6 +8,7 @@ from itertools import groupby
 from sqlalchemy import Select, and_, bindparam, exists, select
 from sqlalchemy.orm import Session, aliased
 
+from db.attempts.deliveries import are_sent
 from db.engine import Store
 from db.lookups import add_history, attempt_scope, task_of_node
 from db.models import Attempt, Checkpoint, FindingRow, Node, Task
@@ -140,7 +141,7 @@ _HAS_WHOLE = exists().where(
     _NEWER.fence == Checkpoint.fence, _NEWER.node_rank == Checkpoint.node_rank,
     _NEWER.path == Checkpoint.path, _NEWER.complete,
 )  # fmt: skip
-_NEVER_ARRIVED = (Attempt.state.in_(TERMINAL_STATES), Checkpoint.complete.is_(False), ~_HAS_WHOLE)
+_NEVER_ARRIVED = (Attempt.state.in_(TERMINAL_STATES), are_sent(), Checkpoint.complete.is_(False), ~_HAS_WHOLE)
 _OF_FENCES = (
     select(Checkpoint)
     .join(Attempt, Attempt.fence == Checkpoint.fence)

@@ -39,6 +39,8 @@ class Attempt(Base):
     """When its end was decided at a checkpoint, so that the next attempt continues on other nodes."""
     resize_message: Mapped[str | None] = mapped_column(Text)
     """at checkpoint last.pt to continue on 3 nodes: gpu-3 is free"""
+    delivery_end_requested_at: Mapped[float | None]
+    """When a person ended the sending of what the ended attempt had left on its nodes."""
     rollback: Mapped[dict[str, Any] | None]
     """The last good point, before which the next attempt begins (`domain.recovery`)."""
     turn_since: Mapped[float | None]
@@ -50,6 +52,8 @@ class Attempt(Base):
 
     Desired state; the columns below are observed state."""
     resume_checkpoint_id: Mapped[int | None]
+    awaits_checkpoints_of: Mapped[int | None]
+    """The fence of the attempt whose last checkpoints are on their way: one of them may be the start of this one."""
     changes: Mapped[dict[str, Any] | None]
     """Fields of the run's spec that differ for this attempt: nodes, accumulate, lr, after a rollback also args."""
     state: Mapped[str] = mapped_column(String(16), index=True)
@@ -109,6 +113,8 @@ class Task(Base):
     reported_at: Mapped[float | None]
     lost_at: Mapped[float | None]
     """When it was ended because its node was lost; None again once the node reports that no process is left."""
+    delivery: Mapped[dict[str, Any] | None]
+    """What its node has still to send after the end (`domain.messages.Delivery`); None: nothing, or no end yet."""
 
 
 class Job(Base):

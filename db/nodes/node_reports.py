@@ -126,6 +126,7 @@ def remove_node(store: Store, name_or_id: str, now: float) -> tuple[str, str]:
                 "first, or drain the node and wait."
             )
         row.removed_at = now
+        session.execute(update(Task).where(Task.node_id == row.id).values(delivery=None))
         audit.record(session, AuditAction.NODE_REMOVED, f"node {row.name}")
         return row.id, row.name
 

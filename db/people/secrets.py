@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from db import acting, postgres
 from db.engine import Store
 from db.exceptions import NoSuch
-from db.lookups import task_is_live
+from db.lookups import task_is_wanted
 from db.models import AccessToken, Attempt, AttemptSecret, Run, Secret, Task
 from db.people import audit
 from db.people.users import rights_in
@@ -186,7 +186,7 @@ def _is_bound(session: Session, user: str | None, via: str | None) -> bool:
 def forget_ended(session: Session) -> None:
     """Delete what attempts were given that have ended on all of their nodes."""
     at_work = select(Task.fence).join(Attempt, Attempt.fence == Task.fence)
-    at_work = at_work.where(or_(Task.lost_at.is_not(None), task_is_live()))
+    at_work = at_work.where(task_is_wanted())
     ended = select(Attempt.fence).where(Attempt.state.in_(TERMINAL_STATES))
     session.execute(
         delete(AttemptSecret).where(and_(AttemptSecret.fence.in_(ended), AttemptSecret.fence.not_in(at_work)))

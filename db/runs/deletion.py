@@ -12,6 +12,7 @@ from sqlalchemy import delete as delete_rows
 from sqlalchemy.orm import Session, aliased
 
 from db import acting
+from db.attempts import deliveries
 from db.checkpoints.checkpoint_reports import discard
 from db.engine import Store
 from db.exceptions import WrongState
@@ -58,6 +59,7 @@ def delete(store: Store, run_id: str, now: float) -> int:
     with store.write() as session:
         run, last = run_to_change(session, Action.ACT, run_id), _ended(session, run_id)
         run.deleted_at, run.deleted_by = now, acting.rights().by
+        deliveries.end(session, run_id, now)
         add_history(session, run_id, last.number, now, "deleted")
         audit.record(session, AuditAction.DELETED, f"run {run_id}", run.project, {"name": run.name})
         return _sizes(session, [run_id])[run_id]

@@ -10,6 +10,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from db import acting
+from db.attempts import deliveries
 from db.attempts.new_attempt import find_checkpoint, open_attempt, open_next_attempt
 from db.engine import Store
 from db.exceptions import WrongState
@@ -88,12 +89,22 @@ def submit(
 
 
 def request_stop(store: Store, run_id: str, now: float, why: str | None = None) -> None:
-    """Request the end of a run. A repeated request, or one for an ended run, changes nothing.
+    """Request the end of a run; of an ended one, that of the sending of what it has left.
 
-    Raises NoSuchRun, Denied."""
+    A repeated request changes nothing. Raises NoSuchRun, Denied."""
     with store.write() as session:
-        run_to_change(session, Action.ACT, run_id)
-        end(session, latest_attempt(session, run_id), now, why)
+        run, attempt = run_to_change(session, Action.ACT, run_id), latest_attempt(session, run_id)
+        if State(attempt.state).is_terminal:
+            end_delivery(session, run, now)
+        end(session, attempt, now, why)
+
+
+def end_delivery(session: Session, run: Run, now: float) -> None:
+    """End the sending of what an ended run has left, within a transaction: it stays on its nodes."""
+    if deliveries.end(session, run.id, now):
+        number = latest_attempt(session, run.id).number
+        add_history(session, run.id, number, now, "end of sending requested: what is left stays on its node")
+        _write_down(session, AuditAction.STOPPED, run, {"why": "end of sending"})
 
 
 def end(session: Session, attempt: Attempt, now: float, why: str | None, message: str | None = None) -> None:

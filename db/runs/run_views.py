@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Text, and_, bindparam, cast, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
+from db.attempts import deliveries
 from db.attempts.liveness import PendingNode, end_grace_s, end_waits_for, pending_nodes, silent_nodes
 from db.findings.findings import first_findings
 from db.metrics.series_names import PROBED_TAGS, THROUGHPUT_TAGS, TOTAL_STEPS_TAG, main_loss
@@ -24,7 +25,7 @@ from domain.scheduling import resizing
 from domain.scheduling.fit import without_names
 from domain.scheduling.throughput import logged_total, pace
 from domain.spec import RunSpec
-from domain.views import RunView, with_attention
+from domain.views import DeliveryView, RunView, with_attention
 
 
 class RunRow(NamedTuple):
@@ -109,7 +110,8 @@ def views(session: Session, fences: Sequence[int], now: float) -> list[RunView]:
     silent = [fence for fence, (one, _) in rows.items() if one.resume_checkpoint_id and fence not in series]
     earlier = _earlier_series(session, silent)
     nodes = pending_nodes(session, begun, now)
-    tags = _tags(session, [run.id for _, run in rows.values()])
+    run_ids = [run.id for _, run in rows.values()]
+    tags, sending = _tags(session, run_ids), deliveries.views(session, run_ids, now)
     named = _visible_names(session, [attempt for attempt, _ in rows.values()])
     return [
         with_attention(
@@ -122,6 +124,7 @@ def views(session: Session, fences: Sequence[int], now: float) -> list[RunView]:
                 tags.get(run.id, []),
                 has_logged=fence in series,
                 named=named,
+                delivery=sending.get(run.id),
             ),
             now,
         )
@@ -182,6 +185,7 @@ def run_view(
     tags: Sequence[str] = (),
     has_logged: bool = True,
     named: Collection[str] | None = None,
+    delivery: DeliveryView | None = None,
 ) -> RunView:
     """A run and its latest attempt, with that attempt's series, or those of an earlier one until it `has_logged`.
 
@@ -212,6 +216,7 @@ def run_view(
         waiting_for=_waiting_for(attempt, state, nodes, named),
         expected_start_at=attempt.expected_start_at,
         finding=finding,
+        delivery=delivery,
         base_lr=launched.lr,
         lr=spec.scaled_lr,
         global_batch_size=spec.global_batch_size,

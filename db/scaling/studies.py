@@ -13,6 +13,7 @@ from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from db import acting
+from db.attempts import deliveries
 from db.engine import Store
 from db.exceptions import NoSuchRun, NoSuchStudy
 from db.lookups import attempt_spec, latest_attempt
@@ -186,14 +187,18 @@ def _runs(session: Session, study_id: str) -> list[RunOfStudy]:
         Series.tag == "steps_per_s",
     )
     steps = {series.fence: series for series in session.scalars(rates)}
-    return [_run(run, attempt, steps.get(attempt.fence)) for run, attempt in rows]
+    awaited = deliveries.awaiting_points(session, [attempt.fence for _, attempt in rows])
+    return [
+        _run(run, attempt, steps.get(attempt.fence), awaits_points=attempt.fence in awaited) for run, attempt in rows
+    ]
 
 
-def _run(run: ScalingRun, attempt: Attempt, rate: Series | None) -> RunOfStudy:
+def _run(run: ScalingRun, attempt: Attempt, rate: Series | None, *, awaits_points: bool) -> RunOfStudy:
+    """A run, which counts as not ended until its last points have arrived: it is measured by them."""
     return RunOfStudy(
         run.run_id,
         run.point,
-        State(attempt.state),
+        State.STOPPING if awaits_points else State(attempt.state),
         attempt.ending_since is not None,
         attempt.message,
         rate.last_step if rate else 0,

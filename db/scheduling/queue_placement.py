@@ -73,7 +73,7 @@ def queue(session: Session, now: float) -> list[ResourceRequest]:
     query = (
         select(Attempt.fence, Attempt.number, Attempt.run_id, since, cast(Run.spec, Text), public_name())
         .join(Run, Run.id == Attempt.run_id)
-        .where(Attempt.state == State.QUEUED, Run.deleted_at.is_(None))
+        .where(Attempt.state == State.QUEUED, Run.deleted_at.is_(None), Attempt.awaits_checkpoints_of.is_(None))
         .where(func.coalesce(Attempt.not_before, now) <= now)
         .order_by(Attempt.fence)
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
+from db.attempts import deliveries
 from db.attempts.attempt_state import carry_on, combine
 from db.engine import Store
 from db.exceptions import Superseded
@@ -68,7 +69,12 @@ def job_requests(store: Store, gateway_id: str, secret_of: Callable[[int], str])
     )
     with store.read() as session:
         exclude = slurm_nodes_left_out(session)
-        return [_job_request(attempt, spec, secret_of, exclude) for attempt, spec in session.execute(query)]
+        rows = session.execute(query).all()
+        sending = deliveries.open_among(session, [attempt.fence for attempt, _ in rows])
+        return [
+            _job_request(attempt, spec, secret_of, exclude, is_sending=attempt.fence in sending)
+            for attempt, spec in rows
+        ]
 
 
 def reported(store: Store, gateway_id: str, fence: int, report: JobReport, now: float) -> str | None:
@@ -84,7 +90,8 @@ def reported(store: Store, gateway_id: str, fence: int, report: JobReport, now: 
             add_history(session, attempt.run_id, attempt.number, now, line)
         if report.has_ended and job.ended_at is None:
             job.ended_at = now
-            session.execute(update(Task).where(Task.fence == fence).values(lost_at=None))  # proven by Slurm
+            # Proven by Slurm; and no worker is left to send anything.
+            session.execute(update(Task).where(Task.fence == fence).values(lost_at=None, delivery=None))
             _end(session, attempt, report, now)
         return attempt.run_id
 
@@ -143,10 +150,15 @@ def _without_gateway(session: Session, now: float) -> dict[int, RunSpec]:
 
 
 def _job_request(
-    attempt: Attempt, spec: dict[str, object], secret_of: Callable[[int], str], exclude: Collection[str]
+    attempt: Attempt,
+    spec: dict[str, object],
+    secret_of: Callable[[int], str],
+    exclude: Collection[str],
+    *,
+    is_sending: bool,
 ) -> DesiredJob:
     parsed = RunSpec.model_validate(spec)
-    is_over = attempt.state in TERMINAL_STATES
+    is_over = attempt.state in TERMINAL_STATES and not is_sending
     return DesiredJob(
         run_id=attempt.run_id,
         attempt=attempt.number,

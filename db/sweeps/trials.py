@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from db.attempts import deliveries
 from db.engine import Store
 from db.metrics.series_names import public_name
 from db.models import Attempt, Series, SweepTrial
@@ -129,7 +130,11 @@ def trials_of(session: Session, sweep_id: str, metric: str) -> list[TrialView]:
     rows = [(trial, attempt) for trial, attempt in session.execute(query)]
     live = [trial.run_id for trial, _ in rows if trial.run_id and trial.state is None]
     of_metric = _series_of_metric(session, live, metric)
-    return [_view(trial, attempt, of_metric.get(trial.run_id or "", [])) for trial, attempt in rows]
+    awaited = deliveries.awaiting_points(session, [attempt.fence for _, attempt in rows if attempt])
+    return [
+        _view(trial, attempt, of_metric.get(trial.run_id or "", []), attempt is not None and attempt.fence in awaited)
+        for trial, attempt in rows
+    ]
 
 
 def _series_of_metric(session: Session, run_ids: Sequence[str], metric: str) -> dict[str, list[Series]]:
@@ -149,13 +154,14 @@ def _series_of_metric(session: Session, run_ids: Sequence[str], metric: str) -> 
     return {run_id: [row for row in rows if row.source == rows[-1].source] for run_id, rows in series_by_run.items()}
 
 
-def _view(row: SweepTrial, attempt: Attempt | None, series: Sequence[Series]) -> TrialView:
+def _view(row: SweepTrial, attempt: Attempt | None, series: Sequence[Series], awaits_points: bool) -> TrialView:
+    """The trial, which counts as not ended until its last points have arrived: its result is among them."""
     last = series[-1] if series else None
     lows = [one.lowest for one in series if one.lowest is not None]
     highs = [one.highest for one in series if one.highest is not None]
     return TrialView(
         row.number, row.run_id, row.params, row.rung, tuple(row.rung_values or ()), row.pruned_at,
-        State(attempt.state) if attempt else None,
+        State.STOPPING if awaits_points else State(attempt.state) if attempt else None,
         (attempt.message or attempt.end_message) if attempt else None,
         attempt is not None and attempt.ending_since is not None,
         last.last_step if last else None,

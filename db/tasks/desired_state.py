@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, or_, select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from db import identity
 from db.attempts.liveness import task_grace_s
 from db.engine import Store
 from db.exceptions import Superseded
-from db.lookups import task_is_live, task_of_node
+from db.lookups import task_is_live, task_is_wanted, task_of_node
 from db.models import Attempt, Checkpoint, Run, Task
 from db.preflight import start_gate
 from db.ranks import profiles
@@ -24,7 +24,7 @@ _TASKS_OF_NODE = (
     .join(Attempt, Attempt.fence == Task.fence)
     .join(Run, Run.id == Attempt.run_id)
     .where(Task.node_id == bindparam("node_id"))
-    .where(or_(Task.lost_at.is_not(None), task_is_live()))
+    .where(task_is_wanted())
     .order_by(Task.fence)
 )
 _LIVE_TASKS_OF_NODE = _TASKS_OF_NODE.where(task_is_live(), Run.deleted_at.is_(None))
@@ -33,7 +33,8 @@ _LIVE_TASKS_OF_NODE = _TASKS_OF_NODE.where(task_is_live(), Run.deleted_at.is_(No
 def assignments(store: Store, node_id: str, fence: int | None = None) -> list[Assignment]:
     """All tasks that a node should be running or stopping, or its one of an attempt; always the complete list.
 
-    A task that ended while its node was lost stays in the list until the node has confirmed its end."""
+    A task that ended while its node was lost stays in the list until the node has confirmed its end; any other that
+    ended, until what it has left is sent."""
     with store.read() as session:
         tasks = session.execute(_TASKS_OF_NODE, {"node_id": node_id})
         return [_assignment(session, task, attempt, run) for task, attempt, run in tasks if fence in (None, task.fence)]
@@ -81,6 +82,7 @@ def _assignment(session: Session, task: Task, attempt: Attempt, run: Run) -> Ass
         may_start=start_gate.may_start(session, attempt.fence),
         is_known=task.reported_at is not None,
         stacks_requested_at=attempt.stacks_requested_at,
+        ends_delivery=attempt.delivery_end_requested_at is not None,
         profile=profiles.request_of(session, task),
         resume_from=_resume_from(session, attempt.resume_checkpoint_id),
     )

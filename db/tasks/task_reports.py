@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 from sqlalchemy import Table, bindparam, select, update
 from sqlalchemy.orm import Session
 
+from db.attempts import deliveries
 from db.attempts.attempt_state import combine
 from db.checkpoints import checkpoint_reports
 from db.engine import Store
@@ -20,7 +21,7 @@ from db.preflight import start_gate
 from domain.messages import TERMINAL_STATES, EnvironmentReport, Point, PointBatch, State, TaskReport
 from domain.points import PackedBatch
 
-NOT_COLUMNS = {"state", "master_addr", "master_port", "fetching", "held", "environment", "doing"}
+NOT_COLUMNS = {"state", "master_addr", "master_port", "fetching", "held", "environment", "doing", "delivery"}
 """Fields of a report that are not columns of its task."""
 _FILE = select(File).where(
     File.fence == bindparam("fence"), File.node_rank == bindparam("node_rank"),
@@ -101,13 +102,17 @@ def task_reported(
         if task.lost_at is not None and report.state in TERMINAL_STATES:
             _end_of_lost_task(session, task, attempt, report, now)
             return State(attempt.state)
+        if task.delivery is not None and report.state in TERMINAL_STATES:
+            deliveries.reported(session, attempt, task, report.delivery, now)
+            return State(attempt.state)
         if attempt.state in TERMINAL_STATES:
-            if task.state != report.state:
+            if task.state != report.state or report.delivery is not None:
                 raise Superseded(f"Attempt {attempt.run_id}/{attempt.number} has ended ({attempt.state}).")
             return State(attempt.state)
         if task.state not in TERMINAL_STATES:
             might_start = start_gate.may_start(session, fence)
             _copy_report(task, report, now)
+            deliveries.reported(session, attempt, task, report.delivery, now)
             _note_held(session, attempt, task, report, now)
             _store_endpoint(session, attempt, task, report, now)
             if not might_start:
@@ -197,6 +202,7 @@ def contact_changed(store: Store, run_id: str, attempt: int, now: float, text: s
 def _end_of_lost_task(session: Session, task: Task, attempt: Attempt, report: TaskReport, now: float) -> None:
     """Record that a lost node is back and its task has ended; the attempt's end is already decided."""
     task.lost_at, task.exit_code, task.reported_at = None, report.exit_code, now
+    deliveries.reported(session, attempt, task, report.delivery, now)
     node = session.get_one(Node, task.node_id).name
     text = f"{node} is back: no process of this attempt is left there, its devices are free again"
     add_history(session, attempt.run_id, attempt.number, now, text)

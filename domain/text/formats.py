@@ -107,6 +107,14 @@ def size(size_bytes: float | None, *, is_coarse: bool = False) -> str:
     return f"{int(value)} B" if unit == "B" else f"{_significant(value, 3)} {unit}"
 
 
+def part_of(done_bytes: int, total_bytes: int) -> str:
+    """0.8 of 1.0 GiB, 340 of 512 KiB."""
+    total = size(total_bytes, is_coarse=True)
+    unit = total.rpartition(" ")[2]
+    done = done_bytes / 1024 ** ("B", "KiB", "MiB", "GiB", "TiB").index(unit)
+    return f"{done:.{1 if unit in ('GiB', 'TiB') else 0}f} of {total}"
+
+
 def ago(at: float | None, now: float) -> str:
     """just now, 40 s ago, 12 min ago, 3 h ago, 5 d ago."""
     if at is None:

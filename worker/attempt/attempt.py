@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from domain.assignments import Assignment
-from domain.messages import TERMINAL_STATES, CheckpointFetch, EnvironmentReport, Reason, TaskReport
+from domain.messages import TERMINAL_STATES, CheckpointFetch, Delivery, EnvironmentReport, Reason, TaskReport
 from domain.text.json_values import parse_json
 from domain.text.paths import problem_in_words
 from worker.attempt import supervision
+from worker.attempt.delivery import Left, OpenDelivery, not_sent
 from worker.attempt.ending import SHUTDOWN_MESSAGE, Shutdown, bare_end, end_of, with_desync
 from worker.attempt.given_secrets import GivenSecrets
 from worker.attempt.left_files import LeftFiles
@@ -81,9 +82,12 @@ class LocalAttempt:
         self._shutdown: Shutdown | None = None
         self._signalled = False
         self._end = read_report(folder / END_FILE)
-        self._reported = str(read_object(folder / REPORTED_FILE).get("state", ""))
+        reported = read_object(folder / REPORTED_FILE)
+        self._reported = str(reported.get("state", ""))
+        self._delivery = OpenDelivery(is_told=bool(reported.get("is_sending")))
         # An end that the server has had stays recorded, though an outdated list takes the attempt up once more.
         self._end_of_superseded = self._reported if self._reported in TERMINAL_STATES else SUPERSEDED
+        self._told_end: TaskReport | None = None
         self._preparing = self._to_confirm = self._data_refused = False
         self._uploader_lock = threading.Lock()
         self._open_uploader: AttemptUploader | None = None
@@ -109,14 +113,15 @@ class LocalAttempt:
     def is_settled(self) -> bool:
         """Whether nothing is left to do for this attempt."""
         has_child = self._child is not None and self._child.poll() is None
-        return self.is_over and self._reported in SETTLED and not has_child
+        return self.is_over and self._reported in SETTLED and not (self._delivery.is_told or has_child)
 
     def update(self, assignment: Assignment) -> None:
         """Take up the server's newest assignment of this attempt."""
         self.assignment, self._to_confirm = self._rendezvous.take_up(assignment), False
         self._secrets.take(assignment)
-        if self._reported in SETTLED:
+        if self._reported in SETTLED and not self._delivery.is_told:
             self._reported = ""  # the list is outdated, or the server has lost the end: report it again
+        self._delivery.is_ended = self._delivery.is_ended or assignment.ends_delivery
         if assignment.action == "stop":
             self.stop(assignment.spec.stop_grace_s if assignment.grace_s is None else assignment.grace_s)
 
@@ -315,7 +320,7 @@ class LocalAttempt:
         """Report and upload new data; True if more is waiting. Passes ServerAway on."""
         try:
             if self._to_confirm:
-                self._report(self._reported_life() or "starting")
+                self._confirm(now)
                 self._to_confirm = False
             if self._secrets.are_awaited and not self.is_superseded:
                 return False
@@ -323,19 +328,44 @@ class LocalAttempt:
                 self.assignment = self._rendezvous.report(self.assignment)
             self._report_life()
             self._report_timeline(now)
+            if self.is_over:
+                return (yield from self._deliver(now))
             more = self._has_data() and (yield from self._upload(now, watched))
             self._end_when_hung()
-            if self.is_over and not more and not (self._has_data() and not self._uploader().is_complete):
-                self._report_end(now)
             return more
         except AttemptSuperseded as error:
             self._handle_superseded(str(error))
             return False
 
+    def _confirm(self, now: float) -> None:
+        """Ask about an attempt that the server's list lacks; raises AttemptSuperseded where it is gone."""
+        if self._delivery.is_told:
+            self._report_end(now, is_sending=True)
+        else:
+            self._report(self._reported_life() or "starting")
+
+    def _deliver(self, now: float) -> Sending[bool]:
+        """Send what the ended attempt has left; its end is told first where that takes more than a moment."""
+        if self._delivery.is_due(now):
+            self._report_end(now, is_sending=True)
+        more = False
+        if self._has_data() and not self._delivery.is_ended:
+            self._uploader().request(self.assignment)
+            try:
+                more = yield from self._uploader().upload_remaining()
+            except ServerAway as error:
+                if not isinstance(error, RequestFailed):
+                    self._delivery.wait_again()
+                raise
+            if more or not self._uploader().is_complete:
+                return more
+        self._report_end(now)
+        return False
+
     @property
     def checkpoints(self) -> CheckpointUploader | None:
         """The uploader of its checkpoints, thread-safe; None before the start and once the server refuses its data."""
-        return self._uploader().checkpoints if self._has_data() else None
+        return self._uploader().checkpoints if self._has_data() and not self._delivery.is_ended else None
 
     @property
     def points_sent_at(self) -> float:
@@ -344,8 +374,6 @@ class LocalAttempt:
 
     def _upload(self, now: float, watched: bool) -> Sending[bool]:
         (uploader := self._uploader()).request(self.assignment)
-        if self.is_over:
-            return uploader.upload_remaining()
         return uploader.upload(now, watched=watched)
 
     def _end_when_hung(self) -> None:
@@ -402,24 +430,48 @@ class LocalAttempt:
     def _reported_life(self) -> str:
         return self._reported if self._reported in LIFE else ""
 
-    def _report_end(self, now: float) -> None:
+    def _report_end(self, now: float, *, is_sending: bool = False) -> None:
+        """Report that no process is left; `is_sending`: and how much of its data is still to be sent."""
         held = self._devices.held(now)
-        if held is None or not self._are_files_masked():
+        if held is None or not (is_sending or self._are_files_masked()):
             return
-        end = (self._end or self._explained_end()).model_copy(update={"held": held})
+        self._told_end = self._told_end or self._end or self._explained_end()
+        end = self._told_end.model_copy(update={"held": held, "delivery": self._still_sending(now, is_sending)})
         if self.is_superseded:
             with suppress(AttemptSuperseded):  # a server that considers this node lost waits for the proof
                 send_report(self.client, self.task, end)
-            self._record_reported(self._end_of_superseded)
+            if not is_sending:
+                self._record_reported(self._end_of_superseded)
             return
         if self.assignment.action == "run" and self._shutdown == "slurm" and end.state != "succeeded":
-            self._record_reported(SUPERSEDED)  # the gateway reports why Slurm ends a job
+            if not is_sending:
+                self._record_reported(SUPERSEDED)  # the gateway reports why Slurm ends a job
             return
         if self.assignment.action == "run" and self._shutdown == "time limit" and end.state == "stopped":
             end = at_time_limit(end)
+        self._tell(end)
+
+    def _tell(self, end: TaskReport) -> None:
+        was_told = self._delivery.is_told
+        if was_told and end.delivery is None:
+            self._report_not_sent()
         send_report(self.client, self.task, end)
-        self._record_reported(end.state)
-        log.info("attempt %s is %s%s", self.label, end.state, f": {end.message}" if end.message else "")
+        self._record_reported(end.state, is_sending=end.delivery is not None)
+        if not was_told:
+            log.info("attempt %s is %s%s", self.label, end.state, f": {end.message}" if end.message else "")
+
+    def _still_sending(self, now: float, is_sending: bool) -> Delivery | None:
+        if not is_sending:
+            return None
+        left = self._uploader().left() if self._has_data() else Left.nothing()
+        return self._delivery.message(left, now)
+
+    def _report_not_sent(self) -> None:
+        """Report what stays on the node where somebody ended the sending."""
+        if self._delivery.is_ended and self._has_data():
+            uploader = self._uploader()
+            with suppress(RequestRefused, AttemptSuperseded):
+                uploader.reporter.finish(not_sent(uploader.left(), self._node.name, self.folder))
 
     def _explained_end(self) -> TaskReport:
         """Return the end with its reason; only its bare state where its files confuse us, for it must be reported."""
@@ -435,7 +487,15 @@ class LocalAttempt:
             return bare_end(self._state, f"{type(error).__name__}: {error}")
 
     def _handle_superseded(self, message: str) -> None:
-        """End an attempt that a newer one has replaced; its last logs and points are uploaded while accepted."""
+        """End an attempt that a newer one has replaced; its last logs and points are uploaded while accepted.
+
+        Of one whose end was told before, nothing more is wanted."""
+        if self._delivery.is_told:
+            log.info("attempt %s: what is left is not wanted any more: %s", self.label, message)
+            if self._delivery.is_ended and self._are_files_masked():
+                self._record_reported(self._reported)
+            self._delivery.is_ended = True
+            return
         if self.is_superseded:
             self._data_refused = True
             if self.is_over and self._are_files_masked():
@@ -454,10 +514,12 @@ class LocalAttempt:
         """Whether the files on this node are without the secrets, which the server gives until it has the end."""
         return self._left_files.are_masked(lambda: self._uploader().event_files())
 
-    def _record_reported(self, state: str) -> None:
-        self._reported = state
+    def _record_reported(self, state: str, *, is_sending: bool = False) -> None:
+        if (state, is_sending) == (self._reported, self._delivery.is_told):
+            return
+        self._reported, self._delivery.is_told = state, is_sending
         with suppress(OSError):  # a full disk: it is reported again after a restart, which is harmless
-            write_whole(self.folder / REPORTED_FILE, json.dumps({"state": state}))
+            write_whole(self.folder / REPORTED_FILE, json.dumps({"state": state, "is_sending": is_sending}))
 
 
 START_LIMIT_S = 60.0
@@ -505,6 +567,7 @@ def bare(report: TaskReport) -> TaskReport:
         exit_code=report.exit_code,
         reason=report.reason,
         message=message,
+        delivery=report.delivery,
     )
 
 

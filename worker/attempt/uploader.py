@@ -13,6 +13,7 @@ from pathlib import Path
 from domain.assignments import Assignment
 from domain.messages import SCRIPT_KINDS, Finding, PointBatch
 from domain.spec import RunSpec
+from worker.attempt.delivery import Left
 from worker.checkpoints.upload import CheckpointUploader
 from worker.checkpoints.watching import CheckpointWatch, incomplete_findings
 from worker.hardware.sampler import HardwareFile
@@ -80,6 +81,8 @@ class AttemptUploader:
         self._stores_schedule = _Schedule(PROBE_WATCHED_EVERY_S)
         self.points_sent_at = float("-inf")
         """When points of the script were last sent, in seconds of `time.monotonic`."""
+        self._has_points_left = True
+        """After the end: whether points are still to be sent."""
         self._has_final_findings = False
         """Whether the final findings, with the outcome of every checkpoint, have been queued for the server."""
         self._findings_of: tuple[bool, bool] | None = None
@@ -145,7 +148,21 @@ class AttemptUploader:
             self._guarded("probe's records", lambda: self._probe.drain(final=True)),
             self._guarded("hardware samples", lambda: self._hardware.drain(final=True)),
         )
-        return any((yield from together(streams)))
+        more_bytes, *more_points = yield from together(streams)
+        self._has_points_left = any(more_points) or (more_bytes and self._mirror.has_more_files)
+        return more_bytes or any(more_points)
+
+    def left(self) -> Left:
+        """What is sent and what is not, after the end."""
+        mirrored, total = self._mirror.sent_and_total()
+        copied, of_copies = self.checkpoints.sent_and_total()
+        return Left(
+            mirrored + copied,
+            total + of_copies,
+            has_points=self._has_points_left,
+            checkpoints=tuple(copy.name for copy in self.checkpoints.pending()),
+            awaits_checkpoints=not self.checkpoints.is_done,
+        )
 
     @property
     def is_complete(self) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -50,6 +51,9 @@ class CheckpointUploader:
         self.refusals: list[str] = []
         """A sentence for each checkpoint that the server refused."""
         self._logged_notice: str | None = None
+        self._sent_since_end = 0
+        self._sent_of: dict[Path, int] = {}
+        """Copy -> bytes of it that the server has."""
 
     def take(self, now: float, *, final: bool) -> None:
         """Copy complete checkpoints before they change; `final`: no process of the attempt exists any more."""
@@ -71,6 +75,18 @@ class CheckpointUploader:
                 if not may_continue():
                     return
                 self._send(copy, adoption, may_continue)
+
+    def pending(self) -> list[CheckpointCopy]:
+        """Copies that are not on the server yet, the oldest first."""
+        return self._watch.pending()
+
+    def sent_and_total(self) -> tuple[int, int]:
+        """Bytes that are on the server of the copies that were to be sent since the end, and of all of them."""
+        sent_bytes, total_bytes = self._sent_since_end, self._sent_since_end
+        for copy in self._watch.pending():
+            sent_bytes += self._sent_of.get(copy.path, 0)
+            total_bytes += copy.size_bytes
+        return sent_bytes, total_bytes
 
     def unfinished(self) -> list[Unfinished]:
         """Checkpoints that could not be copied; valid once all others were."""
@@ -109,9 +125,15 @@ class CheckpointUploader:
             if upload.part_bytes is not None:
                 digests = self._send_parts(copy, upload, upload.part_bytes, may_continue)
             elif (link_name := _link_into(adoption, copy.path, upload)) is None:
-                send_through_server(self._client, copy, upload, may_continue)
+                send_through_server(self._client, copy, upload, may_continue, partial(self._note_sent, copy))
             self._client.complete_checkpoint(upload.checkpoint_id, copy.sha256, link_name, digests)
+        self._sent_of.pop(copy.path, None)
+        if self._final_since is not None:
+            self._sent_since_end += copy.size_bytes
         self._watch.done(copy)
+
+    def _note_sent(self, copy: CheckpointCopy, offset: int) -> None:
+        self._sent_of[copy.path] = offset
 
     def _send_parts(
         self, copy: CheckpointCopy, upload: CheckpointUpload, part_bytes: int, may_continue: MayContinue
@@ -129,7 +151,7 @@ class CheckpointUploader:
                 log.warning("attempt %s: checkpoints go through the server for now: %s", self._label, error)
                 self._direct_from = time.monotonic() + INDIRECT_FOR_S
         try:
-            send_through_server(self._client, copy, upload, may_continue)
+            send_through_server(self._client, copy, upload, may_continue, partial(self._note_sent, copy))
         except ServerAway:
             self._direct_from = float("-inf")  # the network is down altogether, not only to the bucket
             raise
@@ -147,9 +169,15 @@ connection."""
 
 
 def send_through_server(
-    client: Client, copy: CheckpointCopy, upload: CheckpointUpload, may_continue: MayContinue
+    client: Client,
+    copy: CheckpointCopy,
+    upload: CheckpointUpload,
+    may_continue: MayContinue,
+    reached: Callable[[int], object] = lambda _: None,
 ) -> None:
-    """Send the bytes that the server lacks. Raises UploadInterrupted and the client's exceptions."""
+    """Send the bytes that the server lacks. Raises UploadInterrupted and the client's exceptions.
+
+    `reached` is called with each offset that the server has."""
     offset, batch_bytes = upload.offset, upload.batch_bytes
     most = batch_bytes if upload.part_bytes is not None else min(FIRST_BYTES, batch_bytes)
     with copy.path.open("rb") as file:
@@ -157,6 +185,7 @@ def send_through_server(
             began = time.monotonic()
             piece = FilePart(file.fileno(), offset, min(most, copy.size_bytes - offset), may_continue)
             offset = _send_piece(client, upload, piece)
+            reached(offset)
             if offset > copy.size_bytes:
                 raise RequestFailed(f"the answer claims byte {offset} of {copy.name}, which has {copy.size_bytes}")
             if time.monotonic() - began < QUICK_S:

@@ -10,7 +10,7 @@ from domain.messages import TERMINAL_STATES, TaskReport
 from domain.text.json_values import parse_json
 
 REPORTED_FILE = "worker/reported.json"
-"""Holds the last state that the server acknowledged."""
+"""Holds the last state that the server acknowledged, and after the end whether something is still to be sent."""
 END_FILE = "worker/end.json"
 """Holds the end of an attempt whose supervisor could not record it."""
 SUPERSEDED = "superseded"
@@ -18,8 +18,9 @@ SETTLED = TERMINAL_STATES | {SUPERSEDED}
 
 
 def is_settled(folder: Path) -> bool:
-    """Whether the server has acknowledged the end of the attempt in this directory."""
-    return read_object(folder / REPORTED_FILE).get("state") in SETTLED
+    """Whether the server has acknowledged the end of the attempt in this directory, and nothing is left to be sent."""
+    reported = read_object(folder / REPORTED_FILE)
+    return reported.get("state") in SETTLED and not reported.get("is_sending")
 
 
 def write_whole(path: Path, text: str) -> None:

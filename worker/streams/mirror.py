@@ -99,6 +99,12 @@ class FileMirror:
         self._scan(float("inf"))
         return sum(self._unsent(file) for file in self._files.values())
 
+    def sent_and_total(self) -> tuple[int, int]:
+        """Return the number of bytes on the server, and of those with what is still to be sent."""
+        files = list(self._files.values())
+        sent_bytes = sum(file.sent_bytes or 0 for file in files)
+        return sent_bytes, sent_bytes + sum(self._unsent(file) for file in files)
+
     def refusals(self) -> list[str]:
         """Return one sentence for each file that the server refuses."""
         return [file.refusal for file in list(self._files.values()) if file.refusal]

@@ -146,7 +146,7 @@ class Daemon:
         """Copy checkpoints; runs in a thread of its own, because copying may take seconds. True if some wait to be
         sent."""
         has_copies = False
-        for attempt in self.attempts:
+        for attempt in sorted(self.attempts, key=lambda attempt: attempt.is_over):
             with self._guarded("copy checkpoints", attempt):
                 has_copies = _take_checkpoints(attempt, now) or has_copies
         return has_copies
@@ -156,9 +156,15 @@ class Daemon:
         failures of single requests."""
         for attempt in self._due_attempts("upload checkpoints", time.monotonic()):
             with self._guarded("upload checkpoints", attempt):
-                _send_checkpoints(attempt, adoption, may_continue)
+                _send_checkpoints(attempt, adoption, partial(self._may_send_copies, attempt, may_continue))
         for resend in self._resends:
             self._send_again(resend, adoption, may_continue)
+
+    def _may_send_copies(self, attempt: LocalAttempt, may_continue: MayContinue) -> bool:
+        """Whether an attempt's copies may go on: those of an ended one let those of one that trains pass."""
+        if not may_continue() or (attempt.is_over and attempt.checkpoints is None):
+            return False
+        return not (attempt.is_over and any(not one.is_over and _has_copies(one) for one in self.attempts))
 
     def _send_again(self, resend: Resend, adoption: Adoption | None, may_continue: MayContinue) -> None:
         """Send a checkpoint of an ended attempt again; one that fails is tried again with the next round."""
@@ -310,10 +316,10 @@ class Daemon:
         return more
 
     def _due_attempts(self, activity: str, now: float) -> list[LocalAttempt]:
-        """The attempts whose activity is due, those that failed last time at the end."""
+        """The attempts whose activity is due: those that train, then those that have ended; the failing ones last."""
         candidates = [(attempt, self._backoffs.get((activity, attempt.key))) for attempt in self.attempts]
         due = [(attempt, backoff) for attempt, backoff in candidates if backoff is None or backoff.is_due(now)]
-        return [attempt for attempt, _ in sorted(due, key=lambda entry: entry[1] is not None)]
+        return [attempt for attempt, _ in sorted(due, key=lambda entry: (entry[1] is not None, entry[0].is_over))]
 
     @contextmanager
     def _guarded(self, activity: str, attempt: LocalAttempt) -> Iterator[None]:
@@ -377,6 +383,10 @@ def _take_checkpoints(attempt: LocalAttempt, now: float) -> bool:
         return False
     uploader.take(now, final=attempt.is_over)
     return uploader.has_copies
+
+
+def _has_copies(attempt: LocalAttempt) -> bool:
+    return (uploader := attempt.checkpoints) is not None and uploader.has_copies
 
 
 def _send_checkpoints(attempt: LocalAttempt, adoption: Adoption | None, may_continue: MayContinue) -> None:

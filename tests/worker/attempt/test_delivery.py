@@ -1,0 +1,86 @@
+"""The end of an attempt is told when its ranks are gone; what it has left to send follows, and can be ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.worker.node_under_test import checkpoint, events
+from worker.attempt import delivery
+from worker.node.state_files import is_settled
+from worker.session.failures import ServerMistake
+
+LOUD = """
+import sys
+for _ in range(2000):
+    sys.stderr.write("x" * 4000 + "\\n")
+raise ValueError("bad label 17")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    """Tell the end before anything else is sent, and how much is left at every step."""
+    monkeypatch.setattr(delivery, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(delivery, "TELL_EVERY_S", 0.0)
+
+
+def ends(node, fence=1):
+    return [report for number, report in node.server.reports if number == fence and report.exit_code is not None]
+
+
+def test_the_end_and_its_reason_are_told_before_the_rest_is_sent(node):
+    node.assign(node.assignment(node.script(LOUD)))
+    last = node.until_settled()
+    first = ends(node)[0]
+    assert first.state == last.state == "failed"
+    assert "bad label 17" in first.message and first.message == last.message
+    assert first.delivery.total_bytes - first.delivery.sent_bytes > 0
+    assert last.delivery is None
+    assert len(node.server.text("logs/rank0.err")) > 8_000_000
+
+
+def test_what_is_left_is_sent_by_a_restarted_worker_and_nothing_is_started_twice(node):
+    node.assign(node.assignment(node.script(LOUD)))
+    node.until(lambda: ends(node))
+    assert not is_settled(node.dir())
+    node.start_worker()
+    node.until_settled()
+    assert len(node.server.text("logs/rank0.err")) > 8_000_000
+    assert len(node.supervisors) == 1 and is_settled(node.dir())
+
+
+def test_a_person_ends_it_and_is_told_what_stays_where(node):
+    assignment = node.assignment(node.script(LOUD))
+    node.assign(assignment)
+    node.until(lambda: ends(node))
+    node.assign(assignment.model_copy(update={"ends_delivery": True}))
+    assert node.until_settled().delivery is None
+    (finding,) = [finding for finding in node.server.findings_of[1] if finding.kind == "not sent"]
+    assert f"stay on node n0: {node.dir()}" in finding.evidence
+    assert len(node.server.text("logs/rank0.err")) < 8_000_000 < (node.dir() / "logs/rank0.err").stat().st_size
+
+
+def test_data_that_the_server_fails_at_holds_up_no_end(node):
+    node.server.fails_at_points[1] = ServerMistake("no")
+    node.assign(node.assignment(node.script(events() + "raise ValueError('bad label 17')")))
+    node.until(lambda: ends(node))
+    assert "bad label 17" in ends(node)[0].message and ends(node)[0].delivery.has_points
+    del node.server.fails_at_points[1]
+    assert node.until_settled().delivery is None
+    assert len(node.server.series["train/loss"]) == 5
+
+
+def test_a_checkpoint_on_its_way_is_named_until_it_is_stored(node):
+    node.assign(node.assignment(node.script(checkpoint("last.pt"))))
+    node.until(lambda: ends(node))
+    assert ends(node)[0].delivery.has_checkpoints
+    assert node.until_settled().delivery is None
+    assert [saved["complete"] for saved in node.server.checkpoints] == [True]
+
+
+def test_what_the_server_wants_no_more_stays_on_the_node(node):
+    node.assign(node.assignment(node.script(LOUD)))
+    node.until(lambda: ends(node))
+    node.server.superseded.add(1)
+    node.until(lambda: not node.daemon.attempts)
+    assert is_settled(node.dir()) and (node.dir() / "logs/rank0.err").exists()
