@@ -87,6 +87,7 @@ def run_changes(
         "step": run.step,
         "has_step": bool(run.step),
         "is_broken": run.loss_not_finite_since is not None,
+        "is_sending": run.delivery is not None,
     }
     data = {
         "run_id": run.id,

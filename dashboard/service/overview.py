@@ -247,9 +247,12 @@ def note(run: RunView) -> str:
     """Why a run waits or failed, or what is unusual about it, in a few words."""
     if run.state in (State.QUEUED, State.STARTING, State.STOPPING) and run.waiting_for:
         return run.waiting_for
+    remarks = [run.delivery.sentence] if run.delivery else []
     if run.state == State.FAILED:
-        return f"{run.reason}: {run.message}" if run.reason and run.message else run.message or ""
-    remarks = ["lost contact"] if run.lost_contact else []
+        why = f"{run.reason}: {run.message}" if run.reason and run.message else run.message or ""
+        return " · ".join(filter(None, [why, *remarks]))
+    if run.lost_contact:
+        remarks.append("lost contact")
     if run.finding:
         remarks.append(run.finding)
     elif not_finite_text := not_finite(run.last_loss, run.loss_not_finite_since):

@@ -136,6 +136,7 @@ def point_at_errors(search: str | None, sort: str | None) -> None:
 def row(run: dict[str, Any], now: float) -> tuple[object, ...]:
     """A run's cells in the list."""
     state = run["state"] + (" (lost contact)" if run.get("lost_contact") else "")
+    state += " (sending)" if run.get("delivery") else ""
     return (
         run["id"],
         run["name"],
@@ -275,6 +276,9 @@ def _stop_sentence(run: dict[str, Any]) -> str:
     if run.get("kill_at"):
         silent = f" It {run['waiting_for']}." if run.get("silent_nodes") else ""
         return f"Stopping run {run['id']}: it has up to {run['spec']['stop_grace_s']:g} s to save and exit.{silent}"
+    if sending := run.get("delivery"):
+        left = formats.size(sending["total_bytes"] - sending["sent_bytes"])
+        return f"Run {run['id']} is {run['state']}; what it has not sent ({left}) stays on its nodes."
     verb = "has already" if run["state"] in ("succeeded", "failed") else "is"
     return f"Run {run['id']} {verb} {run['state']}."
 

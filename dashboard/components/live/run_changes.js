@@ -13,6 +13,7 @@ const SHOWN = /** @type {Record<string, (run: import('../server/documents.js').R
   step: (run) => run.step ?? null,
   has_step: (run) => Boolean(run.step),
   is_broken: (run) => run.loss_not_finite_since != null,
+  is_sending: (run) => Boolean(run.delivery),
 });
 
 /** @param {import('../elements/elements.js').Component} component */

@@ -23,6 +23,10 @@ import { showInTab } from './tab_title.js';
 const SHOWN = ['train/loss', 'train/lr', 'train/samples_per_s', 'probe/samples_per_s'];
 const NO_CONTACT = 'no contact';
 const NO_CONTACT_TITLE = 'No contact with its node. Training may continue; silence alone ends no run.';
+const SENDING_TITLE =
+  'It has ended, and its devices are free. Logs and checkpoints still arrive; its curves are complete.';
+const SENDING_POINTS_TITLE =
+  'It has ended, and its devices are free. Its last points, logs and checkpoints still arrive.';
 const PRINTED = 'from the output';
 const PRINTED_TITLE = 'parsed from what the script prints';
 /** Those that many runs never know stand last, so that their empty places leave no gap. */
@@ -48,6 +52,7 @@ class RunHeader {
   _leave;
   _state = el('span', { class: 'pill' });
   _contact = el('span', { class: 'pill contact', hidden: true });
+  _sending = el('span', { class: 'sending', hidden: true });
   _live = el('span', { class: 'live', role: 'status' });
   _sentence = el('p', { class: 'sentence', role: 'status' });
   _next = el('p', { class: 'next', hidden: true });
@@ -132,6 +137,7 @@ class RunHeader {
         this._name,
         this._state,
         this._contact,
+        this._sending,
         this._project,
         this._by,
         this._tags,
@@ -175,6 +181,7 @@ class RunHeader {
     const state = this._deleted || status === 'gone' ? 'deleted' : run.state;
     this._showState(run, state);
     this._showContact(run);
+    this._showSending(run);
     const [sentence, tone] = sentenceOf(run, now);
     setText(this._sentence, sentence);
     this._sentence.className = `sentence ${tone}`;
@@ -246,6 +253,14 @@ class RunHeader {
     if (!shown) return;
     setText(this._contact, noContact(run));
     setAttribute(this._contact, 'title', NO_CONTACT_TITLE);
+  }
+
+  /** What its nodes have still to send after the end. @param {Run} run */
+  _showSending({ delivery }) {
+    this._sending.hidden = !delivery;
+    if (!delivery) return;
+    setText(this._sending, delivery.sentence);
+    setAttribute(this._sending, 'title', delivery.has_points ? SENDING_POINTS_TITLE : SENDING_TITLE);
   }
 
   /** @param {Run} run */

@@ -6,6 +6,10 @@
  *   number|null, run_id: string, name: string}} BaselineChange
  * a run's result beside that of its project's baseline
  *
+ * @typedef {{sent_bytes: number, total_bytes: number, seconds_left: number|null, has_points: boolean,
+ *   has_checkpoints: boolean, silent_nodes: string[], sentence: string}} Delivery
+ * what the nodes of an ended run have still to send
+ *
  * @typedef {{
  *   id: string, name: string, project: string, state: string, reason: string|null, message: string|null,
  *   next_step: string|null, error: {rank?: number|null}|null, attention: string|null, finding: string|null,
@@ -18,7 +22,8 @@
  *   created_at: number, started_at: number|null, ended_at: number|null, stop_requested_at: number|null,
  *   kill_at: number|null, expected_start_at: number|null, spec?: {epochs?: number|null, [field: string]: unknown},
  *   tags?: string[], note?: string|null, archived?: boolean, pinned?: boolean, imported_from?: string|null,
- *   by?: string|null, via?: string|null, baseline?: boolean, against_baseline?: BaselineChange|null}} Run
+ *   by?: string|null, via?: string|null, baseline?: boolean, against_baseline?: BaselineChange|null,
+ *   delivery?: Delivery|null}} Run
  * `GET /api/runs/{id}` (`domain.views.RunView`)
  *
  * @typedef {{last: number|string|null, best: number|string|null, min: number|string|null, max: number|string|null,

@@ -30,6 +30,20 @@ def stop(run: RunView) -> None:
     actions.confirm("Stop the run", "Keep it going", lambda: service.current().stop(run.id))
 
 
+@st.dialog("End the sending of what is left?", icon=":material/cloud_off:")
+def end_sending(run: RunView) -> None:
+    """Confirm that what the ended run's nodes have still to send stays there."""
+    if run.delivery is None:
+        st.markdown(f"Everything of **{as_text(run.name)}** has arrived by now.")
+        return
+    left_bytes = run.delivery.total_bytes - run.delivery.sent_bytes
+    st.markdown(
+        f"{size(left_bytes)} of **{as_text(run.name)}** have not been sent: they stay on the run's nodes, where "
+        "nothing is deleted. What has arrived stays here, and a finding says what has not."
+    )
+    actions.confirm("End sending", "Go on sending", lambda: service.current().stop(run.id))
+
+
 @st.dialog("Delete this run?", icon=":material/delete:")
 def delete(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
     """Confirm the deletion of everything that the server stores of a run."""

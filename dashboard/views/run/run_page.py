@@ -145,7 +145,7 @@ def _answer(run_id: str) -> None:
         run,
         "run_changes",
         ("history", "checkpoints", "deleted"),
-        shown=("state", "has_step", "is_broken"),
+        shown=("state", "has_step", "is_broken", "is_sending"),
         every_s=STARTING_EVERY_S if is_starting else None,
     )
 
@@ -173,6 +173,10 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
         limits = permissions.limits_on(run, disabled=stopping)
         if st.button("Stop", icon=":material/stop_circle:", key="stop", **limits):
             actions.ask(dialogs.stop, run)
+    if run.delivery is not None and st.button(
+        "End sending", icon=":material/cloud_off:", key="end_sending", **permissions.limits_on(run)
+    ):
+        actions.ask(dialogs.end_sending, run)
     if latest is not None:
         st.link_button(
             "Download latest checkpoint", checkpoint_url(latest.id), icon=":material/download:",

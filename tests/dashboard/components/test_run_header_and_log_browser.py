@@ -175,6 +175,18 @@ def test_a_run_that_needs_a_person_is_not_simply_running(server: FakeServer, sho
     expect(pill).to_have_class("pill running")
 
 
+def test_what_is_still_sent_after_the_end_stands_beside_the_state(server: FakeServer, show: Show) -> None:
+    delivery = {"silent_nodes": [], "has_points": False, "sentence": "sending what is left: 0.8 of 1.0 GiB, 3 min"}
+    message = "rank 1 on gpu-1: ValueError: bad label 17"
+    server.picture = [run_view(state="failed", message=message, delivery=delivery)]
+    page = show("run_header")
+    expect(page.locator(".pill:visible")).to_have_text(["failed"])
+    expect(page.locator(".sentence")).to_have_text(message)
+    expect(page.locator(".sending")).to_have_text(delivery["sentence"])
+    server.send(run_view(state="failed", message=message, delivery=None))
+    expect(page.locator(".sending")).to_be_hidden()
+
+
 def test_a_log_is_followed_with_colours_and_collapsed_progress_bars(server: FakeServer, show: Show) -> None:
     server.log_picture = lambda choice: [log("first\n\x1b[31mred\x1b[0m <b>\n10%\r50%", reset=True)]
     page = show("log_view")
