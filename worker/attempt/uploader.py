@@ -205,7 +205,9 @@ class AttemptUploader:
         probe = ProbeFiles(folder / PROBE_FOLDER, self._points_offset_of)
         hardware = HardwareFile(folder, self._points_offset_of)
         return (
-            PointStream(lambda final: chain(self._events.sources(final), loggers.sources(final)), logged),
+            PointStream(
+                lambda final: chain(self._events.sources(final), loggers.sources(final)), logged, are_many=True
+            ),
             PointStream(printed.sources, uploader),
             PointStream(probe.sources, uploader, have_own_series=True),
             PointStream(hardware.sources, uploader),

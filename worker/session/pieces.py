@@ -131,7 +131,8 @@ class _Together(Generic[T]):
 
     def _begin(self) -> None:
         """Begin with as many as fit into a request."""
-        while self._failure is None and self._size_bytes() < MOST_BYTES:
+        size_bytes = sum(map(_size_bytes, self._open.values()))
+        while self._failure is None and size_bytes < MOST_BYTES:
             try:
                 number, sending = next(self._waiting)
             except StopIteration:
@@ -142,9 +143,8 @@ class _Together(Generic[T]):
                 self._fail(failure)
             else:
                 self._go_on(number, sending, None)
-
-    def _size_bytes(self) -> int:
-        return sum(len(piece.content) for _, pieces in self._open.values() for piece in pieces)
+                if number in self._open:
+                    size_bytes += _size_bytes(self._open[number])
 
     def _go_on(self, number: int, sending: Sending[T], answers: list[Answer] | None) -> None:
         try:
@@ -164,6 +164,11 @@ class _Together(Generic[T]):
         self._failure = self._failure or failure
         if isinstance(failure, ServerAway) and not isinstance(failure, RequestFailed):
             raise failure
+
+
+def _size_bytes(begun: tuple[Sending[T], list[Piece]]) -> int:
+    """Bytes of the pieces that one of several has yielded."""
+    return sum(len(piece.content) for piece in begun[1])
 
 
 def run(client: Client, sending: Sending[T]) -> T:

@@ -58,6 +58,9 @@ class FileMirror:
         self._mask, self._is_final = mask or ValueMask(), False
         self._state_file = self._attempt_dir / "worker" / "mirror.json"
         self._files: dict[str, MirroredFile] = {}
+        self._event_files: list[MirroredFile] = []
+        self._is_frozen = False
+        """Whether the files of the ended attempt are known as they are: none is looked at again."""
         self._remembered = self._read_state()
         self.is_continued = bool(self._remembered)
         """Whether an earlier worker has begun with this attempt."""
@@ -91,7 +94,7 @@ class FileMirror:
         return sent_bytes
 
     def finish(self) -> None:
-        """Send the end of each file as it is: its writer has ended."""
+        """Send each file as it is now: its writer has ended, and what a stranger appends to it is not the run's."""
         self._is_final = True
 
     def pending_bytes(self) -> int:
@@ -119,7 +122,7 @@ class FileMirror:
 
     def event_files(self) -> list[MirroredFile]:
         """Return the event files seen so far. May be called from another thread."""
-        return [file for file in list(self._files.values()) if is_event_file(file.path.rpartition("/")[2])]
+        return list(self._event_files)
 
     def found_event_files(self) -> list[Path]:
         """Return the paths of all event files that are there now."""
@@ -133,8 +136,9 @@ class FileMirror:
 
     def _scan(self, now: float) -> None:
         for path, source in (*self._logs(), *self._profiles(), *self._logger_settings()):
-            self._register(path, source)
-        if now >= self._scan_at:
+            if not (self._is_frozen and path in self._files):
+                self._register(path, source)
+        if now >= self._scan_at and not self._is_frozen:
             began = time.monotonic()
             self.left_out, self.too_large = 0, []
             event_files = list(self._find_event_files())
@@ -143,6 +147,7 @@ class FileMirror:
                 self._scan_at = float("-inf")
             for source, root in event_files:
                 self._register(name_on_server(source, self._attempt_dir, root), source)
+            self._is_frozen = self._is_final
 
     def _logs(self) -> Iterator[tuple[str, Path]]:
         """Yield the logs. Our supervisor's links in `logs/` are followed if they stay in the attempt's directory."""
@@ -198,6 +203,8 @@ class FileMirror:
         file = self._remembered.pop(path, None) or MirroredFile(path, source, inode)
         self._files[path] = file
         self._order.append(path)
+        if is_event_file(path.rpartition("/")[2]):
+            self._event_files.append(file)
         return file
 
     def _start_generation(self, file: MirroredFile, inode: int) -> None:
@@ -267,7 +274,7 @@ class FileMirror:
         try:
             fd = os.open(file.source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
-                end = file.size_bytes if file.hole else self._cap_bytes
+                end = file.size_bytes if file.hole or self._is_frozen else self._cap_bytes
                 return self._read_if_unchanged(fd, file, min(most, end - offset, self._cap_bytes - offset), offset)
             finally:
                 os.close(fd)
@@ -349,7 +356,7 @@ HEAD_BYTES = 64
 """Bytes remembered from a file's beginning: a new file may get the inode of the one it replaces."""
 MAX_EVENT_FILES = 10_000
 """Event files of one directory that are read, the oldest first."""
-STEP_FILES = 128
+STEP_FILES = 512
 """Files in one step: a run with thousands of them leaves other runs their turns."""
 OffsetOf = Callable[[str, int], int]
 """(path, generation) -> the number of bytes the server has."""

@@ -7,12 +7,12 @@ therefore always continues at the offset that the server returned, whatever was 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from domain.messages import PointBatch
+from domain.messages import MOST_BYTES, PointBatch
 from worker.session.failures import OffsetMismatch, RequestRefused, ServerMistake, TooLarge
 from worker.session.pieces import Sending, together
 from worker.streams.omissions import Omissions, Unreadable
@@ -23,8 +23,13 @@ BATCH_BYTES = 256 * 1024
 MIN_BATCH_BYTES = 256
 STEP_BATCHES = 4
 """Batches of one stream in one step."""
-STEP_SOURCES = 16
-"""Batches of different sources in one step: a run with thousands of files leaves other runs their turns."""
+STEP_REQUESTS = 16
+"""Requests of one stream in one step, one for each large source or for many small ones."""
+STEP_BYTES = 4 * 1024 * 1024
+"""Bytes of files in one step: a run with thousands of them leaves other runs their turns."""
+SMALL_BYTES = 64 * 1024
+"""A source of this size is sent as a whole, beside the next ones: thousands of files would take as many requests."""
+MOST_TOGETHER = 256
 TRIES = 8
 """Tries before a batch is blamed for the server's mistakes; the time between them grows."""
 
@@ -160,9 +165,13 @@ class PointStream:
         uploader: PointUploader,
         *,
         have_own_series: bool = False,
+        are_many: bool = False,
     ) -> None:
-        """`have_own_series`: no two sources share a series, whose points have to arrive in order."""
+        """`have_own_series`: no two sources share a series, whose points have to arrive in order.
+
+        `are_many`: small sources are sent together. Which sources follow must not depend on what was read of others."""
         self._sources, self._uploader, self._have_own_series = sources, uploader, have_own_series
+        self._most_together = MOST_TOGETHER if are_many else 1
         self._full = 0
         """Batches of this step after which more was waiting."""
         self._first = 0
@@ -181,13 +190,16 @@ class PointStream:
         return STEP_BATCHES if self._full >= STEP_BATCHES else min(sent, STEP_BATCHES - 1)
 
     def _step_in_turn(self, final: bool) -> Sending[int]:
-        """Send source by source; after `STEP_SOURCES` batches the others have their turn in the next step."""
-        sent, first, self._first = 0, self._first, 0
-        for at, source in enumerate(islice(self._sources(final), first, None), first):
-            if self._full >= STEP_BATCHES or sent >= STEP_SOURCES:
-                self._first = at if sent >= STEP_SOURCES else first
+        """Send in the order of the sources; those that are left at the end of the step have their turn in the next."""
+        sent, requests, sent_bytes, at, first, self._first = 0, 0, 0, self._first, self._first, 0
+        for group, size_bytes in _groups(islice(self._sources(final), first, None), self._most_together):
+            is_long = requests >= STEP_REQUESTS or sent_bytes >= STEP_BYTES
+            if self._full >= STEP_BATCHES or is_long:
+                self._first = at if is_long else first
                 return STEP_BATCHES
-            sent += yield from self._send_of(source)
+            at += len(group)
+            if batches := sum((yield from together(self._send_of(source) for source in group))):
+                sent, requests, sent_bytes = sent + batches, requests + 1, sent_bytes + size_bytes
         is_more = first > 0 or self._full >= STEP_BATCHES
         return STEP_BATCHES if is_more else min(sent, STEP_BATCHES - 1)
 
@@ -203,3 +215,23 @@ class PointStream:
                 break
             self._full += 1
         return sent
+
+
+def _groups(sources: Iterable[PointSource], most: int) -> Iterator[tuple[list[PointSource], int]]:
+    """Yield small sources that follow on each other together, at most so many, any other alone, with their bytes.
+
+    Two sources may share a series, whose points have to arrive in order: of a large one, more batches follow."""
+    group, total_bytes = list[PointSource](), 0
+    for source in sources:
+        size_bytes = source.size_bytes
+        is_small = size_bytes <= SMALL_BYTES and most > 1
+        if group and (not is_small or len(group) == most or total_bytes + size_bytes > MOST_BYTES):
+            yield group, total_bytes
+            group, total_bytes = [], 0
+        if not is_small:
+            yield [source], min(size_bytes, BATCH_BYTES)
+            continue
+        group.append(source)
+        total_bytes += size_bytes
+    if group:
+        yield group, total_bytes

@@ -50,6 +50,10 @@ class EventFileSource:
         """Size of the file now; 0 if it is missing or was replaced."""
         return size_if_same(self._file) or 0
 
+    def is_done(self, final: bool) -> bool:
+        """Whether nothing is to be read until the mirror notices that the file has grown; `final`: its writer ended."""
+        return self._read_up_to >= self._file.size_bytes and self._tail.final >= final
+
     def finish(self) -> None:
         """Read an incomplete end as it is: the writer has ended."""
         if not self._tail.final:
@@ -59,6 +63,9 @@ class EventFileSource:
         """Read the next complete records, about `max_bytes`; None if there are none."""
         size = size_if_same(self._file)
         if size is None or size <= self._read_up_to:
+            return None
+        if self._tail.final and self._tail.offset >= self._file.size_bytes:
+            self._read_up_to = size  # a stranger goes on writing to it
             return None
         records = self._tail.read(max_bytes)
         if records.notice:
@@ -75,6 +82,10 @@ class EventFileSource:
     def rewind(self, offset: int) -> None:
         """Continue reading at `offset`."""
         self._tail.offset = offset
+
+
+MANY = 256
+"""Of more event files, each is read again only once the mirror has noticed that it has grown."""
 
 
 class EventFiles:
@@ -101,10 +112,13 @@ class EventFiles:
         """Yield the source of each event file; `final`: the writers have ended. Raises what `offset_of` raises."""
         files = self._files()
         self._writers.look(files)
+        leaves_out_read = final or len(files) > MANY
         for file in files:
+            key = (file.path, file.generation)
+            if leaves_out_read and (source := self._sources.get(key)) and source.is_done(final):
+                continue
             if not size_if_same(file) or not (final or self._writers.is_settled(file.path, time.time())):
                 continue
-            key = (file.path, file.generation)
             if key not in self._sources:
                 self._sources[key] = EventFileSource(file, self._offset_of(*key), self._unique_name, self._omissions)
             if final:
@@ -115,8 +129,9 @@ class EventFiles:
         """Return those that `add_hparams` has written; those of further writers are named after them."""
         values: dict[str, Any] = {}
         for file in self._files():
-            directory = _directory_of(file.path)
-            for name, value in self._hparams_of(file).items():
+            own = self._hparams_of(file)
+            directory = _directory_of(file.path) if own else ""
+            for name, value in own.items():
                 writer = outer_writer(directory, self._directories()) or directory
                 values[series_name(name, writer, self._main_writer_dir())] = value
         return values

@@ -94,7 +94,10 @@ class Writers:
         """File -> whether its name begins with its folder, as decided by its first points."""
         self._files: dict[str, MirroredFile] = {}
         self._by_folder: dict[str, list[str]] = {}
-        self._siblings_of: dict[str, list[str]] = {}
+        self._siblings_of: dict[tuple[str, int | None], list[str]] = {}
+        """Folder and rank -> its files."""
+        self._is_changed = False
+        """Whether something was decided that is not written down."""
         self._created_at: dict[str, float] = {}
 
     def look(self, files: Iterable[MirroredFile]) -> None:
@@ -105,12 +108,14 @@ class Writers:
             self._by_folder.clear()
             for path in self._files:  # a run may have thousands, each in a folder of its own
                 self._by_folder.setdefault(_folder(path), []).append(path)
-        new = [path for path in self._files if path not in self._ranks]
-        ranks = {path: rank for path in new if (rank := self._rank_of(process_of(path))) is not None}
+        processes = {path: process_of(path) for path in self._files if path not in self._ranks}
+        rank_of = {process: self._rank_of(process) for process in set(processes.values())}
+        ranks = {path: rank for path, process in processes.items() if (rank := rank_of[process]) is not None}
         if ranks:
             self._ranks |= ranks
             self._siblings_of.clear()
-            self._save()
+            self._is_changed = True
+        self._save()
 
     def is_rank_0s(self, path: str) -> bool:
         """Whether the file is of the rank with plain names, or of a process without a rank."""
@@ -118,8 +123,7 @@ class Writers:
 
     def is_settled(self, path: str, now: float) -> bool:
         """Whether it is known if the file follows on another in its folder or grows beside it."""
-        siblings = self._siblings(path)
-        return not siblings or now - self._created(path) >= SETTLED_S
+        return len(self._siblings(path)) == 1 or now - self._created(path) >= SETTLED_S
 
     def has_rank_0s_beside(self, path: str) -> bool:
         """Whether the folder has a file of the rank with plain names."""
@@ -131,7 +135,7 @@ class Writers:
             return is_beside
         if path not in self._separate:
             self._separate[path] = is_beside
-            self._save()
+            self._is_changed = True
         return self._separate[path]
 
     def prefix(self, tag: str, path: str, *, has_own_folder: bool) -> str:
@@ -144,13 +148,13 @@ class Writers:
         return lowest if self._first_rank is None else self._first_rank
 
     def _siblings(self, path: str) -> list[str]:
-        if path not in self._siblings_of:
-            rank = self._ranks.get(path)
-            self._siblings_of[path] = [
-                other for other in self._by_folder.get(_folder(path), ())
-                if other != path and self._ranks.get(other) == rank
-            ]  # fmt: skip
-        return self._siblings_of[path]
+        """The files of the same rank in the same folder, the file itself among them."""
+        key = folder, rank = _folder(path), self._ranks.get(path)
+        if key not in self._siblings_of:
+            self._siblings_of[key] = [
+                other for other in self._by_folder.get(folder, ()) if self._ranks.get(other) == rank
+            ]
+        return self._siblings_of[key]
 
     def _created(self, path: str) -> float:
         if path not in self._created_at:
@@ -167,25 +171,26 @@ class Writers:
     def _apart_from_siblings(self, tag: str, path: str) -> str:
         """Return "" for the file that has the series' own name, and for the next one after it has ended."""
         siblings = self._siblings(path)
-        if not siblings:
+        if len(siblings) == 1:
             return ""
         own, series = f"{path}\n{tag}", f"{PurePosixPath(path).parent}\n{self._ranks.get(path)}\n{tag}"
         owner = self._owners.get(series, path)
         if owner == path or own in self._apart:
             if series not in self._owners:
-                self._owners[series] = path
-                self._save()
+                self._owners[series], self._is_changed = path, True
             return self._apart.get(own, "")
         if owner in self._files and self._grow_at_once(owner, path):
-            self._apart[own] = _suffix(path, [*siblings, path])
+            self._apart[own] = _suffix(path, siblings)
         elif owner not in self._files or self._created(path) >= self._created(owner):
             self._owners[series] = path
-        self._save()
+        self._is_changed = True
         return self._apart.get(own, "")
 
     def _save(self) -> None:
-        if self._state_file is None:
+        """Write down what was decided since the last look: after a kill, the same is decided again."""
+        if self._state_file is None or not self._is_changed:
             return
+        self._is_changed = False
         state = {
             "ranks": self._ranks, "owners": self._owners, "apart": self._apart, "separate": self._separate,
         }  # fmt: skip

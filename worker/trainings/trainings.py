@@ -142,11 +142,11 @@ class Trainings:
             ended_at = time.monotonic()
             took_s = ended_at - began
             self._on_step(order)
+            attempts = self.daemon.attempts
             # The cores are for trainings: a backlog gets at most half of one.
             if more:
-                time.sleep(took_s)
+                time.sleep(took_s if any(not attempt.is_over for attempt in attempts) else 0.0)
                 continue
-            attempts = self.daemon.attempts
             ended = [attempt.key for attempt in attempts if attempt.is_over]
             is_watched, is_idle = self.daemon.watched and bool(attempts), self.daemon.is_idle
             pause_s = self._pauses.pause_s(

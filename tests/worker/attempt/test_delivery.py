@@ -84,3 +84,46 @@ def test_what_the_server_wants_no_more_stays_on_the_node(node):
     node.server.superseded.add(1)
     node.until(lambda: not node.daemon.attempts)
     assert is_settled(node.dir()) and (node.dir() / "logs/rank0.err").exists()
+
+
+MANY = """
+import time
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+for step in range(600):
+    writer = EventFileWriter(f"runs/{step}" if FOLDERS else "runs/all")
+    value = Summary.Value(tag="train/loss", simple_value=step * 0.5)
+    writer.add_event(Event(step=step, wall_time=time.time(), summary=Summary(value=[value])))
+    writer.close()
+"""
+
+
+@pytest.mark.parametrize("folders", [True, False])
+def test_a_writer_for_every_step_takes_few_requests(node, folders):
+    node.assign(node.assignment(node.script(MANY.replace("FOLDERS", str(folders)))))
+    node.until_settled()
+    points = [point[:2] for series in node.server.series.values() for point in series]
+    assert sorted(points) == [(step, step * 0.5) for step in range(600)]
+    assert len(node.server.series) == (600 if folders else 1)
+    assert node.server.calls < 150
+
+
+STRANGER = """
+import os
+os.makedirs("runs/a")
+open("runs/a/events.out.tfevents.1.h.1.0", "wb").write(b"x" * 1000)
+"""
+
+
+def test_what_a_stranger_goes_on_writing_holds_nothing_up(node):
+    node.assign(node.assignment(node.script(STRANGER)))
+    node.until(lambda: ends(node))
+    with (node.dir() / "work/runs/a/events.out.tfevents.1.h.1.0").open("ab", buffering=0) as stranger:
+
+        def is_settled_though_it_grows() -> bool:
+            stranger.write(b"x" * 100_000)
+            return not node.daemon.attempts
+
+        node.until(is_settled_though_it_grows)
+    assert node.server.end().delivery is None

@@ -184,6 +184,8 @@ def test_a_worker_restarted_after_masking_sends_nothing_again(node: Node) -> Non
     node.mirror.finish()
     node.settle()
     assert [*node.server.files.items()] == [(("logs/rank0.out", 0), HIDDEN + b" first\n" + HIDDEN)]
+    node.restart_worker(mask=MASK)
     node.write("logs/rank0.out", b" more")
+    node.mirror.finish()
     node.settle()
     assert node.server.text("logs/rank0.out", 0) == HIDDEN + b" first\n" + HIDDEN + b" more"

@@ -10,10 +10,11 @@ from tests.worker.sendings import done
 from tests.worker.streams.event_bytes import scalar
 from worker.node import run_files
 from worker.streams import mirror as mirrors
+from worker.streams import point_uploader
 from worker.streams.events import EventTail
 from worker.streams.mirror import FileMirror
 from worker.streams.omissions import Omissions
-from worker.streams.point_uploader import STEP_BATCHES, STEP_SOURCES, PointStream, PointUploader
+from worker.streams.point_uploader import STEP_BATCHES, PointStream, PointUploader
 
 GIB = 1 << 30
 
@@ -50,20 +51,31 @@ def stream_of(sources, folder):
         return batch.end
         yield
 
-    return PointStream(lambda final: iter(sources), PointUploader(send, Omissions(folder))), arrived
+    return PointStream(lambda final: iter(sources), PointUploader(send, Omissions(folder)), are_many=True), arrived
 
 
-def test_a_step_takes_a_turn_of_many_files_and_the_next_goes_on_behind_it(tmp_path):
-    sources = [Source(f"{number}") for number in range(3 * STEP_SOURCES)]
+def test_a_step_takes_a_turn_of_many_files_and_the_next_goes_on_behind_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(point_uploader, "MOST_TOGETHER", 4)
+    monkeypatch.setattr(point_uploader, "STEP_REQUESTS", 3)
+    sources = [Source(f"{number}") for number in range(36)]
     stream, arrived = stream_of(sources, tmp_path)
-    assert done(stream.step()) == STEP_BATCHES and len(arrived) == STEP_SOURCES
-    for source in sources[:STEP_SOURCES]:
+    assert done(stream.step()) == STEP_BATCHES and len(arrived) == 12
+    for source in sources[:12]:
         source.batches += 1  # they go on writing: the others have their turn all the same
     steps = 1
     while done(stream.step()) == STEP_BATCHES:
         steps += 1
     assert set(arrived) == {source.path for source in sources} and steps <= 5
     assert all(source.at == source.batches for source in sources)
+
+
+def test_a_large_file_is_sent_alone_because_the_next_may_go_on_with_its_series(tmp_path, monkeypatch):
+    monkeypatch.setattr(point_uploader, "SMALL_BYTES", 1)
+    sources = [Source("first"), Source("large", batches=3), Source("last")]
+    stream, arrived = stream_of(sources, tmp_path)
+    while done(stream.step()) == STEP_BATCHES:
+        pass
+    assert arrived == ["first", "large", "large", "large", "last"]
 
 
 def test_many_small_files_are_copied_in_turns(tmp_path, monkeypatch):
