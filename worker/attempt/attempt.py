@@ -121,9 +121,16 @@ class LocalAttempt:
         self._secrets.take(assignment)
         if self._reported in SETTLED and not self._delivery.is_told:
             self._reported = ""  # the list is outdated, or the server has lost the end: report it again
-        self._delivery.is_ended = self._delivery.is_ended or assignment.ends_delivery
+        if assignment.ends_delivery:
+            self._end_delivery()
         if assignment.action == "stop":
             self.stop(assignment.spec.stop_grace_s if assignment.grace_s is None else assignment.grace_s)
+
+    def _end_delivery(self) -> None:
+        """Let what is not sent stay on this node."""
+        self._delivery.is_ended = True
+        if self._open_uploader is not None:
+            self._open_uploader.checkpoints.end()
 
     def confirm_later(self) -> None:
         """Note that the server's list, perhaps an outdated one, lacks the attempt: ask before ending it."""
@@ -494,7 +501,7 @@ class LocalAttempt:
             log.info("attempt %s: what is left is not wanted any more: %s", self.label, message)
             if self._delivery.is_ended and self._are_files_masked():
                 self._record_reported(self._reported)
-            self._delivery.is_ended = True
+            self._end_delivery()
             return
         if self.is_superseded:
             self._data_refused = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tarfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,21 +19,23 @@ _PIECE_BYTES = 16 * 1024 * 1024
 _BLOCK, _RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
 
 
-def copy_file(path: Path, part: Path, key: FileKey) -> bool:
+MayContinue = Callable[[], bool]
+
+
+def copy_file(path: Path, part: Path, key: FileKey, may_continue: MayContinue = lambda: True) -> bool:
     """Copy the file (as a reflink where the file system can); False if it was written to meanwhile."""
     source = _open(path)
     try:
         if file_key(os.fstat(source)) != key:
             return False
         with part.open("xb", buffering=0) as copy:
-            copy_bytes(source, copy.fileno(), key.size_bytes)
-            same_size = os.fstat(copy.fileno()).st_size == key.size_bytes
-        return same_size and file_key(os.fstat(source)) == key
+            copied = copy_bytes(source, copy.fileno(), key.size_bytes, may_continue=may_continue)
+        return copied == key.size_bytes and file_key(os.fstat(source)) == key
     finally:
         os.close(source)
 
 
-def copy_folder(folder: Folder, part: Path) -> bool:
+def copy_folder(folder: Folder, part: Path, may_continue: MayContinue = lambda: True) -> bool:
     """Copy the folder as a tar file; False if anything in it changed since `folder` was read.
 
     Equal content gives equal bytes: sorted names, no times, no owners."""
@@ -46,7 +49,7 @@ def copy_folder(folder: Folder, part: Path) -> bool:
             at = _write_header(copy.fileno(), at, f"{top}/{directory}".rstrip("/"), None)
         for name, key in folder.members.items():
             at = _write_header(copy.fileno(), at, f"{top}/{name}", key.size_bytes)
-            if not _add(folder.path / name, sources.get(name), key, copy.fileno(), at):
+            if not _add(folder.path / name, sources.get(name), key, copy.fileno(), at, may_continue):
                 return False
             at += -(-key.size_bytes // _BLOCK) * _BLOCK
         os.ftruncate(copy.fileno(), -(-(at + 2 * _BLOCK) // _RECORD) * _RECORD)  # zeros end the archive
@@ -87,12 +90,12 @@ def _write_header(target: int, at: int, name: str, size: int | None) -> int:
     return at
 
 
-def _add(path: Path, descriptor: int | None, key: FileKey, target: int, at: int) -> bool:
+def _add(path: Path, descriptor: int | None, key: FileKey, target: int, at: int, may_continue: MayContinue) -> bool:
     source = _open(path) if descriptor is None else descriptor
     try:
         if file_key(os.fstat(source)) != key:
             return False
-        copied = copy_bytes(source, target, key.size_bytes, at)
+        copied = copy_bytes(source, target, key.size_bytes, at, may_continue=may_continue)
         return copied == key.size_bytes and file_key(os.fstat(source)) == key
     finally:
         if descriptor is None:
@@ -102,12 +105,17 @@ def _add(path: Path, descriptor: int | None, key: FileKey, target: int, at: int)
 _NOT_BY_KERNEL = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
 
 
-def copy_bytes(source: int, target: int, size: int, offset: int = 0, since: int = 0) -> int:
+def copy_bytes(
+    source: int, target: int, size: int, offset: int = 0, since: int = 0, may_continue: MayContinue = lambda: True
+) -> int:
     """Copy `size` bytes from offset `since` of the source to `offset` of the target; returns the number copied.
 
-    Holes are not written: they stay holes of a target that is as new there."""
+    Holes are not written: they stay holes of a target that is as new there. Raises OSError, also when it may not
+    continue."""
     by_kernel, at = hasattr(os, "copy_file_range"), 0
     while at < size:
+        if not may_continue():
+            raise OSError(errno.ECANCELED, "the sending was ended")
         begin = min(size, data_after(source, since + at) - since)
         if begin > at:
             at = begin

@@ -76,6 +76,10 @@ class CheckpointUploader:
                     return
                 self._send(copy, adoption, may_continue)
 
+    def end(self) -> None:
+        """Copy nothing more; may be called from another thread."""
+        self._watch.end()
+
     def pending(self) -> list[CheckpointCopy]:
         """Copies that are not on the server yet, the oldest first."""
         return self._watch.pending()

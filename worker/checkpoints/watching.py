@@ -24,6 +24,7 @@ from worker.checkpoints.examination import WRONG_CHECKSUM, Examination
 from worker.checkpoints.folders import Folder, find_checkpoints, may_grow_into_folder
 from worker.checkpoints.formats import Completeness, completeness, step_of, what_is_missing
 from worker.checkpoints.names import prefix_of
+from worker.node.holes import BLOCK_BYTES
 from worker.node.run_files import MAX_ENTRIES, FileKey, Listing, data_directory, entry_key, name_on_server
 from worker.node.scans import pause_after
 from worker.node.state_files import write_whole
@@ -68,6 +69,7 @@ class CheckpointWatch:
         self._examined: dict[str, tuple[_Candidate, Path, Examination]] = {}
         """Checkpoints whose copy is being examined, with the copy."""
         self._scan_at = float("-inf")
+        self._is_ended = False
         self._lock = threading.Lock()  # one thread copies, another uploads
         self._outbox.mkdir(parents=True, exist_ok=True)
         self._taken, self._pending = self._read_notes()
@@ -84,6 +86,8 @@ class CheckpointWatch:
         self.notice = None
         candidates = [candidate for candidate in self._candidates() if candidate.name not in self._examined]
         for candidate in candidates:
+            if self._is_ended:
+                break
             self._guarded(candidate, partial(self._take, candidate, now, final))
         self._looks = {one.name: look for one in candidates if (look := self._looks.get(one.name))}
         self._scan_at = now + (pause_after(time.monotonic() - began) if len(self._examined) == earlier else 0.0)
@@ -180,8 +184,12 @@ class CheckpointWatch:
             return
         self._copy(candidate, final)
 
+    def end(self) -> None:
+        """Copy nothing more; the copy that is being made is given up."""
+        self._is_ended = True
+
     def _has_room_for(self, candidate: _Candidate) -> bool:
-        return self._free_bytes(self._outbox) >= candidate.key.size_bytes + self._reserve_bytes
+        return self._free_bytes(self._outbox) >= candidate.needed_bytes() + self._reserve_bytes
 
     def _has_settled(self, candidate: _Candidate, now: float) -> bool:
         """Whether nothing was written to it for long enough, by our clock or, for a file, by its own time.
@@ -208,7 +216,7 @@ class CheckpointWatch:
         part = self._outbox / f"{secrets.token_hex(8)}.part"
         running = sum(not examination.is_over() for *_, examination in self._examined.values())
         try:
-            if candidate.copy_to(part):
+            if candidate.copy_to(part, lambda: not self._is_ended):
                 examination = Examination(part, beside=not final and running < MOST_BESIDE)
                 self._examined[candidate.name] = candidate, part, examination
             else:
@@ -363,9 +371,20 @@ class _Candidate:
         except OSError:  # it was just deleted
             return False
 
-    def copy_to(self, target: Path) -> bool:
+    def needed_bytes(self) -> int:
+        """Bytes of disk that a copy takes: the holes of a file take none."""
+        if self.folder is not None:
+            return self.key.size_bytes
+        try:
+            return min(self.key.size_bytes, self.path.lstat().st_blocks * BLOCK_BYTES)
+        except OSError:  # it was just deleted
+            return self.key.size_bytes
+
+    def copy_to(self, target: Path, may_continue: Callable[[], bool]) -> bool:
         """Copy it; False if it changed meanwhile."""
-        return copy_folder(self.folder, target) if self.folder else copy_file(self.path, target, self.key)
+        if self.folder is not None:
+            return copy_folder(self.folder, target, may_continue)
+        return copy_file(self.path, target, self.key, may_continue)
 
 
 def _step_of(candidate: _Candidate) -> int | None:
