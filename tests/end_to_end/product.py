@@ -153,10 +153,10 @@ class Product:
         return dict(self.get(f"/api/runs/{run_id}"))
 
     def wait_state(self, run_id: str, *states: str, timeout_s: float = WAIT_S) -> dict[str, Any]:
-        """Wait until a run is in one of the states (default: until it has ended)."""
+        """Wait until a run is in one of the states (default: until it has ended), and nothing is left to be sent."""
         wanted = states or ENDED
         return wait_for(
-            lambda: (run := self.run(run_id))["state"] in wanted and run,
+            lambda: (run := self.run(run_id))["state"] in wanted and not run["delivery"] and run,
             f"run {run_id} to be {' or '.join(wanted)}",
             timeout_s,
             explain=lambda: json.dumps(self.run(run_id), indent=1) + self.tail(),

@@ -218,3 +218,32 @@ def resumed_from(product: Product, run_id: str) -> str:
     """The name of the checkpoint that the last attempt was given; "" while there is none."""
     attempts = product.get(f"/api/runs/{run_id}/attempts")
     return str(max(attempts, key=lambda attempt: attempt["number"])["resumed_from"] or "")
+
+
+LOUD = """
+import os, sys
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+for step in range(1, 101):
+    if dist.get_rank() == 0:
+        print(f"step {step} loss {1 / step:.4f}", flush=True)
+        os.write(2, (b"UserWarning: the weights of this layer were not initialised " + b"x" * 900 + b"\\n") * 500)
+        os.write(1, b"." * 100_000)
+        os.write(1, b"\\n")
+if dist.get_rank() == 1:
+    raise ValueError("bad label 17 in the last batch")
+dist.barrier()
+"""
+
+
+def test_a_loud_run_tells_its_end_and_all_of_its_log_arrives(product: Product, tmp_path: Path) -> None:
+    """The small variant of a log of a gigabyte: the devices are free for the next run while it is sent."""
+    (tmp_path / "loud.py").write_text(LOUD)
+    run_id = product.launch(tmp_path / "loud.py", gpus_per_node=2)
+    wait_for(lambda: product.run(run_id)["state"] == "failed", "its end")
+    assert "bad label 17 in the last batch" in product.run(run_id)["message"]
+    run = product.wait_state(run_id)
+    assert (run["state"], run["step"]) == ("failed", 100)
+    log = product.request("GET", f"/api/runs/{run_id}/logs?rank=0&stream=err")
+    assert len(log.content) >= 100 * 500 * 960

@@ -110,6 +110,11 @@ class LocalAttempt:
         return bool(self._state) and not self.is_over
 
     @property
+    def is_sending_rest(self) -> bool:
+        """Whether its end is told, and something is still to be sent."""
+        return self._delivery.is_told
+
+    @property
     def is_settled(self) -> bool:
         """Whether nothing is left to do for this attempt."""
         has_child = self._child is not None and self._child.poll() is None

@@ -30,6 +30,8 @@ from worker.streams.masked_traces import is_trace_masked
 
 log = logging.getLogger(__name__)
 CHUNK_BYTES = 1024 * 1024
+LAST_CHUNK_BYTES = 4 * CHUNK_BYTES
+"""After the end: each chunk costs the server a write to its disk and to its store."""
 STEP_BYTES = 16 * CHUNK_BYTES
 CAP_BYTES = 1024 * CHUNK_BYTES
 
@@ -231,7 +233,8 @@ class FileMirror:
             yield turn.popleft()
 
     def _send_chunk(self, file: MirroredFile) -> Sending[int]:
-        offset, most = self._agreed_offset(file), self._most(CHUNK_BYTES)
+        chunk_bytes = LAST_CHUNK_BYTES if self._is_frozen else CHUNK_BYTES
+        offset, most = self._agreed_offset(file), self._most(chunk_bytes)
         while data := self._read(file, offset, most):
             try:
                 file.sent_bytes = yield from self._send(file.path, file.generation, offset, data)

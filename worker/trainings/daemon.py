@@ -64,6 +64,8 @@ class Daemon:
         """Pauses while the server cannot be reached at all."""
         self._backoffs: dict[tuple[str, TaskKey], Backoff] = {}
         """Pauses for single activities of an attempt that fail."""
+        self._turn = 0
+        """The first of the ended attempts that have their turn."""
         self._resend_backoffs: dict[int, Backoff] = {}
         self._errors: dict[str, str] = {}
         self._shutdown_grace_s: float | None = None
@@ -297,9 +299,18 @@ class Daemon:
     def _due_by_client(self, now: float) -> list[tuple[Client, list[LocalAttempt]]]:
         """The attempts that are to send, those with one client together."""
         due = dict[Client, list[LocalAttempt]]()
-        for attempt in self._due_attempts("send", now):
+        for attempt in self._without_most_ended(self._due_attempts("send", now)):
             due.setdefault(attempt.client, []).append(attempt)
         return [*due.items()]
+
+    def _without_most_ended(self, due: Sequence[LocalAttempt]) -> list[LocalAttempt]:
+        """Let a few of those that only send what they have left have their turn, so that others need not wait long."""
+        ended = [attempt for attempt in due if attempt.is_sending_rest]
+        if len(ended) <= ENDED_AT_ONCE:
+            return [*due]
+        self._turn = (self._turn + ENDED_AT_ONCE) % len(ended)
+        chosen = (ended + ended)[self._turn : self._turn + ENDED_AT_ONCE]
+        return [attempt for attempt in due if not attempt.is_sending_rest or attempt in chosen]
 
     def _sendings(self, due: Sequence[LocalAttempt], now: float) -> Iterator[Sending[bool]]:
         """The data that each attempt sends; together they make one request."""
@@ -373,6 +384,7 @@ class Daemon:
 
 
 RESEND_PAUSE_S = 5.0
+ENDED_AT_ONCE = 2
 LONGEST_ROUND_S = 1.0
 """After a failure, the longest time for sending before the processes are handled again."""
 OTHER_VERSION = "this node's worker and the dashboard are of different versions. Upgrade the older one."
