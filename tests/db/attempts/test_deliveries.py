@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from db.alerts.run_facts import run_facts
+from db.archives.documents import run_document
 from db.attempts import deliveries
 from db.checkpoints import checkpoint_reports
-from db.exceptions import Superseded
+from db.exceptions import Superseded, WrongState
 from db.findings import findings
 from db.runs import deletion, run_queries, run_requests
+from db.runs.run_requests import NewTrial, StudyPoint
+from db.scaling import studies
+from db.sweeps import sweeps
 from domain.messages import Delivery, Reason, State
+from domain.spec import RunSpec
+from domain.sweeps import SweepPlan
 from tests.db.attempts.offers import offer, store_checkpoint
 from tests.db.cluster import send_heartbeat
 
@@ -118,3 +125,48 @@ def test_a_checkpoint_is_not_missing_while_it_is_on_its_way(cluster):
     assert findings.findings(cluster.store, run_id) == []
     cluster.report(fence, "failed")
     assert [finding.kind for finding in findings.findings(cluster.store, run_id)] == [findings.KIND]
+
+
+def test_a_trial_has_its_result_once_its_points_have_arrived(cluster):
+    plan = SweepPlan.model_validate({"parameters": {"lr": {"values": [0.1]}}, "metric": "val/loss"})
+    spec = RunSpec(target="image_classifier", gpus_per_node=1)
+    sweep_id = sweeps.create(cluster.store, spec, plan, cluster.now)
+    run_requests.submit(cluster.store, spec, cluster.now, part_of=NewTrial(sweep_id, 0, {"lr": 0.1}))
+    cluster.place()
+    fence = fail(cluster, LEFT.model_copy(update={"has_points": True}))
+
+    def state():
+        return sweeps.sweep(cluster.store, sweep_id).trials[0].run_state
+
+    assert state() == State.STOPPING
+    cluster.report(fence, "failed", delivery=LEFT)
+    assert state() == State.FAILED
+
+
+def test_a_run_of_a_study_is_measured_once_its_points_have_arrived(cluster):
+    spec = RunSpec(target="image_classifier", gpus_per_node=1)
+    study_id = studies.create(cluster.store, spec, "strong", 20, [{"kind": "cpu"}], cluster.now)
+    run_requests.submit(cluster.store, spec, cluster.now, part_of=StudyPoint(study_id, 0))
+    cluster.place()
+    fence = fail(cluster, LEFT.model_copy(update={"has_points": True}))
+    assert studies.study(cluster.store, study_id).runs[0].state == State.STOPPING
+    cluster.report(fence, "failed", delivery=LEFT)
+    assert studies.study(cluster.store, study_id).runs[0].state == State.FAILED
+
+
+def test_alerts_judge_curves_that_still_arrive(cluster):
+    run_id = cluster.launch()
+    fence = fail(cluster)
+    later = cluster.now + 3600
+    assert [facts.run_id for facts in run_facts(cluster.store, later)] == [run_id]
+    cluster.report(fence, "failed")
+    assert run_facts(cluster.store, later) == []
+
+
+def test_an_archive_is_made_once_everything_has_arrived(cluster):
+    run_id = cluster.launch()
+    fence = fail(cluster)
+    with pytest.raises(WrongState, match="still sending"):
+        run_document(cluster.store, run_id)
+    cluster.report(fence, "failed")
+    assert run_document(cluster.store, run_id).run["id"] == run_id
