@@ -531,7 +531,9 @@ class LocalAttempt:
             return
         self._reported, self._delivery.is_told = state, is_sending
         with suppress(OSError):  # a full disk: it is reported again after a restart, which is harmless
-            write_whole(self.folder / REPORTED_FILE, json.dumps({"state": state, "is_sending": is_sending}))
+            write_whole(
+                self.folder / REPORTED_FILE, json.dumps({"state": state} | ({"is_sending": True} if is_sending else {}))
+            )
 
 
 START_LIMIT_S = 60.0

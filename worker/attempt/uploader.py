@@ -154,6 +154,9 @@ class AttemptUploader:
 
     def left(self) -> Left:
         """What is sent and what is not, after the end."""
+        self._mirror.finish()
+        with suppress(OSError):  # then it is told by what is known
+            self._mirror.pending_bytes()
         mirrored, total = self._mirror.sent_and_total()
         copied, of_copies = self.checkpoints.sent_and_total()
         return Left(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -223,8 +224,8 @@ def _groups(sources: Iterable[PointSource], most: int) -> Iterator[tuple[list[Po
     Two sources may share a series, whose points have to arrive in order: of a large one, more batches follow."""
     group, total_bytes = list[PointSource](), 0
     for source in sources:
-        size_bytes = source.size_bytes
-        is_small = size_bytes <= SMALL_BYTES and most > 1
+        size_bytes = _size_of(source) if most > 1 else BATCH_BYTES
+        is_small = size_bytes <= SMALL_BYTES
         if group and (not is_small or len(group) == most or total_bytes + size_bytes > MOST_BYTES):
             yield group, total_bytes
             group, total_bytes = [], 0
@@ -235,3 +236,10 @@ def _groups(sources: Iterable[PointSource], most: int) -> Iterator[tuple[list[Po
         total_bytes += size_bytes
     if group:
         yield group, total_bytes
+
+
+def _size_of(source: PointSource) -> int:
+    """Its size; that of a large one where it cannot be told, which its reading tells."""
+    with suppress(Exception):
+        return source.size_bytes
+    return BATCH_BYTES

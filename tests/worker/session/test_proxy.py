@@ -134,7 +134,10 @@ def test_a_run_larger_than_the_limit_in_everything_succeeds_whole(
     small = launch(dashboard, tmp_path / "small", "print('small')")
     ended = {"succeeded", "failed", "stopped"}
     worker.work_until(
-        lambda: all(dashboard.run(run_id)["state"] in ended for run_id in (large, small)), "both runs to end"
+        lambda: all(
+            (run := dashboard.run(run_id))["state"] in ended and not run["delivery"] for run_id in (large, small)
+        ),
+        "both runs to end",
     )
     assert [dashboard.run(run_id)["state"] for run_id in (large, small)] == ["succeeded", "succeeded"]
     assert any(size > proxy.limit_bytes for _, size in proxy.refused), "nothing met the limit"
