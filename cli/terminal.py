@@ -127,6 +127,19 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
         print(f"{name:<{width}}  {value}")
 
 
+def ask_or_tell(consequence: str, yes: bool = False) -> None:
+    """Ask on a terminal before something is taken from others that can be given back; elsewhere say what it is.
+
+    Nothing where the sentence is empty, or `yes`. Raises typer.Abort."""
+    if not consequence or yes:
+        return
+    if not sys.stdin.isatty():
+        return warn(consequence)
+    import typer
+
+    typer.confirm(f"{consequence} Go on?", abort=True, err=True)
+
+
 # The error that ends a command.
 
 

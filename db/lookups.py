@@ -43,7 +43,7 @@ def run_to_change(session: Session, action: Action, run_id: str, *, is_deleted: 
     Every request about a run begins with it in the transaction that writes, after which nobody else deletes, moves or
     erases the run before it ends. Raises NoSuchRun, also where it is hidden; Denied."""
     run, rights = session.get(Run, run_id), acting.rights()
-    if run is None or (run.deleted_at is not None) != is_deleted or not rights.sees(run.project):
+    if run is None or (run.deleted_at is not None) != is_deleted or not rights.sees(run.project, run.by):
         raise NoSuchRun(f"There is no {'deleted ' if is_deleted else ''}run {run_id!r}.")
     rights.check(action, run.project, run.by)
     return run

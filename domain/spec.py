@@ -402,6 +402,17 @@ def check_tag(value: str) -> str:
     return value
 
 
+LONGEST_REASON = 300
+
+
+def checked_reason(text: str | None) -> str | None:
+    """Why a person stops a run, in one line; None without a reason. Raises InvalidRequest."""
+    reason = " ".join((text or "").split())
+    if len(reason) > LONGEST_REASON or not reason.isprintable():
+        raise InvalidRequest("reason", f"reason must be one line of at most {LONGEST_REASON} characters.")
+    return reason or None
+
+
 def _check_text(value: str) -> str:
     if any((ord(c) < 32 and c not in "\n\t") or 0xD800 <= ord(c) < 0xE000 for c in value):
         raise ValueError("must not contain control characters")

@@ -66,5 +66,5 @@ def write_down_download(request: Request, service: Service, object_name: str, ki
         return
     byte_range = request.headers.get("range", "bytes=0-").replace(" ", "")
     owners = owned(service.store, kind, object_id)
-    project = next((one.project for one in owners if one.project and acting.rights().sees(one.project)), None)
+    project = next((one.project for one in owners if one.project and acting.rights().sees(one.project, one.by)), None)
     audit.record_download(service.store, object_name, project, is_resumed=not byte_range.startswith("bytes=0-"))

@@ -21,6 +21,7 @@ from dashboard.security.proxies import shown_url
 from dashboard.service.cost_cache import CostCache
 from dashboard.service.service import Service
 from db.nodes.node_queries import occupants
+from db.people import consequences
 from db.people.visibility import Visibility, visibility
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["nodes"])
@@ -36,6 +37,12 @@ def list_nodes(service: TheService) -> Response:
 def drain(service: TheService, node: str) -> Response:
     """Start nothing new on a node, by its name or id; its runs continue."""
     return answer(service.drain(node))
+
+
+@router.get("/nodes/{node}/drain")
+def loss_by_draining(service: TheService, node: str) -> Response:
+    """Whose runs the node trains beside yours; `sentence` is empty where it trains none."""
+    return answer(consequences.of_drain(service.store, node))
 
 
 @router.post("/nodes/{node}/undrain")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body
+from fastapi import APIRouter, Body, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,6 +18,7 @@ from dashboard.security.proxies import shown_url
 from db import acting
 from db.people import invitations
 from domain.people.accounts import checked_role
+from domain.people.removal import parse
 from domain.people.roles import Action, Role
 from domain.references import Named, Names
 
@@ -48,6 +49,12 @@ class InvitationRequest(BaseModel):
     """Days until the link expires."""
 
 
+OneProject = Annotated[str | None, Query(max_length=200, description="By default in all that are not private.")]
+LiveRuns = Annotated[
+    str, Query(max_length=60, description="What becomes of live runs: keep (they go on), stop, or give:NAME.")
+]
+
+
 @router.get("/users")
 def list_users(service: TheService) -> Response:
     """Everybody with an account, by name; projects that are hidden from you are left out."""
@@ -67,11 +74,24 @@ def change_role(service: TheService, name: str, change: RoleChange) -> Response:
     return answer(document(service.people.set_role(name, change.role, change.project)) | {"doubt": doubt})
 
 
+@router.get("/users/{name}/role-change")
+def loss_by_role(
+    service: TheService, name: str, role: Annotated[str, Query(max_length=20)], project: OneProject = None
+) -> Response:
+    """What the person would lose by this role; `sentence` is empty where it is nothing."""
+    return answer(service.people.loss_by_role(name, role, project))
+
+
 @router.delete("/users/{name}")
-def remove_user(service: TheService, name: str) -> Response:
+def remove_user(service: TheService, name: str, runs: LiveRuns = "keep") -> Response:
     """Remove a person: their sessions and tokens end, their runs stay."""
-    service.people.remove(name)
-    return answer({"name": name})
+    return answer({"name": name} | service.remove_person(name, parse(runs)))
+
+
+@router.get("/users/{name}/removal")
+def loss_by_removal(service: TheService, name: str) -> Response:
+    """What would end with the account, and how many live runs (`runs`) the person has."""
+    return answer(service.people.loss_by_removal(name))
 
 
 @router.post("/invitations", status_code=201)
@@ -104,6 +124,12 @@ def revoke_invitation(service: TheService, invitation_id: str) -> Response:
 def list_projects(service: TheService) -> Response:
     """The projects that you see, with your role in each."""
     return answer(service.people.projects())
+
+
+@router.get("/projects/{project:path}/privacy")
+def loss_by_privacy(service: TheService, project: str) -> Response:
+    """Who would lose sight of how many runs were the project made private; `sentence` is empty where nobody would."""
+    return answer(service.people.loss_by_privacy(project))
 
 
 @router.put("/projects/{project:path}/privacy")

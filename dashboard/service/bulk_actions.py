@@ -24,7 +24,7 @@ from domain.people.rights import Denied, Rights
 from domain.people.roles import Action
 from domain.references import Named, Names
 from domain.search.parser import LONGEST
-from domain.spec import RunEdit, Tag
+from domain.spec import LONGEST_REASON, RunEdit, Tag
 
 
 class BulkActions:
@@ -123,7 +123,7 @@ class BulkActions:
         if (change := request.edit()) is not None:
             self._service.edit(run_id, change)
         elif request.action == "stop":
-            self._service.stop(run_id)
+            self._service.stop(run_id, reason=request.reason)
         elif request.action == "restore":
             self._service.restore(run_id)
         else:
@@ -164,6 +164,8 @@ class BulkRequest(BaseModel):
     tag: Tag | None = None
     now: bool = False
     """Delete for good, which nobody can undo."""
+    reason: Annotated[str, Field(max_length=LONGEST_REASON)] | None = None
+    """Why runs are stopped: their owners are told."""
 
     @model_validator(mode="after")
     def _check(self) -> BulkRequest:
@@ -173,6 +175,8 @@ class BulkRequest(BaseModel):
             raise ValueError("A tag belongs to the actions tag and untag, and only to these.")
         if self.now and self.action != "delete":
             raise ValueError("now belongs to the action delete alone.")
+        if self.reason and self.action != "stop":
+            raise ValueError("A reason belongs to the action stop alone.")
         if self.action == "restore" and self.runs is None:
             raise ValueError("Name the runs to restore: no filter finds deleted ones.")
         return self

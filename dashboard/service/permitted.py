@@ -22,13 +22,13 @@ from domain.search.parser import NamedView
 
 def stop_sweep(service: Service, sweep_id: str) -> None:
     """Ask a sweep to end, with its live trials. Raises NoSuchSweep, Hidden, Denied."""
-    _check(service, ObjectKind.SWEEP, sweep_id)
+    _check(service, ObjectKind.SWEEP, sweep_id, Action.STOP)
     sweeps.request_stop(service.store, sweep_id, service.clock())
 
 
 def stop_study(service: Service, study_id: str) -> None:
     """Ask a scaling study to end, with its live run. Raises NoSuchStudy, Hidden, Denied."""
-    _check(service, ObjectKind.STUDY, study_id)
+    _check(service, ObjectKind.STUDY, study_id, Action.STOP)
     studies.request_stop(service.store, study_id, service.clock())
 
 
@@ -49,7 +49,7 @@ def test_alert(service: Service, alert_id: str) -> None:
 
 def remove_alert(service: Service, alert_id: str) -> AlertView:
     """Remove an alert; returns its last view. Raises NoSuchAlert, Hidden, Denied."""
-    _check(service, ObjectKind.ALERT, alert_id)
+    _check(service, ObjectKind.ALERT, alert_id, Action.STOP)
     return alerts.remove(service.store, alert_id)
 
 
@@ -62,7 +62,7 @@ def share(service: Service, runs: Sequence[str], days: int) -> tuple[LinkView, s
 
 def revoke_link(service: Service, link_id: str) -> LinkView:
     """End a link at once. Raises NoSuchLink, Hidden, Denied."""
-    _check(service, ObjectKind.LINK, link_id)
+    _check(service, ObjectKind.LINK, link_id, Action.STOP)
     return shared_links.revoke(service.store, link_id, service.clock())
 
 
@@ -78,8 +78,8 @@ def forget_view(service: Service, name: str) -> None:
     saved_views.forget(service.store, name)
 
 
-def _check(service: Service, kind: ObjectKind, object_id: str) -> None:
-    check_object(service.store, acting.rights(), Action.ACT, kind, object_id)
+def _check(service: Service, kind: ObjectKind, object_id: str, action: Action = Action.ACT) -> None:
+    check_object(service.store, acting.rights(), action, kind, object_id)
 
 
 def _check_view(service: Service, name: str, act: str) -> None:

@@ -56,7 +56,7 @@ class References:
     def run(self, action: Action, run_id: str) -> None:
         """Check that the actor may do this to a run. Raises NoSuchRun, also where it is hidden from them; Denied."""
         rights, run = acting.rights(), owned_run(self._store, run_id)
-        if run is None or run.is_deleted or (run.project is not None and not rights.sees(run.project)):
+        if run is None or run.is_deleted or (run.project is not None and not rights.sees(run.project, run.by)):
             raise NoSuchRun(f"There is no run {run_id!r}.")
         rights.check(action, run.project, run.by)
 

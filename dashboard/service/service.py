@@ -74,11 +74,13 @@ from db.trouble import Trouble, has_room
 from domain.assignments import Assignment
 from domain.choices import RUN_ID
 from domain.environments.wheels import Wants
+from domain.errors import InvalidRequest
 from domain.masking.masking import has_mask, masked_text, unmasked_spec
 from domain.messages import CheckAnswer, NodeFacts
+from domain.people.removal import RunsOfRemoved
 from domain.people.roles import Action
 from domain.profiles.views import ProfileView, cost_sentence, latest_cost
-from domain.spec import RunEdit, RunSpec, check_size
+from domain.spec import RunEdit, RunSpec, check_size, checked_reason
 from domain.views import NodeView, RunView, StacksView
 
 
@@ -228,10 +230,33 @@ class Service:
         is_usable = run is not None and rights.holds_values_of(run.by) and rights.may(Action.ACT, run.project, run.by)
         return run_requests.specification(self.store, run_id) if is_usable else None
 
-    def stop(self, run_id: str, why: str | None = None) -> RunView:
-        """Ask a run to end, with the reason for its history. Raises NoSuchRun, Denied."""
-        run_requests.request_stop(self.store, run_id, self.clock(), why)
+    def stop(self, run_id: str, why: str | None = None, reason: str | None = None) -> RunView:
+        """Ask a run to end; `why` a program does so, or a person's `reason`, which the run's owner is told.
+
+        Raises NoSuchRun, Denied, InvalidRequest."""
+        run_requests.request_stop(self.store, run_id, self.clock(), why, checked_reason(reason))
         return self._after_request(run_id)
+
+    def remove_person(self, name: str, runs: RunsOfRemoved) -> dict[str, int]:
+        """Remove a person; their live runs go on as theirs, are stopped, or become another person's.
+
+        Returns how many were stopped or given; those that the actor may not stop go on. Raises Denied, NoSuchUser,
+        InvalidRequest, WrongState."""
+        if runs.fate == "give" and runs.to is None:
+            raise InvalidRequest("runs", "runs: choose to whom they are given.")
+        live = self.people.remove(name, runs.to)
+        if runs.fate == "stop":
+            stoppable = [run_id for run_id in live if self._may_stop(run_id)]
+            for run_id in stoppable:
+                self.stop(run_id, reason=f"{name} was removed")
+            return {"stopped": len(stoppable)}
+        for run_id in live if runs.to else ():
+            self.run_changed(run_id)
+        return {"given": len(live)} if runs.to else {"kept": len(live)}
+
+    def _may_stop(self, run_id: str) -> bool:
+        run = owned_run(self.store, run_id)
+        return run is not None and acting.rights().may(Action.STOP, run.project, run.by)
 
     def resume(self, run_id: str, checkpoint: str | None = None) -> RunView:
         """Open a new attempt from a checkpoint, by default the latest complete one.
@@ -301,7 +326,7 @@ class Service:
         """One run in full, or None; `run_id` may be any text."""
         is_id = RUN_ID.fullmatch(run_id)
         view = run_queries.run(self.store, run_id, self.now_for_contact()) if is_id else None
-        return view if view is not None and acting.rights().sees(view.project) else None
+        return view if view is not None and acting.rights().sees(view.project, view.by) else None
 
     def nodes(self) -> list[NodeView]:
         """All nodes that ever joined; none for whoever has no role anywhere."""

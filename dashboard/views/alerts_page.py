@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 
 import streamlit as st
 
@@ -15,6 +16,7 @@ from dashboard.views.layout import actions, permissions, style
 from db.alerts import alerts
 from db.alerts.alerts import AlertView
 from db.exceptions import NoSuchAlert
+from db.people import consequences
 from domain.alerts.rules import AFTER_THE_END, HAVE_A_STEP, LIMITS, LR_FACTOR, ON_SERIES, Act, Trigger, act_in_words
 from domain.alerts.targets import BROWSER, masked_target
 from domain.errors import InvalidRequest
@@ -163,7 +165,12 @@ def _row(alert: AlertView, now: float) -> None:
     test.button("Test", key=f"alert_test_{alert.id}", type="tertiary", on_click=_test, args=(alert.id,),
                 disabled=limits["disabled"], help=limits["help"] or "Send a message now.")  # fmt: skip
     remove.button(
-        "Remove", key=f"alert_remove_{alert.id}", type="tertiary", on_click=_remove, args=(alert.id,), **limits
+        "Remove",
+        key=f"alert_remove_{alert.id}",
+        type="tertiary",
+        on_click=_remove,
+        args=(alert,),
+        **permissions.limits(Action.STOP, alert.of_project, alert.by),
     )
 
 
@@ -172,7 +179,15 @@ def _test(alert_id: str) -> None:
     permitted.test_alert(service.current(), alert_id)
 
 
-@actions.told
-def _remove(alert_id: str) -> None:
+def _remove(alert: AlertView) -> None:
+    """Remove an alert; one that somebody else set is asked about."""
+    question = actions.Question(
+        f"alert_{alert.id}", "Remove this alert?", "Remove it", "Keep it",
+        partial(consequences.of_thing, "alert", alert.by),
+    )  # fmt: skip
+    actions.act_or_ask(question, partial(_remove_now, alert.id))
+
+
+def _remove_now(alert_id: str) -> None:
     with suppress(NoSuchAlert):  # removed elsewhere
         permitted.remove_alert(service.current(), alert_id)

@@ -7,7 +7,7 @@ import streamlit as st
 from dashboard.colours import MARK
 from dashboard.views import memory, page_list
 from dashboard.views.launch import launch_page
-from dashboard.views.layout import actions, style
+from dashboard.views.layout import actions, notices, style
 from dashboard.views.people import no_role
 
 chosen = st.navigation(list(page_list.pages().values()), position="hidden")
@@ -17,6 +17,7 @@ if chosen.title in page_list.HEADED_BY_BAR:
     style.hidden_title(chosen.title)
 memory.spare_what_stays()
 style.warn_of_trouble()
+notices.show()
 if chosen.url_path != "launch":
     launch_page.fill_anew()
 if no_role.is_for(chosen.url_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -14,6 +15,7 @@ from dashboard.service import permitted, service
 from dashboard.views.layout import actions, links, permissions, style
 from dashboard.views.layout.links import address
 from db.exceptions import NoSuchStudy
+from db.people import consequences
 from db.people.ownership import project_of
 from db.scaling import studies
 from db.scaling.studies import Figures, StudyView
@@ -73,9 +75,9 @@ def _study(study_id: str) -> None:
         by = as_text(permissions.signed(study.by))
         st.markdown(f"{study_state}, {study.mode} scaling{batches_words(study)}, {length} a run{by}", width="content")
         if study_state == "running":
-            limits = permissions.limits(Action.ACT, project_of(study.spec), study.by)
-            key, arguments = "scaling_stop", (study.id,)
-            st.button("Stop", icon=":material/stop_circle:", key=key, on_click=_stop, args=arguments, **limits)
+            limits = permissions.limits(Action.STOP, project_of(study.spec), study.by)
+            key = f"scaling_stop_{study.id}"
+            st.button("Stop", icon=":material/stop_circle:", key=key, on_click=_stop, args=(study,), **limits)
         links.link("studies", "All studies", key="scaling_all", kind="tertiary")
     if judged.verdict:
         st.markdown(f"**{as_text(judged.verdict)}**")
@@ -93,9 +95,11 @@ def _study(study_id: str) -> None:
         )
 
 
-@actions.told
-def _stop(study_id: str) -> None:
-    permitted.stop_study(service.current(), study_id)
+def _stop(study: StudyView) -> None:
+    """End a study; another person's is asked about."""
+    whose = partial(consequences.of_thing, "study", study.by)
+    question = actions.Question(study.id, "Stop this study?", "Stop it", "Keep it going", whose)
+    actions.act_or_ask(question, partial(permitted.stop_study, service.current(), study.id))
 
 
 # A scaling study, and the list of all, as the component draws them.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
 from dashboard.api.runs.compare import MOST_RUNS
@@ -11,6 +13,7 @@ from dashboard.sweeps.document import best_trial, document, state
 from dashboard.sweeps.request import SEEDS, launch_best_with_seeds
 from dashboard.views.layout import actions, links, permissions, style
 from db.exceptions import NoSuchSweep
+from db.people import consequences
 from db.people.ownership import project_of
 from db.sweeps import sweeps
 from db.sweeps.sweeps import SweepView
@@ -76,8 +79,9 @@ def _sweep(sweep_id: str) -> None:
         words = f"{state(one)}, {len(one.all_trials)} of {trials}, {one.plan.effective_search}{_limit(one)}"
         st.markdown(words + as_text(permissions.signed(one.by)), width="content")
         if state(one) == "running":
-            limits = permissions.limits(Action.ACT, project_of(one.spec), one.by)
-            st.button("Stop", icon=":material/stop_circle:", key="sweep_stop", on_click=_stop, args=(one.id,), **limits)
+            limits = permissions.limits(Action.STOP, project_of(one.spec), one.by)
+            key = f"sweep_stop_{one.id}"
+            st.button("Stop", icon=":material/stop_circle:", key=key, on_click=_stop, args=(one,), **limits)
         runs = [trial.run_id for trial in one.trials if trial.run_id][-MOST_RUNS:]
         if len(runs) > 1:
             help_text = "Their curves, settings and results side by side"
@@ -120,7 +124,7 @@ def _best(one: SweepView, best: TrialView) -> None:
         st.button(
             "Launch it with three seeds",
             icon=":material/casino:",
-            key="sweep_seeds",
+            key=f"sweep_seeds_{one.id}",
             on_click=_launch_seeds,
             args=(one, best),
             **permissions.limits(Action.LAUNCH, project_of(one.spec), help=help_text),
@@ -144,6 +148,9 @@ def _launch_seeds(one: SweepView, best: TrialView) -> None:
     actions.attempt(launch, REFUSED)
 
 
-@actions.told
-def _stop(sweep_id: str) -> None:
-    permitted.stop_sweep(service.current(), sweep_id)
+def _stop(one: SweepView) -> None:
+    """End a sweep; another person's is asked about."""
+    question = actions.Question(
+        one.id, "Stop this sweep?", "Stop it", "Keep it going", partial(consequences.of_thing, "sweep", one.by)
+    )
+    actions.act_or_ask(question, partial(permitted.stop_sweep, service.current(), one.id))

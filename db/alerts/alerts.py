@@ -86,7 +86,9 @@ def alerts(store: Store) -> list[AlertView]:
     query = select(Alert).order_by(Alert.created_at, Alert.id)
     if not sees_everything():
         project = func.coalesce(Run.project, Alert.project)
-        query = query.outerjoin(Run, Run.id == Alert.run_id).where(or_(project.is_(None), is_visible(project)))
+        query = query.outerjoin(Run, Run.id == Alert.run_id).where(
+            or_(project.is_(None), is_visible(project, Alert.by))
+        )
     with store.read() as session:
         rows = session.scalars(query)
         return [_view(session, row) for row in rows]

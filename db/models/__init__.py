@@ -31,6 +31,7 @@ from db.models.people import Invitation as Invitation
 from db.models.people import LoginRequest as LoginRequest
 from db.models.people import LoginSession as LoginSession
 from db.models.people import Membership as Membership
+from db.models.people import Notice as Notice
 from db.models.people import PrivateProject as PrivateProject
 from db.models.people import Secret as Secret
 from db.models.people import User as User

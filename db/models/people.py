@@ -179,3 +179,15 @@ class AuditEntry(Base):
     address: Mapped[str | None] = mapped_column(Text)
     """Where the request came from."""
     more: Mapped[dict[str, Any] | None]
+
+
+class Notice(Base):
+    """What somebody else did to a person's run; the row goes once they have read it."""
+
+    __tablename__ = "notices"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    user: Mapped[str] = mapped_column(ForeignKey("users.name", ondelete="CASCADE"), index=True)
+    run_id: Mapped[str | None] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    at: Mapped[float]
+    sentence: Mapped[str] = mapped_column(Text)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from db import acting
 from db.engine import Store
 from db.exceptions import NoSuch, WrongState
-from db.models import AccessToken, Invitation, LoginSession, Membership, Secret, User
+from db.models import AccessToken, Invitation, Membership, User
 from db.people import audit
 from domain.errors import InvalidRequest
 from domain.people.accounts import UserView, proposed_name
@@ -131,14 +131,15 @@ def change_password(session: Session, name: str, password_hash: str, by_link: st
     user(session, name).password_hash = password_hash
     more = {"changed": "password"} | ({"by": f"invitation {by_link}"} if by_link else {})
     audit.record(session, AuditAction.ACCOUNT_CHANGED, f"person {name}", more=more, by=acting.rights().by or name)
-    _end_links(session, Invitation.user == name)
+    end_links(session, Invitation.user == name)
 
 
 OPEN_LINK = (Invitation.accepted_at.is_(None), Invitation.revoked_at.is_(None))
 """The conditions on invitations that are neither used nor revoked; they may have expired."""
 
 
-def _end_links(session: Session, condition: ColumnElement[bool]) -> None:
+def end_links(session: Session, condition: ColumnElement[bool]) -> None:
+    """End the invitations that meet a condition, for a reason that the audit log has already."""
     ending = update(Invitation).where(condition, *OPEN_LINK)
     session.execute(ending.values(revoked_at=Invitation.created_at))  # the time does not matter
 
@@ -186,24 +187,6 @@ def set_membership(session: Session, name: str, project: str, role: Role | None)
         session.add(Membership(user=name, project=project, role=role))
 
 
-def remove(store: Store, name: str, now: float) -> None:
-    """Remove an account: its sessions, tokens, secrets and roles end, what it did stays, its name is never given again.
-
-    Raises NoSuchUser, WrongState: the owner stays."""
-    with store.write() as session:
-        row = user(session, name)
-        if row.name == OWNER:
-            raise WrongState("The owner cannot be removed.")
-        row.removed_at = row.sessions_since = now
-        row.password_hash = row.role = None  # the address and identity stay: they do not get in again by themselves
-        audit.record(session, AuditAction.REMOVED, f"person {name}")
-        _end_links(session, or_(Invitation.user == name, Invitation.by == name))
-        session.execute(delete(Membership).where(Membership.user == name))
-        session.execute(delete(LoginSession).where(LoginSession.user == name))
-        session.execute(delete(Secret).where(Secret.user == name))
-        end_tokens(session, name, now)
-
-
 def end_tokens(session: Session, name: str, now: float) -> None:
     """Revoke all access tokens of a person, for a reason that the audit log has already."""
     ended = func.coalesce(AccessToken.revoked_at, now)
@@ -216,6 +199,11 @@ def user(session: Session, name: str) -> User:
     if row is None:
         raise NoSuchUser(f"There is no person {name!r}.")
     return row
+
+
+def is_present(session: Session, name: str) -> bool:
+    """Whether there is a person of that name, who was not removed."""
+    return session.scalar(_present.where(User.name == name)) is not None
 
 
 def named(store: Store, name: str) -> UserView:

@@ -1,11 +1,11 @@
-"""The runs that exist for the actor: those of projects that are not hidden, and that were not deleted."""
+"""The runs that exist for the actor: their own, and those of projects that are not hidden; none that was deleted."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, case, not_, select, true
+from sqlalchemy import ColumnElement, and_, case, not_, or_, select, true
 from sqlalchemy.orm import Session
 
 from db import acting
@@ -21,6 +21,10 @@ class Visibility(NamedTuple):
     only: frozenset[str] | None
     """The only projects that exist; None: all but the hidden ones."""
     hidden: frozenset[str]
+    own: str | None = None
+    """Whose runs, sweeps, alerts are seen in the other projects too; None: nobody's."""
+    own_project: str | None = None
+    """The one project in which they are; None: all."""
 
 
 EVERYTHING = Visibility(None, frozenset())
@@ -29,7 +33,10 @@ EVERYTHING = Visibility(None, frozenset())
 def visibility(rights: Rights | None = None) -> Visibility:
     """The visibility of these rights, by default of the actor."""
     rights = rights or acting.rights()
-    return Visibility(rights.only_projects, rights.hidden)
+    if rights.sees_everything:
+        return EVERYTHING
+    own = rights.by if rights.keeps_own else None
+    return Visibility(rights.only_projects, rights.hidden, own, rights.only_project)
 
 
 def sees_everything() -> bool:
@@ -37,18 +44,22 @@ def sees_everything() -> bool:
     return visibility() == EVERYTHING
 
 
-def visible_runs() -> ColumnElement[bool]:
-    """The condition on runs that the actor may see."""
-    return and_(Run.deleted_at.is_(None), is_visible(Run.project))
+def visible_runs(rights: Rights | None = None) -> ColumnElement[bool]:
+    """The condition on runs that these rights, by default the actor's, may see."""
+    return and_(Run.deleted_at.is_(None), is_visible(Run.project, Run.by, rights))
 
 
-def is_visible(project: Any) -> ColumnElement[bool]:
-    """The condition that a project, a column or an expression, exists for the actor."""
-    only, hidden = visibility()
+def is_visible(project: Any, by: Any, rights: Rights | None = None) -> ColumnElement[bool]:
+    """The condition that what is in a project and is somebody's, columns or expressions, exists for these rights."""
+    only, hidden, own, own_project = visibility(rights)
     conditions: list[ColumnElement[bool]] = [] if only is None else [project.in_(sorted(only))]
     if hidden:
         conditions.append(project.not_in(sorted(hidden)))
-    return and_(true(), *conditions)
+    in_seen = and_(true(), *conditions)
+    if own is None or not conditions:
+        return in_seen
+    is_own = by.is_not_distinct_from(own)  # of nobody's things `=` would say NULL, and so would its negation
+    return or_(in_seen, is_own if own_project is None else and_(is_own, project == own_project))
 
 
 def visible_ids(store: Store, run_ids: Collection[str]) -> list[str]:
@@ -69,11 +80,11 @@ def visible_among(session: Session, run_ids: Collection[str | None]) -> set[str]
 
 
 def hidden_among(session: Session, run_ids: Collection[str | None]) -> set[str]:
-    """The runs of these whose project is hidden from the actor; none, unread, where nothing is hidden."""
+    """The runs of these that are hidden from the actor; none, unread, where nothing is hidden."""
     distinct = {run_id for run_id in run_ids if run_id is not None}
     if not distinct or sees_everything():
         return set()
-    return set(session.scalars(select(Run.id).where(Run.id.in_(distinct), not_(is_visible(Run.project)))))
+    return set(session.scalars(select(Run.id).where(Run.id.in_(distinct), not_(is_visible(Run.project, Run.by)))))
 
 
 def visible_fences() -> ColumnElement[bool]:

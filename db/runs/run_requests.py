@@ -16,7 +16,7 @@ from db.engine import Store
 from db.exceptions import WrongState
 from db.lookups import add_history, latest_attempt, run_to_change
 from db.models import Attempt, ImportedRun, Run, RunTag, ScalingRun, ScalingStudy, Sweep, SweepTrial, new_id
-from db.people import audit
+from db.people import audit, notices
 from db.people.ownership import project_of
 from db.people.users import by_whom
 from db.people.visibility import is_private, visible_runs
@@ -88,15 +88,25 @@ def submit(
         return run.id
 
 
-def request_stop(store: Store, run_id: str, now: float, why: str | None = None) -> None:
+def request_stop(store: Store, run_id: str, now: float, why: str | None = None, reason: str | None = None) -> None:
     """Request the end of a run; of an ended one, that of the sending of what it has left.
 
+    `reason`: a person's own words, which its owner is told with who stopped it; `why`: what made a program stop it.
     A repeated request changes nothing. Raises NoSuchRun, Denied."""
     with store.write() as session:
-        run, attempt = run_to_change(session, Action.ACT, run_id), latest_attempt(session, run_id)
+        run, attempt = run_to_change(session, Action.STOP, run_id), latest_attempt(session, run_id)
         if State(attempt.state).is_terminal:
             end_delivery(session, run, now)
-        end(session, attempt, now, why)
+        elif attempt.stop_requested_at is None:
+            _stop(session, run, attempt, now, why, reason)
+
+
+def _stop(session: Session, run: Run, attempt: Attempt, now: float, why: str | None, reason: str | None) -> None:
+    by = acting.rights().by
+    end(session, attempt, now, reason or why, by_whom(session, f"Stopped: {reason}", by) if reason else None)
+    if by is not None and run.by not in (None, by):
+        words = f": {reason}" if reason else "."
+        notices.record(session, run, f"{by} stopped your run {run.name}{words}", now)
 
 
 def end_delivery(session: Session, run: Run, now: float) -> None:

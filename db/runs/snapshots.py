@@ -85,7 +85,9 @@ def _is_for_actor(session: Session, sha256: str) -> bool:
         return True
     of_runs = select(Run.id).where(Run.spec["snapshot"].as_string() == sha256, visible_runs())
     of_studies = (
-        select(table.id).where(table.spec["snapshot"].as_string() == sha256, is_visible(project_column(table.spec)))
+        select(table.id).where(
+            table.spec["snapshot"].as_string() == sha256, is_visible(project_column(table.spec), table.by)
+        )
         for table in (Sweep, ScalingStudy)
     )
     return any(session.scalar(query.limit(1)) is not None for query in (of_runs, *of_studies))

@@ -126,7 +126,7 @@ def studies(store: Store, limit: int = 100, *, is_live: bool = False) -> list[St
     """Studies, newest first; `is_live`: only those in progress."""
     query = _LIVE_STUDIES if is_live else _STUDIES
     if not sees_everything():
-        query = query.where(is_visible(project_column(ScalingStudy.spec)))
+        query = query.where(is_visible(project_column(ScalingStudy.spec), ScalingStudy.by))
     with store.read() as session:
         rows = session.scalars(query, {"limit": limit})
         return [_view(session, row) for row in rows]
@@ -142,7 +142,7 @@ def latest_of(store: Store, target: str, entry: str | None, module: str | None) 
     query = (
         select(ScalingStudy)
         .where(ScalingStudy.ended_at.is_not(None), ScalingStudy.spec["target"].as_string() == target)
-        .where(is_visible(project_column(ScalingStudy.spec)))
+        .where(is_visible(project_column(ScalingStudy.spec), ScalingStudy.by))
         .order_by(ScalingStudy.created_at.desc())
         .limit(20)
     )
@@ -156,7 +156,7 @@ def latest_of(store: Store, target: str, entry: str | None, module: str | None) 
 
 def _row(session: Session, study_id: str) -> ScalingStudy:
     row = session.get(ScalingStudy, study_id) if RUN_ID.fullmatch(study_id) else None
-    if row is None or not acting.rights().sees(row.spec.get("project") or DEFAULT_PROJECT):
+    if row is None or not acting.rights().sees(row.spec.get("project") or DEFAULT_PROJECT, row.by):
         raise NoSuchStudy(f"There is no scaling study {study_id[:20]!r}.")
     return row
 

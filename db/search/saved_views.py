@@ -31,7 +31,7 @@ def maker(store: Store, name: str) -> str | None:
 
 def _names_hidden(view: NamedView) -> bool:
     """Whether a view is about a project that does not exist for whoever asks."""
-    only, hidden = visibility()
+    only, hidden = visibility()[:2]
     is_left_out = only is not None and bool(view.project) and view.project not in only
     texts = (view.name, view.project, view.filter)
     return is_left_out or any(project.lower() in text.lower() for project in hidden for text in texts if text)

@@ -96,7 +96,7 @@ def sweeps(store: Store, limit: int = 100, *, is_live: bool = False) -> list[Swe
     """Sweeps, newest first; `is_live`: only those in progress."""
     query = _LIVE if is_live else _SWEEPS
     if not sees_everything():
-        query = query.where(is_visible(project_column(Sweep.spec)))
+        query = query.where(is_visible(project_column(Sweep.spec), Sweep.by))
     with store.read() as session:
         return [_view(session, row) for row in session.scalars(query, {"limit": limit})]
 
@@ -108,7 +108,7 @@ _LIVE = _SWEEPS.where(Sweep.ended_at.is_(None))
 
 def _row(session: Session, sweep_id: str) -> Sweep:
     row = session.get(Sweep, sweep_id) if RUN_ID.fullmatch(sweep_id) else None
-    if row is None or not acting.rights().sees(row.spec.get("project") or DEFAULT_PROJECT):
+    if row is None or not acting.rights().sees(row.spec.get("project") or DEFAULT_PROJECT, row.by):
         raise NoSuchSweep(f"There is no sweep {sweep_id[:20]!r}.")
     return row
 

@@ -31,6 +31,8 @@ class AuditAction(StrEnum):
     """A command line that somebody did not let in; one that is let in gets a token."""
     LAUNCHED = "launched"
     STOPPED = "stopped"
+    GIVEN = "given"
+    """A live run, to another person, because its own was removed."""
     RESUMED = "resumed"
     EDITED = "edited"
     DELETED = "deleted"

@@ -38,6 +38,7 @@ class Action(Enum):
     """A kind of action: the least role and scope, whether a member needs to own its object, and its words."""
 
     SEE = Role.VIEWER, Scope.READ, False, "see this"
+    STOP = Role.MEMBER, Scope.ACT, True, "stop this"
     LAUNCH = Role.MEMBER, Scope.LAUNCH, False, "launch"
     ACT = Role.MEMBER, Scope.ACT, True, "act on this"
     RESTORE = Role.ADMIN, Scope.ADMIN, False, "see, bring back or erase deleted runs"
@@ -47,6 +48,11 @@ class Action(Enum):
 
     def __init__(self, role: Role, scope: Scope, needs_ownership: bool, words: str) -> None:
         self.role, self.scope, self.needs_ownership, self.words = role, scope, needs_ownership, words
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether people may do it to what is their own in projects that are hidden from them."""
+        return self in (Action.SEE, Action.STOP)
 
 
 GIVEN_ROLES = (Role.VIEWER, Role.MEMBER, Role.ADMIN)

@@ -29,7 +29,6 @@ HASHES = {
     "0007_login_requests.py": "2c8c4bcd9b488594b97d194d30d8308bc0d6c2e8b305c4b63af256f34e1ded5d",
     "0008_password_links.py": "3eb3e48008fd9d70dbc3efa38c106e26e8ad4c7c1ca0a8c08661b90c10a973ca",
     "0009_listed_projects.py": "8b0116d5f2ea6a2a922cb3429de386181046a3ee145fae486701af391850e201",
-    "0012_snapshot_senders.py": "0bbc88ab08e59d09af4a30f9314b8a1d5566771266389b3d9e6f8384daa98432",
 }
 
 

@@ -12,7 +12,7 @@ import typer
 from cli.commands.installation import node_installation
 from cli.commands.installation.node_installation import NodeName
 from cli.server.options import Data, Json, server_at
-from cli.terminal import is_signed, print_json, print_outcome, print_table, say
+from cli.terminal import ask_or_tell, is_signed, print_json, print_outcome, print_table, say
 from domain.health.holders import by_position
 from domain.text import formats
 from domain.text.formats import state_label
@@ -40,9 +40,16 @@ def nodes(context: typer.Context, data: Data = None, as_json: Json = False) -> N
                 say(f"{node['name']}: {remark}")
 
 
-def drain(node: NodeName, data: Data = None, as_json: Json = False) -> None:
+def drain(
+    node: NodeName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
     """Start nothing new on a node; its runs continue to their end."""
-    drained = server_at(data).post(node_path(node, "drain"))
+    server = server_at(data)
+    ask_or_tell(server.get(node_path(node, "drain"))["sentence"], yes)
+    drained = server.post(node_path(node, "drain"))
     runs = running(drained)
     verb = formats.agree(len(runs), "continues to its end", "continue to their ends")
     continuing = f"; {formats.plural(len(runs), 'run')} there {verb}: {' '.join(runs)}" if runs else ""

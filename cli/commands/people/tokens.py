@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -186,10 +187,16 @@ def list_(
 def revoke_(
     name: TokenName,
     user: Annotated[str | None, typer.Option(help="Whose it is, for admins.", show_default=False)] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Revoke an access token at once."""
+    """Revoke an access token at once. Raises CommandFailed."""
+    if user is not None and not yes:
+        if not sys.stdin.isatty():
+            rule = f"to revoke a token of {user} cannot be undone; add --yes to do it."
+            raise CommandFailed(f"Nothing was done: {rule}", 2)
+        typer.confirm(f"Revoke the token {name} of {user}? What uses it is refused from then on.", abort=True, err=True)
     query = f"?{urlencode({'user': user})}" if user is not None else ""
     revoked = server_at(data).delete(f"{ACCESS_TOKENS}/{quote(name, safe='')}{query}")
     print_outcome(revoked, as_json, f"Token {name} is revoked: it opens nothing any more.")

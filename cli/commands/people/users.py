@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from typing import Annotated, Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import typer
 
 from cli.durations import UNITS_S, seconds
 from cli.server.options import Data, Json, server_at
-from cli.terminal import CommandFailed, print_json, print_outcome, print_table, say, warn
+from cli.terminal import CommandFailed, ask_or_tell, print_json, print_outcome, print_table, say, warn
+from domain.people.removal import Fate, parse
 from domain.people.roles import EVERYWHERE, Role, in_words
 from domain.text import formats
 
@@ -31,6 +32,7 @@ Project = Annotated[
     str | None, typer.Option(metavar="P", help="The role counts in this project alone.", show_default=False)
 ]
 GivenRole = Literal["viewer", "member", "admin", "none"]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 users_app = typer.Typer(no_args_is_help=True)
 
 
@@ -82,18 +84,28 @@ def invite(
 @users_app.command()
 def remove(
     user: User,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    runs: Annotated[str, typer.Option(metavar="keep|stop|give:USER", help="What becomes of their live runs.")] = "keep",
+    yes: Yes = False,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
     """Remove a person: their sessions and tokens end at once, their runs stay. Raises CommandFailed."""
     server = server_at(data)
-    if not yes and not sys.stdin.isatty():
-        raise CommandFailed(f"Nothing was done: to remove {user} cannot be undone; add --yes to do it.", 2)
     if not yes:
-        typer.confirm(f"Remove {user}? Their sessions and tokens end, their runs stay.", abort=True, err=True)
-    removed = server.delete(_path(user))
-    print_outcome(removed, as_json, f"{user} is removed; their runs stay.")
+        ending = server.get(f"{_path(user)}/removal")["sentence"]
+        if not sys.stdin.isatty():
+            raise CommandFailed(f"Nothing was done: {ending} To remove {user} cannot be undone; add --yes to do it.", 2)
+        typer.confirm(f"{ending} {FATES[parse(runs).fate]} Remove {user}?", abort=True, err=True)
+    removed = server.delete(f"{_path(user)}?{urlencode({'runs': runs})}")
+    done = ", ".join(f"{removed[name]} live {name}" for name in ("kept", "stopped", "given") if removed.get(name))
+    print_outcome(removed, as_json, f"{user} is removed; their runs stay{f' ({done})' if done else ''}.")
+
+
+FATES: dict[Fate, str] = {
+    "keep": "Their live runs go on to their end (--runs stop or give:USER does otherwise).",
+    "stop": "Their live runs are stopped.",
+    "give": "Their live runs become another person's.",
+}
 
 
 @users_app.command("role")
@@ -101,11 +113,15 @@ def role_(
     user: User,
     role: Annotated[GivenRole, typer.Argument(metavar="ROLE", help="viewer, member, admin or none.")],
     project: Project = None,
+    yes: Yes = False,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Give a person a role in all projects that are not private, or in one project."""
-    changed = server_at(data).patch(_path(user), {"role": role, "project": project})
+    """Give a person a role in all projects that are not private, or in one project. Raises typer.Abort."""
+    server = server_at(data)
+    question = {"role": role} | ({"project": project} if project else {})
+    ask_or_tell(server.get(f"{_path(user)}/role-change", **question)["sentence"], yes)
+    changed = server.patch(_path(user), {"role": role, "project": project})
     print_outcome(changed, as_json, f"{user} is {_has(role, project)} now.")
     _doubt(changed)
 

@@ -14,6 +14,7 @@ from cli.server.following import describe
 from cli.server.options import Data, Json, RunId, complete_filter, complete_run, ids_of_runs, run_path, server_at
 from cli.terminal import (
     CommandFailed,
+    ask_or_tell,
     print_facts,
     print_json,
     print_outcome,
@@ -245,6 +246,9 @@ def stop(
     runs: ChosenRuns = None,
     search: Filter = None,
     mine: Annotated[bool, typer.Option("--mine", help="All your live runs, or those of them that match.")] = False,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Why: whose run it is is told.", show_default=False)
+    ] = None,
     yes: Yes = False,
     data: Data = None,
     as_json: Json = False,
@@ -259,7 +263,10 @@ def stop(
             confirm(server, ids, "stop", yes, "ends its training" if len(ids) == 1 else "ends their trainings")
     else:
         ids = chosen(context, server, runs, search)
-    for_each(ids, lambda run_id: server.post(run_path(run_id, "stop")), _stop_sentence, as_json)
+        if not yes and sys.stdin.isatty():
+            ask_or_tell(whose(server, "stop", ids))
+    body = {"reason": reason} if reason else None
+    for_each(ids, lambda run_id: server.post(run_path(run_id, "stop"), body), _stop_sentence, as_json)
 
 
 def _own_live(server: ServerClient, search: str | None, as_json: bool) -> list[str]:
@@ -341,7 +348,14 @@ def confirm(server: ServerClient, ids: list[str], action: str, yes: bool, rule: 
         raise CommandFailed(f"Nothing was done: to {action} {subject} {rule}; add --yes to do it.", 2)
     names = [f"{run_id} ({printable(server.get(run_path(run_id))['name'])})" for run_id in ids[:NAMED_IN_QUESTION]]
     more = f" and {len(ids) - len(names)} more" if len(ids) > len(names) else ""
-    typer.confirm(f"{action.capitalize()} {', '.join(names)}{more}? To do so {rule}", abort=True, err=True)
+    others = f"{sentence} " if (sentence := whose(server, action, ids)) else ""
+    typer.confirm(f"{others}{action.capitalize()} {', '.join(names)}{more}? To do so {rule}", abort=True, err=True)
+
+
+def whose(server: ServerClient, action: str, ids: list[str]) -> str:
+    """Return whose runs the action would reach beside yours, in a sentence; empty where all are yours."""
+    asked = [{"action": action, "runs": ids[start : start + PAGE]} for start in range(0, len(ids), PAGE)]
+    return " ".join(filter(None, (server.post("/api/bulk-actions/consequence", body)["sentence"] for body in asked)))
 
 
 def for_each(

@@ -17,6 +17,7 @@ from dashboard.service import permitted
 from dashboard.service.bulk_actions import MOST_FOUND, BulkActions, BulkRequest
 from dashboard.service.overview import Filter, run_ids
 from dashboard.service.service import Service
+from db.people import consequences
 from db.runs import projects
 from db.search import saved_views
 from domain.search.parser import NamedView
@@ -39,6 +40,13 @@ def begin(service: TheService, actions: TheActions, request: BulkRequest) -> Res
     """Stop, delete, bring back, archive, list again or tag many runs in the background; the answer is `show`'s."""
     runs = request.runs or _found(service, request.filter or "")
     return answer(actions.begin(request, runs).document(), 202)
+
+
+@router.post("/bulk-actions/consequence")
+def consequence(service: TheService, request: BulkRequest) -> Response:
+    """Whose runs the action would reach beside yours: `sentence` is empty where all are yours; nothing is done."""
+    runs = request.runs or _found(service, request.filter or "")
+    return answer(consequences.of_runs(service.store, runs))
 
 
 @router.get("/bulk-actions/{action_id}")

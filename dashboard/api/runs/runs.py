@@ -120,9 +120,10 @@ def edit(service: TheService, run_id: str, change: RunEdit) -> Response:
 
 
 @router.post("/runs/{run_id}/stop")
-def stop(service: TheService, run_id: str) -> Response:
-    """Ask a run to end; asking twice changes nothing."""
-    return answer(service.stop(run_id))
+def stop(service: TheService, run_id: str, reason: Annotated[str | None, Body(embed=True)] = None) -> Response:
+    """Ask a run to end; asking twice changes nothing. `reason` stands in its history and message, and whose run it is
+    is told it, with who stopped it."""
+    return answer(service.stop(run_id, reason=reason))
 
 
 @router.post("/runs/{run_id}/resume")

@@ -197,7 +197,7 @@ export class Selection {
   }
 
   /**
-   * A button; one that ends or deletes something asks for a second click.
+   * A button; one that ends or deletes something asks for a second click, and says whose runs it would reach.
    * @param {string} text
    * @param {boolean} isGrave
    * @param {ActionName} action
@@ -209,8 +209,7 @@ export class Selection {
       text,
       onclick: () => {
         if (!isGrave || button.dataset.armed) return this._begin({ action });
-        button.dataset.armed = '1';
-        setText(button, `${text} ${this.ids.size}?`);
+        void this._arm(button, text, action);
       },
     });
     const disarm = () => {
@@ -219,6 +218,25 @@ export class Selection {
     };
     this._disarming.push(disarm);
     return button;
+  }
+
+  /**
+   * Have the next click of a button do it, once it is said whose runs these are beside one's own.
+   * @param {HTMLElement} button
+   * @param {string} text
+   * @param {ActionName} action
+   */
+  async _arm(button, text, action) {
+    const runs = [...this.ids];
+    try {
+      const { sentence } = await request('api/bulk-actions/consequence', { json: { action, runs } });
+      if (runs.join() !== [...this.ids].join()) return;
+      this._action.tell(sentence);
+      button.dataset.armed = '1';
+      setText(button, `${text} ${runs.length}?`);
+    } catch (error) {
+      this._action.tell(sentenceOf(error));
+    }
   }
 
   /**

@@ -43,7 +43,7 @@ class AccessRule(NamedTuple):
     of: Of | ObjectKind
 
 
-SEE, LAUNCH, ACT, RESTORE = Action.SEE, Action.LAUNCH, Action.ACT, Action.RESTORE
+SEE, LAUNCH, ACT, STOP, RESTORE = Action.SEE, Action.LAUNCH, Action.ACT, Action.STOP, Action.RESTORE
 MANAGE, OPERATE = Action.MANAGE, Action.OPERATE
 NOTHING, MANY, BODY, SELF, OTHERS = Of.NOTHING, Of.MANY, Of.BODY, Of.SELF, Of.OTHERS
 RUN, CHECKPOINT, SWEEP, STUDY = ObjectKind.RUN, ObjectKind.CHECKPOINT, ObjectKind.SWEEP, ObjectKind.STUDY
@@ -58,7 +58,7 @@ RULES: dict[str, dict[str, AccessRule]] = {
     "/api/deleted-runs": {"GET": AccessRule(RESTORE, BODY)},
     "/api/deleted-runs/{deleted_id}": {"DELETE": AccessRule(RESTORE, BODY)},
     "/api/runs/{run_id}/restore": {"POST": AccessRule(RESTORE, BODY)},
-    "/api/runs/{run_id}/stop": {"POST": AccessRule(ACT, RUN)},
+    "/api/runs/{run_id}/stop": {"POST": AccessRule(STOP, RUN)},
     "/api/runs/{run_id}/resume": {"POST": AccessRule(ACT, RUN)},
     "/api/runs/{run_id}/history": {"GET": AccessRule(SEE, RUN)},
     "/api/runs/{run_id}/findings": {"GET": AccessRule(SEE, RUN)},
@@ -105,7 +105,7 @@ RULES: dict[str, dict[str, AccessRule]] = {
     "/api/imports": {"POST": AccessRule(ACT, BODY)},  # the points follow, which are acted with
     "/api/imports/{run_id}/points": {"POST": AccessRule(ACT, RUN)},
     "/api/shared-links": {"GET": AccessRule(SEE, MANY), "POST": AccessRule(ACT, BODY)},
-    "/api/shared-links/{link_id}": {"DELETE": AccessRule(ACT, LINK)},
+    "/api/shared-links/{link_id}": {"DELETE": AccessRule(STOP, LINK)},
     "/api/snapshots/{sha256}": {
         "GET": AccessRule(SEE, SNAPSHOT),
         "HEAD": AccessRule(LAUNCH, BODY),
@@ -119,7 +119,7 @@ RULES: dict[str, dict[str, AccessRule]] = {
     "/api/checkpoints/{checkpoint_id}/file": {"HEAD": AccessRule(SEE, CHECKPOINT), "GET": AccessRule(SEE, CHECKPOINT)},
     "/api/nodes": {"GET": AccessRule(SEE, MANY)},
     "/api/nodes/{node}": {"DELETE": AccessRule(OPERATE, NOTHING)},
-    "/api/nodes/{node}/drain": {"POST": AccessRule(OPERATE, NOTHING)},
+    "/api/nodes/{node}/drain": {"GET": AccessRule(OPERATE, NOTHING), "POST": AccessRule(OPERATE, NOTHING)},
     "/api/nodes/{node}/undrain": {"POST": AccessRule(OPERATE, NOTHING)},
     "/api/nodes/{node}/release": {"POST": AccessRule(OPERATE, NOTHING)},
     "/api/nodes/{node}/test": {"POST": AccessRule(OPERATE, NOTHING)},
@@ -139,16 +139,17 @@ RULES: dict[str, dict[str, AccessRule]] = {
     "/api/sweeps": {"GET": AccessRule(SEE, MANY), "POST": AccessRule(LAUNCH, BODY)},
     "/api/sweeps/{sweep_id}": {"GET": AccessRule(SEE, SWEEP)},
     "/api/sweeps/{sweep_id}/curves": {"GET": AccessRule(SEE, SWEEP)},
-    "/api/sweeps/{sweep_id}/stop": {"POST": AccessRule(ACT, SWEEP)},
+    "/api/sweeps/{sweep_id}/stop": {"POST": AccessRule(STOP, SWEEP)},
     "/api/scaling-studies": {"GET": AccessRule(SEE, MANY), "POST": AccessRule(LAUNCH, BODY)},
     "/api/scaling-studies/{study_id}": {"GET": AccessRule(SEE, STUDY)},
-    "/api/scaling-studies/{study_id}/stop": {"POST": AccessRule(ACT, STUDY)},
+    "/api/scaling-studies/{study_id}/stop": {"POST": AccessRule(STOP, STUDY)},
     "/api/alerts": {"GET": AccessRule(SEE, MANY), "POST": AccessRule(LAUNCH, BODY)},
-    "/api/alerts/{alert_id}": {"GET": AccessRule(SEE, ALERT), "DELETE": AccessRule(ACT, ALERT)},
+    "/api/alerts/{alert_id}": {"GET": AccessRule(SEE, ALERT), "DELETE": AccessRule(STOP, ALERT)},
     "/api/alerts/{alert_id}/test": {"POST": AccessRule(ACT, ALERT)},
     "/api/notifications": {"GET": AccessRule(SEE, MANY)},
     "/api/notifications/shown": {"POST": AccessRule(ACT, SELF)},
     "/api/bulk-actions": {"POST": AccessRule(ACT, BODY)},
+    "/api/bulk-actions/consequence": {"POST": AccessRule(ACT, BODY)},
     "/api/bulk-actions/{action_id}": {"GET": AccessRule(SEE, BODY)},
     "/api/bulk-actions/{action_id}/cancel": {"POST": AccessRule(ACT, BODY)},
     "/api/views": {"GET": AccessRule(SEE, MANY), "PUT": AccessRule(ACT, BODY), "DELETE": AccessRule(ACT, BODY)},
@@ -169,10 +170,12 @@ RULES: dict[str, dict[str, AccessRule]] = {
         "PATCH": AccessRule(MANAGE, BODY),
         "DELETE": AccessRule(OPERATE, NOTHING),
     },
+    "/api/users/{name}/role-change": {"GET": AccessRule(MANAGE, BODY)},
+    "/api/users/{name}/removal": {"GET": AccessRule(OPERATE, NOTHING)},
     "/api/invitations": {"GET": AccessRule(MANAGE, BODY), "POST": AccessRule(MANAGE, BODY)},
     "/api/invitations/{invitation_id}": {"DELETE": AccessRule(MANAGE, BODY)},
     "/api/projects": {"GET": AccessRule(SEE, MANY)},
-    "/api/projects/{project:path}/privacy": {"PUT": AccessRule(MANAGE, BODY)},
+    "/api/projects/{project:path}/privacy": {"GET": AccessRule(MANAGE, BODY), "PUT": AccessRule(MANAGE, BODY)},
     "/api/projects/{project:path}/members": {"GET": AccessRule(SEE, BODY)},
     "/api/me": {"GET": AccessRule(SEE, SELF), "PATCH": AccessRule(SEE, SELF)},
     "/api/me/password": {"POST": AccessRule(SEE, SELF)},
@@ -271,7 +274,7 @@ def check_object(store: Store, rights: Rights, action: Action, kind: ObjectKind,
     """Raise Hidden where the object does not exist for these rights, Denied where the action is not allowed."""
     owners = owned(store, kind, object_id)
     present = [one for one in owners if not one.is_deleted]
-    visible = [one for one in present if one.project is None or rights.sees(one.project)]
+    visible = [one for one in present if one.project is None or rights.sees(one.project, one.by)]
     is_hidden = not visible if kind is SNAPSHOT else len(visible) < len(present)
     if not owners and rights.sees_everything and kind is not RUN:
         return  # the route says that there is none

@@ -14,7 +14,7 @@ from dashboard.security.turns import Turns
 from db import acting
 from db.engine import Store
 from db.exceptions import NoSuchProject, WrongState
-from db.people import access_tokens, accounts, invitations, passwords, projects, users
+from db.people import access_tokens, accounts, consequences, invitations, passwords, projects, removal, users
 from db.people.accounts import NewAccount
 from db.people.admission import Admission, NotAdmitted, Vouched, admit
 from domain.errors import InvalidRequest
@@ -29,6 +29,7 @@ from domain.people.accounts import (
     checked_password,
     checked_role,
 )
+from domain.people.consequences import Consequence
 from domain.people.projects import doubt_about
 from domain.people.rights import OWNER, Denied, Rights
 from domain.people.roles import Action, Role
@@ -82,15 +83,33 @@ class People:
             return None
         return doubt_about(project, [view.name for view in self.projects()], subject)
 
-    def remove(self, name: str) -> None:
-        """Remove a person: their sessions and tokens end at once, their runs stay.
+    def remove(self, name: str, heir: str | None = None) -> list[str]:
+        """Remove a person: their sessions and tokens end at once, their runs stay, the live ones as `heir`'s if named.
 
-        Raises Denied, NoSuchUser, WrongState."""
+        Returns the live runs. Raises Denied, NoSuchUser, InvalidRequest, WrongState."""
         acting.rights().check(Action.OPERATE, None)
-        accounts.remove(self._store, name, self._now())
+        live = removal.remove(self._store, name, self._now(), heir)
         self._sessions.end_of_person(name)
         self._changed()
         log.info("%s was removed", name)
+        return live
+
+    # -- what a change would take from others --------------------------------------------------
+
+    def loss_by_privacy(self, project: str) -> Consequence:
+        """What others would lose were the project made private. Raises Denied, InvalidRequest."""
+        _require_giver(project)
+        return consequences.of_privacy(self._store, project)
+
+    def loss_by_role(self, name: str, role: str | None, project: str | None = None) -> Consequence:
+        """What a person would lose by another role. Raises Denied, NoSuchUser, InvalidRequest."""
+        _require_giver(project)
+        return consequences.of_role(self._store, name, checked_role(role), project)
+
+    def loss_by_removal(self, name: str) -> Consequence:
+        """What would end were a person removed. Raises Denied, NoSuchUser."""
+        acting.rights().check(Action.OPERATE, None)
+        return consequences.of_removal(self._store, name)
 
     def managers(self) -> list[str]:
         """The names of the owner and of the admins of all projects, for whoever needs to ask one."""

@@ -1,11 +1,14 @@
-"""Actions of buttons: dialogs that confirm them, and their error on the page where the store refuses."""
+"""Actions of widgets: dialogs that confirm them, and their error on the page where the store refuses.
+
+What a widget changes is given to it when it is drawn, and its identity stands in the widget's key: a click that arrives
+after the page has turned to something else then changes what was clicked, or nothing."""
 
 from __future__ import annotations
 
 import functools
 import logging
 from collections.abc import Callable
-from typing import ParamSpec
+from typing import NamedTuple, ParamSpec
 
 import streamlit as st
 from sqlalchemy.exc import SQLAlchemyError
@@ -15,10 +18,11 @@ from dashboard.service import service
 from db.engine import StoreGone
 from db.exceptions import NoSuch, WrongState
 from domain.errors import InvalidRequest
+from domain.people.consequences import Consequence
 from domain.people.rights import Denied
 from domain.text.formats import as_text
 
-ASKED = "dialog_asked"
+ASKED, ASKED_BY_CALLBACK = "dialog_asked", "dialog_asked_by_callback"
 
 
 def ask(dialog: Callable[..., None], *arguments: object) -> None:
@@ -33,19 +37,66 @@ def ask(dialog: Callable[..., None], *arguments: object) -> None:
 
 def show_asked() -> None:
     """Show the dialog that was asked for; called by the script of all pages."""
-    if ASKED in st.session_state:
-        dialog, arguments = st.session_state.pop(ASKED)
-        dialog(*arguments)
+    for key in (ASKED, ASKED_BY_CALLBACK):
+        if key in st.session_state:
+            dialog, arguments = st.session_state.pop(key)
+            dialog(*arguments)
 
 
-def confirm(yes: str, no: str, act: Callable[[], object], then: Callable[[], None] = lambda: st.rerun()) -> None:
-    """Show the two buttons; `then` follows a successful action, whose error is shown in the dialog."""
+def pass_on_asked() -> None:
+    """Rerun the page where a callback has asked for a dialog: the fragment that drew its widget may not open one."""
+    if ASKED_BY_CALLBACK in st.session_state:
+        st.session_state[ASKED] = st.session_state.pop(ASKED_BY_CALLBACK)
+        st.rerun(scope="app")
+
+
+def confirm(
+    target: str, yes: str, no: str, act: Callable[[], object], then: Callable[[], None] = lambda: st.rerun()
+) -> None:
+    """Show the two buttons of a question about `target`; `then` follows a successful action, whose error is shown in
+    the dialog."""
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button(no):
+        if st.button(no, key=f"keep_{target}"):
             st.rerun()
-        clicked = st.button(yes, type="primary", on_click=attempt, args=(act,))
+        clicked = st.button(yes, type="primary", on_click=attempt, args=(act,), key=f"confirm_{target}")
     if not show() and clicked:
         then()
+
+
+# Actions that take something from other people: they are asked about, with names and counts.
+
+
+class Question(NamedTuple):
+    """What is asked before something is taken from others."""
+
+    target: str
+    """The identity of what is changed."""
+    title: str
+    yes: str
+    no: str
+    consequence: Callable[[], Consequence]
+
+
+def act_or_ask(question: Question, act: Callable[[], object]) -> None:
+    """Act at once where it takes nothing from others, else open a dialog that asks; for callbacks of widgets."""
+
+    def decide() -> None:
+        consequence = question.consequence()
+        if consequence.sentence:
+            st.session_state[ASKED_BY_CALLBACK] = (_ask_about, (question, consequence, act))
+        else:
+            act()
+
+    told(decide)()
+
+
+def _ask_about(question: Question, consequence: Consequence, act: Callable[[], object]) -> None:
+    @st.dialog(question.title)
+    def dialog() -> None:
+        st.markdown(as_text(consequence.sentence))
+        confirm(question.target, question.yes, question.no, act)
+
+    dialog()
 
 
 # Actions of buttons that the store may refuse or cannot store, and their error on the page.

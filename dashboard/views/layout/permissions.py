@@ -10,7 +10,7 @@ from dashboard.service import service
 from db import acting
 from db.people.ownership import DEFAULT_PROJECT
 from db.people.users import has_several
-from domain.people.rights import Rights
+from domain.people.rights import OWNER, Rights
 from domain.people.roles import Action
 from domain.text.formats import as_list, as_text
 from domain.views import RunView
@@ -49,6 +49,11 @@ def limits_anywhere(action: Action, help: str | None = None, disabled: bool = Fa
 def signed(by: str | None, before: str = ", ") -> str:
     """Return `, by ana` to put behind what somebody did; nothing where the visitor is alone here."""
     return f"{before}by {by}" if by and has_several(service.current().store) else ""
+
+
+def is_anothers(by: str | None) -> bool:
+    """Whether something is another person's than the visitor's."""
+    return by is not None and by != (visitor().by or OWNER)
 
 
 def may_act_on(run_id: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from urllib.parse import urlencode, urlsplit
 
 import streamlit as st
@@ -11,6 +12,7 @@ from dashboard.cluster.joining import is_loopback
 from dashboard.service import permitted, service
 from dashboard.views.layout import actions
 from dashboard.views.layout.permissions import Limits, signed
+from db.people import consequences
 from db.runs import shared_links
 from db.runs.shared_links import LONGEST_DAYS, LinkView
 from domain.choices import ExportFormat
@@ -22,7 +24,6 @@ LASTING = {"a day": 1, "a week": 7, "a month": 30, "a year": LONGEST_DAYS}
 
 def share_menu(run_ids: Sequence[str], limits: Limits) -> None:
     """Show the form for a link to these runs, the address of a new one, and all valid ones."""
-    current = service.current()
     with st.popover("Share", icon=":material/link:", type="tertiary", key="share", **limits):
         runs = "this run" if len(run_ids) == 1 else f"these {len(run_ids)} runs"
         st.caption(
@@ -32,7 +33,7 @@ def share_menu(run_ids: Sequence[str], limits: Limits) -> None:
         with st.container(horizontal=True, vertical_alignment="bottom"):
             st.selectbox("Valid for", list(LASTING), index=1, key="share_for", width=140)
             st.button(
-                "Make a link", type="primary", key="share_make",
+                "Make a link", type="primary", key=f"share_make_{'_'.join(run_ids)}",
                 on_click=actions.attempt, args=(lambda: _make(run_ids), REFUSED),
             )  # fmt: skip
         actions.show(REFUSED)
@@ -43,7 +44,7 @@ def share_menu(run_ids: Sequence[str], limits: Limits) -> None:
             st.caption("The address is shown only here and only now.")
         with st.container(key="share_links"):
             for link in valid.values():
-                _link(link, current.clock())
+                _link(link)
 
 
 def _make(run_ids: Sequence[str]) -> None:
@@ -60,19 +61,22 @@ def _valid(run_ids: Sequence[str]) -> list[LinkView]:
     return [link for link in links if link.state == "valid" and set(link.runs) == set(run_ids)]
 
 
-def _link(link: LinkView, now: float) -> None:
+def _link(link: LinkView) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         sentence = f"{link.id}, valid until {clock_minute(link.expires_at)}{signed(link.by)}"
         st.caption(as_text(sentence), width="stretch")
         st.button(
             "Revoke", key=f"share_revoke_{link.id}", type="tertiary",
-            on_click=_revoke, args=(link.id, now),
+            on_click=_revoke, args=(link,),
         )  # fmt: skip
 
 
-@actions.told
-def _revoke(link_id: str, now: float) -> None:
-    permitted.revoke_link(service.current(), link_id)
+def _revoke(link: LinkView) -> None:
+    """End a link; one that somebody else made is asked about."""
+    question = actions.Question(
+        f"link_{link.id}", "Revoke this link?", "Revoke it", "Keep it", partial(consequences.of_thing, "link", link.by)
+    )
+    actions.act_or_ask(question, partial(permitted.revoke_link, service.current(), link.id))
 
 
 ONLY_HERE = "Only this machine can open this address: name the one at which others reach the dashboard."

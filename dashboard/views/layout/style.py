@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dashboard.components import browser
 from dashboard.service import service
+from dashboard.views.layout import actions
 from db.engine import StoreGone
 from domain.text.formats import as_text
 
@@ -52,6 +53,7 @@ def refreshed(every_s: float) -> Callable[[Callable[P, None]], Callable[P, None]
         @st.fragment
         @functools.wraps(show)
         def part(*args: P.args, **kwargs: P.kwargs) -> None:
+            actions.pass_on_asked()
             show(*args, **kwargs)
             browser.refresh(_refresh_key(show), every_s)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -12,6 +13,7 @@ from dashboard.service import service
 from dashboard.views.layout import actions, links, permissions, style
 from dashboard.views.layout.tables import Markup, table
 from db.nodes.node_queries import Occupant, occupants
+from db.people import consequences
 from domain.health.holders import by_position
 from domain.health.views import IncidentView
 from domain.people.roles import Action
@@ -120,11 +122,16 @@ def _actions(node: NodeView) -> None:
             actions.ask(_remove, node)
 
 
-@actions.told
 def _drain(node: NodeView) -> None:
-    """Drain the node, or end its draining."""
+    """Drain the node, or end its draining; asks where others train on it."""
     current = service.current()
-    (current.undrain if node.draining else current.drain)(node.id)
+    if node.draining:
+        actions.told(current.undrain)(node.id)
+        return
+    question = actions.Question(
+        node.id, f"Drain {node.name}?", "Drain it", "Leave it", partial(consequences.of_drain, current.store, node.id)
+    )
+    actions.act_or_ask(question, partial(current.drain, node.id))
 
 
 @st.dialog("Remove this node?", icon=":material/delete:")
@@ -132,7 +139,7 @@ def _remove(node: NodeView) -> None:
     """Ask before a node is removed; active runs prevent it, past ones stay readable."""
     worker = "Its worker ends, and joins again only with a join token. " if node.state == "alive" else ""
     st.markdown(f"**{as_text(node.name)}** leaves the cluster. {worker}Its past runs stay in the history.")
-    actions.confirm("Remove it", "Keep it", lambda: service.current().remove_node(node.id))
+    actions.confirm(node.id, "Remove it", "Keep it", lambda: service.current().remove_node(node.id))
 
 
 def _quarantine(node: NodeView) -> None:
@@ -215,7 +222,7 @@ def _warnings(node: NodeView) -> None:
     endings = {str(run["run_id"]): bool(run["ending"]) for run in node.unknown}
     for run_id, is_ending in endings.items():
         label = f"Ending run {run_id} …" if is_ending else f"End run {run_id} here"
-        icon, key = ":material/stop_circle:", f"end_unknown_{run_id}"
+        icon, key = ":material/stop_circle:", f"end_unknown_{node.id}_{run_id}"
         if st.button(label, icon=icon, key=key, **permissions.limits(Action.OPERATE, None, disabled=is_ending)):
             actions.ask(_end_unknown, node, run_id)
 
@@ -227,7 +234,9 @@ def _end_unknown(node: NodeView, run_id: str) -> None:
         f"Run **{as_text(run_id)}**, which this dashboard does not know, is ended on {as_text(node.name)}. "
         "Its data stays there; nothing here can resume it."
     )
-    actions.confirm("End it", "Keep it running", lambda: service.current().end_unknown(node.id, run_id))
+    actions.confirm(
+        f"{node.id}_{run_id}", "End it", "Keep it running", lambda: service.current().end_unknown(node.id, run_id)
+    )
 
 
 def _runs(node: NodeView, runs: Mapping[str, Occupant]) -> None:

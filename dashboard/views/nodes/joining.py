@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.metadata import version
 
 import streamlit as st
@@ -10,6 +11,7 @@ from dashboard.cluster.joining import WHERE, HowToJoin, address_for_others, how_
 from dashboard.service import service
 from dashboard.views.layout import actions, permissions, style
 from dashboard.views.nodes import installing
+from db.people import consequences
 from domain.people.roles import Action
 from domain.text.formats import ago, as_text, clock_minute, duration_words, plural, with_code
 from domain.views import JoinTokenView
@@ -131,14 +133,18 @@ def _token(token: JoinTokenView, now: float) -> None:
     if is_good:
         revoke.button(
             "Revoke", key=f"revoke_{token.id}", type="tertiary",
-            on_click=_revoke, args=(token.id,),
+            on_click=_revoke, args=(token,),
             help="No node can join with it any more; nodes that joined with it stay.",
         )  # fmt: skip
 
 
-@actions.told
-def _revoke(token_id: str) -> None:
-    service.current().join_tokens.revoke(token_id)
+def _revoke(token: JoinTokenView) -> None:
+    """Revoke a token; one that somebody else made is asked about."""
+    question = actions.Question(
+        f"join_{token.id}", "Revoke this join token?", "Revoke it", "Keep it",
+        partial(consequences.of_thing, "join token", token.by),
+    )  # fmt: skip
+    actions.act_or_ask(question, partial(service.current().join_tokens.revoke, token.id))
 
 
 def state_of(token: JoinTokenView, now: float) -> str:

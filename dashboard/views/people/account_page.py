@@ -185,7 +185,7 @@ def _end_of(token: AccessTokenView, has_expired: bool) -> str:
 @st.dialog("Revoke this token?")
 def _confirm_revocation(name: str) -> None:
     st.markdown(f"What uses **{as_text(name)}** is refused from now on. This cannot be undone.")
-    actions.confirm("Revoke it", "Keep it", lambda: service.current().access_tokens.revoke(name))
+    actions.confirm(f"token_{name}", "Revoke it", "Keep it", lambda: service.current().access_tokens.revoke(name))
 
 
 def _make_form(projects: list[str]) -> None:

@@ -11,7 +11,10 @@ from dashboard.service import service
 from dashboard.views.layout import actions, style
 from dashboard.views.layout.sharing import reachable_origin
 from db import acting
+from db.people import consequences
 from domain.people.accounts import InvitationView, MemberView, ProjectAccessView, UserView
+from domain.people.consequences import NOTHING, Consequence
+from domain.people.removal import Fate, RunsOfRemoved
 from domain.people.roles import EVERYWHERE, GIVEN_ROLES, Action, Role
 from domain.text.formats import ago, as_list, as_text, clock_minute, plural
 
@@ -144,6 +147,7 @@ def _searched(one: UserView) -> str:
 
 
 def _person(person: UserView, now: float) -> None:
+    current = service.current()
     name, role, projects, last_seen, remove = st.columns(PEOPLE_COLUMNS, vertical_alignment="center")
     mail = f" :gray[{as_text(person.email)}]" if person.email else ""
     is_me = person.name == acting.rights().by
@@ -160,7 +164,7 @@ def _person(person: UserView, now: float) -> None:
                              on_click=actions.attempt, args=(make, REFUSED)):  # fmt: skip
                     st.rerun(scope="app")  # the link is shown above this fragment
             if st.button("Remove", key=f"person_remove_{person.name}", type="tertiary"):
-                actions.ask(_confirm_removal, person.name)
+                actions.ask(_confirm_removal, person.name, current.people.loss_by_removal(person.name))
 
 
 def _role_of(name: str, role: Role | None, project: str | None, *, is_fixed: bool = False) -> None:
@@ -173,7 +177,7 @@ def _role_of(name: str, role: Role | None, project: str | None, *, is_fixed: boo
     st.session_state[key] = role.value if role else NO_ROLE
     st.selectbox(
         f"Role of {name}", [*ROLES, NO_ROLE], key=key, label_visibility="collapsed", format_func=_role_in_words,
-        on_change=_set_role, args=(name, project, key),
+        on_change=_choose_role, args=(name, project, key),
     )  # fmt: skip
 
 
@@ -181,22 +185,45 @@ def _role_in_words(role: str) -> str:
     return "no role" if role == NO_ROLE else role
 
 
-@actions.told
-def _set_role(name: str, project: str | None, key: str) -> None:
-    service.current().people.set_role(name, st.session_state[key], project)
+def _choose_role(name: str, project: str | None, key: str) -> None:
+    """Give the chosen role; a lower one is asked about."""
+    people, role = service.current().people, st.session_state[key]
+    question = actions.Question(
+        key, f"Change the role of {name}?", "Change it", "Keep it", partial(people.loss_by_role, name, role, project)
+    )
+    actions.act_or_ask(question, partial(people.set_role, name, role, project))
+
+
+KEEP_RUNS, STOP_RUNS, GIVE_RUNS = "Let them go on, as theirs", "Stop them", "Give them to"
+FATES: dict[str, Fate] = {KEEP_RUNS: "keep", STOP_RUNS: "stop", GIVE_RUNS: "give"}
 
 
 @st.dialog("Remove this person?")
-def _confirm_removal(name: str) -> None:
+def _confirm_removal(name: str, consequence: Consequence) -> None:
+    """Ask before a person is removed; it is drawn once more when they are gone."""
     st.markdown(
-        f"**{as_text(name)}** is signed out everywhere at once, and their tokens end. Their runs stay, and the "
-        "name is never given to anybody else."
+        f"**{as_text(name)}** is signed out everywhere at once. Ended runs stay, and the name is never given to "
+        "anybody else."
     )
-    actions.confirm("Remove", "Keep", partial(_remove, name))
+    st.markdown(as_text(consequence.sentence))
+    if consequence.runs:
+        _ask_of_runs(name)
+    actions.confirm(f"person_{name}", "Remove", "Keep", partial(_remove, name))
+
+
+def _ask_of_runs(name: str) -> None:
+    """Ask what becomes of a person's live runs."""
+    chosen = st.radio("Their live runs", list(FATES), key=f"person_runs_{name}")
+    if FATES.get(chosen or KEEP_RUNS) == "give":
+        others = [one.name for one in service.current().people.users() if one.name != name]
+        st.selectbox("New owner", others, key=f"person_heir_{name}")
 
 
 def _remove(name: str) -> None:
-    service.current().people.remove(name)
+    """Remove a person; what was chosen last counts, also where the dialog was not drawn again since."""
+    fate = FATES[st.session_state.get(f"person_runs_{name}") or KEEP_RUNS]
+    heir = st.session_state.get(f"person_heir_{name}") if fate == "give" else None
+    service.current().remove_person(name, RunsOfRemoved(fate, heir))
 
 
 def _invitation(invitation: InvitationView, now: float) -> None:
@@ -207,12 +234,16 @@ def _invitation(invitation: InvitationView, now: float) -> None:
     role.markdown(as_text(f"{to}, by {invitation.by or 'Rankzero'}"))
     until.markdown(as_text(f"until {clock_minute(invitation.expires_at)}"))
     revoke.button("Revoke", key=f"invitation_{invitation.id}", type="tertiary",
-                  on_click=_revoke, args=(invitation.id,))  # fmt: skip
+                  on_click=_revoke, args=(invitation,))  # fmt: skip
 
 
-@actions.told
-def _revoke(invitation_id: str) -> None:
-    service.current().people.revoke_invitation(invitation_id)
+def _revoke(invitation: InvitationView) -> None:
+    """End an invitation; one that somebody else made is asked about."""
+    question = actions.Question(
+        f"invitation_{invitation.id}", "Revoke this link?", "Revoke it", "Keep it",
+        partial(consequences.of_thing, "link", invitation.by),
+    )  # fmt: skip
+    actions.act_or_ask(question, partial(service.current().people.revoke_invitation, invitation.id))
 
 
 # The members of one project, and whether it exists for others.
@@ -226,17 +257,28 @@ def _projects(projects: Sequence[ProjectAccessView]) -> None:
     names = [project.name for project in projects]
     chosen = st.selectbox("Project", names, key="people_project", width=320)
     project = next(one for one in projects if one.name == chosen)
-    st.session_state["project_private"] = project.is_private
+    key = f"project_private_{project.name}"
+    st.session_state[key] = project.is_private
     st.toggle(
-        "Private: it exists only for its members and the owner, in no list, search or address of anybody else.",
-        key="project_private", on_change=_set_privacy, args=(project.name,),
+        "Private: it exists only for its members and the owner, in no list, search or address of anybody else; who "
+        "launched runs there keeps sight of those.",
+        key=key, on_change=_set_privacy, args=(project.name, not project.is_private),
     )  # fmt: skip
     _members(project.name)
 
 
-@actions.told
-def _set_privacy(project: str) -> None:
-    service.current().people.set_privacy(project, st.session_state["project_private"])
+def _set_privacy(project: str, is_private: bool) -> None:
+    """Open a project, or make it private; asks where that takes sight from others."""
+    people = service.current().people
+    question = actions.Question(
+        f"private_{project}", f"Make {project} private?", "Make it private", "Keep it open",
+        partial(people.loss_by_privacy, project) if is_private else _nothing,
+    )  # fmt: skip
+    actions.act_or_ask(question, partial(people.set_privacy, project, is_private))
+
+
+def _nothing() -> Consequence:
+    return NOTHING
 
 
 def _members(project: str) -> None:
@@ -267,15 +309,18 @@ MOST_NAMED = 10
 
 def _add_member(project: str, names: Sequence[str]) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.selectbox("Person", names, key="member_name", width=220)
-        st.selectbox("Role", ROLES, index=1, key="member_role", format_func=_with_meaning, width=320)
-        st.button("Give this role", key="member_add", on_click=actions.attempt,
-                  args=(partial(_give, project), MEMBER_REFUSED))  # fmt: skip
+        st.selectbox("Person", names, key=f"member_name_{project}", width=220)
+        st.selectbox(
+            "Role", ROLES, index=1, key=f"member_role_{project}", format_func=_with_meaning, width=320
+        )  # fmt: skip
+        give = partial(_give, project)
+        st.button("Give this role", key=f"member_add_{project}", on_click=actions.attempt, args=(give, MEMBER_REFUSED))
     actions.show(MEMBER_REFUSED)
 
 
 def _give(project: str) -> None:
-    service.current().people.set_role(st.session_state["member_name"], st.session_state["member_role"], project)
+    name, role = (st.session_state[f"member_{field}_{project}"] for field in ("name", "role"))
+    service.current().people.set_role(name, role, project)
 
 
 def _heads(widths: Sequence[float], titles: Sequence[str]) -> None:

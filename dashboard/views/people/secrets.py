@@ -72,7 +72,8 @@ def _confirm_removal(secret: SecretView) -> None:
         f"The value of `{secret.name}` is deleted for good. Attempts that have begun keep it; later ones of runs that "
         "name it start only once it is set again."
     )
-    actions.confirm("Remove it", "Keep it", partial(_remove, secret))
+    target = f"secret_{secret.project or ''}_{secret.name}"
+    actions.confirm(target, "Remove it", "Keep it", partial(_remove, secret))
 
 
 def _set() -> None:

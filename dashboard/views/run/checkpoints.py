@@ -133,7 +133,7 @@ def _conversions(complete: Sequence[CheckpointView]) -> None:
         if chosen is None:
             return
         conversion = _chosen_conversion(chosen)
-        if st.button("Prepare the file", key="prepare", disabled=conversion.is_as_saved):
+        if st.button("Prepare the file", key=f"prepare_{chosen.id}", disabled=conversion.is_as_saved):
             st.session_state[ASKED] = (chosen.id, conversion, None)
         request = st.session_state.get(ASKED)
         if request and request[:2] == (chosen.id, conversion):

@@ -52,7 +52,7 @@ def _show_last() -> None:
         outcome = f"{outcome}{'; an admin can undo it' if until and not may_undo else ''}."
         st.markdown(f"**{as_text(name)}** was deleted: it {outcome}", width="content")
         if may_undo:
-            st.button("Undo", key="deleted_undo", icon=":material/undo:", on_click=_restore, args=(run_id,))
+            st.button("Undo", key=f"deleted_undo_{run_id}", icon=":material/undo:", on_click=_restore, args=(run_id,))
         st.button("Close", key="deleted_close", type="tertiary", on_click=_forget)
 
 

@@ -9,10 +9,10 @@ from pydantic import ValidationError
 
 from dashboard.errors import describe
 from dashboard.service import service
-from dashboard.views.layout import actions, links
+from dashboard.views.layout import actions, links, permissions
 from domain.errors import InvalidRequest
 from domain.messages import State
-from domain.spec import RunEdit
+from domain.spec import LONGEST_REASON, RunEdit
 from domain.text.formats import as_text, count, number, plural, size
 from domain.views import CheckpointView, RunView
 
@@ -27,7 +27,17 @@ def stop(run: RunView) -> None:
             f"Every rank of **{as_text(run.name)}** gets SIGTERM and has {run.spec.stop_grace_s:g} s to "
             "save a checkpoint and exit; then remaining processes are killed. The run can be resumed later."
         )
-    actions.confirm("Stop the run", "Keep it going", lambda: service.current().stop(run.id))
+    if permissions.is_anothers(run.by):
+        st.markdown(f"It is **{as_text(run.by)}**'s run: they are told that you stopped it, and why.")
+        st.text_input(
+            "Reason (optional)", key=f"stop_reason_{run.id}", max_chars=LONGEST_REASON, autocomplete="off",
+            placeholder="needed for the demo at noon",
+        )  # fmt: skip
+    actions.confirm(run.id, "Stop the run", "Keep it going", lambda: _stop(run.id))
+
+
+def _stop(run_id: str) -> None:
+    service.current().stop(run_id, reason=st.session_state.get(f"stop_reason_{run_id}"))
 
 
 @st.dialog("End the sending of what is left?", icon=":material/cloud_off:")
@@ -41,7 +51,7 @@ def end_sending(run: RunView) -> None:
         f"{size(left_bytes)} of **{as_text(run.name)}** have not been sent: they stay on the run's nodes, where "
         "nothing is deleted. What has arrived stays here, and a finding says what has not."
     )
-    actions.confirm("End sending", "Go on sending", lambda: service.current().stop(run.id))
+    actions.confirm(f"sending_{run.id}", "End sending", "Go on sending", lambda: service.current().stop(run.id))
 
 
 @st.dialog("Delete this run?", icon=":material/delete:")
@@ -52,16 +62,18 @@ def delete(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
         return
     stored_bytes = sum(checkpoint.received_bytes for checkpoint in checkpoints)
     content = f"Its curves, logs and {plural(len(checkpoints), 'checkpoint')} ({size(stored_bytes)})"
-    is_for_good, days = st.session_state.get(AT_ONCE, False), service.current().deletions.kept_days
+    is_for_good, days = st.session_state.get(f"{AT_ONCE}_{run.id}", False), service.current().deletions.kept_days
     if is_for_good or not days:
         st.markdown(f"{content} are removed from the server now, for good. Files on the nodes stay there.")
     else:
         retention = f"stay on the server for {days:g} days, in which an admin can bring the run back"
         st.markdown(f"It leaves all lists now. {content} {retention}.")
+    if permissions.is_anothers(run.by):
+        st.markdown(f"It is **{as_text(run.by)}**'s run.")
     if days and service.current().deletions.may_restore(run.id):
-        st.checkbox("Free the disk at once", key=AT_ONCE, help="Nobody can undo it.")
+        st.checkbox("Free the disk at once", key=f"{AT_ONCE}_{run.id}", help="Nobody can undo it.")
     label = "Delete for good" if is_for_good else "Delete the run"
-    actions.confirm(label, "Keep it", lambda: _delete(run, is_for_good), lambda: links.go("runs"))
+    actions.confirm(run.id, label, "Keep it", lambda: _delete(run, is_for_good), lambda: links.go("runs"))
 
 
 def _delete(run: RunView, at_once: bool) -> None:
@@ -91,34 +103,39 @@ def checkpoint_line(checkpoint: CheckpointView) -> str:
 @st.dialog("Edit this run", icon=":material/edit:")
 def edit(run: RunView) -> None:
     """Show the fields with their present values; all changes are stored at once."""
-    st.text_input("Name", run.name, max_chars=200, key="edit_name")
-    st.text_input("Project", run.project, max_chars=200, key="edit_project")
+    st.text_input("Name", run.name, max_chars=200, key=f"edit_name_{run.id}")
+    st.text_input("Project", run.project, max_chars=200, key=f"edit_project_{run.id}")
     st.text_input(
         "Tags",
         " ".join(run.tags),
         placeholder="paper baseline",
         help="Words separated by spaces.",
-        key="edit_tags",
+        key=f"edit_tags_{run.id}",
     )
-    st.text_area("Note", run.note or "", max_chars=10_000, placeholder="Plain text", key="edit_note")
+    st.text_area("Note", run.note or "", max_chars=10_000, placeholder="Plain text", key=f"edit_note_{run.id}")
     with st.container(horizontal=True):
-        st.checkbox("Pinned", run.pinned, help="Pinned runs come first in the list.", key="edit_pinned")
+        st.checkbox("Pinned", run.pinned, help="Pinned runs come first in the list.", key=f"edit_pinned_{run.id}")
         st.checkbox(
             "Baseline",
             run.baseline,
             help="The project's runs are compared with it; a project has one baseline.",
-            key="edit_baseline",
+            key=f"edit_baseline_{run.id}",
         )
-        st.checkbox("Archived", run.archived, help="Only a search for archived:yes lists them.", key="edit_archived")
-    actions.confirm("Save", "Cancel", lambda: _save(run))
+        archived_help = "Only a search for archived:yes lists them."
+        st.checkbox("Archived", run.archived, help=archived_help, key=f"edit_archived_{run.id}")
+    actions.confirm(run.id, "Save", "Cancel", lambda: _save(run))
+
+
+EDITED = ("name", "project", "tags", "note", "pinned", "baseline", "archived")
 
 
 def _save(run: RunView) -> None:
     """Store the fields. Raises InvalidRequest."""
-    fields = {name: st.session_state[f"edit_{name}"] for name in ("name", "project", "note", "pinned", "archived")}
-    if (is_baseline := st.session_state["edit_baseline"]) != run.baseline:
+    typed = {name: st.session_state[f"edit_{name}_{run.id}"] for name in EDITED}
+    fields = {name: typed[name] for name in ("name", "project", "note", "pinned", "archived")}
+    if (is_baseline := typed["baseline"]) != run.baseline:
         fields["baseline"] = is_baseline  # else one that moves would become the baseline there
-    tags = set(st.session_state["edit_tags"].split())
+    tags = set(typed["tags"].split())
     changes = {"add_tags": sorted(tags - set(run.tags)), "remove_tags": sorted(set(run.tags) - tags)}
     try:
         change = RunEdit.model_validate(fields | changes)

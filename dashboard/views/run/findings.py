@@ -79,7 +79,7 @@ def ask_for_pattern(run: RunView, finding: FindingView) -> None:
             "Use this pattern",
             type="primary",
             icon=":material/check:",
-            key="printed_pattern_use",
+            key=f"printed_pattern_use_{run.id}",
             **permissions.limits_on(run, disabled=preview is None or not preview.number),
             on_click=actions.attempt,
             args=(lambda: _use(run.id, text), REFUSED),

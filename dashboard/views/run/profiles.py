@@ -47,12 +47,13 @@ def profiles(run_id: str, ranks: Sequence[RankView], is_live: bool) -> None:
 def _form(run_id: str, ranks: Sequence[int], recorded: Sequence[ProfileView]) -> None:
     is_recording = any(profile.state == ProfileState.RECORDING for profile in recorded)
     steps_field, ranks_field, button = st.columns([1, 2, 2], vertical_alignment="bottom")
-    steps_field.number_input("Steps", 1, MAX_STEPS, 10, key="profile_steps")
+    steps_field.number_input("Steps", 1, MAX_STEPS, 10, key=f"profile_steps_{run_id}")
     chosen = ranks_field.multiselect(
-        "Ranks", ranks, list(ranks[:MAX_RANKS]), key="profile_ranks", max_selections=MAX_RANKS
+        "Ranks", ranks, list(ranks[:MAX_RANKS]), key=f"profile_ranks_{run_id}", max_selections=MAX_RANKS
     )
     button.button(
-        "Record a profile", icon=":material/speed:", key="profile", on_click=_request, args=(run_id,),
+        "Record a profile", icon=":material/speed:", key=f"profile_{run_id}",
+        on_click=_request, args=(run_id,),
         **permissions.limits_on(
             service.current().run(run_id),
             "Runs torch's profiler in the chosen ranks over the same steps; the script needs no change.",
@@ -64,7 +65,8 @@ def _form(run_id: str, ranks: Sequence[int], recorded: Sequence[ProfileView]) ->
 
 @actions.told
 def _request(run_id: str) -> None:
-    steps, ranks = int(st.session_state["profile_steps"]), list(st.session_state["profile_ranks"])
+    state = st.session_state
+    steps, ranks = int(state[f"profile_steps_{run_id}"]), list(state[f"profile_ranks_{run_id}"])
     service.current().request_profile(run_id, steps, ranks)
 
 

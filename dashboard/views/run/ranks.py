@@ -46,7 +46,7 @@ def ranks(run_id: str) -> None:
         table("ranks", COLUMNS, [_row(rank, rank.rank in slow) for rank in rank_views[:MOST_RANKS]])
     if not run.state.is_terminal:
         st.button(
-            "Show stack traces and collectives", icon=":material/location_searching:", key="ask_stacks",
+            "Show stack traces and collectives", icon=":material/location_searching:", key=f"ask_stacks_{run_id}",
             on_click=_ask, args=(run_id,),
             **permissions.limits_on(
                 run, "Asks each rank for its Python stack and its latest collectives; training is not disturbed."

@@ -33,7 +33,7 @@ def resume(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
             f"Attempt {run.attempt + 1} of this run starts with the same settings. With another value above it "
             "becomes a new run."
         )
-        actions.confirm("Resume it", "Not now", lambda: _new_attempt(run.id, chosen))
+        actions.confirm(run.id, "Resume it", "Not now", lambda: _new_attempt(run.id, chosen))
         return
     if not refusals:
         _as_new_run(run, chosen, checkpoints, changes)
@@ -109,7 +109,7 @@ def _as_new_run(
     for warning in planned.warnings:
         st.caption(f":material/warning: {as_text(warning)}")
     commands(planned)
-    actions.confirm("Launch the new run", "Not now", lambda: _launch(run, spec, stops), _open_launched)
+    actions.confirm(run.id, "Launch the new run", "Not now", lambda: _launch(run, spec, stops), _open_launched)
 
 
 def _launch(run: RunView, spec: RunSpec, stops: bool) -> None:

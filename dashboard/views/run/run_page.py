@@ -20,6 +20,7 @@ from db.checkpoints import checkpoint_queries
 from db.people.users import has_several
 from domain.choices import ExportFormat
 from domain.messages import Reason, State
+from domain.people.roles import Action
 from domain.text.formats import as_text, size
 from domain.views import CheckpointView, RunView
 
@@ -162,16 +163,18 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
         links.launch_again(run.id, AGAIN, "again", "again", "primary" if is_best else "secondary")
     if run.state.is_terminal:
         kind: Literal["primary", "secondary"] = "primary" if resume_helps and not starts_over else "secondary"
-        if st.button("Resume", icon=":material/resume:", type=kind, key="resume", **permissions.limits_on(run)):
+        if st.button(
+            "Resume", icon=":material/resume:", type=kind, key=f"resume_{run.id}", **permissions.limits_on(run)
+        ):
             actions.ask(resuming.resume, run, saved)
     else:
         if is_broken and st.button(
-            "Resume with changes", icon=":material/resume:", key="resume", **permissions.limits_on(run)
+            "Resume with changes", icon=":material/resume:", key=f"resume_{run.id}", **permissions.limits_on(run)
         ):
             actions.ask(resuming.resume, run, saved)
         stopping = run.stop_requested_at is not None
-        limits = permissions.limits_on(run, disabled=stopping)
-        if st.button("Stop", icon=":material/stop_circle:", key="stop", **limits):
+        limits = permissions.limits(Action.STOP, run.project, run.by, disabled=stopping)
+        if st.button("Stop", icon=":material/stop_circle:", key=f"stop_{run.id}", **limits):
             actions.ask(dialogs.stop, run)
     if run.delivery is not None and st.button(
         "End sending", icon=":material/cloud_off:", key="end_sending", **permissions.limits_on(run)
@@ -194,7 +197,7 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
 def _edits(run: RunView, saved: Sequence[CheckpointView]) -> None:
     export_menu([run.id], run.state.is_terminal)
     share_menu([run.id], permissions.limits_on(run))
-    chosen = st.menu_button("More", (EDIT, DELETE), type="tertiary", key="more", **permissions.limits_on(run))
+    chosen = st.menu_button("More", (EDIT, DELETE), type="tertiary", key=f"more_{run.id}", **permissions.limits_on(run))
     if chosen == EDIT:
         actions.ask(dialogs.edit, run)
     elif chosen == DELETE:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-About = Literal["project", "run", "view", "bulk action", "own", "token", "new token", "person", "nothing"]
+About = Literal[
+    "project", "project page", "members", "run", "view", "bulk action", "own", "token", "new token", "person", "nothing"
+]
 
 
 class Case(NamedTuple):
@@ -110,7 +112,7 @@ CASES: dict[str, dict[str, Case]] = {
     "/api/checkpoints/{checkpoint_id}/file": BOTH,
     "/api/nodes": READ,
     "/api/nodes/{node}": {"DELETE": Case()},
-    "/api/nodes/{node}/drain": {"POST": Case()},
+    "/api/nodes/{node}/drain": {"GET": Case(), "POST": Case()},
     "/api/nodes/{node}/undrain": {"POST": Case()},
     "/api/nodes/{node}/release": {"POST": Case()},
     "/api/nodes/{node}/test": {"POST": Case()},
@@ -146,6 +148,7 @@ CASES: dict[str, dict[str, Case]] = {
     "/api/notifications": {"GET": Case(query="after=0")},
     "/api/notifications/shown": {"POST": Case({"ids": []})},
     "/api/bulk-actions": {"POST": Case({"action": "tag", "tag": "seen", "runs": ["{live}"]})},
+    "/api/bulk-actions/consequence": {"POST": Case({"action": "stop", "runs": ["{live}"]})},
     "/api/bulk-actions/{action_id}": {"GET": Case(about="bulk action")},
     "/api/bulk-actions/{action_id}/cancel": {"POST": Case(about="bulk action")},
     "/api/views": {
@@ -153,7 +156,7 @@ CASES: dict[str, dict[str, Case]] = {
         "PUT": Case({"name": "{view}"}, about="view"),
         "DELETE": Case(query="name={view}", about="view"),
     },
-    "/api/project": {"GET": Case(query="name={project}", about="run")},
+    "/api/project": {"GET": Case(query="name={project}", about="project page")},
     "/api/docs": READ,
     "/api/openapi.json": BOTH,
     "/api/secrets": READ,
@@ -165,14 +168,19 @@ CASES: dict[str, dict[str, Case]] = {
         "PATCH": Case({"role": "viewer", "project": "{project}"}, about="project"),
         "DELETE": Case(),
     },
+    "/api/users/{name}/role-change": {"GET": Case(query="role=none&project={project}", about="project")},
+    "/api/users/{name}/removal": READ,
     "/api/invitations": {
         "GET": Case(),
         "POST": Case({"email": "new@lab.example", "project": "{project}"}, about="project"),
     },
     "/api/invitations/{invitation_id}": {"DELETE": Case()},
     "/api/projects": READ,
-    "/api/projects/{project:path}/privacy": {"PUT": Case({"is_private": "{is_private}"}, about="project")},
-    "/api/projects/{project:path}/members": {"GET": Case(about="run")},
+    "/api/projects/{project:path}/privacy": {
+        "GET": Case(about="project"),
+        "PUT": Case({"is_private": "{is_private}"}, about="project"),
+    },
+    "/api/projects/{project:path}/members": {"GET": Case(about="members")},
     "/api/me": {"GET": Case(), "PATCH": Case({"email": "new@lab.example"}, about="person")},
     "/api/me/password": {"POST": Case({"password": "correct horse"}, about="person")},
     "/api/me/sessions": {"GET": Case(about="person"), "DELETE": Case(about="person")},

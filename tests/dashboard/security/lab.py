@@ -15,7 +15,7 @@ from db.runs import shared_links, snapshots
 from db.search import saved_views
 from db.token_hashes import hash_token
 from domain.people.rights import OWNER
-from domain.people.roles import Scope
+from domain.people.roles import Role, Scope
 from domain.people.tokens import TokenWanted, new_secret
 from domain.search.parser import NamedView
 from domain.spec import RunSpec
@@ -54,6 +54,10 @@ class Person:
             return own
         return max((role for role in (own, self.everywhere) if role), key=RANKS.index, default=None)
 
+    def keeps(self, things: Things) -> bool:
+        """Whether they launched these things, and see and stop them though the project is hidden from them."""
+        return self.name == things.by and bool(self.everywhere or self.projects) and self.only in (None, things.project)
+
 
 RANKS = ["viewer", "member", "admin", "owner"]
 MIA = Person("mia", "member")
@@ -66,6 +70,9 @@ PEOPLE = {
     "admin of the private project": Person("pia", "viewer", {SECRET: "admin"}),
     "member of the private project": Person("sam", None, {SECRET: "member"}),
     "viewer of the private project": Person("vera", "member", {SECRET: "viewer"}),
+    "who launched before it was private": Person("lou", "member"),
+    "token to read of who launched before": Person("lou", "member", scope="read"),
+    "token for the open project of who launched before": Person("lou", "member", only=OPEN),
     "nobody yet": Person("new", None),
     "token to read": replace(MIA, scope="read"),
     "token to launch": replace(MIA, scope="launch"),
@@ -114,6 +121,7 @@ class Lab:
         self.node: FakeNode = dashboard.node(slots=8)
         self._add_people()
         self.things = [Things(OPEN, "mia"), Things(OPEN, "max"), Things(SECRET, "sam")]
+        self.things.append(Things(SECRET, "lou"))
         for things in self.things:
             self._make(things)
 
@@ -212,10 +220,11 @@ class Lab:
 
     @contextmanager
     def acting(self, things: Things) -> Iterator[None]:
-        """Act as the person whose the things are."""
+        """Act as the person whose the things are, who was a member of the project when they made them."""
         rights = self.service.identities.rights(things.by)
         assert rights is not None
-        with acting.acting(rights):
+        was_member = replace(rights, in_projects={things.project: Role.MEMBER})
+        with acting.acting(rights if rights.sees(things.project) else was_member):
             yield
 
     def headers(self, person: Person) -> dict[str, str]:

@@ -54,7 +54,7 @@ class Sending:
         return self.http.get(address, headers=self.lab.headers(self.person)).text
 
     def _is_as_missing(self, answer: httpx2.Response, path: str, method: str, case: Case) -> bool:
-        can_be_hidden = isinstance(policy.rule_of(path, method).of, ObjectKind) or case.about in ("run", "bulk action")
+        can_be_hidden = isinstance(policy.rule_of(path, method).of, ObjectKind) or case.about in ABOUT_ONE
         if not can_be_hidden:
             return False
         nothing = missing(self.things)
@@ -93,6 +93,7 @@ class Sending:
         return re.sub(r"\{(\w+)(?::\w+)?\}", lambda match: values[match[1]], path)
 
 
+ABOUT_ONE = ("run", "project page", "members", "bulk action")
 NAMED = ("live", "run", "checkpoint", "sweep", "study", "alert", "link", "snapshot", "bulk", "project")
 
 

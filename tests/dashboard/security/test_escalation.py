@@ -16,7 +16,7 @@ from dashboard.snapshots.selection import select
 from dashboard.sweeps.request import launch_best_with_seeds
 from dashboard.views.launch import code
 from db import acting
-from db.alerts import events
+from db.alerts import alerts, events
 from db.sweeps import sweeps
 from domain.alerts.judgement import RunEvent
 from domain.errors import InvalidRequest
@@ -29,7 +29,7 @@ from tests.dashboard.running import Running, wait_for
 from tests.dashboard.security.lab import OPEN, PEOPLE, SECRET, Lab, Person, Things
 
 MIA, MAX, ADA = PEOPLE["member, whose the objects are"], PEOPLE["another member"], PEOPLE["base admin"]
-OWNER, SAM = PEOPLE["owner"], PEOPLE["member of the private project"]
+OWNER, VERA = PEOPLE["owner"], PEOPLE["viewer of the private project"]
 OTHERS = ["member, whose the objects are", "base admin", "token to launch", "token of the owner for the open project"]
 SCRIPT = "import argparse\nargparse.ArgumentParser().add_argument('--rate', type=float)\n"
 
@@ -154,8 +154,8 @@ def test_the_best_of_a_sweep_is_launched_again_without_the_values_of_its_person(
         launch_best_with_seeds(lab.service, sweep, sweep.trials[0])
 
 
-def as_person(lab: Lab, name: str) -> Any:
-    return lab.acting(Things(OPEN, name))
+def as_person(lab: Lab, name: str, project: str = OPEN) -> Any:
+    return lab.acting(Things(project, name))
 
 
 # Links that make accounts or set passwords.
@@ -236,15 +236,16 @@ def test_whoever_left_while_their_code_was_brought_launches_nothing(lab: Lab, pu
 
 def test_notifications_of_a_run_end_with_the_right_to_see_it(lab: Lab) -> None:
     things = next(things for things in lab.things if things.project == SECRET)
+    with as_person(lab, "vera", SECRET):
+        alert = alerts.create(lab.service.store, "hung", "browser", None, lab.service.clock(), SECRET)
     event = RunEvent("event/1", things.run, lab.service.clock(), "sam-trains hangs.")
-    events.record(lab.service.store, [(things.alert, event)], lab.service.clock())
+    events.record(lab.service.store, [(alert, event)], lab.service.clock())
 
     def notifications() -> list[str]:
-        answer = lab.dashboard.http.get("/api/notifications", headers=lab.headers(SAM))
+        answer = lab.dashboard.http.get("/api/notifications", headers=lab.headers(VERA))
         return [one["sentence"] for one in answer.json()["notifications"]]
 
     assert notifications() == ["sam-trains hangs."]
     gone = {"role": None, "project": SECRET}
-    assert lab.dashboard.http.patch("/api/users/sam", json=gone).status_code == 200
-    assert lab.dashboard.http.patch("/api/users/sam", json={"role": "viewer"}).status_code == 200
+    assert lab.dashboard.http.patch("/api/users/vera", json=gone).status_code == 200
     assert notifications() == []

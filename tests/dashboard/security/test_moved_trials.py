@@ -20,8 +20,8 @@ RATES, LOSSES = (0.11, 0.22, 0.33), (0.875, 0.4375, 0.625)
 MOVED = 1
 """The best one, which would be named as such."""
 PLAN = SweepPlan.model_validate({"parameters": {"lr": {"values": list(RATES)}}, "metric": "loss"})
-OUTSIDERS = ["member, whose the objects are", "base admin", "viewer", "token for the open project"]
-INSIDERS = ["owner", "admin of the private project", "viewer of the private project"]
+OUTSIDERS = ["another member", "base admin", "viewer", "token for the open project"]
+INSIDERS = ["owner", "member, whose the objects are", "admin of the private project", "viewer of the private project"]
 SENTENCE = "1 trial is hidden: its run is in a project that you do not see."
 
 

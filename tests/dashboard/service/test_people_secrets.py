@@ -11,7 +11,7 @@ import pytest
 from dashboard.security.keys.secret_key import SecretsUnreadable
 from db import acting
 from db.models import User
-from db.people import accounts, audit
+from db.people import audit, removal
 from db.people.audit import AuditFilter
 from db.people.secrets import NoSuchSecret
 from domain.errors import InvalidRequest
@@ -227,7 +227,7 @@ def test_the_secrets_of_a_removed_person_are_gone(dashboard: Running) -> None:
         session.add(User(name="ben", created_at=1.0))
     with acting.acting(BEN):
         service.secrets.set("HF_TOKEN", TOKEN)
-    accounts.remove(service.store, "ben", 2.0)
+    removal.remove(service.store, "ben", 2.0)
     with acting.acting(BEN):
         assert service.secrets.every() == []
 

@@ -21,8 +21,8 @@ VIEWER = Rights("vic", everywhere=Role.VIEWER)
 MEMBER = Rights("mia", everywhere=Role.MEMBER)
 OUTSIDER = Rights("out", everywhere=Role.ADMIN, private=frozenset({"vision"}))
 GUEST = Rights("gus", in_projects=MappingProxyType({"vision": Role.MEMBER}))
-LOWER = "You are a viewer of project default: to act on this you need the role member. Ask an admin of project default."
-FOREIGN = "It belongs to owner: only they and an admin of project default may act on this."
+LOWER = "You are a viewer of project default: to stop this you need the role member. Ask an admin of project default."
+FOREIGN = "It belongs to owner: only they and an admin of project default may stop this."
 
 
 @pytest.fixture

@@ -167,7 +167,7 @@ def test_an_imported_run_shows_what_it_logged_and_cannot_be_launched_again(empty
     assert "Imported from gpu" in texts(page) and "| width | 7 |" in texts(page) and "None" not in texts(page)
     assert [tab.label for tab in page.tabs] == ["Charts", "History", "Spec"]
     assert [each.label for each in page.button] == ["Make a link"]
-    assert page.menu_button(key="more").options == [run.EDIT, run.DELETE]
+    assert page.menu_button(key=f"more_{begun.run_id}").options == [run.EDIT, run.DELETE]
     assert AGAIN not in links(page)
     shown = empty.service.run(begun.run_id)
     assert (shown.imported_from, shown.state, shown.attention) == ("wandb", State.FAILED, None)
@@ -175,10 +175,10 @@ def test_an_imported_run_shows_what_it_logged_and_cannot_be_launched_again(empty
 
 def test_delete_is_for_ended_runs_only(full):
     live = full.open("run", id=full.seed.runs["nan at once"])
-    live.menu_button(key="more").click(run.DELETE).run()
+    live.menu_button(key=f"more_{full.seed.runs['nan at once']}").click(run.DELETE).run()
     assert "Stop it first" in texts(live) and "Delete the run" not in [b.label for b in live.button]
     page = full.open("run", id=full.seed.runs["bad labels"])
-    page.menu_button(key="more").click(run.DELETE).run()
+    page.menu_button(key=f"more_{full.seed.runs['bad labels']}").click(run.DELETE).run()
     assert "in which an admin can bring the run back" in texts(page)
     button(page, "Delete the run").click().run()
     assert run_queries.run(full.service.store, full.seed.runs["bad labels"], 0) is None
@@ -192,8 +192,10 @@ def test_delete_is_for_ended_runs_only(full):
 
 def test_a_run_is_deleted_for_good_where_the_disk_is_to_be_freed(full):
     page = full.open("run", id=full.seed.runs["bad labels"])
-    page.session_state[dialogs.AT_ONCE] = True  # a browser runs the dialog alone again once this is checked
-    page.menu_button(key="more").click(run.DELETE).run()
+    page.session_state[f"{dialogs.AT_ONCE}_{full.seed.runs['bad labels']}"] = (
+        True  # a browser runs the dialog alone again once this is checked
+    )
+    page.menu_button(key=f"more_{full.seed.runs['bad labels']}").click(run.DELETE).run()
     button(page, "Delete for good").click().run()
     assert full.service.deletions.deleted() == []
     assert run_queries.run(full.service.store, full.seed.runs["bad labels"], 0) is None
@@ -203,10 +205,10 @@ def test_a_run_is_edited_and_a_wrong_tag_is_explained(full):
     run_id = full.seed.runs["bad labels"]
     page = full.open("run", id=run_id)
     for tags in ('paper b"', "paper b"):
-        page.menu_button(key="more").click(run.EDIT).run()
-        page.text_input(key="edit_name").set_value("good labels")
-        page.text_input(key="edit_tags").set_value(tags)
-        page.text_area(key="edit_note").set_value("**why**")
+        page.menu_button(key=f"more_{run_id}").click(run.EDIT).run()
+        page.text_input(key=f"edit_name_{run_id}").set_value("good labels")
+        page.text_input(key=f"edit_tags_{run_id}").set_value(tags)
+        page.text_area(key=f"edit_note_{run_id}").set_value("**why**")
         button(page, "Save").click().run()
         if '"' in tags:  # a browser runs the dialog alone again, which shows this
             assert "a tag has 1 to 64 characters" in page.session_state[actions.DIALOG]
@@ -246,7 +248,7 @@ def test_an_unknown_run_is_a_calm_message_with_a_way_back(full, run_id):
 @pytest.mark.parametrize("tab", TABS)
 def test_a_name_that_is_markup_is_shown_as_text_everywhere(full, tab):
     page = full.open("run", id=full.seed.runs[HOSTILE_NAME], tab=tab)
-    page.menu_button(key="more").click(run.DELETE).run()
+    page.menu_button(key=f"more_{full.seed.runs[HOSTILE_NAME]}").click(run.DELETE).run()
     assert not page.exception
     assert all("](javascript" not in m.value and "<b>" not in m.value for m in page.markdown)
 
@@ -335,7 +337,7 @@ def test_no_timer_of_streamlit_outlives_a_page():
 def test_a_shared_link_of_a_loopback_address_asks_for_the_one_for_others(full, monkeypatch):
     monkeypatch.setattr(sharing, "_origin", lambda: "http://127.0.0.1:8765")
     page = full.open("run", id=full.seed.runs["nan at once"])
-    page = page.button(key="share_make").click().run()
+    page = page.button(key=f"share_make_{full.seed.runs['nan at once']}").click().run()
     assert any("Only this machine can open" in one.value and "--host" in one.value for one in page.warning)
     page = page.text_input(key="share_origin").set_value("https://rz.example.com/").run()
     assert any(code.value.startswith("https://rz.example.com/shared/") for code in page.code)

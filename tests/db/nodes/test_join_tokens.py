@@ -9,7 +9,7 @@ from db import acting
 from db.models import User
 from db.nodes import join_tokens
 from db.nodes.join_tokens import Admitted, TurnedAway
-from db.people import accounts
+from db.people import accounts, removal
 from domain.errors import InvalidRequest
 from domain.people.rights import Rights
 from domain.people.roles import Role
@@ -43,7 +43,7 @@ def test_a_token_ends_with_the_rights_of_its_maker(store):
     accounts.set_role(store, "ada", Role.MEMBER, None)
     verdict = join_tokens.judge(store, secret.encode(), 1002.0)
     assert isinstance(verdict, TurnedAway) and "ada, who made it, may not add nodes any more" in verdict.message
-    accounts.remove(store, "ada", 1003.0)
+    removal.remove(store, "ada", 1003.0)
     assert isinstance(join_tokens.judge(store, secret.encode(), 1004.0), TurnedAway)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from db import acting
 from db.engine import Store
-from db.people import accounts, invitations, login_sessions, projects, users
+from db.people import accounts, invitations, login_sessions, projects, removal, users
 from db.people.accounts import NewAccount, NoSuchUser
 from db.people.admission import Admission, NotAdmitted, Vouched, admit
 from db.people.invitations import InvitationEnded
@@ -39,7 +39,7 @@ def test_sessions_end_one_by_one_all_but_one_and_by_time(store: Store) -> None:
     assert login_sessions.open_ones(store, keys, 14.0).keys() == {"b", "d"}
     assert [session.secret_hash for session in login_sessions.of_person(store, ana, 14.0)] == ["b"]
     assert login_sessions.open_ones(store, keys, 10.0 + DAY_S) == {}
-    accounts.remove(store, ben, 15.0)
+    removal.remove(store, ben, 15.0)
     assert login_sessions.open_ones(store, keys, 16.0).keys() == {"b"}
 
 
@@ -69,7 +69,7 @@ def test_names_and_addresses_are_one_persons(store: Store) -> None:
     joined(store, "ben")
     with pytest.raises(InvalidRequest, match="has an account here already"):
         accounts.set_email(store, "ben", "ana@lab.example")
-    accounts.remove(store, "ana", 2.0)
+    removal.remove(store, "ana", 2.0)
     accounts.set_email(store, "ben", "ana@lab.example")
     with pytest.raises(NoSuchUser):
         accounts.named(store, "ana")

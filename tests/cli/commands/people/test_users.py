@@ -58,7 +58,7 @@ def test_admin_invites_gives_roles_and_removes(rankzero, dashboard: Running) -> 
         "ben is a member of project vision now." in rankzero("users", "role", "ben", "member", "--project", "vision")[1]
     )
     assert by_name(rankzero)["ben"]["projects"] == {"vision": "member"}
-    assert document(rankzero("users", "role", "ben", "none", "--json"))["role"] is None
+    assert document(rankzero("users", "role", "ben", "none", "--yes", "--json"))["role"] is None
     listed = rankzero("users", "list")[1]
     assert "member in vision" in listed and "ben@lab.example" in listed
     code, out, err = rankzero("users", "remove", "ben")
@@ -140,3 +140,51 @@ def test_launch_of_a_script_is_refused_with_a_sentence(rankzero, dashboard: Runn
         log_in(dashboard, name, scope)
         code, out, err = rankzero("launch", str(tmp_path / "train.py"), "--gpus-per-node", "1")
         assert (code, out) == (1, "") and err.startswith(words), err
+
+
+def test_removing_says_what_ends_and_does_with_live_runs_as_told(rankzero, dashboard: Running) -> None:
+    person(dashboard.service, "ada", Role.ADMIN)
+    person(dashboard.service, "ben", Role.MEMBER)
+    dashboard.node()
+    log_in(dashboard, "ben", "act")
+    run = document(rankzero("launch", "image_classifier", "--gpus-per-node", "1", "--json"))["id"]
+    log_in(dashboard, "ada")
+    code, out, err = rankzero("users", "remove", "ben")
+    assert (code, out) == (2, "") and "ben has 1 live run. 1 access token ends with the account." in err
+    code, out, err = rankzero("users", "remove", "ben", "--runs", "sell", "--yes")
+    assert code == 2 and "runs must be keep, stop or give:NAME, got 'sell'." in err
+    removed = document(rankzero("users", "remove", "ben", "--runs", "give:ada", "--yes", "--json"))
+    assert removed == {"name": "ben", "given": 1}
+    assert dashboard.run(run)["by"] == "ada"
+
+
+def test_lower_role_says_what_it_takes(rankzero, dashboard: Running) -> None:
+    person(dashboard.service, "ada", Role.ADMIN)
+    person(dashboard.service, "ben", Role.MEMBER)
+    log_in(dashboard, "ada")
+    sentence = "ben is a member of all projects that are not private now, and would be a viewer.\n"
+    assert rankzero("users", "role", "ben", "viewer")[::2] == (0, sentence)
+    assert rankzero("users", "role", "ben", "member")[2] == ""
+
+
+def test_whose_run_is_stopped_is_told_why(rankzero, dashboard: Running) -> None:
+    person(dashboard.service, "ada", Role.ADMIN)
+    person(dashboard.service, "ben", Role.MEMBER)
+    dashboard.node()
+    log_in(dashboard, "ben", "act")
+    run = document(rankzero("launch", "image_classifier", "--gpus-per-node", "1", "--json"))["id"]
+    log_in(dashboard, "ada")
+    assert rankzero("stop", run, "--reason", "needed for the demo")[0] == 0
+    assert dashboard.run(run)["message"] == "Stopped by ada: needed for the demo"
+    code, _, err = rankzero("stop", run, "--reason", "x" * 400)
+    assert code == 2 and "reason must be one line of at most 300 characters." in err
+
+
+def test_token_of_another_is_revoked_only_on_purpose(rankzero, dashboard: Running) -> None:
+    person(dashboard.service, "ada", Role.ADMIN)
+    person(dashboard.service, "ben", Role.MEMBER)
+    log_in(dashboard, "ben", "act")
+    log_in(dashboard, "ada")
+    code, out, err = rankzero("token", "revoke", "ben-act", "--user", "ben")
+    assert (code, out) == (2, "") and "cannot be undone; add --yes" in err
+    assert rankzero("token", "revoke", "ben-act", "--user", "ben", "--yes")[0] == 0

@@ -170,8 +170,8 @@ def test_action_ends_with_the_rights_of_who_began_it_and_is_audited_from_where(
     has_begun, may_go_on = threading.Event(), threading.Event()
     original = Service.stop
 
-    def held(*arguments: Any) -> Any:
-        outcome = original(*arguments)
+    def held(*arguments: Any, **more: Any) -> Any:
+        outcome = original(*arguments, **more)
         has_begun.set()
         assert may_go_on.wait(LIMIT_S)
         return outcome

@@ -28,6 +28,7 @@ from tests.dashboard.security.lab import OPEN, PEOPLE, POINT, SECRET, Lab, Perso
 from tests.end_to_end.product import wait_for
 
 MIA, VIC = PEOPLE["member, whose the objects are"], PEOPLE["viewer"]
+LOU = PEOPLE["who launched before it was private"]
 SAM, OWNER = PEOPLE["member of the private project"], PEOPLE["owner"]
 
 
@@ -203,27 +204,27 @@ def test_alerts_tell_nobody_of_runs_that_they_may_not_see(lab: Lab) -> None:
         return {(notice["alert"], notice["run"]) for notice in shown}
 
     wait_for(lambda: notices(SAM), "the alerts, which are judged together")
-    own, other, hidden = (things.live for things in lab.things)
+    own, other, hidden, launched_before = (things.live for things in lab.things)
     assert notices(MIA) == {(told["mia"], own), (told["mia"], other)}
-    assert notices(SAM) == {(told["sam"], hidden)}
+    assert notices(SAM) == {(told["sam"], hidden), (told["sam"], launched_before)}
+    assert notices(LOU) == {(told["lou"], own), (told["lou"], other), (told["lou"], launched_before)}
     assert notices(VIC) == set()
 
 
 def test_devices_of_a_private_run_are_in_use_and_no_more(lab: Lab) -> None:
-    things = private(lab)
     viewer, insider = (lab.headers(PEOPLE[who]) for who in ("viewer", "member of the private project"))
     (seen,) = lab.dashboard.http.get("/api/nodes", headers=viewer).json()
     (known,) = lab.dashboard.http.get("/api/nodes", headers=insider).json()
-    used = [device for device in known["devices"] if device["run_id"] == things.live]
+    live = {one.live for one in lab.things if one.project == SECRET}
+    used = [device for device in known["devices"] if device["run_id"] in live]
     hidden = [device for device in seen["devices"] if device["private"]]
     assert [device["id"] for device in hidden] == [device["id"] for device in used] != []
     assert (hidden[0]["run_id"], hidden[0]["attempt"], hidden[0]["rank"]) == (None, None, None)
     assert seen["free"] == known["free"]
     picture = lab.dashboard.http.get("/api/cluster", headers=viewer).json()
     assert "in use by 2 runs and private ones" in picture["summary"]
-    assert (
-        "in use by 1 run and private ones" in lab.dashboard.http.get("/api/cluster", headers=insider).json()["summary"]
-    )
+    insiders = lab.dashboard.http.get("/api/cluster", headers=insider).json()
+    assert "in use by 2 runs and private ones" in insiders["summary"]
 
 
 def test_queue_names_no_private_run(lab: Lab) -> None:

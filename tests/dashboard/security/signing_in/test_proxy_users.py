@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from websockets.exceptions import ConnectionClosed
 
 from dashboard.settings import Settings
-from db.people import accounts
+from db.people import removal
 from tests.dashboard.running import LIMIT_S, running
 
 HEADER = "X-Auth-Request-Email"
@@ -53,7 +53,7 @@ def test_whom_another_dashboard_has_removed_is_out(tmp_path: Path) -> None:
         dashboard.node()
         with dashboard.watching(dashboard.launch(), **headers) as page:
             page.subscribe()
-            accounts.remove(dashboard.service.store, "ana", dashboard.service.clock())
+            removal.remove(dashboard.service.store, "ana", dashboard.service.clock())
             with pytest.raises(ConnectionClosed) as closed:
                 while True:
                     page.socket.recv(timeout=LIMIT_S)

@@ -10,16 +10,22 @@ from sqlalchemy import update
 from streamlit.testing.v1 import AppTest
 
 from dashboard.service import service
+from dashboard.views.people import people_page
 from dashboard.views.people.account_page import DAY_S, FEW_TOKENS
 from dashboard.views.people.people_page import FEW
 from db import acting
 from db.models import AccessToken
+from db.nodes.node_reports import register_node
 from db.people import access_tokens, audit
+from db.runs import run_requests
+from domain.messages import State
 from domain.people.rights import NOBODY, Rights, rights_of_owner
 from domain.people.roles import Role, Scope
 from domain.people.tokens import TokenWanted
+from domain.spec import RunSpec
 from tests.dashboard.pages import Pages, button, served
 from tests.dashboard.persons import person
+from tests.db.cluster import facts
 
 
 @pytest.fixture
@@ -39,6 +45,10 @@ def lab(pages: Pages) -> Pages:
 def visited_by(pages: Pages, rights: Rights) -> None:
     """Let the pages that are opened from now on be this person's."""
     service.use(pages.service, lambda: acting.enter(rights))
+
+
+def plain(page: AppTest) -> str:
+    return words(page).replace("\\", "")
 
 
 def words(page: AppTest) -> str:
@@ -112,13 +122,102 @@ def test_project_is_made_private_and_gets_a_member(lab: Pages) -> None:
     lab.service.people.set_role("ana", "viewer", "vision")
     page = lab.open("people")
     page.selectbox("people_project").set_value("vision").run()
-    page.toggle("project_private").set_value(True).run()
-    assert [one.is_private for one in lab.service.people.projects() if one.name == "vision"] == [True]
-    assert "owner" not in page.selectbox("member_name").options
+    page.toggle("project_private_vision").set_value(True).run()
+    assert "vision: 1 person (eva) loses sight of the project." in words(page).replace("\\", "")
+    assert not projects_that_are_private(lab), "it asks first"
+    button(page, "Make it private").click().run()
+    assert projects_that_are_private(lab) == ["vision"]
+    assert "owner" not in page.selectbox("member_name_vision").options
     assert "By their role everywhere: owner." in words(page)
-    page.selectbox("member_name").set_value("eva").run()
-    page.button("member_add").click().run()
+    page.selectbox("member_name_vision").set_value("eva").run()
+    page.button("member_add_vision").click().run()
     assert {one.name: one.role for one in lab.service.people.members("vision")}["eva"] is Role.MEMBER
+
+
+def projects_that_are_private(pages: Pages) -> list[str]:
+    return [one.name for one in pages.service.people.projects() if one.is_private]
+
+
+@pytest.fixture
+def two_projects(lab: Pages) -> Pages:
+    lab.service.people.set_role("ana", "viewer", "default")
+    lab.service.people.set_role("ana", "viewer", "lab-secret")
+    lab.service.people.set_privacy("lab-secret", True)
+    return lab
+
+
+def test_choosing_a_private_project_makes_no_other_private(two_projects: Pages) -> None:
+    page = two_projects.open("people")
+    assert page.toggle("project_private_default").value is False
+    page.selectbox("people_project").set_value("lab-secret").run()
+    assert page.toggle("project_private_lab-secret").value is True
+    assert "project_private_default" not in {one.key for one in page.toggle}
+    assert projects_that_are_private(two_projects) == ["lab-secret"]
+
+
+def test_click_that_meets_the_choice_of_another_project_is_of_the_project_that_was_shown(two_projects: Pages) -> None:
+    page = two_projects.open("people")
+    page.selectbox("people_project").set_value("lab-secret")
+    page.toggle("project_private_default").set_value(True).run()  # both arrive in one message
+    assert projects_that_are_private(two_projects) == ["lab-secret"], "it asks first"
+    assert "default: 1 person (eva) loses sight of the project." in words(page).replace("\\", "")
+    button(page, "Make it private").click().run()
+    assert projects_that_are_private(two_projects) == ["default", "lab-secret"]
+
+
+def test_opening_a_project_asks_nothing(two_projects: Pages) -> None:
+    page = two_projects.open("people")
+    page.selectbox("people_project").set_value("lab-secret").run()
+    page.toggle("project_private_lab-secret").set_value(False).run()
+    assert projects_that_are_private(two_projects) == []
+
+
+def test_project_that_nobody_else_sees_is_made_private_without_a_question(pages: Pages) -> None:
+    with acting.acting(rights_of_owner()):
+        person(pages.service, "ben", None)
+        pages.service.people.set_role("ben", "viewer", "vision")
+    page = pages.open("people")
+    page.toggle("project_private_vision").set_value(True).run()
+    assert projects_that_are_private(pages) == ["vision"]
+
+
+def test_lower_role_is_asked_about_with_what_is_lost(two_projects: Pages) -> None:
+    page = two_projects.open("people")
+    page.selectbox("role_ana_").set_value("viewer").run()
+    assert two_projects.service.people.user("ana").role is Role.MEMBER
+    assert "ana is a member of all projects that are not private now, and would be a viewer." in plain(page)
+    button(page, "Change it").click().run()
+    assert two_projects.service.people.user("ana").role is Role.VIEWER
+    page = two_projects.open("people")
+    page.selectbox("role_ana_default").set_value("none").run()
+    assert "would be without a role" in plain(page)
+    button(page, "Keep it").click().run()
+    assert page.selectbox("role_ana_default").value == "viewer"
+
+
+def launched_by(pages: Pages, name: str, project: str = "default", title: str = "train") -> str:
+    """A queued run of that person."""
+    rights = pages.service.identities.rights(name)
+    assert rights is not None
+    with acting.acting(rights):
+        spec = RunSpec(target="image_classifier", gpus_per_node=1, project=project, name=title)
+        return run_requests.submit(pages.service.store, spec, pages.service.clock())
+
+
+@pytest.mark.parametrize("fate", ["keep", "stop", "give"])
+def test_removing_a_person_asks_what_becomes_of_live_runs(lab: Pages, fate: str) -> None:
+    register_node(lab.service.store, facts(), None, lab.service.clock())
+    run_id = launched_by(lab, "ana")
+    page = lab.open("people")
+    fates = {"keep": people_page.KEEP_RUNS, "stop": people_page.STOP_RUNS, "give": people_page.GIVE_RUNS}
+    page.session_state["person_runs_ana"] = fates[fate]  # a browser runs the dialog alone again once it is chosen
+    page.button("person_remove_ana").click().run()
+    assert "ana has 1 live run." in plain(page)
+    page.button("confirm_person_ana").click().run()
+    assert "ana" not in {one.name for one in lab.service.people.users()}
+    run = lab.service.run(run_id)
+    assert run.by == ("eva" if fate == "give" else "ana")
+    assert (run.state is State.STOPPED) is (fate == "stop")
 
 
 def test_audit_says_in_words_what_was_done(lab: Pages) -> None:

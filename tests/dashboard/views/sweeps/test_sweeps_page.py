@@ -163,7 +163,7 @@ def test_a_trial_that_was_moved_to_a_hidden_project_is_counted_and_not_shown(tmp
         best = best_trial(sweeps.sweep(pages.service.store, sweep_id))
         assert best and best.run_id
         run_requests.edit(pages.service.store, best.run_id, RunEdit(project="moonshot"), 0.0)
-        with visited_by(pages, Rights("mia", everywhere=Role.MEMBER, private=frozenset({"moonshot"}))):
+        with visited_by(pages, Rights("max", everywhere=Role.MEMBER, private=frozenset({"moonshot"}))):
             page, (row,) = pages.open("sweeps", id=sweep_id), rows(pages.open("sweeps"))
         assert not page.exception
         assert "running, 13 of 14 trials, tpe" in texts(page)
