@@ -231,11 +231,11 @@ def test_a_batch_that_the_server_makes_mistakes_with_is_set_aside_and_told(
         store(session, batches)
 
     monkeypatch.setattr(task_reports, "store_batches", mistaken)
-    uploader = AttemptUploader(tmp_path, RunSpec(target="/a.py"), node.client, task, "a/1")
     tried = 0
     for number in (1, 2, 3):
         with path.open("ab") as file:
             file.write(scalar(number, 0.5) if number > 1 else b"")
+        uploader = AttemptUploader(tmp_path, RunSpec(target="/a.py"), node.client, task, "a/1")
         while True:
             try:
                 if not run(node.client, uploader.upload_remaining()):
