@@ -23,7 +23,7 @@ class Run(Base):
             sqlite_where=text("baseline_at IS NOT NULL"),
             postgresql_where=text("baseline_at IS NOT NULL"),
         ),
-        Index("listed_runs", "created_at", "id", "archived_at", "deleted_at", "project"),
+        Index("listed_runs", "created_at", "id", "archived_at", "deleted_at", "project", "by"),
         Index(
             "pinned_runs",
             "id",

@@ -31,7 +31,7 @@ HASHES = {
     "0009_listed_projects.py": "8b0116d5f2ea6a2a922cb3429de386181046a3ee145fae486701af391850e201",
     "0010_deliveries.py": "acc360e3a1c0f820c6b0fab10afed66db21a17c721e645b112edd7efc30ca7f7",
     "0011_snapshot_senders.py": "e3f606a617cb600d83ce673e9aa568702a44b096af20c1d98a6e5b82a9c6d23d",
-    "0012_notices.py": "e20cbeed315787e40adb93f25451cc4ebfee433bc7ce90c21530ac2efb3a3165",
+    "0012_notices.py": "9c54f294f0c1f4c7e1fae4c166530ca773feab7251e075c486b99329516ef437",
 }
 
 

@@ -176,8 +176,9 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
         limits = permissions.limits(Action.STOP, run.project, run.by, disabled=stopping)
         if st.button("Stop", icon=":material/stop_circle:", key=f"stop_{run.id}", **limits):
             actions.ask(dialogs.stop, run)
+    may_stop = permissions.limits(Action.STOP, run.project, run.by)
     if run.delivery is not None and st.button(
-        "End sending", icon=":material/cloud_off:", key="end_sending", **permissions.limits_on(run)
+        "End sending", icon=":material/cloud_off:", key=f"end_sending_{run.id}", **may_stop
     ):
         actions.ask(dialogs.end_sending, run)
     if latest is not None:

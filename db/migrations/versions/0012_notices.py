@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the table."""
+    """Add the table; make the index of the list of runs anew."""
     op.create_table(
         "notices",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -25,3 +25,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_index(op.f("ix_notices_user"), "notices", ["user"], unique=False)
+    op.drop_index("listed_runs", "runs")
+    op.create_index(
+        "listed_runs", "runs", ["created_at", "id", "archived_at", "deleted_at", "project", "by"], unique=False
+    )
