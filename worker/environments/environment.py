@@ -21,6 +21,7 @@ from domain.spec import RunSpec
 from domain.text.formats import plural, time_span
 from domain.text.paths import problem_in_words
 from worker.environments import conda, folders, locked, uv, wheels
+from worker.environments.pip_settings import index_options
 from worker.environments.uv import ProgramFailed, ProgramMissing, Stopped
 from worker.launch.interpreter import Unusable, ask, find
 from worker.launch.preparation import (
@@ -393,7 +394,7 @@ class _Builder:
         )
 
     def _uv(self, arguments: list[str], folder: Path) -> str:
-        options = uv.index_options(self._env) if arguments[:2] in (["pip", "compile"], ["pip", "install"]) else []
+        options = index_options(self._env) if arguments[:2] in (["pip", "compile"], ["pip", "install"]) else []
         return self._run([uv.program(), *arguments, *options], folder)
 
     def _tell(self, line: str) -> None:

@@ -15,18 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from domain.masking.masking import MASK, is_secret_variable, masked_text
+from worker.environments.pip_settings import uv_variables
 
 LOOK_S = 0.1
 KEPT_BYTES = 64 * 1024
 """Read of the end of what a program printed."""
-PIP_VARIABLES = {
-    "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
-    "PIP_EXTRA_INDEX_URL": "UV_INDEX",
-    "PIP_FIND_LINKS": "UV_FIND_LINKS",
-    "PIP_CERT": "SSL_CERT_FILE",
-    "PIP_TRUSTED_HOST": "UV_INSECURE_HOST",
-}
-"""Settings of pip that uv has under another name."""
 _PACKAGE = re.compile(
     r"`(?P<quoted>[A-Za-z0-9][\w.-]*(?:==[^`@ ]+| @ [^`]+)?)`|no version(?:s)? of (?P<version>[\w.-]+(?:==[\w.+!-]+)?)"
     r"|(?:Because|and) (?P<found>[A-Za-z0-9][\w.-]*) was not found|(?:Built|build) (?P<built>[\w.-]+) @"
@@ -108,19 +101,10 @@ def settings(own: Mapping[str, str], of_run: Mapping[str, str], cache: Path | No
     env = {
         name: value for name, value in variables.items() if name not in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH")
     }
-    for pip, uv in PIP_VARIABLES.items():
-        if variables.get(pip) and uv not in variables:
-            env[uv] = ",".join(variables[pip].split()) if uv == "UV_FIND_LINKS" else variables[pip]
-    if "UV_INDEX" not in variables and variables.get("PIP_EXTRA_INDEX_URL"):  # as pip does: the best of all indexes
-        env.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
+    env |= uv_variables(variables)
     if cache is not None:
         env["UV_CACHE_DIR"] = str(cache)
     return env | {"UV_NO_PROGRESS": "1", "NO_COLOR": "1", "UV_PREVIEW_FEATURES": "pylock"}
-
-
-def index_options(env: Mapping[str, str]) -> list[str]:
-    """Return the options for what has no variable: that only folders of wheels are asked."""
-    return ["--no-index"] if env.get("PIP_NO_INDEX", "").lower() not in ("", "0", "false", "no", "off") else []
 
 
 def run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import sys
 import tarfile
 import threading
@@ -75,8 +76,9 @@ class Node:
         """Make the environment of a run whose code are these files. Raises CannotStart."""
         code = archive(files)
         sha256 = hashlib.sha256(code).hexdigest()
+        env = {"PIP_CONFIG_FILE": os.devnull} | self.env  # not what this machine's pip asks
         run = RunSpec.model_validate(
-            {"target": "/project", "entry": "train.py", "snapshot": sha256, "environment": environment, "env": self.env}
+            {"target": "/project", "entry": "train.py", "snapshot": sha256, "environment": environment, "env": env}
             | spec
         )
         assignment = Assignment(
