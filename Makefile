@@ -1,5 +1,5 @@
 # `make help` lists the targets. Variables: PYTHON (makes .venv), EXTRAS (what of it; a node needs `worker` alone),
-# DATA (data directory), PORT, ONLY (of bench and test-gpu), PART (of test-long), SBOM (a file).
+# DATA (data directory), PORT, ONLY (of bench and test-gpu), PART (of test-real and test-long), SBOM (a file).
 # Without a GPU, put the CPU build of PyTorch into .venv first: it saves gigabytes of downloads, and is kept.
 
 PYTHON ?= python3
@@ -19,7 +19,7 @@ UP_OPTIONS := $(if $(DATA),--data $(DATA)) $(if $(PORT),--port $(PORT))
 # What the tests import is rewritten and compiled once, not again by each of their processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo up setup-test check sbom audit quick test test-long test-compose bench gpu-wheels test-gpu constraints
+.PHONY: help setup demo up setup-test check sbom audit quick test test-real test-turn test-long test-compose bench gpu-wheels test-gpu constraints
 
 help:  ## print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -68,8 +68,14 @@ test: check  ## everything that this machine can test in minutes
 	@$(NODE_TEST)
 	@.venv/bin/pytest --numprocesses=3 $(PYTEST_OPTIONS)
 
-test-long: check .venv/installed-frameworks  ## also the long loops, matrices and frameworks (PART=hosts: some of them)
-	@.venv/bin/pytest --long --numprocesses=2 -v -o console_output_style=count --durations=40 $(if $(PART),--part=$(PART)) $(PYTEST_OPTIONS)
+test-real: check  ## what only a kernel, a socket or a browser shows (PART=hosts: some of it)
+	@.venv/bin/pytest --lane=real --numprocesses=2 $(if $(PART),--part=$(PART),--record) $(PYTEST_OPTIONS)
+
+test-turn: setup-test  ## of test-real, what the last day's commits touch and as many others as 20 minutes hold
+	@.venv/bin/python -m tests.turn $(PYTEST_OPTIONS)
+
+test-long: check .venv/installed-frameworks  ## the long loops, matrices and frameworks (PART=hosts: some of them)
+	@.venv/bin/pytest --lane=long --numprocesses=2 -v -o console_output_style=count --durations=40 $(if $(PART),--part=$(PART)) $(PYTEST_OPTIONS)
 
 test-compose: setup-test  ## build the image, run docker-compose.yml and train in it
 	@tests/setup docker.io debootstrap

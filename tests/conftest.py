@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import postgresql
-from tests.parts import PARTS, part_of, place_of, together
+from tests import lanes, postgresql
+from tests.parts import PARTS, part_of, place_of
 
 if TYPE_CHECKING:
-    from xdist.scheduler import LoadScopeScheduling
+    from xdist.scheduler import LoadFileScheduling
 
     from tests.s3_server import Bucket, S3Server
 
@@ -26,7 +26,8 @@ ALLOWED_SKIP = "needs a GPU"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="run the tests marked long as well")
+    parser.addoption("--lane", choices=lanes.LANES, default="test", help="run the tests of this lane")
+    parser.addoption("--record", action="store_true", help="write the test-seconds of each file, for CI's choice")
     parser.addoption("--part", choices=sorted(PARTS), help="run this part of the tests")
     parser.addoption(
         "--no-skips",
@@ -51,38 +52,36 @@ def pytest_configure(config: pytest.Config) -> None:
     patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("long", patient, max_examples=100)
     settings.register_profile("quick", patient, max_examples=25, derandomize=True)
-    settings.load_profile("long" if config.getoption("--long") else "quick")
+    settings.load_profile("long" if config.getoption("--lane") == "long" else "quick")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the long ones out, unless they are asked for by --long or chosen by -m; containers, unless chosen;
-    what belongs to another part. Of several processes, each takes what lasts longest first."""
-    chosen, part = config.getoption("markexpr"), config.getoption("--part")
-    unasked = [mark for mark in ("compose", "long") if mark not in chosen]
-    if config.getoption("--long") and "long" in unasked:
-        unasked.remove("long")
-    wanted, left_out = list[pytest.Item](), list[pytest.Item]()
-    for item in items:
-        is_wanted = part in (None, part_of(item.nodeid)) and not any(map(item.get_closest_marker, unasked))
-        (wanted if is_wanted else left_out).append(item)
+    """Leave out other lanes' and parts' tests; of several processes, each takes what lasts longest first."""
+    left_out = [item for item in items if not _is_wanted(config, item)]
     if left_out:
-        items[:] = wanted
+        items[:] = [item for item in items if _is_wanted(config, item)]
         config.hook.pytest_deselected(items=left_out)
     if hasattr(config, "workerinput"):  # one of several processes
         items.sort(key=lambda item: place_of(item.nodeid))
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Each process takes what runs together, and then the next."""
-    from xdist.scheduler import LoadScopeScheduling
+def _is_wanted(config: pytest.Config, item: pytest.Item) -> bool:
+    """Whether a test is of the lane and part that run; a mark chosen by -m stands for its lane."""
+    chosen, part = config.getoption("markexpr"), config.getoption("--part")
+    marks = {mark.name for mark in item.iter_markers()}
+    if "compose" in marks and "compose" not in chosen:
+        return False
+    lane = lanes.lane_of(marks)
+    return part in (None, part_of(item.nodeid)) and (lane == config.getoption("--lane") or lane in chosen)
 
-    class Together(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return together(nodeid, config.getoption("--long"))
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """Each process takes a file, and then the next, in the order of the parts."""
+    from xdist.scheduler import LoadFileScheduling
 
     config.option.loadscopereorder = False
-    return Together(config, log)
+    return LoadFileScheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -115,8 +114,10 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str | None:
     return report.longrepr[2].removeprefix("Skipped: ")
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what this machine could not run, and why."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what this machine could not run, and why; write down how long each file took, where that is asked for."""
+    if config.getoption("--record"):
+        lanes.record(report for reports in terminalreporter.stats.values() for report in reports)
     reasons = Counter(filter(None, map(_reason, terminalreporter.stats.get("skipped", []))))
     if reasons:
         terminalreporter.section("not run on this machine")
