@@ -21,7 +21,7 @@ from tests.packages import write_made_wheel, write_torch_wheel
 
 SCRIPTS = Path(__file__).parent / "scripts"
 SECRET = "hf_AbCdEfGhIjKlMn"
-pytestmark = pytest.mark.skipif(bool(accounts.obstacle()), reason=accounts.obstacle())
+pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(accounts.obstacle()), reason=accounts.obstacle())]
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,8 @@ from tests.dashboard.alerts.receivers import Http, Receiver, serving
 from tests.end_to_end.kills import kill_and_wait_for_another
 from tests.end_to_end.product import Product, wait_for
 
+pytestmark = pytest.mark.real
+
 SCRIPT = Path(__file__).parent / "scripts" / "spiking.py"
 
 

@@ -14,6 +14,8 @@ from domain.alerts.rules import LIMITS, Trigger
 from tests.dashboard.alerts.receivers import Http, Receiver, serving
 from tests.end_to_end.product import Product, wait_for
 
+pytestmark = pytest.mark.real
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TRAININGS: dict[str, dict[str, Any]] = {
     "ddp": {"target": str(EXAMPLES / "ddp.py"), "gpus_per_node": 2, "args": ["--epochs=20"]},

@@ -62,6 +62,7 @@ def test_launch_watch_reload_stop_resume_and_download(product: Product, browser_
     loads_into_the_plain_model(file)
 
 
+@pytest.mark.real
 def test_a_pattern_of_printed_lines_is_proposed_previewed_and_drawn(
     product: Product, browser: Chromium, tmp_path: Path
 ):

@@ -11,6 +11,8 @@ import pytest
 
 from tests.end_to_end.product import Product, wait_for
 
+pytestmark = pytest.mark.real
+
 CASES = Path(__file__).parents[1] / "cases"
 LEFT = "exit code 0 after step 20 while rank 0 went on"
 ASKS_FOR_SECRET = "asks for a password on its standard input"

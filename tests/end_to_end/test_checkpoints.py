@@ -15,6 +15,8 @@ import torch
 
 from tests.end_to_end.product import Product, wait_for
 
+pytestmark = pytest.mark.real
+
 SCRIPT = Path(__file__).parent / "scripts" / "wrapped_saves.py"
 
 

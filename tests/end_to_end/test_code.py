@@ -15,6 +15,8 @@ from cli import main
 from tests.end_to_end.launches import launched, rankzero
 from tests.end_to_end.product import WAIT_S, Product, wait_for
 
+pytestmark = pytest.mark.real
+
 ONE = {"strategy": "single", "gpus_per_node": 1}
 
 

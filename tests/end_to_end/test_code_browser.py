@@ -11,6 +11,8 @@ from playwright.sync_api import expect
 from tests.end_to_end.browsers import Chromium
 from tests.end_to_end.product import Product
 
+pytestmark = pytest.mark.real
+
 PATIENCE_MS = 180_000
 
 

@@ -13,6 +13,8 @@ import pytest
 from tests.end_to_end.product import Product
 from tests.packages import write_made_wheel, write_torch_wheel
 
+pytestmark = pytest.mark.real
+
 SCRIPT = """
 import sys, locked, torch, torch.distributed as dist
 dist.init_process_group("gloo")

@@ -11,6 +11,8 @@ import pytest
 
 from tests.end_to_end.product import Product
 
+pytestmark = pytest.mark.real
+
 
 def command(product: Product, *arguments: str) -> None:
     argv = [sys.executable, "-P", "-m", "cli.main", *arguments, "--data", str(product.data)]

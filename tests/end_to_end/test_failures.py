@@ -10,6 +10,8 @@ import pytest
 from tests.end_to_end.failing import BROKEN, ROWS, SCRIPTS, assert_explained
 from tests.end_to_end.product import Product, wait_for
 
+pytestmark = pytest.mark.real
+
 SLOWER = [
     "raise",
     "import",

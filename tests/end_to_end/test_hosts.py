@@ -57,6 +57,7 @@ def hosts(cluster: Hosts) -> Iterator[Hosts]:
     cluster.free_all_ports()
 
 
+@pytest.mark.real
 def test_hosts_are_gone_with_whoever_made_them(folder: Path) -> None:
     program = """
         import sys, time
@@ -81,6 +82,7 @@ def test_hosts_are_gone_with_whoever_made_them(folder: Path) -> None:
     wait_for(lambda: not any(psutil.pid_exists(pid) for pid in pids), "the hosts to be gone", 120)
 
 
+@pytest.mark.real
 @pytest.mark.long
 def test_a_recipe_and_a_plain_script_train_at_once_on_the_same_hosts(hosts: Hosts) -> None:
     """The default route leads nowhere and a host's name means 127.0.0.1, in all these tests."""
@@ -97,6 +99,7 @@ def test_a_recipe_and_a_plain_script_train_at_once_on_the_same_hosts(hosts: Host
     wait_for(lambda: shown_addresses(hosts) == addresses, "the addresses among each other", explain=hosts.tail)
 
 
+@pytest.mark.real
 @pytest.mark.long
 def test_a_machine_joins_by_the_line_it_is_given_and_leaves_when_it_is_removed(hosts: Hosts) -> None:
     made = hosts.request("POST", "/api/join-tokens", json={"ttl_s": 600}).json()
@@ -117,6 +120,7 @@ def test_a_machine_joins_by_the_line_it_is_given_and_leaves_when_it_is_removed(h
     assert "rankzero worker: Node third was removed at" in hosts[1].log.read_text()
 
 
+@pytest.mark.real
 @pytest.mark.long
 def test_a_worker_with_anothers_name_or_identity_is_refused(hosts: Hosts) -> None:
     copy = hosts[1].home / "copy"
@@ -189,6 +193,7 @@ def kill_supervisor(host: Host, run_id: str) -> None:
     host.kill([host.supervisor(run_id)])
 
 
+@pytest.mark.real
 @pytest.mark.long
 @pytest.mark.parametrize("script", [ALONE, UNTIL_TOLD], ids=["alone", "together"])
 @pytest.mark.parametrize(
@@ -218,6 +223,7 @@ def test_death_on_one_host_ends_the_run_on_all(
     assert_nothing_is_left_or_lost(hosts, run_id)
 
 
+@pytest.mark.real
 @pytest.mark.long
 def test_a_host_that_lost_all_its_processes_tells_so_when_its_worker_is_back(hosts: Hosts, tmp_path: Path) -> None:
     run_id = hosts.launch(ALONE, args=[str(tmp_path / "never")], stop_grace_s=5, **TWO_NODES)
@@ -229,6 +235,7 @@ def test_a_host_that_lost_all_its_processes_tells_so_when_its_worker_is_back(hos
     assert_nothing_is_left_or_lost(hosts, run_id)
 
 
+@pytest.mark.real
 @pytest.mark.long  # tests/worker/preflight/test_rendezvous.py does it with a real torchrun
 def test_another_port_is_taken_when_somebody_has_the_one_chosen(hosts: Hosts) -> None:
     run_id = hosts.launch(ROOT / "examples" / "ddp.py", args=["--epochs=1"], **TWO_NODES)
@@ -241,6 +248,7 @@ def test_another_port_is_taken_when_somebody_has_the_one_chosen(hosts: Hosts) ->
     assert_nothing_is_left_or_lost(hosts, run_id)
 
 
+@pytest.mark.real
 @pytest.mark.long
 def test_several_runs_in_a_row_on_the_same_hosts_never_meet(hosts: Hosts) -> None:
     runs = [hosts.launch(ROOT / "examples" / "ddp.py", args=["--epochs=1"], **TWO_NODES) for _ in range(6)]
@@ -249,6 +257,7 @@ def test_several_runs_in_a_row_on_the_same_hosts_never_meet(hosts: Hosts) -> Non
         assert_nothing_is_left_or_lost(hosts, run_id)
 
 
+@pytest.mark.real
 @pytest.mark.long
 def test_three_hosts_train_together_and_two_harnesses_do_not_collide(hosts: Hosts, folder: Path) -> None:
     others = Hosts(3, folder)

@@ -12,6 +12,8 @@ from tests.end_to_end.host_runs import SCRIPT, assert_the_curve_has_no_break
 from tests.end_to_end.hosts import Hosts, why_not
 from tests.end_to_end.product import wait_for
 
+pytestmark = pytest.mark.real
+
 SHORT = {"RANKZERO_LOST_AFTER_S": "4", "RANKZERO_HEARTBEAT_S": "1"}
 
 

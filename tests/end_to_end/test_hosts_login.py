@@ -16,6 +16,8 @@ import pytest
 from tests.end_to_end.hosts import Host, Hosts, why_not
 from tests.end_to_end.product import WAIT_S, WITHOUT_TLS, wait_for
 
+pytestmark = pytest.mark.real
+
 EMAIL, PASSWORD = "ana@lab.example", "a horse, a battery, a staple"
 LAUNCH = ("launch", "image_classifier", "--gpus-per-node", "1", "--max-steps", "2", "--json")
 

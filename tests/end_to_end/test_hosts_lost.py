@@ -13,6 +13,8 @@ from tests.end_to_end.hosts import Host, Hosts, why_not
 from tests.end_to_end.kills import written_points
 from tests.end_to_end.product import safely, wait_for
 
+pytestmark = pytest.mark.real
+
 TWO_NODES = {"nodes": 2, "gpus_per_node": 1}
 SHORT = {"RANKZERO_LOST_AFTER_S": "4", "RANKZERO_HEARTBEAT_S": "1"}
 

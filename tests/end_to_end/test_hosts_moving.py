@@ -14,6 +14,8 @@ from tests.end_to_end.host_runs import assert_the_curve_has_no_break, history, h
 from tests.end_to_end.hosts import Hosts, why_not
 from tests.end_to_end.product import wait_for
 
+pytestmark = pytest.mark.real
+
 SCRIPT = Path(__file__).parent / "scripts" / "resumes.py"
 BALLAST_MIB = 12
 

@@ -16,6 +16,8 @@ import pytest
 from tests.end_to_end.product import WAIT_S, Product, wait_for
 from tests.worker.launch.environments import install_torch, site_packages, venv
 
+pytestmark = pytest.mark.real
+
 SCRIPT = """
 import sys, torch, torch.distributed as dist
 dist.init_process_group("gloo")

@@ -16,6 +16,7 @@ def test_kill_9_of_worker_and_server_leaves_the_training_alone(product: Product,
     assert_training_outlives_kills(product, kills, tmp_path)
 
 
+@pytest.mark.real
 def test_the_time_of_a_file_tells_when_the_server_last_answered(product: Product):
     contact = product.data / "node" / "contact"
     since = time.time()

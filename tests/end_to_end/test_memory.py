@@ -9,6 +9,8 @@ import pytest
 
 from tests.end_to_end.product import Product, wait_for
 
+pytestmark = pytest.mark.real
+
 LEAKING = Path(__file__).parent / "scripts" / "leaking.py"
 LEAK_WAIT_S = 400.0
 """It is judged from two minutes of samples on."""

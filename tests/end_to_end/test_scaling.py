@@ -8,6 +8,8 @@ import pytest
 
 from tests.end_to_end.product import Product, wait_for
 
+pytestmark = pytest.mark.real
+
 SCRIPT = Path(__file__).parents[2] / "examples" / "print_only.py"
 
 

@@ -18,6 +18,8 @@ import pytest
 
 from tests.end_to_end.product import Product, contents_below, wait_for
 
+pytestmark = pytest.mark.real
+
 SCRIPT = Path(__file__).parent / "scripts/secretive.py"
 WAITS = """
 import os, pathlib, time

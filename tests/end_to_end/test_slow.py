@@ -13,6 +13,8 @@ import pytest
 from domain.performance.phases import PHASES
 from tests.end_to_end.product import WAIT_S, Product, wait_for
 
+pytestmark = pytest.mark.real
+
 SLOW = Path(__file__).parent / "scripts" / "slow.py"
 CAUSES = [
     ("barrier", 0, {"barrier"}),

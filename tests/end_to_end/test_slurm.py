@@ -15,6 +15,8 @@ import pytest
 from tests.end_to_end.product import contents_below, wait_for
 from tests.end_to_end.slurm import Slurm, SlurmProduct, why_not
 
+pytestmark = pytest.mark.real
+
 UNTIL_TOLD = Path(__file__).parent / "scripts" / "until_told.py"
 SAVES = Path(__file__).parent / "scripts" / "saves_when_told.py"
 TOKEN = "hf_AbCdEfGhIjKlMn"

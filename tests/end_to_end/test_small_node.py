@@ -17,6 +17,8 @@ import pytest
 from tests import packages
 from tests.dashboard.running import LIMIT_S, Running, running, wait_for
 
+pytestmark = pytest.mark.real
+
 MOST_BYTES = 40_000_000
 """Less uv, one program of that size again."""
 OF_OTHERS = """

@@ -20,6 +20,8 @@ from websockets.sync.client import connect
 
 from tests.end_to_end.product import WAIT_S, WITHOUT_TLS, contents_below, free_port, wait_for
 
+pytestmark = pytest.mark.real
+
 TOKEN = "hf_AbCdEfGhIjKlMn"
 SCRIPT = """
 import os, time

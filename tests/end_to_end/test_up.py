@@ -79,6 +79,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
             product.process.wait(WAIT_S)
 
 
+@pytest.mark.real
 def test_ctrl_c_ends_the_runs_and_leaves_no_process(up: Up) -> None:
     up.up()
     run_id, process = up.deaf()
@@ -94,6 +95,7 @@ def test_ctrl_c_ends_the_runs_and_leaves_no_process(up: Up) -> None:
     assert "stopping" not in up.tail()
 
 
+@pytest.mark.real
 @pytest.mark.long
 def test_a_second_ctrl_c_ends_all_of_it_at_once(up: Up) -> None:
     up.up()
@@ -109,6 +111,7 @@ def test_a_second_ctrl_c_ends_all_of_it_at_once(up: Up) -> None:
     wait_for(lambda: not up.processes() and not carriers(run_id), "every process to be gone")
 
 
+@pytest.mark.real
 @pytest.mark.long
 def test_killed_and_started_again_it_finds_what_still_trains(up: Up) -> None:
     up.up()
@@ -127,6 +130,7 @@ def test_killed_and_started_again_it_finds_what_still_trains(up: Up) -> None:
     assert up.stop() == 0
 
 
+@pytest.mark.real
 @pytest.mark.long  # test_kills kills both of them beneath a training
 @pytest.mark.parametrize("name", ["dashboard", "worker"])
 def test_a_child_that_is_killed_is_started_again(up: Up, name: str) -> None:
@@ -141,6 +145,7 @@ def test_a_child_that_is_killed_is_started_again(up: Up, name: str) -> None:
     assert up.stop() == 0
 
 
+@pytest.mark.real
 def test_up_names_what_stands_in_its_way(up: Up) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", up.port))
@@ -186,6 +191,7 @@ LESS = [
 """The weights of a dashboard and a worker beside ranks of theirs."""
 
 
+@pytest.mark.real
 def test_dashboard_and_worker_stand_back_for_their_own_ranks_and_only_while_they_run(up: Up, tmp_path: Path) -> None:
     other = Up(tmp_path / "other")
     try:

@@ -12,6 +12,8 @@ import pytest
 from tests.dashboard.certificates import self_signed
 from tests.end_to_end.product import Product
 
+pytestmark = pytest.mark.real
+
 SCRIPT = """
 import os
 assert not [name for name in os.environ if name.startswith("RANKZERO_TLS")]

@@ -13,6 +13,8 @@ from tests.end_to_end.kills import assert_training_outlives_kills
 from tests.end_to_end.product import Product, is_ready_to_start, safely, wait_for
 from worker.launch.warm import IS_WARM
 
+pytestmark = pytest.mark.real
+
 
 @pytest.fixture(scope="module")
 def cold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:

@@ -9,6 +9,8 @@ import pytest
 
 from tests.end_to_end.product import Product, wait_for
 
+pytestmark = pytest.mark.real
+
 MISTAKEN = Path(__file__).parent / "scripts" / "mistaken.py"
 LINE = {number: text.strip() for number, text in enumerate(MISTAKEN.read_text().splitlines(), start=1)}
 

@@ -15,6 +15,8 @@ from tests.dashboard.visits import signed_in
 from tests.end_to_end.browsers import Chromium
 from tests.end_to_end.product import wait_for
 
+pytestmark = pytest.mark.real
+
 LATE_S = 3.0
 """Longer than a part of a page waits until it asks, and a script runs."""
 

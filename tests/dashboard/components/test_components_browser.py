@@ -19,6 +19,8 @@ from tests.dashboard.components.charts_page import (
 from tests.dashboard.live_server import FakeServer, Message, falling, run_view, series
 from tests.end_to_end.product import wait_for
 
+pytestmark = pytest.mark.real
+
 __all__ = ["server", "show"]
 
 

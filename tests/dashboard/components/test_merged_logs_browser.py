@@ -14,6 +14,8 @@ from tests.dashboard.running import FakeNode, Running
 from tests.end_to_end.browsers import Chromium, Visit
 from worker.session.client import TaskRef
 
+pytestmark = pytest.mark.real
+
 LINES = [
     "rank 1 stdout: one 0", "rank 1 stdout: one 1", "rank 0 stdout: zero 0", "rank 0 stderr: UserWarning: x",
     "rank 1 stderr: ValueError: no", "rank 0 stdout: zero 1", "launcher stderr: Error: bye",

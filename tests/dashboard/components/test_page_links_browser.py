@@ -13,6 +13,8 @@ from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import Seed, seed
 from tests.end_to_end.browsers import Chromium
 
+pytestmark = pytest.mark.real
+
 TRAINING = "gpt wide, long warm-up"
 
 

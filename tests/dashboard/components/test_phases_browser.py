@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from playwright.sync_api import Locator, expect
 
 from domain.performance.phases import PHASES, TITLES
 from tests.dashboard.components.charts_page import Show, server, show
 from tests.dashboard.live_server import FakeServer
+
+pytestmark = pytest.mark.real
 
 __all__ = ["server", "show"]
 WALL = 1_760_000_000.0

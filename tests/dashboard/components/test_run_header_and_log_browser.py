@@ -6,12 +6,15 @@ import re
 import time
 from typing import Any
 
+import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.dashboard.components.charts_page import Show, server, show
 from tests.dashboard.components.clipboards import clipboard
 from tests.dashboard.live_server import FakeServer, Message, falling, run_view, series
 from tests.end_to_end.product import wait_for
+
+pytestmark = pytest.mark.real
 
 __all__ = ["server", "show"]
 

@@ -14,6 +14,8 @@ from tests.dashboard.running import FakeNode, Running
 from tests.dashboard.tensorboard.opened_pages import bring
 from tests.end_to_end.browsers import Chromium
 
+pytestmark = pytest.mark.real
+
 REACH_OUT = """async () => {
   const said = {};
   for (const address of ["/api/runs", "/api/runs?x"]) {

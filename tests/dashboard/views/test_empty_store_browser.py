@@ -11,6 +11,8 @@ from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.visits import look, signed_in, whole
 from tests.end_to_end.browsers import Chromium
 
+pytestmark = pytest.mark.real
+
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:

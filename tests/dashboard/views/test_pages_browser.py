@@ -19,6 +19,8 @@ from tests.dashboard.seeded_sweeps import seed_sweep
 from tests.dashboard.visits import Seen, axe_faults, signed_in
 from tests.end_to_end.browsers import Chromium, Scheme, Visit
 
+pytestmark = pytest.mark.real
+
 TABS = ("logs", "ranks", "checkpoints", "history", "code", "spec")
 MOST_SHIFT = 0.05
 SHIFTS = """

@@ -12,6 +12,8 @@ from tests.dashboard.seeded_store import Seed, seed
 from tests.dashboard.visits import axe_faults, look_at, signed_in, whole
 from tests.end_to_end.browsers import Chromium
 
+pytestmark = pytest.mark.real
+
 
 @pytest.fixture(scope="module")
 def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:

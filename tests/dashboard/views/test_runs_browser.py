@@ -18,6 +18,8 @@ from tests.dashboard.seeded_store import HOSTILE_NAME, Seed, seed
 from tests.end_to_end.browsers import Chromium
 from tests.end_to_end.product import WAIT_S, wait_for
 
+pytestmark = pytest.mark.real
+
 EARLY = """() => {
   window.early = [];
   let inClick = false;

@@ -13,6 +13,8 @@ from tests.dashboard.nginx import nginx
 from tests.dashboard.program import dashboard
 from tests.end_to_end.browsers import CHROMIUM, LIMIT_MS, QUIET
 
+pytestmark = pytest.mark.real
+
 NAME = "rankzero.test"
 
 

@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.dashboard.running import Running
 from tests.end_to_end.browsers import Chromium
+
+pytestmark = pytest.mark.real
 
 
 def waiting_login(shared: Running, home: Path) -> subprocess.Popen[str]:

@@ -21,6 +21,8 @@ from tests.dashboard.seeded_cluster import seed_cluster
 from tests.end_to_end.browsers import Chromium
 from tests.end_to_end.product import WAIT_S
 
+pytestmark = pytest.mark.real
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:

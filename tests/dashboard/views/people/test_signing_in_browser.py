@@ -27,7 +27,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it still imports a module that Authlib gives up
     from oidc_provider_mock import User, run_server_in_thread
 
-pytestmark = pytest.mark.filterwarnings("ignore:get_jwt_config:DeprecationWarning")
+pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore:get_jwt_config:DeprecationWarning")]
 PASSWORD = "correct horse"
 
 

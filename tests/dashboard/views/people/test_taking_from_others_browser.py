@@ -19,6 +19,8 @@ from tests.dashboard.visits import axe_faults, look, signed_in
 from tests.db.cluster import facts
 from tests.end_to_end.browsers import Chromium
 
+pytestmark = pytest.mark.real
+
 
 @pytest.fixture(scope="module")
 def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:

@@ -20,6 +20,8 @@ from tests.db import task_streams
 from tests.end_to_end.browsers import Chromium, Visit
 from tests.end_to_end.product import wait_for
 
+pytestmark = pytest.mark.real
+
 WATCH_SHIFTS = """
 window.shifts = [];
 const where = (source) => `${source.node?.parentElement?.className ?? ''} > ${source.node?.className ?? source.node} ` +
