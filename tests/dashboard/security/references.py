@@ -58,6 +58,7 @@ UNMARKED: dict[str, str] = {
             SweepRequest.metric""",
         "The same name for everybody; its maker may change it.": "NamedView.name",
         "Ids of the person's own: those of others are ignored.": "ShownNotices.ids",
+        "For admins everywhere: a new file of the folder of backups.": "BackupRequest.name",
         "The address of an account, for those alone who may list accounts.": "InvitationRequest.email",
         "Found among runs that the person sees.": "ImportRequest.digest ImportRequest.source",
         "Stored under ids of this store; the project is resolved, the code must be the person's or in the archive.": """
@@ -66,7 +67,6 @@ UNMARKED: dict[str, str] = {
     for name in names.split()
 } | {
     "POST /api/archives source": "It is shown in the history.",
-    "POST /api/backup path": "For admins everywhere: where a copy of the store goes.",
     "POST /api/nodes/{node}/end-unknown run": "For admins everywhere, and found on the node, never in the store.",
     "POST /api/nodes/{node}/release device": "For admins everywhere.",
     "POST /api/preflight nodes": "For admins everywhere.",
