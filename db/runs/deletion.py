@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, func, select, update
 from sqlalchemy import delete as delete_rows
 from sqlalchemy.orm import Session, aliased
 
@@ -152,6 +152,9 @@ def _erase(session: Session, run: Run, now: float) -> Erased:
     files = session.execute(select(File.id, File.size_bytes).where(File.fence.in_(fences))).all()
     checkpoints = list(session.scalars(select(Checkpoint).where(Checkpoint.fence.in_(fences))))
     discard(session, checkpoints, now)
+    # SQLite gives their ids to the next checkpoints, of whatever run: no attempt may begin with those.
+    erased = select(Checkpoint.id).where(Checkpoint.fence.in_(fences.correlate(None)))
+    session.execute(update(Attempt).where(Attempt.resume_checkpoint_id.in_(erased)).values(resume_checkpoint_id=None))
     rows = session.execute(select(Attempt.fence, Attempt.uid).where(Attempt.run_id == run.id))
     session.add_all([DeletedAttempt(fence=fence, uid=uid) for fence, uid in rows])
     session.execute(delete_rows(Run).where(Run.id == run.id))
