@@ -17,7 +17,7 @@ from db.scaling import studies
 from db.scaling.studies import RunOfStudy, StudyView
 from domain.errors import InvalidRequest
 from domain.people import roles
-from domain.people.rights import Denied
+from domain.people.rights import Denied, Rights
 from domain.scaling.measurement import SHORTEST_S, WARMUP_STEPS, StudyAction, StudyRun, next_action
 
 log = logging.getLogger("rankzero")
@@ -59,8 +59,8 @@ class Conductor:
         if action.kind == "launch":
             self._launch(study, action.number)
         elif action.kind == "stop":
-            rights = self._service.identities.acting_for(study.by, _via(study))
             with suppress(NoSuchRun):  # deleted since: it has ended
+                rights = self._rights(study)
                 permitted.stop_launched(self._service, rights, project_of(study.spec), action.run_id)
         elif action.kind == "end":
             studies.end(self._service.store, study.id, self._service.clock())
@@ -68,10 +68,7 @@ class Conductor:
 
     def _launch(self, study: StudyView, number: int) -> None:
         """Launch a run of a point with the present rights of the person whose the study is."""
-        spec, rights = (
-            run_spec(study.spec, study.points[number]),
-            self._service.identities.acting_for(study.by, _via(study)),
-        )
+        spec, rights = run_spec(study.spec, study.points[number]), self._rights(study)
         try:
             if rights.refusal(roles.Action.LAUNCH, project_of(spec)) is not None:
                 raise Denied(f"{study.by} may no longer launch in this project.")
@@ -81,6 +78,10 @@ class Conductor:
             studies.note_problem(self._service.store, study.id, number, str(error))
         except WrongState as error:
             log.info("scaling study %s: %s", study.id, error)
+
+    def _rights(self, study: StudyView) -> Rights:
+        """The present rights of the person whose the study is."""
+        return self._service.identities.acting_for(study.by, _via(study), study.only_project)
 
 
 def _via(study: StudyView) -> str:

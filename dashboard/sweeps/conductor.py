@@ -67,7 +67,7 @@ class SweepConductor:
 
     def _rights(self, sweep: SweepView) -> Rights:
         """The present rights of the person whose the sweep is, with which its trials are launched."""
-        return self._service.identities.acting_for(sweep.by, _via(sweep))
+        return self._service.identities.acting_for(sweep.by, _via(sweep), sweep.only_project)
 
     def _act(self, sweep: SweepView, action: SweepAction) -> None:
         store = self._service.store

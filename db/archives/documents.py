@@ -139,7 +139,7 @@ def _rows(session: Session, query: Any) -> list[Row]:
 RowT = TypeVar("RowT", bound=Base)
 OWN_TO_A_STORE: Mapping[type[Base], frozenset[str]] = {
     Run: frozenset({"baseline_at"}),
-    Attempt: frozenset({"fence", "run_id", "uid", "stacks_requested_at", "resize_requested_at"}),
+    Attempt: frozenset({"fence", "run_id", "uid", "only_project", "stacks_requested_at", "resize_requested_at"}),
     Task: frozenset({"fence", "lost_at"}),
     Node: frozenset(
         {"instance_id", "token_hash", "drain_requested_at", "unknown_ends", "unknown_attempts", "protocol",

@@ -41,6 +41,8 @@ def open_next_attempt(
     awaits = checkpoint is None and _checkpoints_come(session, previous.fence)
     attempt = open_attempt(session, run_id, number, origin.id if origin else None, now)
     attempt.awaits_checkpoints_of = previous.fence if awaits else None
+    if why:  # nobody asked, so it is bound as what it goes on with
+        attempt.only_project = previous.only_project
     changes = (previous.changes or {}) | changes_before(session, run_id, number)
     attempt.restarts, attempt.changes = restarts, changes or None  # until it is placed
     if why:
@@ -78,6 +80,7 @@ def open_attempt(session: Session, run_id: str, number: int, checkpoint_id: int 
         restarts=0,
         by=acting.rights().by,
         via=acting.rights().via,
+        only_project=acting.rights().only_project,
     )
     session.add(attempt)
     return attempt

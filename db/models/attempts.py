@@ -28,6 +28,8 @@ class Attempt(Base):
     """Who launched or resumed it; None: the program."""
     via: Mapped[str | None] = mapped_column(Text)
     """What opened it for them: a token, sweep, alert, or the run's policy."""
+    only_project: Mapped[str | None] = mapped_column(Text)
+    """The one project of the token through which it was opened, also by a sweep, study or policy; None: of none."""
     stop_requested_at: Mapped[float | None]
     stop_requested_by: Mapped[str | None] = mapped_column(NAME)
     stacks_requested_at: Mapped[float | None]

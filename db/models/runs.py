@@ -168,6 +168,8 @@ class ScalingStudy(Base):
     """Steps of each run that are measured; with several global batches, of the largest one."""
     by: Mapped[str | None] = mapped_column(NAME)
     """Who made it."""
+    only_project: Mapped[str | None] = mapped_column(Text)
+    """The one project of the token with which it was made, which bounds its runs, too; None: of none."""
     created_at: Mapped[float] = mapped_column(index=True)
     stop_requested_at: Mapped[float | None]
     """Desired state; the columns below are observed state."""
@@ -199,6 +201,8 @@ class Sweep(Base):
     plan: Mapped[dict[str, Any]]
     by: Mapped[str | None] = mapped_column(NAME)
     """Who made it."""
+    only_project: Mapped[str | None] = mapped_column(Text)
+    """The one project of the token with which it was made, which bounds its runs, too; None: of none."""
     created_at: Mapped[float] = mapped_column(index=True)
     stop_requested_at: Mapped[float | None]
     """Desired state; the columns below are observed state."""

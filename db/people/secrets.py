@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sqlalchemy import URL, ColumnElement, and_, create_engine, delete, false, inspect, or_, select
@@ -13,7 +13,7 @@ from db import acting, postgres
 from db.engine import Store
 from db.exceptions import NoSuch
 from db.lookups import task_is_wanted
-from db.models import AccessToken, Attempt, AttemptSecret, Run, Secret, Task
+from db.models import Attempt, AttemptSecret, Run, Secret, Task
 from db.people import audit
 from db.people.users import rights_in
 from domain.messages import TERMINAL_STATES
@@ -152,7 +152,7 @@ class Receiver:
     may_launch: bool
     """Whether who opened the attempt may launch in the project now: its secrets are for them alone."""
     is_bound: bool
-    """Whether a token for this project alone opened the attempt: it uses no secret of its person."""
+    """Whether a token for one project alone opened it, or what it goes on with: it uses no secret of its person."""
 
 
 def give(session: Session, receiver: Receiver, secret: StoredSecret, ciphertext: bytes) -> None:
@@ -165,22 +165,14 @@ def give(session: Session, receiver: Receiver, secret: StoredSecret, ciphertext:
 
 def receiver(session: Session, run_id: str, fence: int) -> Receiver | None:
     """The attempt of a run, with the person and the project whose secrets it gets; None once it has ended."""
-    query = select(Run.by, Run.project, Attempt.by.label("opened_by"), Attempt.via)
+    query = select(Run.by, Run.project, Attempt.by.label("opened_by"), Attempt.only_project)
     is_live = Attempt.state.not_in(TERMINAL_STATES)
     attempts = query.join(Attempt, Attempt.run_id == Run.id).where(Attempt.fence == fence, is_live)
     if (row := session.execute(attempts).one_or_none()) is None:
         return None
     rights = PROGRAM if row.opened_by is None else rights_in(session, row.opened_by) or NOBODY
-    is_bound = _is_bound(session, row.opened_by, row.via)
-    return Receiver(run_id, fence, row.by, row.project, rights.may(Action.LAUNCH, row.project), is_bound)
-
-
-def _is_bound(session: Session, user: str | None, via: str | None) -> bool:
-    """Whether what acted for a person was a token for one project; the newest of a name is meant."""
-    name = (via or "").removeprefix("token ")
-    same = select(AccessToken.project).where(AccessToken.user == user, AccessToken.name == name)
-    is_token = via is not None and via.startswith("token ")
-    return is_token and session.scalar(same.order_by(AccessToken.created_at.desc()).limit(1)) is not None
+    may_launch = replace(rights, only_project=row.only_project).may(Action.LAUNCH, row.project)
+    return Receiver(run_id, fence, row.by, row.project, may_launch, is_bound=row.only_project is not None)
 
 
 def forget_ended(session: Session) -> None:

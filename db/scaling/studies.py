@@ -68,6 +68,8 @@ class StudyView:
     """Points with a run that was moved to a project that is hidden from the actor: nothing of them is shown."""
     by: str | None = None
     """Who requested it; None: the program."""
+    only_project: str | None = None
+    """The one project of the token with which it was requested."""
 
     def runs_of(self, number: int) -> list[RunOfStudy]:
         """Return the runs of a point."""
@@ -83,7 +85,7 @@ def create(store: Store, spec: RunSpec, mode: str, steps: int, points: Sequence[
     """Store a study whose runs are launched one after another; return its id."""
     with store.write() as session:
         study = ScalingStudy(
-            by=acting.rights().by,
+            by=acting.rights().by, only_project=acting.rights().only_project,
             id=new_id(), spec=spec.model_dump(mode="json"), mode=mode, steps=steps, points=[*points], created_at=now
         )  # fmt: skip
         session.add(study)
@@ -168,6 +170,7 @@ def _view(session: Session, row: ScalingStudy) -> StudyView:
     return StudyView(
         row.id, RunSpec.model_validate(row.spec), row.mode, row.steps, list(row.points), row.created_at,
         row.stop_requested_at, row.ended_at, [run for run in runs if run.point not in hidden], hidden, row.by,
+        row.only_project,
     )  # fmt: skip
 
 

@@ -38,6 +38,8 @@ class SweepView:
     """Trials whose run was moved to a project that is hidden from the actor: they are counted, and never shown."""
     by: str | None = None
     """Who requested it; None: the program."""
+    only_project: str | None = None
+    """The one project of the token with which it was requested."""
 
     @property
     def all_trials(self) -> list[TrialView]:
@@ -50,6 +52,7 @@ def create(store: Store, spec: RunSpec, plan: SweepPlan, now: float) -> str:
     with store.write() as session:
         sweep = Sweep(
             by=acting.rights().by,
+            only_project=acting.rights().only_project,
             id=new_id(),
             spec=spec.model_dump(mode="json"),
             plan=plan.model_dump(mode="json"),
@@ -120,5 +123,5 @@ def _view(session: Session, row: Sweep) -> SweepView:
     return SweepView(
         row.id, RunSpec.model_validate(row.spec), plan, row.created_at, row.stop_requested_at, row.ended_at,
         row.message, [one for one in trials if one.run_id not in hidden],
-        [one for one in trials if one.run_id in hidden], row.by,
+        [one for one in trials if one.run_id in hidden], row.by, row.only_project,
     )  # fmt: skip

@@ -32,9 +32,11 @@ class Identities:
         """The rights of the person for whom the program acts: none once they were removed; None: the program's own."""
         return PROGRAM if name is None else self.rights(name) or NOBODY
 
-    def acting_for(self, name: str | None, via: str) -> Rights:
-        """The present rights of a person with which a program of theirs acts, `via` which it does; see `person`."""
-        return replace(self.person(name), by=name, via=via)
+    def acting_for(self, name: str | None, via: str, only_project: str | None = None) -> Rights:
+        """The present rights of a person with which a program of theirs acts, `via` which it does; see `person`.
+
+        `only_project`: the one of the token with which it was begun, which bounds it although the token may be gone."""
+        return replace(self.person(name), by=name, via=via, only_project=only_project)
 
     def fresh(self, rights: Rights) -> Rights:
         """The present rights of the person who has these, within the bounds of their token."""

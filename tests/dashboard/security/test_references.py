@@ -14,14 +14,16 @@ from typing import Any, NamedTuple
 
 import httpx2
 import pytest
+from sqlalchemy import update
 
 from dashboard.app.server import create_app
 from dashboard.archives.manifest import MANIFEST, run_file, snapshot_file
 from dashboard.service.service import Service
 from dashboard.settings import Settings
-from db.models import Membership, Run, ScalingStudy
+from db.models import Attempt, Membership, Run, ScalingStudy
 from db.scaling import studies
 from db.sweeps import sweeps
+from domain.assignments import Assignment
 from domain.people.roles import Role
 from domain.references import Named, references_in
 from domain.spec import RunSpec
@@ -408,6 +410,37 @@ def test_a_parameter_of_a_sweep_names_no_hidden_checkpoint(own: Lab) -> None:
     assert refused.text.replace(private(own).run, NO_RUN) == absent.text
 
 
+def test_the_id_of_an_erased_checkpoint_opens_no_hidden_one(own: Lab) -> None:
+    http, node = own.dashboard.http, own.node
+    member, insider = (own.headers(PEOPLE[who]) for who in ("another member", "member of the private project"))
+
+    def launched(headers: dict[str, str], **more: Any) -> tuple[str, Assignment]:
+        run_id = http.post("/api/runs", json=spec(**more), headers=headers).json()["id"]
+        return run_id, wait_for(lambda: assigned(own, run_id), "the assignment")
+
+    source, assignment = launched(member)
+    node.report(own._task(assignment), "running")
+    erased_id = node.store_checkpoint(own._task(assignment), b"weights")
+    node.report(own._task(assignment), "succeeded")
+    resuming, assignment = launched(member, resume=source)
+    assert assignment.resume_from is not None and assignment.resume_from.checkpoint_id == erased_id
+    assert http.delete(f"/api/runs/{source}?now=true").status_code == 200
+    _, hidden = launched(insider, project=SECRET)
+    node.report(own._task(hidden), "running")
+    hidden_id = node.store_checkpoint(own._task(hidden), b"hidden weights")
+    after = assigned(own, resuming)
+    assert after is not None and after.resume_from is None
+    token = {"Authorization": f"Bearer {after.token}"}
+    for checkpoint_id in {erased_id, hidden_id}:
+        file = f"/api/worker/checkpoints/{checkpoint_id}/file"
+        assert own.dashboard.anonymous().get(file, headers=token).status_code == 403
+
+
+def assigned(lab: Lab, run_id: str) -> Assignment | None:
+    """What the node is told to run of a run, if anything."""
+    return next((one for one in lab.node.client.desired_state(None, 0).assignments if one.run_id == run_id), None)
+
+
 # Archives and invitations.
 
 
@@ -501,3 +534,42 @@ def test_a_projects_token_lists_and_uses_no_secret_of_its_person(own: Lab) -> No
     refused = own.dashboard.http.post("/api/runs", json=spec(secrets=["MINE"]), headers=bound)
     absent = own.dashboard.http.post("/api/runs", json=spec(secrets=["NONE"]), headers=bound)
     assert (refused.status_code, refused.text) == (422, absent.text.replace("NONE", "MINE"))
+
+
+@pytest.mark.parametrize("begun", ["sweep", "study", "restart"])
+def test_what_a_projects_token_began_uses_no_secret_of_its_person(own: Lab, begun: str) -> None:
+    put_in_both(own, "KEY")
+    bound, both = own.headers(PEOPLE["token for the open project"]), {"secrets": ["KEY"]}
+    path, body = {
+        "sweep": ("/api/sweeps", {"spec": spec(**both)} | PLAN),
+        "study": ("/api/scaling-studies", {"spec": spec(**both), "gpus": [1]}),
+        "restart": ("/api/runs", spec(**both, max_restarts=1)),
+    }[begun]
+    assert own.dashboard.http.post(path, json=body, headers=bound).status_code == 201
+    assignment = wait_for(lambda: with_secrets(own), "the run")
+    if begun == "restart":
+        own.node.report(own._task(assignment), "running")
+        own.node.report(own._task(assignment), "failed", reason="script error", message="It broke.")
+        without_pause(own, assignment.run_id)
+        assignment = wait_for(lambda: with_secrets(own), "the restart")
+        assert assignment.attempt == 2
+    assert assignment.secrets == {"KEY": "a-value-of-all"}
+
+
+def put_in_both(lab: Lab, name: str) -> None:
+    """Store a secret of the member and one of the project, of the same name."""
+    own, ours = {"value": "a-value-of-mia"}, {"value": "a-value-of-all", "project": OPEN}
+    assert browser_of(lab.dashboard, "mia").put(f"/api/secrets/{name}", json=own).status_code == 200
+    assert lab.dashboard.http.put(f"/api/secrets/{name}", json=ours).status_code == 200
+
+
+def with_secrets(lab: Lab) -> Assignment | None:
+    """What the node is told to run with secrets, if anything."""
+    return next((one for one in lab.node.client.desired_state(None, 0).assignments if one.secrets), None)
+
+
+def without_pause(lab: Lab, run_id: str) -> None:
+    """Let a restart begin at once."""
+    with lab.service.store.write() as session:
+        session.execute(update(Attempt).where(Attempt.run_id == run_id).values(not_before=None))
+    lab.service.schedule()
