@@ -10,6 +10,8 @@ METADATA = frozenset({"fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "192.0
 
 _THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
 """Addresses that lead to the machine itself, on some systems."""
+_TRANSLATED = [ipaddress.ip_network(network) for network in ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96")]
+"""Networks whose addresses end with an IPv4 one: NAT64 of everybody and of a site, and stateless translation."""
 
 
 def is_public(address: str) -> bool:
@@ -45,10 +47,10 @@ def is_of_another_machine(address: str) -> bool:
 
 
 def _embedded(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address inside an IPv6 one: mapped, compatible, 6to4, or behind NAT64."""
+    """The IPv4 address inside an IPv6 one: mapped, translated, compatible, 6to4, or behind NAT64."""
     if isinstance(address, ipaddress.IPv4Address):
         return None
-    if address in ipaddress.ip_network("64:ff9b::/96"):
+    if any(address in network for network in _TRANSLATED):
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     compatible = ipaddress.IPv4Address(int(address)) if 1 < int(address) < 2**32 else None
     return address.ipv4_mapped or address.sixtofour or compatible
