@@ -7,6 +7,7 @@ import logging
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +32,7 @@ from db.archives.restore import ArchiveSource, id_here, imported_before, restore
 from db.people.ownership import DEFAULT_PROJECT
 from domain.errors import InvalidRequest
 from domain.people.roles import Action
-from domain.spec import RunSpec
+from domain.spec import RunEdit, RunSpec
 from domain.text import formats
 
 
@@ -41,13 +42,32 @@ def import_archive(service: Service, path: Path, folder: Path, source: str) -> l
     `source`: the machine and path it comes from. A run that was imported from it before stays. Each run is imported
     whole or not at all. Raises Rejection, InvalidRequest, WrongState, Denied."""
     archive = unpack(path, folder, service.files.require_free_space)
-    documents = [archive.document(run_id) for run_id in archive.manifest.runs]
+    documents = [_labelled(archive.document(run_id)) for run_id in archive.manifest.runs]
     for document in documents:
-        service.references.project(Action.LAUNCH, str(document.run.get("project") or DEFAULT_PROJECT))
+        service.references.project(Action.LAUNCH, document.run["project"])
     return [_imported(service, archive, document, source) for document in documents]
 
 
 log = logging.getLogger("rankzero")
+
+
+def _labelled(document: RunDocument) -> RunDocument:
+    """Return the document with name, project and tags as an edit of the run would have them. Raises InvalidRequest."""
+    name, project = document.run.get("name"), document.run.get("project", DEFAULT_PROJECT)
+    with _refusing_invalid():
+        labels = RunEdit.model_validate({"name": name, "project": project, "add_tags": document.tags})
+    run = document.run | {"name": labels.name, "project": labels.project}
+    return document.model_copy(update={"run": run, "tags": labels.add_tags})
+
+
+@contextmanager
+def _refusing_invalid() -> Iterator[None]:
+    """Say in a sentence what of an archive does not follow the rules. Raises InvalidRequest."""
+    try:
+        yield
+    except ValidationError as error:
+        _, problem = describe(error.errors())
+        raise InvalidRequest("archive", f"The archive was not imported: {problem}") from None
 
 
 def _imported(service: Service, archive: UnpackedArchive, document: RunDocument, source: str) -> dict[str, Any]:
@@ -66,11 +86,8 @@ def _imported(service: Service, archive: UnpackedArchive, document: RunDocument,
 def _import_valid(
     service: Service, archive: UnpackedArchive, run_id: str, document: RunDocument, origin: ArchiveSource
 ) -> None:
-    try:
+    with _refusing_invalid():
         _import_run(service, archive, run_id, document, origin)
-    except ValidationError as error:
-        _, problem = describe(error.errors())
-        raise InvalidRequest("archive", f"The archive was not imported: {problem}") from None
     log.info("run %s imported from an archive", run_id)
     service.run_changed(run_id)
 

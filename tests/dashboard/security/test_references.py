@@ -7,7 +7,6 @@ import io
 import json
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +16,9 @@ import pytest
 from sqlalchemy import update
 
 from dashboard.app.server import create_app
-from dashboard.archives.manifest import MANIFEST, run_file, snapshot_file
 from dashboard.service.service import Service
 from dashboard.settings import Settings
-from db.models import Attempt, Membership, Run, ScalingStudy
+from db.models import Attempt, Membership, ScalingStudy
 from db.scaling import studies
 from db.sweeps import sweeps
 from domain.assignments import Assignment
@@ -441,67 +439,7 @@ def assigned(lab: Lab, run_id: str) -> Assignment | None:
     return next((one for one in lab.node.client.desired_state(None, 0).assignments if one.run_id == run_id), None)
 
 
-# Archives and invitations.
-
-
-def exported(lab: Lab, run_id: str) -> bytes:
-    answer = lab.dashboard.http.get(f"/api/export?runs={run_id}&format=archive")
-    assert answer.status_code == 200, answer.text
-    return answer.content
-
-
-def imported(lab: Lab, who: str, archive: bytes) -> httpx2.Response:
-    headers = lab.headers(PEOPLE[who])
-    return lab.dashboard.http.post("/api/archives?source=elsewhere", content=archive, headers=headers)
-
-
-def without_snapshot(lab: Lab, run_id: str) -> None:
-    with lab.service.store.write() as session:
-        run = session.get_one(Run, run_id)
-        run.spec = {**run.spec, "snapshot": None}
-
-
-def test_an_archive_does_not_tell_whether_an_id_is_taken(own: Lab) -> None:
-    run_id, http = own.things[1].run, own.dashboard.http
-    without_snapshot(own, run_id)
-    archive = exported(own, run_id)
-    assert http.patch(f"/api/runs/{run_id}", json={"project": SECRET}).status_code == 200
-    taken = imported(own, "another member", archive)
-    assert taken.status_code == 201 and taken.json()[0]["id"] != run_id, taken.text
-    again = imported(own, "another member", archive)
-    assert again.json()[0] == taken.json()[0] | {"is_new": False}
-    assert http.delete(f"/api/runs/{run_id}?now=true").status_code == 200
-    free = imported(own, "member, whose the objects are", exported(own, taken.json()[0]["id"]))
-    assert free.status_code == 201 and free.json()[0]["id"] not in (run_id, taken.json()[0]["id"])
-    assert free.json()[0]["is_new"]
-
-
-def test_an_archive_takes_no_code_that_it_only_names(own: Lab) -> None:
-    run_id, hidden = own.things[1].run, private(own).snapshot
-    without_snapshot(own, run_id)
-    claims = claiming(exported(own, run_id), run_id, hidden)
-    refused = imported(own, "another member", claims)
-    assert refused.status_code == 422 and f"the code {hidden[:12]} is not in it" in refused.text
-    absent = imported(own, "another member", claiming(exported(own, run_id), run_id, NO_CODE))
-    assert absent.text.replace(NO_CODE[:12], "X") == refused.text.replace(hidden[:12], "X")
-
-
-def claiming(archive: bytes, run_id: str, sha256: str) -> bytes:
-    """The archive with a run that names other code, which is not in it."""
-    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
-        files = {name: opened.read(name) for name in opened.namelist()}
-    name, manifest = run_file(run_id, "run.json"), json.loads(files[MANIFEST])
-    document = json.loads(files[name])
-    document["run"]["spec"]["snapshot"] = sha256
-    files[name] = json.dumps(document).encode()
-    manifest["files"][name] = {"size_bytes": len(files[name]), "sha256": hashlib.sha256(files[name]).hexdigest()}
-    files[MANIFEST] = json.dumps(manifest).encode()
-    assert snapshot_file(sha256) not in files
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as written_archive:
-        for one, content in files.items():
-            written_archive.writestr(one, content)
-    return packed.getvalue()
+# Invitations.
 
 
 def test_invitations_tell_neither_ids_nor_names_nor_addresses(own: Lab) -> None:
