@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from db import acting
 
@@ -37,13 +41,36 @@ def is_folder(path: str | Path) -> bool:
 
 
 def is_public(path: str | Path) -> bool:
-    """Whether everybody on this machine may read a file or list a folder, where links lead; not what does not exist."""
+    """Whether everybody on this machine may read a file or list a folder, where links lead.
+
+    Not what does not exist, nor a device or pipe, which may have no end or block its reader."""
     try:
         mode = Path(path).resolve(strict=True).stat().st_mode
     except (OSError, ValueError, RuntimeError):
         return False
     needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(mode) else 0)
-    return mode & needed == needed and _is_reachable(path)
+    is_plain = stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+    return is_plain and mode & needed == needed and _is_reachable(path)
+
+
+def open_if(may_read: Callable[[Path], bool], path: Path) -> BinaryIO | None:
+    """Open a file, if it may be read where it lies once it is open: a name may lead elsewhere a moment later.
+
+    None where it may not, or is no file. Raises OSError."""
+    if not may_read(path):
+        return None
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
+    if is_file(place := _place(file)) and may_read(place):
+        return file
+    file.close()
+    return None
+
+
+def _place(file: BinaryIO) -> Path:
+    """Return where an open file lies, without links."""
+    if sys.platform == "darwin":
+        return Path(os.fsdecode(fcntl.fcntl(file, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")))
+    return Path(f"/proc/self/fd/{file.fileno()}").readlink()
 
 
 def _is_reachable(path: str | Path) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from dashboard.paths import open_if
 from dashboard.script_reader.options import Option
 from dashboard.script_reader.source import MayRead, ScriptProgram, SourceFile, keywords, literal, plain, value
 
@@ -101,9 +102,11 @@ def _flat(settings: dict[str, Any], prefix: str) -> Iterator[Option]:
 
 def _yaml(path: Path, may_read: MayRead) -> dict[str, Any]:
     try:
-        if not may_read(path) or path.stat().st_size > LARGEST_SETTINGS_BYTES:
+        if (file := open_if(may_read, path)) is None:
             return {}
-        settings = yaml.safe_load(path.read_text(errors="replace"))
+        with file:
+            content = file.read(LARGEST_SETTINGS_BYTES + 1)
+        settings = yaml.safe_load(content.decode(errors="replace")) if len(content) <= LARGEST_SETTINGS_BYTES else {}
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return {}
     return settings if isinstance(settings, dict) else {}

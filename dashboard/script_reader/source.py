@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dashboard.paths import is_file
+from dashboard.paths import is_file, open_if
 
 
 @dataclass(frozen=True)
@@ -223,14 +223,15 @@ def _is_main_guard(node: ast.stmt) -> bool:
 
 
 def _text(path: Path, may_read: MayRead) -> str:
-    if not may_read(path):
-        raise UnreadableScript(f"{path.name} is not a file that can be read here.")
     try:
-        if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise NoProgram(f"{path.name} is larger than 1 MiB, the limit for a training script.")
-        content = path.read_bytes()
+        if (file := open_if(may_read, path)) is None:
+            raise UnreadableScript(f"{path.name} is not a file that can be read here.")
+        with file:
+            content = file.read(LARGEST_FILE_BYTES + 1)
     except OSError as error:
         raise UnreadableScript(f"{path.name} cannot be read here: {error.strerror}.") from error
+    if len(content) > LARGEST_FILE_BYTES:
+        raise NoProgram(f"{path.name} is larger than 1 MiB, the limit for a training script.")
     if b"\0" in content:
         raise NoProgram(f"{path.name} is not a Python program: it contains binary data.")
     return content.decode("utf-8-sig", errors="replace")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from dashboard.paths import is_file, is_public, open_if
 from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.selection import Item, Selection
 from domain.text.formats import size
@@ -79,9 +79,9 @@ def _add(archive: tarfile.TarFile, item: Item, only_public: bool) -> bool:
     else:
         entry.size, entry.mode = item.size_bytes, 0o755 if item.is_executable else 0o644
         try:
-            with item.path.open("rb") as file:
-                if only_public and not os.fstat(file.fileno()).st_mode & stat.S_IROTH:
-                    return False
+            if (file := open_if(is_public if only_public else is_file, item.path)) is None:
+                return False
+            with file:
                 archive.addfile(entry, file)
         except FileNotFoundError:
             return False
