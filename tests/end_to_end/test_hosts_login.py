@@ -126,7 +126,7 @@ def test_read_scope_is_refused_a_launch_and_launch_scope_gets_it_in_its_project(
     run = cluster.run(json.loads(out)["id"])
     assert (run["project"], run["by"]) == ("vision", "ana")
     code, out, err = laptop.run("stop", run["id"])
-    assert code == 1 and "The scope of token host1-2 is launch: it may not act on this." in err
+    assert code == 1 and "The scope of token host1-2 is launch: it may not stop this." in err
     cluster.request("POST", f"/api/runs/{run['id']}/stop")
     cluster.wait_state(run["id"])
 
