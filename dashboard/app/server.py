@@ -395,7 +395,7 @@ def _add_sign_in(
     if provider is not None:
         from dashboard.security.signing_in.provider_sign_in import ProviderSignIn  # Authlib takes 0.4 s and 20 MiB
 
-        at_provider = ProviderSignIn(provider, shared.people, entrance, shared.credentials)
+        at_provider = ProviderSignIn(provider, shared.people, entrance, shared.credentials, sign_ins)
         leave, come_back = at_provider.leave, at_provider.come_back
     app.add_route("/login/provider", leave, methods=["GET", "HEAD"], include_in_schema=False)
     app.add_route(CALLBACK, come_back, methods=["GET", "HEAD"], include_in_schema=False)

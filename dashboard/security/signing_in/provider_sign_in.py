@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from joserfc import jwt
 from joserfc.errors import JoseError
@@ -17,6 +19,7 @@ from dashboard.security.identity.people import People
 from dashboard.security.keys.token_files import Credentials
 from dashboard.security.plain_pages import ASK_ADMIN
 from dashboard.security.proxies import is_https, shown_url
+from dashboard.security.signing_in.departures import while_connected
 from dashboard.security.signing_in.login import Entrance, local_path
 from dashboard.security.signing_in.provider import (
     NotVouched,
@@ -25,21 +28,30 @@ from dashboard.security.signing_in.provider import (
     ProviderTrouble,
 )
 from dashboard.security.signing_in.provider_settings import CALLBACK, ProviderSettings, sign_in_page
-from dashboard.security.turns import NoTurn, Rank, Standing, Turns
+from dashboard.security.signing_in.sign_ins import SignIns
+from dashboard.security.turns import NoTurn, Turns
 from db.people.admission import NotAdmitted
 from db.people.invitations import InvitationEnded, NoSuchInvitation
+
+T = TypeVar("T")
 
 
 class ProviderSignIn:
     """GET /login/provider and /login/callback."""
 
     def __init__(
-        self, provider: ProviderSettings, people: People, entrance: Entrance, credentials: Credentials
+        self,
+        provider: ProviderSettings,
+        people: People,
+        entrance: Entrance,
+        credentials: Credentials,
+        sign_ins: SignIns,
     ) -> None:
+        self._sign_ins = sign_ins
         self._provider, self._people, self._entrance = Provider(provider), people, entrance
         self._credentials = credentials
         self._key = OctKey.import_key(credentials.session_key("sign-in at a provider"))
-        self._used: dict[str, float] = {}
+        self._used: OrderedDict[str, None] = OrderedDict()
         self._turns = Turns(AT_ONCE, MOST_WAITING)
 
     async def leave(self, request: Request) -> Response:
@@ -48,8 +60,7 @@ class ProviderSignIn:
             return Response(headers=NO_STORE)
         pending = Pending.new()
         try:
-            async with self._turns.awaited(STRANGER):
-                address = await run_in_threadpool(self._provider.address, _callback(request), pending)
+            address = await self._ask(request, lambda: self._provider.address(_callback(request), pending))
         except NoTurn as error:
             return _busy(error)
         except ProviderTrouble as error:
@@ -82,9 +93,8 @@ class ProviderSignIn:
             return sign_in_page(403, f"{self._provider.settings.name} {words}.", "Begin again, or sign in another way.")
         pending, vouched = Pending(begun["state"], begun["nonce"], begun["verifier"]), None
         try:
-            async with self._turns.awaited(STRANGER):
-                code = query.get("code", "")
-                vouched = await run_in_threadpool(self._provider.person, _callback(request), pending, code)
+            code = query.get("code", "")
+            vouched = await self._ask(request, lambda: self._provider.person(_callback(request), pending, code))
             user = await run_in_threadpool(self._people.admit, vouched, begun["invitation"] or None)
         except NoTurn as crowd:
             return _busy(crowd)
@@ -95,7 +105,18 @@ class ProviderSignIn:
             return sign_in_page(403, str(error), "Sign in as somebody else, or ask an admin of this dashboard.")
         except (NoSuchInvitation, InvitationEnded) as error:
             return sign_in_page(410, str(error), ASK_ADMIN)
+        self._sign_ins.signed_in(request.scope, user)
         return await self._entrance.signed_in(request.scope, begun["next"], user, "provider")
+
+    async def _ask(self, request: Request, question: Callable[[], T]) -> T:
+        """The provider's answer, in turn, while the client waits for it. Raises NoTurn, and what `question` raises."""
+        rank = await self._sign_ins.rank_of(request.scope)
+
+        async def answer() -> T:
+            async with self._turns.awaited(rank):
+                return await run_in_threadpool(question)
+
+        return await while_connected(request.receive, answer)
 
     def _begun(self, request: Request) -> dict[str, Any] | None:
         """The sign-in that this browser began, from its cookie; None if there is none or it has expired."""
@@ -107,10 +128,10 @@ class ProviderSignIn:
 
     def _is_first(self, state: str) -> bool:
         """Whether nobody has come back with this state yet."""
-        now = time.time()
-        self._used = {used: until for used, until in self._used.items() if until > now}
         is_first = state not in self._used
-        self._used[state] = now + LASTS_S
+        self._used[state] = None
+        if len(self._used) > MOST_USED:
+            self._used.popitem(last=False)
         return is_first
 
     def _set_cookie(self, response: Response, request: Request, value: str) -> None:
@@ -127,7 +148,8 @@ LASTS_S = 600
 """How long somebody may take at the provider."""
 AT_ONCE, MOST_WAITING = 8, 64
 """Sign-ins that ask the provider at the same time, each in a thread, and those that wait."""
-STRANGER = Rank(Standing.STRANGER)
+MOST_USED = 10_000
+"""Sign-ins that have come back and are still known as used."""
 
 
 def _busy(error: NoTurn) -> Response:

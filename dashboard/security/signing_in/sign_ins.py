@@ -48,8 +48,7 @@ class SignIns:
 
         Raises TooManyTries, and what `judge` raises."""
         address = sender_of(scope)
-        by_address = self._tries(self._by_address, address)
-        by_address.asked, by_address.last_at = by_address.asked + 1, self._now()
+        by_address = self._asking(address)
         if by_address.waiting >= MOST_WAITING:
             raise TooManyTries
         by_address.waiting += 1
@@ -57,12 +56,30 @@ class SignIns:
             async with by_address.turn:
                 counted = [by_address, *await self._of_account(address, account)]
                 await self._sleep(max(delay_s(tries.wrong) for tries in counted))
-                standing = Standing.KNOWN if await self._known.know(address) else Standing.STRANGER
-                person = await judge(Rank(standing, by_address.asked))
+                person = await judge(await self._rank(address, by_address))
                 self._count(person, address, counted)
                 return person
         finally:
             by_address.waiting -= 1
+
+    async def rank_of(self, scope: Scope) -> Rank:
+        """The place in a queue of a request that somebody else judges, as a provider does; it counts as a try."""
+        address = sender_of(scope)
+        return await self._rank(address, self._asking(address))
+
+    def signed_in(self, scope: Scope, person: str) -> None:
+        """Note that somebody else's judgement let this person in: their address is as good as after a right try."""
+        address = sender_of(scope)
+        self._count(person, address, [self._tries(self._by_address, address)])
+
+    def _asking(self, address: str) -> _Tries:
+        tries = self._tries(self._by_address, address)
+        tries.asked, tries.last_at = tries.asked + 1, self._now()
+        return tries
+
+    async def _rank(self, address: str, tries: _Tries) -> Rank:
+        standing = Standing.KNOWN if await self._known.know(address) else Standing.STRANGER
+        return Rank(standing, tries.asked)
 
     async def next_delay_s(self, scope: Scope, account: str = "") -> float:
         """Return the seconds that the next try of this sender, for this account, waits."""

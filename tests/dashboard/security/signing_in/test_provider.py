@@ -8,10 +8,10 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -19,7 +19,7 @@ import pytest
 from flask import Flask, jsonify, redirect, request
 from werkzeug.serving import make_server
 
-from dashboard.security.signing_in import provider
+from dashboard.security.signing_in import provider, provider_sign_in
 from dashboard.security.signing_in.provider_sign_in import AT_ONCE, MOST_WAITING
 from db.people import audit
 from domain.people.audit import AuditAction
@@ -285,3 +285,85 @@ def test_provider_that_does_not_answer_holds_few_threads(tmp_path: Path) -> None
             assert first.status_code == 503 and first.headers["retry-after"] and "try again" in first.text
             assert dashboard.http.get("/api/runs").status_code == 200
             silent.close()
+
+
+def test_known_address_goes_first_to_a_slow_provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers who come later, from ever more addresses, do not take the place of somebody who signed in there."""
+    monkeypatch.setattr(provider_sign_in, "AT_ONCE", 1)
+    monkeypatch.setattr(provider_sign_in, "MOST_WAITING", 2)
+    settings: dict[str, Any] = {"trusted_proxies": ["127.0.0.1"]}
+    with slow_provider() as slow, ThreadPoolExecutor(12) as pool, lab(tmp_path, slow.issuer, **settings) as dashboard:
+        dashboard.service.sessions.begin(person(dashboard.service, "ana", Role.MEMBER), "provider", HOME)
+
+        def leave_from(address: str) -> Future[int]:
+            browser = dashboard.anonymous(**{"X-Forwarded-For": address})
+            return pool.submit(lambda: browser.get("/login/provider").status_code)
+
+        strangers = [leave_from("203.0.113.1") for _ in range(4)]
+        next(as_completed(strangers))
+        home = leave_from(HOME)
+        wait_for(lambda: sum(one.done() for one in [*strangers, home]) == 2, "the queue to be full")
+        strangers += [leave_from(f"198.51.100.{number}") for number in range(4)]
+        wait_for(lambda: sum(one.done() for one in [*strangers, home]) == 6, "the queue to be full again")
+        slow.go.set()
+        assert home.result() == 303
+        assert sorted(one.result() for one in strangers) == [303, 303] + 6 * [503]
+
+
+def test_whoever_leaves_a_slow_provider_leaves_its_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider_sign_in, "AT_ONCE", 1)
+    with slow_provider() as slow, ThreadPoolExecutor(2) as pool, lab(tmp_path / "data", slow.issuer) as dashboard:
+        slow.go.set()
+        people = [dashboard.anonymous() for _ in range(3)]
+        states = [parse_qs(urlsplit(leave(browser)).query)["state"][0] for browser in people]
+        slow.go.clear()
+        paths = [f"/login/callback?code={number}&state={state}" for number, state in enumerate(states)]
+        busy = pool.submit(people[0].get, paths[0])
+        wait_for(lambda: slow.codes == ["0"], "the provider to be asked")
+        with pytest.raises(httpx2.ReadTimeout):
+            people[1].get(paths[1], timeout=1)
+        late = pool.submit(people[2].get, paths[2])
+        slow.go.set()
+        assert (busy.result().status_code, late.result().status_code) == (403, 403)
+        assert slow.codes == ["0", "2"]
+
+
+HOME = "192.0.2.7"
+
+
+class SlowProvider(NamedTuple):
+    """A provider that answers once it is let go, and vouches for nobody."""
+
+    issuer: str
+    codes: list[str]
+    """Those that it was asked about."""
+    go: threading.Event
+
+
+@contextmanager
+def slow_provider() -> Iterator[SlowProvider]:
+    app, codes, go = Flask("slow"), list[str](), threading.Event()
+
+    @app.get("/.well-known/openid-configuration")
+    def discover() -> Any:
+        go.wait(LIMIT_S)
+        issuer = request.host_url.rstrip("/")
+        names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+        return jsonify(issuer=issuer, **{name: f"{issuer}/{name}" for name in names})
+
+    @app.post("/token_endpoint")
+    def refuse() -> Any:
+        codes.append(request.form["code"])
+        go.wait(LIMIT_S)
+        return jsonify(error="invalid_grant"), 400
+
+    server = make_server("localhost", 0, app, threaded=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield SlowProvider(f"http://localhost:{server.server_port}", codes, go)
+    finally:
+        go.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
