@@ -20,7 +20,7 @@ from dashboard.security.signing_in.sign_ins import SignIns, TooManyTries, sender
 from dashboard.security.turns import NoTurn, Rank, Turns
 from db.engine import Store
 from db.people import accounts, passwords
-from domain.people.accounts import normalised_email
+from domain.people.accounts import EMAIL, NAME, normalised_email
 from domain.people.rights import OWNER
 
 
@@ -147,8 +147,12 @@ class Entrance:
         return response
 
     async def refused(self, name: str = "") -> None:
-        """Write down that somebody was not let in, by the name or address that they gave."""
-        await run_in_threadpool(self._sessions.write_down_refusal, normalised_email(name))
+        """Write down that somebody was not let in, by the name or address that they gave.
+
+        What can be neither is left out: it may be a token, or a password in the wrong field."""
+        account = normalised_email(name)
+        is_possible = NAME.fullmatch(account) or EMAIL.fullmatch(account)
+        await run_in_threadpool(self._sessions.write_down_refusal, account if is_possible else "")
 
     async def signed_out(self, scope: Scope) -> Response:
         """End the session that sends this request, and remove its cookie."""

@@ -15,6 +15,7 @@ from db.models import AuditEntry
 from db.people import projects
 from domain.people.audit import AuditAction
 from domain.people.rights import OWNER
+from domain.people.roles import Scope
 from tests.dashboard.persons import browser_of
 from tests.dashboard.running import Running, running
 from tests.dashboard.security.cases import CASES
@@ -184,3 +185,23 @@ def test_refused_login_is_written_down(dashboard: Running) -> None:
     assert browser_of(dashboard, OWNER).post("/device", data=form).status_code == 200
     (entry, *_) = dashboard.http.get("/api/audit").json()
     assert (entry["action"], entry["by"], entry["object"]) == ("login-refused", OWNER, "machine laptop")
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [("Ana", "ana"), ("ANA@lab.example", "ana@lab.example"), ("pass phrase of Ana", "somebody")],
+)
+def test_refused_sign_in_names_only_what_can_be_a_name(dashboard: Running, typed: str, name: str) -> None:
+    assert dashboard.anonymous().post("/login", data={"person": typed, "password": "x"}).status_code == 401
+    (entry, *_) = dashboard.http.get("/api/audit").json()
+    assert (entry["action"], entry["object"]) == ("sign-in-refused", name)
+
+
+@pytest.mark.parametrize("scope", [None, Scope.READ])
+def test_refused_sign_in_holds_no_token_that_was_typed_as_a_name(dashboard: Running, scope: Scope | None) -> None:
+    """A token is recognisable in any case of its letters."""
+    token = dashboard.token
+    if scope is not None:
+        token = dashboard.http.post("/api/tokens", json={"name": "ci", "scope": scope}).json()["token"]
+    dashboard.anonymous().post("/login", data={"person": token, "password": "x"})
+    assert token.lower() not in dashboard.http.get("/api/audit.jsonl").text.lower()
