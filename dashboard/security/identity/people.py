@@ -10,7 +10,7 @@ from dashboard.security.identity.access_tokens import AccessTokens
 from dashboard.security.identity.identities import Identities
 from dashboard.security.identity.sessions import CURRENT, Sessions
 from dashboard.security.limits import RateLimit
-from dashboard.security.turns import Turns
+from dashboard.security.turns import FIRST, Rank, Turns
 from db import acting
 from db.engine import Store
 from db.exceptions import NoSuchProject, WrongState
@@ -169,13 +169,13 @@ class People:
         """The open invitation of a link. Raises NoSuchInvitation, InvitationEnded."""
         return invitations.of_secret(self._store, secret, self._now())
 
-    def accept(self, secret: str, name: str, password: str) -> str:
-        """Make the account of an invitation; returns its name.
+    def accept(self, secret: str, name: str, password: str, rank: Rank = FIRST) -> str:
+        """Make the account of an invitation; returns its name. Whoever has the link waits by their rank.
 
-        Raises NoSuchInvitation, InvitationEnded, InvalidRequest."""
+        Raises NoSuchInvitation, InvitationEnded, InvalidRequest, NoTurn."""
         invitation = self.invited(secret)
         name = checked_name(name)
-        password_hash = self._hashed(checked_password(password, name, invitation.email))
+        password_hash = self._hashed(checked_password(password, name, invitation.email), rank)
         with self._store.write() as session:
             account = NewAccount(name, invitation.email, None, password_hash)
             invitations.accept(session, secret, account, self._now())
@@ -187,13 +187,13 @@ class People:
         """The names of the valid access tokens of the person whom a link lets back in."""
         return self._tokens.names(str(invitation.user))
 
-    def accept_password(self, secret: str, password: str, *, revokes_tokens: bool = False) -> str:
+    def accept_password(self, secret: str, password: str, rank: Rank = FIRST, *, revokes_tokens: bool = False) -> str:
         """Set the new password of the person whom a link lets back in, and end their sessions, and their access tokens
         if they say so; returns their name.
 
-        Raises NoSuchInvitation, InvitationEnded, InvalidRequest."""
+        Raises NoSuchInvitation, InvitationEnded, InvalidRequest, NoTurn."""
         invitation = self.invited(secret)
-        password_hash = self._hashed(checked_password(password, str(invitation.user), invitation.email))
+        password_hash = self._hashed(checked_password(password, str(invitation.user), invitation.email), rank)
         with self._store.write() as session:
             name = invitations.set_password(session, secret, password_hash, self._now())
             revoked = access_tokens.revoke_all(session, name, self._now()) if revokes_tokens else []
@@ -324,8 +324,8 @@ class People:
             raise InvalidRequest("old", "The current password is not right.")
         self._wrong_passwords.give_back(me.name)
 
-    def _hashed(self, password: str) -> str:
-        with self._hashing.taken():
+    def _hashed(self, password: str, rank: Rank = FIRST) -> str:
+        with self._hashing.taken(rank):
             return passwords.hashed(password)
 
     def _changed(self) -> None:

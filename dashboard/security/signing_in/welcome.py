@@ -51,8 +51,8 @@ class Welcome:
             return _page(page, 403)
         form = await form_of(request)
 
-        async def judge(_rank: Rank) -> str | None:
-            return await run_in_threadpool(self._accepted, secret, form)
+        async def judge(rank: Rank) -> str | None:
+            return await run_in_threadpool(self._accepted, secret, form, rank)
 
         try:
             user = await while_connected(request.receive, lambda: self._sign_ins.in_turn(judge, request.scope))
@@ -64,12 +64,13 @@ class Welcome:
             return await self.show(request)
         return await self._entrance.signed_in(request.scope, "/", user, "link")
 
-    def _accepted(self, secret: str, form: dict[str, str]) -> str | None:
+    def _accepted(self, secret: str, form: dict[str, str], rank: Rank) -> str | None:
         """The name of whoever accepts the invitation; None where there is none."""
         try:
             if self._people.invited(secret).user is None:
-                return self._people.accept(secret, form.get("name", ""), form.get("password", ""))
-            return self._people.accept_password(secret, form.get("password", ""), revokes_tokens="revoke" in form)
+                return self._people.accept(secret, form.get("name", ""), form.get("password", ""), rank)
+            password = form.get("password", "")
+            return self._people.accept_password(secret, password, rank, revokes_tokens="revoke" in form)
         except NoSuchInvitation:
             return None
 

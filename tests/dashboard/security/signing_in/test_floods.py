@@ -122,6 +122,28 @@ def test_passwords_of_those_who_are_in_wait_for_no_stranger(site: Running) -> No
     asyncio.run(scenario())
 
 
+def test_holders_of_a_link_do_not_go_before_known_addresses(site: Running) -> None:
+    """A link may have leaked, and is good until somebody accepts it: its tries take no place of people at home."""
+    _, secret = site.service.people.invite("new@lab.example")
+
+    async def accept(http: httpx2.AsyncClient, number: int) -> httpx2.Response:
+        form, host = {"name": "ana", "password": PASSWORD}, f"203.0.113.{number}"
+        return await http.post(f"/invite/{secret}", data=form, headers={"X-Forwarded-For": host})
+
+    async def scenario() -> None:
+        async with browser(site) as http:
+            with hashing_stopped(site) as turns:
+                crowd = [asyncio.create_task(accept(http, number)) for number in range(passwords.MOST_WAITING + 1)]
+                await first_done(crowd, 1)
+                home = asyncio.create_task(try_in(http, "198.51.100.7", PASSWORD))
+                await first_done([*crowd, home], 2)
+                turns.close()
+            assert (await home).status_code == 303
+            await asyncio.gather(*crowd)
+
+    asyncio.run(scenario())
+
+
 def test_no_header_signs_in_or_counts_as_a_try(site: Running) -> None:
     """Without a proxy that signs people in, no header is one of its."""
     for header in ("rankzero-no-proxy", "x-forwarded-email", "x-forwarded-user", "remote-user"):
