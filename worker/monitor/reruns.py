@@ -46,5 +46,6 @@ def _read(path: Path) -> list[Rerun]:
     note = read_object(path)
     with suppress(KeyError, TypeError, ValueError):
         rank, at, is_guarded = int(note["rank"]), float(note["at"]), note["guarded"] is not False
-        return [Rerun(str(note["file"]), int(note["line"]), str(note["sign"]), rank, at, is_guarded)]
+        imported = (str(note["imported"][0]), int(note["imported"][1])) if note.get("imported") else None
+        return [Rerun(str(note["file"]), int(note["line"]), str(note["sign"]), rank, at, is_guarded, imported)]
     return []

@@ -202,6 +202,30 @@ def test_without_the_probe_the_process_own_traceback_shows_it() -> None:
     assert find_rerun(raised(0, "for x in loader:", LOST_CHILDREN[0]), 0) is None
 
 
+IMPORTED = REFUSED.replace(
+    """line 14, in <module>
+    for x in loader:
+""",
+    """line 3, in <module>
+    from lib import mean
+  File "<frozen importlib._bootstrap>", line 1176, in _find_and_load
+  File "/home/ana/lib.py", line 5, in <module>
+    mean = sum(x.mean() for x in loader)
+  File "/home/ana/lib.py", line 5, in <genexpr>
+    mean = sum(x.mean() for x in loader)
+""",
+)
+
+
+def test_a_module_that_starts_processes_when_it_is_imported_is_the_one_to_change() -> None:
+    rerun = find_rerun(IMPORTED, 0)
+    assert rerun is not None and rerun.is_certain
+    assert (rerun.file, rerun.line, rerun.imported) == ("/home/ana/train.py", 3, ("/home/ana/lib.py", 5))
+    assert "because train.py line 3 imports what starts processes or trains (lib.py line 5: " in rerun.sentence
+    assert rerun.fix.startswith("Move line 5 of lib.py and all else there ")
+    assert rerun.fix.endswith('call it in train.py below the line `if __name__ == "__main__":`.')
+
+
 def ended_with(err: str, rerun: Rerun | None) -> EndFacts:
     """The end of a run whose rank 0 left this on its standard error."""
     return EndFacts(

@@ -91,12 +91,39 @@ def test_nothing_is_noted_with_the_guard(watched: Watched, method: str):
     assert list(watched.records.glob("rerun-*")) == []
 
 
-def test_an_import_that_fails_in_the_process_alone_is_not_blamed_on_the_guard(watched: Watched):
+GUARDS = (
+    "if __name__ == '__main__':\n    main()",
+    "if '__main__' == __name__: main()",
+    "if __name__ in ('__main__', 'train'):\n    main()",
+    "if not __name__ == '__main__':\n    pass\nelse:\n    main()",
+    "if __name__ != '__mp_main__':\n    main()",
+    "try:\n    if __name__ == '__main__':\n        main()\nfinally:\n    pass",
+    "__name__ == '__main__' and main()",
+    "match __name__:\n    case '__main__':\n        main()",
+)
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_an_import_that_fails_in_the_process_alone_is_not_blamed_on_the_guard(watched: Watched, guard: str):
     body = STARTS["Process"].replace("; ", "\n    ").replace("q.get()", "p.join()")
-    text = f"{BEGINNING}\nif __name__ == '__mp_main__':\n    import no_such\nif __name__ == '__main__':\n    {body}\n"
-    watched.run([sys.executable, watched.script(text), "spawn"])
+    fails = "if multiprocessing.current_process().name != 'MainProcess':\n    import no_such"
+    watched.run([sys.executable, watched.script(f"{BEGINNING}\n{fails}\ndef main():\n    {body}\n{guard}\n"), "spawn"])
     assert [path.name for path in watched.records.glob("rerun-*")] == ["rerun-0.json"]
     assert read_rerun(watched.records) is None
+
+
+def test_a_guard_in_a_comment_is_none(watched: Watched):
+    script = watched.script(f"{BEGINNING}\n{STARTS['Process']}  # if __name__ == '__main__':\n")
+    assert not noted(watched, [sys.executable, script, "spawn"]).has_guard
+
+
+def test_a_module_that_starts_processes_when_it_is_imported_is_named_itself(watched: Watched):
+    guarded = "import lib\n\nif __name__ == '__main__':\n    print(lib.work)\n"
+    script = watched.script(guarded)
+    lib = Path(script).with_name("lib.py")
+    lib.write_text(f"{BEGINNING}\n{STARTS['Process']}\n".lstrip())
+    rerun = noted(watched, [sys.executable, script, "spawn"])
+    assert (rerun.file, rerun.line, rerun.imported, rerun.is_certain) == (script, 1, (str(lib), 11), True)
 
 
 @pytest.mark.training

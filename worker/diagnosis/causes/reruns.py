@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from worker.diagnosis.causes.tracebacks import TracebackBlock, blocks, clean_lines, shorten
+from worker.diagnosis.causes.tracebacks import TracebackBlock, TracebackFrame, blocks, clean_lines, shorten
 
 GUARD = 'if __name__ == "__main__":'
 JOINS, TRAINS = "init_process_group", "train"
@@ -37,6 +37,8 @@ class Rerun:
     at: float = 0.0
     has_guard: bool = True
     """Whether the script has the guard somewhere; assumed unless it is known that it has none."""
+    imported: tuple[str, int] | None = None
+    """File and line of the module that the script was importing there, if it was one."""
 
     @property
     def is_certain(self) -> bool:
@@ -48,23 +50,33 @@ class Rerun:
         """The clause that says what happens, for a message: without its capital letter and full stop."""
         outside = f"line {self.line} is not below `{GUARD}`"
         why = outside if self.has_guard else f"it has no `{GUARD}`"
-        return f"the script runs again in every process that it starts, because {why} ({self._place}: {self._again})"
+        place = f"{_name(self.file)} line {self.line}"
+        if self._working_import:
+            place = "{} line {}".format(*self._working_import)
+            why = f"{_name(self.file)} line {self.line} imports what starts processes or trains"
+        return f"the script runs again in every process that it starts, because {why} ({place}: {self._again})"
 
     @property
     def fix(self) -> str:
         """What to change, with the line to add."""
+        name = _name(self.file)
+        if self._working_import:
+            module, line = self._working_import
+            return (
+                f"Move line {line} of {module} and all else there that trains or starts processes into a function, and "
+                f"call it in {name} below the line `{GUARD}`."
+            )
         return (
-            f"Add the line `{GUARD}` to {self._name}, and move below it line {self.line} and all else that trains or "
+            f"Add the line `{GUARD}` to {name}, and move below it line {self.line} and all else that trains or "
             "starts processes; imports, functions and classes stay above it."
         )
 
     @property
-    def _name(self) -> str:
-        return self.file.rpartition("/")[2]
-
-    @property
-    def _place(self) -> str:
-        return f"{self._name} line {self.line}"
+    def _working_import(self) -> tuple[str, int] | None:
+        """Name and line of an imported module that does there what belongs into the main part."""
+        if self.imported is None or _CERTAIN.search(self.sign) is None:
+            return None
+        return _name(self.imported[0]), self.imported[1]
 
     @property
     def _again(self) -> str:
@@ -75,6 +87,10 @@ class Rerun:
         if _STARTS_PROCESSES in self.sign:
             return "the process may not start further ones"
         return f"the process ends with {shorten(self.sign, 120)}"
+
+
+def _name(file: str) -> str:
+    return file.rpartition("/")[2]
 
 
 def is_lost_child(text: str) -> bool:
@@ -100,7 +116,19 @@ def _of_block(block: TracebackBlock, rank: int) -> Rerun | None:
     importer = next((number for number, name in enumerate(functions) if name in _IMPORTERS), None)
     if importer is None:
         return None
-    for frame in block.frames[importer + 1 :]:
+    modules = list(_importing(block.frames[importer + 1 :]))
+    if not modules:
+        return None
+    imported = modules[-1] if len(modules) > 1 else None
+    return Rerun(*modules[0], " ".join(block.message.split()), rank, imported=imported)
+
+
+def _importing(frames: Sequence[TracebackFrame]) -> Iterator[tuple[str, int]]:
+    """File and line of the script and of each module that is being imported for it, in turn."""
+    has_begun = False
+    for frame in frames:
         if frame.function == "<module>" and not frame.file.startswith("<"):
-            return Rerun(frame.file, frame.line, " ".join(block.message.split()), rank)
-    return None
+            has_begun = True
+            yield frame.file, frame.line
+        elif has_begun and not frame.file.startswith("<frozen importlib"):
+            return
