@@ -53,7 +53,7 @@ class Supervisors:
         """Start the supervisor of an attempt whose launch.json is written; None while it waits for torch.
 
         The values of `secrets` are in its environment, which its ranks inherit, and nowhere else."""
-        if self._is_warm and self._is_awaited(folder):
+        if self._is_warm and self._is_awaited(folder, secrets):
             return None
         command = [sys.executable, "-P", "-m", "worker.attempt.supervisor", "--data", str(self._data)]
         command += ["--attempt", f"{run_id}/{attempt}", str(folder)]
@@ -90,8 +90,7 @@ class Supervisors:
             self._problem = NO_TORCHRUN
         if python is not None:
             self._problem = ""
-            env = processes.merged_environment(training_environment(os.environ), launch["env"])
-            self._wanted = python, import_environment(env)
+            self._wanted = python, import_environment(_environment(launch, {}))
 
     def prepare(self) -> bool:
         """Import torch ahead for the next launch, if it is due and memory allows; blocks meanwhile.
@@ -132,7 +131,7 @@ class Supervisors:
         if previous is not None:
             previous.close()
 
-    def _is_awaited(self, folder: Path) -> bool:
+    def _is_awaited(self, folder: Path, secrets: Mapping[str, str]) -> bool:
         """Whether torch is just being imported for such a launch, which would import it twice more beside that.
 
         The nodes of a larger run wait for each other already, and for this one they hold a port."""
@@ -142,8 +141,7 @@ class Supervisors:
         launch = read_object(folder / LAUNCH_FILE)
         if command_obstacle(launch) or "--standalone" not in launch["argv"]:
             return False
-        env = processes.merged_environment(training_environment(os.environ), launch["env"])
-        return process.obstacle(launch, env) == NOT_YET
+        return process.obstacle(launch, _environment(launch, secrets)) == NOT_YET
 
     def _fork(
         self, command: list[str], folder: Path, log_file: Path, secrets: Mapping[str, str]
@@ -154,7 +152,7 @@ class Supervisors:
         obstacle = command_obstacle(launch)
         if not obstacle:
             with self._lock:
-                obstacle = self._obstacle(launch, processes.merged_environment(own, launch["env"]))
+                obstacle = self._obstacle(launch, _environment(launch, secrets))
                 if not obstacle and self._process is not None:
                     supervisor = self._process.fork(command, own, folder, log_file, secrets)
                     obstacle = "" if supervisor else "the process that had torch imported did not answer"
@@ -188,6 +186,11 @@ def default_launch(python: str, cpu_threads: int) -> dict[str, Any]:
     context = TaskContext(python=python, torchrun=torchrun_of(python), cpu_threads=cpu_threads)
     launch_plan = plan(RunSpec(target=RECIPES[0]), context)
     return {"argv": list(launch_plan.argv), "env": dict(launch_plan.env)}
+
+
+def _environment(launch: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which such a launch imports torch."""
+    return processes.merged_environment(training_environment(os.environ), {**secrets, **launch["env"]})
 
 
 def _is_outdated(process: WarmProcess, environment: tuple[str, dict[str, str]] | None) -> bool:
@@ -351,13 +354,14 @@ PER_RUN = re.compile(
 )
 """Variables that may differ from run to run: they are read only when they are used."""
 NATIVE = re.compile(
-    r"(PYTHON|LD_|LC_|MALLOC_|MIMALLOC_|TCMALLOC_|GLIBC_|OPENSSL_|TORCH|PYTORCH_|C10_|TRITON_|KINETO_|AOT|TQDM_"
-    r"|OMP_|GOMP_|KMP_|LIBOMP|ACC_|TBB_|MKL|DNNL_|ONEDNN_|INTEL_|OPENBLAS_|GOTO_|BLIS_|VECLIB_|NUMEXPR_|NPY_|NUMPY_"
-    r"|GFORTRAN_|OMPI_|MPI_|I_MPI_|PMI|UCX_|CCL_|CUDA_|CUDNN|CUBLAS|CUSPARSE|CUSOLVER|CUFFT|NV|NCCL_|GLOO_|TP_"
+    r"(?!\w*_(KEY|TOKEN)$)(PYTHON|LD_|LC_|MALLOC_|MIMALLOC_|TCMALLOC_|GLIBC_|OPENSSL_|TORCH|PYTORCH_|C10_|TRITON_|KINETO_|AOT|TQDM_"
+    r"|OMP_|GOMP_|KMP_|LIBOMP|ACC_DEVICE|ACC_PROFLIB|TBB_|MKL|DNNL_|ONEDNN_|INTEL_|OPENBLAS_|GOTO_|BLIS_|VECLIB_|NUMEXPR_|NPY_|NUMPY_"
+    r"|GFORTRAN_|OMPI_|MPI_|I_MPI_|PMI|UCX_|CCL_|CUDA_|CUDNN|CUBLAS|CUSPARSE|CUSOLVER|CUFFT|NV|NCCL_|GLOO_|TP_(SOCKET|VERBOSE)"
     r"|HIP|HSA_|ROC|MIOPEN_|AMD|GPU_|SYCL_|ZE_|ONEAPI_|XPU|XLA_|[A-Z]*SAN_OPTIONS)\w*"
-    r"|__PYVENV_LAUNCHER__|LANG|LANGUAGE|TZ|PATH|HOME|TMPDIR|TEMP|TMP"
+    r"|__PYVENV_LAUNCHER__|LANG|LANGUAGE|LOCPATH|TZ|TZDIR|PATH|HOME|TMPDIR|TEMP|TMP"
 )
-"""Variables that Python's start and native libraries may read unseen; tqdm, which torch imports, reads all of its."""
+"""Variables that Python's start and native libraries may read unseen, of which none is a credential; tqdm, which torch
+imports, reads all of its."""
 READERS_OF_THEIR_PREFIX = frozenset({"tqdm"})
 """Packages that look through all variables for the ones of theirs that `NATIVE` names."""
 _OPTION = re.compile(

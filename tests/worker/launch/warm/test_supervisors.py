@@ -19,6 +19,7 @@ from worker.launch.warm import (
     Supervisors,
     default_launch,
 )
+from worker.node.attempt_files import WARM_FILE
 
 
 def test_switched_off_it_prepares_nothing_and_says_so(tmp_path: Path):
@@ -76,14 +77,17 @@ def test_a_launch_waits_for_the_torch_that_is_being_imported(tmp_path: Path, mon
             time.sleep(0.01)
         node = launched(tmp_path)
         assert warm.spawn(node, "abcdefghij", 1, {}) is None
-        assert not warm._is_awaited(launched(tmp_path, "--standalone", "--nnodes=2"))
-        assert not warm._is_awaited(launched(tmp_path, "torchrun", "accelerate"))
+        assert not warm._is_awaited(launched(tmp_path, "--standalone", "--nnodes=2"), {})
+        assert not warm._is_awaited(launched(tmp_path, "torchrun", "accelerate"), {})
         with monkeypatch.context() as late:
             late.setattr(supervisors, "IMPORT_LIMIT_S", 0.0)
-            assert not warm._is_awaited(launched(tmp_path))
+            assert not warm._is_awaited(launched(tmp_path), {})
+        secret = {"MKL_NUM_STRIPES": "00000002"}
+        assert not warm._is_awaited(node, secret) and warm._fork([], node, node / "log", secret) is None
+        assert "because MKL_NUM_STRIPES is not as it was" in (node / WARM_FILE).read_text()
         may_end.touch()
         preparing.join()
-        assert not warm._is_awaited(launched(tmp_path))
+        assert not warm._is_awaited(launched(tmp_path), {})
     finally:
         may_end.touch()
         preparing.join()
