@@ -65,6 +65,7 @@ WRITES: dict[str, dict[str, AuditAction | str]] = {
     "/api/alerts/{alert_id}/test": {"POST": DID.ALERT_TESTED},
     "/api/notifications/shown": {"POST": "a tab says what it has shown its own person"},
     "/api/bulk-actions": {"POST": RUNS_OWN},
+    "/api/bulk-actions/consequence": {"POST": READS},
     "/api/bulk-actions/{action_id}/cancel": {"POST": RUNS_OWN},
     "/api/views": {"PUT": DID.VIEW_SAVED, "DELETE": DID.VIEW_DELETED},
     "/api/secrets/{name}": {"PUT": DID.SECRET_SET, "DELETE": DID.SECRET_REMOVED},
