@@ -188,7 +188,7 @@ class AttemptUploader:
         """Then compare loggers' files with all that others have got, and wait for nothing; True if more is waiting."""
         if (yield from self._points.drain(final=True)):
             return True
-        self._logger_stores.look_again()
+        self._logger_stores.end()
         return (yield from self._stores.step()) > 0 or (yield from self._stores.step(final=True)) > 0
 
     def _point_streams(self, folder: Path) -> tuple[PointStream, PointStream, PointStream, PointStream]:
@@ -219,8 +219,9 @@ class AttemptUploader:
     def _refusal_findings(self) -> list[Finding]:
         refusals = [*self._mirror.refusals(), *self.checkpoints.refusals]
         refused = [Finding(kind=REFUSED, evidence=text, meaning=REFUSED_MEANS, fix=REFUSED_FIX) for text in refusals]
+        lost = [Finding(kind=LOST, evidence=text, meaning=LOST_MEANS, fix=LOST_FIX) for text in self._mirror.losses()]
         unread = [] if self._names.has_others("") else self._printed_logs.findings()
-        return refused + self._unreadable.findings() + unread + self._left_out_findings()
+        return refused + lost + self._unreadable.findings() + unread + self._left_out_findings()
 
     def _left_out_findings(self) -> list[Finding]:
         mirror = self._mirror
@@ -280,6 +281,9 @@ SERIES_FILE = "worker/series.jsonl"
 REFUSED = "not copied"
 REFUSED_MEANS = "The server, or a proxy in front of it, refuses the file. It stays on its node."
 REFUSED_FIX = "See the reason; for a proxy, raise the limit (nginx: client_max_body_size 0)."
+LOST = "not read"
+LOST_MEANS = "It was cut, replaced, deleted or closed to the worker before all of it was sent."
+LOST_FIX = "Keep a run's files as they are until everything is sent. What is left of it is on its node."
 
 
 @dataclass

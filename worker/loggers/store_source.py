@@ -34,6 +34,8 @@ class StoreSource:
         self._waiting: deque[Logged] = deque()
         """Records that were read and not sent."""
         self._offset, self._size_read, self._is_final = offset, -1, False
+        self._end: int | None = None
+        """Size of the store when its writers had ended."""
         self.runs: set[str] = set()
         """Those that count."""
 
@@ -42,6 +44,11 @@ class StoreSource:
         """Size of the store now, or the offset of its last record; 0 if there is none."""
         return self._store.size_bytes
 
+    def end(self) -> None:
+        """Read no record that is added from now on."""
+        if self._end is None:
+            self._end = self._store.size_bytes
+
     def finish(self) -> None:
         """Wait for nothing more, neither other files nor the rest of a record: all writers have ended."""
         if not self._is_final:
@@ -49,6 +56,8 @@ class StoreSource:
 
     def read(self, max_bytes: int) -> PointBatch | None:
         """Read the next records, about `max_bytes`; None if there are none that can be sent now."""
+        if self._end is not None and self._offset >= self._end:
+            return None
         self._look(max_bytes)
         while self._waiting and self._waiting[0].end <= self._offset:
             self._waiting.popleft()

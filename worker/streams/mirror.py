@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -114,6 +115,10 @@ class FileMirror:
         """Return one sentence for each file that the server refuses."""
         return [file.refusal for file in list(self._files.values()) if file.refusal]
 
+    def losses(self) -> list[str]:
+        """Return one sentence for each file whose end could not be read any more."""
+        return [file.loss for file in list(self._files.values()) if file.loss and not self._unsent(file)]
+
     def holes(self) -> list[str]:
         """Return one sentence for each file with data behind a hole that is not copied."""
         return [
@@ -211,7 +216,7 @@ class FileMirror:
 
     def _start_generation(self, file: MirroredFile, inode: int) -> None:
         file.inode, file.head, file.sent_bytes = inode, b"", None
-        file.unreadable_size_bytes = file.refusal = file.hole = file.masked = None
+        file.unreadable_size_bytes = file.refusal = file.loss = file.hole = file.masked = None
         file.generation += 1
         self._write_state()
 
@@ -284,19 +289,26 @@ class FileMirror:
         except OSError as error:  # missing, forbidden or broken: an attempt's end must not wait for it
             log.warning("%s: %d bytes are lost: %s", file.source, file.size_bytes - offset, error.strerror)
             file.unreadable_size_bytes = file.size_bytes
+            file.loss = f"{file.path}: {file.size_bytes - offset:,} bytes could not be read ({error.strerror})."
             return b""
 
     def _read_if_unchanged(self, fd: int, file: MirroredFile, size: int, offset: int) -> bytes:
         """Return the bytes at `offset`; if the file was replaced, start a new generation and return nothing."""
-        head = self._head(fd)
-        if os.fstat(fd).st_ino != file.inode or head[: len(file.head)] != file.head:
-            self._start_generation(file, os.fstat(fd).st_ino)
+        head, status = self._head(fd), os.fstat(fd)
+        if status.st_ino != file.inode or head[: len(file.head)] != file.head or self._is_cut(file, status):
+            if self._is_frozen:
+                raise OSError(errno.ESTALE, "cut or replaced after the end")
+            self._start_generation(file, status.st_ino)
             return b""
         if len(file.head) < HEAD_BYTES and head != file.head:
             file.head = head
             self._write_state()
         file.masked = file.masked or MaskedFile(self._mask, has_events=is_event_file(file.path.rpartition("/")[2]))
         return file.masked.read(fd, offset, size, final=self._is_final)
+
+    def _is_cut(self, file: MirroredFile, status: os.stat_result) -> bool:
+        """Whether a file that is not looked at any more has become shorter."""
+        return self._is_frozen and status.st_size < min(file.size_bytes, self._cap_bytes)
 
     def _note_heads(self, files: Sequence[MirroredFile]) -> None:
         """Write down how new files begin, of all in one go: by that a replaced one is known after a restart."""
@@ -387,6 +399,8 @@ class MirroredFile:
     """Begin and end of the first long stretch that was never written: what follows stays on the node."""
     masked: MaskedFile | None = None
     """Reads it; None until it is read for the first time."""
+    loss: str | None = None
+    """What could not be read of it."""
     refusal: str | None = None
     """Why the server accepts no more of it: the remaining bytes stay on the node."""
 

@@ -60,6 +60,8 @@ class PrintedSource:
     def read(self, max_bytes: int) -> PointBatch | None:
         """Read on to the next lines with points, about `max_bytes` at a time; None if there are none."""
         size = size_if_same(self._file)
+        if size is not None and self._tail.final:  # what a stranger goes on writing is not the run's
+            size = min(size, self._file.size_bytes)
         while size is not None and self._tail.offset < size > self._read_up_to:
             lines = self._tail.read(max_bytes)
             if lines.end == lines.start and max_bytes < BATCH_BYTES:  # a line may be longer

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from tests.worker.node_under_test import checkpoint, events
@@ -127,3 +131,41 @@ def test_what_a_stranger_goes_on_writing_holds_nothing_up(node):
 
         node.until(is_settled_though_it_grows)
     assert node.server.end().delivery is None
+
+
+TABLE = """
+with open("metrics.csv", "w") as table:
+    table.write("step,loss\\n" + "".join(f"{step},0.5\\n" for step in range(100)))
+"""
+
+
+def test_a_table_that_a_stranger_goes_on_writing_holds_nothing_up(node):
+    node.assign(node.assignment(node.script(TABLE)))
+    node.until(lambda: ends(node))
+    with (node.dir() / "work/metrics.csv").open("ab", buffering=0) as stranger:
+
+        def is_settled_though_it_grows() -> bool:
+            stranger.write(b"1000,0.5\n" * 30_000)
+            return not node.daemon.attempts
+
+        node.until(is_settled_though_it_grows)
+    assert len(node.server.series["metrics:loss"]) >= 100
+
+
+def cut(log: Path) -> None:
+    os.truncate(log, 10)
+
+
+def replaced(log: Path) -> None:
+    log.unlink()
+    log.write_text("another one")
+
+
+@pytest.mark.parametrize("change", [cut, replaced, Path.unlink])
+def test_a_log_that_somebody_changes_while_it_is_sent_holds_nothing_up(node, change: Callable[[Path], None]):
+    node.assign(node.assignment(node.script(LOUD)))
+    node.until(lambda: ends(node))
+    change(node.dir() / "logs/rank0.err")
+    node.until_settled()
+    (finding,) = [finding for finding in node.server.findings_of[1] if finding.kind == "not read"]
+    assert "logs/rank0.err" in finding.evidence
