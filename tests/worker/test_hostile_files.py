@@ -142,6 +142,24 @@ def test_each_reader_survives_depth(place, content, tmp_path):
     attempt.check()
 
 
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("is_read_before", [True, False])
+@pytest.mark.parametrize("place", [*PLACES, "probe/7.jsonl", "probe/loggers/9.jsonl"])
+def test_no_reader_waits_for_a_pipe(place, is_read_before, tmp_path):
+    """A script may put one where its file was: whoever opens it waits for a writer, and every other run with it."""
+    attempt = Attempt(tmp_path / "node0")
+    uploader = AttemptUploader(attempt.folder, RunSpec(target="/a.py"), attempt.server, TaskRef(1, 0), "a/1")
+    if is_read_before:
+        attempt.write(place, b'{"step": 1}\n')
+        pieces.run(attempt.server, uploader.upload(time.monotonic(), watched=True))
+        (attempt.folder / place).unlink()
+    (attempt.folder / place).parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(attempt.folder / place)
+    pieces.run(attempt.server, uploader.upload(time.monotonic() + 60, watched=True))
+    attempt.upload()
+    attempt.check()
+
+
 def test_deeply_nested_history_is_told(tmp_path):
     attempt = Attempt(tmp_path / "node0")
     attempt.write("work/out/trainer_state.json", DEEP[3])

@@ -31,6 +31,7 @@ from worker.monitor.watch import HUNG_FILE, with_hang_reason
 from worker.node import processes
 from worker.node.attempt_files import INTERPRETER_FILE, LAUNCH_FILE, STATE_FILE, STOP_FILE
 from worker.node.processes import Process
+from worker.node.regular_files import bytes_of
 from worker.node.state_files import (
     END_FILE,
     REPORTED_FILE,
@@ -177,7 +178,7 @@ class LocalAttempt:
             status = path.stat()
             if (status.st_ino, status.st_mtime_ns) == self._state_key:
                 return
-            self._state = parse_json(path.read_text())
+            self._state = parse_json(bytes_of(path))
             self._state_key = (status.st_ino, status.st_mtime_ns)
         except (OSError, ValueError):
             if supervision.UNWRITTEN in self._state:

@@ -21,6 +21,7 @@ from worker.monitor.memory_watch import last_memory, read_device_memory
 from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
 from worker.monitor.probe_reader import ProbeReader
 from worker.monitor.reruns import have_stepped_since, read_rerun, rerun_in_outputs
+from worker.node.regular_files import bytes_of, open_regular
 
 TAIL_BYTES = 64 * 1024
 SHUTDOWN_MESSAGE = "the worker was shut down"
@@ -141,14 +142,14 @@ def _tails(logs: Path, stream: str) -> dict[int, str]:
 
 def _world_size(path: Path) -> int | None:
     try:
-        return RunSpec.model_validate_json(path.read_bytes()).world_size
+        return RunSpec.model_validate_json(bytes_of(path)).world_size
     except (OSError, ValueError):
         return None
 
 
 def _tail(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - TAIL_BYTES))
             return file.read(TAIL_BYTES).decode(errors="replace")

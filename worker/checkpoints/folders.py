@@ -15,6 +15,7 @@ from pathlib import Path
 
 from domain.text.json_values import parse_json
 from worker.checkpoints.formats import Completeness, completeness, what_is_missing
+from worker.node.regular_files import bytes_of, open_regular
 from worker.node.run_files import (
     MAX_DEPTH,
     MAX_ENTRIES,
@@ -296,7 +297,7 @@ _LAST = {
 
 def _has_all_shards(folder: Folder, index: str) -> bool:
     try:
-        names = set(parse_json((folder.path / index).read_bytes())["weight_map"].values())
+        names = set(parse_json(bytes_of(folder.path / index))["weight_map"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
     below = index.rpartition("/")[0]
@@ -305,13 +306,13 @@ def _has_all_shards(folder: Folder, index: str) -> bool:
 
 def _is_json(path: Path) -> bool:
     with suppress(OSError, ValueError):
-        return isinstance(parse_json(path.read_bytes()), dict)
+        return isinstance(parse_json(bytes_of(path)), dict)
     return False
 
 
 def _text(path: Path) -> str:
-    with suppress(OSError, ValueError), path.open() as file:
-        return file.read(1024).strip()
+    with suppress(OSError, ValueError), open_regular(path) as file:
+        return file.read(1024).decode().strip()
     return ""
 
 
@@ -395,6 +396,6 @@ def _number(name: str) -> int:
 def _listed(index: Path) -> set[str] | None:
     """The files that an index lists; None if it cannot be read."""
     try:
-        return {name for name in parse_json(index.read_bytes())["weight_map"].values() if isinstance(name, str)}
+        return {name for name in parse_json(bytes_of(index))["weight_map"].values() if isinstance(name, str)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from worker.checkpoints.names import PickleNames, read_header, skip_legacy_header
+from worker.node.regular_files import open_regular
 
 
 class Completeness(Enum):
@@ -29,7 +30,7 @@ class Completeness(Enum):
 def completeness(path: Path) -> Completeness:
     """The completeness by the end mark of the file's own format; an unreadable file is incomplete."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return _completeness(path.suffix, file, os.fstat(file.fileno()).st_size)
     except OSError:
         return Completeness.INCOMPLETE
@@ -38,7 +39,7 @@ def completeness(path: Path) -> Completeness:
 def what_is_missing(path: Path) -> str:
     """Why the file is incomplete, as the rest of a sentence about it."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head, size = file.read(16), os.fstat(file.fileno()).st_size
             if not size:
                 return "it is empty"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.loggers.store_source import Logged, LoggedPoint, size_of
+from worker.node.regular_files import open_regular
 
 NAMES = frozenset(
     f"{stem}.csv" for stem in "results summary metrics progress log logs history train_log training_log loss".split()
@@ -40,7 +41,7 @@ class CsvTable:
 
     def records(self) -> Iterator[Logged]:
         """Yield the complete rows behind those that were yielded before. Raises OSError."""
-        with self._file.open("rb") as content:
+        with open_regular(self._file) as content:
             header = content.readline(MAX_LINE_BYTES)
             names = [name.strip() for name in _cells(header)]
             if not header.endswith(b"\n") or not _is_table(names):

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from worker.node.regular_files import open_regular
+
 MAGIC = b"SQLite format 3\0"
 SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
@@ -17,6 +19,7 @@ def reading(file: Path, timeout_s: float = 5.0) -> Iterator[sqlite3.Connection]:
     """Open a database, whose columns are read by name; `timeout_s` is how long to wait while somebody writes.
 
     Raises sqlite3.Error, also where SQLite quotes a damaged schema in an error that Python cannot decode."""
+    _check_regular(file)
     address = f"{file.absolute().as_uri()}?mode=ro"
     with closing(sqlite3.connect(address, uri=True, timeout=timeout_s)) as connection:
         connection.row_factory = sqlite3.Row
@@ -25,6 +28,14 @@ def reading(file: Path, timeout_s: float = 5.0) -> Iterator[sqlite3.Connection]:
             yield connection
         except UnicodeDecodeError as error:
             raise sqlite3.DatabaseError("its schema is damaged") from error
+
+
+def _check_regular(file: Path) -> None:
+    """SQLite would wait for the writer of a pipe."""
+    try:
+        open_regular(file).close()
+    except OSError as error:
+        raise sqlite3.OperationalError(f"unable to open database file: {error.strerror}") from error
 
 
 def digest_of_rows(rows: Iterable[sqlite3.Row]) -> str:
@@ -42,7 +53,7 @@ def is_database(name: str) -> bool:
 
 def is_sqlite(file: Path) -> bool:
     """Whether a file begins as SQLite's do. Raises OSError."""
-    with file.open("rb") as content:
+    with open_regular(file) as content:
         return content.read(len(MAGIC)) == MAGIC
 
 

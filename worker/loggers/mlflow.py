@@ -13,6 +13,7 @@ import yaml
 from domain.messages import Point
 from worker.loggers.databases import reading
 from worker.loggers.store_source import Logged, LoggedPoint, size_of
+from worker.node.regular_files import bytes_of, open_regular
 from worker.node.run_files import walk_files
 
 TIMEOUT_S = 0.5
@@ -44,7 +45,7 @@ class MetricFile:
 
     def records(self) -> Iterator[Logged]:
         """Yield the complete lines behind those that were yielded before. Raises OSError."""
-        with self._file.open("rb") as content:
+        with open_regular(self._file) as content:
             content.seek(self._position)
             for line in content:
                 if not line.endswith(b"\n"):
@@ -143,7 +144,7 @@ def point_of_line(line: str) -> Point | None:
 def read_meta(meta: Path) -> Mapping[str, Any]:
     """Return what a `meta.yaml` says; nothing if it cannot be read."""
     try:
-        content = yaml.safe_load(meta.read_text())
+        content = yaml.safe_load(bytes_of(meta))
     except (OSError, ValueError, yaml.YAMLError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -151,7 +152,7 @@ def read_meta(meta: Path) -> Mapping[str, Any]:
 
 def texts_of_folder(folder: Path) -> dict[str, str]:
     """Return the content of each file by its name. Raises OSError."""
-    return {str(file.relative_to(folder)): file.read_text(errors="replace") for file in files(folder)}
+    return {str(file.relative_to(folder)): bytes_of(file).decode(errors="replace") for file in files(folder)}
 
 
 def files(folder: Path) -> list[Path]:

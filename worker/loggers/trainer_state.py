@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from domain.text.json_values import NestedTooDeeply, parse_json
 from worker.loggers.store_source import Logged, LoggedPoint
+from worker.node.regular_files import bytes_of
 
 FILE = "trainer_state.json"
 CHECKPOINTS = "checkpoint-*"
@@ -121,7 +122,7 @@ def _parsed(file: Path, written_at: float, size: int) -> WrittenState | None:
     if size > MOST_BYTES:
         raise ValueError(f"{file.name} has {size:,} bytes, at most {MOST_BYTES:,} are read")
     try:
-        document = parse_json(file.read_bytes())
+        document = parse_json(bytes_of(file))
     except NestedTooDeeply:
         raise
     except ValueError:

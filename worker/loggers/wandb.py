@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from domain.text.json_values import parse_json
 from worker.loggers.store_source import Logged, LoggedPoint, size_of
+from worker.node.regular_files import open_regular
 from worker.streams.events import Gap, message_class
 
 
@@ -222,7 +223,7 @@ def records(file: Path, offset: int = 0, lost: Callable[[Gap], object] = lambda 
     """Yield (offset behind it, record) of the complete records whose checksums are valid, from an offset on.
 
     `lost` gets the bytes that gave none, also those of an unfinished record at the end. Raises OSError."""
-    with file.open("rb") as content:
+    with open_regular(file) as content:
         for start, end, data in _payloads(_chunks(content, max(offset, IDENT_BYTES))):
             record = None if data is None else _decoded(data)
             if record is not None:

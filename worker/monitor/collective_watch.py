@@ -19,6 +19,7 @@ from domain.messages import Finding
 from domain.text.json_values import parse_json
 from worker.monitor.hangs import PythonFrame, RankStatus, users_frame
 from worker.monitor.probe_reader import ProbeReader, RankRecorder, parse_stack
+from worker.node.regular_files import bytes_of, open_regular
 
 log = logging.getLogger(__name__)
 KIND = "collectives differ"
@@ -180,7 +181,7 @@ def _read_limited(connection: HTTPConnection) -> dict[str, Any] | None:
 def _left_dump(folder: Path, pid: int) -> dict[str, Any] | None:
     """Return the dump that the rank wrote at its exit, with `failure` and `stack`."""
     with suppress(OSError, ValueError):
-        left = parse_json((folder / f"{pid}.collectives").read_bytes())
+        left = parse_json(bytes_of(folder / f"{pid}.collectives"))
         if isinstance(left, dict):
             return {**left["record"], "failure": left["failure"], "stack": left["stack"]}
     return None
@@ -188,7 +189,7 @@ def _left_dump(folder: Path, pid: int) -> dict[str, Any] | None:
 
 def _aborted(folder: Path, logs: Path, status: RankStatus) -> dict[str, Any] | None:
     """Return gloo's sentence and the rank's stack where gloo aborted it because sizes differ."""
-    with suppress(OSError), (logs / f"rank{status.rank}.err").open("rb") as file:
+    with suppress(OSError), open_regular(logs / f"rank{status.rank}.err") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
         if match := _SIZES_DIFFER.search(file.read().decode(errors="replace")):
             return {"failure": match[0], "stack": _last_stack(folder, status.pid)}
@@ -198,14 +199,14 @@ def _aborted(folder: Path, logs: Path, status: RankStatus) -> dict[str, Any] | N
 def _requested_dump(folder: Path, pid: int) -> dict[str, Any] | None:
     """Return the dump that was asked from the rank when another one failed."""
     with suppress(OSError, ValueError):
-        dump = parse_json((folder / f"{pid}.calls").read_bytes())
+        dump = parse_json(bytes_of(folder / f"{pid}.calls"))
         return dump if isinstance(dump, dict) else None
     return None
 
 
 def _last_stack(folder: Path, pid: int) -> list[PythonFrame]:
     with suppress(OSError):
-        return parse_stack((folder / f"{pid}.stack").read_text(errors="replace"))
+        return parse_stack(bytes_of(folder / f"{pid}.stack").decode(errors="replace"))
     return []
 
 

@@ -26,6 +26,7 @@ from domain.performance.memory_growth import (
 from domain.text.formats import size
 from worker.hardware.sampler import HardwareFile
 from worker.monitor.silent_mistakes import RankRecord
+from worker.node.regular_files import open_regular
 from worker.streams.json_lines import READ_BYTES
 
 _OF_RANK = re.compile(r"rank(\d+)/(\w+)")
@@ -135,7 +136,7 @@ def read_device_memory(folder: Path) -> dict[int, DeviceMemory]:
     latest: dict[int, DeviceMemory] = {}
     for path in folder.glob("*.oom.json"):
         with suppress(OSError, ValueError):
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 memory = DeviceMemory.model_validate_json(file.read(MAX_BYTES))
             if memory.rank not in latest or memory.at > latest[memory.rank].at:
                 latest[memory.rank] = memory

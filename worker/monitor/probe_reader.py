@@ -16,6 +16,7 @@ from pathlib import Path
 from worker.monitor.hangs import PythonFrame, RankStatus
 from worker.monitor.silent_mistakes import RankRecord
 from worker.node import processes
+from worker.node.regular_files import bytes_of
 from worker.streams.json_lines import JsonLines, Record
 
 FOLDER = "probe"
@@ -244,7 +245,7 @@ def _read_answer(folder: Path, pid: int, start: int, deadline: float) -> list[Py
         time.sleep(0.05)
         with suppress(OSError):
             new_size = path.stat().st_size
-            frames = parse_stack(path.read_bytes()[start:].decode(errors="replace")) if new_size == size > start else []
+            frames = parse_stack(bytes_of(path)[start:].decode(errors="replace")) if new_size == size > start else []
             if frames:
                 return frames
             size = new_size

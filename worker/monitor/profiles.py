@@ -15,6 +15,7 @@ from domain.assignments import ProfileRequest
 from domain.profiles.records import RankProfile
 from domain.text.json_values import parse_json
 from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
+from worker.node.regular_files import bytes_of
 from worker.node.run_files import PROFILES
 from worker.node.state_files import read_object, write_whole
 from worker.session.client import Client, TaskRef
@@ -119,7 +120,7 @@ def _with_summary(outcome: RankProfile, trace: Path, exit_code: int) -> RankProf
     """Return the outcome with the fields that the trace's summary gives, or why it gives none."""
     path = trace.with_name(f"{trace.name}.summary")
     try:
-        summary = parse_json(path.read_bytes())
+        summary = parse_json(bytes_of(path))
         os.unlink(path)  # noqa: PTH108
         return RankProfile(**(outcome.model_dump() | summary))
     except (OSError, TypeError, ValueError):

@@ -8,6 +8,7 @@ from typing import Any
 
 from domain.messages import TERMINAL_STATES, TaskReport
 from domain.text.json_values import parse_json
+from worker.node.regular_files import bytes_of
 
 REPORTED_FILE = "worker/reported.json"
 """Holds the last state that the server acknowledged, and after the end whether something is still to be sent."""
@@ -37,7 +38,7 @@ def write_whole(path: Path, text: str) -> None:
 def read_object(path: Path) -> dict[str, Any]:
     """Read a JSON object; empty if the file is missing or unreadable."""
     try:
-        document = parse_json(path.read_text())
+        document = parse_json(bytes_of(path))
     except (OSError, ValueError):
         return {}
     return document if isinstance(document, dict) else {}
@@ -46,6 +47,6 @@ def read_object(path: Path) -> dict[str, Any]:
 def read_report(path: Path) -> TaskReport | None:
     """Read a stored report; None if the file is missing or unreadable."""
     try:
-        return TaskReport.model_validate_json(path.read_bytes())
+        return TaskReport.model_validate_json(bytes_of(path))
     except (OSError, ValueError):
         return None

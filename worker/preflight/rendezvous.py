@@ -18,6 +18,7 @@ from domain.assignments import Assignment
 from domain.messages import NodeCheck, Reason, TaskReport
 from worker.launch.preparation import CannotStart, LocalNode, free_port, has_endpoint, interpreter_of
 from worker.node.attempt_files import INTERPRETER_FILE, LAUNCH_FILE, STATE_FILE, STOP_FILE
+from worker.node.regular_files import bytes_of
 from worker.node.state_files import REPORTED_FILE, read_object, write_whole
 from worker.preflight.node_check import ProbeListener, check_node_for_run, code_of, greeting_of
 from worker.session.client import Client, TaskRef
@@ -154,7 +155,7 @@ class Rendezvous:
 
     def _chosen_port(self) -> int:
         try:
-            return int((self._folder / PORT_FILE).read_text())
+            return int(bytes_of(self._folder / PORT_FILE))
         except (OSError, ValueError):
             return 0
 
@@ -221,7 +222,7 @@ def _open_listener(address: str, port: int, greeting: str) -> ProbeListener:
 
 def _reports_port_in_use(folder: Path, port: int) -> bool:
     with suppress(OSError):
-        log_text = (folder / "logs" / "launcher.err").read_text(errors="replace")
+        log_text = bytes_of(folder / "logs" / "launcher.err").decode(errors="replace")
         return re.search(rf"port: {port}\b.*EADDRINUSE", log_text) is not None
     return False
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from domain.messages import Point, PointBatch, PointKind
 from domain.text.json_values import parse_json, storable
+from worker.node.regular_files import open_regular
 
 READ_BYTES = 1024 * 1024
 """A longer line is none of ours and is skipped."""
@@ -38,7 +39,7 @@ class JsonLines:
     def read(self) -> Iterator[tuple[int, Record]]:
         """Yield (offset after the record, the record) and move `offset`; lines that are no record are skipped."""
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 file.seek(self.offset)
                 data = file.read(READ_BYTES)
         except OSError:

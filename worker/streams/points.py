@@ -15,6 +15,7 @@ from typing import Any
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from domain.messages import PointBatch
+from worker.node.regular_files import open_regular
 from worker.node.run_files import LOGGERS
 from worker.streams.events import (
     HEADER,
@@ -239,7 +240,7 @@ def are_of_add_hparams(events: list[Any]) -> bool:
 
 
 def _beginning(file: Path) -> bytes:
-    with file.open("rb") as content:
+    with open_regular(file) as content:
         return content.read(READ_BYTES)
 
 

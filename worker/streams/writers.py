@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from domain.text.json_values import parse_json
 from worker.node import processes
+from worker.node.regular_files import open_regular
 from worker.node.state_files import read_object, write_whole
 from worker.streams.events import HEADER, WALL
 from worker.streams.mirror import MirroredFile
@@ -59,7 +60,7 @@ class RanksOfProcesses:
         """The rank in its last record: a process that joins a group by itself has none before."""
         with (
             suppress(OSError, ValueError, AttributeError),
-            (self._probe / f"{pid}.jsonl").open("rb") as records,
+            open_regular(self._probe / f"{pid}.jsonl") as records,
         ):
             records.seek(max(0, records.seek(0, os.SEEK_END) - TAIL_BYTES))
             lines = [line for line in records.read().split(b"\n")[:-1] if line.startswith(b"{")]
@@ -212,7 +213,7 @@ def _suffix(path: str, files: Iterable[str]) -> str:
 
 def _first_wall(file: MirroredFile) -> float | None:
     """The wall time of the file's first event, which is written when it is made; None while there is none."""
-    with suppress(OSError), file.source.open("rb") as content:
+    with suppress(OSError), open_regular(file.source) as content:
         head = content.read(HEADER.size + 1 + WALL.size)
         if len(head) == HEADER.size + 1 + WALL.size and head[HEADER.size] == 0x09:
             return float(WALL.unpack_from(head, HEADER.size + 1)[0])
