@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, func, not_, select
 from sqlalchemy.orm import Session
 
 from db import acting
@@ -27,7 +27,7 @@ from db.models import (
 )  # fmt: skip
 from db.people.accounts import OPEN_LINK, user
 from db.people.users import rights_in
-from db.people.visibility import visible_runs
+from db.people.visibility import is_visible, visible_runs
 from domain.messages import LIVE_STATES, State
 from domain.people import consequences
 from domain.people.consequences import NOTHING, Consequence
@@ -85,8 +85,9 @@ def of_drain(store: Store, node: str) -> Consequence:
     with store.read() as session:
         row = node_named(session, node)
         fences = select(Task.fence).where(Task.node_id == row.id, Task.state.in_(LIVE_STATES))
-        owners = _owners(session, Run.id.in_(select(Attempt.run_id).where(Attempt.fence.in_(fences))))
-        return consequences.of_drain(row.name, owners)
+        there = Run.id.in_(select(Attempt.run_id).where(Attempt.fence.in_(fences)))
+        hidden = session.scalar(select(func.count()).where(there, not_(is_visible(Run.project, Run.by)))) or 0
+        return consequences.of_drain(row.name, _owners(session, there & is_visible(Run.project, Run.by)), hidden)
 
 
 def of_runs(store: Store, run_ids: Collection[str]) -> Consequence:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from sqlalchemy import select
+from sqlalchemy import not_, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.models import Membership, PrivateProject, Secret, User
+from db.models import Membership, PrivateProject, Run, Secret, User
+from db.people.visibility import is_visible
 from domain.people.rights import Rights
 from domain.people.roles import Action, Role
 
@@ -34,17 +35,19 @@ def rights_in(session: Session, name: str) -> Rights | None:
 
 def could_become(session: Session, rights: Rights, name: str) -> bool:
     """Whether who signs in as this person reaches nothing that these rights do not reach: a link to a new password lets
-    its maker do so. Secrets are nobody's but their person's, and private projects those of their people."""
+    its maker do so. Secrets are nobody's but their person's, private projects and runs there those of their people."""
     person = rights_in(session, name)
     if person is None or rights.is_owner or rights.by == name:
         return person is not None
     has_secrets = session.scalar(select(Secret.name).where(Secret.user == name).limit(1)) is not None
     private = person.private.intersection(person.in_projects)
+    own_hidden = select(Run.id).where(Run.by == name, not_(is_visible(Run.project, Run.by, rights))).limit(1)
     return (
         not person.is_owner
         and not has_secrets
         and rights.may(Action.OPERATE, None)
         and all(rights.may(Action.MANAGE, project) for project in private)
+        and session.scalar(own_hidden) is None
     )
 
 

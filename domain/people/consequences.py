@@ -47,14 +47,15 @@ def of_removal(person: str, live: int, others: Mapping[str, int]) -> Consequence
     return Consequence(f"{person} has {plural(live, 'live run')}.{ends}", (person,), live)
 
 
-def of_drain(node: str, owners: Mapping[str, int]) -> Consequence:
-    """What it takes that a node starts nothing new: where others train on it."""
-    if not owners:
+def of_drain(node: str, owners: Mapping[str, int], hidden: int = 0) -> Consequence:
+    """What it takes that a node starts nothing new: where others train on it; `hidden`: runs that may not be named."""
+    runs = sum(owners.values()) + hidden
+    if not runs:
         return NOTHING
-    whose = in_words(owners)
-    runs = sum(owners.values())
-    return Consequence(f"{node} trains {whose}; {agree(runs, 'it goes', 'they go')} on, and nothing new starts there.",
-                       tuple(owners), runs)  # fmt: skip
+    whose = [in_words(owners)] if owners else []
+    private = [plural(hidden, "private run")] if hidden else []
+    sentence = f"{node} trains {as_list(whose + private)}; {agree(runs, 'it goes', 'they go')} on, and nothing new"
+    return Consequence(f"{sentence} starts there.", tuple(owners), runs)
 
 
 def of_runs(owners: Mapping[str, int]) -> Consequence:

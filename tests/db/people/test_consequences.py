@@ -12,6 +12,7 @@ from db.people import accounts, audit, consequences, notices, projects, removal,
 from db.people.audit import AuditFilter
 from db.people.visibility import hidden_among, visible_ids
 from db.runs import run_queries, run_requests
+from db.scheduling import queue_placement
 from domain.errors import InvalidRequest
 from domain.people.audit import AuditAction
 from domain.people.consequences import NOTHING
@@ -101,6 +102,32 @@ def test_runs_of_a_hidden_project_are_neither_named_nor_counted(lab: Store) -> N
     with as_person(lab, "eva"):
         lost = consequences.of_role(lab, "ana", None, None)
     assert "secret" not in lost.sentence and lost.runs == 1
+
+
+def test_nobody_becomes_a_person_whose_own_runs_are_hidden_from_them(lab: Store) -> None:
+    """A link to a new password would show its maker what its person launched before the project was private."""
+    launched(lab, "ben", "secret")
+    eva = users.rights_of(lab, "eva")
+    assert eva is not None
+    with lab.write() as session:
+        assert users.could_become(session, eva, "ben")
+        session.add(PrivateProject(project="secret", since=1.0, by="ana"))
+    eva = users.rights_of(lab, "eva")
+    assert eva is not None
+    with lab.read() as session:
+        assert not users.could_become(session, eva, "ben") and users.could_become(session, eva, "ana")
+        assert users.could_become(session, rights_of_owner(), "ben")
+
+
+def test_a_drained_node_names_nobody_who_trains_in_a_hidden_project(lab: Store) -> None:
+    runs = [launched(lab, "ana"), launched(lab, "ben", "secret")]
+    queue_placement.place_queue(lab, 3.0, silent_after_s=30)
+    with lab.write() as session:
+        session.add(PrivateProject(project="secret", since=1.0, by="ben"))
+    with as_person(lab, "eva"):
+        drain = consequences.of_drain(lab, "gpu-1")
+    assert drain.sentence == "gpu-1 trains 1 run of ana and 1 private run; they go on, and nothing new starts there."
+    assert drain.people == ("ana",) and drain.runs == len(runs)
 
 
 def test_whose_runs_are_reached(lab: Store) -> None:
