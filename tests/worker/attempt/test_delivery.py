@@ -152,6 +152,24 @@ def test_a_table_that_a_stranger_goes_on_writing_holds_nothing_up(node):
     assert len(node.server.series["metrics:loss"]) >= 100
 
 
+PRINTING = """
+for step in range(100): print(f"step {step} loss {step * 0.5}")
+"""
+
+
+def test_a_log_that_a_stranger_goes_on_printing_to_holds_nothing_up(node):
+    node.assign(node.assignment(node.script(PRINTING)))
+    node.until(lambda: ends(node))
+    with (node.dir() / "logs/rank0.out").open("ab", buffering=0) as stranger:
+
+        def is_settled_though_it_grows() -> bool:
+            stranger.write(b"step 1000 loss 0.5\n" * 80_000)
+            return not node.daemon.attempts
+
+        node.until(is_settled_though_it_grows)
+    assert len(node.server.text("logs/rank0.out")) < (node.dir() / "logs/rank0.out").stat().st_size
+
+
 def cut(log: Path) -> None:
     os.truncate(log, 10)
 

@@ -53,14 +53,17 @@ class Node:
         self.restart_worker()
 
     def restart_worker(self) -> None:
+        self.mirrored: dict[str, MirroredFile] = {}
         logs = self.logs = PrintedLogs(
             self._files, self.server.offset_of, self.folder / "worker/printed.json", lambda: self.now
         )
         self.stream = PointStream(logs.sources, PointUploader(answering(self.server.send), Omissions(self.folder)))
 
     def _files(self) -> list[MirroredFile]:
-        logs = sorted((self.folder / "logs").iterdir())
-        return [MirroredFile(f"logs/{path.name}", path, path.stat().st_ino) for path in logs]
+        for path in (self.folder / "logs").iterdir():
+            file = self.mirrored.setdefault(path.name, MirroredFile(f"logs/{path.name}", path, path.stat().st_ino))
+            file.inode, file.size_bytes = path.stat().st_ino, path.stat().st_size
+        return [self.mirrored[name] for name in sorted(self.mirrored)]
 
     def print(self, text: str, log: str = "rank0.out") -> None:
         with (self.folder / "logs" / log).open("a") as file:
