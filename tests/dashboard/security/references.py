@@ -46,7 +46,7 @@ UNMARKED: dict[str, str] = {
             Origin.host Origin.notes Origin.path Origin.ref Origin.url PasswordChange.old PasswordChange.password
             RoleChange.role RunDocument.history RunDocument.imported_from RunDocument.tags RunEdit.add_tags RunEdit.name
             RunEdit.note RunEdit.printed_pattern RunEdit.remove_tags RunSpec.name RunSpec.printed_pattern
-            SecretValue.value TokenRequest.name BulkRequest.tag""",
+            SecretValue.value TokenRequest.name BulkRequest.tag BulkRequest.reason""",
         "The program gets it; nothing else reads it.": "RunSpec.args RunSpec.env SweptParameter.values",
         "Nodes are everybody's.": "RunSpec.labels RunSpec.on_nodes",
         "The Slurm gateway's account, which whoever may launch acts with.": """
@@ -78,6 +78,8 @@ UNMARKED: dict[str, str] = {
     "POST /api/uploads name": "The name of a file that is sent.",
     "DELETE /api/secrets/{name} project": "Judged as in setting it.",
     "DELETE /api/tokens/{name} user": "For admins everywhere, who may list accounts.",
+    "DELETE /api/users/{name} runs": "For admins everywhere, who may list accounts; the receiver needs the role there.",
+    "POST /api/runs/{run_id}/stop reason": "The run's person reads it.",
     "DELETE /api/views name": "The same name for everybody; its maker may delete it.",
 }  # fmt: skip
 """What unmarked fields of bodies, and of what changes something, are."""
