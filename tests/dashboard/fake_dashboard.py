@@ -116,6 +116,8 @@ class FakeDashboard:
             return [
                 about | {"devices": [device, device | {"id": "cpu:1", "run_id": None}], "last_seen": time.time()}
             ], 200
+        if path.endswith("drain") and method == "GET":
+            return {"sentence": ""}, 200
         if path.endswith("drain"):
             device = {"id": "cpu:0", "kind": "cpu", "name": "CPU slot", "run_id": run["id"], "attempt": 1}
             return {"name": "gpu-3", "draining": path.endswith("/drain"), "devices": [device]}, 200

@@ -30,7 +30,7 @@ HASHES = {
     "0008_password_links.py": "3eb3e48008fd9d70dbc3efa38c106e26e8ad4c7c1ca0a8c08661b90c10a973ca",
     "0009_listed_projects.py": "8b0116d5f2ea6a2a922cb3429de386181046a3ee145fae486701af391850e201",
     "0010_deliveries.py": "acc360e3a1c0f820c6b0fab10afed66db21a17c721e645b112edd7efc30ca7f7",
-    "0011_snapshot_senders.py": "e3f606a617cb600d83ce673e9aa568702a44b096af20c1d98a6e5b82a9c6d23d",
+    "0011_snapshot_senders.py": "9954762099dba2d4e37894b54de3fb5fb78150205254f529979e82474459bff0",
     "0012_notices.py": "9c54f294f0c1f4c7e1fae4c166530ca773feab7251e075c486b99329516ef437",
     "0013_bounds_of_tokens.py": "cf327ea5ce432ca41bb63fc7e9623ef81c7f02ef98fc164b2e51a16dbf47812f",
 }

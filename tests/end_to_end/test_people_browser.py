@@ -137,7 +137,7 @@ def is_denied(lab: Product, vik: Page, run_id: str, secret_run: str) -> None:
     vik.goto(f"{lab.url}/run?id={run_id}")
     stop = vik.get_by_role("button", name="Stop", exact=True)
     expect(stop).to_be_disabled()
-    hover_until_said(vik, stop, "You are a viewer of project default: to act on this you need the role member.")
+    hover_until_said(vik, stop, "You are a viewer of project default: to stop this you need the role member.")
     vik.goto(f"{lab.url}/run?id={secret_run}")
     expect(vik.get_by_role("link", name="All runs")).to_be_visible()
     vik.goto(f"{lab.url}/people")

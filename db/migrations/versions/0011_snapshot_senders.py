@@ -16,7 +16,7 @@ def upgrade() -> None:
     op.create_table(
         "snapshot_senders",
         sa.Column("sha256", sa.String(length=64), nullable=False),
-        sa.Column("by", sa.Text(), nullable=False),
+        sa.Column("by", sa.String(), nullable=False),
         sa.ForeignKeyConstraint(["sha256"], ["snapshots.sha256"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("sha256", "by"),
     )

@@ -67,7 +67,7 @@ def test_a_node_that_resumes_fetches_from_the_bucket_or_through_the_server(
     stage.spool.send()
     (listed,) = stage.listed()
     node = stage.spool.node
-    monkeypatch.setattr(desired_state, "assignments", lambda store, node_id, fence: [resuming])
+    monkeypatch.setattr(desired_state, "live_assignments", lambda store, node_id, fence: [resuming])
     path = f"/api/worker/checkpoints/{listed['id']}/file"
     source = ResumeFrom(
         checkpoint_id=listed["id"],

@@ -47,4 +47,4 @@ def test_the_command_line_says_what_goes_on_there(fake: FakeDashboard, capsys: p
     assert capsys.readouterr().out == "Node gpu-3 accepts new runs again.\n"
     assert main.run(["drain", "gpu-3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["draining"] is True
-    assert fake.asked[0] == ("POST", "/api/nodes/gpu 3/a/drain")
+    assert fake.asked[:2] == [("GET", "/api/nodes/gpu 3/a/drain"), ("POST", "/api/nodes/gpu 3/a/drain")]
