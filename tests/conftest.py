@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import lanes, postgresql
-from tests.parts import PARTS, part_of, place_of
+from tests.parts import PARTS, part_of, place_of, together
 
 if TYPE_CHECKING:
-    from xdist.scheduler import LoadFileScheduling
+    from xdist.scheduler import LoadScopeScheduling
 
     from tests.s3_server import Bucket, S3Server
 
@@ -26,8 +26,8 @@ ALLOWED_SKIP = "needs a GPU"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--lane", choices=lanes.LANES, default="test", help="run the tests of this lane")
-    parser.addoption("--record", action="store_true", help="write the test-seconds of each file, for CI's choice")
+    parser.addoption("--lane", choices=lanes.LANES, help="run the tests of this lane, by default all that are not long")
+    parser.addoption("--record", action="store_true", help="write down the test-seconds of each file")
     parser.addoption("--part", choices=sorted(PARTS), help="run this part of the tests")
     parser.addoption(
         "--no-skips",
@@ -71,17 +71,22 @@ def _is_wanted(config: pytest.Config, item: pytest.Item) -> bool:
     marks = {mark.name for mark in item.iter_markers()}
     if "compose" in marks and "compose" not in chosen:
         return False
-    lane = lanes.lane_of(marks)
-    return part in (None, part_of(item.nodeid)) and (lane == config.getoption("--lane") or lane in chosen)
+    lane, wanted = lanes.lane_of(marks), config.getoption("--lane")
+    is_of_lane = lane == wanted or (wanted is None and lane != "long") or lane in chosen
+    return part in (None, part_of(item.nodeid)) and is_of_lane
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
-    """Each process takes a file, and then the next, in the order of the parts."""
-    from xdist.scheduler import LoadFileScheduling
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Each process takes what runs together, and then the next."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return together(nodeid, config.getoption("--lane") in ("real", "long"))
 
     config.option.loadscopereorder = False
-    return LoadFileScheduling(config, log)
+    return Together(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

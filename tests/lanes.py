@@ -1,4 +1,4 @@
-"""The lanes of the tests, and the files of `make test-real` for which CI has time after a change.
+"""The lanes of the tests, and the files of `make test-real` for which there is time after a change.
 
 These are the files that the last day's commits touch, then others in an order drawn from the newest commit, so that in
 time every file has its turn.
@@ -17,14 +17,15 @@ import pytest
 from tests.changed import PACKAGES
 
 LANES = ("test", "real", "long")
-"""`make test`, `make test-real` and `make test-long`; the last two have the tests with that mark."""
+"""The tests without either mark, and those marked `real` (`make test-real`) and `long` (`make test-long`). `make test`
+runs the first two."""
 ROOT = Path(__file__).parents[1]
 DURATIONS = Path(__file__).with_name("durations.json")
 """Test-seconds of each file of `make test-real`, as its last complete run measured them."""
 UNMEASURED_S = 30.0
 PROCESSES = 2
 BUDGET_S = 20 * 60.0
-"""Wall-clock time of CI for `make test-real`."""
+"""Wall-clock time of a turn."""
 
 
 def lane_of(marks: Collection[str]) -> str:
@@ -91,7 +92,7 @@ def _git(*arguments: str) -> str:
 
 
 def turn() -> list[str]:
-    """Return the files of `make test-real` that CI runs after the newest commit."""
+    """Return the files of `make test-real` that a turn runs after the newest commit."""
     durations = measured(real_files())
     chosen = within_budget(durations, touched(_changed_within_a_day(), durations), _git("rev-parse", "HEAD"))
     print(f"make test-real: {len(chosen)} of {len(durations)} files", flush=True)

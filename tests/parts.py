@@ -1,4 +1,4 @@
-"""The parts of the tests: `make test-real PART=hosts` runs one, and what takes longest begins first."""
+"""The parts of the tests: `make test-long PART=hosts` runs one, and what takes longest begins first."""
 
 from __future__ import annotations
 
@@ -29,3 +29,11 @@ def part_of(test: str) -> str:
 def place_of(test: str) -> int:
     """Return the place of the test's part in the order."""
     return list(PARTS).index(part_of(test))
+
+
+def together(test: str, with_long: bool) -> str:
+    """Name the group of tests that one process runs one after another: a file, or all whole products, which would
+    wait for each other on a small machine. With the long tests two processes share the products, but for hosts."""
+    part = part_of(test)
+    is_whole = part == "hosts" or (part == "product" and not with_long)
+    return part if is_whole else test.partition("::")[0]

@@ -1,4 +1,4 @@
-"""Which lane a test is of, and which files of `make test-real` CI runs after a change."""
+"""Which lane a test is of, and which files of `make test-real` a turn runs after a change."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Which part a test belongs to, and in which order they run."""
+"""Which tests run together, and in which part of them."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.parts import part_of, place_of
+from tests.parts import part_of, place_of, together
 
 HOSTS = "tests/end_to_end/test_hosts_lost.py::test_node"
 PRODUCT = "tests/end_to_end/test_up.py::test_demo"
@@ -21,3 +21,10 @@ def test_longest_beginning_decides_the_part(test: str, part: str) -> None:
 
 def test_whole_products_run_before_short_files() -> None:
     assert place_of(PRODUCT) < place_of(HOSTS) < place_of(RULES)
+
+
+def test_one_process_runs_all_hosts_and_few_products() -> None:
+    assert together(PRODUCT, with_long=False) == "product"
+    assert together(PRODUCT, with_long=True) == "tests/end_to_end/test_up.py"
+    assert together(HOSTS, with_long=True) == "hosts"
+    assert together(RULES, with_long=True) == "tests/domain/test_spec.py"

@@ -1,4 +1,4 @@
-"""Run CI's turn of `make test-real`; what fails is run once more, alone.
+"""Run the turn of `make test-real` that fits a change; what fails is run once more, alone.
 
 A test that passes then is printed as *unsteady* and fails nothing, as long as there are at most three of them.
 """

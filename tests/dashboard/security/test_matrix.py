@@ -121,7 +121,7 @@ SAMPLE = (
     "another member", "viewer", "member of the private project", "who launched before it was private", "token to read",
     "token for the open project",
 )  # fmt: skip
-"""With whom `make test` tries all of it; the others have their turn in `make test-real`."""
+"""The others are marked `real`."""
 
 
 @pytest.mark.parametrize("who", [who if who in SAMPLE else pytest.param(who, marks=pytest.mark.real) for who in PEOPLE])
