@@ -47,7 +47,8 @@ class StoreSource:
     def end(self) -> None:
         """Read no record that is added from now on."""
         if self._end is None:
-            self._end = self._store.size_bytes
+            with suppress(Exception):  # whatever its reader throws is told, with the file's name, when it is read
+                self._end = self._store.size_bytes
 
     def finish(self) -> None:
         """Wait for nothing more, neither other files nor the rest of a record: all writers have ended."""
