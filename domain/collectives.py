@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from domain.bounds import Integer, Moment, Rank, WorldSize
+from domain.requests.bounds import Integer, Moment, Rank, WorldSize
 from domain.text.formats import agree, as_list, size
 
 MAX_CALLS = 300

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from domain.bounds import Count, Integer, Moment, Rank
+from domain.requests.bounds import Count, Integer, Moment, Rank
 from domain.text.formats import size
 
 USABLE_SHARE = 0.95

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from domain.bounds import Count
 from domain.messages import Point
+from domain.people.references import Named, Names
 from domain.people.roles import Action
-from domain.references import Named, Names
+from domain.requests.bounds import Count
 from domain.spec import Argument, Label
 
 Moment = Annotated[float, Field(ge=0, lt=2**40, allow_inf_nan=False)]

@@ -8,9 +8,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationInfo, field_validator
 
-from domain.bounds import Count, Facts, Finite, Integer, Moment, Offset, Port, Rank, Seconds
 from domain.device_memory import DeviceMemory
 from domain.protocol import PROTOCOL
+from domain.requests.bounds import Count, Facts, Finite, Integer, Moment, Offset, Port, Rank, Seconds
 
 
 class State(StrEnum):

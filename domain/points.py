@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from pydantic import ValidationInfo, field_validator
 
-from domain.bounds import Count
 from domain.messages import BatchHead, Point, PointBatch
+from domain.requests.bounds import Count
 
 STEP, NUMBER = "q", "d"
 """Type codes of the columns: steps (int64), values and wall times (float64)."""

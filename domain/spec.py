@@ -11,9 +11,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from domain.choices import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, Pool, Precision, Strategy
 from domain.environments.locks import checked_choice
 from domain.environments.sources import source_of
-from domain.errors import InvalidRequest
+from domain.people.references import Named, Names
 from domain.people.roles import Action
-from domain.references import Named, Names
+from domain.requests.errors import InvalidRequest
 from domain.series.printed_pattern import checked
 
 MAX_ARGUMENT_BYTES = 128 * 1024

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from cli.server.logins import Login, Logins
 from cli.terminal import CommandFailed
-from domain.certificate_file import NAME as CERTIFICATE
+from domain.network.certificate_file import NAME as CERTIFICATE
 from domain.people.tokens import PREFIX
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from cli.up.local_nodes import ClusterNode, Orders, shares_of_gpus
 from dashboard.cluster.joining import outward_address, own_url
 from dashboard.private_files import hold_lock, make_private_directory
 from dashboard.security.keys.token_files import TokenUnusable, join_token_path, read_or_create
-from domain import certificate_file
+from domain.network import certificate_file
 from domain.text.formats import plural
 from worker.node.processes import find
 from worker.node.state_files import read_object

@@ -12,8 +12,8 @@ from db.alerts import actions, run_facts
 from db.alerts.alerts import AlertView
 from domain.alerts.judgement import RunEvent
 from domain.alerts.rules import Act, AlertAction, RateChange, Trigger
-from domain.errors import InvalidRequest
 from domain.launch.plan import program_name
+from domain.requests.errors import InvalidRequest
 from domain.spec import RunSpec
 from domain.text.formats import number
 

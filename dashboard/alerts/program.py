@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from domain.ip_addresses import is_public
+from domain.network.ip_addresses import is_public
 
 if TYPE_CHECKING:
     from apprise import NotifyBase

@@ -15,10 +15,10 @@ from db.alerts import actions, alerts
 from db.alerts.alerts import AlertView
 from domain.alerts.rules import Act, Trigger, action, parse_rule
 from domain.alerts.targets import BROWSER, check_target, masked_target
-from domain.errors import InvalidRequest
+from domain.people.references import Named, Names
 from domain.people.rights import Denied
 from domain.people.roles import Action
-from domain.references import Named, Names
+from domain.requests.errors import InvalidRequest
 
 
 class AlertRequest(BaseModel):

@@ -18,9 +18,9 @@ from dashboard.security.proxies import shown_url
 from db import acting
 from db.people import invitations
 from domain.people.accounts import checked_role
+from domain.people.references import Named, Names
 from domain.people.removal import parse
 from domain.people.roles import Action, Role
-from domain.references import Named, Names
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["people"])
 

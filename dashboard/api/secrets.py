@@ -11,8 +11,8 @@ from starlette.responses import Response
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer, document
+from domain.people.references import Named, Names
 from domain.people.roles import Action
-from domain.references import Named, Names
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["secrets"])
 Project = Annotated[str | None, Query(max_length=200, description="By default one's own.")]

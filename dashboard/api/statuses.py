@@ -15,8 +15,8 @@ from db.exceptions import NoSuch, NotOwner, Superseded, WrongState
 from db.identity import UnknownAttempt
 from db.nodes.node_reports import IdentityEnded, NameTaken
 from db.people.invitations import InvitationEnded
-from domain.errors import InvalidRequest
 from domain.people.rights import Denied
+from domain.requests.errors import InvalidRequest
 
 
 def install(app: FastAPI) -> None:

@@ -16,9 +16,9 @@ from dashboard.security.header_values import NO_STORE
 from dashboard.security.signing_in.sign_ins import sender_of
 from db import acting
 from db.people.login_requests import shown
+from domain.people.references import Named, Names
 from domain.people.roles import Scope
 from domain.people.tokens import LIFETIME_S, TokenWanted
-from domain.references import Named, Names
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["people"])
 POLL_S = 2.0

@@ -30,8 +30,8 @@ from dashboard.snapshots.origin import Origin
 from db.archives.documents import RunDocument
 from db.archives.restore import ArchiveSource, id_here, imported_before, restore
 from db.people.ownership import DEFAULT_PROJECT
-from domain.errors import InvalidRequest
 from domain.people.roles import Action
+from domain.requests.errors import InvalidRequest
 from domain.spec import RunEdit, RunSpec
 from domain.text import formats
 

@@ -22,9 +22,9 @@ from dashboard.snapshots.git_address import CodeRefused, check_address, is_git_a
 from db import acting
 from db.slurm.slurm_jobs import GATEWAY
 from domain.choices import RECIPES
-from domain.errors import InvalidRequest
 from domain.launch import plan
 from domain.masking.masking import MASK, masked_args, masked_env
+from domain.requests.errors import InvalidRequest
 from domain.scheduling.fit import Fit, devices_per_node, fit
 from domain.scheduling.models import Allocation, Kind, NodeState, Pools, ResourceRequest
 from domain.spec import RunSpec

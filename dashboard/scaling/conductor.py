@@ -15,9 +15,9 @@ from db.people.ownership import project_of
 from db.runs.run_requests import StudyPoint
 from db.scaling import studies
 from db.scaling.studies import RunOfStudy, StudyView
-from domain.errors import InvalidRequest
 from domain.people import roles
 from domain.people.rights import Denied, Rights
+from domain.requests.errors import InvalidRequest
 from domain.scaling.measurement import SHORTEST_S, WARMUP_STEPS, StudyAction, StudyRun, next_action
 
 log = logging.getLogger("rankzero")

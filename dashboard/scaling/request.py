@@ -13,8 +13,8 @@ from dashboard.script_reader.reading import Script
 from dashboard.service.service import Service
 from db.scaling import studies
 from domain.choices import RECIPES
-from domain.errors import InvalidRequest
 from domain.launch.plan import program_name
+from domain.requests.errors import InvalidRequest
 from domain.scaling.batches import scaled_rate
 from domain.scaling.measurement import DEFAULT_SIZES, TIMES_AS_LONG, WARMUP_STEPS, Layout, layout
 from domain.spec import RunSpec

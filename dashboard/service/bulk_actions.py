@@ -19,10 +19,10 @@ from db import acting
 from db.exceptions import NoSuchRun, WrongState
 from db.runs import run_queries
 from domain.choices import RUN_ID
-from domain.errors import InvalidRequest
+from domain.people.references import Named, Names
 from domain.people.rights import Denied, Rights
 from domain.people.roles import Action
-from domain.references import Named, Names
+from domain.requests.errors import InvalidRequest
 from domain.search.parser import LONGEST
 from domain.spec import LONGEST_REASON, RunEdit, Tag
 

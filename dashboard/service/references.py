@@ -16,9 +16,9 @@ from db.engine import Store
 from db.exceptions import NoSuchRun
 from db.people.ownership import owned_run
 from db.runs import run_requests
-from domain.errors import InvalidRequest, NoSuchReference
+from domain.people.references import Named, references_in
 from domain.people.roles import Action
-from domain.references import Named, references_in
+from domain.requests.errors import InvalidRequest, NoSuchReference
 from domain.spec import RunSpec
 
 

@@ -14,11 +14,11 @@ from db.people import secrets
 from db.people.ownership import project_of
 from db.people.secrets import Receiver, SecretOwner, StoredSecret
 from domain.assignments import Assignment
-from domain.errors import InvalidRequest, NoSuchReference
 from domain.masking.values import check_value, doubt
 from domain.people.rights import OWNER, Denied, Rights
 from domain.people.roles import Action
 from domain.people.secrets import SecretView, SetSecretView
+from domain.requests.errors import InvalidRequest, NoSuchReference
 from domain.spec import RunSpec, check_variable
 
 log = logging.getLogger("rankzero")

@@ -74,12 +74,12 @@ from db.trouble import Trouble, has_room
 from domain.assignments import Assignment
 from domain.choices import RUN_ID
 from domain.environments.wheels import Wants
-from domain.errors import InvalidRequest
 from domain.masking.masking import has_mask, masked_text, unmasked_spec
 from domain.messages import CheckAnswer, NodeFacts
 from domain.people.removal import RunsOfRemoved
 from domain.people.roles import Action
 from domain.profiles.views import ProfileView, cost_sentence, latest_cost
+from domain.requests.errors import InvalidRequest
 from domain.spec import RunEdit, RunSpec, check_size, checked_reason
 from domain.views import NodeView, RunView, StacksView
 

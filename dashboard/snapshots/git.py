@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from dashboard.snapshots import walking
 from dashboard.snapshots.git_address import CodeRefused
-from domain.ip_addresses import serves_credentials
+from domain.network.ip_addresses import serves_credentials
 from domain.text.formats import size
 
 

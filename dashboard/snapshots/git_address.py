@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from domain.errors import InvalidRequest
+from domain.requests.errors import InvalidRequest
 
 
 def check_address(url: str) -> str:

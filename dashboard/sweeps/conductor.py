@@ -23,10 +23,10 @@ from db.runs.run_requests import NewTrial
 from db.sweeps import sweeps, trials
 from db.sweeps.sweeps import SweepView
 from db.sweeps.trials import PRUNED, Result, TrialView
-from domain.errors import InvalidRequest, NoSuchReference
 from domain.messages import SCRIPT_KINDS, Point, State
 from domain.people.rights import Denied, Rights
 from domain.people.roles import Action
+from domain.requests.errors import InvalidRequest, NoSuchReference
 from domain.sweeps import SweepAction, SweepPlan, Trial, next_actions
 from domain.text.formats import as_list
 

@@ -13,9 +13,9 @@ from db import acting
 from db.sweeps import sweeps
 from db.sweeps.sweeps import SweepView
 from db.sweeps.trials import TrialView
-from domain.errors import InvalidRequest
 from domain.launch.plan import program_name
 from domain.masking.masking import masked_spec
+from domain.requests.errors import InvalidRequest
 from domain.scheduling.fit import fit
 from domain.spec import RunSpec
 from domain.sweeps import MOST_SEEDS, SweepPlan, SweptParameter, Value

@@ -8,8 +8,8 @@ from dashboard.script_reader import command, targets
 from dashboard.script_reader.options import Option, written
 from dashboard.script_reader.reading import Script
 from domain.choices import RECIPES
-from domain.errors import InvalidRequest
 from domain.launch.plan import program_name
+from domain.requests.errors import InvalidRequest
 from domain.spec import RunSpec
 from domain.sweeps import Value, as_argument, params_in_words
 from domain.text.formats import as_list

@@ -19,8 +19,8 @@ from db.exceptions import NoSuchAlert
 from db.people import consequences
 from domain.alerts.rules import AFTER_THE_END, HAVE_A_STEP, LIMITS, LR_FACTOR, ON_SERIES, Act, Trigger, act_in_words
 from domain.alerts.targets import BROWSER, masked_target
-from domain.errors import InvalidRequest
 from domain.people.roles import Action
+from domain.requests.errors import InvalidRequest
 from domain.text.formats import ago, as_text, plural, with_code
 
 

@@ -30,13 +30,13 @@ from db.models import (
     Task,
 )
 from db.models.base import Base, ExactFloat
-from domain.bounds import Facts
 from domain.collectives import NodeCollectives
 from domain.imported_runs import ImportFormat
 from domain.masking.masking import masked_args, masked_changes, masked_env, masked_spec
 from domain.messages import TERMINAL_STATES, Device, NodeCheck, PhaseEnd, RankError, Stacks
 from domain.profiles.records import Frame, Overview
 from domain.recovery import Rollback
+from domain.requests.bounds import Facts
 from domain.spec import RunSpec
 
 Row = dict[str, Any]

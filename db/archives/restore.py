@@ -38,9 +38,9 @@ from db.models import (
 from db.people import audit
 from db.people.visibility import sees_everything, visible_runs
 from domain.choices import ExportFormat
-from domain.errors import InvalidRequest
 from domain.messages import TERMINAL_STATES, Point
 from domain.people.audit import AuditAction
+from domain.requests.errors import InvalidRequest
 from domain.spec import RunSpec
 
 

@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session
 from db import acting
 from db.lookups import add_history, latest_attempt
 from db.models import Attempt, Checkpoint, Run, Task
-from domain.errors import InvalidRequest
 from domain.messages import State
 from domain.recovery import Rollback, SavedFile, is_left_behind, rank_0s
+from domain.requests.errors import InvalidRequest
 from domain.scheduling.resizing import effective
 from domain.spec import RunSpec
 

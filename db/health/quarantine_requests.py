@@ -12,10 +12,10 @@ from db.lookups import node_named
 from db.models import IncidentRow, Node, QuarantineRow
 from db.people import audit
 from db.people.visibility import visible_among
-from domain.errors import InvalidRequest
 from domain.health.quarantine import NODE, Incident, IncidentKind
 from domain.health.views import IncidentView
 from domain.people.audit import AuditAction
+from domain.requests.errors import InvalidRequest
 
 
 def release(store: Store, name_or_id: str, device: str | None, now: float) -> str:

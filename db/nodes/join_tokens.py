@@ -17,10 +17,10 @@ from db.exceptions import NoSuch
 from db.models import JoinToken
 from db.people import audit, users
 from db.token_hashes import hash_token
-from domain.errors import InvalidRequest
 from domain.people.audit import AuditAction
 from domain.people.rights import PROGRAM
 from domain.people.roles import Action
+from domain.requests.errors import InvalidRequest
 from domain.text.formats import clock_minute
 from domain.views import JoinTokenView
 

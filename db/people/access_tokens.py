@@ -14,10 +14,10 @@ from db.engine import Store
 from db.exceptions import NoSuch
 from db.models import AccessToken
 from db.people import audit
-from domain.errors import InvalidRequest
 from domain.people.audit import AuditAction
 from domain.people.roles import Scope
 from domain.people.tokens import AccessTokenView, TokenWanted
+from domain.requests.errors import InvalidRequest
 
 ENDED_KEPT_S = 30 * 24 * 3600.0
 """How long a token that has ended is known, and its user told why it is refused."""

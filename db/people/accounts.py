@@ -13,11 +13,11 @@ from db.engine import Store
 from db.exceptions import NoSuch, WrongState
 from db.models import AccessToken, Invitation, Membership, User
 from db.people import audit
-from domain.errors import InvalidRequest
 from domain.people.accounts import UserView, proposed_name
 from domain.people.audit import AuditAction
 from domain.people.rights import OWNER
 from domain.people.roles import Role
+from domain.requests.errors import InvalidRequest
 
 
 class NoSuchUser(NoSuch):

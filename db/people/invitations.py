@@ -15,11 +15,11 @@ from db.models import Invitation, new_id
 from db.people import accounts, audit, users
 from db.people.accounts import NewAccount
 from db.token_hashes import hash_token
-from domain.errors import InvalidRequest
 from domain.people.accounts import InvitationView
 from domain.people.audit import AuditAction
 from domain.people.rights import PROGRAM
 from domain.people.roles import Action, Role
+from domain.requests.errors import InvalidRequest
 
 DAY_S = 24 * 3600.0
 DEFAULT_DAYS = 7.0

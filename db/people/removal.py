@@ -15,10 +15,10 @@ from db.models import Invitation, LoginSession, Membership, Run, Secret
 from db.people import accounts, audit, notices
 from db.people.consequences import live_runs_of
 from db.people.users import could_become, rights_in
-from domain.errors import InvalidRequest
 from domain.people.audit import AuditAction
 from domain.people.rights import OWNER, Denied
 from domain.people.roles import Action
+from domain.requests.errors import InvalidRequest
 
 
 def remove(store: Store, name: str, now: float, heir: str | None = None) -> list[str]:

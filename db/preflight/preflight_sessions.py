@@ -15,11 +15,11 @@ from db.lookups import node_named
 from db.models import Attempt, Check, CheckedNode, Node, PairPass, Run, Task
 from db.people import audit
 from domain.assignments import CheckPair, CheckPeer, DesiredCheck
-from domain.errors import InvalidRequest
 from domain.liveness import SILENT_AFTER_S, is_silent
 from domain.messages import LIVE_STATES, CheckAnswer, NodeCheck
 from domain.people.audit import AuditAction
 from domain.preflight import Link, NodeAnswer, Pair, judge, judge_links, library_versions, pairs, red, rounds
+from domain.requests.errors import InvalidRequest
 from domain.text.formats import plural
 from domain.views import CheckView, PreflightCell
 

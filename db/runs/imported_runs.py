@@ -18,11 +18,11 @@ from db.people import audit
 from db.people.visibility import visible_runs
 from db.tasks.task_reports import Arrival, file_of
 from domain.choices import ExportFormat
-from domain.errors import InvalidRequest
 from domain.imported_runs import ImportedPoints, ImportRequest
 from domain.messages import State
 from domain.people.audit import AuditAction
 from domain.people.roles import Action
+from domain.requests.errors import InvalidRequest
 from domain.spec import RunSpec
 from domain.text.formats import plural
 

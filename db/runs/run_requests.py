@@ -22,11 +22,11 @@ from db.people.users import by_whom
 from db.people.visibility import is_private, visible_runs
 from db.scheduling.node_state import registered_lately, registered_nodes
 from domain.choices import RUN_ID, ExportFormat
-from domain.errors import InvalidRequest, NoSuchReference
 from domain.masking.masking import has_mask, masked_text
 from domain.messages import TERMINAL_STATES, State
 from domain.people.audit import AuditAction
 from domain.people.roles import Action
+from domain.requests.errors import InvalidRequest, NoSuchReference
 from domain.scheduling.fit import fit
 from domain.spec import MOST_TAGS, RunEdit, RunSpec
 from domain.text.formats import plural

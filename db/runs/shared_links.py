@@ -19,9 +19,9 @@ from db.models import Run, SharedLink, new_id
 from db.people import audit
 from db.people.visibility import visible_among
 from db.token_hashes import hash_token
-from domain.errors import InvalidRequest
 from domain.people.audit import AuditAction
 from domain.people.roles import Action
+from domain.requests.errors import InvalidRequest
 from domain.text.formats import clock_time
 
 DAY_S = 24 * 3600.0

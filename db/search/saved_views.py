@@ -10,8 +10,8 @@ from db.engine import Store
 from db.models import PrivateProject, SavedView
 from db.people import audit
 from db.people.visibility import visibility
-from domain.errors import InvalidRequest
 from domain.people.audit import AuditAction
+from domain.requests.errors import InvalidRequest
 from domain.search.parser import MOST_VIEWS, NamedView
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs, urlsplit
 
-from domain.errors import InvalidRequest
 from domain.masking.masking import MASK
+from domain.requests.errors import InvalidRequest
 
 LONGEST = 2000
 MAIL = ("mailto", "mailtos")

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from domain.ip_addresses import is_of_another_machine
+from domain.network.ip_addresses import is_of_another_machine
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 OFFERED_S = 60.0

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from domain.bounds import Finite, Integer
+from domain.requests.bounds import Finite, Integer
 from domain.text.formats import size
 
 LIMIT_S = 300.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from domain.errors import InvalidRequest
+from domain.requests.errors import InvalidRequest
 from domain.spec import RunSpec
 
 MASK = "********"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
-from domain.errors import InvalidRequest
 from domain.masking.masking import is_secret_variable
+from domain.requests.errors import InvalidRequest
 
 T = TypeVar("T")
 LEAST_CHARACTERS = 8

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
-from domain.errors import InvalidRequest
 from domain.people.roles import GIVEN_ROLES, Role
+from domain.requests.errors import InvalidRequest
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 EMAIL = re.compile(r"[^@\s\x00-\x1f\x7f<>\"',;:()\[\]\\]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,187}[A-Za-z0-9])")

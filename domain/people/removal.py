@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, cast, get_args
 
-from domain.errors import InvalidRequest
+from domain.requests.errors import InvalidRequest
 
 Fate = Literal["keep", "stop", "give"]
 """keep: they go on to their end, as theirs."""

@@ -7,9 +7,9 @@ import secrets
 import string
 from dataclasses import dataclass
 
-from domain.errors import InvalidRequest
 from domain.people.rights import Denied, Rights
 from domain.people.roles import Action, Scope
+from domain.requests.errors import InvalidRequest
 
 PREFIX = "rz_"
 """Scanners for secrets find tokens by it."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from domain.bounds import Count, Integer, Rank, Seconds
+from domain.requests.bounds import Count, Integer, Rank, Seconds
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, Field(max_length=300)]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from domain.errors import InvalidRequest
+from domain.requests.errors import InvalidRequest
 from domain.spec import MOST_BYTES, RunSpec, check_size
 
 KIB = 1024

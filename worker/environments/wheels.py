@@ -21,7 +21,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from domain.environments.wheels import WheelFile, is_fetched, is_file_name
-from domain.ip_addresses import is_of_another_machine
+from domain.network.ip_addresses import is_of_another_machine
 from domain.text.formats import plural
 from worker.environments.locked import Package
 from worker.environments.uv import IsStopped, Stopped

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from domain.certificate_file import is_of_dashboard
+from domain.network.certificate_file import is_of_dashboard
 
 CA_FILE = "RANKZERO_CA_FILE"
 NO_CHECK_TIME = 0x200000

@@ -38,8 +38,8 @@ from db.runs.imported_runs import Import
 from db.runs.shared_links import DEFAULT_DAYS
 from domain.choices import RUN_ID, ExportFormat
 from domain.imported_runs import ImportedPoints, ImportRequest
+from domain.people.references import Named, Names
 from domain.people.roles import Action
-from domain.references import Named, Names
 
 router = APIRouter(route_class=JsonRoute, tags=["transfer"])
 MEDIA_TYPES = {

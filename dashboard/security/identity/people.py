@@ -17,7 +17,6 @@ from db.exceptions import NoSuchProject, WrongState
 from db.people import access_tokens, accounts, consequences, invitations, passwords, projects, removal, users
 from db.people.accounts import NewAccount
 from db.people.admission import Admission, NotAdmitted, Vouched, admit
-from domain.errors import InvalidRequest
 from domain.people.accounts import (
     InvitationView,
     MemberView,
@@ -33,6 +32,7 @@ from domain.people.consequences import Consequence
 from domain.people.projects import doubt_about
 from domain.people.rights import OWNER, Denied, Rights
 from domain.people.roles import Action, Role
+from domain.requests.errors import InvalidRequest
 
 
 class People:

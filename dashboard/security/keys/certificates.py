@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dashboard.private_files import write_private
-from domain import certificate_file
+from domain.network import certificate_file
 from domain.text.formats import plural
 from domain.text.paths import problem_in_words
 

@@ -16,9 +16,9 @@ from dashboard.security.signing_in.sign_ins import SignIns, TooManyTries
 from dashboard.security.turns import NoTurn, Rank
 from db import acting
 from db.people.invitations import InvitationEnded, NoSuchInvitation
-from domain.errors import InvalidRequest
 from domain.people.accounts import InvitationView
 from domain.people.roles import in_words
+from domain.requests.errors import InvalidRequest
 
 
 class Welcome:

@@ -23,9 +23,9 @@ from dashboard.views.layout import actions, permissions, style
 from dashboard.views.layout.actions import AWAY, cause
 from dashboard.views.layout.tables import table
 from db.checkpoints import checkpoint_queries
-from domain.errors import InvalidRequest
 from domain.people.rights import Denied
 from domain.people.roles import Action
+from domain.requests.errors import InvalidRequest
 from domain.spec import LABELS, RunSpec
 from domain.text.formats import as_text, plural
 from domain.views import RunView

@@ -15,7 +15,7 @@ from dashboard.views.launch import keeping
 from dashboard.views.launch.fields import PREFIX
 from dashboard.views.layout import actions, links
 from db.scaling import studies
-from domain.errors import InvalidRequest
+from domain.requests.errors import InvalidRequest
 from domain.scaling.points import named
 from domain.spec import RunSpec
 

@@ -17,7 +17,7 @@ from dashboard.views.launch import keeping, telling
 from dashboard.views.launch.swept_fields import LINES, NUMBERS, SweptFields
 from dashboard.views.layout import actions
 from domain.choices import RECIPES
-from domain.errors import InvalidRequest
+from domain.requests.errors import InvalidRequest
 from domain.series.goals import goal
 from domain.spec import RunSpec
 from domain.sweeps import EarlyStop, SweepPlan, SweptParameter, Value, as_argument, listed, params_in_words

@@ -15,7 +15,7 @@ from dashboard.views.layout import style
 from db.alerts import alerts
 from db.exceptions import NoSuchAlert
 from domain.alerts.targets import BROWSER
-from domain.errors import InvalidRequest
+from domain.requests.errors import InvalidRequest
 from domain.text.formats import as_text
 
 TELL, ADDRESS, REFUSED = "launch_tell", "launch_tell_address", "launch_tell_refused"

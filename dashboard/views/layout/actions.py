@@ -17,9 +17,9 @@ from dashboard.security.turns import NoTurn
 from dashboard.service import service
 from db.engine import StoreGone
 from db.exceptions import NoSuch, WrongState
-from domain.errors import InvalidRequest
 from domain.people.consequences import Consequence
 from domain.people.rights import Denied
+from domain.requests.errors import InvalidRequest
 from domain.text.formats import as_text
 
 ASKED, ASKED_BY_CALLBACK = "dialog_asked", "dialog_asked_by_callback"

@@ -11,10 +11,10 @@ from dashboard.security.keys.secret_key import SecretsUnreadable
 from dashboard.service import service
 from dashboard.views.layout import actions, style
 from db import acting
-from domain.errors import InvalidRequest
 from domain.people.rights import Denied
 from domain.people.roles import Action
 from domain.people.secrets import SecretView
+from domain.requests.errors import InvalidRequest
 from domain.text.formats import ago, as_text
 
 MINE = "yours"

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from dashboard.errors import describe
 from dashboard.service import service
 from dashboard.views.layout import actions, links, permissions
-from domain.errors import InvalidRequest
 from domain.messages import State
+from domain.requests.errors import InvalidRequest
 from domain.spec import LONGEST_REASON, RunEdit
 from domain.text.formats import as_text, count, number, plural, size
 from domain.views import CheckpointView, RunView

@@ -13,7 +13,7 @@ from dashboard.service import service
 from dashboard.views.layout import actions, permissions
 from dashboard.views.layout.tables import table
 from db.findings.findings import findings
-from domain.errors import InvalidRequest
+from domain.requests.errors import InvalidRequest
 from domain.series.printed_pattern import MOST_CHARACTERS, NOT_READ, SUCH_AS, proposal
 from domain.spec import LABELS, RunEdit
 from domain.text.formats import as_text, plural, with_code

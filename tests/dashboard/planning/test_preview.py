@@ -14,7 +14,7 @@ from dashboard.planning.preview import Preview
 from dashboard.planning.preview import preview as preview_of
 from dashboard.planning.resolve import ClusterNodes, Resolved, check_target, resolve
 from dashboard.script_reader.targets import script_or_problem
-from domain.errors import InvalidRequest
+from domain.requests.errors import InvalidRequest
 from domain.spec import RunSpec
 from domain.views import DeviceView, NodeView
 

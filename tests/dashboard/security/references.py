@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 from dashboard.archives.manifest import Manifest
 from db.archives.documents import RunDocument
 from domain.imported_runs import ImportedPoints
-from domain.references import references_in
+from domain.people.references import references_in
 
 CHANGING = {"POST", "PUT", "PATCH", "DELETE"}
 BY_HAND: dict[str, tuple[type[BaseModel], ...]] = {

@@ -19,9 +19,9 @@ from db import acting
 from db.alerts import alerts, events
 from db.sweeps import sweeps
 from domain.alerts.judgement import RunEvent
-from domain.errors import InvalidRequest
 from domain.people.rights import Denied
 from domain.people.roles import Role
+from domain.requests.errors import InvalidRequest
 from domain.spec import RunSpec
 from domain.sweeps import SweepPlan
 from tests.dashboard.persons import browser_of, person

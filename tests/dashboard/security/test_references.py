@@ -22,8 +22,8 @@ from db.models import Attempt, Membership, ScalingStudy
 from db.scaling import studies
 from db.sweeps import sweeps
 from domain.assignments import Assignment
+from domain.people.references import Named, references_in
 from domain.people.roles import Role
-from domain.references import Named, references_in
 from domain.spec import RunSpec
 from domain.sweeps import SweepPlan
 from tests.dashboard.persons import browser_of, person
@@ -78,7 +78,7 @@ def test_every_field_that_may_name_something_is_marked_or_explained(tmp_path: Pa
         service.close()
     reading = {field for field in fields if field.name.startswith(("GET", "HEAD"))}  # the matrix tries these
     unmarked = {field.name for field in fields - reading if not field.is_marked}
-    assert sorted(unmarked - UNMARKED.keys()) == [], "mark what it names (domain/references.py), or say what it holds"
+    assert sorted(unmarked - UNMARKED.keys()) == [], "mark what it names (domain/people/references.py), or say what it holds"
     assert sorted(UNMARKED.keys() - unmarked) == []
     tried = {case.field for case in CASES} | {f"RunSpec.{name}" for name in PATHS}
     assert sorted({field.name for field in fields if field.is_marked} - tried) == [], "try it here"

@@ -14,9 +14,9 @@ from db.models import User
 from db.people import audit, removal
 from db.people.audit import AuditFilter
 from db.people.secrets import NoSuchSecret
-from domain.errors import InvalidRequest
 from domain.people.rights import Denied, Rights
 from domain.people.roles import Role, Scope
+from domain.requests.errors import InvalidRequest
 from domain.spec import RunSpec
 from tests.dashboard.persons import person
 from tests.dashboard.running import FakeNode, Running, running, wait_for

@@ -21,8 +21,8 @@ from db.metrics.points import CHUNK_POINTS, pack
 from db.models import Chunk, Node, Series
 from db.runs import deletion, run_queries
 from db.search.run_search import words
-from domain.errors import InvalidRequest
 from domain.messages import Point
+from domain.requests.errors import InvalidRequest
 from tests.db.cluster import Cluster
 
 POINTS: list[Point] = [(step, math.sin(step), 100.0 + step) for step in range(3 * PIECE_POINTS + 100)]

@@ -11,8 +11,8 @@ from db.exceptions import NoSuchRun, NotOwner, Superseded, WrongState
 from db.metrics import curves, point_reports
 from db.nodes import node_queries, node_reports
 from db.runs import deletion, run_queries, run_requests
-from domain.errors import InvalidRequest
 from domain.messages import State
+from domain.requests.errors import InvalidRequest
 from domain.spec import RunSpec
 from tests.db import task_streams
 from tests.db.attempts.offers import store_checkpoint, view

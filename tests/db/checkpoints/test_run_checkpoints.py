@@ -6,7 +6,7 @@ import pytest
 
 from db.checkpoints import checkpoint_queries, checkpoint_reports
 from db.runs import run_queries, run_requests
-from domain.errors import InvalidRequest
+from domain.requests.errors import InvalidRequest
 from tests.db.attempts.offers import offer, store_checkpoint
 from tests.db.statements import statements
 

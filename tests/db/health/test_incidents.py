@@ -10,9 +10,9 @@ from db.health import quarantine_requests
 from db.health.incidents import ranks_were_slow
 from db.nodes import node_queries, node_reports, node_requests
 from db.runs import run_queries, run_requests
-from domain.errors import InvalidRequest
 from domain.messages import Device, DeviceFault, HeldDevice, NodeLoad, RankError, Reason, State
 from domain.performance.slow_ranks import SlowRank
+from domain.requests.errors import InvalidRequest
 from tests.db.attempts.test_lost_nodes import Three
 from tests.db.cluster import Cluster, facts, send_heartbeat
 

@@ -10,9 +10,9 @@ from db.models import User
 from db.nodes import join_tokens
 from db.nodes.join_tokens import Admitted, TurnedAway
 from db.people import accounts, removal
-from domain.errors import InvalidRequest
 from domain.people.rights import Rights
 from domain.people.roles import Role
+from domain.requests.errors import InvalidRequest
 
 
 def test_a_token_admits_until_it_expires_and_says_so_afterwards(store):

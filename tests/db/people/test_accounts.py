@@ -11,9 +11,9 @@ from db.people.accounts import NewAccount, NoSuchUser
 from db.people.admission import Admission, NotAdmitted, Vouched, admit
 from db.people.invitations import InvitationEnded
 from db.people.login_sessions import StoredSession
-from domain.errors import InvalidRequest
 from domain.people.rights import rights_of_owner
 from domain.people.roles import Role
+from domain.requests.errors import InvalidRequest
 
 pytestmark = pytest.mark.both_stores
 DAY_S = 24 * 3600.0

@@ -13,11 +13,11 @@ from db.people.audit import AuditFilter
 from db.people.visibility import hidden_among, visible_ids
 from db.runs import run_queries, run_requests
 from db.scheduling import queue_placement
-from domain.errors import InvalidRequest
 from domain.people.audit import AuditAction
 from domain.people.consequences import NOTHING
 from domain.people.rights import Denied, rights_of_owner
 from domain.people.roles import Role
+from domain.requests.errors import InvalidRequest
 from domain.spec import RunSpec
 from tests.db.cluster import facts
 from tests.db.people.test_accounts import joined

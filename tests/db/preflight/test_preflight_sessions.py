@@ -7,8 +7,8 @@ import pytest
 from db.exceptions import NoSuchNode
 from db.nodes import node_reports
 from db.preflight import preflight_sessions, start_gate
-from domain.errors import InvalidRequest
 from domain.messages import CheckAnswer, Measured, NodeCheck, Reached
+from domain.requests.errors import InvalidRequest
 from tests.db.cluster import facts, send_heartbeat
 from tests.domain.preflight.node_checks import GOOD
 

@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from db.runs import run_requests, shared_links
 from db.runs.shared_links import DAY_S, LinkEnded, NoSuchLink
-from domain.errors import InvalidRequest
+from domain.requests.errors import InvalidRequest
 from domain.spec import RunSpec
 
 

@@ -15,8 +15,8 @@ from db.nodes import node_queries, node_reports, node_requests
 from db.runs import run_queries, run_requests
 from db.scheduling import elastic, queue_placement
 from db.tasks import desired_state
-from domain.errors import InvalidRequest
 from domain.messages import CheckpointOffer, State
+from domain.requests.errors import InvalidRequest
 from domain.scheduling.models import Allocation
 from domain.scheduling.placement import place
 from domain.scheduling.placement import turn as place_turn

@@ -11,9 +11,9 @@ from db.preflight import preflight_sessions
 from db.runs import run_queries, run_requests
 from db.scheduling import queue_placement
 from db.scheduling.node_state import node_states
-from domain.errors import InvalidRequest
 from domain.liveness import LOST_AFTER_S, SILENT_AFTER_S
 from domain.messages import NodeLoad, State
+from domain.requests.errors import InvalidRequest
 from tests.db.cluster import Cluster, facts, send_heartbeat
 
 

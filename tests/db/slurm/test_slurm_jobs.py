@@ -11,8 +11,8 @@ from db.runs import run_queries, run_requests
 from db.scheduling import queue_placement
 from db.slurm import slurm_jobs
 from db.tasks import desired_state
-from domain.errors import InvalidRequest
 from domain.messages import JobReport, State
+from domain.requests.errors import InvalidRequest
 from tests.db.cluster import Cluster, facts, send_heartbeat
 
 

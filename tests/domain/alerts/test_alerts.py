@@ -10,8 +10,8 @@ from domain.alerts.judgement import OpenFinding, RunFacts, events
 from domain.alerts.message import DeliveryState, MessageItem, SendOutcome, message, pause_s, state_after
 from domain.alerts.rules import Rule, Trigger, parse_rule
 from domain.alerts.targets import check_target, masked_target
-from domain.errors import InvalidRequest
 from domain.messages import State
+from domain.requests.errors import InvalidRequest
 
 RUN = RunFacts("abcdefghij", "digits", "default", 1, 7, State.RUNNING, None, 100.0, None, None)
 HUNG = OpenFinding("hung", "No rank has made a step for 66 s.", 150.0)

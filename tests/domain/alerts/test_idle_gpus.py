@@ -6,8 +6,8 @@ import pytest
 
 from domain.alerts.judgement import GpuUse, RunFacts, idle_gpu, is_idle
 from domain.alerts.rules import Act, action, parse_rule
-from domain.errors import InvalidRequest
 from domain.messages import State
+from domain.requests.errors import InvalidRequest
 
 NOW, LIMIT_S = 10_000.0, 600.0
 RUN = RunFacts("abcdefghij", "digits", "default", 1, 7, State.RUNNING, None, 100.0, None, None)

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from domain.errors import InvalidRequest
 from domain.masking.values import ValueMask, check_value, doubt
+from domain.requests.errors import InvalidRequest
 
 TOKEN = 'hf_AbC/dEf+Gh"IjK\\l'
 KEY = "-----BEGIN KEY-----\nMIIEvQIBADAN\nBgkqhkiG9w0B\nab==\n-----END KEY-----\n"

@@ -21,8 +21,8 @@ import pytest
 from dashboard.storage.wheels import Wheels
 from domain.assignments import Assignment
 from domain.environments.wheels import Wants, WheelAnswer, WheelFile
-from domain.ip_addresses import is_of_another_machine
 from domain.messages import EnvironmentReport
+from domain.network.ip_addresses import is_of_another_machine
 from domain.spec import RunSpec
 from tests.packages import write_made_wheel, write_torch_wheel
 from worker.environments.environment import EnvironmentMaker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.ip_addresses import is_of_another_machine, is_public
+from domain.network.ip_addresses import is_of_another_machine, is_public
 
 
 def test_the_servers_own_networks_are_not_public() -> None:
