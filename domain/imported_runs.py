@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from domain.messages import Point
-from domain.people.references import Named, Names
+from domain.people.references import Named, Reference
 from domain.people.roles import Action
 from domain.requests.bounds import Count
 from domain.spec import Argument, Label
@@ -29,7 +29,7 @@ class ImportRequest(BaseModel):
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     """SHA-256 of all that was read; an unchanged run is recognised by it."""
     name: Annotated[Label, Field(min_length=1)]
-    project: Annotated[Label, Field(min_length=1), Names(Named.PROJECT, Action.LAUNCH)] = "default"
+    project: Annotated[Label, Field(min_length=1), Reference(Named.PROJECT, Action.LAUNCH)] = "default"
     state: Literal["succeeded", "failed", "stopped"]
     message: Annotated[Argument, Field(max_length=2000)] | None = None
     """How it ended, in a sentence."""

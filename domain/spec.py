@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from domain.choices import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, Pool, Precision, Strategy
 from domain.environments.locks import checked_choice
 from domain.environments.sources import source_of
-from domain.people.references import Named, Names
+from domain.people.references import Named, Reference
 from domain.people.roles import Action
 from domain.requests.errors import InvalidRequest
 from domain.series.printed_pattern import checked
@@ -107,17 +107,17 @@ class RunSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    target: Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_plain_text), Names(Named.CODE)]
+    target: Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_plain_text), Reference(Named.CODE)]
     """A recipe's name, the absolute path of a script or folder, or a git URL; with `snapshot`, only its origin."""
-    entry: Annotated[Argument, Names(Named.CODE)] | None = None
+    entry: Annotated[Argument, Reference(Named.CODE)] | None = None
     """The script to start, relative to the folder or the snapshot."""
-    snapshot: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$"), Names(Named.SNAPSHOT)] | None = None
+    snapshot: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$"), Reference(Named.SNAPSHOT)] | None = None
     """SHA-256 of the code that is unpacked into the working directory of every node."""
     ref: Annotated[str, Field(max_length=250), AfterValidator(_plain_text), AfterValidator(_one_line)] | None = None
     """Branch, tag or commit of a git URL; the resolved commit is stored with the snapshot."""
-    module: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*$"), Names(Named.CODE)] | None = None
+    module: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*$"), Reference(Named.CODE)] | None = None
     name: Label = ""
-    project: Annotated[Label, Names(Named.PROJECT, Action.LAUNCH)] = "default"
+    project: Annotated[Label, Reference(Named.PROJECT, Action.LAUNCH)] = "default"
     nodes: Annotated[int, Field(ge=1, le=4096)] = 1
     """Also accepts the string MIN:MAX, which makes the run elastic with `min_nodes` MIN."""
     gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
@@ -137,25 +137,25 @@ class RunSpec(BaseModel):
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     args: Annotated[list[Argument], Field(max_length=10_000)] = []
     env: dict[str, Argument] = {}
-    secrets: Annotated[list[str], Field(max_length=100), Names(Named.SECRET)] = []
-    """Names of stored secrets of the person or the project, which the ranks get as variables of the same names."""
-    python: Annotated[Argument, Names(Named.NODE_PATH)] | None = None
+    secrets: Annotated[list[str], Field(max_length=100), Reference(Named.SECRET)] = []
+    """Reference of stored secrets of the person or the project, which the ranks get as variables of the same names."""
+    python: Annotated[Argument, Reference(Named.NODE_PATH)] | None = None
     environment: Annotated[
-        Argument, AfterValidator(_one_line), AfterValidator(checked_choice), Names(Named.NODE_PATH)
+        Argument, AfterValidator(_one_line), AfterValidator(checked_choice), Reference(Named.NODE_PATH)
     ] = "auto"
     """auto, lock, none, a lock file in the code, or the absolute path of an environment on the nodes."""
-    workdir: Annotated[Argument, Names(Named.NODE_PATH)] | None = None
-    links: Annotated[dict[str, Argument], Names(Named.NODE_PATH)] = {}
-    stage: Annotated[dict[str, Argument], Field(max_length=100), Names(Named.NODE_PATH)] = {}
+    workdir: Annotated[Argument, Reference(Named.NODE_PATH)] | None = None
+    links: Annotated[dict[str, Argument], Reference(Named.NODE_PATH)] = {}
+    stage: Annotated[dict[str, Argument], Field(max_length=100), Reference(Named.NODE_PATH)] = {}
     """Name in the working directory -> where each node brings it from, once, before the start."""
-    resume: Annotated[str, Field(max_length=4200), Names(Named.CHECKPOINT)] | None = None
+    resume: Annotated[str, Field(max_length=4200), Reference(Named.CHECKPOINT)] | None = None
     """RUN or RUN:CHECKPOINT."""
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     """Higher priorities start first; among equals, the oldest."""
     labels: Annotated[dict[NodeText, NodeText], Field(max_length=32)] = {}
     """Labels that every node of the run must have."""
     on_nodes: Annotated[list[NodeText], Field(max_length=4096)] = []
-    """Names of the nodes it may get; empty: any."""
+    """Reference of the nodes it may get; empty: any."""
     wait_for_nodes: bool = False
     stop_grace_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
     probe: bool = True
@@ -433,7 +433,7 @@ class RunEdit(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Annotated[Label, Field(min_length=1)] | None = None
-    project: Annotated[Label, Field(min_length=1), Names(Named.PROJECT, Action.ACT)] | None = None
+    project: Annotated[Label, Field(min_length=1), Reference(Named.PROJECT, Action.ACT)] | None = None
     note: Annotated[str, Field(max_length=10_000), AfterValidator(_check_text)] | None = None
     """Plain text; empty removes it."""
     archived: bool | None = None

@@ -15,7 +15,7 @@ from db.alerts import actions, alerts
 from db.alerts.alerts import AlertView
 from domain.alerts.rules import Act, Trigger, action, parse_rule
 from domain.alerts.targets import BROWSER, check_target, masked_target
-from domain.people.references import Named, Names
+from domain.people.references import Named, Reference
 from domain.people.rights import Denied
 from domain.people.roles import Action
 from domain.requests.errors import InvalidRequest
@@ -32,9 +32,9 @@ class AlertRequest(BaseModel):
     The last two take `:SERIES`."""
     target: str
     """An https address for a signed webhook, any address of Apprise, or `browser`."""
-    project: Annotated[str, Field(max_length=200), Names(Named.PROJECT, Action.LAUNCH)] | None = None
+    project: Annotated[str, Field(max_length=200), Reference(Named.PROJECT, Action.LAUNCH)] | None = None
     """Only runs of this project."""
-    run: Annotated[str, Names(Named.RUN)] | None = None
+    run: Annotated[str, Reference(Named.RUN)] | None = None
     """Only this run."""
     act: Act | None = None
     """What the rule does to the run: end it, or roll it back to its last checkpoint before; null: it only tells."""

@@ -18,7 +18,7 @@ from dashboard.security.proxies import shown_url
 from db import acting
 from db.people import invitations
 from domain.people.accounts import checked_role
-from domain.people.references import Named, Names
+from domain.people.references import Named, Reference
 from domain.people.removal import parse
 from domain.people.roles import Action, Role
 
@@ -32,7 +32,7 @@ class RoleChange(BaseModel):
 
     role: Annotated[str, Field(max_length=20)] | None
     """viewer, member, admin; none takes it away."""
-    project: Annotated[str, Field(max_length=200), Names(Named.PROJECT, Action.MANAGE)] | None = None
+    project: Annotated[str, Field(max_length=200), Reference(Named.PROJECT, Action.MANAGE)] | None = None
     """The role counts in this project alone; by default in all that are not private."""
 
 
@@ -43,7 +43,7 @@ class InvitationRequest(BaseModel):
 
     email: Annotated[str, Field(max_length=254)]
     role: Annotated[str, Field(max_length=20)] = Role.VIEWER.value
-    project: Annotated[str, Field(max_length=200), Names(Named.PROJECT, Action.MANAGE)] | None = None
+    project: Annotated[str, Field(max_length=200), Reference(Named.PROJECT, Action.MANAGE)] | None = None
     """The role counts in this project alone; by default in all that are not private."""
     days: Annotated[float, Field(gt=0, allow_inf_nan=False)] = invitations.DEFAULT_DAYS
     """Days until the link expires."""

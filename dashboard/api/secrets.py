@@ -11,7 +11,7 @@ from starlette.responses import Response
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer, document
-from domain.people.references import Named, Names
+from domain.people.references import Named, Reference
 from domain.people.roles import Action
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["secrets"])
@@ -24,7 +24,7 @@ class SecretValue(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     value: SecretStr
-    project: Annotated[str, Names(Named.PROJECT, Action.MANAGE)] | None = None
+    project: Annotated[str, Reference(Named.PROJECT, Action.MANAGE)] | None = None
 
     @field_validator("value", mode="before")
     @classmethod

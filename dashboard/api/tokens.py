@@ -16,7 +16,7 @@ from dashboard.security.header_values import NO_STORE
 from dashboard.security.signing_in.sign_ins import sender_of
 from db import acting
 from db.people.login_requests import shown
-from domain.people.references import Named, Names
+from domain.people.references import Named, Reference
 from domain.people.roles import Scope
 from domain.people.tokens import LIFETIME_S, TokenWanted
 
@@ -32,7 +32,7 @@ class TokenRequest(BaseModel):
 
     name: Annotated[str, Field(max_length=200)]
     scope: Scope
-    project: Annotated[str, Field(max_length=200), Names(Named.PROJECT)] | None = None
+    project: Annotated[str, Field(max_length=200), Reference(Named.PROJECT)] | None = None
     """The one project that it is good for."""
     lasts_s: Lifetime | None = LIFETIME_S
     """Lifetime in seconds; null: without end."""

@@ -19,7 +19,7 @@ from db import acting
 from db.exceptions import NoSuchRun, WrongState
 from db.runs import run_queries
 from domain.choices import RUN_ID
-from domain.people.references import Named, Names
+from domain.people.references import Named, Reference
 from domain.people.rights import Denied, Rights
 from domain.people.roles import Action
 from domain.requests.errors import InvalidRequest
@@ -150,7 +150,9 @@ MOST_FOUND = 10_000
 MOST_WAITING = 20
 MOST_REMEMBERED = 100
 Kind = Literal["stop", "delete", "restore", "archive", "unarchive", "tag", "untag"]
-RunId = Annotated[str, StringConstraints(pattern=f"^{RUN_ID.pattern}$", max_length=100), Names(Named.RUN, Action.ACT)]
+RunId = Annotated[
+    str, StringConstraints(pattern=f"^{RUN_ID.pattern}$", max_length=100), Reference(Named.RUN, Action.ACT)
+]
 
 
 class BulkRequest(BaseModel):

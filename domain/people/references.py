@@ -26,8 +26,8 @@ class Named(Enum):
 
 
 @dataclass(frozen=True)
-class Names:
-    """The mark of a field: `run: Annotated[str, Names(Named.RUN)]`."""
+class Reference:
+    """The mark of a field: `run: Annotated[str, Reference(Named.RUN)]`."""
 
     named: Named
     action: Action = Action.SEE
@@ -35,11 +35,10 @@ class Names:
 
 
 @cache
-def references_in(model: type[BaseModel]) -> dict[str, Names]:
+def references_in(model: type[BaseModel]) -> dict[str, Reference]:
     """Return the marks of a request's own fields, by the fields' names."""
     marks = {name: [*field.metadata, *_marks(field.annotation)] for name, field in model.model_fields.items()}
-    names = {name: next((mark for mark in found if isinstance(mark, Names)), None) for name, found in marks.items()}
-    return {name: mark for name, mark in names.items() if mark is not None}
+    return {name: mark for name, all_marks in marks.items() for mark in all_marks if isinstance(mark, Reference)}
 
 
 def _marks(annotation: Any) -> Iterator[Any]:

@@ -38,7 +38,7 @@ from db.runs.imported_runs import Import
 from db.runs.shared_links import DEFAULT_DAYS
 from domain.choices import RUN_ID, ExportFormat
 from domain.imported_runs import ImportedPoints, ImportRequest
-from domain.people.references import Named, Names
+from domain.people.references import Named, Reference
 from domain.people.roles import Action
 
 router = APIRouter(route_class=JsonRoute, tags=["transfer"])
@@ -109,7 +109,7 @@ async def receive(
 ) -> Response:
     """Import the runs of an archive, which is the body: `[{"id", "name", "series", "points", "is_new"}]`.
 
-    Names, sizes and digests are checked first, and nothing in it is executed. Raises Rejection, InvalidRequest,
+    Reference, sizes and digests are checked first, and nothing in it is executed. Raises Rejection, InvalidRequest,
     WrongState."""
     with tempfile.TemporaryDirectory(prefix="archive", dir=service.files.incoming) as folder:
         path, unpacked = Path(folder) / "archive.zip", Path(folder) / "files"
@@ -164,7 +164,7 @@ class LinkRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    runs: list[Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$"), Names(Named.RUN, Action.ACT)]]
+    runs: list[Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$"), Reference(Named.RUN, Action.ACT)]]
     days: int = DEFAULT_DAYS
 
 

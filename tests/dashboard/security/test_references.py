@@ -78,7 +78,9 @@ def test_every_field_that_may_name_something_is_marked_or_explained(tmp_path: Pa
         service.close()
     reading = {field for field in fields if field.name.startswith(("GET", "HEAD"))}  # the matrix tries these
     unmarked = {field.name for field in fields - reading if not field.is_marked}
-    assert sorted(unmarked - UNMARKED.keys()) == [], "mark what it names (domain/people/references.py), or say what it holds"
+    assert sorted(unmarked - UNMARKED.keys()) == [], (
+        "mark what it names (domain/people/references.py), or say what it holds"
+    )
     assert sorted(UNMARKED.keys() - unmarked) == []
     tried = {case.field for case in CASES} | {f"RunSpec.{name}" for name in PATHS}
     assert sorted({field.name for field in fields if field.is_marked} - tried) == [], "try it here"
