@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dashboard.alerts.program import LIMIT_S
 from db.alerts import events
-from db.alerts.events import Delivery
+from db.alerts.events import OutgoingMessage
 from db.engine import Store
 from db.metrics import curves
 from db.metrics.series_names import main_loss
@@ -48,44 +48,44 @@ class Outbox:
         """Start to send what is due, as far as threads are free; return at once."""
         with self._lock:
             busy = set(self._busy_targets)
-        for delivery in events.claim(self._store, self._clock(), busy, MOST_AT_ONCE - len(busy)):
+        for outgoing in events.claim(self._store, self._clock(), busy, MOST_AT_ONCE - len(busy)):
             with self._lock:
-                self._busy_targets.add(delivery.target)
-            self._threads.submit(self._send, delivery)
+                self._busy_targets.add(outgoing.target)
+            self._threads.submit(self._send, outgoing)
 
     def close(self) -> None:
         """End all sending; what was being sent may have arrived."""
         self._sender.close()
         self._threads.shutdown(cancel_futures=True)
 
-    def _send(self, delivery: Delivery) -> None:
-        shown = masked_target(delivery.target)
+    def _send(self, outgoing: OutgoingMessage) -> None:
+        shown = masked_target(outgoing.target)
         try:
-            outcome, problem = self._attempt(delivery)
-            events.settle(self._store, delivery, outcome, problem, self._clock())
-            log.info("alert %s to %s: %s%s", delivery.alert_id, shown, outcome, f", {problem}" if problem else "")
+            outcome, problem = self._attempt(outgoing)
+            events.settle(self._store, outgoing, outcome, problem, self._clock())
+            log.info("alert %s to %s: %s%s", outgoing.alert_id, shown, outcome, f", {problem}" if problem else "")
         except SenderClosed:
-            events.settle(self._store, delivery, SendOutcome.UNAVAILABLE, "The dashboard ended.", self._clock())
+            events.settle(self._store, outgoing, SendOutcome.UNAVAILABLE, "The dashboard ended.", self._clock())
         except Exception:  # the store may be away: what is claimed is settled later
             if self._store.trouble is None:
-                log.exception("alert %s to %s was not settled", delivery.alert_id, shown)
+                log.exception("alert %s to %s was not settled", outgoing.alert_id, shown)
         finally:
             with self._lock:
-                self._busy_targets.discard(delivery.target)
+                self._busy_targets.discard(outgoing.target)
 
-    def _attempt(self, delivery: Delivery) -> tuple[SendOutcome, str | None]:
-        url, picture = self._url(), picture_of(self._store, delivery)
-        content = message(delivery.message_id, delivery.rule, delivery.items, url, picture)
-        result = self._sender.run(self._request(delivery, content))
+    def _attempt(self, outgoing: OutgoingMessage) -> tuple[SendOutcome, str | None]:
+        url, picture = self._url(), picture_of(self._store, outgoing)
+        content = message(outgoing.message_id, outgoing.rule, outgoing.items, url, picture)
+        result = self._sender.run(self._request(outgoing, content))
         if result is None:
             return SendOutcome.UNCLEAR, "There was no answer in time; it may have arrived."
         return SendOutcome(result["outcome"]), result.get("problem")
 
-    def _request(self, delivery: Delivery, content: Message) -> dict[str, Any]:
-        request = {"action": "send", "target": delivery.target}
-        if delivery.secret is None:
+    def _request(self, outgoing: OutgoingMessage, content: Message) -> dict[str, Any]:
+        request = {"action": "send", "target": outgoing.target}
+        if outgoing.secret is None:
             return request | {"title": content.title, "body": content.body, "picture": content.picture}
-        body, headers = signed(content, delivery.secret, self._clock())
+        body, headers = signed(content, outgoing.secret, self._clock())
         return request | {"body": body.decode(), "headers": headers}
 
 
@@ -148,14 +148,14 @@ class Sender:
         }
 
 
-def picture_of(store: Store, delivery: Delivery) -> bytes | None:
+def picture_of(store: Store, outgoing: OutgoingMessage) -> bytes | None:
     """The curve of a message's first run as a PNG; None where there is none, or it cannot be drawn."""
-    run_id = delivery.items[0].run_id
-    if run_id is None or delivery.rule == events.TEST_EVENT:
+    run_id = outgoing.items[0].run_id
+    if run_id is None or outgoing.rule == events.TEST_EVENT:
         return None
     try:
         names = curves.series_names(store, run_id, "all")
-        name = parse_rule(delivery.rule).series or main_curve(names)
+        name = parse_rule(outgoing.rule).series or main_curve(names)
         drawn = curves.series(store, run_id, [name] if name else [], "all", max_points=POINTS).get(name or "")
         return png(f"{name}", drawn.points if drawn else [])
     except Exception:  # a message without a picture is better than none

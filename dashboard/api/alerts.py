@@ -62,11 +62,11 @@ def remove_alert(service: TheService, alert_id: str) -> Response:
 @router.get("/notifications")
 def list_notifications(service: TheService, after: int | None = None) -> Response:
     """Notifications for open tabs of the dashboard: those that none has shown yet, and those after an id."""
-    newest, notices = events.notices(service.store, after)
+    newest, notifications = events.browser_notifications(service.store, after)
     shown = [
-        {"id": notice.id, "alert": notice.alert, "rule": notice.rule, "run": notice.run_id, "at": notice.at,
-         "sentence": plain(notice.sentence)}
-        for notice in notices
+        {"id": one.id, "alert": one.alert, "rule": one.rule, "run": one.run_id, "at": one.at,
+         "sentence": plain(one.sentence)}
+        for one in notifications
     ]  # fmt: skip
     return answer({"newest": newest, "notifications": shown})
 

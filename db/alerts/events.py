@@ -30,7 +30,7 @@ TEST_KEY = "test/"
 
 
 @dataclass(frozen=True)
-class Delivery:
+class OutgoingMessage:
     """Events of one alert that are being sent in one message."""
 
     alert_id: str
@@ -78,31 +78,31 @@ def record_test(store: Store, alert_id: str, now: float) -> None:
             session.add(row(alert_id, RunEvent(key, None, now, sentence), now))
 
 
-def claim(store: Store, now: float, busy_targets: Collection[str], most: int) -> list[Delivery]:
+def claim(store: Store, now: float, busy_targets: Collection[str], most: int) -> list[OutgoingMessage]:
     """Take the messages that are due, at most `most` and one for each target; nobody else sends them then."""
     with store.read() as session:
         if most <= 0 or not _due(session, now):
             return []
     with store.write() as session:
-        deliveries: list[Delivery] = []
+        claimed: list[OutgoingMessage] = []
         busy = {*busy_targets}
         for alert, rows in _batches(_due(session, now), now):
-            if len(deliveries) < most and alert.target not in busy:
+            if len(claimed) < most and alert.target not in busy:
                 busy.add(alert.target)
-                deliveries.append(_claimed(alert, rows, now))
-        return deliveries
+                claimed.append(_claimed(alert, rows, now))
+        return claimed
 
 
-def settle(store: Store, delivery: Delivery, outcome: SendOutcome, problem: str | None, now: float) -> None:
+def settle(store: Store, outgoing: OutgoingMessage, outcome: SendOutcome, problem: str | None, now: float) -> None:
     """Store the outcome of an attempt to send."""
     with store.write() as session:
-        alert = session.get(Alert, delivery.alert_id)
-        rows = session.scalars(select(AlertEvent).where(AlertEvent.id.in_(delivery.event_ids)))
+        alert = session.get(Alert, outgoing.alert_id)
+        rows = session.scalars(select(AlertEvent).where(AlertEvent.id.in_(outgoing.event_ids)))
         for row in rows:
-            _settle(row, outcome, problem, now, is_repeatable=delivery.secret is not None)
+            _settle(row, outcome, problem, now, is_repeatable=outgoing.secret is not None)
         if alert is not None and outcome == SendOutcome.ACCEPTED:
             alert.last_sent_at = now
-            if delivery.rule != TEST_EVENT:
+            if outgoing.rule != TEST_EVENT:
                 alert.gathers_until = now + GATHER_S
 
 
@@ -166,7 +166,7 @@ def _batches(due: Iterable[tuple[Alert, AlertEvent]], now: float) -> Iterable[tu
     return batches.values()
 
 
-def _claimed(alert: Alert, rows: Sequence[AlertEvent], now: float) -> Delivery:
+def _claimed(alert: Alert, rows: Sequence[AlertEvent], now: float) -> OutgoingMessage:
     message_id = rows[0].message_id or f"msg_{secrets.token_hex(12)}"
     for row in rows:
         row.state, row.message_id, row.tried_at, row.tries = (
@@ -178,7 +178,7 @@ def _claimed(alert: Alert, rows: Sequence[AlertEvent], now: float) -> Delivery:
     items = tuple(MessageItem(row.run_id, row.at, row.sentence) for row in rows)
     ids = tuple(row.id for row in rows)
     rule = TEST_EVENT if rows[0].key.startswith(TEST_KEY) else alert.rule
-    return Delivery(alert.id, message_id, rule, alert.target, alert.secret, ids, items)
+    return OutgoingMessage(alert.id, message_id, rule, alert.target, alert.secret, ids, items)
 
 
 def _settle(row: AlertEvent, outcome: SendOutcome, problem: str | None, now: float, *, is_repeatable: bool) -> None:
@@ -197,7 +197,7 @@ UNSEEN = "No tab of the dashboard that may show notifications was open for a day
 
 
 @dataclass(frozen=True)
-class Notice:
+class BrowserNotification:
     """One event as a tab shows it."""
 
     id: int
@@ -210,7 +210,7 @@ class Notice:
     sentence: str
 
 
-def notices(store: Store, after: int | None) -> tuple[int, list[Notice]]:
+def browser_notifications(store: Store, after: int | None) -> tuple[int, list[BrowserNotification]]:
     """Events of one's own alerts that no tab has shown, and those after an id, of runs that one sees; with the newest's
     id, else 0.
 
@@ -225,7 +225,7 @@ def notices(store: Store, after: int | None) -> tuple[int, list[Notice]]:
         rows = session.execute(query.order_by(AlertEvent.id.desc()).limit(MOST)).all()
         visible = visible_among(session, [row.run_id for _, row in rows])
         shown_rows = [(alert, row) for alert, row in reversed(rows) if row.run_id is None or row.run_id in visible]
-        return newest, [_notice(alert, row) for alert, row in shown_rows]
+        return newest, [_notification(alert, row) for alert, row in shown_rows]
 
 
 def _is_own_browser() -> ColumnElement[bool]:
@@ -265,6 +265,6 @@ def give_up(store: Store, now: float) -> None:
         session.execute(update(AlertEvent).where(*late).values(state=DeliveryState.UNSENT, problem=UNSEEN))
 
 
-def _notice(alert: Alert, row: AlertEvent) -> Notice:
+def _notification(alert: Alert, row: AlertEvent) -> BrowserNotification:
     rule = TEST_EVENT if row.key.startswith(TEST_KEY) else alert.rule
-    return Notice(row.id, alert.id, rule, row.run_id, row.at, row.sentence)
+    return BrowserNotification(row.id, alert.id, rule, row.run_id, row.at, row.sentence)

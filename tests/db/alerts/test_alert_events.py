@@ -26,7 +26,7 @@ def alert_of(store: Store, now: float = 1.0, secret: str | None = None) -> str:
     return alerts.create(store, "failed", "slack://a/b/c", secret, now)
 
 
-def claim(store: Store, now: float, busy=(), most: int = 4) -> list[events.Delivery]:
+def claim(store: Store, now: float, busy=(), most: int = 4) -> list[events.OutgoingMessage]:
     return events.claim(store, now, busy, most)
 
 
@@ -162,14 +162,14 @@ def test_browser_alert_waits_for_a_tab_and_for_no_sender(store: Store) -> None:
     events.record(store, [(alert_id, event("a")), (other, event("b"))], SOON)
     events.record_test(store, alert_id, SOON)
     assert [delivery.alert_id for delivery in claim(store, SOON)] == [other]
-    newest, browser_notices = events.notices(store, None)
+    newest, notifications = events.browser_notifications(store, None)
     assert (
-        browser_notices[0].sentence == "a failed."
-        and [each.rule for each in browser_notices] == ["failed", "test"]
-        and newest == browser_notices[-1].id
+        notifications[0].sentence == "a failed."
+        and [each.rule for each in notifications] == ["failed", "test"]
+        and newest == notifications[-1].id
     )
-    events.shown(store, [each.id for each in browser_notices] + [10**6], 7.0)
-    assert events.notices(store, None) == (newest, [])
+    events.shown(store, [each.id for each in notifications] + [10**6], 7.0)
+    assert events.browser_notifications(store, None) == (newest, [])
     view = alerts.alert(store, alert_id)
     assert (view.waiting, view.last_sent_at, view.problem) == (0, 7.0, None)
 
@@ -177,11 +177,14 @@ def test_browser_alert_waits_for_a_tab_and_for_no_sender(store: Store) -> None:
 def test_another_browser_is_shown_what_came_after_what_it_knows(store: Store) -> None:
     alert_id = of_browser(store)
     events.record(store, [(alert_id, event("a"))], SOON)
-    newest, (first,) = events.notices(store, None)
+    newest, (first,) = events.browser_notifications(store, None)
     events.record(store, [(alert_id, event("b"))], SOON)
-    events.shown(store, [each.id for each in events.notices(store, None)[1]], SOON)
-    assert [each.sentence for each in events.notices(store, newest)[1]] == ["b failed."]
-    assert [each.sentence for each in events.notices(store, first.id - 1)[1]] == ["a failed.", "b failed."]
+    events.shown(store, [each.id for each in events.browser_notifications(store, None)[1]], SOON)
+    assert [each.sentence for each in events.browser_notifications(store, newest)[1]] == ["b failed."]
+    assert [each.sentence for each in events.browser_notifications(store, first.id - 1)[1]] == [
+        "a failed.",
+        "b failed.",
+    ]
 
 
 def test_a_tab_cannot_settle_what_is_sent_to_addresses(store: Store) -> None:
@@ -189,7 +192,7 @@ def test_a_tab_cannot_settle_what_is_sent_to_addresses(store: Store) -> None:
     (delivery,) = claim(store, SOON)
     events.settle(store, delivery, SendOutcome.UNAVAILABLE, None, SOON)
     events.shown(store, delivery.event_ids, SOON)
-    assert events.notices(store, 0) == (0, []) and alerts.alerts(store)[0].waiting == 1
+    assert events.browser_notifications(store, 0) == (0, []) and alerts.alerts(store)[0].waiting == 1
 
 
 def test_browser_alert_is_given_up_after_a_day(store: Store) -> None:
@@ -199,4 +202,4 @@ def test_browser_alert_is_given_up_after_a_day(store: Store) -> None:
     assert alerts.alert(store, alert_id).waiting == 1
     events.give_up(store, 10.0 + GIVE_UP_S + 1)
     view = alerts.alert(store, alert_id)
-    assert (view.waiting, view.problem) == (0, events.UNSEEN) and events.notices(store, None)[1] == []
+    assert (view.waiting, view.problem) == (0, events.UNSEEN) and events.browser_notifications(store, None)[1] == []
