@@ -1,4 +1,4 @@
-"""What nodes have still to send of attempts that have ended: reported, shown, ended, and waited for."""
+"""Deliveries: the data that nodes have still to send of ended attempts, as it is reported, shown and ended."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from sqlalchemy import ColumnElement, bindparam, select
 from sqlalchemy.orm import Session
 
 from db.attempts.liveness import last_heartbeat
-from db.attempts.new_attempt import find_checkpoint, origin_words
-from db.engine import Store
 from db.lookups import add_history
 from db.models import Attempt, Node, Task
 from domain.liveness import is_silent
-from domain.messages import Delivery, State
+from domain.messages import Delivery
 from domain.text.formats import part_of
 from domain.views import DeliveryView, delivery_view
 
@@ -54,15 +52,15 @@ def end(session: Session, run_id: str, now: float) -> list[int]:
         attempt.delivery_end_requested_at = attempt.delivery_end_requested_at or now
         fences.add(attempt.fence)
         if is_silent(now - last_heartbeat(session, node.id, node.last_seen)):
-            left = part_of(task.delivery["sent_bytes"], task.delivery["total_bytes"]) if task.delivery else ""
-            text = f"sending ended: {node.name} is silent, and had sent {left}; the rest stays there"
+            sent = part_of(task.delivery["sent_bytes"], task.delivery["total_bytes"]) if task.delivery else ""
+            text = f"sending ended: {node.name} is silent, and had sent {sent}; the rest stays there"
             add_history(session, run_id, attempt.number, now, text)
             task.delivery = None
     return sorted(fences)
 
 
 def views(session: Session, run_ids: Sequence[str], now: float) -> dict[str, DeliveryView]:
-    """What is still to be sent of each of these runs, by its id; of most nothing is."""
+    """Return the deliveries of these runs that are not complete, by run id."""
     deliveries, silent, ending = dict[str, list[Delivery]](), dict[str, list[str]](), set[str]()
     rows = session.execute(_OPEN, {"run_ids": [*run_ids]}) if run_ids else ()
     for run_id, end_requested_at, delivery, node_id, node, last_seen in rows:
@@ -77,7 +75,7 @@ def views(session: Session, run_ids: Sequence[str], now: float) -> dict[str, Del
 
 
 def awaiting_points(session: Session, fences: Collection[int]) -> set[int]:
-    """Those of these attempts whose curves are not complete yet, though they may have ended."""
+    """The attempts among these that have points on their way: their curves are not complete, even after their end."""
     return set(session.scalars(_WITH_POINTS, {"fences": [*fences]})) if fences else set()
 
 
@@ -87,7 +85,7 @@ def are_open(session: Session, run_id: str) -> bool:
 
 
 def open_among(session: Session, fences: Collection[int]) -> set[int]:
-    """Those of these attempts of which something is still to be sent."""
+    """The attempts among these of which a node has still something to send."""
     return set(session.scalars(_SENDING, {"fences": [*fences]})) if fences else set()
 
 
@@ -96,10 +94,7 @@ def are_sent() -> ColumnElement[bool]:
     return Attempt.fence.not_in(select(Task.fence).where(Task.delivery.is_not(None)))
 
 
-# The next attempt of a run starts from the last checkpoint that was whole at the end, also where it is on its way.
-
-
-def checkpoints_come(session: Session, fence: int, lost_since: float | None = None) -> list[tuple[str, Delivery]]:
+def sending_checkpoints(session: Session, fence: int, lost_since: float | None = None) -> list[tuple[str, Delivery]]:
     """The nodes that are sending checkpoints of an attempt, with what is left; not those silent since `lost_since`."""
     query = select(Node, Task.delivery).join(Task, Task.node_id == Node.id)
     query = query.where(Task.fence == fence, Task.delivery.is_not(None)).order_by(Task.node_rank)
@@ -110,38 +105,3 @@ def checkpoints_come(session: Session, fence: int, lost_since: float | None = No
         if delivery.has_checkpoints
         and (lost_since is None or last_heartbeat(session, node.id, node.last_seen) > lost_since)
     ]
-
-
-def choose_awaited_starts(store: Store, now: float, lost_after_s: float) -> list[str]:
-    """Choose the checkpoint of each queued attempt that waited for one and need not any more; return their runs.
-
-    It need not where all are stored, their sending was ended, or their node is lost."""
-    query = select(Attempt).where(Attempt.state == State.QUEUED, Attempt.awaits_checkpoints_of.is_not(None))
-    with store.read() as session:
-        if session.scalars(query.limit(1)).first() is None:
-            return []
-    with store.write() as session:
-        return [
-            attempt.run_id
-            for attempt in session.scalars(query).all()
-            if _choose_start(session, attempt, now, now - lost_after_s)
-        ]
-
-
-def _choose_start(session: Session, attempt: Attempt, now: float, lost_since: float) -> bool:
-    """Whether anything about the attempt has changed."""
-    coming = checkpoints_come(session, attempt.awaits_checkpoints_of or 0, lost_since)
-    if coming:
-        before, attempt.waiting_for = attempt.waiting_for, _waiting_words(*coming[0])
-        return attempt.waiting_for != before
-    origin = find_checkpoint(session, attempt.run_id, None)
-    attempt.awaits_checkpoints_of = None
-    attempt.waiting_for = "waits a moment before it restarts" if (attempt.not_before or 0.0) > now else None
-    attempt.resume_checkpoint_id = origin.id if origin else None
-    add_history(session, attempt.run_id, attempt.number, now, f"starts {origin_words(origin)}")
-    return True
-
-
-def _waiting_words(node: str, delivery: Delivery) -> str:
-    sent = f": {part_of(delivery.sent_bytes, delivery.total_bytes)}" if delivery.total_bytes else ""
-    return f"waits for the last checkpoint, which {node} is sending{sent}"

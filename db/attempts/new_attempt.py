@@ -11,8 +11,9 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from db import acting
+from db.attempts.deliveries import sending_checkpoints
 from db.lookups import add_history, latest_attempt
-from db.models import Attempt, Checkpoint, Run, Task
+from db.models import Attempt, Checkpoint, Run
 from domain.messages import State
 from domain.recovery import Rollback, SavedFile, is_left_behind, rank_0s
 from domain.requests.errors import InvalidRequest
@@ -38,10 +39,10 @@ def open_next_attempt(
     Returns the attempt's number. Raises NoSuchRun, InvalidRequest."""
     origin, previous = find_checkpoint(session, run_id, checkpoint), latest_attempt(session, run_id)
     number = previous.number + 1
-    awaits = checkpoint is None and _checkpoints_come(session, previous.fence)
+    awaits = checkpoint is None and bool(sending_checkpoints(session, previous.fence))
     attempt = open_attempt(session, run_id, number, origin.id if origin else None, now)
     attempt.awaits_checkpoints_of = previous.fence if awaits else None
-    if why:  # nobody asked, so it is bound as what it goes on with
+    if why:  # no person asked: the bounds of the attempt before stay
         attempt.only_project = previous.only_project
     changes = (previous.changes or {}) | changes_before(session, run_id, number)
     attempt.restarts, attempt.changes = restarts, changes or None  # until it is placed
@@ -50,17 +51,11 @@ def open_next_attempt(
     if pause_s:
         attempt.not_before = attempt.expected_start_at = now + pause_s
         attempt.waiting_for = f"waits {pause_s:g} s before it restarts"
-    start = "when the last checkpoint has arrived" if awaits else origin_words(origin)
     if awaits:
         attempt.waiting_for = "waits for the last checkpoint, which is being sent"
+    start = "when the last checkpoint has arrived" if awaits else origin_words(origin)
     add_history(session, run_id, number, now, f"{f'{why};' if why else 'resumed'} {start}")
     return number
-
-
-def _checkpoints_come(session: Session, fence: int) -> bool:
-    """Whether a node is still sending checkpoints of an ended attempt: the next one may start from them."""
-    coming = select(Task.fence).where(Task.fence == fence, Task.delivery.is_not(None))
-    return session.scalars(coming.where(Task.delivery["has_checkpoints"].as_boolean())).first() is not None
 
 
 @contextmanager
@@ -87,7 +82,7 @@ def open_attempt(session: Session, run_id: str, number: int, checkpoint_id: int 
 
 
 def origin_words(checkpoint: Checkpoint | None) -> str:
-    """from step 40 of last.pt"""
+    """Return where an attempt starts: from step 40 of last.pt."""
     if checkpoint is None:
         return "from the beginning: it has no complete checkpoint"
     return f"from {checkpoint.path}" if checkpoint.step is None else f"from step {checkpoint.step} of {checkpoint.path}"

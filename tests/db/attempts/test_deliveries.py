@@ -6,7 +6,7 @@ import pytest
 
 from db.alerts.run_facts import run_facts
 from db.archives.documents import run_document
-from db.attempts import deliveries
+from db.attempts import awaited_starts
 from db.checkpoints import checkpoint_reports
 from db.exceptions import Superseded, WrongState
 from db.findings import findings
@@ -86,14 +86,14 @@ def test_the_next_attempt_waits_for_the_last_checkpoint_and_starts_from_it(clust
     run_id = cluster.launch(max_restarts=1)
     store_checkpoint(cluster, cluster.assignments()[0].fence, step=10)
     fence = fail(cluster, LEFT.model_copy(update={"has_checkpoints": True}))
-    deliveries.choose_awaited_starts(cluster.store, cluster.now, 30)
+    awaited_starts.choose(cluster.store, cluster.now, 30)
     cluster.place()
     run = shown(cluster, run_id)
     assert (run.attempt, run.state) == (2, State.QUEUED)
     assert run.waiting_for == "waits for the last checkpoint, which gpu-1 is sending: 0.8 of 1.0 GiB"
     late = store_checkpoint(cluster, fence, path="work/step_20.pt", step=20)
     cluster.report(fence, "failed", delivery=LEFT)
-    assert deliveries.choose_awaited_starts(cluster.store, cluster.now, 30) == [run_id]
+    assert awaited_starts.choose(cluster.store, cluster.now, 30) == [run_id]
     assert "from step 20" in run_queries.history(cluster.store, run_id)[-1].text
     cluster.now += 10
     cluster.place()
@@ -105,7 +105,7 @@ def test_the_next_attempt_does_not_wait_for_a_lost_node(cluster):
     run_id = cluster.launch(max_restarts=1)
     fail(cluster, LEFT.model_copy(update={"has_checkpoints": True}))
     cluster.now += 31
-    assert deliveries.choose_awaited_starts(cluster.store, cluster.now, 30) == [run_id]
+    assert awaited_starts.choose(cluster.store, cluster.now, 30) == [run_id]
     assert "starts from the beginning" in run_queries.history(cluster.store, run_id)[-1].text
 
 
