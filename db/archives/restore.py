@@ -164,7 +164,7 @@ class _Restoration:
         self._session.add_all(_of_elsewhere(row_of(HistoryEntry, line, run_id=run.id)) for line in document.history)
         launched = f", launched there by {elsewhere}" if elsewhere else ""
         add_history(self._session, run.id, None, self._now, f"imported (archive) from {origin.source}{launched}")
-        audit.record(self._session, AuditAction.IMPORTED, f"run {run.id}", run.project, {"name": run.name})
+        audit.record_of_run(self._session, AuditAction.IMPORTED, run)
         self._session.add(self._mark(run.id, document.imported_from or ExportFormat.ARCHIVE, origin))
 
     def _mark(self, run_id: str, importer: str, origin: ArchiveSource) -> ImportedRun:

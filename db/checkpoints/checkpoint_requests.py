@@ -25,7 +25,7 @@ def request_resend(store: Store, checkpoint_id: int, now: float) -> tuple[str, s
         if checkpoint is None:
             raise NoSuchCheckpoint(f"There is no checkpoint {checkpoint_id}.")
         attempt = session.get_one(Attempt, checkpoint.fence)
-        _check_may_act(session, checkpoint, attempt)
+        run = _run_to_change(session, checkpoint, attempt)
         if checkpoint.complete:
             raise WrongState(f"Checkpoint {checkpoint.path} is complete: it can be downloaded.")
         if not State(attempt.state).is_terminal:
@@ -35,14 +35,14 @@ def request_resend(store: Store, checkpoint_id: int, now: float) -> tuple[str, s
             raise WrongState(f"The node of checkpoint {checkpoint.path} was removed: nobody can send it.")
         checkpoint.resend_requested_at, checkpoint.trouble = now, None
         add_history(session, attempt.run_id, attempt.number, now, f"checkpoint {checkpoint.path} is asked for again")
-        audit.record_of_run(session, AuditAction.CHECKPOINT_ASKED, attempt.run_id, {"checkpoint": checkpoint.path})
+        audit.record_of_run(session, AuditAction.CHECKPOINT_ASKED, run, {"checkpoint": checkpoint.path})
         return attempt.run_id, node.id
 
 
-def _check_may_act(session: Session, checkpoint: Checkpoint, attempt: Attempt) -> None:
-    """Raises NoSuchCheckpoint where its run does not exist for the actor, Denied."""
+def _run_to_change(session: Session, checkpoint: Checkpoint, attempt: Attempt) -> Run:
+    """The run of a checkpoint. Raises NoSuchCheckpoint where it does not exist for the actor; Denied."""
     try:
-        run_to_change(session, Action.ACT, attempt.run_id)
+        return run_to_change(session, Action.ACT, attempt.run_id)
     except NoSuchRun:
         raise NoSuchCheckpoint(f"There is no checkpoint {checkpoint.id}.") from None
 

@@ -61,9 +61,8 @@ def record(
     )
 
 
-def record_of_run(session: Session, action: AuditAction, run_id: str, more: dict[str, Any] | None = None) -> None:
+def record_of_run(session: Session, action: AuditAction, run: Run, more: dict[str, Any] | None = None) -> None:
     """Write down what the actor does to a run, by its name and in its project."""
-    run = session.get_one(Run, run_id)
     record(session, action, f"run {run.id}", run.project, {"name": run.name, **(more or {})})
 
 

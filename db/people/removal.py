@@ -59,6 +59,6 @@ def _give(session: Session, live: Sequence[str], name: str, heir: str, now: floa
             raise InvalidRequest("runs", f"runs: {heir} cannot have run {run.id}. To {heir}: {refusal}")
         run.by = heir
         add_history(session, run.id, None, now, f"given by {by or OWNER} from {name}, who was removed, to {heir}")
-        audit.record(session, AuditAction.GIVEN, f"run {run.id}", run.project, {"name": run.name, "to": heir})
+        audit.record_of_run(session, AuditAction.GIVEN, run, {"to": heir})
         if heir != (by or OWNER):
             notices.record_for(session, heir, run, f"{by or OWNER} gave you the run {run.name} of {name}.", now)

@@ -43,7 +43,7 @@ def request(store: Store, run_id: str, steps: int, ranks: Sequence[int], now: fl
     Raises NoSuchRun, WrongState, Denied."""
     profile_id = secrets.token_hex(5)
     with store.write() as session:
-        run_to_change(session, Action.ACT, run_id)
+        run = run_to_change(session, Action.ACT, run_id)
         attempt = latest_attempt(session, run_id)
         _check_request(session, attempt, steps, now)
         series = _series_by_rank(session, attempt.fence)
@@ -58,7 +58,7 @@ def request(store: Store, run_id: str, steps: int, ranks: Sequence[int], now: fl
             row.node_rank, row.requested_at = series[rank].node_rank, now
             row.first_step, row.until = first_step, until
             session.add(row)
-        audit.record_of_run(session, AuditAction.PROFILED, run_id, {"steps": steps, "ranks": chosen})
+        audit.record_of_run(session, AuditAction.PROFILED, run, {"steps": steps, "ranks": chosen})
     return profile_id
 
 

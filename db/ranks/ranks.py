@@ -44,12 +44,12 @@ def ranks(store: Store, run_id: str) -> list[RankView]:
 def request_stacks(store: Store, run_id: str, now: float) -> None:
     """Request the stack traces of a live run's ranks. Raises NoSuchRun, WrongState, Denied."""
     with store.write() as session:
-        run_to_change(session, Action.ACT, run_id)
+        run = run_to_change(session, Action.ACT, run_id)
         attempt = latest_attempt(session, run_id)
         if attempt.state not in LIVE_STATES:
             raise WrongState(f"Run {run_id} is {attempt.state}; only running ranks have a stack.")
         attempt.stacks_requested_at = now
-        audit.record_of_run(session, AuditAction.STACKS_ASKED, run_id)
+        audit.record_of_run(session, AuditAction.STACKS_ASKED, run)
 
 
 def stacks_reported(store: Store, node_id: str, fence: int, node_rank: int, stacks: Stacks) -> str:

@@ -61,7 +61,7 @@ def delete(store: Store, run_id: str, now: float) -> int:
         run.deleted_at, run.deleted_by = now, acting.rights().by
         deliveries.end(session, run_id, now)
         add_history(session, run_id, last.number, now, "deleted")
-        audit.record(session, AuditAction.DELETED, f"run {run_id}", run.project, {"name": run.name})
+        audit.record_of_run(session, AuditAction.DELETED, run)
         return _sizes(session, [run_id])[run_id]
 
 
@@ -73,7 +73,7 @@ def restore(store: Store, run_id: str, now: float) -> None:
         run = run_to_change(session, Action.RESTORE, run_id, is_deleted=True)
         run.deleted_at = run.deleted_by = None
         add_history(session, run_id, latest_attempt(session, run_id).number, now, "brought back after its deletion")
-        audit.record(session, AuditAction.RESTORED, f"run {run_id}", run.project, {"name": run.name})
+        audit.record_of_run(session, AuditAction.RESTORED, run)
 
 
 def erase(
@@ -147,7 +147,7 @@ def _due(deleted_before: float) -> Select[Run]:
 
 
 def _erase(session: Session, run: Run, now: float) -> Erased:
-    audit.record(session, AuditAction.ERASED, f"run {run.id}", run.project, {"name": run.name})
+    audit.record_of_run(session, AuditAction.ERASED, run)
     fences = select(Attempt.fence).where(Attempt.run_id == run.id)
     files = session.execute(select(File.id, File.size_bytes).where(File.fence.in_(fences))).all()
     checkpoints = list(session.scalars(select(Checkpoint).where(Checkpoint.fence.in_(fences))))
