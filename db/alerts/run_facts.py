@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
+from db.attempts.deliveries import are_sent
 from db.engine import Store
 from db.health.incidents import in_quarantine, machine_of
 from db.metrics import points
@@ -42,8 +43,7 @@ def run_facts(store: Store, ended_since: float) -> list[RunFacts]:
 
 def _is_current(ended_since: float) -> ColumnElement[bool]:
     # Both have an index; points of an ended attempt may still arrive.
-    sending = Attempt.fence.in_(select(Task.fence).where(Task.delivery.is_not(None)))
-    return or_(Attempt.state.in_([State.QUEUED, *LIVE_STATES]), Attempt.ended_at >= ended_since, sending)
+    return or_(Attempt.state.in_([State.QUEUED, *LIVE_STATES]), Attempt.ended_at >= ended_since, ~are_sent())
 
 
 def _findings(session: Session, fences: Sequence[int]) -> dict[int, list[OpenFinding]]:

@@ -37,8 +37,8 @@ def reported(session: Session, attempt: Attempt, task: Task, delivery: Delivery 
     task.delivery = delivery.model_dump(mode="json") if delivery else None
 
 
-def end(session: Session, run_id: str, now: float) -> list[int]:
-    """End the sending of what a run's ended attempts have left; return their fences.
+def end(session: Session, run_id: str, now: float) -> bool:
+    """End the sending of what a run's ended attempts have left; return whether it was not being ended before.
 
     Nodes that can be heard end it themselves, and say what stays with them; a silent one is not waited for."""
     query = (
@@ -47,16 +47,16 @@ def end(session: Session, run_id: str, now: float) -> list[int]:
         .join(Node, Node.id == Task.node_id)
         .where(Attempt.run_id == run_id, Task.delivery.is_not(None))
     )
-    fences = set[int]()
+    is_new = False
     for attempt, task, node in session.execute(query).all():
+        is_new |= attempt.delivery_end_requested_at is None
         attempt.delivery_end_requested_at = attempt.delivery_end_requested_at or now
-        fences.add(attempt.fence)
         if is_silent(now - last_heartbeat(session, node.id, node.last_seen)):
             sent = part_of(task.delivery["sent_bytes"], task.delivery["total_bytes"]) if task.delivery else ""
             text = f"sending ended: {node.name} is silent, and had sent {sent}; the rest stays there"
             add_history(session, run_id, attempt.number, now, text)
             task.delivery = None
-    return sorted(fences)
+    return is_new
 
 
 def views(session: Session, run_ids: Sequence[str], now: float) -> dict[str, DeliveryView]:

@@ -78,7 +78,7 @@ def submit(
         session.flush()
         open_attempt(session, run.id, 1, checkpoint_id, now)
         add_history(session, run.id, 1, now, f"launched: {_summary(spec)}")
-        _write_down(session, AuditAction.LAUNCHED, run)
+        audit.record_of_run(session, AuditAction.LAUNCHED, run)
         if isinstance(part_of, StudyPoint):
             session.add(ScalingRun(run_id=run.id, study_id=part_of.study_id, point=part_of.number))
         elif part_of:
@@ -96,7 +96,7 @@ def request_stop(store: Store, run_id: str, now: float, why: str | None = None, 
     with store.write() as session:
         run, attempt = run_to_change(session, Action.STOP, run_id), latest_attempt(session, run_id)
         if State(attempt.state).is_terminal:
-            end_delivery(session, run, now)
+            _end_delivery(session, run, attempt, now)
         elif attempt.stop_requested_at is None:
             _stop(session, run, attempt, now, why, reason)
 
@@ -109,12 +109,11 @@ def _stop(session: Session, run: Run, attempt: Attempt, now: float, why: str | N
         notices.record(session, run, f"{by} stopped your run {run.name}{words}", now)
 
 
-def end_delivery(session: Session, run: Run, now: float) -> None:
-    """End the sending of what an ended run has left, within a transaction: it stays on its nodes."""
+def _end_delivery(session: Session, run: Run, attempt: Attempt, now: float) -> None:
+    """End the sending of what an ended run has left: it stays on its nodes."""
     if deliveries.end(session, run.id, now):
-        number = latest_attempt(session, run.id).number
-        add_history(session, run.id, number, now, "end of sending requested: what is left stays on its node")
-        _write_down(session, AuditAction.STOPPED, run, {"why": "end of sending"})
+        add_history(session, run.id, attempt.number, now, "end of sending requested: what is left stays on its node")
+        audit.record_of_run(session, AuditAction.STOPPED, run, {"why": "end of sending"})
 
 
 def end(session: Session, attempt: Attempt, now: float, why: str | None, message: str | None = None) -> None:
@@ -125,7 +124,7 @@ def end(session: Session, attempt: Attempt, now: float, why: str | None, message
     attempt.stop_requested_by = acting.rights().by
     words = f"stop requested: {why}" if why else "stop requested"
     add_history(session, attempt.run_id, attempt.number, now, words)
-    _write_down(session, AuditAction.STOPPED, session.get_one(Run, attempt.run_id), {"why": why} if why else {})
+    audit.record_of_run(session, AuditAction.STOPPED, session.get_one(Run, attempt.run_id), {"why": why} if why else {})
     if attempt.state == State.QUEUED:
         # No worker knows of it, so nobody else would report the end.
         attempt.state, attempt.ended_at = State.STOPPED, now
@@ -152,7 +151,7 @@ def reopen(session: Session, run_id: str, now: float, checkpoint: str | None = N
         raise WrongState(f"Run {run_id} is {last.state}; only a run that has ended can be resumed.")
     _check_trained_here(session, run)
     _check_fits(session, RunSpec.model_validate(run.spec), now, last.number + 1)
-    _write_down(session, AuditAction.RESUMED, run, {"why": why} if why else {})
+    audit.record_of_run(session, AuditAction.RESUMED, run, {"why": why} if why else {})
     return open_next_attempt(session, run_id, now, checkpoint, why=why)
 
 
@@ -166,10 +165,6 @@ def specification(store: Store, run_id: str) -> RunSpec | None:
     with store.read() as session:
         run = session.get(Run, run_id) if RUN_ID.fullmatch(run_id) else None
         return None if run is None else RunSpec.model_validate(run.spec)
-
-
-def _write_down(session: Session, action: AuditAction, run: Run, more: dict[str, Any] | None = None) -> None:
-    audit.record(session, action, f"run {run.id}", run.project, {"name": run.name, **(more or {})})
 
 
 def _check_trained_here(session: Session, run: Run) -> None:
@@ -239,7 +234,7 @@ def edit(store: Store, run_id: str, change: RunEdit, now: float) -> None:
         for line in _apply_edit(run, change, now, origin) + _change_tags(session, run_id, change):
             add_history(session, run_id, None, now, line)
         fields = sorted(change.model_dump(exclude_unset=True, exclude_defaults=True))
-        _write_down(session, AuditAction.EDITED, run, {"fields": fields})
+        audit.record_of_run(session, AuditAction.EDITED, run, {"fields": fields})
 
 
 def _apply_edit(run: Run, change: RunEdit, now: float, origin: str) -> list[str]:

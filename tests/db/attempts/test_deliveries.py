@@ -67,7 +67,12 @@ def test_a_stop_asks_the_node_to_end_it(cluster):
     run_id = cluster.launch()
     fence = fail(cluster)
     send_heartbeat(cluster.store, cluster.node_id, cluster.now)
-    run_requests.request_stop(cluster.store, run_id, cluster.now)
+    for _ in range(2):
+        run_requests.request_stop(cluster.store, run_id, cluster.now)
+    lines = [line.text for line in run_queries.history(cluster.store, run_id)]
+    assert lines.count("end of sending requested: what is left stays on its node") == 1, (
+        "a repeated stop changes nothing"
+    )
     (assignment,) = cluster.assignments()
     assert (assignment.fence, assignment.ends_delivery) == (fence, True)
     cluster.report(fence, "failed")
