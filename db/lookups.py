@@ -37,11 +37,11 @@ class AttemptKey(NamedTuple):
     number: int
 
 
-def run_to_change(session: Session, action: Action, run_id: str, *, is_deleted: bool = False) -> Run:
-    """The run that the actor is about to change, or with `is_deleted` a deleted one.
+def permitted_run(session: Session, action: Action, run_id: str, *, is_deleted: bool = False) -> Run:
+    """The run, or with `is_deleted` the deleted run, to which the actor may do this.
 
-    Every request about a run begins with it in the transaction that writes, after which nobody else deletes, moves or
-    erases the run before it ends. Raises NoSuchRun, also where it is hidden; Denied."""
+    Every change of a run begins with it in the transaction that writes: until its end, nobody else deletes, moves or
+    erases the run. Raises NoSuchRun, also where the run is hidden from the actor; Denied."""
     run, rights = session.get(Run, run_id), acting.rights()
     if run is None or (run.deleted_at is not None) != is_deleted or not rights.sees(run.project, run.by):
         raise NoSuchRun(f"There is no {'deleted ' if is_deleted else ''}run {run_id!r}.")

@@ -13,8 +13,7 @@ from dashboard.service.secrets import Secrets
 from dashboard.snapshots.keeping import Snapshots, no_such_snapshot
 from db import acting
 from db.engine import Store
-from db.exceptions import NoSuchRun
-from db.people.ownership import owned_run
+from db.lookups import permitted_run
 from db.runs import run_requests
 from domain.people.references import Named, references_in
 from domain.people.roles import Action
@@ -55,10 +54,8 @@ class References:
 
     def run(self, action: Action, run_id: str) -> None:
         """Check that the actor may do this to a run. Raises NoSuchRun, also where it is hidden from them; Denied."""
-        rights, run = acting.rights(), owned_run(self._store, run_id)
-        if run is None or run.is_deleted or (run.project is not None and not rights.sees(run.project, run.by)):
-            raise NoSuchRun(f"There is no run {run_id!r}.")
-        rights.check(action, run.project, run.by)
+        with self._store.read() as session:
+            permitted_run(session, action, run_id)
 
     def project(self, action: Action, project: str, owner: str | None = None) -> None:
         """Check that the actor may do this in a project; `owner`: to what is this person's. Raises Denied."""

@@ -102,7 +102,6 @@ class SweepConductor:
     def _promote(self, sweep: SweepView, trial: TrialView) -> None:
         try:
             with acting.acting(self._rights(sweep)):
-                self._service.references.run(Action.ACT, trial.run_id or "")
                 trials.promote(self._service.store, sweep.id, trial.number, self._service.clock())
         except (Denied, InvalidRequest, NoSuchRun, WrongState) as error:
             message = f"It could not go on: {error}"

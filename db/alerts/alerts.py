@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from db import acting
 from db.engine import Store
 from db.exceptions import NoSuchAlert
-from db.lookups import run_to_change
+from db.lookups import permitted_run
 from db.models import Alert, AlertEvent, Run, new_id
 from db.people import audit
 from db.people.visibility import is_visible, sees_everything
@@ -54,7 +54,7 @@ def create(
     """Store an alert; return its id. Raises NoSuchRun, Denied where it shall act on a run of somebody else."""
     with store.write() as session:
         if run_id is not None:
-            run_to_change(session, Action.ACT if action else Action.SEE, run_id)
+            permitted_run(session, Action.ACT if action else Action.SEE, run_id)
         alert = Alert(
             by=acting.rights().by,
             id=new_id(), rule=rule, target=target, secret=secret, project=project, run_id=run_id, created_at=now,

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.exceptions import NoSuchCheckpoint, NoSuchRun, WrongState
-from db.lookups import add_history, run_to_change
+from db.lookups import add_history, permitted_run
 from db.models import Attempt, Checkpoint, Node, Run, Task
 from db.people import audit
 from domain.assignments import Resend
@@ -25,7 +25,7 @@ def request_resend(store: Store, checkpoint_id: int, now: float) -> tuple[str, s
         if checkpoint is None:
             raise NoSuchCheckpoint(f"There is no checkpoint {checkpoint_id}.")
         attempt = session.get_one(Attempt, checkpoint.fence)
-        run = _run_to_change(session, checkpoint, attempt)
+        run = _run_of(session, checkpoint, attempt)
         if checkpoint.complete:
             raise WrongState(f"Checkpoint {checkpoint.path} is complete: it can be downloaded.")
         if not State(attempt.state).is_terminal:
@@ -39,10 +39,10 @@ def request_resend(store: Store, checkpoint_id: int, now: float) -> tuple[str, s
         return attempt.run_id, node.id
 
 
-def _run_to_change(session: Session, checkpoint: Checkpoint, attempt: Attempt) -> Run:
+def _run_of(session: Session, checkpoint: Checkpoint, attempt: Attempt) -> Run:
     """The run of a checkpoint. Raises NoSuchCheckpoint where it does not exist for the actor; Denied."""
     try:
-        return run_to_change(session, Action.ACT, attempt.run_id)
+        return permitted_run(session, Action.ACT, attempt.run_id)
     except NoSuchRun:
         raise NoSuchCheckpoint(f"There is no checkpoint {checkpoint.id}.") from None
 

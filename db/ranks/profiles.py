@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session, undefer
 
 from db.engine import Store
 from db.exceptions import NoSuchProfile, WrongState
-from db.lookups import attempt_scope, latest_attempt, run_to_change, task_of_node
+from db.lookups import attempt_scope, latest_attempt, permitted_run, task_of_node
 from db.models import Attempt, File, Node, ProfiledRank, Series, Task
 from db.people import audit
 from db.people.visibility import visible_fences
@@ -43,7 +43,7 @@ def request(store: Store, run_id: str, steps: int, ranks: Sequence[int], now: fl
     Raises NoSuchRun, WrongState, Denied."""
     profile_id = secrets.token_hex(5)
     with store.write() as session:
-        run = run_to_change(session, Action.ACT, run_id)
+        run = permitted_run(session, Action.ACT, run_id)
         attempt = latest_attempt(session, run_id)
         _check_request(session, attempt, steps, now)
         series = _series_by_rank(session, attempt.fence)

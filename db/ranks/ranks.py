@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.exceptions import WrongState
-from db.lookups import attempt_scope, latest_attempt, run_to_change, task_of_node
+from db.lookups import attempt_scope, latest_attempt, permitted_run, task_of_node
 from db.models import Attempt, Node, Series, Task
 from db.people import audit
 from domain.collectives import CollectivesVerdict, NodeCollectives, RankCollectives, judge
@@ -44,7 +44,7 @@ def ranks(store: Store, run_id: str) -> list[RankView]:
 def request_stacks(store: Store, run_id: str, now: float) -> None:
     """Request the stack traces of a live run's ranks. Raises NoSuchRun, WrongState, Denied."""
     with store.write() as session:
-        run = run_to_change(session, Action.ACT, run_id)
+        run = permitted_run(session, Action.ACT, run_id)
         attempt = latest_attempt(session, run_id)
         if attempt.state not in LIVE_STATES:
             raise WrongState(f"Run {run_id} is {attempt.state}; only running ranks have a stack.")

@@ -16,7 +16,7 @@ from db.attempts import deliveries
 from db.checkpoints.checkpoint_reports import discard
 from db.engine import Store
 from db.exceptions import WrongState
-from db.lookups import add_history, latest_attempt, run_to_change
+from db.lookups import add_history, latest_attempt, permitted_run
 from db.models import Attempt, Checkpoint, DeletedAttempt, File, Run
 from db.people import audit
 from db.runs.run_requests import end
@@ -57,7 +57,7 @@ def delete(store: Store, run_id: str, now: float) -> int:
 
     Raises NoSuchRun, WrongState, Denied."""
     with store.write() as session:
-        run, last = run_to_change(session, Action.ACT, run_id), _ended(session, run_id)
+        run, last = permitted_run(session, Action.ACT, run_id), _ended(session, run_id)
         run.deleted_at, run.deleted_by = now, acting.rights().by
         deliveries.end(session, run_id, now)
         add_history(session, run_id, last.number, now, "deleted")
@@ -70,7 +70,7 @@ def restore(store: Store, run_id: str, now: float) -> None:
 
     Raises NoSuchRun, Denied."""
     with store.write() as session:
-        run = run_to_change(session, Action.RESTORE, run_id, is_deleted=True)
+        run = permitted_run(session, Action.RESTORE, run_id, is_deleted=True)
         run.deleted_at = run.deleted_by = None
         add_history(session, run_id, latest_attempt(session, run_id).number, now, "brought back after its deletion")
         audit.record_of_run(session, AuditAction.RESTORED, run)
@@ -84,7 +84,7 @@ def erase(
     `action`: what the actor needs the right to; `is_deleted`: the run is one that was deleted before.
     Raises NoSuchRun, WrongState, Denied."""
     with store.write() as session:
-        run = run_to_change(session, action, run_id, is_deleted=is_deleted)
+        run = permitted_run(session, action, run_id, is_deleted=is_deleted)
         _ended(session, run_id)
         if session.scalar(select(Run.id).where(Run.id == run_id, Run.id.in_(_NEEDED))):
             raise WrongState(f"Another run is about to start from a checkpoint of {run_id}: wait until it trains.")

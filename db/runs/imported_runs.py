@@ -11,7 +11,7 @@ from db import acting
 from db.attempts.new_attempt import open_attempt
 from db.engine import Store
 from db.exceptions import NoSuchRun
-from db.lookups import add_history, latest_attempt, run_to_change
+from db.lookups import add_history, latest_attempt, permitted_run
 from db.metrics.point_reports import store_series
 from db.models import Attempt, ImportedRun, Run, Series, new_id
 from db.people import audit
@@ -54,7 +54,7 @@ def begin(store: Store, request: ImportRequest, now: float) -> Import:
         row = _imported_before(session, request)
         is_new = row is None
         if row is not None:
-            run_to_change(session, Action.ACT, row.run_id)
+            permitted_run(session, Action.ACT, row.run_id)
         row = row or _create(session, request, now)
         if is_new or row.digest != request.digest:
             audit.record(session, AuditAction.IMPORTED, f"run {row.run_id}", request.project, {"name": request.name})
@@ -66,7 +66,7 @@ def begin(store: Store, request: ImportRequest, now: float) -> Import:
 def add_points(store: Store, run_id: str, batch: ImportedPoints, now: float) -> tuple[Import, Arrival]:
     """Store points if all before them are stored, and with the last ones the run's end. Raises NoSuchRun, Denied."""
     with store.write() as session:
-        run_to_change(session, Action.ACT, run_id)
+        permitted_run(session, Action.ACT, run_id)
         row = session.get(ImportedRun, run_id)
         if row is None:
             raise NoSuchRun(f"There is no imported run {run_id!r}.")

@@ -14,7 +14,7 @@ from db.attempts import deliveries
 from db.attempts.new_attempt import find_checkpoint, open_attempt, open_next_attempt
 from db.engine import Store
 from db.exceptions import WrongState
-from db.lookups import add_history, latest_attempt, run_to_change
+from db.lookups import add_history, latest_attempt, permitted_run
 from db.models import Attempt, ImportedRun, Run, RunTag, ScalingRun, ScalingStudy, Sweep, SweepTrial, new_id
 from db.people import audit, notices
 from db.people.ownership import project_of
@@ -94,7 +94,7 @@ def request_stop(store: Store, run_id: str, now: float, why: str | None = None, 
     `reason`: a person's own words, which its owner is told with who stopped it; `why`: what made a program stop it.
     A repeated request changes nothing. Raises NoSuchRun, Denied."""
     with store.write() as session:
-        run, attempt = run_to_change(session, Action.STOP, run_id), latest_attempt(session, run_id)
+        run, attempt = permitted_run(session, Action.STOP, run_id), latest_attempt(session, run_id)
         if State(attempt.state).is_terminal:
             _end_delivery(session, run, attempt, now)
         elif attempt.stop_requested_at is None:
@@ -146,7 +146,7 @@ def reopen(session: Session, run_id: str, now: float, checkpoint: str | None = N
     """Resume an ended run within a transaction, for the reason `why` if no person requested it.
 
     Raises NoSuchRun, WrongState, InvalidRequest, Denied."""
-    run, last = run_to_change(session, Action.ACT, run_id), latest_attempt(session, run_id)
+    run, last = permitted_run(session, Action.ACT, run_id), latest_attempt(session, run_id)
     if last.state not in TERMINAL_STATES:
         raise WrongState(f"Run {run_id} is {last.state}; only a run that has ended can be resumed.")
     _check_trained_here(session, run)
@@ -225,7 +225,7 @@ def _summary(spec: RunSpec) -> str:
 def edit(store: Store, run_id: str, change: RunEdit, now: float) -> None:
     """Apply a change. Raises NoSuchRun, Denied, InvalidRequest where the run would have too many tags."""
     with store.write() as session:
-        run = run_to_change(session, Action.ACT, run_id)
+        run = permitted_run(session, Action.ACT, run_id)
         if change.project:
             acting.rights().check(Action.ACT, change.project, run.by)
         if change.baseline:

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from db import acting
 from db.engine import Store
 from db.exceptions import NoSuch
-from db.lookups import run_to_change
+from db.lookups import permitted_run
 from db.models import Run, SharedLink, new_id
 from db.people import audit
 from db.people.visibility import visible_among
@@ -67,7 +67,7 @@ def make(store: Store, runs: Sequence[str], days: int, now: float) -> tuple[Link
     row.secret_hash = hash_token(token)
     with store.write() as session:
         for run_id in runs:
-            run_to_change(session, Action.ACT, run_id)
+            permitted_run(session, Action.ACT, run_id)
         ended = or_(SharedLink.expires_at < now - LISTED_FOR_S, SharedLink.revoked_at < now - LISTED_FOR_S)
         session.execute(delete(SharedLink).where(ended))
         session.add(row)

@@ -110,7 +110,7 @@ def prune(store: Store, sweep_id: str, number: int, step: int, message: str) -> 
 def promote(store: Store, sweep_id: str, number: int, now: float) -> None:
     """Let the run of a pruned trial go on from its last checkpoint: it passes the rung after all.
 
-    Raises NoSuchRun, WrongState, InvalidRequest."""
+    Raises NoSuchRun, Denied, WrongState, InvalidRequest."""
     with store.write() as session:
         row = session.get_one(SweepTrial, (sweep_id, number))
         row.rung += 1
