@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 
-from domain.people.rights import PROGRAM, Rights
+from domain.people.rights import OWNER, PROGRAM, Rights
 
 _RIGHTS: ContextVar[Rights] = ContextVar("rights", default=PROGRAM)
 _ADDRESS: ContextVar[str | None] = ContextVar("address", default=None)
@@ -16,6 +16,11 @@ _ADDRESS: ContextVar[str | None] = ContextVar("address", default=None)
 def rights() -> Rights:
     """The rights of the actor; those of the program where nobody was named."""
     return _RIGHTS.get()
+
+
+def name() -> str:
+    """The name of the actor; the program itself acts for the owner."""
+    return _RIGHTS.get().by or OWNER
 
 
 def address() -> str | None:

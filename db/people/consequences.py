@@ -1,4 +1,4 @@
-"""What a change would take from other people than the actor, as the store is now: asked by pages, API and commands."""
+"""Consequences of a change for other people than the actor, by the present store: for pages, API and commands."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ from db.people.visibility import is_visible, visible_runs
 from domain.messages import LIVE_STATES, State
 from domain.people import consequences
 from domain.people.consequences import NOTHING, Consequence
-from domain.people.rights import OWNER, Rights
+from domain.people.rights import Rights
 from domain.people.roles import EVERYWHERE, Role
 
 
 def of_privacy(store: Store, project: str) -> Consequence:
-    """What it would take that a project is made private: nothing where it is, or only the actor sees it."""
+    """Return the loss of others if a project is made private; none where it is, or only the actor sees it."""
     with store.read() as session:
         if session.get(PrivateProject, project) is not None:
             return NOTHING
         members = select(Membership.user).where(Membership.project == project)
         query = select(User.name).where(User.removed_at.is_(None), User.role.is_not(None), User.role != Role.OWNER)
-        people = session.scalars(query.where(User.name.not_in(members), User.name != _actor()).order_by(User.name))
+        people = session.scalars(query.where(User.name.not_in(members), User.name != acting.name()).order_by(User.name))
         runs = session.scalar(select(func.count()).where(Run.project == project, Run.deleted_at.is_(None))) or 0
         return consequences.of_privacy(project, people.all(), runs)
 
 
 def of_role(store: Store, name: str, role: Role | None, project: str | None) -> Consequence:
-    """What it would take that a person has this role there; nothing where it is no lower one, or their own.
+    """Return a person's loss by this role there; none where it is not lower, or the person is the actor.
 
     Raises NoSuchUser."""
     with store.read() as session:
@@ -57,7 +57,7 @@ def of_role(store: Store, name: str, role: Role | None, project: str | None) -> 
         if before is None:
             return NOTHING
         had = before.everywhere if project is None else before.in_projects.get(project)
-        if had is None or name == _actor() or (role is not None and role.rank >= had.rank):
+        if had is None or name == acting.name() or (role is not None and role.rank >= had.rank):
             return NOTHING
         unseen, runs = _lost_sight(session, before, _with_role(before, role, project))
     where = f"project {project}" if project else EVERYWHERE
@@ -65,7 +65,7 @@ def of_role(store: Store, name: str, role: Role | None, project: str | None) -> 
 
 
 def of_removal(store: Store, name: str) -> Consequence:
-    """What it would take that a person is removed: their live runs, and what ends with them. Raises NoSuchUser."""
+    """Return a person's loss by removal: their live runs, and all that ends with the account. Raises NoSuchUser."""
     with store.read() as session:
         user(session, name)
         tokens = select(func.count()).where(AccessToken.user == name, AccessToken.revoked_at.is_(None))
@@ -81,7 +81,7 @@ def of_removal(store: Store, name: str) -> Consequence:
 
 
 def of_drain(store: Store, node: str) -> Consequence:
-    """What it would take that a node starts nothing new: nothing where nobody else trains there. Raises NoSuchNode."""
+    """Return whose runs train on a node to be drained; none where nobody else trains there. Raises NoSuchNode."""
     with store.read() as session:
         row = node_named(session, node)
         fences = select(Task.fence).where(Task.node_id == row.id, Task.state.in_(LIVE_STATES))
@@ -91,31 +91,27 @@ def of_drain(store: Store, node: str) -> Consequence:
 
 
 def of_runs(store: Store, run_ids: Collection[str]) -> Consequence:
-    """Whose runs these are that the actor would stop, delete or change: nothing where all are their own."""
+    """Return whose runs the actor would stop, delete or change; none where all are their own."""
     with store.read() as session:
         return consequences.of_runs(_owners(session, Run.id.in_(run_ids) & visible_runs()))
 
 
 def of_thing(noun: str, owner: str | None) -> Consequence:
-    """Whose thing it is that the actor would end: nothing where it is their own."""
-    return consequences.of_thing(noun, owner, _actor())
+    """Return whose link, alert or sweep the actor would end; none where it is their own."""
+    return consequences.of_thing(noun, owner, acting.name())
 
 
 def live_runs_of(session: Session, name: str) -> list[str]:
-    """The runs of a person that have not ended, oldest first, whoever may see them."""
+    """The runs of a person that have not ended, oldest first, also those hidden from the actor."""
     newest = select(func.max(Attempt.fence)).group_by(Attempt.run_id)
     is_live = Attempt.state.in_((State.QUEUED, *LIVE_STATES))
     query = select(Run.id).join(Attempt, Attempt.run_id == Run.id).where(Attempt.fence.in_(newest), is_live)
     return list(session.scalars(query.where(Run.by == name, Run.deleted_at.is_(None)).order_by(Run.created_at, Run.id)))
 
 
-def _actor() -> str:
-    return acting.rights().by or OWNER
-
-
 def _owners(session: Session, condition: ColumnElement[bool]) -> Mapping[str, int]:
-    """How many of these runs other people launched, by their names."""
-    query = select(Run.by, func.count()).where(condition, Run.by.is_not(None), Run.by != _actor())
+    """The number of these runs of each other person, by name."""
+    query = select(Run.by, func.count()).where(condition, Run.by.is_not(None), Run.by != acting.name())
     rows = session.execute(query.group_by(Run.by).order_by(Run.by))
     return {str(name): amount for name, amount in rows}
 
@@ -128,10 +124,11 @@ def _with_role(rights: Rights, role: Role | None, project: str | None) -> Rights
 
 
 def _lost_sight(session: Session, before: Rights, after: Rights) -> tuple[list[str], int]:
-    """The projects that somebody sees with these rights before and not after, with the number of their runs that are
-    lost; those that are hidden from the actor are neither named nor counted."""
-    kept = select(Run.id).where(visible_runs(after))
-    query = select(Run.project, func.count()).where(visible_runs(before), Run.id.not_in(kept), visible_runs())
+    """The projects in which a person sees runs with the rights before and not after, and the number of these runs.
+
+    Runs that are hidden from the actor are not counted, and their projects not named."""
+    seen_after = select(Run.id).where(visible_runs(after))
+    query = select(Run.project, func.count()).where(visible_runs(before), Run.id.not_in(seen_after), visible_runs())
     rows = session.execute(query.group_by(Run.project).order_by(Run.project)).all()
     return [project for project, _ in rows], sum(amount for _, amount in rows)
 

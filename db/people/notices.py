@@ -1,4 +1,4 @@
-"""What others did to a person's runs, told on that person's next page and to the receivers of their alerts."""
+"""Notices of what others did to a person's runs, for that person's next page and the receivers of their alerts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from db.engine import Store
 from db.models import Alert, AlertEvent, Notice, Run
 from db.people.accounts import is_present
 from domain.alerts.message import DeliveryState
-from domain.people.rights import OWNER
 
 MOST_SHOWN = 5
 
@@ -29,7 +28,7 @@ class NoticeView:
 
 
 def record(session: Session, run: Run, sentence: str, now: float) -> None:
-    """Tell whoever launched a run; nobody where they were removed."""
+    """Tell the person who launched a run, unless they were removed."""
     if run.by is not None:
         record_for(session, run.by, run, sentence, now)
 
@@ -53,7 +52,7 @@ def record_for(session: Session, name: str, run: Run, sentence: str, now: float)
 
 def unread(store: Store) -> list[NoticeView]:
     """The actor's newest notices, newest first."""
-    query = select(Notice).where(Notice.user == _actor()).order_by(Notice.id.desc()).limit(MOST_SHOWN)
+    query = select(Notice).where(Notice.user == acting.name()).order_by(Notice.id.desc()).limit(MOST_SHOWN)
     with store.read() as session:
         return [NoticeView(row.id, row.run_id, row.at, row.sentence) for row in session.scalars(query)]
 
@@ -61,8 +60,4 @@ def unread(store: Store) -> list[NoticeView]:
 def read(store: Store, notice_id: int) -> None:
     """Forget a notice that the actor has read; one of another person stays."""
     with store.write() as session:
-        session.execute(delete(Notice).where(Notice.id == notice_id, Notice.user == _actor()))
-
-
-def _actor() -> str:
-    return acting.rights().by or OWNER
+        session.execute(delete(Notice).where(Notice.id == notice_id, Notice.user == acting.name()))

@@ -49,16 +49,15 @@ def _give(session: Session, live: Sequence[str], name: str, heir: str, now: floa
     rights = rights_in(session, heir)
     if rights is None or heir == name:
         raise InvalidRequest("runs", f"runs: there is no other person {heir[:60]!r} to give them to.")
-    if not could_become(session, acting.rights(), name):  # whose the run is, may use the values in its settings
+    if not could_become(session, acting.rights(), name):  # a run's owner may use the values in its settings
         raise Denied(
             f"Only the owner gives the runs of {name} away: their settings may hold values that are not yours."
         )
-    by = acting.rights().by
     for run in (session.get_one(Run, run_id) for run_id in live):
         if (refusal := rights.refusal(Action.LAUNCH, run.project)) is not None:
             raise InvalidRequest("runs", f"runs: {heir} cannot have run {run.id}. To {heir}: {refusal}")
         run.by = heir
-        add_history(session, run.id, None, now, f"given by {by or OWNER} from {name}, who was removed, to {heir}")
+        add_history(session, run.id, None, now, f"given by {acting.name()} from {name}, who was removed, to {heir}")
         audit.record_of_run(session, AuditAction.GIVEN, run, {"to": heir})
-        if heir != (by or OWNER):
-            notices.record_for(session, heir, run, f"{by or OWNER} gave you the run {run.name} of {name}.", now)
+        if heir != acting.name():
+            notices.record_for(session, heir, run, f"{acting.name()} gave you the run {run.name} of {name}.", now)

@@ -1,4 +1,4 @@
-"""What becomes of the live runs of a person who is removed: they go on, are stopped, or are given to another one."""
+"""The fate of a removed person's live runs: they go on, are stopped, or become another person's."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Literal, NamedTuple, cast, get_args
 from domain.requests.errors import InvalidRequest
 
 Fate = Literal["keep", "stop", "give"]
-"""keep: they go on to their end, as theirs."""
+"""keep: the runs go on to their end, and stay the removed person's."""
 
 
 class RunsOfRemoved(NamedTuple):
-    """The fate of live runs, and whose they are then."""
+    """The fate of live runs, and their new owner."""
 
     fate: Fate = "keep"
     to: str | None = None
-    """To whom they are given; None: to nobody."""
+    """The person to whom they are given; None: nobody."""
 
 
 def parse(text: str) -> RunsOfRemoved:
-    """The fate that is written keep, stop or give:NAME. Raises InvalidRequest."""
+    """Return the fate written as keep, stop or give:NAME. Raises InvalidRequest."""
     word, _, name = text.partition(":")
     if word not in get_args(Fate) or (word == "give") != bool(name):
         raise InvalidRequest("runs", f"runs must be keep, stop or give:NAME, got {text[:60]!r}.")
