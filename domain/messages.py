@@ -210,7 +210,7 @@ class HeldDevice(BaseModel):
 
 
 class Delivery(BaseModel):
-    """What a node has still to send of an attempt that has no process any more."""
+    """The data that a node has still to send of an attempt that has no process any more."""
 
     model_config = ConfigDict(frozen=True)
 

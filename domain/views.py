@@ -67,7 +67,7 @@ def _of_live(finding: str | None, lost_contact: bool, has_bad_loss: bool) -> str
 
 @dataclass(frozen=True)
 class DeliveryView:
-    """What the nodes have still to send of a run whose processes have ended."""
+    """The data that nodes have still to send of a run whose processes have ended."""
 
     sent_bytes: int
     total_bytes: int
@@ -84,8 +84,8 @@ class DeliveryView:
 
 
 def delivery_view(deliveries: Sequence[Delivery], silent_nodes: Sequence[str], is_ending: bool) -> DeliveryView:
-    """What several nodes have still to send, and whether a person has ended that."""
-    sent_bytes, total_bytes = (sum(getattr(one, name) for one in deliveries) for name in ("sent_bytes", "total_bytes"))
+    """Put the deliveries of several nodes together; `is_ending`: a person has ended them."""
+    sent_bytes, total_bytes = sum(one.sent_bytes for one in deliveries), sum(one.total_bytes for one in deliveries)
     seconds_left = max((one.seconds_left for one in deliveries if one.seconds_left is not None), default=None)
     if silent_nodes:
         verb = agree(len(silent_nodes), "is", "are")
@@ -94,11 +94,14 @@ def delivery_view(deliveries: Sequence[Delivery], silent_nodes: Sequence[str], i
         sentence = "sending is being ended: what is left stays on its node"
     else:
         sentence = f"sending what is left{_progress_words(sent_bytes, total_bytes, seconds_left)}"
-    has_points, has_checkpoints = (
-        any(getattr(one, name) for one in deliveries) for name in ("has_points", "has_checkpoints")
-    )
     return DeliveryView(
-        sent_bytes, total_bytes, seconds_left, has_points, has_checkpoints, list(silent_nodes), sentence
+        sent_bytes,
+        total_bytes,
+        seconds_left,
+        has_points=any(one.has_points for one in deliveries),
+        has_checkpoints=any(one.has_checkpoints for one in deliveries),
+        silent_nodes=list(silent_nodes),
+        sentence=sentence,
     )
 
 
