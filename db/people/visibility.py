@@ -22,9 +22,9 @@ class Visibility(NamedTuple):
     """The only projects that exist; None: all but the hidden ones."""
     hidden: frozenset[str]
     own: str | None = None
-    """Whose runs, sweeps, alerts are seen in the other projects too; None: nobody's."""
+    """The person whose runs, sweeps and alerts exist in the other projects too; None: nobody."""
     own_project: str | None = None
-    """The one project in which they are; None: all."""
+    """The one project in which they do; None: in all."""
 
 
 EVERYTHING = Visibility(None, frozenset())
@@ -35,7 +35,7 @@ def visibility(rights: Rights | None = None) -> Visibility:
     rights = rights or acting.rights()
     if rights.sees_everything:
         return EVERYTHING
-    own = rights.by if rights.keeps_own else None
+    own = rights.by if rights.sees_own_hidden else None
     return Visibility(rights.only_projects, rights.hidden, own, rights.only_project)
 
 

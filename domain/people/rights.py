@@ -78,11 +78,11 @@ class Rights:
 
     def sees(self, project: str, owner: str | None = None) -> bool:
         """Whether the project exists for this person; with `owner`, whether what is this owner's exists in it."""
-        return self.role_in(project) is not None or self._keeps(project, owner)
+        return self.role_in(project) is not None or self._is_own(project, owner)
 
     @property
-    def keeps_own(self) -> bool:
-        """Whether own runs are seen also in projects that are hidden; whoever has no role anywhere sees nothing."""
+    def sees_own_hidden(self) -> bool:
+        """Whether this person sees their own runs in hidden projects too; nobody does without a role anywhere."""
         return self.by is not None and (self.everywhere is not None or bool(self.in_projects))
 
     def refusal(self, action: Action, project: str | None, owner: str | None = None) -> str | None:
@@ -90,7 +90,7 @@ class Rights:
 
         `project` is None for what belongs to no project; `owner` is the person whose object it is."""
         role = (None if self.only_project else self.everywhere) if project is None else self.role_in(project)
-        if role is None and action.is_kept and self._keeps(project, owner):
+        if role is None and action.reaches_own_hidden and self._is_own(project, owner):
             return self.scope_refusal(action)
         where = "this installation" if project is None else f"project {project}"
         if role is None or role.rank < action.role.rank:
@@ -102,9 +102,11 @@ class Rights:
             return f"It belongs to {owner or 'somebody else'}: only they and an admin of {where} may {action.words}."
         return None
 
-    def _keeps(self, project: str | None, owner: str | None) -> bool:
-        """Whether this owner is this person, who keeps sight of what is theirs when its project is hidden."""
-        return self.keeps_own and owner == self.by and project is not None and self.only_project in (None, project)
+    def _is_own(self, project: str | None, owner: str | None) -> bool:
+        """Whether this owner is this person, who sees what is theirs even where its project is hidden."""
+        return (
+            self.sees_own_hidden and owner == self.by and project is not None and self.only_project in (None, project)
+        )
 
     def _elsewhere(self, action: Action) -> str:
         """The projects to launch in instead, for whoever was refused in one that they perhaps never chose."""

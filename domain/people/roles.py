@@ -50,8 +50,8 @@ class Action(Enum):
         self.role, self.scope, self.needs_ownership, self.words = role, scope, needs_ownership, words
 
     @property
-    def is_kept(self) -> bool:
-        """Whether people may do it to what is their own in projects that are hidden from them."""
+    def reaches_own_hidden(self) -> bool:
+        """Whether people may do it to their own runs, sweeps and alerts in projects that are hidden from them."""
         return self in (Action.SEE, Action.STOP)
 
 
