@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import Select, bindparam, select
 from sqlalchemy.orm import Session
 
 from db import identity
@@ -35,16 +35,12 @@ def assignments(store: Store, node_id: str, fence: int | None = None) -> list[As
 
     A task that ended while its node was lost stays in the list until the node has confirmed its end; any other that
     ended, until what it has left is sent."""
-    with store.read() as session:
-        tasks = session.execute(_TASKS_OF_NODE, {"node_id": node_id})
-        return [_assignment(session, task, attempt, run) for task, attempt, run in tasks if fence in (None, task.fence)]
+    return _assignments(store, _TASKS_OF_NODE, node_id, fence)
 
 
 def live_assignments(store: Store, node_id: str, fence: int | None = None) -> list[Assignment]:
     """The tasks of a node, or its one of an attempt, that have not ended: what a token may read code and wheels for."""
-    with store.read() as session:
-        tasks = session.execute(_LIVE_TASKS_OF_NODE, {"node_id": node_id})
-        return [_assignment(session, task, attempt, run) for task, attempt, run in tasks if fence in (None, task.fence)]
+    return _assignments(store, _LIVE_TASKS_OF_NODE, node_id, fence)
 
 
 def live_run(store: Store, node_id: str, fence: int, node_rank: int) -> str:
@@ -55,6 +51,12 @@ def live_run(store: Store, node_id: str, fence: int, node_rank: int) -> str:
         if is_deleted or {State(task.state), State(attempt.state)} & TERMINAL_STATES:
             raise Superseded(f"Attempt {attempt.run_id}/{attempt.number} has ended.")
         return attempt.run_id
+
+
+def _assignments(store: Store, query: Select[Task, Attempt, Run], node_id: str, fence: int | None) -> list[Assignment]:
+    with store.read() as session:
+        tasks = session.execute(query, {"node_id": node_id})
+        return [_assignment(session, task, attempt, run) for task, attempt, run in tasks if fence in (None, task.fence)]
 
 
 def _assignment(session: Session, task: Task, attempt: Attempt, run: Run) -> Assignment:
