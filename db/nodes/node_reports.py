@@ -101,7 +101,7 @@ def node_of_token(store: Store, token: str) -> str | TurnedAway | None:
         row = session.execute(named).first()
     if row is None:
         return None
-    return TurnedAway(was_removed(row.name, row.removed_at)) if row.removed_at else str(row.id)
+    return TurnedAway(removal_words(row.name, row.removed_at)) if row.removed_at else str(row.id)
 
 
 def name_of_node(store: Store, node_id: str) -> str:
@@ -211,7 +211,7 @@ def _known_node(session: Session, facts: NodeFacts, claim: Claim, now: float, lo
     if node is not None and node.pool != facts.pool:
         node = None  # the secret of a job is valid only for nodes of that job
     if node is not None and node.removed_at is not None:
-        raise IdentityEnded(was_removed(node.name, node.removed_at))
+        raise IdentityEnded(removal_words(node.name, node.removed_at))
     same_name = session.scalars(
         select(Node)
         .where(Node.name == facts.name, Node.pool == facts.pool, Node.removed_at.is_(None))
@@ -267,7 +267,8 @@ def _name_taken(node: Node) -> str:
     )
 
 
-def was_removed(name: str, at: float) -> str:
+def removal_words(name: str, at: float) -> str:
+    """The sentence for a removed node, with the way to join again."""
     when = clock_minute(at)
     return (
         f"Node {name} was removed at {when}. To let this machine join again, delete node/node.json in the "

@@ -98,12 +98,12 @@ def one(store: Store, invitation_id: str) -> InvitationView:
 def _row(session: Session, invitation_id: str) -> Invitation:
     row = session.get(Invitation, invitation_id)
     if row is None:
-        raise none_with(invitation_id)
+        raise no_such(invitation_id)
     return row
 
 
-def none_with(invitation_id: str) -> NoSuchInvitation:
-    """What is raised for an id that no invitation has, and for one that the actor may not know of."""
+def no_such(invitation_id: str) -> NoSuchInvitation:
+    """The error for an id that no invitation has, and for one that the actor may not know of."""
     return NoSuchInvitation(f"There is no invitation {invitation_id!r}.")
 
 

@@ -52,18 +52,18 @@ class LoginRequestView:
     expires_at: float
 
 
-class Room(NamedTuple):
-    """How many requests may wait."""
+class WaitingLimit(NamedTuple):
+    """The largest number of requests that wait."""
 
     most: int
-    known: Collection[str | None]
-    """Addresses whose requests make room for others last."""
+    familiar_addresses: Collection[str | None]
+    """Addresses whose requests are dropped last."""
 
 
 def ask(
-    store: Store, terms: TokenWanted, secret_hash: str, address: str | None, now: float, room: Room
+    store: Store, terms: TokenWanted, secret_hash: str, address: str | None, now: float, limit: WaitingLimit
 ) -> LoginRequestView:
-    """Store a new request, and forget those that ended long ago; where too many wait, one makes room."""
+    """Store a new request, and forget those that ended long ago; where too many wait, drop one of them."""
     code = "".join(secrets.choice(LETTERS) for _ in range(CODE_LETTERS))
     row = LoginRequest(
         code=code,
@@ -78,20 +78,20 @@ def ask(
     )
     with store.write() as session:
         session.execute(delete(LoginRequest).where(LoginRequest.expires_at < now - KEPT_S))
-        _make_room(session, room, now)
+        _drop_surplus(session, limit, now)
         session.add(row)
         session.flush()
         return _view(row)
 
 
-def _make_room(session: Session, room: Room, now: float) -> None:
-    """Drop the oldest request of the address with most, of a stranger's if there is one, where too many wait."""
+def _drop_surplus(session: Session, limit: WaitingLimit, now: float) -> None:
+    """Where too many wait, drop the oldest request of the address with most of them, strangers' addresses first."""
     waiting = (LoginRequest.expires_at > now, LoginRequest.answered_at.is_(None))
     begun = func.min(LoginRequest.created_at)
     rows = session.execute(select(LoginRequest.address, func.count(), begun).where(*waiting).group_by("address")).all()
-    if sum(count for _, count, _ in rows) < room.most:
+    if sum(count for _, count, _ in rows) < limit.most:
         return
-    address = min(rows, key=lambda row: (row[0] in room.known, -row[1], row[2]))[0]
+    address = min(rows, key=lambda row: (row[0] in limit.familiar_addresses, -row[1], row[2]))[0]
     of_address = select(LoginRequest).where(*waiting, LoginRequest.address == address)
     session.delete(session.scalars(of_address.order_by(LoginRequest.created_at).limit(1)).one())
 

@@ -1,6 +1,6 @@
 """Passwords, hashed by argon2; a name without a password costs as much to judge as one with.
 
-Each hash takes 64 MiB and both cores of a small machine for a moment: whoever makes one takes a turn first."""
+Each hash takes 64 MiB and both cores of a small machine for a moment: callers take turns to make one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 
 AT_ONCE = 2
 MOST_WAITING = 16
-"""Hashes made at the same time, and those that wait: whoever came last is answered within some seconds."""
+"""Hashes made at the same time, and hashes that wait: the last of them is made within some seconds."""
 _hasher = PasswordHasher()
 
 

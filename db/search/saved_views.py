@@ -31,10 +31,10 @@ def maker(store: Store, name: str) -> str | None:
 
 def _names_hidden(view: NamedView) -> bool:
     """Whether a view is about a project that does not exist for whoever asks."""
-    only, hidden = visibility()[:2]
-    is_left_out = only is not None and bool(view.project) and view.project not in only
+    visible = visibility()
+    is_left_out = visible.only is not None and bool(view.project) and view.project not in visible.only
     texts = (view.name, view.project, view.filter)
-    return is_left_out or any(project.lower() in text.lower() for project in hidden for text in texts if text)
+    return is_left_out or any(project.lower() in text.lower() for project in visible.hidden for text in texts if text)
 
 
 def save(store: Store, view: NamedView, now: float) -> None:

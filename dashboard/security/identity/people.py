@@ -162,7 +162,7 @@ class People:
         """End an open invitation that is in the actor's list. Raises Denied, NoSuchInvitation."""
         _require_manager()
         if not _may_give(invitations.one(self._store, invitation_id).project):
-            raise invitations.none_with(invitation_id)
+            raise invitations.no_such(invitation_id)
         return invitations.revoke(self._store, invitation_id, self._now())
 
     def invited(self, secret: str) -> InvitationView:

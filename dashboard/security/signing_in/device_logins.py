@@ -9,7 +9,7 @@ from dashboard.security.signing_in.known_addresses import KnownAddresses
 from db import acting
 from db.engine import Store
 from db.people import login_requests
-from db.people.login_requests import LoginOutcome, LoginRequestView, Room
+from db.people.login_requests import LoginOutcome, LoginRequestView, WaitingLimit
 from db.token_hashes import hash_token
 from domain.people.tokens import AccessTokenView, TokenWanted, check_form, check_token, new_secret
 
@@ -39,8 +39,8 @@ class DeviceLogins:
         if not self._asked.take(sender):
             raise TooManyRequests("Too many logins were asked for from your address: wait ten minutes, then try again.")
         secret, now = new_secret(), self._now()
-        room = Room(MOST_WAITING, self._known.addresses())
-        return login_requests.ask(self._store, terms, hash_token(secret), sender, now, room), secret
+        limit = WaitingLimit(MOST_WAITING, self._known.addresses())
+        return login_requests.ask(self._store, terms, hash_token(secret), sender, now, limit), secret
 
     def outcome(self, code: str, secret: str) -> tuple[LoginOutcome, AccessTokenView | None]:
         """The state of a request, and its token once it is allowed. Raises NoSuchRequest."""
