@@ -258,7 +258,7 @@ class TaskReport(BaseModel):
     held: Annotated[list[HeldDevice], Field(max_length=1000)] = []
     """With the end: its devices that are not free."""
     delivery: Delivery | None = None
-    """With the end: what is still to be sent; None: nothing, now or ever."""
+    """With the end: the data still to be sent; None: none, now or later."""
 
 
 class Finding(BaseModel):

@@ -186,7 +186,7 @@ class RunView:
     via: str | None = None
     """What launched it for them: a token, sweep or alert."""
     delivery: DeliveryView | None = None
-    """What is still to be sent after its end; None when everything is stored or stays on its node."""
+    """The data still to be sent after its end; None when everything is stored or stays on its node."""
     against_baseline: BaselineChange | None = None
     """Its result beside that of its project's baseline; only when a single run is read."""
 

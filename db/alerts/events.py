@@ -52,11 +52,11 @@ def record(store: Store, events: Iterable[tuple[str, RunEvent]], now: float) -> 
             return 0
     with store.write() as session:
         unrecorded = _unknown(session, unrecorded)
-        ids, gone = set(session.scalars(select(Alert.id))), deleted_among(session, unrecorded.values())
+        ids, deleted_runs = set(session.scalars(select(Alert.id))), deleted_among(session, unrecorded.values())
         added = [
             row(alert_id, event, now)
             for (alert_id, _), event in unrecorded.items()
-            if alert_id in ids and event.run_id not in gone
+            if alert_id in ids and event.run_id not in deleted_runs
         ]
         session.add_all(added)
         return len(added)

@@ -116,7 +116,7 @@ class Task(Base):
     lost_at: Mapped[float | None]
     """When it was ended because its node was lost; None again once the node reports that no process is left."""
     delivery: Mapped[dict[str, Any] | None]
-    """What its node has still to send after the end (`domain.messages.Delivery`); None: nothing, or no end yet."""
+    """The data that its node has still to send after the end (`domain.messages.Delivery`); None: none, or not ended."""
 
 
 class Job(Base):

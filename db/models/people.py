@@ -182,7 +182,7 @@ class AuditEntry(Base):
 
 
 class Notice(Base):
-    """What somebody else did to a person's run; the row goes once they have read it."""
+    """A sentence about another person's act on one's run; the row is deleted once it is read."""
 
     __tablename__ = "notices"
 

@@ -91,7 +91,7 @@ def submit(
 def request_stop(store: Store, run_id: str, now: float, why: str | None = None, reason: str | None = None) -> None:
     """Request the end of a run; of an ended one, that of the sending of what it has left.
 
-    `reason`: a person's own words, which its owner is told with who stopped it; `why`: what made a program stop it.
+    `reason`: a person's own words, which reach the run's owner with that person's name; `why`: a program's reason.
     A repeated request changes nothing. Raises NoSuchRun, Denied."""
     with store.write() as session:
         run, attempt = permitted_run(session, Action.STOP, run_id), latest_attempt(session, run_id)
@@ -208,10 +208,10 @@ def _checkpoint_to_resume(session: Session, resume: str) -> int:
 def _check_goes_on(session: Session, part_of: StudyPoint | NewTrial) -> None:
     """Raise WrongState where somebody asked the study or sweep to end since its next run was decided on."""
     if isinstance(part_of, NewTrial):
-        whole: Sweep | ScalingStudy | None = session.get(Sweep, part_of.sweep_id)
+        parent: Sweep | ScalingStudy | None = session.get(Sweep, part_of.sweep_id)
     else:
-        whole = session.get(ScalingStudy, part_of.study_id)
-    if whole is None or whole.stop_requested_at is not None or whole.ended_at is not None:
+        parent = session.get(ScalingStudy, part_of.study_id)
+    if parent is None or parent.stop_requested_at is not None or parent.ended_at is not None:
         raise WrongState("It was asked to end meanwhile: no further run of it is launched.")
 
 

@@ -14,7 +14,7 @@ from domain.people.roles import Action
 
 
 class Named(Enum):
-    """What the value of a field names."""
+    """The kind of object that the value of a field names."""
 
     PROJECT = "a project"
     RUN = "a run"
@@ -31,7 +31,7 @@ class Reference:
 
     named: Named
     action: Action = Action.SEE
-    """What the request does with it."""
+    """The action of the request on it."""
 
 
 @cache

@@ -20,7 +20,7 @@ class RunsOfRemoved(NamedTuple):
 
 def parse(text: str) -> RunsOfRemoved:
     """Return the fate written as keep, stop or give:NAME. Raises InvalidRequest."""
-    word, _, name = text.partition(":")
-    if word not in get_args(Fate) or (word == "give") != bool(name):
+    fate, _, name = text.partition(":")
+    if fate not in get_args(Fate) or (fate == "give") != bool(name):
         raise InvalidRequest("runs", f"runs must be keep, stop or give:NAME, got {text[:60]!r}.")
-    return RunsOfRemoved(cast(Fate, word), name or None)
+    return RunsOfRemoved(cast(Fate, fate), name or None)

@@ -12,4 +12,4 @@ class InvalidRequest(Exception):
 
 
 class NoSuchReference(InvalidRequest):
-    """What a field names does not exist, or not for the person: the two are answered alike."""
+    """A field names an object that does not exist, or not for the person: both are answered alike."""

@@ -111,8 +111,8 @@ def part_of(done_bytes: int, total_bytes: int) -> str:
     """0.8 of 1.0 GiB, 340 of 512 KiB."""
     total = size(total_bytes, is_coarse=True)
     unit = total.rpartition(" ")[2]
-    done = done_bytes / 1024 ** ("B", "KiB", "MiB", "GiB", "TiB").index(unit)
-    return f"{done:.{1 if unit in ('GiB', 'TiB') else 0}f} of {total}"
+    amount = done_bytes / 1024 ** ("B", "KiB", "MiB", "GiB", "TiB").index(unit)
+    return f"{amount:.{1 if unit in ('GiB', 'TiB') else 0}f} of {total}"
 
 
 def ago(at: float | None, now: float) -> str:
