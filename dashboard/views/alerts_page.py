@@ -16,7 +16,6 @@ from dashboard.views.layout import actions, permissions, style
 from db.alerts import alerts
 from db.alerts.alerts import AlertView
 from db.exceptions import NoSuchAlert
-from db.people import consequences
 from domain.alerts.rules import AFTER_THE_END, HAVE_A_STEP, LIMITS, LR_FACTOR, ON_SERIES, Act, Trigger, act_in_words
 from domain.alerts.targets import BROWSER, masked_target
 from domain.people.roles import Action
@@ -181,11 +180,7 @@ def _test(alert_id: str) -> None:
 
 def _remove(alert: AlertView) -> None:
     """Remove an alert; one that somebody else set is asked about."""
-    question = actions.Question(
-        f"alert_{alert.id}", "Remove this alert?", "Remove it", "Keep it",
-        partial(consequences.of_thing, "alert", alert.by),
-    )  # fmt: skip
-    actions.act_or_ask(question, partial(_remove_now, alert.id))
+    actions.end_or_ask("alert", alert.id, alert.by, "Remove", partial(_remove_now, alert.id))
 
 
 def _remove_now(alert_id: str) -> None:

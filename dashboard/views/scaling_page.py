@@ -15,7 +15,6 @@ from dashboard.service import permitted, service
 from dashboard.views.layout import actions, links, permissions, style
 from dashboard.views.layout.links import address
 from db.exceptions import NoSuchStudy
-from db.people import consequences
 from db.people.ownership import project_of
 from db.scaling import studies
 from db.scaling.studies import Figures, StudyView
@@ -97,9 +96,8 @@ def _study(study_id: str) -> None:
 
 def _stop(study: StudyView) -> None:
     """End a study; another person's is asked about."""
-    whose = partial(consequences.of_thing, "study", study.by)
-    question = actions.Question(study.id, "Stop this study?", "Stop it", "Keep it going", whose)
-    actions.act_or_ask(question, partial(permitted.stop_study, service.current(), study.id))
+    stop = partial(permitted.stop_study, service.current(), study.id)
+    actions.end_or_ask("study", study.id, study.by, "Stop", stop, no="Keep it going")
 
 
 # A scaling study, and the list of all, as the component draws them.

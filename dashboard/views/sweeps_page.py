@@ -13,7 +13,6 @@ from dashboard.sweeps.document import best_trial, document, state
 from dashboard.sweeps.request import SEEDS, launch_best_with_seeds
 from dashboard.views.layout import actions, links, permissions, style
 from db.exceptions import NoSuchSweep
-from db.people import consequences
 from db.people.ownership import project_of
 from db.sweeps import sweeps
 from db.sweeps.sweeps import SweepView
@@ -150,7 +149,5 @@ def _launch_seeds(one: SweepView, best: TrialView) -> None:
 
 def _stop(one: SweepView) -> None:
     """End a sweep; another person's is asked about."""
-    question = actions.Question(
-        one.id, "Stop this sweep?", "Stop it", "Keep it going", partial(consequences.of_thing, "sweep", one.by)
-    )
-    actions.act_or_ask(question, partial(permitted.stop_sweep, service.current(), one.id))
+    stop = partial(permitted.stop_sweep, service.current(), one.id)
+    actions.end_or_ask("sweep", one.id, one.by, "Stop", stop, no="Keep it going")

@@ -17,6 +17,7 @@ from dashboard.security.turns import NoTurn
 from dashboard.service import service
 from db.engine import StoreGone
 from db.exceptions import NoSuch, WrongState
+from db.people import consequences
 from domain.people.consequences import Consequence
 from domain.people.rights import Denied
 from domain.requests.errors import InvalidRequest
@@ -88,6 +89,17 @@ def act_or_ask(question: Question, act: Callable[[], object]) -> None:
             act()
 
     told(decide)()
+
+
+def end_or_ask(
+    noun: str, target: str, owner: str | None, verb: str, act: Callable[[], object], no: str = "Keep it"
+) -> None:
+    """Revoke, remove or stop a thing of the visitor at once; ask, with the owner's name, if it is somebody else's.
+
+    `verb` and `noun` make the question: Stop this sweep? For callbacks of widgets."""
+    consequence = functools.partial(consequences.of_thing, noun, owner)
+    key = f"{noun.replace(' ', '_')}_{target}"
+    act_or_ask(Question(key, f"{verb} this {noun}?", f"{verb} it", no, consequence), act)
 
 
 def _ask_about(question: Question, consequence: Consequence, act: Callable[[], object]) -> None:

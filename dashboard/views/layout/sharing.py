@@ -12,7 +12,6 @@ from dashboard.cluster.joining import is_loopback
 from dashboard.service import permitted, service
 from dashboard.views.layout import actions
 from dashboard.views.layout.permissions import Limits, signed
-from db.people import consequences
 from db.runs import shared_links
 from db.runs.shared_links import LONGEST_DAYS, LinkView
 from domain.choices import ExportFormat
@@ -73,10 +72,8 @@ def _link(link: LinkView) -> None:
 
 def _revoke(link: LinkView) -> None:
     """End a link; one that somebody else made is asked about."""
-    question = actions.Question(
-        f"link_{link.id}", "Revoke this link?", "Revoke it", "Keep it", partial(consequences.of_thing, "link", link.by)
-    )
-    actions.act_or_ask(question, partial(permitted.revoke_link, service.current(), link.id))
+    revoke = partial(permitted.revoke_link, service.current(), link.id)
+    actions.end_or_ask("link", link.id, link.by, "Revoke", revoke)
 
 
 ONLY_HERE = "Only this machine can open this address: name the one at which others reach the dashboard."

@@ -11,7 +11,6 @@ from dashboard.cluster.joining import WHERE, HowToJoin, address_for_others, how_
 from dashboard.service import service
 from dashboard.views.layout import actions, permissions, style
 from dashboard.views.nodes import installing
-from db.people import consequences
 from domain.people.roles import Action
 from domain.text.formats import ago, as_text, clock_minute, duration_words, plural, with_code
 from domain.views import JoinTokenView
@@ -140,11 +139,8 @@ def _token(token: JoinTokenView, now: float) -> None:
 
 def _revoke(token: JoinTokenView) -> None:
     """Revoke a token; one that somebody else made is asked about."""
-    question = actions.Question(
-        f"join_{token.id}", "Revoke this join token?", "Revoke it", "Keep it",
-        partial(consequences.of_thing, "join token", token.by),
-    )  # fmt: skip
-    actions.act_or_ask(question, partial(service.current().join_tokens.revoke, token.id))
+    revoke = partial(service.current().join_tokens.revoke, token.id)
+    actions.end_or_ask("join token", token.id, token.by, "Revoke", revoke)
 
 
 def state_of(token: JoinTokenView, now: float) -> str:

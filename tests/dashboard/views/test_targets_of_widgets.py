@@ -162,7 +162,7 @@ def _called_back(tree: ast.Module) -> set[str]:
         attribute = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         if attribute in WIDGETS:
             given += [one.value for one in call.keywords if one.arg in CALLBACKS | {"args", "kwargs"}]
-        elif attribute in {"confirm", "attempt", "act_or_ask", "told"}:
+        elif attribute in {"confirm", "attempt", "act_or_ask", "end_or_ask", "told"}:
             given += call.args
     return {node.id for value in given for node in ast.walk(value) if isinstance(node, ast.Name)}
 
