@@ -158,11 +158,9 @@ def environment(spec: RunSpec) -> str:
         return ""
     if spec.snapshot:
         path = service.current().snapshots.path_to_read(spec.snapshot)
-        return (
-            ""
-            if path is None
-            else _environment_of(str(path), "", "", spec.entry or "", spec.environment, _only_public())
-        )
+        if path is None:
+            return ""
+        return _environment_of(str(path), "", "", spec.entry or "", spec.environment, _only_public())
     if is_git_address(spec.target):
         return "If the repository has a lock file with torch, each node builds its environment."
     entry, module = spec.entry or "", spec.module or ""
