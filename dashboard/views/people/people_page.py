@@ -11,9 +11,8 @@ from dashboard.service import service
 from dashboard.views.layout import actions, style
 from dashboard.views.layout.sharing import reachable_origin
 from db import acting
-from db.people import consequences
 from domain.people.accounts import InvitationView, MemberView, ProjectAccessView, UserView
-from domain.people.consequences import NOTHING, Consequence
+from domain.people.consequences import Consequence
 from domain.people.removal import Fate, RunsOfRemoved
 from domain.people.roles import EVERYWHERE, GIVEN_ROLES, Action, Role
 from domain.text.formats import ago, as_list, as_text, clock_minute, plural
@@ -147,7 +146,6 @@ def _searched(one: UserView) -> str:
 
 
 def _person(person: UserView, now: float) -> None:
-    current = service.current()
     name, role, projects, last_seen, remove = st.columns(PEOPLE_COLUMNS, vertical_alignment="center")
     mail = f" :gray[{as_text(person.email)}]" if person.email else ""
     is_me = person.name == acting.rights().by
@@ -164,7 +162,8 @@ def _person(person: UserView, now: float) -> None:
                              on_click=actions.attempt, args=(make, REFUSED)):  # fmt: skip
                     st.rerun(scope="app")  # the link is shown above this fragment
             if st.button("Remove", key=f"person_remove_{person.name}", type="tertiary"):
-                actions.ask(_confirm_removal, person.name, current.people.loss_by_removal(person.name))
+                loss = service.current().people.loss_by_removal(person.name)
+                actions.ask(_confirm_removal, person.name, loss)
 
 
 def _role_of(name: str, role: Role | None, project: str | None, *, is_fixed: bool = False) -> None:
@@ -239,11 +238,8 @@ def _invitation(invitation: InvitationView, now: float) -> None:
 
 def _revoke(invitation: InvitationView) -> None:
     """End an invitation; one that somebody else made is asked about."""
-    question = actions.Question(
-        f"invitation_{invitation.id}", "Revoke this link?", "Revoke it", "Keep it",
-        partial(consequences.of_thing, "link", invitation.by),
-    )  # fmt: skip
-    actions.act_or_ask(question, partial(service.current().people.revoke_invitation, invitation.id))
+    revoke = partial(service.current().people.revoke_invitation, invitation.id)
+    actions.end_or_ask("link", invitation.id, invitation.by, "Revoke", revoke)
 
 
 # The members of one project, and whether it exists for others.
@@ -270,15 +266,14 @@ def _projects(projects: Sequence[ProjectAccessView]) -> None:
 def _set_privacy(project: str, is_private: bool) -> None:
     """Open a project, or make it private; asks where that takes sight from others."""
     people = service.current().people
+    if not is_private:
+        actions.told(people.set_privacy)(project, False)
+        return
     question = actions.Question(
         f"private_{project}", f"Make {project} private?", "Make it private", "Keep it open",
-        partial(people.loss_by_privacy, project) if is_private else _nothing,
+        partial(people.loss_by_privacy, project),
     )  # fmt: skip
-    actions.act_or_ask(question, partial(people.set_privacy, project, is_private))
-
-
-def _nothing() -> Consequence:
-    return NOTHING
+    actions.act_or_ask(question, partial(people.set_privacy, project, True))
 
 
 def _members(project: str) -> None:
@@ -310,9 +305,7 @@ MOST_NAMED = 10
 def _add_member(project: str, names: Sequence[str]) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox("Person", names, key=f"member_name_{project}", width=220)
-        st.selectbox(
-            "Role", ROLES, index=1, key=f"member_role_{project}", format_func=_with_meaning, width=320
-        )  # fmt: skip
+        st.selectbox("Role", ROLES, index=1, key=f"member_role_{project}", format_func=_with_meaning, width=320)
         give = partial(_give, project)
         st.button("Give this role", key=f"member_add_{project}", on_click=actions.attempt, args=(give, MEMBER_REFUSED))
     actions.show(MEMBER_REFUSED)
