@@ -237,6 +237,11 @@ class Service:
         run_requests.request_stop(self.store, run_id, self.clock(), why, checked_reason(reason))
         return self._after_request(run_id)
 
+    def end_sending(self, run_id: str) -> RunView:
+        """End the sending of what a run's ended attempts have left. Raises NoSuchRun, Denied."""
+        run_requests.end_sending(self.store, run_id, self.clock())
+        return self._after_request(run_id)
+
     def remove_person(self, name: str, runs: RunsOfRemoved) -> dict[str, int]:
         """Remove a person; their live runs go on as theirs, are stopped, or become another person's.
 

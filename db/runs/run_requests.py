@@ -109,6 +109,15 @@ def _stop(session: Session, run: Run, attempt: Attempt, now: float, why: str | N
         notices.record(session, run, f"{by} stopped your run {run.name}{words}", now)
 
 
+def end_sending(store: Store, run_id: str, now: float) -> None:
+    """End the sending of what a run's ended attempts have left; its next attempt, if there is one, goes on.
+
+    Raises NoSuchRun, Denied."""
+    with store.write() as session:
+        run = permitted_run(session, Action.STOP, run_id)
+        _end_delivery(session, run, latest_attempt(session, run_id), now)
+
+
 def _end_delivery(session: Session, run: Run, attempt: Attempt, now: float) -> None:
     """End the sending of what an ended run has left: it stays on its nodes."""
     if deliveries.end(session, run.id, now):
