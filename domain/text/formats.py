@@ -16,6 +16,7 @@ _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 _SHORTCODE = re.compile(r":(?=[\w+\-/]+:)")
 _LONG_WAY = re.compile(r"^.*(?:/attempts/\d+/node\d+/work/|/(?:site|dist)-packages/)")
 _SPACES = re.compile(r"\s+")
+_CODE = re.compile("`([^`]+)`")
 _LABELS = {"alive": "online", "foreign": "used by others", "quarantine": "in quarantine"}
 
 
@@ -29,8 +30,8 @@ def as_text(value: object) -> str:
 
 
 def with_code(text: str) -> str:
-    """A sentence of ours as Markdown; commands between backticks are set as code, everything else as text."""
-    parts = text.split("`")
+    """A sentence as Markdown on one line; what stands between two backticks is set as code, everything else as text."""
+    parts = _CODE.split(_SPACES.sub(" ", text))
     return "".join(f"`{part}`" if at % 2 else _padded_text(part) for at, part in enumerate(parts))
 
 

@@ -32,7 +32,7 @@ def now(run: RunView) -> None:
 
 def _card(finding: FindingView) -> None:
     # The first line of the page says where the ranks hang, and says it anew every few seconds.
-    evidence = "" if finding.kind == "hung" else as_text(finding.evidence)
+    evidence = "" if finding.kind == "hung" else with_code(finding.evidence)
     lines = [f"**{as_text(_headline(finding.kind))}** {evidence}".strip()]
     lines += [as_text(finding.meaning)] if finding.meaning else []
     lines += [f"**What to do:** {with_code(finding.fix)}"] if finding.fix else []

@@ -80,6 +80,7 @@ def test_commands_within_a_sentence_are_code_and_nothing_else_is_markup():
     assert with_code("Start it with `--host 0.0.0.0` (or *not*).") == (
         "Start it with `--host 0.0.0.0` \\(or \\*not\\*\\)\\."
     )
+    assert with_code("it printed `*odd*\n\n**bold**") == "it printed \\`\\*odd\\* \\*\\*bold\\*\\*"
 
 
 def test_hosts_that_a_command_works_on_are_shown_with_their_step_and_trouble(pages):
