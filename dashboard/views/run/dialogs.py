@@ -28,7 +28,7 @@ def stop(run: RunView) -> None:
             "save a checkpoint and exit; then remaining processes are killed. The run can be resumed later."
         )
     if permissions.is_anothers(run.by):
-        st.markdown(f"It is **{as_text(run.by)}**'s run: they are told that you stopped it, and why.")
+        st.markdown(f"It is **{as_text(run.by)}**'s run. They get a notice that you stopped it, with your reason.")
         st.text_input(
             "Reason (optional)", key=f"stop_reason_{run.id}", max_chars=LONGEST_REASON, autocomplete="off",
             placeholder="needed for the demo at noon",
@@ -40,18 +40,20 @@ def _stop(run_id: str) -> None:
     service.current().stop(run_id, reason=st.session_state.get(f"stop_reason_{run_id}"))
 
 
-@st.dialog("End the sending of what is left?", icon=":material/cloud_off:")
+@st.dialog("End sending?", icon=":material/cloud_off:")
 def end_sending(run: RunView) -> None:
     """Confirm that what the ended run's nodes have still to send stays there."""
     if run.delivery is None:
         st.markdown(f"Everything of **{as_text(run.name)}** has arrived by now.")
         return
-    left_bytes = run.delivery.total_bytes - run.delivery.sent_bytes
+    st.markdown(f"**{as_text(run.name)}**: {as_text(run.delivery.sentence)}.")
     st.markdown(
-        f"{size(left_bytes)} of **{as_text(run.name)}** have not been sent: they stay on the run's nodes, where "
-        "nothing is deleted. What has arrived stays here, and a finding says what has not."
+        "What is left stays on the run's nodes, where nothing is deleted. What has arrived stays here; the run's page "
+        "says what has not."
     )
-    actions.confirm(f"sending_{run.id}", "End sending", "Go on sending", lambda: service.current().stop(run.id))
+    if permissions.is_anothers(run.by):
+        st.markdown(f"It is **{as_text(run.by)}**'s run.")
+    actions.confirm(f"sending_{run.id}", "End sending", "Keep sending", lambda: service.current().end_sending(run.id))
 
 
 @st.dialog("Delete this run?", icon=":material/delete:")
