@@ -27,6 +27,8 @@ const SENDING_TITLE =
   'It has ended, and its devices are free. Logs and checkpoints still arrive; its curves are complete.';
 const SENDING_POINTS_TITLE =
   'It has ended, and its devices are free. Its last points, logs and checkpoints still arrive.';
+const UNSENT_TITLE =
+  'It has ended, and its devices are free. The rest is sent once the node is heard from, unless you end the sending.';
 const PRINTED = 'from the output';
 const PRINTED_TITLE = 'parsed from what the script prints';
 /** Those that many runs never know stand last, so that their empty places leave no gap. */
@@ -259,8 +261,11 @@ class RunHeader {
   _showSending({ delivery }) {
     this._sending.hidden = !delivery;
     if (!delivery) return;
+    const isSilent = delivery.silent_nodes.length > 0;
     setText(this._sending, delivery.sentence);
-    setAttribute(this._sending, 'title', delivery.has_points ? SENDING_POINTS_TITLE : SENDING_TITLE);
+    this._sending.classList.toggle('silent', isSilent);
+    const arriving = delivery.has_points ? SENDING_POINTS_TITLE : SENDING_TITLE;
+    setAttribute(this._sending, 'title', isSilent ? UNSENT_TITLE : arriving);
   }
 
   /** @param {Run} run */
