@@ -19,7 +19,7 @@ def show() -> None:
             when = ago(notice.at, current.clock())
             st.markdown(f"{as_text(notice.sentence)} :gray[{as_text(when)}]", width="stretch")
             if notice.run_id is not None:
-                links.link("run", "Its page", f"notice_run_{notice.id}", kind="tertiary", id=notice.run_id)
+                links.link("run", "Open the run", f"notice_run_{notice.id}", kind="tertiary", id=notice.run_id)
             st.button("Close", key=f"notice_read_{notice.id}", type="tertiary", on_click=_read, args=(notice.id,))
 
 
