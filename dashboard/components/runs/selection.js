@@ -197,7 +197,7 @@ export class Selection {
   }
 
   /**
-   * A button; one that ends or deletes something asks for a second click, and says whose runs it would reach.
+   * A button; one that ends or deletes something asks for a second click, and names their owners.
    * @param {string} text
    * @param {boolean} isGrave
    * @param {ActionName} action
@@ -208,11 +208,13 @@ export class Selection {
       'data-acts': action,
       text,
       onclick: () => {
-        if (!isGrave || button.dataset.armed) return this._begin({ action });
-        void this._arm(button, text, action);
+        if (isGrave && !button.dataset.armed) return void this._arm(button, text, action);
+        disarm();
+        this._begin({ action });
       },
     });
     const disarm = () => {
+      if (button.dataset.armed) this._action.tell('');
       delete button.dataset.armed;
       setText(button, text);
     };
@@ -221,7 +223,7 @@ export class Selection {
   }
 
   /**
-   * Have the next click of a button do it, once it is said whose runs these are beside one's own.
+   * Have the next click of a button act, and name the other people whose runs these are.
    * @param {HTMLElement} button
    * @param {string} text
    * @param {ActionName} action
