@@ -37,14 +37,15 @@ def of_privacy(project: str, people: Sequence[str], runs: int) -> Consequence:
 def of_role(person: str, before: str, after: str, where: str, unseen: Sequence[str], runs: int) -> Consequence:
     """Return a person's loss by a lower role; `unseen`: the projects of the runs of which they lose sight."""
     lost = f" They lose sight of {plural(runs, 'run')} in {as_list(unseen, MOST_NAMED)}." if unseen else ""
-    return Consequence(f"{person} is {before} of {where} now, and would be {after}.{lost}", (person,), runs)
+    return Consequence(f"{person} is now {before} of {where}, and would be {after}.{lost}", (person,), runs)
 
 
 def of_removal(person: str, live: int, others: Mapping[str, int]) -> Consequence:
     """Return a removed person's loss: live runs, and counts by noun of the `others` that end with the account."""
     ending = [plural(amount, noun) for noun, amount in others.items() if amount]
     ends = f" {as_list(ending)} {agree(sum(others.values()), 'ends', 'end')} with the account." if ending else ""
-    return Consequence(f"{person} has {plural(live, 'live run')}.{ends}", (person,), live)
+    runs = plural(live, "live run") if live else "no live run"
+    return Consequence(f"{person} has {runs}.{ends}", (person,), live)
 
 
 def of_drain(node: str, owners: Mapping[str, int], hidden: int = 0) -> Consequence:

@@ -193,7 +193,7 @@ def _choose_role(name: str, project: str | None, key: str) -> None:
     actions.act_or_ask(question, partial(people.set_role, name, role, project))
 
 
-KEEP_RUNS, STOP_RUNS, GIVE_RUNS = "Let them go on, as theirs", "Stop them", "Give them to"
+KEEP_RUNS, STOP_RUNS, GIVE_RUNS = "Keep them running, as theirs", "Stop them", "Give them to somebody else"
 FATES: dict[str, Fate] = {KEEP_RUNS: "keep", STOP_RUNS: "stop", GIVE_RUNS: "give"}
 
 
@@ -256,8 +256,8 @@ def _projects(projects: Sequence[ProjectAccessView]) -> None:
     key = f"project_private_{project.name}"
     st.session_state[key] = project.is_private
     st.toggle(
-        "Private: it exists only for its members and the owner, in no list, search or address of anybody else; who "
-        "launched runs there keeps sight of those.",
+        "Private: it exists only for its members and the owner, in no list, search or address of anybody else; people "
+        "still see the runs that they launched there.",
         key=key, on_change=_set_privacy, args=(project.name, not project.is_private),
     )  # fmt: skip
     _members(project.name)

@@ -84,12 +84,12 @@ def test_lower_role_says_what_is_lost_and_a_higher_one_nothing(lab: Store) -> No
         assert consequences.of_role(lab, "ana", Role.ADMIN, None) == NOTHING
         assert consequences.of_role(lab, "eva", Role.VIEWER, None) == NOTHING, "it is not taken from others"
         assert consequences.of_role(lab, "ana", Role.VIEWER, None).sentence == (
-            "ana is a member of all projects that are not private now, and would be a viewer."
+            "ana is now a member of all projects that are not private, and would be a viewer."
         )
         everywhere = consequences.of_role(lab, "ana", None, None)
         in_vision = consequences.of_role(lab, "cy", None, "vision")
     assert everywhere.sentence.endswith("would be without a role. They lose sight of 2 runs in default and speech.")
-    assert in_vision.sentence == "cy is a viewer of project vision now, and would be without a role."
+    assert in_vision.sentence == "cy is now a viewer of project vision, and would be without a role."
 
 
 def test_runs_of_a_hidden_project_are_neither_named_nor_counted(lab: Store) -> None:

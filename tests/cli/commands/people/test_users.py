@@ -162,7 +162,7 @@ def test_lower_role_says_what_it_takes(rankzero, dashboard: Running) -> None:
     person(dashboard.service, "ada", Role.ADMIN)
     person(dashboard.service, "ben", Role.MEMBER)
     log_in(dashboard, "ada")
-    sentence = "ben is a member of all projects that are not private now, and would be a viewer.\n"
+    sentence = "ben is now a member of all projects that are not private, and would be a viewer.\n"
     assert rankzero("users", "role", "ben", "viewer")[::2] == (0, sentence)
     assert rankzero("users", "role", "ben", "member")[2] == ""
 

@@ -185,7 +185,7 @@ def test_lower_role_is_asked_about_with_what_is_lost(two_projects: Pages) -> Non
     page = two_projects.open("people")
     page.selectbox("role_ana_").set_value("viewer").run()
     assert two_projects.service.people.user("ana").role is Role.MEMBER
-    assert "ana is a member of all projects that are not private now, and would be a viewer." in plain(page)
+    assert "ana is now a member of all projects that are not private, and would be a viewer." in plain(page)
     button(page, "Change it").click().run()
     assert two_projects.service.people.user("ana").role is Role.VIEWER
     page = two_projects.open("people")
