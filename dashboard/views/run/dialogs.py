@@ -28,7 +28,7 @@ def stop(run: RunView) -> None:
             "save a checkpoint and exit; then remaining processes are killed. The run can be resumed later."
         )
     if permissions.is_anothers(run.by):
-        st.markdown(f"It is **{as_text(run.by)}**'s run. They get a notice that you stopped it, with your reason.")
+        st.markdown(f"It is **{as_text(run.by)}**'s run. They get a notice, with your reason.")
         st.text_input(
             "Reason (optional)", key=f"stop_reason_{run.id}", max_chars=LONGEST_REASON, autocomplete="off",
             placeholder="needed for the demo at noon",
