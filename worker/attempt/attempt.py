@@ -107,8 +107,8 @@ class LocalAttempt:
 
     @property
     def has_ranks(self) -> bool:
-        """Whether its processes were started and have not ended."""
-        return bool(self._state) and not self.is_over
+        """Whether its processes were started and have not ended, also where no step has noticed that yet."""
+        return bool(self._state) and not self.is_over and supervision.is_supervised(self._state)
 
     @property
     def is_sending_rest(self) -> bool:

@@ -142,11 +142,12 @@ class Trainings:
             ended_at = time.monotonic()
             took_s = ended_at - began
             self._on_step(order)
-            attempts = self.daemon.attempts
             # The cores are for trainings: a backlog gets at most half of one.
             if more:
-                time.sleep(took_s if any(not attempt.is_over for attempt in attempts) else 0.0)
+                self._pauses.leave_cores(took_s, lambda: self.daemon.has_ranks, self._wake)
+                self._wake.clear()
                 continue
+            attempts = self.daemon.attempts
             ended = [attempt.key for attempt in attempts if attempt.is_over]
             is_watched, is_idle = self.daemon.watched and bool(attempts), self.daemon.is_idle
             pause_s = self._pauses.pause_s(
@@ -262,6 +263,13 @@ class LoopPauses:
         elif is_watched and has_idle_cores:
             usual_s = max(HURRIED_PAUSE_S, SENT_EVERY_S - since_sent_s)
         return max(usual_s, min(per_step * took_s, LONGEST_PAUSE_S))
+
+    @staticmethod
+    def leave_cores(seconds: float, have_ranks: Callable[[], bool], woken: threading.Event) -> None:
+        """Wait for so long, but only while ranks run, and until news come: an end or a stop is not held up."""
+        until = time.monotonic() + seconds
+        while have_ranks() and (left_s := until - time.monotonic()) > 0 and not woken.wait(min(left_s, PAUSE_S)):
+            pass
 
     def wait_to_copy(self, *, has_copies: bool = False) -> None:
         """Wait until checkpoints are looked for again; at once when an attempt has ended. Copies are sent meanwhile."""

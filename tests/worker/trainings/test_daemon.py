@@ -113,6 +113,15 @@ def test_a_node_has_ranks_from_their_start_to_their_end_also_for_its_next_worker
     assert not node.daemon.has_ranks
 
 
+def test_a_node_has_no_ranks_once_they_ended_though_no_step_has_noticed(node):
+    node.assign(node.assignment(node.script(WAITING)))
+    node.until_ready()
+    node.let_end()
+    wait_for(lambda: not node.daemon.has_ranks, "the ranks to end")
+    assert [attempt.is_over for attempt in node.daemon.attempts] == [False]
+    assert node.until_settled().state == "succeeded"
+
+
 def test_an_attempt_that_waits_to_start_has_no_ranks(node):
     node.spawn = lambda *what: None
     node.start_worker()

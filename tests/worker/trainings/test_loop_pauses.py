@@ -59,6 +59,15 @@ def test_the_longer_a_step_took_the_longer_is_its_pause():
     assert LoopPauses().pause_s(0.0, 0.1, [], is_watched=True, idle_cores=IDLE_CORES) == 0.1
 
 
+def test_a_backlog_leaves_the_cores_to_ranks_until_they_end_or_news_come():
+    looks, woken = iter([True, True, False]), threading.Event()
+    LoopPauses.leave_cores(3600.0, lambda: next(looks), woken)
+    assert list(looks) == []
+    woken.set()
+    LoopPauses.leave_cores(3600.0, lambda: True, woken)
+    LoopPauses.leave_cores(0.0, lambda: True, threading.Event())
+
+
 def test_an_end_wakes_the_copying_and_then_the_sending(monkeypatch):
     monkeypatch.setattr("worker.trainings.trainings.CHECKPOINTS_PAUSE_S", 3600.0)
     pauses, woken = LoopPauses(), []
