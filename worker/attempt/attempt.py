@@ -289,7 +289,7 @@ class LocalAttempt:
             return
         path, text = self.folder / STOP_FILE, f"{self._stop_grace_s:g}"
         with suppress(OSError):
-            if path.read_text() == text:
+            if bytes_of(path) == text.encode():
                 return
         log.info("attempt %s is asked to stop within %s s", self.label, text)
         try:

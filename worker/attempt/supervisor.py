@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 from worker.node import control_groups, processes
 from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, MEMBERS_FILE, POINTS_FILE, STATE_FILE, STOP_FILE
 from worker.node.processes import Process, take_lock
+from worker.node.regular_files import bytes_of, open_regular
 from worker.probe.rankzero_probe.peers import is_aborted, keep_records
 from worker.warm.rankzero_warm import channel
 from worker.warm.rankzero_warm.server import LAUNCHER_VARIABLE
@@ -89,7 +90,8 @@ class AttemptDirectory:
 
     def write(self, name: str, text: str) -> None:
         """Write a file of this very directory, wherever it is now, atomically. Raises OSError."""
-        own, flags = self._descriptor, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        own = self._descriptor
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK  # what waits there may be a pipe
         with os.fdopen(os.open(f".{name}.tmp", flags, 0o600, dir_fd=own), "w") as file:
             file.write(text)
         os.replace(f".{name}.tmp", name, src_dir_fd=own, dst_dir_fd=own)
@@ -115,11 +117,11 @@ class Supervisor:
     ) -> None:
         self._attempt_directory, self._dir = directory, directory.folder
         self._run_id, self._attempt = run_id, attempt
-        self._launch: dict[str, Any] = json.loads((self._dir / LAUNCH_FILE).read_text())
+        self._launch: dict[str, Any] = json.loads(bytes_of(self._dir / LAUNCH_FILE))
         self._warm, self._aborted_ranks = warm, AbortedRanks(self._dir)
         self._launcher: subprocess.Popen[bytes] | WarmLauncher | None = None
         self._kill_at: float | None = None
-        self._stop_text: str | None = None
+        self._stop_text: bytes | None = None
         self._terminated = False
         self._saved = self._has_lost_directory = False
         self._missing_since: float | None = None
@@ -213,7 +215,7 @@ class Supervisor:
     def _read_stop_file(self) -> None:
         """Read the seconds of grace from the stop file; a smaller number written later shortens them."""
         try:
-            text = (self._dir / STOP_FILE).read_text().strip()
+            text = bytes_of(self._dir / STOP_FILE).strip()
         except OSError:
             return
         if text != self._stop_text:
@@ -385,7 +387,7 @@ def _matching(folder: Path, pattern: str) -> list[Path]:
 
 def _write(path: Path, text: bytes) -> None:
     """Overwrite the file in place, so that no new disk blocks are needed."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
     try:
         view = memoryview(text)
         while view:
@@ -519,7 +521,7 @@ def recorded_ranks(folder: Path) -> dict[int, int]:
     ranks = {}
     for path in sorted(_matching(folder / "probe", "*.jsonl"), key=_changed_at):
         # A record that has just been begun is empty, or ends within its first line.
-        with suppress(OSError, ValueError, LookupError, TypeError), path.open("rb") as file:
+        with suppress(OSError, ValueError, LookupError, TypeError), open_regular(path) as file:
             line = json.loads(file.read(_HEAD_BYTES).splitlines()[0])
             ranks[int(line["rank"])] = int(line["pid"])
     return ranks

@@ -17,6 +17,7 @@ from typing import IO, BinaryIO
 from worker.checkpoints import sums
 from worker.checkpoints.names import is_archive
 from worker.checkpoints.sums import Stretch
+from worker.node.regular_files import open_regular
 from worker.node.run_files import is_checkpoint_name
 
 LARGE_BYTES = 16 * 1024 * 1024
@@ -88,7 +89,7 @@ def crc_stretches(copy: Path) -> list[Stretch] | None:
     damaged.
 
     Other formats have none, nor do torch's files after `set_crc32_options(False)`. Raises OSError."""
-    with copy.open("rb") as file:
+    with open_regular(copy) as file:
         try:
             return [stretch for begin, content in _files_in(file) for stretch in _stretches_in(content, begin)]
         except _DAMAGED:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from domain.text.json_values import parse_json
+from worker.node.regular_files import open_regular
 
 WRAPPERS = ("module.", "_orig_mod.")
 """Of DistributedDataParallel or DataParallel, and torch.compile; each is removed once, as a model may use the word."""
@@ -26,7 +27,7 @@ def prefix_of(path: Path) -> str | None:
     """The prefix that a wrapper gave all names of a state dict in the file (`module.`).
 
     None without one, for a folder, and if the file cannot be read within the limits."""
-    with suppress(OSError, MemoryError, ValueError, RecursionError), path.open("rb") as file:
+    with suppress(OSError, MemoryError, ValueError, RecursionError), open_regular(path) as file:
         prefixes = map(prefix_in, _names_by_dictionary(file, time.thread_time() + LONGEST_S))
         return next(filter(None, prefixes), None)
     return None

@@ -18,6 +18,7 @@ from domain.assignments import Assignment, Resend
 from domain.messages import CheckpointOffer
 from worker.checkpoints.watching import CheckpointCopy, CheckpointWatch, Unfinished
 from worker.node.attempt_files import EXISTING_FILE
+from worker.node.regular_files import open_regular
 from worker.node.run_files import existing_files
 from worker.session import bodies
 from worker.session.answers import Adoption, CheckpointUpload, PresignedPart
@@ -122,7 +123,8 @@ class CheckpointUploader:
             self._watch.done(copy)
 
     def _upload(self, copy: CheckpointCopy, adoption: Adoption | None, may_continue: MayContinue) -> None:
-        copy.path.stat()  # if a newer copy has replaced it, it is not even offered
+        if not copy.path.is_file():  # replaced by a newer copy, or by something else: it is not even offered
+            raise FileNotFoundError(copy.path)
         upload = self._client.offer_checkpoint(self._task, _offer(copy))
         if not upload.complete:
             link_name, digests = None, None
@@ -184,7 +186,7 @@ def send_through_server(
     `reached` is called with each offset that the server has."""
     offset, batch_bytes = upload.offset, upload.batch_bytes
     most = batch_bytes if upload.part_bytes is not None else min(FIRST_BYTES, batch_bytes)
-    with copy.path.open("rb") as file:
+    with open_regular(copy.path) as file:
         while offset < copy.size_bytes:
             began = time.monotonic()
             piece = FilePart(file.fileno(), offset, min(most, copy.size_bytes - offset), may_continue)
@@ -269,7 +271,7 @@ def part_digests(path: Path, part_bytes: int, sha256: str, may_continue: MayCont
 
     Raises ChecksumMismatch if the whole is not `sha256`, UploadInterrupted."""
     whole, digests = hashlib.sha256(), []
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while True:
             part, size_bytes = hashlib.sha256(), 0
             while size_bytes < part_bytes and (piece := file.read(min(READ_BYTES, part_bytes - size_bytes))):
@@ -325,7 +327,7 @@ class BucketUpload:
         size_bytes = min(part_bytes, copy.size_bytes - offset)
         headers = link.headers | {"Content-Length": str(size_bytes)}
         try:
-            with copy.path.open("rb") as file:
+            with open_regular(copy.path) as file:
                 part = FilePart(file.fileno(), offset, size_bytes, may_continue)
                 answer = self.http.put(link.url, content=part, headers=headers)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:

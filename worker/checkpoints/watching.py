@@ -25,6 +25,7 @@ from worker.checkpoints.folders import Folder, find_checkpoints, may_grow_into_f
 from worker.checkpoints.formats import Completeness, completeness, step_of, what_is_missing
 from worker.checkpoints.names import prefix_of
 from worker.node.holes import BLOCK_BYTES
+from worker.node.regular_files import bytes_of
 from worker.node.run_files import MAX_ENTRIES, FileKey, Listing, data_directory, entry_key, name_on_server
 from worker.node.scans import pause_after
 from worker.node.state_files import write_whole
@@ -289,7 +290,7 @@ class CheckpointWatch:
 
     def _read_notes(self) -> tuple[dict[str, FileKey], list[CheckpointCopy]]:
         try:
-            notes = parse_json(self._notes.read_text())
+            notes = parse_json(bytes_of(self._notes))
             keys = {name: FileKey(*key) for name, key in notes["taken"].items()}
             copies = [
                 CheckpointCopy(**{**fields, "path": self._outbox / fields["path"], "key": FileKey(*fields["key"])})

@@ -14,6 +14,7 @@ import psutil
 from domain.text.json_values import parse_json
 from worker.hardware.readings import Counters, Readings
 from worker.node import control_groups, processes
+from worker.node.regular_files import open_regular
 
 SHARED_MEMORY = Path("/dev/shm")
 INFINIBAND_WORD_BYTES = 4
@@ -156,7 +157,7 @@ def recorded(records: Mapping[str, Mapping[str, Any]]) -> tuple[int, Readings]:
 
 
 def _last_line(path: Path) -> Iterator[dict[str, Any]]:
-    with suppress(OSError, ValueError), path.open("rb") as file:
+    with suppress(OSError, ValueError), open_regular(path) as file:
         file.seek(max(0, path.stat().st_size - TAIL_BYTES))
         complete = file.read().rpartition(b"\n")[0]
         line = parse_json(complete.rpartition(b"\n")[2])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -17,6 +16,7 @@ from worker.hardware.readings import Readings
 from worker.node import processes
 from worker.node.attempt_files import STATE_FILE
 from worker.node.hardware import GPUS, GpuReader
+from worker.node.regular_files import append
 from worker.node.state_files import read_object
 from worker.streams.json_lines import JsonLines, JsonPoints, Record
 from worker.streams.point_uploader import OffsetOf
@@ -136,11 +136,7 @@ def _append(path: Path, wall: float, step: int, readings: Readings) -> None:
     if readings.events:
         line["events"] = readings.events
     with suppress(OSError):
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(file, f"\n{json.dumps(line, separators=(',', ':'))}\n".encode())
-        finally:
-            os.close(file)
+        append(path, f"\n{json.dumps(line, separators=(',', ':'))}\n")
 
 
 # An attempt's hardware samples as a source of points.

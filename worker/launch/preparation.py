@@ -31,6 +31,7 @@ from worker.launch.interpreter import Interpreter, Unusable, ask, check, find, t
 from worker.launch.unpack import BadArchive, members, safe_parts, unpack, write_new
 from worker.node.attempt_files import ENVIRONMENT_FILE, EXISTING_FILE, INTERPRETER_FILE, LAUNCH_FILE
 from worker.node.hardware import address_reached_by_others, interface_of, is_loopback
+from worker.node.regular_files import bytes_of
 from worker.node.run_files import is_checkpoint_name, remember_existing
 from worker.node.state_files import read_object, write_whole
 from worker.session.client import Client
@@ -175,7 +176,7 @@ def _local_rank_option(spec: RunSpec, folder: Path) -> str | None:
     home = Path(spec.target) if spec.workdir else folder / "work"
     script = home / spec.entry if spec.entry else Path(spec.target)
     with suppress(OSError):
-        return local_rank_option(script.read_text(errors="replace"))
+        return local_rank_option(bytes_of(script).decode(errors="replace"))
     return None
 
 

@@ -27,6 +27,7 @@ from worker.launch.preparation import training_environment
 from worker.node import control_groups, processes
 from worker.node.attempt_files import LAUNCH_FILE, WARM_FILE
 from worker.node.processes import Process
+from worker.node.regular_files import open_regular
 from worker.node.state_files import read_object, write_whole
 from worker.warm.rankzero_warm import channel
 
@@ -478,7 +479,7 @@ def _sources(folder: Path) -> list[Path]:
 
 def _import_time_variable(path: Path) -> str:
     """The variable this file names and torch reads when it is imported, as a sentence."""
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), open_regular(path) as file:
         if match := _IMPORT_TIME.search(file.read(MOST_BYTES)):
             return f"{path.name} names {match[0].decode()[1:-1]}, which has to be set before torch is imported"
     return ""

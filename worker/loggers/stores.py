@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from worker.loggers.store_source import Judge, LoggerStore, ObservedRuns, Shared
 from worker.loggers.trainer_state import TrainerStates
 from worker.loggers.wandb import WandbFile
 from worker.node.attempt_files import EXISTING_FILE
+from worker.node.regular_files import append
 from worker.node.run_files import LOGGERS, data_directory, name_on_server, walk_files
 from worker.node.scans import pause_after
 from worker.streams.omissions import Omissions
@@ -141,5 +141,4 @@ def _time_of(file: Path) -> float:
 def _append(file: Path, text: str) -> None:
     with suppress(OSError):  # a full disk: the points still count
         file.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a") as opened:
-            opened.write(text)
+        append(file, text)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from domain.profiles.overview import NoSteps, flame, overview, recorded_events
+from worker.node.regular_files import open_regular
 from worker.node.state_files import write_whole
 
 LIMIT_S = 120
@@ -19,8 +20,8 @@ LIMIT_BYTES = 8 << 30
 
 def summarise(trace: Path) -> dict[str, Any]:
     """Return `overview` and `flame` of a packed trace, or `why` there are none."""
-    with gzip.open(trace) as file:
-        document = json.load(file)
+    with open_regular(trace) as packed, gzip.open(packed) as unpacked:
+        document = json.load(unpacked)
     try:
         events = recorded_events(document)
     except NoSteps as error:

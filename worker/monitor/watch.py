@@ -22,6 +22,7 @@ from worker.monitor.losses import LossWatch
 from worker.monitor.memory_watch import MemoryWatch
 from worker.monitor.probe_reader import ProbeReader, RankRecorder
 from worker.monitor.silent_mistakes import silent_mistakes
+from worker.node.regular_files import bytes_of
 from worker.node.state_files import write_whole
 
 LOSSES_FILE = "worker/losses.json"
@@ -129,7 +130,7 @@ class Watch:
 def with_hang_reason(end: TaskReport, folder: Path) -> TaskReport:
     """Return the report of an attempt's end, with the reason `hung` if it was stopped because it hung."""
     with suppress(OSError):
-        sentence = (folder / HUNG_FILE).read_text()
+        sentence = bytes_of(folder / HUNG_FILE).decode()
         if end.state == "stopped":
             return end.model_copy(update={"state": "failed", "reason": Reason.HUNG, "message": sentence})
     return end
@@ -151,7 +152,7 @@ def _hang_finding(verdict: HangVerdict, desync: CollectivesVerdict | None, rerun
 
 def _read_losses(folder: Path, *, is_fresh: bool) -> LossWatch:
     with suppress(OSError, ValueError):
-        return LossWatch.model_validate_json((folder / LOSSES_FILE).read_bytes())
+        return LossWatch.model_validate_json(bytes_of(folder / LOSSES_FILE))
     return LossWatch(is_fresh=is_fresh)
 
 

@@ -325,9 +325,12 @@ def _lock(descriptor: int) -> None:
 
 def is_locked(path: Path) -> bool:
     """Whether a process holds the lock of this file; several may look at once."""
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # of a pipe, too, the lock counts
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
+        finally:
+            os.close(descriptor)
     return False

@@ -8,7 +8,7 @@ from typing import Any
 
 from domain.messages import TERMINAL_STATES, TaskReport
 from domain.text.json_values import parse_json
-from worker.node.regular_files import bytes_of
+from worker.node.regular_files import bytes_of, open_emptied
 
 REPORTED_FILE = "worker/reported.json"
 """Holds the last state that the server acknowledged, and after the end whether something is still to be sent."""
@@ -28,8 +28,8 @@ def write_whole(path: Path, text: str) -> None:
     """Write a file atomically and durably, readable by this user only. Raises OSError."""
     temporary = path.with_name(f".{path.name}.tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
+    with open_emptied(temporary) as file:
+        file.write(text.encode())
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -24,6 +24,7 @@ from worker.launch.interpreter import describe
 from worker.launch.preparation import LocalNode, training_environment
 from worker.node.attempt_files import INTERPRETER_FILE
 from worker.node.hardware import GPUS, GpuReader
+from worker.node.regular_files import open_regular
 from worker.node.state_files import read_object
 from worker.session.client import Client
 from worker.session.clock import Offset, offset
@@ -76,7 +77,7 @@ def code_of(spec: RunSpec) -> str | None:
         return None
     with contextlib.suppress(OSError):
         script = Path(spec.target, spec.entry) if spec.entry else Path(spec.target)
-        with script.open("rb") as file:
+        with open_regular(script) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     return None
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from domain.assignments import DesiredJob
 from domain.messages import JobReport
 from domain.slurm import GatewayPaths, Submission, job_name, submission
+from worker.node.regular_files import open_regular
 from worker.node.state_files import read_object, write_whole
 from worker.session.client import Client
 from worker.session.failures import AttemptSuperseded, RequestRefused
@@ -243,7 +244,7 @@ class Gateway:
 def _output_tail(path: Path) -> str:
     """The last lines of a job's output; empty if the file cannot be read here."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(max(0, file.seek(0, 2) - OUTPUT_BYTES))
             text = file.read(OUTPUT_BYTES).decode(errors="replace")
     except OSError:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from domain.masking.values import ValueMask
+from worker.node.regular_files import open_emptied, open_regular
 from worker.streams.masked_files import BLOCK_BYTES
 
 log = logging.getLogger(__name__)
@@ -29,14 +30,15 @@ def is_trace_masked(trace: Path, mask: ValueMask) -> bool:
 
 
 def _mask_trace(trace: Path, mask: ValueMask) -> None:
-    with gzip.open(trace, "rb") as unpacked:
-        has_secrets = any(mask.content(window) is not window for window in _windows(unpacked, mask.longest))
-    if has_secrets:
+    with open_regular(trace) as source, gzip.open(source) as unpacked:
+        if all(mask.content(window) is window for window in _windows(unpacked, mask.longest)):
+            return
+        unpacked.rewind()
         masked = trace.with_name(f"{trace.name}.masking")
-        with gzip.open(trace, "rb") as unpacked, gzip.open(masked, "wb", compresslevel=1) as packed:
+        with open_emptied(masked) as target, gzip.open(target, "wb", compresslevel=1) as packed:
             for piece in _masked_pieces(unpacked, mask):
                 packed.write(piece)
-        masked.replace(trace)
+    masked.replace(trace)
 
 
 def _windows(file: gzip.GzipFile, margin: int) -> Iterator[bytes]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from domain.masking.values import ValueMask
 from domain.text.json_values import parse_json
 from worker.node.holes import first_hole
+from worker.node.regular_files import bytes_of
 from worker.node.run_files import LOGGERS, PROFILES, Listing, data_directory, is_event_file, name_on_server
 from worker.node.scans import pause_after
 from worker.node.state_files import write_whole
@@ -347,7 +348,7 @@ class FileMirror:
 
     def _read_state(self) -> dict[str, MirroredFile]:
         try:
-            files = parse_json(self._state_file.read_text())
+            files = parse_json(bytes_of(self._state_file))
             return {
                 path: MirroredFile(path, Path(), state["inode"], state["generation"], bytes.fromhex(state["head"]))
                 for path, state in files.items()

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from domain.messages import Finding, PointBatch
 from domain.text.json_values import storable
+from worker.node.regular_files import append, bytes_of
 from worker.node.state_files import write_whole
 from worker.session.failures import OF_THE_SERVER
 from worker.session.pieces import Sending
@@ -71,7 +72,7 @@ class Omissions:
     def __init__(self, folder: Path) -> None:
         self._folder, self._notes = folder, _Notes()
         with suppress(OSError, ValueError):
-            self._notes = _Notes.model_validate_json((folder / NOTES_FILE).read_bytes())
+            self._notes = _Notes.model_validate_json(bytes_of(folder / NOTES_FILE))
 
     def record_gaps(self, path: str, generation: int, gaps: Sequence[Gap]) -> None:
         """Record the unreadable bytes of an event file. Call it before the points around them are sent."""
@@ -90,8 +91,7 @@ class Omissions:
             return  # saved before, but the server's offset has not moved yet
         target = self._folder / SET_ASIDE_FILE
         target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("a") as file:
-            file.write(batch.model_dump_json() + "\n")
+        append(target, batch.model_dump_json() + "\n")
         record.points += sum(map(len, batch.series.values()))
         record.up_to, record.why = batch.end, error[:300]
         log.error("%s: points at byte %d are set aside: %s", batch.path, batch.start, error)

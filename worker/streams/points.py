@@ -15,8 +15,9 @@ from typing import Any
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from domain.messages import PointBatch
-from worker.node.regular_files import open_regular
+from worker.node.regular_files import bytes_of, open_regular
 from worker.node.run_files import LOGGERS
+from worker.node.state_files import write_whole
 from worker.streams.events import (
     HEADER,
     HPARAMS_FOLDER,
@@ -176,7 +177,7 @@ class EventFiles:
         """Return the first writer's directory, which keeps plain names also after a restart of the worker."""
         if self._main_dir is None:
             try:
-                self._main_dir = self._main_writer_file.read_text()
+                self._main_dir = bytes_of(self._main_writer_file).decode()
             except OSError:
                 self._writers.look(self._files())
                 files = [file.path for file in self._files()]
@@ -186,8 +187,7 @@ class EventFiles:
                     return _below_working_directory(directory)
                 self._main_dir = directory
                 with suppress(OSError):  # a full disk: the next look gives the same answer
-                    self._main_writer_file.parent.mkdir(parents=True, exist_ok=True)
-                    self._main_writer_file.write_text(self._main_dir)
+                    write_whole(self._main_writer_file, self._main_dir)
         return _below_working_directory(self._main_dir)
 
 

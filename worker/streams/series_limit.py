@@ -10,6 +10,7 @@ from pathlib import Path
 
 from domain.messages import MAX_SERIES, Finding, PointBatch
 from domain.text.json_values import parse_json, storable
+from worker.node.regular_files import append, bytes_of
 from worker.node.run_files import MAX_ENTRIES
 from worker.streams.mirror import MAX_EVENT_FILES
 
@@ -27,7 +28,7 @@ class SeriesLimit:
         self._left_out: dict[str, str] = {}
         """Source -> the first name beyond the limit."""
         with suppress(OSError):
-            for line in file.read_bytes().splitlines():
+            for line in bytes_of(file).splitlines():
                 self._remember(line)
 
     def keep(self, batch: PointBatch) -> PointBatch:
@@ -80,8 +81,7 @@ class SeriesLimit:
             return
         with suppress(OSError):  # a full disk: chosen again after a restart
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            with self._file.open("a") as lines:
-                lines.writelines(json.dumps([source, name]) + "\n" for name in fresh)
+            append(self._file, "".join(json.dumps([source, name]) + "\n" for name in fresh))
 
 
 def left_out_findings(event_files: int, holes: Sequence[str], too_large: Sequence[Path]) -> list[Finding]:

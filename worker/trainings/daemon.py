@@ -24,6 +24,7 @@ from worker.environments import folders
 from worker.launch import compile_cache
 from worker.launch.preparation import LocalNode
 from worker.node.attempt_files import ASSIGNMENT_FILE
+from worker.node.regular_files import bytes_of
 from worker.node.state_files import END_FILE, is_settled, write_whole
 from worker.session import pieces
 from worker.session.answers import Adoption, DesiredState
@@ -425,7 +426,7 @@ def _read_assignment(folder: Path) -> Assignment | None:
     """The assignment for which an attempt's directory was created; None if it is missing or unreadable."""
     path = folder / ASSIGNMENT_FILE
     try:
-        return Assignment.model_validate_json(path.read_bytes(), extra="ignore")
+        return Assignment.model_validate_json(bytes_of(path), extra="ignore")
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -94,8 +95,17 @@ class Watch:
         self._copies.remove(copy)
 
 
-def test_copy_that_is_gone_is_not_called_damaged(copy: CheckpointCopy, caplog: pytest.LogCaptureFixture) -> None:
-    copy.path.unlink()
+def pipe_at(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("replace", [Path.unlink, pipe_at])
+def test_copy_that_is_gone_is_not_called_damaged(
+    copy: CheckpointCopy, caplog: pytest.LogCaptureFixture, replace: Callable[[Path], None]
+) -> None:
+    replace(copy.path)
     watch = Watch(copy)
     uploader = CheckpointUploader(watch, None, TaskRef(1, 0), "abcdefghij/1")  # type: ignore[arg-type]
     with caplog.at_level(logging.INFO):

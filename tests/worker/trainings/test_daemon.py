@@ -55,6 +55,32 @@ def test_an_unreadable_file_holds_no_slot(node):
     assert "trainer_state.json" in finding.evidence and "nested too deeply" in finding.evidence
 
 
+PIPES = """
+import os, pathlib
+folder = pathlib.Path("..")
+own = [path for pattern in ("*", "worker/*", "probe/*") for path in folder.glob(pattern)]
+for path in [*own, folder / "stop", folder / ".stop.tmp"]:
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+"""
+
+
+@pytest.mark.timeout(180)
+def test_a_script_that_puts_pipes_in_place_of_the_nodes_files_holds_up_nobody(node):
+    hostile = node.assignment(node.script(PIPES + WAITING))
+    other = node.assignment(node.script(WAITING, "other.py"), fence=2, attempt=2)
+    node.assign(hostile, other)
+    node.until(lambda: (node.dir() / "work/ready").exists() and (node.dir(2) / "work/ready").exists())
+    node.start_worker()
+    node.let_end(2)
+    node.until(lambda: node.server.states(2)[-1:] == ["succeeded"])
+    node.assign(hostile.model_copy(update={"action": "stop"}))
+    node.until(lambda: not node.daemon.attempts)
+    assert node.server.end(1).state in ("stopped", "failed")
+    assert processes.of_attempt(RUN, 1, 0) == []
+
+
 def test_an_end_that_cannot_be_explained_is_reported(node, monkeypatch):
     monkeypatch.setattr("worker.attempt.attempt.end_of", lambda *_: 1 / 0)
     node.assign(node.assignment(node.script("raise SystemExit(3)")))
