@@ -13,13 +13,11 @@ from worker.checkpoints.folders import Folder, look
 from worker.node.holes import data_after, hole_after
 from worker.node.run_files import FileKey, file_key
 
+MayContinue = Callable[[], bool]
 HELD_OPEN = 256
 """Number of a folder's files opened before the copy begins, so that they can be deleted meanwhile."""
 _PIECE_BYTES = 16 * 1024 * 1024
 _BLOCK, _RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
-
-
-MayContinue = Callable[[], bool]
 
 
 def copy_file(path: Path, part: Path, key: FileKey, may_continue: MayContinue = lambda: True) -> bool:

@@ -59,7 +59,9 @@ def _blocks(file: int) -> Iterator[memoryview]:
 
 
 def _data_after(file: int, at: int) -> int:
-    """Where the next written byte may be, or the file's end; `at` where the file system does not tell holes."""
+    """Where the next written byte may be, or the file's end; `at` where the file system does not tell holes.
+
+    It repeats `worker.node.holes.data_after`, because this program imports nothing of ours."""
     try:
         return os.lseek(file, at, os.SEEK_DATA)
     except OSError as error:

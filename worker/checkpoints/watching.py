@@ -111,6 +111,10 @@ class CheckpointWatch:
             del self._taken[copy.name]
         self.done(copy)
 
+    def end(self) -> None:
+        """Copy nothing more; the copy that is being made is given up."""
+        self._is_ended = True
+
     def take_again(self, name: str) -> None:
         """Copy a checkpoint again at the next step, although it was copied before."""
         if not any(copy.name == name for copy in self._pending):
@@ -185,10 +189,6 @@ class CheckpointWatch:
             return
         self._copy(candidate, final)
 
-    def end(self) -> None:
-        """Copy nothing more; the copy that is being made is given up."""
-        self._is_ended = True
-
     def _has_room_for(self, candidate: _Candidate) -> bool:
         return self._free_bytes(self._outbox) >= candidate.needed_bytes() + self._reserve_bytes
 
@@ -260,7 +260,8 @@ class CheckpointWatch:
 
     def _failed(self, candidate: _Candidate, part: Path, error: OSError) -> None:
         part.unlink(missing_ok=True)
-        if not isinstance(error, FileNotFoundError):  # it was deleted before it could be copied
+        was_deleted = isinstance(error, FileNotFoundError)  # before it could be copied
+        if not (was_deleted or self._is_ended):
             self.notice = f"Checkpoint {candidate.name} could not be copied: {error.strerror}. It is tried again."
 
     def _add(self, copy: CheckpointCopy) -> None:

@@ -1,4 +1,6 @@
-"""Holes of a sparse checkpoint stay holes in its copy, and its SHA-256 is that of the zeros they stand for."""
+"""Holes of a sparse checkpoint stay holes in its copy, and its SHA-256 is that of the zeros they stand for.
+
+The copying of a large one can be ended."""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ import pytest
 from worker.checkpoints import copies, sums
 from worker.checkpoints.copies import copy_bytes, copy_file, copy_folder
 from worker.checkpoints.folders import look
+from worker.checkpoints.watching import CheckpointWatch
+from worker.node.holes import BLOCK_BYTES
 from worker.node.run_files import file_key
 
 MIB = 1024 * 1024
@@ -43,7 +47,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def on_disk(path: Path) -> int:
-    return path.stat().st_blocks * 512
+    return path.stat().st_blocks * BLOCK_BYTES
 
 
 def sha256_of(path: Path) -> str | None:
@@ -103,3 +107,35 @@ def test_a_file_system_that_tells_no_holes(sparse: Path, tmp_path: Path, monkeyp
     copy = tmp_path / "copy"
     assert copies.copy_file(sparse, copy, file_key(sparse.stat()))
     assert sha256_of(copy) == expected == sha256_of(sparse)
+
+
+@pytest.fixture
+def last(tmp_path: Path) -> Path:
+    """A checkpoint of one file, alone in its folder: its first part is written, the others are a hole."""
+    path = tmp_path / "work" / "last.pt"
+    path.parent.mkdir()
+    path.write_bytes(os.urandom(MIB))
+    os.truncate(path, SIZE)
+    return path
+
+
+def test_a_copy_needs_room_for_what_is_written_alone(last: Path, tmp_path: Path):
+    watch = CheckpointWatch([last.parent], tmp_path / "outbox", reserve_bytes=0, free_bytes=lambda path: 8 * MIB)
+    (copy,) = watch.step(0.0, final=True)
+    assert copy.size_bytes == SIZE and watch.notice is None
+
+
+def test_a_copy_that_is_given_up_leaves_nothing(last: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    watch = CheckpointWatch([last.parent], tmp_path / "outbox", reserve_bytes=0)
+    before, pieces = os.copy_file_range, list[int]()
+
+    def end_meanwhile(*place: int) -> int:
+        watch.end()
+        pieces.append(before(*place))
+        return pieces[-1]
+
+    monkeypatch.setattr(copies, "_PIECE_BYTES", MIB // 4)
+    monkeypatch.setattr(os, "copy_file_range", end_meanwhile)
+    assert watch.step(0.0, final=True) == []
+    assert pieces == [MIB // 4] and watch.notice is None
+    assert [path.name for path in (tmp_path / "outbox").iterdir()] in ([], ["taken.json"])
