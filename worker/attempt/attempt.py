@@ -19,6 +19,7 @@ from worker.attempt.delivery import Left, OpenDelivery, not_sent
 from worker.attempt.ending import SHUTDOWN_MESSAGE, Shutdown, bare_end, end_of, with_desync
 from worker.attempt.given_secrets import GivenSecrets
 from worker.attempt.left_files import LeftFiles
+from worker.attempt.reports import report_of_life, send_report
 from worker.attempt.slurm_job import at_time_limit
 from worker.attempt.supervision import Background, Orphans, Spawn, SupervisorProcess
 from worker.attempt.timeline import Timeline
@@ -26,10 +27,10 @@ from worker.attempt.uploader import AttemptUploader
 from worker.checkpoints.upload import CheckpointUploader
 from worker.environments.environment import EnvironmentMaker
 from worker.hardware.holders import DeviceRelease
-from worker.launch.preparation import CannotStart, Downloads, LocalNode, masked_launch, prepare
+from worker.launch.preparation import CannotStart, Downloads, LocalNode, prepare
 from worker.monitor.watch import HUNG_FILE, with_hang_reason
 from worker.node import processes
-from worker.node.attempt_files import INTERPRETER_FILE, LAUNCH_FILE, STATE_FILE, STOP_FILE
+from worker.node.attempt_files import LAUNCH_FILE, STATE_FILE, STOP_FILE
 from worker.node.processes import Process
 from worker.node.regular_files import bytes_of
 from worker.node.state_files import (
@@ -546,47 +547,3 @@ LIFE = ("", "starting", "running", "stopping")
 def key_of(assignment: Assignment) -> TaskKey:
     """Return what identifies an assignment's task on this node, whichever store it came from."""
     return assignment.fence, assignment.node_rank, f"{assignment.run_id}/{assignment.attempt}"
-
-
-# Builds and sends the reports of a node's task, and a shorter one if the server refuses the first.
-
-SHORT_MESSAGE_CHARACTERS = 500
-
-
-def report_of_life(folder: Path, state: str, pid: int | None) -> TaskReport:
-    """The report of a state before the end; the first names the command and the Python that was started."""
-    report = TaskReport.model_validate({"state": state, "pid": pid})
-    if state == "starting":
-        report = report.model_copy(update=masked_launch(read_object(folder / LAUNCH_FILE)))
-        report.interpreter = read_object(folder / INTERPRETER_FILE) or None
-    return report
-
-
-def send_report(client: Client, task: TaskRef, report: TaskReport) -> None:
-    """Send a report; if it is refused (too large, invalid), send a bare one, because the state must arrive.
-
-    Exceptions of the client pass through; RequestRefused if the bare report is refused as well."""
-    try:
-        client.report(task, report)
-    except (RequestRefused, ValueError) as error:  # ValueError: its text is not valid Unicode
-        log.warning("the report of %s was refused, and is sent bare: %s", report.state, str(error)[:500])
-        client.report(task, bare(report))
-
-
-def bare(report: TaskReport) -> TaskReport:
-    """The state and its reason in text that every server accepts; no command, environment or traceback."""
-    message = report.message and _plain(report.message)
-    return TaskReport(
-        state=report.state,
-        pid=report.pid,
-        exit_code=report.exit_code,
-        reason=report.reason,
-        message=message,
-        delivery=report.delivery,
-    )
-
-
-def _plain(text: str) -> str:
-    """Shorten the text and remove NULs and unpaired surrogates."""
-    text = text.replace("\0", "").encode(errors="backslashreplace").decode()
-    return text if len(text) <= SHORT_MESSAGE_CHARACTERS else f"{text[:SHORT_MESSAGE_CHARACTERS]}…"

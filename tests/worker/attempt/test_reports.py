@@ -6,7 +6,7 @@ import pytest
 
 from domain.messages import Reason, TaskReport
 from tests.worker.node_under_test import WAITING
-from worker.attempt.attempt import bare, send_report
+from worker.attempt.reports import bare, send_report
 from worker.session.failures import RequestRefused
 
 
