@@ -15,7 +15,7 @@ from domain.messages import TERMINAL_STATES, CheckpointFetch, Delivery, Environm
 from domain.text.json_values import parse_json
 from domain.text.paths import problem_in_words
 from worker.attempt import supervision
-from worker.attempt.delivery import Left, OpenDelivery, not_sent
+from worker.attempt.delivery import NOTHING, OpenDelivery, not_sent
 from worker.attempt.ending import SHUTDOWN_MESSAGE, Shutdown, bare_end, end_of, with_desync
 from worker.attempt.given_secrets import GivenSecrets
 from worker.attempt.left_files import LeftFiles
@@ -86,10 +86,10 @@ class LocalAttempt:
         self._end = read_report(folder / END_FILE)
         reported = read_object(folder / REPORTED_FILE)
         self._reported = str(reported.get("state", ""))
-        self._delivery = OpenDelivery(is_told=bool(reported.get("is_sending")))
+        self._delivery = OpenDelivery(is_reported=bool(reported.get("is_sending")))
         # An end that the server has had stays recorded, though an outdated list takes the attempt up once more.
         self._end_of_superseded = self._reported if self._reported in TERMINAL_STATES else SUPERSEDED
-        self._told_end: TaskReport | None = None
+        self._reported_end: TaskReport | None = None
         self._preparing = self._to_confirm = self._data_refused = False
         self._uploader_lock = threading.Lock()
         self._open_uploader: AttemptUploader | None = None
@@ -112,21 +112,21 @@ class LocalAttempt:
         return bool(self._state) and not self.is_over and supervision.is_supervised(self._state)
 
     @property
-    def is_sending_rest(self) -> bool:
-        """Whether its end is told, and something is still to be sent."""
-        return self._delivery.is_told
+    def is_delivering(self) -> bool:
+        """Whether its end is reported, and something is still to be sent."""
+        return self._delivery.is_reported
 
     @property
     def is_settled(self) -> bool:
         """Whether nothing is left to do for this attempt."""
         has_child = self._child is not None and self._child.poll() is None
-        return self.is_over and self._reported in SETTLED and not (self._delivery.is_told or has_child)
+        return self.is_over and self._reported in SETTLED and not (self._delivery.is_reported or has_child)
 
     def update(self, assignment: Assignment) -> None:
         """Take up the server's newest assignment of this attempt."""
         self.assignment, self._to_confirm = self._rendezvous.take_up(assignment), False
         self._secrets.take(assignment)
-        if self._reported in SETTLED and not self._delivery.is_told:
+        if self._reported in SETTLED and not self._delivery.is_reported:
             self._reported = ""  # the list is outdated, or the server has lost the end: report it again
         if assignment.ends_delivery:
             self._end_delivery()
@@ -134,7 +134,7 @@ class LocalAttempt:
             self.stop(assignment.spec.stop_grace_s if assignment.grace_s is None else assignment.grace_s)
 
     def _end_delivery(self) -> None:
-        """Let what is not sent stay on this node."""
+        """Send nothing more: what is not sent stays on this node."""
         self._delivery.is_ended = True
         if self._open_uploader is not None:
             self._open_uploader.checkpoints.end()
@@ -353,13 +353,13 @@ class LocalAttempt:
 
     def _confirm(self, now: float) -> None:
         """Ask about an attempt that the server's list lacks; raises AttemptSuperseded where it is gone."""
-        if self._delivery.is_told:
+        if self._delivery.is_reported:
             self._report_end(now, is_sending=True)
         else:
             self._report(self._reported_life() or "starting")
 
     def _deliver(self, now: float) -> Sending[bool]:
-        """Send what the ended attempt has left; its end is told first where that takes more than a moment."""
+        """Send what the ended attempt has not sent; report its end first where that takes more than a moment."""
         if self._delivery.is_due(now):
             self._report_end(now, is_sending=True)
         more = False
@@ -449,8 +449,8 @@ class LocalAttempt:
         held = self._devices.held(now)
         if held is None or not (is_sending or self._are_files_masked()):
             return
-        self._told_end = self._told_end or self._end or self._explained_end()
-        end = self._told_end.model_copy(update={"held": held, "delivery": self._still_sending(now, is_sending)})
+        self._reported_end = self._reported_end or self._end or self._explained_end()
+        end = self._reported_end.model_copy(update={"held": held, "delivery": self._progress(now, is_sending)})
         if self.is_superseded:
             with suppress(AttemptSuperseded):  # a server that considers this node lost waits for the proof
                 send_report(self.client, self.task, end)
@@ -463,29 +463,29 @@ class LocalAttempt:
             return
         if self.assignment.action == "run" and self._shutdown == "time limit" and end.state == "stopped":
             end = at_time_limit(end)
-        self._tell(end)
+        self._send_end(end)
 
-    def _tell(self, end: TaskReport) -> None:
-        was_told = self._delivery.is_told
-        if was_told and end.delivery is None:
+    def _send_end(self, end: TaskReport) -> None:
+        was_reported = self._delivery.is_reported
+        if was_reported and end.delivery is None:
             self._report_not_sent()
         send_report(self.client, self.task, end)
         self._record_reported(end.state, is_sending=end.delivery is not None)
-        if not was_told:
+        if not was_reported:
             log.info("attempt %s is %s%s", self.label, end.state, f": {end.message}" if end.message else "")
 
-    def _still_sending(self, now: float, is_sending: bool) -> Delivery | None:
+    def _progress(self, now: float, is_sending: bool) -> Delivery | None:
         if not is_sending:
             return None
-        left = self._uploader().left() if self._has_data() else Left.nothing()
-        return self._delivery.message(left, now)
+        remaining = self._uploader().remaining() if self._has_data() else NOTHING
+        return self._delivery.message(remaining, now)
 
     def _report_not_sent(self) -> None:
         """Report what stays on the node where somebody ended the sending."""
         if self._delivery.is_ended and self._has_data():
             uploader = self._uploader()
             with suppress(RequestRefused, AttemptSuperseded):
-                uploader.reporter.finish(not_sent(uploader.left(), self._node.name, self.folder))
+                uploader.reporter.finish(not_sent(uploader.remaining(), self._node.name, self.folder))
 
     def _explained_end(self) -> TaskReport:
         """Return the end with its reason; only its bare state where its files confuse us, for it must be reported."""
@@ -503,9 +503,9 @@ class LocalAttempt:
     def _handle_superseded(self, message: str) -> None:
         """End an attempt that a newer one has replaced; its last logs and points are uploaded while accepted.
 
-        Of one whose end was told before, nothing more is wanted."""
-        if self._delivery.is_told:
-            log.info("attempt %s: what is left is not wanted any more: %s", self.label, message)
+        Where its end was reported before, nothing more is sent."""
+        if self._delivery.is_reported:
+            log.info("attempt %s: the server wants no more of its data: %s", self.label, message)
             if self._delivery.is_ended and self._are_files_masked():
                 self._record_reported(self._reported)
             self._end_delivery()
@@ -529,9 +529,9 @@ class LocalAttempt:
         return self._left_files.are_masked(lambda: self._uploader().event_files())
 
     def _record_reported(self, state: str, *, is_sending: bool = False) -> None:
-        if (state, is_sending) == (self._reported, self._delivery.is_told):
+        if (state, is_sending) == (self._reported, self._delivery.is_reported):
             return
-        self._reported, self._delivery.is_told = state, is_sending
+        self._reported, self._delivery.is_reported = state, is_sending
         with suppress(OSError):  # a full disk: it is reported again after a restart, which is harmless
             write_whole(
                 self.folder / REPORTED_FILE, json.dumps({"state": state} | ({"is_sending": True} if is_sending else {}))

@@ -13,7 +13,7 @@ from pathlib import Path
 from domain.assignments import Assignment
 from domain.messages import SCRIPT_KINDS, Finding, PointBatch
 from domain.spec import RunSpec
-from worker.attempt.delivery import Left
+from worker.attempt.delivery import Remaining
 from worker.checkpoints.upload import CheckpointUploader
 from worker.checkpoints.watching import CheckpointWatch, incomplete_findings
 from worker.hardware.sampler import HardwareFile
@@ -152,14 +152,14 @@ class AttemptUploader:
         self._has_points_left = any(more_points) or (more_bytes and self._mirror.has_more_files)
         return more_bytes or any(more_points)
 
-    def left(self) -> Left:
-        """What is sent and what is not, after the end."""
+    def remaining(self) -> Remaining:
+        """Return how much is sent after the end, and how much is not."""
         self._mirror.finish()
-        with suppress(OSError):  # then it is told by what is known
+        with suppress(OSError):  # then the files count as they were at the last look
             self._mirror.pending_bytes()
         mirrored, total = self._mirror.sent_and_total()
         copied, of_copies = self.checkpoints.sent_and_total()
-        return Left(
+        return Remaining(
             mirrored + copied,
             total + of_copies,
             has_points=self._has_points_left,
@@ -188,7 +188,7 @@ class AttemptUploader:
         """Then compare loggers' files with all that others have got, and wait for nothing; True if more is waiting."""
         if (yield from self._points.drain(final=True)):
             return True
-        self._logger_stores.end()
+        self._logger_stores.freeze()
         return (yield from self._stores.step()) > 0 or (yield from self._stores.step(final=True)) > 0
 
     def _point_streams(self, folder: Path) -> tuple[PointStream, PointStream, PointStream, PointStream]:

@@ -34,8 +34,8 @@ class StoreSource:
         self._waiting: deque[Logged] = deque()
         """Records that were read and not sent."""
         self._offset, self._size_read, self._is_final = offset, -1, False
-        self._end: int | None = None
-        """Size of the store when its writers had ended."""
+        self._frozen_size: int | None = None
+        """Size of the store when its writers had ended: what is added later is not read."""
         self.runs: set[str] = set()
         """Those that count."""
 
@@ -44,11 +44,11 @@ class StoreSource:
         """Size of the store now, or the offset of its last record; 0 if there is none."""
         return self._store.size_bytes
 
-    def end(self) -> None:
+    def freeze(self) -> None:
         """Read no record that is added from now on."""
-        if self._end is None:
-            with suppress(Exception):  # whatever its reader throws is told, with the file's name, when it is read
-                self._end = self._store.size_bytes
+        if self._frozen_size is None:
+            with suppress(Exception):  # its reading reports the error, with the file's name
+                self._frozen_size = self._store.size_bytes
 
     def finish(self) -> None:
         """Wait for nothing more, neither other files nor the rest of a record: all writers have ended."""
@@ -57,7 +57,7 @@ class StoreSource:
 
     def read(self, max_bytes: int) -> PointBatch | None:
         """Read the next records, about `max_bytes`; None if there are none that can be sent now."""
-        if self._end is not None and self._offset >= self._end:
+        if self._frozen_size is not None and self._offset >= self._frozen_size:
             return None
         self._look(max_bytes)
         while self._waiting and self._waiting[0].end <= self._offset:

@@ -48,7 +48,7 @@ class LoggerStores:
         self._sources: dict[str, StoreSource] = {}
         self._settings: dict[str, Mapping[str, Any]] = {}
         self._scan_at = self._settings_at = float("-inf")
-        self._is_ended = False
+        self._is_frozen = False
 
     def sources(self, final: bool) -> Iterator[StoreSource]:
         """Yield the source of each store; `final`: the writers have ended. Raises what `offset_of` raises."""
@@ -60,8 +60,8 @@ class LoggerStores:
             self._write_settings()
             self._settings_at = now + SETTINGS_EVERY_S
         for source in self._sources.values():
-            if self._is_ended:
-                source.end()
+            if self._is_frozen:
+                source.freeze()
             if final:
                 source.finish()
             yield source
@@ -72,10 +72,10 @@ class LoggerStores:
         """Look for new stores and settings at the next step, due or not."""
         self._scan_at = self._settings_at = float("-inf")
 
-    def end(self) -> None:
+    def freeze(self) -> None:
         """Look again, and read each store as far as it reaches then: what a stranger appends is not the run's."""
         self.look_again()
-        self._is_ended = True
+        self._is_frozen = True
 
     def _scan(self) -> None:
         began_at = _time_of(self._attempt / EXISTING_FILE)

@@ -305,13 +305,13 @@ class Daemon:
         return [*due.items()]
 
     def _without_most_ended(self, due: Sequence[LocalAttempt]) -> list[LocalAttempt]:
-        """Let a few of those that only send what they have left have their turn, so that others need not wait long."""
-        ended = [attempt for attempt in due if attempt.is_sending_rest]
+        """Leave out most of those that only deliver, which have their turns, so that others need not wait long."""
+        ended = [attempt for attempt in due if attempt.is_delivering]
         if len(ended) <= ENDED_AT_ONCE:
             return [*due]
         self._turn = (self._turn + ENDED_AT_ONCE) % len(ended)
         chosen = (ended + ended)[self._turn : self._turn + ENDED_AT_ONCE]
-        return [attempt for attempt in due if not attempt.is_sending_rest or attempt in chosen]
+        return [attempt for attempt in due if not attempt.is_delivering or attempt in chosen]
 
     def _sendings(self, due: Sequence[LocalAttempt], now: float) -> Iterator[Sending[bool]]:
         """The data that each attempt sends; together they make one request."""

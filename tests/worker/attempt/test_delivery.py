@@ -23,9 +23,9 @@ raise ValueError("bad label 17")
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    """Tell the end before anything else is sent, and how much is left at every step."""
+    """Report the end before anything else is sent, and how much remains at every step."""
     monkeypatch.setattr(delivery, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(delivery, "TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(delivery, "REPORT_EVERY_S", 0.0)
 
 
 def ends(node, fence=1):
@@ -120,16 +120,21 @@ open("runs/a/events.out.tfevents.1.h.1.0", "wb").write(b"x" * 1000)
 """
 
 
-def test_what_a_stranger_goes_on_writing_holds_nothing_up(node):
-    node.assign(node.assignment(node.script(STRANGER)))
+def grow_until_settled(node, name, piece):
+    """After the end of the attempt, append to one of its files at every step, until the attempt is settled."""
     node.until(lambda: ends(node))
-    with (node.dir() / "work/runs/a/events.out.tfevents.1.h.1.0").open("ab", buffering=0) as stranger:
+    with (node.dir() / name).open("ab", buffering=0) as stranger:
 
         def is_settled_though_it_grows() -> bool:
-            stranger.write(b"x" * 100_000)
+            stranger.write(piece)
             return not node.daemon.attempts
 
         node.until(is_settled_though_it_grows)
+
+
+def test_what_a_stranger_goes_on_writing_holds_nothing_up(node):
+    node.assign(node.assignment(node.script(STRANGER)))
+    grow_until_settled(node, "work/runs/a/events.out.tfevents.1.h.1.0", b"x" * 100_000)
     assert node.server.end().delivery is None
 
 
@@ -141,14 +146,7 @@ with open("metrics.csv", "w") as table:
 
 def test_a_table_that_a_stranger_goes_on_writing_holds_nothing_up(node):
     node.assign(node.assignment(node.script(TABLE)))
-    node.until(lambda: ends(node))
-    with (node.dir() / "work/metrics.csv").open("ab", buffering=0) as stranger:
-
-        def is_settled_though_it_grows() -> bool:
-            stranger.write(b"1000,0.5\n" * 30_000)
-            return not node.daemon.attempts
-
-        node.until(is_settled_though_it_grows)
+    grow_until_settled(node, "work/metrics.csv", b"1000,0.5\n" * 30_000)
     assert len(node.server.series["metrics:loss"]) >= 100
 
 
@@ -159,14 +157,7 @@ for step in range(100): print(f"step {step} loss {step * 0.5}")
 
 def test_a_log_that_a_stranger_goes_on_printing_to_holds_nothing_up(node):
     node.assign(node.assignment(node.script(PRINTING)))
-    node.until(lambda: ends(node))
-    with (node.dir() / "logs/rank0.out").open("ab", buffering=0) as stranger:
-
-        def is_settled_though_it_grows() -> bool:
-            stranger.write(b"step 1000 loss 0.5\n" * 80_000)
-            return not node.daemon.attempts
-
-        node.until(is_settled_though_it_grows)
+    grow_until_settled(node, "logs/rank0.out", b"step 1000 loss 0.5\n" * 80_000)
     assert len(node.server.text("logs/rank0.out")) < (node.dir() / "logs/rank0.out").stat().st_size
 
 

@@ -58,7 +58,7 @@ class Rerun:
 
     @property
     def fix(self) -> str:
-        """What to change, with the line to add."""
+        """The change to make in the script, with the line to add."""
         name = _name(self.file)
         if self._working_import:
             module, line = self._working_import

@@ -142,13 +142,19 @@ def test_launch_of_a_script_is_refused_with_a_sentence(rankzero, dashboard: Runn
         assert (code, out) == (1, "") and err.startswith(words), err
 
 
-def test_removing_says_what_ends_and_does_with_live_runs_as_told(rankzero, dashboard: Running) -> None:
+def run_of_ben_seen_by_ada(rankzero, dashboard: Running) -> str:
+    """Launch a run as the member ben, then log in as the admin ada; returns its id."""
     person(dashboard.service, "ada", Role.ADMIN)
     person(dashboard.service, "ben", Role.MEMBER)
     dashboard.node()
     log_in(dashboard, "ben", "act")
-    run = document(rankzero("launch", "image_classifier", "--gpus-per-node", "1", "--json"))["id"]
+    run_id: str = document(rankzero("launch", "image_classifier", "--gpus-per-node", "1", "--json"))["id"]
     log_in(dashboard, "ada")
+    return run_id
+
+
+def test_removing_says_what_ends_and_does_with_live_runs_as_told(rankzero, dashboard: Running) -> None:
+    run = run_of_ben_seen_by_ada(rankzero, dashboard)
     code, out, err = rankzero("users", "remove", "ben")
     assert (code, out) == (2, "") and "ben has 1 live run. 1 access token ends with the account." in err
     code, out, err = rankzero("users", "remove", "ben", "--runs", "sell", "--yes")
@@ -168,12 +174,7 @@ def test_lower_role_says_what_it_takes(rankzero, dashboard: Running) -> None:
 
 
 def test_whose_run_is_stopped_is_told_why(rankzero, dashboard: Running) -> None:
-    person(dashboard.service, "ada", Role.ADMIN)
-    person(dashboard.service, "ben", Role.MEMBER)
-    dashboard.node()
-    log_in(dashboard, "ben", "act")
-    run = document(rankzero("launch", "image_classifier", "--gpus-per-node", "1", "--json"))["id"]
-    log_in(dashboard, "ada")
+    run = run_of_ben_seen_by_ada(rankzero, dashboard)
     assert rankzero("stop", run, "--reason", "needed for the demo")[0] == 0
     assert dashboard.run(run)["message"] == "Stopped by ada: needed for the demo"
     code, _, err = rankzero("stop", run, "--reason", "x" * 400)
