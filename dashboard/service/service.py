@@ -34,7 +34,7 @@ from dashboard.security.identity.sessions import Sessions
 from dashboard.security.keys import certificates
 from dashboard.security.keys.token_files import Credentials
 from dashboard.security.signing_in.device_logins import DeviceLogins
-from dashboard.security.signing_in.known_addresses import known_in
+from dashboard.security.signing_in.known_addresses import known_addresses_in
 from dashboard.security.signing_in.provider_settings import admission_of
 from dashboard.security.turns import Turns
 from dashboard.service.deletions import Deletion, Deletions
@@ -119,7 +119,7 @@ class Service:
         self.people = People(
             store, self.clock, self.identities, self.sessions, self.access_tokens, self.hashing, admission_of(settings)
         )
-        self.known_addresses = known_in(store, self.clock)
+        self.known_addresses = known_addresses_in(store, self.clock)
         self.device_logins = DeviceLogins(store, self.known_addresses, self.clock)
         self.join_tokens = JoinTokens(store, self.clock)
         self.registry = NodeRegistry(store, self.clock)

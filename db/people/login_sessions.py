@@ -57,7 +57,7 @@ def of_person(store: Store, name: str, now: float) -> list[StoredSession]:
         return [StoredSession(*row) for row in rows]
 
 
-def places(store: Store) -> set[tuple[str | None, str]]:
+def addresses(store: Store) -> set[tuple[str | None, str]]:
     """The address and person of each session that the store still has, those that have ended too."""
     with store.read() as reading:
         rows = reading.execute(select(LoginSession.address, LoginSession.user).distinct())

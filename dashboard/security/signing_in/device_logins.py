@@ -29,8 +29,8 @@ class TooManyRequests(Exception):
 class DeviceLogins:
     """The requests of command lines to be let in; safe to use from any thread."""
 
-    def __init__(self, store: Store, known: KnownAddresses, now: Callable[[], float]) -> None:
-        self._store, self._known, self._now = store, known, now
+    def __init__(self, store: Store, known_addresses: KnownAddresses, now: Callable[[], float]) -> None:
+        self._store, self._known_addresses, self._now = store, known_addresses, now
         self._asked, self._wrong = RateLimit(MOST_ASKED, PERIOD_S, now), RateLimit(MOST_WRONG, PERIOD_S, now)
 
     def ask(self, terms: TokenWanted, sender: str) -> tuple[LoginRequestView, str]:
@@ -39,7 +39,7 @@ class DeviceLogins:
         if not self._asked.take(sender):
             raise TooManyRequests("Too many logins were asked for from your address: wait ten minutes, then try again.")
         secret, now = new_secret(), self._now()
-        limit = WaitingLimit(MOST_WAITING, self._known.addresses())
+        limit = WaitingLimit(MOST_WAITING, self._known_addresses.addresses())
         return login_requests.ask(self._store, terms, hash_token(secret), sender, now, limit), secret
 
     def outcome(self, code: str, secret: str) -> tuple[LoginOutcome, AccessTokenView | None]:

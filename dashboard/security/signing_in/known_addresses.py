@@ -1,4 +1,4 @@
-"""Where people have signed in before: the addresses of their sessions, which the store has for weeks."""
+"""The addresses from which people have signed in before: those of their sessions, which the store has for weeks."""
 
 from __future__ import annotations
 
@@ -16,68 +16,68 @@ from db.people import accounts, login_sessions
 REREAD_AFTER_S = 60.0
 
 
-class Place(NamedTuple):
-    """An address, and a person who signed in there."""
+class KnownAddress(NamedTuple):
+    """An address, and a person who signed in from there."""
 
     address: str | None
     person: str
 
 
 class KnownAddresses:
-    """The places of sign-ins: what the store has is read at most once a minute, those of this dashboard count at once.
+    """The addresses of sign-ins: the store's are read at most once a minute, those of this dashboard count at once.
 
-    The store keeps sessions for a week after their end, so neither a restart nor signing out forgets a place."""
+    The store keeps sessions for a week after their end, so neither a restart nor signing out forgets an address."""
 
     def __init__(
-        self, read: Callable[[], set[Place]], person_of: Callable[[str], str | None], now: Callable[[], float]
+        self, read: Callable[[], set[KnownAddress]], person_of: Callable[[str], str | None], now: Callable[[], float]
     ) -> None:
-        """`read` gives the store's places; `person_of` the name of whoever signs in with a name or e-mail address."""
+        """`read` returns the store's addresses, `person_of` the name of the account with a name or e-mail address."""
         self._read, self._person_of, self._now = read, person_of, now
-        self._places: frozenset[Place] = frozenset()
+        self._of_people: frozenset[KnownAddress] = frozenset()
         self._addresses: frozenset[str | None] = frozenset()
         self._read_at = float("-inf")
         self._lock = threading.Lock()
 
     def note(self, address: str, person: str) -> None:
-        """Note that this person signs in there now."""
-        self._add({Place(address, person)})
+        """Note that this person signs in from there now."""
+        self._add({KnownAddress(address, person)})
 
     def addresses(self) -> frozenset[str | None]:
-        """All of the addresses; while the store cannot be read, those that were known before. For threads."""
+        """All of the addresses; while the store cannot be read, those that were read before. For threads."""
         if self._is_due():
             self._read_at = self._now()
             with suppress(*UNREADABLE):
                 self._add(self._read())
         return self._addresses
 
-    async def know(self, address: str) -> bool:
-        """Whether somebody has signed in there."""
-        known = await run_in_threadpool(self.addresses) if self._is_due() else self._addresses
-        return address in known
+    async def has(self, address: str) -> bool:
+        """Whether somebody has signed in from there."""
+        addresses = await run_in_threadpool(self.addresses) if self._is_due() else self._addresses
+        return address in addresses
 
-    async def know_person(self, address: str, account: str) -> bool:
-        """Whether the person with this name or e-mail address has signed in there."""
-        if not await self.know(address):
+    async def has_for(self, address: str, account: str) -> bool:
+        """Whether the person with this name or e-mail address has signed in from there."""
+        if not await self.has(address):
             return False
         with suppress(*UNREADABLE):
             person = await run_in_threadpool(self._person_of, account)
-            return person is not None and Place(address, person) in self._places
+            return person is not None and KnownAddress(address, person) in self._of_people
         return False
 
     def _is_due(self) -> bool:
         return self._now() - self._read_at >= REREAD_AFTER_S
 
-    def _add(self, places: Iterable[Place]) -> None:
+    def _add(self, of_people: Iterable[KnownAddress]) -> None:
         with self._lock:
-            self._places = self._places.union(places)
-            self._addresses = frozenset(place.address for place in self._places)
+            self._of_people = self._of_people.union(of_people)
+            self._addresses = frozenset(one.address for one in self._of_people)
 
 
-def known_in(store: Store, now: Callable[[], float]) -> KnownAddresses:
-    """Return the places of the sessions in a store."""
+def known_addresses_in(store: Store, now: Callable[[], float]) -> KnownAddresses:
+    """Return the addresses of the sessions in a store."""
 
     def person_of(account: str) -> str | None:
         entry = accounts.entry(store, account)
         return entry.name if entry is not None else None
 
-    return KnownAddresses(lambda: {Place(*one) for one in login_sessions.places(store)}, person_of, now)
+    return KnownAddresses(lambda: {KnownAddress(*one) for one in login_sessions.addresses(store)}, person_of, now)

@@ -25,9 +25,13 @@ class SignIns:
     """All tries to sign in to one dashboard, by a form or an address with a token; used inside the event loop."""
 
     def __init__(
-        self, credentials: Credentials, known: KnownAddresses, now: Callable[[], float], sleep: Sleep = asyncio.sleep
+        self,
+        credentials: Credentials,
+        known_addresses: KnownAddresses,
+        now: Callable[[], float],
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
-        self._credentials, self._known, self._now, self._sleep = credentials, known, now, sleep
+        self._credentials, self._known_addresses, self._now, self._sleep = credentials, known_addresses, now, sleep
         self._failures = Failures()
         self._by_address: OrderedDict[str, _Tries] = OrderedDict()
         self._by_account: OrderedDict[str, _Tries] = OrderedDict()
@@ -78,7 +82,7 @@ class SignIns:
         return tries
 
     async def _rank(self, address: str, tries: _Tries) -> Rank:
-        standing = Standing.KNOWN if await self._known.know(address) else Standing.STRANGER
+        standing = Standing.KNOWN if await self._known_addresses.has(address) else Standing.STRANGER
         return Rank(standing, tries.asked)
 
     async def next_delay_s(self, scope: Scope, account: str = "") -> float:
@@ -93,13 +97,13 @@ class SignIns:
         Beside those of the address, which whoever shares it makes good by signing in to an account of their own."""
         if not account:
             return []
-        is_own = await self._known.know_person(address, account)
+        is_own = await self._known_addresses.has_for(address, account)
         return [self._tries(self._by_account, _hashed(f"{account} {address}" if is_own else account))]
 
     def _count(self, person: str | None, address: str, counted: list[_Tries]) -> None:
         if person is not None:
             counted[0].wrong = counted[0].asked = 0
-            self._known.note(address, person)
+            self._known_addresses.note(address, person)
             return
         for tries in counted:
             tries.wrong, tries.last_at = tries.wrong + 1, self._now()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dashboard.security.keys.token_files import Credentials
-from dashboard.security.signing_in.known_addresses import REREAD_AFTER_S, KnownAddresses, Place
+from dashboard.security.signing_in.known_addresses import REREAD_AFTER_S, KnownAddress, KnownAddresses
 from dashboard.security.signing_in.sign_ins import (
     FORGOTTEN_AFTER_S,
     LONGEST_DELAY_S,
@@ -30,9 +30,11 @@ class Door:
     def __init__(self) -> None:
         self.now = 1_000.0
         self.slept: list[float] = []
-        self.stored: set[Place] = set()
-        known = KnownAddresses(lambda: self.stored, lambda account: account.partition("@")[0], lambda: self.now)
-        self.sign_ins = SignIns(Credentials(RIGHT.decode(), "join", "metrics"), known, lambda: self.now, self._sleep)
+        self.stored: set[KnownAddress] = set()
+        addresses = KnownAddresses(lambda: self.stored, lambda account: account.partition("@")[0], lambda: self.now)
+        self.sign_ins = SignIns(
+            Credentials(RIGHT.decode(), "join", "metrics"), addresses, lambda: self.now, self._sleep
+        )
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -174,7 +176,7 @@ def test_many_strangers_at_one_account_keep_nobody_waiting_for_their_turn() -> N
 
 def test_addresses_are_ranked_by_who_signed_in_there_and_how_often_they_ask() -> None:
     door, ranks = Door(), list[Rank]()
-    door.stored = {Place("10.0.0.9", "ana")}
+    door.stored = {KnownAddress("10.0.0.9", "ana")}
 
     async def judge(rank: Rank) -> str | None:
         ranks.append(rank)
@@ -187,7 +189,7 @@ def test_addresses_are_ranked_by_who_signed_in_there_and_how_often_they_ask() ->
     asyncio.run(tries())
     stranger, known = Standing.STRANGER, Standing.KNOWN
     assert ranks == [(stranger, 1), (stranger, 2), (stranger, 3), (known, 1), (known, 1)]
-    door.stored.add(Place("10.0.0.8", "ana"))
+    door.stored.add(KnownAddress("10.0.0.8", "ana"))
     door.now += REREAD_AFTER_S
     asyncio.run(door.sign_ins.in_turn(judge, scope("10.0.0.8"), "ben"))
     assert ranks[-1] == (known, 1), "another dashboard has let somebody in there"
