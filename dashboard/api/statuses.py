@@ -8,8 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from dashboard.errors import error_body
 from dashboard.security.keys.secret_key import SecretsUnreadable
-from dashboard.security.signing_in.device_logins import TooManyRequests
-from dashboard.security.turns import NoTurn
+from dashboard.security.limits import TryLater
 from db.engine import StoreGone
 from db.exceptions import NoSuch, NotOwner, Superseded, WrongState
 from db.identity import UnknownAttempt
@@ -23,6 +22,7 @@ def install(app: FastAPI) -> None:
     """Register handlers that answer each exception of the store with its status and sentence."""
     for kind in STATUS:
         app.add_exception_handler(kind, _refused)
+    app.add_exception_handler(TryLater, _later)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -37,8 +37,6 @@ STATUS: dict[type[Exception], int] = {
     Denied: 403,
     InvitationEnded: 410,
     StoreGone: 503,
-    NoTurn: NoTurn.status,
-    TooManyRequests: TooManyRequests.status,
     SecretsUnreadable: 409,
     UnknownAttempt: 404,
 }
@@ -46,8 +44,12 @@ STATUS: dict[type[Exception], int] = {
 
 def _refused(_request: Request, error: Exception) -> Response:
     status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
-    headers = {"Retry-After": f"{error.retry_after_s:.0f}"} if isinstance(error, NoTurn | TooManyRequests) else None
-    return JSONResponse(error_body(getattr(error, "field", None), str(error)), status, headers)
+    return JSONResponse(error_body(getattr(error, "field", None), str(error)), status)
+
+
+def _later(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, TryLater)
+    return JSONResponse(error_body(None, str(error)), error.status, error.headers)
 
 
 def _unexpected(_request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""How often something may be tried within a time, for each sender."""
+"""How often something may be tried within a time, for each sender, and the refusal of whoever has to wait."""
 
 from __future__ import annotations
 
@@ -7,6 +7,18 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 
 MOST_SENDERS = 10_000
+
+
+class TryLater(Exception):
+    """A refusal for some seconds, answered with its status and a Retry-After."""
+
+    status = 429
+    retry_after_s: float
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the answer."""
+        return {"Retry-After": f"{self.retry_after_s:.0f}"}
 
 
 class RateLimit:

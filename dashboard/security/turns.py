@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager, contextmanager
 from enum import IntEnum
 from typing import NamedTuple
 
+from dashboard.security.limits import TryLater
+
 
 class Standing(IntEnum):
     """How well the sender of a request is known; lower goes first."""
@@ -34,7 +36,7 @@ class Rank(NamedTuple):
 FIRST = Rank(Standing.SIGNED_IN)
 
 
-class NoTurn(Exception):
+class NoTurn(TryLater):
     """So many wait, all of them before this one, that it gets no turn."""
 
     status = 503

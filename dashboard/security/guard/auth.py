@@ -26,10 +26,11 @@ from dashboard.security.identity.fresh_answers import FreshAnswers
 from dashboard.security.identity.identities import Identities
 from dashboard.security.identity.sessions import CURRENT, PERSON, UNREADABLE, Sessions
 from dashboard.security.keys.token_files import Credentials
+from dashboard.security.limits import TryLater
 from dashboard.security.proxies import Origins, is_https
 from dashboard.security.signing_in.departures import while_connected
 from dashboard.security.signing_in.login import Entrance, LoginPage, local_path
-from dashboard.security.signing_in.sign_ins import SignIns, TooManyTries
+from dashboard.security.signing_in.sign_ins import SignIns
 from db import acting
 from db.nodes.join_tokens import Admitted, TurnedAway
 from db.people.admission import NotAdmitted
@@ -169,9 +170,8 @@ class Guard:
         token = tokens[0].encode(errors="replace")
         try:
             is_right = await while_connected(receive, lambda: self.sign_ins.is_right(token, scope))
-        except TooManyTries as error:
-            retry_after = {"Retry-After": f"{error.retry_after_s:.0f}"}
-            return JSONResponse(error_body(None, str(error)), 429, retry_after)
+        except TryLater as error:
+            return JSONResponse(error_body(None, str(error)), error.status, error.headers)
         if not is_right:
             await self.entrance.refused()
             return UNKNOWN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dashboard.security.limits import RateLimit
+from dashboard.security.limits import RateLimit, TryLater
 from dashboard.security.signing_in.known_addresses import KnownAddresses
 from db import acting
 from db.engine import Store
@@ -20,10 +20,10 @@ MOST_WAITING = 500
 """Requests that wait, of all addresses together; then the oldest of the address with most makes room."""
 
 
-class TooManyRequests(Exception):
+class TooManyRequests(TryLater):
     """So many requests came from this address, or wrong codes from this person, that they have to wait."""
 
-    status, retry_after_s = 429, PERIOD_S
+    retry_after_s = PERIOD_S
 
 
 class DeviceLogins:

@@ -12,8 +12,9 @@ from starlette.responses import HTMLResponse, Response
 
 from dashboard.security.header_values import NO_STORE
 from dashboard.security.identity.people import People
+from dashboard.security.limits import TryLater
 from dashboard.security.plain_pages import PLAIN_POLICY, note, plain_page
-from dashboard.security.signing_in.device_logins import DeviceLogins, TooManyRequests
+from dashboard.security.signing_in.device_logins import DeviceLogins
 from dashboard.security.signing_in.login import form_of
 from db import acting
 from db.people.login_requests import LoginRequestView, NoSuchRequest, shown
@@ -57,8 +58,8 @@ class DevicePage:
             return _page(await run_in_threadpool(make))
         except NoSuchRequest as error:
             return _page(_code_form(str(error)), 404)
-        except TooManyRequests as error:
-            return _page(_code_form(str(error)), error.status, {"Retry-After": f"{error.retry_after_s:.0f}"})
+        except TryLater as error:
+            return _page(_code_form(str(error)), error.status, error.headers)
         except Denied as error:
             return _page(_code_form(str(error)), 403)
 

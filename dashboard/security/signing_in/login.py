@@ -13,11 +13,12 @@ from starlette.types import Scope
 from dashboard.security.header_values import NO_STORE
 from dashboard.security.identity.sessions import CURRENT, UNREADABLE, Sessions
 from dashboard.security.keys.token_files import Credentials
+from dashboard.security.limits import TryLater
 from dashboard.security.plain_pages import ENDED, SIGNED_OUT, SignInWays, login_page
 from dashboard.security.proxies import Origins, is_https
 from dashboard.security.signing_in.departures import while_connected
-from dashboard.security.signing_in.sign_ins import SignIns, TooManyTries, sender_of
-from dashboard.security.turns import NoTurn, Rank, Turns
+from dashboard.security.signing_in.sign_ins import SignIns, sender_of
+from dashboard.security.turns import Rank, Turns
 from db.engine import Store
 from db.people import accounts, passwords
 from domain.people.accounts import EMAIL, NAME, normalised_email
@@ -70,9 +71,9 @@ class LoginPage:
         is_by_token = "person" not in form
         try:
             user = await while_connected(request.receive, lambda: self._user(form, request.scope))
-        except (TooManyTries, NoTurn) as error:
+        except TryLater as error:
             response = await self.page(error.status, target, str(error), person=person, is_by_token=is_by_token)
-            response.headers["Retry-After"] = f"{error.retry_after_s:.0f}"
+            response.headers.update(error.headers)
             return response
         if user is None:
             await self._entrance.refused(person)

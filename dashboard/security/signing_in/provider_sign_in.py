@@ -154,7 +154,7 @@ MOST_USED = 10_000
 
 def _busy(error: NoTurn) -> Response:
     response = sign_in_page(error.status, str(error), "Or sign in another way.")
-    response.headers["Retry-After"] = f"{error.retry_after_s:.0f}"
+    response.headers.update(error.headers)
     return response
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from starlette.types import Scope
 
 from dashboard.security.keys.token_files import Credentials
+from dashboard.security.limits import TryLater
 from dashboard.security.signing_in.known_addresses import KnownAddresses
 from dashboard.security.turns import Rank, Standing
 from domain.people.rights import OWNER
@@ -133,10 +134,9 @@ MOST_ADDRESSES = 10_000
 Sleep = Callable[[float], Awaitable[object]]
 
 
-class TooManyTries(Exception):
+class TooManyTries(TryLater):
     """So many tries of this address wait already that this one is not judged."""
 
-    status = 429
     retry_after_s = LONGEST_DELAY_S
 
     def __init__(self) -> None:

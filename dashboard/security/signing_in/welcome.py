@@ -9,11 +9,12 @@ from starlette.responses import HTMLResponse, Response
 
 from dashboard.security.header_values import NO_STORE
 from dashboard.security.identity.people import People
+from dashboard.security.limits import TryLater
 from dashboard.security.plain_pages import ASK_ADMIN, invitation_page, password_page, sentence_page
 from dashboard.security.signing_in.departures import while_connected
 from dashboard.security.signing_in.login import Entrance, form_of, is_from_here
-from dashboard.security.signing_in.sign_ins import SignIns, TooManyTries
-from dashboard.security.turns import NoTurn, Rank
+from dashboard.security.signing_in.sign_ins import SignIns
+from dashboard.security.turns import Rank
 from db import acting
 from db.people.invitations import InvitationEnded, NoSuchInvitation
 from domain.people.accounts import InvitationView
@@ -58,7 +59,7 @@ class Welcome:
             user = await while_connected(request.receive, lambda: self._sign_ins.in_turn(judge, request.scope))
         except InvitationEnded as error:
             return refused(error)
-        except (InvalidRequest, TooManyTries, NoTurn) as error:
+        except (InvalidRequest, TryLater) as error:
             return await self._form_again(secret, form.get("name", ""), error)
         if user is None:
             return await self.show(request)
@@ -74,7 +75,7 @@ class Welcome:
         except NoSuchInvitation:
             return None
 
-    async def _form_again(self, secret: str, name: str, error: InvalidRequest | TooManyTries | NoTurn) -> Response:
+    async def _form_again(self, secret: str, name: str, error: InvalidRequest | TryLater) -> Response:
         try:
             invitation = await run_in_threadpool(self._people.invited, secret)
         except (NoSuchInvitation, InvitationEnded) as ended:
@@ -82,7 +83,7 @@ class Welcome:
         if isinstance(error, InvalidRequest):
             return await self._form(invitation, name, secret, str(error), 422)
         response = await self._form(invitation, name, secret, str(error), error.status)
-        response.headers["Retry-After"] = f"{error.retry_after_s:.0f}"
+        response.headers.update(error.headers)
         return response
 
     async def _form(
