@@ -25,6 +25,11 @@ def may_look(path: str | Path) -> bool:
     return acting.rights().reads_all_files or _is_reachable(path)
 
 
+def is_visible_folder(path: str | Path) -> bool:
+    """Whether the path is a folder, as far as the actor may know that."""
+    return may_look(path) and is_folder(path)
+
+
 def exists(path: str | Path) -> bool:
     """Whether there is such a file or folder on this machine."""
     return os.path.exists(path)  # noqa: PTH110
@@ -53,20 +58,29 @@ def is_public(path: str | Path) -> bool:
     return is_plain and mode & needed == needed and _is_reachable(path)
 
 
-def open_if(may_read: Callable[[Path], bool], path: Path) -> BinaryIO | None:
+MayRead = Callable[[Path], bool]
+"""Whether a path is a file that is read for the actor: scripts and folders name files that may not be theirs."""
+
+
+def readable_files(only_public: bool) -> MayRead:
+    """Return the rule of which files are read: all of them, or those alone that everybody on this machine may read."""
+    return is_public if only_public else is_file
+
+
+def open_if(may_read: MayRead, path: Path) -> BinaryIO | None:
     """Open a file, if it may be read where it lies once it is open: a name may lead elsewhere a moment later.
 
     None where it may not, or is no file. Raises OSError."""
     if not may_read(path):
         return None
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
-    if is_file(place := _place(file)) and may_read(place):
+    if is_file(opened := _opened_path(file)) and may_read(opened):
         return file
     file.close()
     return None
 
 
-def _place(file: BinaryIO) -> Path:
+def _opened_path(file: BinaryIO) -> Path:
     """Return where an open file lies, without links."""
     if sys.platform == "darwin":
         return Path(os.fsdecode(fcntl.fcntl(file, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")))

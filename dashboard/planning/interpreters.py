@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from dashboard.paths import is_folder, may_look, may_read
+from dashboard.paths import is_visible_folder, may_read
 from domain.choices import RECIPES
 
 if TYPE_CHECKING:  # the command line needs no models for this
@@ -70,8 +70,7 @@ def programs(python: str | None) -> tuple[str, str | None]:
     """Return (interpreter, torchrun) for a preview; torchrun is None where only a node can find it."""
     if python is None or "/" not in python:
         return python or "python", "torchrun" if python is None else None
-    is_environment = may_look(python) and is_folder(python)
-    program = PurePosixPath(python, "bin", "python") if is_environment else PurePosixPath(python)
+    program = PurePosixPath(python, "bin", "python") if is_visible_folder(python) else PurePosixPath(python)
     return str(program), str(program.with_name("torchrun"))
 
 

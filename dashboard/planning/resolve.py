@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dashboard.paths import exists, is_file, is_folder, may_look, may_read
+from dashboard.paths import exists, is_file, is_folder, is_visible_folder, may_look, may_read
 from dashboard.planning import environments, interpreters
 from dashboard.planning.launch_warnings import launch_warnings
 from dashboard.script_reader import command
@@ -127,15 +127,8 @@ def _code(spec: RunSpec, situation: Situation) -> Changes:
         return {"snapshot": situation.code.packed.sha256, "entry": situation.code.entry}
     if spec.entry or spec.module or spec.workdir or spec.target in RECIPES:
         return {}
-    return {
-        "entry": "<entry>"
-        if _is_seen_folder(spec.target) or is_git_address(spec.target)
-        else PurePosixPath(spec.target).name
-    }
-
-
-def _is_seen_folder(path: str) -> bool:
-    return may_look(path) and is_folder(path)
+    has_many_files = is_visible_folder(spec.target) or is_git_address(spec.target)
+    return {"entry": "<entry>" if has_many_files else PurePosixPath(spec.target).name}
 
 
 def recipe_options(name: str) -> list[Option]:
@@ -277,12 +270,11 @@ def _check_repository(spec: RunSpec) -> None:
 def _check_path(spec: RunSpec, cluster: ClusterNodes) -> None:
     if not spec.target.startswith("/"):
         raise _not_absolute(spec.target)
-    only_public = not acting.rights().reads_all_files
     if spec.workdir:
         if cluster.shares_disk and may_look(spec.target):  # else the node says what is there, for the run's account
             _check_in_place(spec)
     elif not may_read(spec.target):
-        private = PRIVATE if only_public else ""
+        private = "" if acting.rights().reads_all_files else PRIVATE
         raise CodeRefused(
             "target",
             f"{spec.target!r} does not exist on the dashboard's machine{private}. Launch it with `rankzero "

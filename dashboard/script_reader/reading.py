@@ -8,13 +8,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from dashboard.paths import is_file
+from dashboard.paths import MayRead, is_file
 from dashboard.script_reader import argparse_reader, click_reader, dataclass_reader, settings_reader, signature_reader
 from dashboard.script_reader.launchers import Guess, guess
 from dashboard.script_reader.options import Option
 from dashboard.script_reader.proposals import Proposal, propose
 from dashboard.script_reader.source import (
-    MayRead,
     ScriptProgram,
     SourceFile,
     UnreadableScript,

@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from dashboard.paths import open_if
+from dashboard.paths import MayRead, open_if
 from dashboard.script_reader.options import Option
-from dashboard.script_reader.source import MayRead, ScriptProgram, SourceFile, keywords, literal, plain, value
+from dashboard.script_reader.source import ScriptProgram, SourceFile, keywords, literal, plain, value
 
 LARGEST_SETTINGS_BYTES = 256 * 1024
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dashboard.paths import is_file, open_if
+from dashboard.paths import MayRead, is_file, open_if
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,6 @@ class ScriptProgram:
         return None
 
 
-MayRead = Callable[[Path], bool]
-"""Whether a path is a file that is read for whoever asks: a script names files that may not be theirs."""
 LARGEST_FILE_BYTES = 1024 * 1024
 MOST_MODULES = 40
 MOST_FOLLOWED_BYTES = 1024 * 1024

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
 
-from dashboard.paths import is_file, is_folder, is_public, may_read
+from dashboard.paths import is_file, is_folder, may_read, readable_files
 from dashboard.script_reader.reading import Script, read_script
-from dashboard.script_reader.source import LARGEST_FILE_BYTES, MayRead, UnreadableScript
+from dashboard.script_reader.source import LARGEST_FILE_BYTES, UnreadableScript
 from db import acting
 from domain.choices import RECIPES
 from domain.spec import RunSpec
@@ -49,16 +49,12 @@ def read_target(
         raise UnreadableScript(f"{target} is not a path on this machine.")
     if not may_read(path):
         raise UnreadableScript(f"{target} is not a file that can be read here.")
+    rule = readable_files(only_public=not acting.rights().reads_all_files)  # what is remembered differs by it
     if not is_folder(path):
-        return read_script(path.parent, path.name, may_read=_readable())
+        return read_script(path.parent, path.name, may_read=rule)
     if not (entry or module):
         raise UnreadableScript(f"{target} is a folder: name the file or module to start in it.")
-    return read_script(path, entry, module, may_read=_readable())
-
-
-def _readable() -> MayRead:
-    """Return what of this machine's files is read for the actor; readings are remembered for each answer."""
-    return is_file if acting.rights().reads_all_files else is_public
+    return read_script(path, entry, module, may_read=rule)
 
 
 def read_snapshots_at(path_of: Callable[[str], Path | None]) -> None:

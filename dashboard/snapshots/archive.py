@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from dashboard.paths import is_file, is_public, open_if
+from dashboard.paths import open_if, readable_files
 from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.selection import Item, Selection
 from domain.text.formats import size
@@ -79,7 +79,7 @@ def _add(archive: tarfile.TarFile, item: Item, only_public: bool) -> bool:
     else:
         entry.size, entry.mode = item.size_bytes, 0o755 if item.is_executable else 0o644
         try:
-            if (file := open_if(is_public if only_public else is_file, item.path)) is None:
+            if (file := open_if(readable_files(only_public), item.path)) is None:
                 return False
             with file:
                 archive.addfile(entry, file)

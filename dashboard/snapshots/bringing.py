@@ -8,13 +8,13 @@ import os
 import socket
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from dashboard.paths import exists, is_file, is_public
+from dashboard.paths import MayRead, exists, is_file, is_public, readable_files
 from dashboard.script_reader.source import parsed
 from dashboard.snapshots.archive import Packed, check_size, pack, too_many_files
 from dashboard.snapshots.git import GitLimits, ask, clone
@@ -161,7 +161,7 @@ def _checked_script(named: Path, request: CodeRequest) -> tuple[Path, str | None
 
 def _starting_point(folder: Path, request: CodeRequest) -> tuple[str | None, str | None]:
     """Return the entry inside the folder, if there is one, and a note about it."""
-    may_read = is_public if request.takes_only_public else is_file
+    may_read = readable_files(request.takes_only_public)
     if request.module:
         check_module(folder, request.module, may_read)
     if not request.entry:
@@ -277,7 +277,7 @@ LOOKED_AT_BYTES = 1024 * 1024
 _SHELLS = ("sh", "bash", "zsh", "dash", "ksh", "perl", "node", "ruby")
 
 
-def entry_in(folder: Path, entry: str, may_read: Callable[[Path], bool] = is_file) -> str:
+def entry_in(folder: Path, entry: str, may_read: MayRead = is_file) -> str:
     """Return the entry relative to the folder. Raises CodeRefused where it is not a file inside it."""
     path = Path(entry)
     name = os.path.normpath(path.relative_to(folder) if path.is_absolute() and path.is_relative_to(folder) else path)
@@ -292,7 +292,7 @@ def entry_in(folder: Path, entry: str, may_read: Callable[[Path], bool] = is_fil
     return PurePosixPath(name).as_posix()
 
 
-def check_module(folder: Path, module: str, may_read: Callable[[Path], bool] = is_file) -> None:
+def check_module(folder: Path, module: str, may_read: MayRead = is_file) -> None:
     """Check that a module is a file of the folder. Raises CodeRefused."""
     path = module.replace(".", "/")
     candidates = (f"{path}.py", f"{path}/__main__.py")

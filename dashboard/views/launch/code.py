@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard.components.browser import upload_code
-from dashboard.paths import exists, is_folder, may_look, may_read
+from dashboard.paths import exists, is_folder, is_visible_folder, may_read
 from dashboard.planning import environments, freezing, interpreters
 from dashboard.service import service
 from dashboard.snapshots.bringing import CodeRequest, survey
@@ -74,8 +74,7 @@ def _asks_for_start(values: Mapping[str, Any]) -> bool:
         return True
     if values["source"] == UPLOAD:
         return bool(values["upload"])
-    path = values["script"].strip() or "/nowhere"
-    return may_look(path) and is_folder(path)
+    return is_visible_folder(values["script"].strip() or "/nowhere")
 
 
 def _uploaded() -> None:
