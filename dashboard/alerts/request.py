@@ -61,7 +61,6 @@ def create(service: Service, request: AlertRequest) -> dict[str, Any]:
     _check_rights(service, request)
     secret = check_address(service, target)
     if request.run is not None:
-        service.run(request.run)
         spec = actions.spec_of(service.store, request.run)
         if spec and chosen:
             check_rate(spec, chosen)
@@ -71,13 +70,13 @@ def create(service: Service, request: AlertRequest) -> dict[str, Any]:
 
 
 def _check_rights(service: Service, request: AlertRequest) -> None:
-    """Check that whoever asks may set the alert. Raises NoSuchRun, Denied."""
+    """Check that the actor may set the alert; that it may act on its run is checked where it is stored.
+
+    Raises NoSuchRun, Denied."""
     rights = acting.rights()
     service.references.check(request)
     if request.act is not None and (refusal := rights.refusal_anywhere(Action.ACT)) is not None:
         raise Denied(refusal)  # it acts later, when the token with which it was set no longer counts
-    if request.act is not None and request.run is not None:
-        service.references.run(Action.ACT, request.run)
     if rights.only_project is not None and request.run is None and request.project is None:
         raise Denied(f"This token is for project {rights.only_project} alone: name it as the alert's project.")
 
@@ -95,7 +94,6 @@ def tell_of_end(service: Service, run_id: str, target: str, secret: str | None) 
     """Tell an address, which was checked, when a run fails or finishes; return the id of one alert.
 
     Raises NoSuchRun."""
-    service.check_run(Action.SEE, run_id)
     store, now = service.store, service.clock()
     alerts.create(store, Trigger.FAILED, target, secret, now, run_id=run_id)
     return alerts.create(store, Trigger.FINISHED, target, secret, now, run_id=run_id)

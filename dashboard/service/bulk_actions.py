@@ -114,7 +114,7 @@ class BulkActions:
         """The run's name for a refusal. Raises NoSuchRun."""
         if action.request.action == "restore":
             return run_id  # a deleted run has no name that people may read
-        self._service.check_run(Action.SEE, run_id)
+        self._service.references.run(Action.SEE, run_id)
         return run_queries.name_and_state(self._service.store, run_id)[0]
 
     def _act(self, action: BulkAction, run_id: str) -> int:
