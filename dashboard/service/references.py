@@ -14,6 +14,7 @@ from dashboard.snapshots.keeping import Snapshots, no_such_snapshot
 from db import acting
 from db.engine import Store
 from db.lookups import permitted_run
+from db.people.ownership import DEFAULT_PROJECT
 from db.runs import run_requests
 from domain.people.references import Named, references_in
 from domain.people.roles import Action
@@ -57,16 +58,16 @@ class References:
         with self._store.read() as session:
             permitted_run(session, action, run_id)
 
-    def project(self, action: Action, project: str, owner: str | None = None) -> None:
-        """Check that the actor may do this in a project; `owner`: to what is this person's. Raises Denied."""
-        acting.rights().check(action, project, owner)
+    def project(self, action: Action, project: str) -> None:
+        """Check that the actor may do this in a project, an empty name being that of the default one. Raises Denied."""
+        acting.rights().check(action, project or DEFAULT_PROJECT)
 
     def _checkpoint(self, action: Action, resume: str) -> None:
         """Check RUN or RUN:CHECKPOINT, whose run the actor may see. Raises NoSuchReference."""
         run_requests.check_resume(self._store, resume)
 
     def _snapshot(self, action: Action, sha256: str) -> None:
-        """Check that the actor sees a run with this code, or sent it, and hold it for a launch.
+        """Check that the actor sees a run with this code, or sent it, and hold the code for a launch.
 
         Raises NoSuchReference."""
         if self._snapshots.hold(sha256) is None:

@@ -19,6 +19,8 @@ from dashboard.app.server import create_app
 from dashboard.service.service import Service
 from dashboard.settings import Settings
 from db.models import Attempt, Membership, ScalingStudy
+from db.people import projects
+from db.people.ownership import DEFAULT_PROJECT
 from db.scaling import studies
 from db.sweeps import sweeps
 from domain.assignments import Assignment
@@ -187,6 +189,17 @@ def test_what_is_hidden_is_answered_as_what_is_absent(lab: Lab, case: Case) -> N
         else:  # a free name could be used: that it is taken is all that is told
             assert status == 403, (who, text)
     assert made(lab) == before, "nothing was launched, and nothing is fetched"
+
+
+def test_a_launch_that_leaves_its_project_empty_is_judged_as_one_in_the_default_project(own: Lab) -> None:
+    newcomer = browser_of(own.dashboard, person(own.service, "dee", **{DEFAULT_PROJECT: Role.MEMBER}))
+    for path, status in (("/api/runs", 201), ("/api/preview", 200)):
+        assert newcomer.post(path, json=spec(project="")).status_code == status
+    projects.set_privacy(own.service.store, DEFAULT_PROJECT, True, 0.0)
+    own.service.identities.forget()
+    for path in ("/api/runs", "/api/preview"):
+        outsider = own.headers(PEOPLE["another member"])
+        assert own.dashboard.http.post(path, json=spec(project=""), headers=outsider).status_code == 403
 
 
 def made(lab: Lab) -> list[int]:
