@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from dashboard.service.secrets import Secrets
-from dashboard.snapshots.keeping import Snapshots, no_such_snapshot
+from dashboard.snapshots.keeping import Snapshots
 from db import acting
 from db.engine import Store
 from db.lookups import permitted_run
@@ -71,7 +71,7 @@ class References:
 
         Raises NoSuchReference."""
         if self._snapshots.hold(sha256) is None:
-            raise NoSuchReference("snapshot", no_such_snapshot(sha256))
+            raise NoSuchReference("snapshot", f"there is no snapshot {sha256[:12]}… here; send it first.")
 
 
 def _named(value: Any) -> list[str]:

@@ -34,11 +34,6 @@ HELD_S = 3600.0
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-def no_such_snapshot(sha256: str) -> str:
-    """Say that code is not here, or not for whoever asks."""
-    return f"there is no snapshot {sha256[:12]}… here; send it first."
-
-
 class Snapshots:
     """The stored snapshots; thread-safe. Files are named by their SHA-256, never by user input."""
 
@@ -84,7 +79,8 @@ class Snapshots:
     def for_launch(self, spec: RunSpec) -> Iterator[PackedCode | None]:
         """Store a spec's code, held until the run is in the store; None where its target is not stored, or already is.
 
-        After a failed launch it stays held for `HELD_S`: an upload can be launched again. Raises CodeRefused."""
+        A snapshot that the spec names has been found and held for the actor by then. After a failed launch code
+        stays held for `HELD_S`: an upload can be launched again. Raises CodeRefused."""
         code = self._bring(spec)
         yield code
         with self._lock:
@@ -141,7 +137,7 @@ class Snapshots:
 
     def _bring(self, spec: RunSpec) -> PackedCode | None:
         if spec.snapshot:
-            self._check_kept(spec)
+            self._check_named(spec)
         if spec.snapshot or spec.workdir or spec.target in RECIPES:
             return None
         with self.arriving() as folder:
@@ -152,10 +148,8 @@ class Snapshots:
             self._keep(code.packed, code.origin)
         return code
 
-    def _check_kept(self, spec: RunSpec) -> None:
+    def _check_named(self, spec: RunSpec) -> None:
         assert spec.snapshot is not None
-        if self.hold(spec.snapshot) is None:
-            raise CodeRefused("snapshot", no_such_snapshot(spec.snapshot))
         if spec.workdir:
             raise CodeRefused("workdir", "a run in place takes no snapshot; remove one of the two.")
         if not (spec.entry or spec.module):
