@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from typing import Any
 
 from dashboard.scaling.request import run_spec
 from dashboard.service import permitted
 from dashboard.service.service import Service
 from db import acting
-from db.exceptions import NoSuchRun, WrongState
+from db.exceptions import WrongState
 from db.people.ownership import project_of
 from db.runs.run_requests import StudyPoint
 from db.scaling import studies
@@ -59,15 +58,13 @@ class Conductor:
         if action.kind == "launch":
             self._launch(study, action.number)
         elif action.kind == "stop":
-            with suppress(NoSuchRun):  # deleted since: it has ended
-                rights = self._rights(study)
-                permitted.stop_launched(self._service, rights, project_of(study.spec), action.run_id)
+            permitted.stop_launched(self._service, self._rights(study), project_of(study.spec), action.run_id)
         elif action.kind == "end":
             studies.end(self._service.store, study.id, self._service.clock())
             log.info("scaling study %s ended", study.id)
 
     def _launch(self, study: StudyView, number: int) -> None:
-        """Launch a run of a point with the present rights of the person whose the study is."""
+        """Launch a run of a point with the present rights of the person who began the study."""
         spec, rights = run_spec(study.spec, study.points[number]), self._rights(study)
         try:
             if rights.refusal(roles.Action.LAUNCH, project_of(spec)) is not None:
@@ -80,7 +77,7 @@ class Conductor:
             log.info("scaling study %s: %s", study.id, error)
 
     def _rights(self, study: StudyView) -> Rights:
-        """The present rights of the person whose the study is."""
+        """The present rights of the person who began the study."""
         return self._service.identities.acting_for(study.by, _via(study), study.only_project)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from dashboard.security.guard.policy import check_object
 from dashboard.service.service import Service
 from db import acting
 from db.alerts import alerts, events
 from db.alerts.alerts import AlertView
+from db.exceptions import NoSuchRun
 from db.people.ownership import ObjectKind, owned_run
 from db.runs import shared_links
 from db.runs.shared_links import LinkView
@@ -33,11 +35,13 @@ def stop_study(service: Service, study_id: str) -> None:
 
 
 def stop_launched(service: Service, rights: Rights, project: str, run_id: str, why: str | None = None) -> None:
-    """Stop a run that a sweep or study launched in a project, also once the person with these rights has lost them;
-    one that was moved elsewhere only if they may act on it there. Raises NoSuchRun."""
+    """Stop a run that a sweep or study launched in a project, even if the person with these rights may not any more.
+
+    A run that was moved elsewhere is stopped only if they may act on it there; one that was deleted has ended."""
     run = owned_run(service.store, run_id)
-    if run is None or run.project == project or rights.may(Action.ACT, run.project, run.by):
-        service.stop(run_id, why)
+    if run is not None and (run.project == project or rights.may(Action.ACT, run.project, run.by)):
+        with suppress(NoSuchRun):
+            service.stop(run_id, why)
 
 
 def test_alert(service: Service, alert_id: str) -> None:

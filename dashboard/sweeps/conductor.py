@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from math import isfinite
 
@@ -53,7 +52,7 @@ class SweepConductor:
             self._act(sweep, action)
 
     def _permitted(self, sweep: SweepView) -> SweepView:
-        """Return the sweep, asked to end where the person whose it is may no longer launch."""
+        """Return the sweep, asked to end if the person who began it may no longer launch."""
         refusal = self._rights(sweep).refusal(Action.LAUNCH, project_of(sweep.spec))
         if refusal is None or sweep.stop_requested_at is not None:
             return sweep
@@ -66,7 +65,7 @@ class SweepConductor:
         return replace(sweep, stop_requested_at=now)
 
     def _rights(self, sweep: SweepView) -> Rights:
-        """The present rights of the person whose the sweep is, with which its trials are launched."""
+        """The present rights of the person who began the sweep, with which its trials are launched."""
         return self._service.identities.acting_for(sweep.by, _via(sweep), sweep.only_project)
 
     def _act(self, sweep: SweepView, action: SweepAction) -> None:
@@ -89,9 +88,8 @@ class SweepConductor:
             log.info("sweep %s ended", sweep.id)
 
     def _stop(self, sweep: SweepView, trial: TrialView, message: str | None) -> None:
-        rights, launched_in = self._rights(sweep), project_of(sweep.spec)
-        with suppress(NoSuchRun):  # deleted since: it has ended
-            permitted.stop_launched(self._service, rights, launched_in, trial.run_id or "", message)
+        run_id, project = trial.run_id or "", project_of(sweep.spec)
+        permitted.stop_launched(self._service, self._rights(sweep), project, run_id, message)
 
     def _prune(self, sweep: SweepView, trial: TrialView, message: str) -> None:
         """Note that a trial is pruned before its run is stopped: a restart in between stops it then."""

@@ -33,9 +33,9 @@ class Identities:
         return PROGRAM if name is None else self.rights(name) or NOBODY
 
     def acting_for(self, name: str | None, via: str, only_project: str | None = None) -> Rights:
-        """The present rights of a person with which a program of theirs acts, `via` which it does; see `person`.
+        """The present rights of a person for a program that acts for them, which `via` names; see `person`.
 
-        `only_project`: the one of the token with which it was begun, which bounds it although the token may be gone."""
+        `only_project`: that of the token with which it was begun, which still bounds it when the token is gone."""
         return replace(self.person(name), by=name, via=via, only_project=only_project)
 
     def fresh(self, rights: Rights) -> Rights:
