@@ -78,7 +78,7 @@ def change_role(service: TheService, name: str, change: RoleChange) -> Response:
 def loss_by_role(
     service: TheService, name: str, role: Annotated[str, Query(max_length=20)], project: OneProject = None
 ) -> Response:
-    """What the person would lose by this role; `sentence` is empty where it is nothing."""
+    """Return what the person would lose by this role; `sentence` is empty where it is nothing."""
     return answer(service.people.loss_by_role(name, role, project))
 
 
@@ -90,7 +90,7 @@ def remove_user(service: TheService, name: str, runs: LiveRuns = "keep") -> Resp
 
 @router.get("/users/{name}/removal")
 def loss_by_removal(service: TheService, name: str) -> Response:
-    """What would end with the account, and how many live runs (`runs`) the person has."""
+    """Return what would end with the account, and how many live runs (`runs`) the person has."""
     return answer(service.people.loss_by_removal(name))
 
 
@@ -128,7 +128,7 @@ def list_projects(service: TheService) -> Response:
 
 @router.get("/projects/{project:path}/privacy")
 def loss_by_privacy(service: TheService, project: str) -> Response:
-    """Who would lose sight of how many runs were the project made private; `sentence` is empty where nobody would."""
+    """Return the loss of sight of runs if the project is made private; `sentence` is empty where nobody has one."""
     return answer(service.people.loss_by_privacy(project))
 
 

@@ -30,7 +30,7 @@ class Rank(NamedTuple):
     Whoever floods the queue so comes after whoever has just come."""
 
     standing: Standing
-    asked: int = 0
+    requests: int = 0
 
 
 FIRST = Rank(Standing.SIGNED_IN)

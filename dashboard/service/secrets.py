@@ -93,8 +93,8 @@ class Secrets:
         """Give an attempt its secrets; return their ciphertexts. Raises InvalidRequest."""
         fence, names = assignment.fence, assignment.spec.secrets
         with self._store.write() as session:
-            if given := secrets.given_in(session, fence):
-                return given  # another node of the attempt asked at the same time
+            if ciphertexts := secrets.given_in(session, fence):
+                return ciphertexts  # another node of the attempt asked at the same time
             secrets.forget_ended(session)
             receiver = secrets.receiver(session, assignment.run_id, fence)
             if receiver is None:

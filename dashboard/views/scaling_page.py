@@ -48,12 +48,12 @@ def all_studies() -> None:
     if newest:
         scaling(studies_picture(newest, current.figures, current.clock()), key="scaling_list")
         return
-    what = (
+    purpose = (
         "A study trains the same spec on 1, 2, 4, … devices, one run after another in the queue, and shows what the "
         "additional devices bring and what limits them."
     )
     how = "Start one with *Measure scaling* on the Launch page, or from a terminal:"
-    links.nothing_listed(what, how, EXAMPLE)
+    links.nothing_listed(purpose, how, EXAMPLE)
 
 
 @style.refreshed(2)

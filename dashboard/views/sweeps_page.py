@@ -48,9 +48,9 @@ def all_sweeps() -> None:
         rows = [_row(one, current.clock()) for one in newest]
         scaling({"label": "Sweeps", "columns": LIST, "rows": rows}, key="sweep_list")
         return
-    what = "A sweep trains one spec with different parameters, each trial as a run in the queue, and names the best."
+    purpose = "A sweep trains one spec with different parameters, each trial as a run in the queue, and names the best."
     how = "Enter several values in a field on the Launch page, or start one from a terminal:"
-    links.nothing_listed(what, how, EXAMPLE)
+    links.nothing_listed(purpose, how, EXAMPLE)
 
 
 def _row(one: SweepView, now: float) -> dict[str, object]:

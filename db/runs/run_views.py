@@ -138,7 +138,7 @@ def _visible_names(session: Session, attempts: Iterable[Attempt]) -> set[str] | 
         return None
     is_live = Attempt.state.in_((State.QUEUED, *LIVE_STATES))
     query = select(Run.id, Run.name).join(Attempt, Attempt.run_id == Run.id).where(is_live, visible_runs())
-    return {word for row in session.execute(query) for word in row}
+    return {id_or_name for row in session.execute(query) for id_or_name in row}
 
 
 def _earlier_series(session: Session, fences: Sequence[int]) -> dict[str, list[SeriesFigures]]:

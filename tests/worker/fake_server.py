@@ -82,7 +82,8 @@ class FakeServer:
         if self.longest_report_bytes is not None and size_bytes > self.longest_report_bytes:
             raise RequestRefused(f"The body must be at most {self.longest_report_bytes} bytes here.")
         is_end = report.state in TERMINAL_STATES
-        if task.fence in self.superseded or (task.fence in self.given_up and not is_end):
+        is_over = task.fence in self.given_up or self.end(task.fence) is not None
+        if task.fence in self.superseded or (is_over and not is_end):
             raise AttemptSuperseded(f"attempt {task.fence} was replaced")
         reports = self.reports if report.timeline is None else self.timelines
         reports.append((task.fence, report))

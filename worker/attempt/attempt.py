@@ -340,8 +340,9 @@ class LocalAttempt:
                 return False
             if not (self._state or self.is_over or self.is_superseded):
                 self.assignment = self._rendezvous.report(self.assignment)
-            self._report_life()
-            self._report_timeline(now)
+            if not self._delivery.is_reported:
+                self._report_life()
+                self._report_timeline(now)
             if self.is_over:
                 return (yield from self._deliver(now))
             more = self._has_data() and (yield from self._upload(now, watched))

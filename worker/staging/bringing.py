@@ -219,10 +219,10 @@ def _rsync(
         return is_stopped()
 
     run(argv, env, log.parent, log, is_stopped_meanwhile)
-    brought = [arriving] if source.address.endswith("/") else [*arriving.iterdir()]
-    if len(brought) != 1:
-        raise CannotBring(f"it names {plural(len(brought), 'file')}: stage the folder that holds them")
-    brought[0].rename(target)
+    files = [arriving] if source.address.endswith("/") else [*arriving.iterdir()]
+    if len(files) != 1:
+        raise CannotBring(f"it names {plural(len(files), 'file')}: stage the folder that holds them")
+    files[0].rename(target)
     if arriving.exists():
         arriving.rmdir()
 

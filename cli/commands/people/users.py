@@ -97,8 +97,8 @@ def remove(
             raise CommandFailed(f"Nothing was done: {ending} To remove {user} cannot be undone; add --yes to do it.", 2)
         typer.confirm(f"{ending} {FATES[parse(runs).fate]} Remove {user}?", abort=True, err=True)
     removed = server.delete(f"{_path(user)}?{urlencode({'runs': runs})}")
-    done = ", ".join(f"{removed[name]} live {name}" for name in ("kept", "stopped", "given") if removed.get(name))
-    print_outcome(removed, as_json, f"{user} is removed; their runs stay{f' ({done})' if done else ''}.")
+    fates = ", ".join(f"{removed[name]} live {name}" for name in ("kept", "stopped", "given") if removed.get(name))
+    print_outcome(removed, as_json, f"{user} is removed; their runs stay{f' ({fates})' if fates else ''}.")
 
 
 FATES: dict[Fate, str] = {

@@ -354,8 +354,8 @@ def confirm(server: ServerClient, ids: list[str], action: str, yes: bool, rule: 
 
 def whose(server: ServerClient, action: str, ids: list[str]) -> str:
     """Return whose runs the action would reach beside yours, in a sentence; empty where all are yours."""
-    asked = [{"action": action, "runs": ids[start : start + PAGE]} for start in range(0, len(ids), PAGE)]
-    return " ".join(filter(None, (server.post("/api/bulk-actions/consequence", body)["sentence"] for body in asked)))
+    requests = [{"action": action, "runs": ids[start : start + PAGE]} for start in range(0, len(ids), PAGE)]
+    return " ".join(filter(None, (server.post("/api/bulk-actions/consequence", body)["sentence"] for body in requests)))
 
 
 def for_each(

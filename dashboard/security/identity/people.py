@@ -97,17 +97,17 @@ class People:
     # -- what a change would take from others --------------------------------------------------
 
     def loss_by_privacy(self, project: str) -> Consequence:
-        """What others would lose were the project made private. Raises Denied, InvalidRequest."""
+        """Return the loss of others if the project is made private. Raises Denied, InvalidRequest."""
         _require_giver(project)
         return consequences.of_privacy(self._store, project)
 
     def loss_by_role(self, name: str, role: str | None, project: str | None = None) -> Consequence:
-        """What a person would lose by another role. Raises Denied, NoSuchUser, InvalidRequest."""
+        """Return what a person would lose by another role. Raises Denied, NoSuchUser, InvalidRequest."""
         _require_giver(project)
         return consequences.of_role(self._store, name, checked_role(role), project)
 
     def loss_by_removal(self, name: str) -> Consequence:
-        """What would end were a person removed. Raises Denied, NoSuchUser."""
+        """Return what would end with a person's account. Raises Denied, NoSuchUser."""
         acting.rights().check(Action.OPERATE, None)
         return consequences.of_removal(self._store, name)
 

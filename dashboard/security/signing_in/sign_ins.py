@@ -79,12 +79,12 @@ class SignIns:
 
     def _asking(self, address: str) -> _Tries:
         tries = self._tries(self._by_address, address)
-        tries.asked, tries.last_at = tries.asked + 1, self._now()
+        tries.requests, tries.last_at = tries.requests + 1, self._now()
         return tries
 
     async def _rank(self, address: str, tries: _Tries) -> Rank:
         standing = Standing.KNOWN if await self._known_addresses.has(address) else Standing.STRANGER
-        return Rank(standing, tries.asked)
+        return Rank(standing, tries.requests)
 
     async def next_delay_s(self, scope: Scope, account: str = "") -> float:
         """Return the seconds that the next try of this sender, for this account, waits."""
@@ -103,7 +103,7 @@ class SignIns:
 
     def _count(self, person: str | None, address: str, counted: list[_Tries]) -> None:
         if person is not None:
-            counted[0].wrong = counted[0].asked = 0
+            counted[0].wrong = counted[0].requests = 0
             self._known_addresses.note(address, person)
             return
         for tries in counted:
@@ -116,7 +116,7 @@ class SignIns:
         if len(tries_of) > MOST_ADDRESSES:
             tries_of.popitem(last=False)
         if self._now() - tries.last_at > FORGOTTEN_AFTER_S:
-            tries.wrong = tries.asked = 0
+            tries.wrong = tries.requests = 0
         return tries
 
 
@@ -166,7 +166,7 @@ class _Tries:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     wrong: int = 0
     last_at: float = 0.0
-    asked: int = 0
+    requests: int = 0
     """Tries since the last right one, those that were not judged too."""
     waiting: int = 0
 

@@ -57,10 +57,10 @@ def list_head(title: str, question: str, label: str, new: str) -> None:
             link("launch", label, f"{new}_new", new=new)
 
 
-def nothing_listed(what: str, how: str, example: str) -> None:
+def nothing_listed(purpose: str, how: str, example: str) -> None:
     """Show what an empty list is for and, to those who may launch, how its first is started, with a command."""
     may_launch = permissions.may_launch()
-    st.markdown(f"{what} {how if may_launch else 'There is none that you may see.'}")
+    st.markdown(f"{purpose} {how if may_launch else 'There is none that you may see.'}")
     if may_launch:
         st.code(example, language=None, wrap_lines=True)
 

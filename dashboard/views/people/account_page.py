@@ -108,9 +108,9 @@ def _sessions() -> None:
 
 def _session(session: SessionView, now: float) -> None:
     browser, when, end = st.columns(SESSION_COLUMNS, vertical_alignment="center")
-    which = "**This one**" if session.is_current else "Another"
+    device = "**This one**" if session.is_current else "Another"
     address = f" at {as_text(session.address)}" if session.address else ""
-    browser.markdown(f"{which}{address}, {as_text(WAYS.get(session.way, session.way))}")
+    browser.markdown(f"{device}{address}, {as_text(WAYS.get(session.way, session.way))}")
     when.caption(as_text(f"signed in {ago(session.created_at, now)}"))
     if not session.is_current:
         end.button("Sign out", key=f"session_{session.id}", type="tertiary", on_click=_end, args=(session.id,))
@@ -158,11 +158,11 @@ def _show_all() -> None:
 
 
 def _show_new(tokens: Sequence[AccessTokenView]) -> None:
-    """Show the secret of the token that was made last, while it is valid."""
-    made: tuple[str, str] | None = st.session_state.get(TOKEN_MADE)
-    if made is not None and made[0] in {token.name for token in tokens}:
-        st.markdown(f"The token **{as_text(made[0])}**, shown only here and only now:")
-        st.code(made[1], language=None, wrap_lines=True)
+    """Show the secret of the newest token, while it is valid."""
+    new_token: tuple[str, str] | None = st.session_state.get(TOKEN_MADE)
+    if new_token is not None and new_token[0] in {token.name for token in tokens}:
+        st.markdown(f"The token **{as_text(new_token[0])}**, shown only here and only now:")
+        st.code(new_token[1], language=None, wrap_lines=True)
 
 
 def _token(token: AccessTokenView, now: float) -> None:

@@ -82,14 +82,14 @@ def test_a_stop_asks_the_node_to_end_it(cluster):
 def test_the_sending_ends_alone_where_the_next_attempt_waits_for_it(cluster):
     run_id = cluster.launch(max_restarts=1)
     fence = fail(cluster, LEFT.model_copy(update={"has_checkpoints": True}))
-    deliveries.choose_awaited_starts(cluster.store, cluster.now, 30)
+    awaited_starts.choose(cluster.store, cluster.now, 30)
     send_heartbeat(cluster.store, cluster.node_id, cluster.now)
     run_requests.end_sending(cluster.store, run_id, cluster.now)
     assert [(one.fence, one.ends_delivery) for one in cluster.assignments()] == [(fence, True)]
     run = shown(cluster, run_id)
     assert (run.attempt, run.state, run.stop_requested_at) == (2, State.QUEUED, None)
     cluster.report(fence, "failed")
-    assert deliveries.choose_awaited_starts(cluster.store, cluster.now, 30) == [run_id]
+    assert awaited_starts.choose(cluster.store, cluster.now, 30) == [run_id]
 
 
 def test_a_deletion_asks_the_node_to_end_it(cluster):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker.sessions import session_niceness
 from tests.worker.started import started
 from worker.node.attempt_files import SUPERVISOR_MODULE
 from worker.node.processes import AUTOGROUP
@@ -21,6 +22,7 @@ OTHER, BATCH = os.SCHED_OTHER, os.SCHED_BATCH
 LOOK = """
 import ctypes, os, sys, threading, time
 sys.path.insert(0, sys.argv[1])
+from tests.worker.sessions import session_niceness
 from worker.node.standing_back import StandingBack
 
 if os.getuid() == 0:  # as a user without rights
@@ -34,8 +36,7 @@ for ranks_run in (False, True, True, False):
         standing.follow(ranks_run=ranks_run)
         time.sleep(0.01)
     policies = {os.sched_getscheduler(int(thread)) for thread in os.listdir("/proc/self/task")}
-    session = open("/proc/self/autogroup").read().split()[-1] if os.path.exists("/proc/self/autogroup") else "-"
-    print(session, *policies, os.nice(0))
+    print(session_niceness(), *policies, os.nice(0))
 """
 
 
@@ -64,7 +65,7 @@ def test_a_worker_passes_no_policy_on_to_its_ranks() -> None:
 
 
 def test_the_session_of_a_shell_stays_as_it_is() -> None:
-    own = AUTOGROUP.read_text().split()[-1] if AUTOGROUP.exists() else "-"
+    own = session_niceness()
     policies = [OTHER, BATCH, BATCH, OTHER]
     assert looks(DASHBOARD_NICENESS, "waits", begins_session=False) == [(own, policy) for policy in policies]
 
