@@ -340,9 +340,7 @@ class LocalAttempt:
                 return False
             if not (self._state or self.is_over or self.is_superseded):
                 self.assignment = self._rendezvous.report(self.assignment)
-            if not self._delivery.is_reported:
-                self._report_life()
-                self._report_timeline(now)
+            self._report_until_end(now)
             if self.is_over:
                 return (yield from self._deliver(now))
             more = self._has_data() and (yield from self._upload(now, watched))
@@ -351,6 +349,18 @@ class LocalAttempt:
         except AttemptSuperseded as error:
             self._handle_superseded(str(error))
             return False
+
+    def _report_until_end(self, now: float) -> None:
+        """Report life and timeline; once the end is reported, the server takes neither any more."""
+        if self._delivery.is_reported:
+            return
+        try:
+            self._report_life()
+            self._report_timeline(now)
+        except AttemptSuperseded:
+            if not self.is_over:
+                raise
+            # An earlier worker may have reported the end, and was killed before it wrote that down: the end decides.
 
     def _confirm(self, now: float) -> None:
         """Ask about an attempt that the server's list lacks; raises AttemptSuperseded where it is gone."""
