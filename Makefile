@@ -65,9 +65,9 @@ quick: setup-test  ## the tests of the files changed since the last commit, and 
 	@$(NODE_TEST)
 	@.venv/bin/pytest --numprocesses=2 -q -m "not training" tests/domain $$(.venv/bin/python tests/changed.py) $(PYTEST_OPTIONS)
 
-test: check  ## everything that this machine can test in minutes
+test: check  ## rules, worker and dashboard in process, and six real journeys
 	@$(NODE_TEST)
-	@.venv/bin/pytest --numprocesses=3 $(PYTEST_OPTIONS)
+	@.venv/bin/pytest --lane=test --numprocesses=3 $(PYTEST_OPTIONS)
 
 test-real: check  ## what only a kernel, a socket or a browser shows (PART=hosts: some of it)
 	@.venv/bin/pytest --lane=real --numprocesses=2 $(if $(PART),--part=$(PART),--record) $(PYTEST_OPTIONS)
