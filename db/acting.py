@@ -9,18 +9,28 @@ from dataclasses import replace
 
 from domain.people.rights import OWNER, PROGRAM, Rights
 
-_RIGHTS: ContextVar[Rights] = ContextVar("rights", default=PROGRAM)
+_RIGHTS: ContextVar[Rights] = ContextVar("rights")
 _ADDRESS: ContextVar[str | None] = ContextVar("address", default=None)
 
 
 def rights() -> Rights:
     """The rights of the actor; those of the program where nobody was named."""
-    return _RIGHTS.get()
+    return _RIGHTS.get(PROGRAM)
+
+
+def entered_rights() -> Rights:
+    """The rights that were entered in this thread or task.
+
+    Raises RuntimeError where none were: what a person asks for is then never done with the rights of the program."""
+    try:
+        return _RIGHTS.get()
+    except LookupError:
+        raise RuntimeError("Nobody's rights were entered in this thread: enter those of whoever asks.") from None
 
 
 def name() -> str:
     """The name of the actor; the program itself acts for the owner."""
-    return _RIGHTS.get().by or OWNER
+    return rights().by or OWNER
 
 
 def address() -> str | None:

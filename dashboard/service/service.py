@@ -77,7 +77,7 @@ from domain.environments.wheels import Wants
 from domain.masking.masking import has_mask, masked_text, unmasked_spec
 from domain.messages import CheckAnswer, NodeFacts
 from domain.people.removal import RunsOfRemoved
-from domain.people.rights import Denied
+from domain.people.rights import PROGRAM, Denied
 from domain.people.roles import Action
 from domain.profiles.views import ProfileView, cost_sentence, latest_cost
 from domain.requests.errors import InvalidRequest
@@ -561,20 +561,32 @@ def _name_of(data: Path) -> str:
 
 
 _current: Service | None = None
-_enter: Callable[[], None] = lambda: None  # noqa: E731
 
 
-def use(service: Service | None, enter: Callable[[], None] | None = None) -> None:
-    """Set the service of this process, which its pages use; `enter` makes a page's thread act for its visitor."""
-    global _current, _enter
-    _current, _enter = service, enter or (lambda: None)
+def act_as_program() -> None:
+    """Act with the rights of the program: nobody signs in here."""
+    acting.enter(PROGRAM)
+
+
+_act_for_visitor: Callable[[], None] = act_as_program
+
+
+def use(service: Service | None, act_for_visitor: Callable[[], None] = act_as_program) -> None:
+    """Set the service of this process for its pages, and what makes a page's thread act for its visitor."""
+    global _current, _act_for_visitor
+    _current, _act_for_visitor = service, act_for_visitor
     if service is not None:
         targets.read_snapshots_at(service.snapshots.path_to_read)
 
 
+def act_for_visitor() -> None:
+    """Act for the person whose page this thread runs, from here on."""
+    _act_for_visitor()
+
+
 def current() -> Service:
-    """The service of this process, used by a page for its visitor. Raises RuntimeError without one."""
+    """The service of this process, for a page that acts for its visitor. Raises RuntimeError where it does not."""
     if _current is None:
         raise RuntimeError("The pages need a running dashboard: start it with `rankzero dashboard`.")
-    _enter()
+    acting.entered_rights()
     return _current

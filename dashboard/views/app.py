@@ -5,11 +5,13 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard.colours import MARK
+from dashboard.service import service
 from dashboard.views import memory, page_list
 from dashboard.views.launch import launch_page
 from dashboard.views.layout import actions, notices, style
 from dashboard.views.people import no_role
 
+service.act_for_visitor()
 chosen = st.navigation(list(page_list.pages().values()), position="hidden")
 st.set_page_config(page_title=f"{chosen.title} · Rankzero", page_icon=MARK, layout="wide")
 page_list.bar()

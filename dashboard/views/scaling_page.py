@@ -12,7 +12,7 @@ import streamlit as st
 from dashboard.components.browser import scaling
 from dashboard.scaling.document import judgement, rate_rule, state
 from dashboard.service import permitted, service
-from dashboard.views.layout import actions, links, permissions, style
+from dashboard.views.layout import actions, links, permissions, style, visitor
 from dashboard.views.layout.links import address
 from db.exceptions import NoSuchStudy
 from db.people.ownership import project_of
@@ -94,6 +94,7 @@ def _study(study_id: str) -> None:
         )
 
 
+@visitor.acts
 def _stop(study: StudyView) -> None:
     """End a study; another person's is asked about."""
     stop = partial(permitted.stop_study, service.current(), study.id)

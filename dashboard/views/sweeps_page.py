@@ -11,7 +11,7 @@ from dashboard.components.browser import scaling, sweep
 from dashboard.service import permitted, service
 from dashboard.sweeps.document import best_trial, document, state
 from dashboard.sweeps.request import SEEDS, launch_best_with_seeds
-from dashboard.views.layout import actions, links, permissions, style
+from dashboard.views.layout import actions, links, permissions, style, visitor
 from db.exceptions import NoSuchSweep
 from db.people.ownership import project_of
 from db.sweeps import sweeps
@@ -147,6 +147,7 @@ def _launch_seeds(one: SweepView, best: TrialView) -> None:
     actions.attempt(launch, REFUSED)
 
 
+@visitor.acts
 def _stop(one: SweepView) -> None:
     """End a sweep; another person's is asked about."""
     stop = partial(permitted.stop_sweep, service.current(), one.id)

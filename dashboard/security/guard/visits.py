@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard.security.identity.identities import Identities
-from dashboard.security.identity.sessions import CURRENT
+from dashboard.security.identity.sessions import CURRENT, UNREADABLE
 from db import acting
 from db.people.login_sessions import StoredSession
 from domain.people.rights import NOBODY, Rights
@@ -42,10 +42,18 @@ class Visits:
             del self._open[visit]
 
     def enter(self) -> None:
-        """Act for the person whose page this thread runs; a page that is just being closed keeps its rights."""
+        """Act for the person whose page this thread runs; for nobody while the store cannot say what they may do.
+
+        A page that is just being closed keeps its rights."""
         rights, address, session = self._open.get(st.context.headers.get(HEADER, ""), (None, None, None))
         if rights is not None:
-            acting.enter(self.identities.fresh(rights), address)
+            acting.enter(self._fresh(rights), address)
             CURRENT.set(session)
         elif acting.rights().by is None:
             acting.enter(NOBODY)
+
+    def _fresh(self, rights: Rights) -> Rights:
+        try:
+            return self.identities.fresh(rights)
+        except UNREADABLE:  # the page says so where it reads, too
+            return NOBODY

@@ -27,8 +27,7 @@ from dashboard.views.launch.fields import (
     has_snapshot,
     named,
 )
-from dashboard.views.layout import style
-from db import acting
+from dashboard.views.layout import permissions, style
 from db.runs.snapshots import Code, recent_code
 from domain.choices import RECIPES
 from domain.spec import RunSpec
@@ -180,14 +179,14 @@ def _environment_of(archive: str, target: str, module: str, entry: str, choice: 
 
 def _only_public() -> bool:
     """Whether of a path only what everybody on the dashboard's machine may read is shown; kept answers differ by it."""
-    return not acting.rights().reads_all_files
+    return not permissions.visitor().reads_all_files
 
 
 def freeze_button(spec: RunSpec, environment: str) -> None:
     """Offer to make a lock of the Python that the script trains with here, if the code has none.
 
     Only to the owner: that Python is started, and the lock written, by the dashboard's own account."""
-    if not acting.rights().reads_all_files:
+    if not permissions.visitor().reads_all_files:
         return
     python, folder = frozen_python(spec), Path(spec.target)
     target = (folder if is_folder(spec.target) else folder.parent) / freezing.FILE_NAME

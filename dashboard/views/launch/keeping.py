@@ -14,7 +14,7 @@ from dashboard.views.launch.fields import CHOICES, PREFIX
 from dashboard.views.launch.form import EMPTY
 from dashboard.views.launch.script import FIELD, TAKE
 from dashboard.views.launch.swept_fields import LINES
-from dashboard.views.layout import links, permissions
+from dashboard.views.layout import links, permissions, visitor
 from domain.masking.masking import MASK, is_secret_argument, is_secret_variable, masked_args, masked_text
 from domain.people.rights import OWNER
 
@@ -95,6 +95,7 @@ def _is_kept(name: str) -> bool:
     return name in NAMES or name.startswith((FIELD, TAKE))
 
 
+@visitor.acts
 def _take() -> None:
     """Fill the form with what the tab kept, unless somebody has begun to fill it meanwhile."""
     offered = getattr(st.session_state[KEPT], "kept", None)

@@ -15,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dashboard.security.turns import NoTurn
 from dashboard.service import service
+from dashboard.views.layout import visitor
 from db.engine import StoreGone
 from db.exceptions import NoSuch, WrongState
 from db.people import consequences
@@ -103,7 +104,7 @@ def end_or_ask(
 
 
 def _ask_about(question: Question, consequence: Consequence, act: Callable[[], object]) -> None:
-    @st.dialog(question.title)
+    @visitor.dialog(question.title)
     def dialog() -> None:
         st.markdown(as_text(consequence.sentence))
         confirm(question.target, question.yes, question.no, act)
@@ -123,7 +124,8 @@ log = logging.getLogger(__name__)
 
 
 def attempt(act: Callable[[], object], key: str = DIALOG) -> None:
-    """Carry out an action before the page reruns, and remember its error under `key`."""
+    """Carry out an action for the visitor before the page reruns, and remember its error under `key`."""
+    service.act_for_visitor()
     try:
         act()
     except (*RULES, *AWAY) as error:
@@ -135,6 +137,7 @@ def told(act: Callable[P, object]) -> Callable[P, None]:
 
     @functools.wraps(act)
     def acting(*args: P.args, **kwargs: P.kwargs) -> None:
+        service.act_for_visitor()
         try:
             act(*args, **kwargs)
         except (*RULES, *AWAY) as error:

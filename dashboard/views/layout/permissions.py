@@ -25,8 +25,7 @@ class Limits(TypedDict):
 
 def visitor() -> Rights:
     """The rights of the person whose page this is."""
-    service.current()
-    return acting.rights()
+    return acting.entered_rights()
 
 
 def limits(

@@ -10,7 +10,7 @@ import streamlit as st
 
 from dashboard.cluster.joining import is_loopback
 from dashboard.service import permitted, service
-from dashboard.views.layout import actions
+from dashboard.views.layout import actions, visitor
 from dashboard.views.layout.permissions import Limits, signed
 from db.runs import shared_links
 from db.runs.shared_links import LONGEST_DAYS, LinkView
@@ -70,6 +70,7 @@ def _link(link: LinkView) -> None:
         )  # fmt: skip
 
 
+@visitor.acts
 def _revoke(link: LinkView) -> None:
     """End a link; one that somebody else made is asked about."""
     revoke = partial(permitted.revoke_link, service.current(), link.id)

@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dashboard.components import browser
 from dashboard.service import service
-from dashboard.views.layout import actions
+from dashboard.views.layout import actions, visitor
 from db.engine import StoreGone
 from domain.text.formats import as_text
 
@@ -50,7 +50,7 @@ def refreshed(every_s: float) -> Callable[[Callable[P, None]], Callable[P, None]
     Streamlit's own timers (`run_every`) go on while a page is left; what they ask for then leaves a blank page."""
 
     def decorate(show: Callable[P, None]) -> Callable[P, None]:
-        @st.fragment
+        @visitor.fragment
         @functools.wraps(show)
         def part(*args: P.args, **kwargs: P.kwargs) -> None:
             actions.pass_on_asked()
@@ -135,7 +135,7 @@ def _say_store_is_away(error: Exception) -> None:
     )
 
 
-@st.fragment
+@visitor.fragment
 def _ask_again(key: str) -> None:
     browser.refresh(key, ASK_AGAIN_S)
     if time.monotonic() - st.session_state["store_asked_at"] > ASK_AGAIN_S / 2:

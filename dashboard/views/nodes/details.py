@@ -10,7 +10,7 @@ import streamlit as st
 
 from dashboard.cluster import picture
 from dashboard.service import service
-from dashboard.views.layout import actions, links, permissions, style
+from dashboard.views.layout import actions, links, permissions, style, visitor
 from dashboard.views.layout.tables import Markup, table
 from db.nodes.node_queries import Occupant, occupants
 from db.people import consequences
@@ -122,6 +122,7 @@ def _actions(node: NodeView) -> None:
             actions.ask(_remove, node)
 
 
+@visitor.acts
 def _drain(node: NodeView) -> None:
     """Drain the node, or end its draining; asks where others train on it."""
     current = service.current()
@@ -134,7 +135,7 @@ def _drain(node: NodeView) -> None:
     actions.act_or_ask(question, partial(current.drain, node.id))
 
 
-@st.dialog("Remove this node?", icon=":material/delete:")
+@visitor.dialog("Remove this node?", icon=":material/delete:")
 def _remove(node: NodeView) -> None:
     """Ask before a node is removed; active runs prevent it, past ones stay readable."""
     worker = "Its worker ends, and joins again only with a join token. " if node.state == "alive" else ""
@@ -227,7 +228,7 @@ def _warnings(node: NodeView) -> None:
             actions.ask(_end_unknown, node, run_id)
 
 
-@st.dialog("End this run?", icon=":material/stop_circle:")
+@visitor.dialog("End this run?", icon=":material/stop_circle:")
 def _end_unknown(node: NodeView, run_id: str) -> None:
     """Nothing here can resume it: the store that began it is gone."""
     st.markdown(

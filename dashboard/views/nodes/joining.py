@@ -9,7 +9,7 @@ import streamlit as st
 
 from dashboard.cluster.joining import WHERE, HowToJoin, address_for_others, how_to_join
 from dashboard.service import service
-from dashboard.views.layout import actions, permissions, style
+from dashboard.views.layout import actions, permissions, style, visitor
 from dashboard.views.nodes import installing
 from domain.people.roles import Action
 from domain.text.formats import ago, as_text, clock_minute, duration_words, plural, with_code
@@ -137,6 +137,7 @@ def _token(token: JoinTokenView, now: float) -> None:
         )  # fmt: skip
 
 
+@visitor.acts
 def _revoke(token: JoinTokenView) -> None:
     """Revoke a token; one that somebody else made is asked about."""
     revoke = partial(service.current().join_tokens.revoke, token.id)

@@ -12,7 +12,7 @@ from dashboard.cluster.picture import natural_key
 from dashboard.cluster.preflights import picture, verdict
 from dashboard.components.browser import cells, preflight
 from dashboard.service import service
-from dashboard.views.layout import actions, permissions, style
+from dashboard.views.layout import actions, permissions, style, visitor
 from dashboard.views.nodes import details, joining
 from db.people import users
 from domain.people.roles import Action
@@ -52,7 +52,7 @@ TAB = "nodes_tab"
 DEVICES, PREFLIGHT, JOINING = "Devices", "Preflight", "Add a node"
 
 
-@st.fragment
+@visitor.fragment
 def _cluster() -> None:
     """Show the cells, which update themselves; this runs again only after a click."""
     picked = st.session_state.get(PICKED)
@@ -101,7 +101,7 @@ def _results() -> None:
     preflight(picture(chosen, permissions.signed(chosen.by)), key="preflight_matrix")
 
 
-@st.fragment
+@visitor.fragment
 @style.quiet_without_store
 def _controls() -> None:
     nodes: Sequence[NodeView] = service.current().nodes()

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from dashboard.service import service
-from dashboard.views.layout import actions, links, style
+from dashboard.views.layout import actions, links, permissions, style, visitor
 from dashboard.views.people.secrets import show_secrets
-from db import acting
 from domain.people.accounts import SHORTEST_PASSWORD, WAYS, SessionView, UserView
 from domain.people.roles import Action, Role, Scope, in_words
 from domain.people.tokens import GRANTS, AccessTokenView, TokenWanted
@@ -35,7 +34,7 @@ def page() -> None:
     st.title(as_text(me.name), anchor=False)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(_roles(me), width="content")
-        if acting.rights().refusal_anywhere(Action.MANAGE) is None:
+        if permissions.visitor().refusal_anywhere(Action.MANAGE) is None:
             links.link("people", "Invite people", "account_people")
             links.link("audit", "Audit log", "account_audit")
     left, right = st.columns(2, gap="large")
@@ -182,7 +181,7 @@ def _end_of(token: AccessTokenView, has_expired: bool) -> str:
     return f"{'expired' if has_expired else 'until'} {clock_time(token.expires_at)[:10]}"
 
 
-@st.dialog("Revoke this token?")
+@visitor.dialog("Revoke this token?")
 def _confirm_revocation(name: str) -> None:
     st.markdown(f"What uses **{as_text(name)}** is refused from now on. This cannot be undone.")
     actions.confirm(f"token_{name}", "Revoke it", "Keep it", lambda: service.current().access_tokens.revoke(name))

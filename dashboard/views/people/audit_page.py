@@ -8,9 +8,8 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from dashboard.service import service
-from dashboard.views.layout import links, style
+from dashboard.views.layout import links, permissions, style
 from dashboard.views.layout.tables import Markup, table
-from db import acting
 from db.people import audit
 from db.people.audit import AuditFilter
 from domain.people.audit import AuditAction, AuditEntryView
@@ -31,8 +30,7 @@ LIMIT = "audit_limit"
 def page() -> None:
     """Show the filters and the entries, or who may read them."""
     st.title("Audit", anchor=False)
-    service.current()
-    if (refusal := acting.rights().refusal_anywhere(Action.AUDIT)) is not None:
+    if (refusal := permissions.visitor().refusal_anywhere(Action.AUDIT)) is not None:
         st.markdown(as_text(refusal))
         links.link("people", "Who the admins are", "audit_people")
         return

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import streamlit as st
 
 from dashboard.service import service
+from dashboard.views.layout import permissions
 from dashboard.views.layout.style import AWAY
-from db import acting
 from domain.people.rights import OWNER
 from domain.people.roles import Action
 from domain.text.formats import as_text
@@ -23,10 +23,11 @@ def show(pages: Mapping[str, st.Page]) -> None:
             st.page_link(pages["account"], width="content")
             st.html(SIGN_OUT, width="content")
             return
-        with st.popover(as_text(acting.rights().by or OWNER), icon=":material/person:", type="tertiary", key="person"):
+        rights = permissions.visitor()
+        with st.popover(as_text(rights.by or OWNER), icon=":material/person:", type="tertiary", key="person"):
             st.page_link(pages["account"])
             st.page_link(pages["people"])
-            if acting.rights().refusal_anywhere(Action.AUDIT) is None:
+            if rights.refusal_anywhere(Action.AUDIT) is None:
                 st.page_link(pages["audit"])
             st.html(SIGN_OUT)
 

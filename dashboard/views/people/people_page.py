@@ -8,9 +8,8 @@ from functools import partial
 import streamlit as st
 
 from dashboard.service import service
-from dashboard.views.layout import actions, style
+from dashboard.views.layout import actions, permissions, style, visitor
 from dashboard.views.layout.sharing import reachable_origin
-from db import acting
 from domain.people.accounts import InvitationView, MemberView, ProjectAccessView, UserView
 from domain.people.consequences import Consequence
 from domain.people.removal import Fate, RunsOfRemoved
@@ -37,11 +36,11 @@ def page() -> None:
     """Show all of it to whoever gives roles somewhere, and to others who does."""
     st.title("People", anchor=False)
     current = service.current()
-    if acting.rights().refusal_anywhere(Action.MANAGE) is not None:
+    if permissions.visitor().refusal_anywhere(Action.MANAGE) is not None:
         _say_who_does(current.people.managers())
         return
     projects = current.people.projects()
-    managed = [project.name for project in projects if acting.rights().may(Action.MANAGE, project.name)]
+    managed = [project.name for project in projects if permissions.visitor().may(Action.MANAGE, project.name)]
     _invite(managed)
     _people()
     _projects([project for project in projects if project.name in managed])
@@ -53,7 +52,7 @@ def _say_who_does(managers: Sequence[str]) -> None:
 
 
 def _invite(projects: Sequence[str]) -> None:
-    everywhere = [EVERYWHERE] if acting.rights().may(Action.OPERATE, None) else []
+    everywhere = [EVERYWHERE] if permissions.visitor().may(Action.OPERATE, None) else []
     with st.container(key="invite", border=True):
         st.markdown("**Invite somebody** by a link that works once: they choose a name and a password there.")
         with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -148,13 +147,13 @@ def _searched(one: UserView) -> str:
 def _person(person: UserView, now: float) -> None:
     name, role, projects, last_seen, remove = st.columns(PEOPLE_COLUMNS, vertical_alignment="center")
     mail = f" :gray[{as_text(person.email)}]" if person.email else ""
-    is_me = person.name == acting.rights().by
+    is_me = person.name == permissions.visitor().by
     name.markdown(f"**{as_text(person.name)}**{' (you)' if is_me else ''}{mail}")
     with role:
         _role_of(person.name, person.role, None, is_fixed=is_me)
     projects.markdown(as_text(", ".join(f"{own} of {project}" for project, own in person.projects.items())))
     last_seen.markdown(as_text(ago(person.last_seen_at, now) if person.last_seen_at else "not yet"))
-    if person.role is not Role.OWNER and not is_me and acting.rights().may(Action.OPERATE, None):
+    if person.role is not Role.OWNER and not is_me and permissions.visitor().may(Action.OPERATE, None):
         with remove, st.container(horizontal=True):
             if person.email:
                 make = partial(_make_password_link, person.email)
@@ -168,7 +167,7 @@ def _person(person: UserView, now: float) -> None:
 
 def _role_of(name: str, role: Role | None, project: str | None, *, is_fixed: bool = False) -> None:
     """Show a person's role, to be changed by whoever may give it."""
-    may = acting.rights().may(Action.OPERATE if project is None else Action.MANAGE, project)
+    may = permissions.visitor().may(Action.OPERATE if project is None else Action.MANAGE, project)
     if role is Role.OWNER or is_fixed or not may:
         st.markdown(as_text(_role_in_words(role or NO_ROLE)))
         return
@@ -184,6 +183,7 @@ def _role_in_words(role: str) -> str:
     return "no role" if role == NO_ROLE else role
 
 
+@visitor.acts
 def _choose_role(name: str, project: str | None, key: str) -> None:
     """Give the chosen role; a lower one is asked about."""
     people, role = service.current().people, st.session_state[key]
@@ -197,7 +197,7 @@ KEEP_RUNS, STOP_RUNS, GIVE_RUNS = "Keep them running, as theirs", "Stop them", "
 FATES: dict[str, Fate] = {KEEP_RUNS: "keep", STOP_RUNS: "stop", GIVE_RUNS: "give"}
 
 
-@st.dialog("Remove this person?")
+@visitor.dialog("Remove this person?")
 def _confirm_removal(name: str, consequence: Consequence) -> None:
     """Ask before a person is removed; it is drawn once more when they are gone."""
     st.markdown(
@@ -236,6 +236,7 @@ def _invitation(invitation: InvitationView, now: float) -> None:
                   on_click=_revoke, args=(invitation,))  # fmt: skip
 
 
+@visitor.acts
 def _revoke(invitation: InvitationView) -> None:
     """End an invitation; one that somebody else made is asked about."""
     revoke = partial(service.current().people.revoke_invitation, invitation.id)
@@ -263,6 +264,7 @@ def _projects(projects: Sequence[ProjectAccessView]) -> None:
     _members(project.name)
 
 
+@visitor.acts
 def _set_privacy(project: str, is_private: bool) -> None:
     """Open a project, or make it private; asks where that takes sight from others."""
     people = service.current().people

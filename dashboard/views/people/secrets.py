@@ -9,8 +9,7 @@ import streamlit as st
 
 from dashboard.security.keys.secret_key import SecretsUnreadable
 from dashboard.service import service
-from dashboard.views.layout import actions, style
-from db import acting
+from dashboard.views.layout import actions, permissions, style, visitor
 from domain.people.rights import Denied
 from domain.people.roles import Action
 from domain.people.secrets import SecretView
@@ -34,7 +33,7 @@ def show_secrets(projects: Sequence[str]) -> None:
     secrets = service.current().secrets.every()
     with st.container(key="secret_list"):
         _table(secrets)
-    managed = [project for project in projects if acting.rights().may(Action.MANAGE, project)]
+    managed = [project for project in projects if permissions.visitor().may(Action.MANAGE, project)]
     with st.form("secret_form", border=False):
         name, value, owner, button = st.columns(FORM_COLUMNS, vertical_alignment="bottom")
         name.text_input("Name", key=NAME, placeholder="HF_TOKEN", autocomplete="off")
@@ -56,7 +55,7 @@ def _table(secrets: Sequence[SecretView]) -> None:
         name.markdown(f"`{secret.name}`")
         owner.markdown(as_text(_whose(secret.project or MINE)))
         when.caption(as_text(f"set {ago(secret.set_at, now)} by {secret.by or 'Rankzero'}"))
-        if secret.project is None or acting.rights().may(Action.MANAGE, secret.project):
+        if secret.project is None or permissions.visitor().may(Action.MANAGE, secret.project):
             key = f"secret_remove_{secret.project or ''}_{secret.name}"
             if button.button("Remove", key=key, type="tertiary"):
                 _confirm_removal(secret)
@@ -66,7 +65,7 @@ def _whose(owner: str) -> str:
     return owner if owner == MINE else f"project {owner}"
 
 
-@st.dialog("Remove this secret?")
+@visitor.dialog("Remove this secret?")
 def _confirm_removal(secret: SecretView) -> None:
     st.markdown(
         f"The value of `{secret.name}` is deleted for good. Attempts that have begun keep it; later ones of runs that "
@@ -76,6 +75,7 @@ def _confirm_removal(secret: SecretView) -> None:
     actions.confirm(target, "Remove it", "Keep it", partial(_remove, secret))
 
 
+@visitor.acts
 def _set() -> None:
     """Set what was typed; the value does not stay in the session."""
     project = None if st.session_state[OWNER] == MINE else st.session_state[OWNER]

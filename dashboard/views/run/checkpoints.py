@@ -13,7 +13,7 @@ from dashboard.errors import Rejection
 from dashboard.service import service
 from dashboard.storage.conversion import Conversion, is_folder
 from dashboard.storage.conversions import Converted
-from dashboard.views.layout import actions, permissions, style
+from dashboard.views.layout import actions, permissions, style, visitor
 from dashboard.views.layout.tables import Markup, checkpoint_url, download_link, table
 from dashboard.views.run.dialogs import checkpoint_line
 from dashboard.views.run.tabs import browser_zone
@@ -23,7 +23,7 @@ from domain.text.formats import as_text, clock_time, count, number, size
 from domain.views import CheckpointView
 
 
-@st.fragment
+@visitor.fragment
 @style.quiet_without_store
 def checkpoints(run_id: str) -> None:
     """Show the checkpoints, newest first, each with its download."""

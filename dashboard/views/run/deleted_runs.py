@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard.service import service
-from dashboard.views.layout import actions
+from dashboard.views.layout import actions, visitor
 from dashboard.views.run.dialogs import DELETED
 from db.runs.deletion import DeletedRun
 from domain.text.formats import ago, as_text, clock_time, size
@@ -65,7 +65,7 @@ def _forget() -> None:
     st.session_state.pop(DELETED, None)
 
 
-@st.dialog("Deleted runs", icon=":material/restore_from_trash:", width="large")
+@visitor.dialog("Deleted runs", icon=":material/restore_from_trash:", width="large")
 def list_all() -> None:
     """Show the runs that can be brought back, each with who deleted it and when its files go."""
     actions.show(SHOWN)

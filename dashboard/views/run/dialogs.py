@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from dashboard.errors import describe
 from dashboard.service import service
-from dashboard.views.layout import actions, links, permissions
+from dashboard.views.layout import actions, links, permissions, visitor
 from domain.messages import State
 from domain.requests.errors import InvalidRequest
 from domain.spec import LONGEST_REASON, RunEdit
@@ -17,7 +17,7 @@ from domain.text.formats import as_text, count, number, plural, size
 from domain.views import CheckpointView, RunView
 
 
-@st.dialog("Stop this run?", icon=":material/stop_circle:")
+@visitor.dialog("Stop this run?", icon=":material/stop_circle:")
 def stop(run: RunView) -> None:
     """Confirm a stop, which can be followed by a resume."""
     if run.state == State.QUEUED:
@@ -40,7 +40,7 @@ def _stop(run_id: str) -> None:
     service.current().stop(run_id, reason=st.session_state.get(f"stop_reason_{run_id}"))
 
 
-@st.dialog("End sending?", icon=":material/cloud_off:")
+@visitor.dialog("End sending?", icon=":material/cloud_off:")
 def end_sending(run: RunView) -> None:
     """Confirm that what the ended run's nodes have still to send stays there."""
     if run.delivery is None:
@@ -56,7 +56,7 @@ def end_sending(run: RunView) -> None:
     actions.confirm(f"sending_{run.id}", "End sending", "Keep sending", lambda: service.current().end_sending(run.id))
 
 
-@st.dialog("Delete this run?", icon=":material/delete:")
+@visitor.dialog("Delete this run?", icon=":material/delete:")
 def delete(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
     """Confirm the deletion of everything that the server stores of a run."""
     if not run.state.is_terminal:
@@ -102,7 +102,7 @@ def checkpoint_line(checkpoint: CheckpointView) -> str:
 # The dialog in which a run is renamed, moved, tagged, noted, pinned, archived and made the baseline.
 
 
-@st.dialog("Edit this run", icon=":material/edit:")
+@visitor.dialog("Edit this run", icon=":material/edit:")
 def edit(run: RunView) -> None:
     """Show the fields with their present values; all changes are stored at once."""
     st.text_input("Name", run.name, max_chars=200, key=f"edit_name_{run.id}")

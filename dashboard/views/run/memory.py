@@ -11,7 +11,7 @@ import streamlit as st
 from dashboard.components.browser import run_changes
 from dashboard.planning.fixes import memory_of
 from dashboard.service import service
-from dashboard.views.layout import style
+from dashboard.views.layout import style, visitor
 from dashboard.views.layout.tables import table
 from db.metrics.performance import MemorySeries, memory_series
 from domain.device_memory import KINDS, AllocatingLine, DeviceMemory, how_counted, in_words
@@ -20,7 +20,7 @@ from domain.text.formats import UNKNOWN, as_text, count, short_path, size
 from domain.views import RunView
 
 
-@st.fragment
+@visitor.fragment
 @style.quiet_without_store
 def trends(run_id: str) -> None:
     """Show memory now, its peak, and steady growth a step; nothing before the first sample."""

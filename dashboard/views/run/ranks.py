@@ -9,7 +9,7 @@ import streamlit as st
 
 from dashboard.components.browser import phases, run_changes
 from dashboard.service import service
-from dashboard.views.layout import actions, permissions, style
+from dashboard.views.layout import actions, permissions, style, visitor
 from dashboard.views.layout.tables import table
 from dashboard.views.run.profiles import profiles
 from db.metrics.performance import arithmetic_of, reduction_of
@@ -23,7 +23,7 @@ from domain.text.formats import UNKNOWN, as_text, count, duration_words, millise
 from domain.views import RankView
 
 
-@st.fragment
+@visitor.fragment
 @style.quiet_without_store
 def ranks(run_id: str) -> None:
     """Show the probe's latest figures of each rank; slow ranks are marked."""

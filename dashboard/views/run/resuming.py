@@ -12,7 +12,7 @@ from dashboard.planning import fixes
 from dashboard.planning.fixes import LOWER_LR
 from dashboard.service import service
 from dashboard.views.launch.plan import commands
-from dashboard.views.layout import actions, links
+from dashboard.views.layout import actions, links, visitor
 from dashboard.views.run.dialogs import checkpoint_line as describe_checkpoint
 from domain.spec import LABELS, RunSpec
 from domain.text.formats import as_text
@@ -21,7 +21,7 @@ from domain.views import CheckpointView, RunView
 WHY_STOPPED = "resumed with changes as a new run"
 
 
-@st.dialog("Resume this run", icon=":material/resume:")
+@visitor.dialog("Resume this run", icon=":material/resume:")
 def resume(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
     """Ask for the checkpoint and for changes, and say whether that is an attempt of this run or a new one."""
     chosen = _checkpoint(run, checkpoints)

@@ -11,7 +11,7 @@ from dashboard.components.browser import live_charts, log_view, run_changes, run
 from dashboard.planning.fixes import fix_of
 from dashboard.service import service
 from dashboard.tensorboard.process import is_event_file
-from dashboard.views.layout import actions, links, permissions, style
+from dashboard.views.layout import actions, links, permissions, style, visitor
 from dashboard.views.layout.sharing import export_menu, share_menu
 from dashboard.views.layout.tables import checkpoint_url
 from dashboard.views.run import checkpoints, code, deleted_runs, dialogs, findings, memory, ranks, resuming, start, tabs
@@ -124,7 +124,7 @@ def _put_tab_into_address() -> None:
     st.session_state[TAB_ASKED] = (st.query_params.get("id", ""), tab)
 
 
-@st.fragment
+@visitor.fragment
 @style.quiet_without_store
 def _answer(run_id: str) -> None:
     """Show the run's actions, findings and the failing rank's traceback."""

@@ -67,7 +67,6 @@ def _phases(run_id: str) -> list[Phase]:
 
 def _seen_by() -> str:
     """The projects that the visitor may see, as a key of answers that are cached for several people."""
-    service.current()
     only, hidden, *own = visibility()
     return f"{only if only is None else sorted(only)} {sorted(hidden)} {own}"
 

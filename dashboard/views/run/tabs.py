@@ -13,7 +13,7 @@ from dashboard.components.browser import preflight, run_changes
 from dashboard.logs.logged_settings import Settings, flat, logged_settings
 from dashboard.planning.interpreters import described
 from dashboard.service import service
-from dashboard.views.layout import style
+from dashboard.views.layout import style, visitor
 from dashboard.views.layout.permissions import signed
 from dashboard.views.layout.tables import table
 from dashboard.views.run import start
@@ -30,7 +30,7 @@ MOST_LINES = 200
 SPEC_UNITS = {"stop_grace_s": " s", "hang_after_s": " s"}
 
 
-@st.fragment
+@visitor.fragment
 @style.quiet_without_store
 def history(run_id: str) -> None:
     """Show the run's events, newest first."""
@@ -74,7 +74,7 @@ def _usage(run_id: str) -> None:
         st.caption(as_text(usage_sentence(used.device_hours, used.energy_j)))
 
 
-@st.fragment
+@visitor.fragment
 @style.quiet_without_store
 def commands(run_id: str) -> None:
     """Show the commands started on each node, attempt by attempt."""
@@ -157,7 +157,7 @@ TITLES = {
 OFFLINE = "W&B is offline here: {reason}. Its files stay in the run's directory; `wandb sync` uploads them."
 
 
-@st.fragment
+@visitor.fragment
 @style.quiet_without_store
 def offline_note(run: RunView) -> None:
     """Say that W&B was set to offline, and why."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
@@ -11,6 +12,7 @@ from sqlalchemy import update
 from streamlit.testing.v1 import AppTest
 
 from dashboard.service import service
+from dashboard.views.layout import permissions
 from db.models import Run
 from domain.people.rights import Denied, Rights, rights_of_owner
 from domain.people.roles import Role
@@ -99,6 +101,7 @@ def test_pages_show_nothing_of_a_private_project(full: Pages) -> None:
 @pytest.mark.parametrize("rights", [VIEWER, MEMBER])
 def test_forged_click_on_a_disabled_button_changes_nothing(full: Pages, rights: Rights) -> None:
     with visited_by(full, rights):
+        service.act_for_visitor()
         current = service.current()
         for act in (
             lambda: current.health.ask_test("gpu-1"),
@@ -111,6 +114,16 @@ def test_forged_click_on_a_disabled_button_changes_nothing(full: Pages, rights: 
         ):
             with pytest.raises(Denied):
                 act()
+
+
+def test_page_gets_the_service_only_while_it_acts_for_its_visitor(full: Pages) -> None:
+    with visited_by(full, VIEWER), ThreadPoolExecutor(1) as thread:  # a new one has entered nobody's rights
+        for ask in (service.current, permissions.visitor):
+            with pytest.raises(RuntimeError, match="Nobody's rights were entered"):
+                thread.submit(ask).result()
+        thread.submit(service.act_for_visitor).result()
+        assert thread.submit(service.current).result() is full.service
+        assert thread.submit(permissions.visitor).result() == VIEWER
 
 
 @pytest.mark.parametrize("page", ["", "studies", "launch", "nodes", "alerts", "run", "audit"])
@@ -133,4 +146,5 @@ def test_launch_form_proposes_a_project_to_launch_in(full: Pages, rights: Rights
 
 def test_whoever_has_no_role_is_shown_no_node(full: Pages) -> None:
     with visited_by(full, Rights("new")):
+        service.act_for_visitor()
         assert service.current().nodes() == []

@@ -6,6 +6,7 @@ a widget by its key, whatever the page shows by then."""
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -255,3 +256,60 @@ def test_the_rule_sees_the_fault_that_it_is_for() -> None:
     assert read_when_clicked("people_page", SHARED_KEY) == ["people_page._set_privacy: project_private"]
     assert without_identity("scaling_page", KEY_BY_WAY_OF_A_NAME) == ["scaling_page:5: stop"]
     assert read_when_clicked("people_page", READ_WHEN_CLICKED) == ["people_page._carry_out: project"]
+
+
+# What a click does is done for the visitor.
+
+ASKING = re.compile(r"\b(service\.current|permissions\.visitor)\(\)")
+ENTERING = {"visitor.acts", "actions.told"}
+DRAWING = {"cells", "kept_form", "upload_code", "search"}
+"""Components of ours that take a callback by its place."""
+
+
+def without_visitor(name: str, source: str) -> list[str]:
+    """The callbacks of a module that ask for the service or the visitor, and enter nobody's rights before."""
+    tree = ast.parse(source)
+    given = {value.id for call in ast.walk(tree) if isinstance(call, ast.Call) for value in _callbacks(call)}
+    functions = [function for function in functions_of(tree).values() if function.name in given]
+    return [f"{name}.{one.name}" for one in functions if _asks(one) and not _enters(one)]
+
+
+def _callbacks(call: ast.Call) -> list[ast.Name]:
+    named = [one.value for one in call.keywords if one.arg and one.arg.startswith("on_")]
+    placed = call.args if isinstance(call.func, ast.Name | ast.Attribute) and _name(call.func) in DRAWING else []
+    return [value for value in (*named, *placed) if isinstance(value, ast.Name)]
+
+
+def _name(function: ast.Name | ast.Attribute) -> str:
+    return function.id if isinstance(function, ast.Name) else function.attr
+
+
+def _asks(function: ast.FunctionDef) -> bool:
+    """Whether it asks itself: what it only hands on is called by `actions`, for the visitor."""
+    handed_on = [ast.unparse(node) for node in ast.walk(function) if isinstance(node, ast.Lambda)]
+    own = ast.unparse(function)
+    for text in handed_on:
+        own = own.replace(text, "")
+    return ASKING.search(own) is not None
+
+
+def _enters(function: ast.FunctionDef) -> bool:
+    return any(ast.unparse(decorator) in ENTERING for decorator in function.decorator_list)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_callbacks_act_for_the_visitor(name: str) -> None:
+    assert without_visitor(name, MODULES[name]) == [], "decorate it with visitor.acts or actions.told"
+
+
+CALLBACK = """
+st.button("Stop", on_click=_stop)
+{decorator}
+def _stop():
+    service.current().stop("run")
+"""
+
+
+@pytest.mark.parametrize(("decorator", "faults"), [("", ["page._stop"]), ("@visitor.acts", []), ("@actions.told", [])])
+def test_the_rule_sees_a_callback_without_a_visitor(decorator: str, faults: list[str]) -> None:
+    assert without_visitor("page", CALLBACK.format(decorator=decorator)) == faults

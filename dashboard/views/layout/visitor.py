@@ -1,0 +1,43 @@
+"""What a browser asks of a page that is open, done with the rights of its visitor: a part, a dialog, a click.
+
+Streamlit runs each of them in a thread of its own, as it does the page, which enters the rights in `app.py`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Literal, ParamSpec, TypeVar
+
+import streamlit as st
+
+from dashboard.service import service
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def fragment(show: Callable[P, None]) -> Callable[P, None]:
+    """Make a part of a page one that is drawn again alone."""
+    return st.fragment(acts(show))  # noqa: TID251
+
+
+def dialog(
+    title: str, *, icon: str | None = None, width: Literal["small", "large"] = "small"
+) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Make a function one that opens a dialog."""
+
+    def decorate(show: Callable[P, None]) -> Callable[P, None]:
+        return st.dialog(title, icon=icon, width=width)(acts(show))  # noqa: TID251
+
+    return decorate
+
+
+def acts(act: Callable[P, T]) -> Callable[P, T]:
+    """Have the callback of a widget act for the visitor; `actions.attempt` and `actions.told` do so by themselves."""
+
+    @functools.wraps(act)
+    def for_visitor(*args: P.args, **kwargs: P.kwargs) -> T:
+        service.act_for_visitor()
+        return act(*args, **kwargs)
+
+    return for_visitor
