@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -80,7 +81,7 @@ from dashboard.security.signing_in.login import Entrance, LoginPage
 from dashboard.security.signing_in.provider_settings import CALLBACK, ProviderSettings, no_provider, provider_settings
 from dashboard.security.signing_in.sign_ins import SignIns
 from dashboard.security.signing_in.welcome import Welcome
-from dashboard.service import service
+from dashboard.service import service, upkeep
 from dashboard.service.bulk_actions import BulkActions
 from dashboard.service.service import Service
 from dashboard.settings import Settings
@@ -320,7 +321,8 @@ def _lifespan(shared: Service, ui: Any) -> Callable[[FastAPI], Any]:
 
 async def _tick(shared: Service) -> None:
     alert_watch = AlertWatch(shared)
-    ticks = (shared.tick, shared.sessions.tick, Conductor(shared).tick, SweepConductor(shared).tick, alert_watch.tick)
+    conductors = (Conductor(shared).tick, SweepConductor(shared).tick)
+    ticks = (partial(upkeep.tick, shared), shared.sessions.tick, *conductors, alert_watch.tick)
     try:
         await _tick_forever(shared, ticks)
     finally:

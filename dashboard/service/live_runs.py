@@ -13,18 +13,18 @@ FORGOTTEN_AFTER_S = 60.0
 class LiveRuns:
     """The texts that were made last, one for all who see the same projects; safe to use from any thread."""
 
-    def __init__(self, read: Callable[[str], str]) -> None:
-        """`read` makes a run's text."""
-        self._read = read
+    def __init__(self) -> None:
         self._texts: dict[tuple[str, Visibility], tuple[float, str]] = {}
         self._changes = 0
 
-    def text(self, run_id: str, now: float) -> str:
-        """A run's text, at most LIVE_RUN_AGE_S old and no older than its last change. Raises what `read` raises."""
+    def text(self, run_id: str, now: float, read: Callable[[], str]) -> str:
+        """A run's text, at most LIVE_RUN_AGE_S old and no older than its last change; `read` makes a new one.
+
+        Raises what `read` raises."""
         if (recent_text := self.kept(run_id, now)) is not None:
             return recent_text
         changes = self._changes
-        text = self._read(run_id)
+        text = read()
         if changes == self._changes:  # otherwise the run changed while it was read: do not keep this
             self._texts = {key: entry for key, entry in self._texts.items() if now - entry[0] < FORGOTTEN_AFTER_S}
             self._texts[run_id, visibility()] = (now, text)

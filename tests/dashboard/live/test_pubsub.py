@@ -171,7 +171,7 @@ def test_silence_is_written_down_by_one_of_them(pair, node: FakeNode):
         service.schedule()  # nothing that was heard is left to be written down
         later = service.clock() + HEARD_FOR_S + 100
         service.lease.judging_time = lambda now, later=later: later
-    wait_for(lambda: all(service._silence._silent_attempts for service in services), "both to notice")
+    wait_for(lambda: all(service.silence._silent_attempts for service in services), "both to notice")
     lines = [line.text for line in run_queries.history(services[0].store, run_id)]
     assert len([line for line in lines if line.startswith("no contact")]) == 1
 

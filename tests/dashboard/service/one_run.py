@@ -12,7 +12,7 @@ from sqlalchemy import delete, select
 
 from dashboard.api.statuses import STATUS
 from dashboard.errors import Rejection
-from dashboard.service import permitted
+from dashboard.service import permitted, upkeep
 from dashboard.service.service import Service
 from db.alerts import actions, alerts
 from db.checkpoints import checkpoint_reports
@@ -47,7 +47,7 @@ class Lab:
     def __init__(self, service: Service) -> None:
         self.service, self.store = service, service.store
         service.registry._clock = lambda: service.clock() + HEARD_FOR_S
-        service._scheduler._turns._turn = threading.RLock()  # type: ignore[assignment]
+        service.scheduler._turns._turn = threading.RLock()  # type: ignore[assignment]
         service.store.alone = lambda *names: nullcontext()  # type: ignore[method-assign]
         # One thread does both requests: it would wait for the turn of the scheduler that it has itself.
         self.node_id = register_node(self.store, facts(slots=SLOTS), None, service.clock() + HEARD_FOR_S).node_id
@@ -191,7 +191,7 @@ PROGRAMS: Mapping[str, Request] = {
     "alert acts": OneRun.alerted,
     "promote": OneRun.promote,
     "come due": OneRun.come_due,
-    "tick": lambda one: one.service.tick(),
+    "tick": lambda one: upkeep.tick(one.service),
 }
 WORKERS: Mapping[str, Request] = {
     "running": lambda one: one.report("running"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.service import scheduler
+from dashboard.service import scheduler, upkeep
 from dashboard.service.service import Service
 from dashboard.settings import Settings
 from db.nodes.node_reports import register_node
@@ -40,10 +40,10 @@ def test_a_launch_is_placed_or_told_why_it_waits_before_it_returns(service):
 def test_the_runs_that_are_live_are_told_with_each_tick(service):
     told = []
     service.on_live_runs = told.append
-    service.tick()
+    upkeep.tick(service)
     run = launch(service)
     launch(service)  # it waits
-    service.tick()
+    upkeep.tick(service)
     assert told == [set(), {run.id}]
 
 
@@ -60,5 +60,5 @@ def test_behind_a_long_queue_a_launch_waits_for_the_next_turn(service, monkeypat
     assert "needs 1 slot" in (service.run(late.id).waiting_for or "")
     later = launch(service)
     assert later.waiting_for is None, "no launch takes the long turn"
-    service.tick()
+    upkeep.tick(service)
     assert "needs 1 slot" in (service.run(later.id).waiting_for or "")

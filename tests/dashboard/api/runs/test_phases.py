@@ -55,7 +55,7 @@ def test_the_breakdown_adds_up_and_the_slow_rank_is_named(
 
 
 def test_the_finding_comes_and_goes_with_the_slow_rank(dashboard: Running, node: FakeNode, run_id: str) -> None:
-    dashboard.service._slow_ranks._may_note = lambda: False  # only this test judges
+    dashboard.service.slow_ranks._may_note = lambda: False  # only this test judges
     judge = SlowRanks(dashboard.service.store, dashboard.service.run_changed, lambda: True)
     judge.update(0.0)
     assert dashboard.http.get(f"/api/runs/{run_id}/findings").json() == []
