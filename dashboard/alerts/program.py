@@ -30,7 +30,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     request = json.load(sys.stdin)
     fence = None if request["allow_private"] else Fence()
-    result = check(request) if request["action"] == "check" else send(request)
+    result = check_target(request) if request["action"] == "check" else send(request)
     if fence is not None and fence.has_refused and result.get("outcome") not in (None, "accepted"):
         result = {"outcome": "refused", "problem": PRIVATE}
     print(json.dumps(result))
@@ -71,7 +71,7 @@ def _is_public_endpoint(endpoint: object) -> bool:
     return endpoint is None or (isinstance(endpoint, tuple) and is_public(str(endpoint[0])))
 
 
-def check(request: dict[str, Any]) -> dict[str, str]:
+def check_target(request: dict[str, Any]) -> dict[str, str]:
     """Say which kind of target an address is, or the problem with it."""
     target = request["target"]
     plugin = _plugin(target)

@@ -74,7 +74,7 @@ def _check_rights(service: Service, request: AlertRequest) -> None:
 
     Raises NoSuchRun, Denied."""
     rights = acting.rights()
-    service.references.check(request)
+    service.references.check_request(request)
     if request.act is not None and (refusal := rights.refusal_anywhere(Action.ACT)) is not None:
         raise Denied(refusal)  # it acts later, when the token with which it was set no longer counts
     if rights.only_project is not None and request.run is None and request.project is None:

@@ -22,7 +22,7 @@ class ImpatientProtocol(HttpToolsProtocol):
         self._received = self._received_before = self._unread_before = self._slow_checks = 0
         self._phase_before: tuple[str, int] | None = None
         self._large_body: LargeBody | None = None
-        self._timer = self.loop.call_later(CHECK_EVERY_S, self._check)
+        self._timer = self.loop.call_later(CHECK_EVERY_S, self._check_progress)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the checks."""
@@ -45,7 +45,7 @@ class ImpatientProtocol(HttpToolsProtocol):
             self._large_body = LargeBody(self, int(length), self._note_received)
             self.scope["extensions"] = {LARGE_BODY: {"body": self._large_body}}
 
-    def _check(self) -> None:
+    def _check_progress(self) -> None:
         if self.transport.is_closing() or self.transport.get_protocol() not in (self, self._large_body):
             return  # closed, or upgraded to a WebSocket, which has its own pings
         phase = self._phase()
@@ -56,7 +56,7 @@ class ImpatientProtocol(HttpToolsProtocol):
         if self._slow_checks >= MAX_SLOW_CHECKS.get(phase, 1):
             self._end()
         else:
-            self._timer = self.loop.call_later(CHECK_EVERY_S, self._check)
+            self._timer = self.loop.call_later(CHECK_EVERY_S, self._check_progress)
 
     def _is_slow(self, phase: str) -> bool:
         """Whether nothing, or next to nothing, moved since the last check."""

@@ -187,8 +187,8 @@ class Lineage:
         """Whether the cache confirms the attempt, without reading the store."""
         return Key(fence, label) in self._confirmed
 
-    def check(self, fence: int, label: str | None) -> None:
-        """Raises UnknownAttempt unless the store knows the attempt; for a worker too old for that, Rejection."""
+    def check_attempt(self, fence: int, label: str | None) -> None:
+        """Raise UnknownAttempt unless the store knows the attempt; for a worker too old for that, Rejection."""
         if label is not None:
             if not self._confirm(Key(fence, label)):
                 name = "/".join(label.split("/")[:2])

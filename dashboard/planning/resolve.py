@@ -17,7 +17,7 @@ from dashboard.script_reader.options import Option
 from dashboard.script_reader.proposals import is_whole_batch, option_for
 from dashboard.script_reader.reading import Script, read_script
 from dashboard.script_reader.source import UnreadableScript
-from dashboard.snapshots.bringing import PRIVATE, CodeRequest, PackedCode, check
+from dashboard.snapshots.bringing import PRIVATE, CodeRequest, PackedCode, check_code
 from dashboard.snapshots.git_address import CodeRefused, check_address, is_git_address
 from db import acting
 from db.slurm.slurm_jobs import GATEWAY
@@ -264,7 +264,7 @@ def _check_repository(spec: RunSpec) -> None:
     elif spec.workdir:
         raise CodeRefused("workdir", "a git address cannot run in place; remove the workdir.")
     else:
-        check(_code_request(spec))
+        check_code(_code_request(spec))
 
 
 def _check_path(spec: RunSpec, cluster: ClusterNodes) -> None:
@@ -281,7 +281,7 @@ def _check_path(spec: RunSpec, cluster: ClusterNodes) -> None:
             "launch` where it is, or run it in place on the nodes with a workdir.",
         )
     else:
-        check(_code_request(spec))
+        check_code(_code_request(spec))
 
 
 def _check_in_place(spec: RunSpec) -> None:

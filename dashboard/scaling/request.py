@@ -46,7 +46,7 @@ class StudyRequest(BaseModel):
 
 def create(service: Service, request: StudyRequest, like: str | None = None) -> str:
     """Store the study and its code; return its id. Raises InvalidRequest."""
-    _check(request)
+    _check_study(request)
     cluster = service.cluster()
     spec = service.launchable(request.spec, cluster, like)
     sizes = _layouts(request.gpus, _capacities(spec, service))
@@ -83,7 +83,7 @@ def run_spec(base: RunSpec, point: dict[str, Any]) -> RunSpec:
     return RunSpec.model_validate(base.model_dump() | point["changes"])
 
 
-def _check(request: StudyRequest) -> None:
+def _check_study(request: StudyRequest) -> None:
     spec = request.spec
     if request.global_batches and request.mode == "weak":
         raise InvalidRequest(

@@ -114,7 +114,7 @@ class BulkActions:
         """The run's name for a refusal. Raises NoSuchRun."""
         if action.request.action == "restore":
             return run_id  # a deleted run has no name that people may read
-        self._service.references.run(Action.SEE, run_id)
+        self._service.references.check_run(Action.SEE, run_id)
         return run_queries.name_and_state(self._service.store, run_id)[0]
 
     def _act(self, action: BulkAction, run_id: str) -> int:
@@ -170,7 +170,7 @@ class BulkRequest(BaseModel):
     """Why runs are stopped: their owners are told."""
 
     @model_validator(mode="after")
-    def _check(self) -> BulkRequest:
+    def _check_fields(self) -> BulkRequest:
         if (self.runs is None) == (self.filter is None):
             raise ValueError("Name the runs, or give a filter that finds them.")
         if (self.tag is not None) != (self.action in ("tag", "untag")):

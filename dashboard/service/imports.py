@@ -16,7 +16,7 @@ def begin(service: Service, request: ImportRequest) -> Import:
     """Create an imported run, or find the one that was imported before.
 
     Raises Denied, InvalidRequest, NoSuchRun."""
-    service.references.check(request)
+    service.references.check_request(request)
     begun = imported_runs.begin(service.store, request, service.clock())
     if not begun.is_complete and request.settings:
         _store_settings(service, begun, request)

@@ -28,45 +28,45 @@ class References:
     def __init__(self, store: Store, snapshots: Snapshots, secrets: Secrets) -> None:
         self._store, self._snapshots, self._secrets = store, snapshots, secrets
         self._resolvers: Mapping[Named, Callable[[Action, str], None]] = {
-            Named.PROJECT: self.project,
-            Named.RUN: self.run,
-            Named.CHECKPOINT: self._checkpoint,
-            Named.SNAPSHOT: self._snapshot,
+            Named.PROJECT: self.check_project,
+            Named.RUN: self.check_run,
+            Named.CHECKPOINT: self._check_checkpoint,
+            Named.SNAPSHOT: self._check_snapshot,
         }
 
-    def check(self, request: BaseModel) -> None:
+    def check_request(self, request: BaseModel) -> None:
         """Check every marked field of a request. Raises NoSuchReference, NoSuchRun, Denied, InvalidRequest."""
         for field, mark in references_in(type(request)).items():
             if (resolve := self._resolvers.get(mark.named)) is not None:
                 for name in _named(getattr(request, field)):
                     resolve(mark.action, name)
         if isinstance(request, RunSpec):
-            self._secrets.check(request)  # which of a name it is depends on the project
+            self._secrets.check_spec(request)  # which of a name it is depends on the project
 
     def problem(self, spec: RunSpec) -> str | None:
         """Return the sentence with which a launch of the spec would be refused, None where it names what is there.
 
         Raises Denied."""
         try:
-            self.check(spec)
+            self.check_request(spec)
         except InvalidRequest as error:
             return str(error)
         return None
 
-    def run(self, action: Action, run_id: str) -> None:
+    def check_run(self, action: Action, run_id: str) -> None:
         """Check that the actor may do this to a run. Raises NoSuchRun, also where it is hidden from them; Denied."""
         with self._store.read() as session:
             permitted_run(session, action, run_id)
 
-    def project(self, action: Action, project: str) -> None:
+    def check_project(self, action: Action, project: str) -> None:
         """Check that the actor may do this in a project, an empty name being that of the default one. Raises Denied."""
         acting.rights().check(action, project or DEFAULT_PROJECT)
 
-    def _checkpoint(self, action: Action, resume: str) -> None:
+    def _check_checkpoint(self, action: Action, resume: str) -> None:
         """Check RUN or RUN:CHECKPOINT, whose run the actor may see. Raises NoSuchReference."""
         run_requests.check_resume(self._store, resume)
 
-    def _snapshot(self, action: Action, sha256: str) -> None:
+    def _check_snapshot(self, action: Action, sha256: str) -> None:
         """Check that the actor sees a run with this code, or sent it, and hold the code for a launch.
 
         Raises NoSuchReference."""

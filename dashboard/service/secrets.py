@@ -56,7 +56,7 @@ class Secrets:
         ]
         return secrets.of_owners(self._store, _own(rights), projects)
 
-    def check(self, spec: RunSpec) -> None:
+    def check_spec(self, spec: RunSpec) -> None:
         """Raise InvalidRequest where a launch names secrets that it would not get, or contains a value."""
         if not spec.secrets:
             return

@@ -91,7 +91,7 @@ class Service(Parts):
         spec = unmasked_spec(spec, original)
         check_size(spec)
         check_target(spec, cluster)
-        self.references.check(spec)
+        self.references.check_request(spec)
         return spec
 
     def _with_secrets(self, run_id: str) -> RunSpec | None:

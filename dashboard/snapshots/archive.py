@@ -125,7 +125,7 @@ class Archive:
         except (KeyError, OSError, tarfile.TarError):
             return None
 
-    def check(self, limit_bytes: int) -> int:
+    def check_members(self, limit_bytes: int) -> int:
         """Return the number of files. Raises CodeRefused unless a worker will unpack the archive."""
         entries = files = total = 0
         with self.opened() as members:

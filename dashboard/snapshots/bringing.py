@@ -83,7 +83,7 @@ class PackedCode:
     origin: Origin
 
 
-def check(request: CodeRequest) -> None:
+def check_code(request: CodeRequest) -> None:
     """Check a request cheaply: nothing is cloned and no folder is listed. Raises CodeRefused."""
     if is_git_address(request.target):
         _check_git(request)

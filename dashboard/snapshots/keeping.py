@@ -101,7 +101,7 @@ class Snapshots:
 
         The answer has neither an origin nor an earlier time: that it is here already may be hidden from the sender."""
         self.forget_unused()
-        files = Archive(archive).check(self.limit_bytes)
+        files = Archive(archive).check_members(self.limit_bytes)
         packed = Packed(archive, sha256, archive.stat().st_size, files)
         return replace(self._keep(packed, None, is_upload=True), origin={}, created_at=self._clock())
 

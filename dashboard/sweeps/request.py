@@ -41,7 +41,7 @@ def create(service: Service, request: SweepRequest, like: str | None = None) -> 
         for params in _corners(request.parameters):
             trial = trial_spec(base, params)
             if trial.resume != base.resume:  # a parameter of that name
-                service.references.check(trial)
+                service.references.check_request(trial)
             if refusal := fit(trial, cluster.states).refusal:
                 raise InvalidRequest(*refusal)
         return sweeps.create(service.store, base, request.plan, service.clock())

@@ -61,7 +61,7 @@ def make(store: Store, runs: Sequence[str], days: int, now: float) -> tuple[Link
     """Make a link to these runs, which the actor may act on; return it and its token, which is not stored.
 
     Raises InvalidRequest, NoSuchRun, Denied."""
-    check(runs, days)
+    check_terms(runs, days)
     row = SharedLink(id=new_id(), runs=list(runs), created_at=now, expires_at=now + days * DAY_S, by=acting.rights().by)
     token = f"{row.id}-{secrets.token_urlsafe(32)}"
     row.secret_hash = hash_token(token)
@@ -75,7 +75,7 @@ def make(store: Store, runs: Sequence[str], days: int, now: float) -> tuple[Link
     return _view(row, now), token
 
 
-def check(runs: Sequence[str], days: int) -> None:
+def check_terms(runs: Sequence[str], days: int) -> None:
     """Raise InvalidRequest for a link that shows too many runs, or for too long."""
     if not 1 <= days <= LONGEST_DAYS:
         raise InvalidRequest("days", f"days: a link is valid for 1 to {LONGEST_DAYS} days, not {days}.")

@@ -18,7 +18,7 @@ class PrintedPattern:
     def __init__(self, text: str) -> None:
         pieces = _pieces(text)
         self.names = [name for name, _ in pieces if name]
-        _check(pieces, self.names)
+        _check_pieces(pieces, self.names)
         self.is_counted = not {STEP, EPOCH} & set(self.names)
         """Whether its lines name neither step nor epoch and are counted 0, 1, 2 …"""
         self._regex = re.compile(_compiled(pieces))
@@ -133,7 +133,7 @@ def _pieces(text: str) -> list[tuple[str | None, str]]:
     return pieces
 
 
-def _check(pieces: list[tuple[str | None, str]], names: list[str]) -> None:
+def _check_pieces(pieces: list[tuple[str | None, str]], names: list[str]) -> None:
     for name in names:
         if not _NAME.fullmatch(name):
             rule = "must have names of letters, digits and _ . / @ % - in braces, such as {val/loss}"

@@ -70,7 +70,7 @@ async def live(websocket: WebSocket, service: TheService, run: str = "") -> None
     """Everything about one run as it happens."""
     await websocket.accept()
     try:
-        await run_in_threadpool(service.references.run, Action.SEE, run)
+        await run_in_threadpool(service.references.check_run, Action.SEE, run)
         with service.hub.viewer(run) as viewer:
             if service.peers is not None:
                 await run_in_threadpool(service.peers.follow, run)
@@ -135,7 +135,7 @@ class _Session:
         fresh = await run_in_threadpool(identities.fresh, rights)
         if visibility(fresh) != visibility(rights):
             acting.enter(fresh, acting.address())
-            await run_in_threadpool(self._service.references.run, Action.SEE, self._run_id)
+            await run_in_threadpool(self._service.references.check_run, Action.SEE, self._run_id)
 
     async def _forward(self, messages: list[Message]) -> None:
         if not any(message["type"] == "deleted" for message in messages):

@@ -35,7 +35,7 @@ def serve_file(service: TheService, request: Request, run_id: str, path: str) ->
     """One of Perfetto's own files. Raises Rejection when there is none, NoSuchRun."""
     if request.state.principal.via != "pass":
         raise Rejection(404, "There is nothing at this address. Perfetto's page is one folder above.")
-    service.references.run(Action.SEE, run_id)
+    service.references.check_run(Action.SEE, run_id)
     if request.method == "OPTIONS":
         return Response(status_code=204, headers=CORS)
     try:

@@ -333,7 +333,7 @@ def _piece(service: Service, head: PieceHead, content: bytes) -> ArrivedPiece | 
     """The piece, or why it cannot be taken: another store's attempt, or a content that is no batch of points."""
     try:
         if not service.lineage.remembers(head.fence, head.label):
-            service.lineage.check(head.fence, head.label or None)
+            service.lineage.check_attempt(head.fence, head.label or None)
         if head.path:
             stream = StreamKey(head.fence, head.node_rank, head.path, head.generation)
             return ArrivedPiece(stream, offset=head.offset, content=content)

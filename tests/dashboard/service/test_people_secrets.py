@@ -175,7 +175,7 @@ def test_a_preview_does_not_tell_what_a_hidden_project_has(dashboard: Running) -
     stranger = Rights("eve", everywhere=Role.MEMBER, private=frozenset({"vision"}))
     spec = RunSpec(target="image_classifier", project="vision", secrets=["HF_TOKEN"])
     with acting.acting(stranger), pytest.raises(InvalidRequest, match="there is no secret"):
-        service.secrets.check(spec)
+        service.secrets.check_spec(spec)
 
 
 def test_who_may_not_change_a_secret_is_told_why(dashboard: Running) -> None:

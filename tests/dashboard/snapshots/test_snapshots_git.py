@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.snapshots.bringing import CodeRequest, PackedCode, check, pack_code
+from dashboard.snapshots.bringing import CodeRequest, PackedCode, check_code, pack_code
 from dashboard.snapshots.git import GitLimits, Outcome, pinned
 from dashboard.snapshots.git_address import CodeRefused, check_address, check_ref, is_git_address, repository_name
 from tests.dashboard.checkouts import commit, git, names_in, write
@@ -51,7 +51,7 @@ def test_paths_and_recipes_are_no_addresses(path: str) -> None:
 )  # fmt: skip
 def test_nothing_else_is_taken_for_an_address(address: str) -> None:
     with pytest.raises(CodeRefused) as refused:
-        check(CodeRequest(address, entry="train.py"))
+        check_code(CodeRequest(address, entry="train.py"))
     assert refused.value.field == "target" and str(refused.value).endswith(".")
 
 

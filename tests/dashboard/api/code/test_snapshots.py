@@ -12,7 +12,7 @@ import pytest
 from dashboard.snapshots import bringing, selection
 from dashboard.snapshots import git as snapshot_git
 from dashboard.snapshots.archive import pack
-from dashboard.snapshots.bringing import CodeRequest, check, pack_code, survey
+from dashboard.snapshots.bringing import CodeRequest, check_code, pack_code, survey
 from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.selection import select
 from tests.dashboard.checkouts import commit, git, names_in, write
@@ -300,7 +300,7 @@ def test_a_wrong_start_is_refused_in_a_sentence(tmp_path, start, field, words):
         },
     )
     (code / "leaving.py").symlink_to(write(tmp_path, x_py="") / "x.py")
-    for look in (check, lambda code_request: survey(code_request, MIB)):
+    for look in (check_code, lambda code_request: survey(code_request, MIB)):
         with pytest.raises(CodeRefused) as refused:
             look(CodeRequest(str(code), **start))
         assert refused.value.field == field and words in str(refused.value)
@@ -315,7 +315,7 @@ def test_a_script_that_does_not_compile_here_is_only_warned_of(tmp_path):
 def test_modules_and_entries_below_are_found(tmp_path):
     code = write(tmp_path / "code", package__train_py="", package__main____main___py="", deep__er__t_py="")
     for start in ({"module": "package.train"}, {"entry": "deep/er/t.py"}, {"entry": "./deep/er/../er/t.py"}):
-        check(CodeRequest(str(code), **start))
+        check_code(CodeRequest(str(code), **start))
     assert (
         bringing.pack_code(CodeRequest(str(code), str(code / "deep/er/t.py")), tmp_path / "a", MIB).entry
         == "deep/er/t.py"
