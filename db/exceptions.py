@@ -39,6 +39,14 @@ class NoSuchCheckpoint(NoSuch):
     """There is no checkpoint of that id."""
 
 
+class NoSuchLink(NoSuch):
+    """There is no link with this id or token."""
+
+
+class NoSuchSnapshot(NoSuch):
+    """There is no snapshot of that digest."""
+
+
 class NoSuchProfile(NoSuch):
     """The run has no such profile, or no trace of the rank."""
 

@@ -9,8 +9,10 @@ from sqlalchemy import ColumnElement, Table, and_, bindparam, or_, select
 from sqlalchemy.orm import Session
 
 from db import acting
-from db.exceptions import NoSuchNode, NoSuchRun, NotOwner, Superseded
+from db.exceptions import NoSuchNode, NotOwner, Superseded
 from db.models import Attempt, HistoryEntry, Node, Run, Task
+from db.people.ownership import ObjectKind, Owned
+from db.people.permission import judge, no_such
 from domain.messages import LIVE_STATES, TERMINAL_STATES
 from domain.people.roles import Action
 from domain.spec import RunSpec
@@ -42,10 +44,10 @@ def permitted_run(session: Session, action: Action, run_id: str, *, is_deleted: 
 
     Every change of a run begins with it in the transaction that writes: until its end, nobody else deletes, moves or
     erases the run. Raises NoSuchRun, also where the run is hidden from the actor; Denied."""
-    run, rights = session.get(Run, run_id), acting.rights()
-    if run is None or (run.deleted_at is not None) != is_deleted or not rights.sees(run.project, run.by):
-        raise NoSuchRun(f"There is no {'deleted ' if is_deleted else ''}run {run_id!r}.")
-    rights.check(action, run.project, run.by)
+    run, noun = session.get(Run, run_id), "deleted run" if is_deleted else "run"
+    if run is None or (run.deleted_at is not None) != is_deleted:
+        raise no_such(ObjectKind.RUN, run_id, noun)
+    judge(action, ObjectKind.RUN, run_id, [Owned(run.project, run.by)], noun)
     return run
 
 
@@ -54,7 +56,7 @@ def latest_attempt(session: Session, run_id: str) -> Attempt:
     newest = select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number.desc()).limit(1)
     attempt = session.scalars(newest).first()
     if attempt is None:
-        raise NoSuchRun(f"There is no run {run_id!r}.")
+        raise no_such(ObjectKind.RUN, run_id)
     return attempt
 
 

@@ -12,7 +12,6 @@ from dashboard.alerts.request import AlertRequest, create, document
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
-from dashboard.service import permitted
 from db.alerts import alerts, events
 from domain.alerts.message import plain
 
@@ -49,14 +48,14 @@ def show_alert(service: TheService, alert_id: str) -> Response:
 @router.post("/alerts/{alert_id}/test", status_code=202)
 def test_alert(service: TheService, alert_id: str) -> Response:
     """Have a test message sent; `waiting` is 0 once it was sent or given up."""
-    permitted.test_alert(service, alert_id)
+    events.record_test(service.store, alert_id, service.clock())
     return answer(document(alerts.alert(service.store, alert_id)), 202)
 
 
 @router.delete("/alerts/{alert_id}")
 def remove_alert(service: TheService, alert_id: str) -> Response:
     """Remove an alert; messages that wait are not sent."""
-    return answer(document(permitted.remove_alert(service, alert_id)))
+    return answer(document(alerts.remove(service.store, alert_id)))
 
 
 @router.get("/notifications")

@@ -14,10 +14,9 @@ from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
 from dashboard.security.header_values import NO_STORE
 from dashboard.service.service import Service
-from db import acting
 from db.people import audit
 from db.people.audit import AuditFilter
-from db.people.ownership import ObjectKind, owned
+from db.people.ownership import ObjectKind
 from domain.people.audit import AuditAction
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["people"])
@@ -65,6 +64,5 @@ def write_down_download(request: Request, service: Service, object_name: str, ki
     if request.method != "GET":
         return
     byte_range = request.headers.get("range", "bytes=0-").replace(" ", "")
-    owners = owned(service.store, kind, object_id)
-    project = next((one.project for one in owners if one.project and acting.rights().sees(one.project, one.by)), None)
-    audit.record_download(service.store, object_name, project, is_resumed=not byte_range.startswith("bytes=0-"))
+    is_resumed = not byte_range.startswith("bytes=0-")
+    audit.record_download(service.store, object_name, (kind, object_id), is_resumed=is_resumed)

@@ -13,10 +13,10 @@ from dashboard.service.cost_cache import CostCache
 from dashboard.service.service import Service
 from db import acting
 from db.engine import StoreGone
-from db.exceptions import NoSuchRun
+from db.exceptions import NoSuchLink, NoSuchRun
 from db.runs import shared_links
 from db.runs.compared_runs import compared_runs
-from db.runs.shared_links import LinkEnded, LinkView, NoSuchLink
+from db.runs.shared_links import LinkEnded, LinkView
 from domain.people.rights import PROGRAM
 
 CACHED_S = 5.0

@@ -6,7 +6,6 @@ import logging
 from typing import Any
 
 from dashboard.scaling.request import run_spec
-from dashboard.service import permitted
 from dashboard.service.service import Service
 from db import acting
 from db.exceptions import WrongState
@@ -58,7 +57,7 @@ class Conductor:
         if action.kind == "launch":
             self._launch(study, action.number)
         elif action.kind == "stop":
-            permitted.stop_launched(self._service, self._rights(study), project_of(study.spec), action.run_id)
+            self._service.stop_launched(self._rights(study), project_of(study.spec), action.run_id)
         elif action.kind == "end":
             studies.end(self._service.store, study.id, self._service.clock())
             log.info("scaling study %s ended", study.id)

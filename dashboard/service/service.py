@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from dashboard.cluster.joining import Listening, outward_address
 from dashboard.json_responses import text_of
@@ -22,7 +23,8 @@ from db.exceptions import NoSuchRun
 from db.lookups import latest_attempt
 from db.nodes import node_queries, node_reports, node_requests
 from db.nodes.node_reports import Claim, RegisteredNode
-from db.people.ownership import owned_run, project_of
+from db.people.ownership import ObjectKind, owned_run, project_of
+from db.people.permission import no_such
 from db.ranks import profiles, ranks
 from db.runs import run_queries, run_requests
 from db.runs.run_requests import NewTrial, StudyPoint
@@ -32,7 +34,7 @@ from domain.choices import RUN_ID
 from domain.masking.masking import has_mask, masked_text, unmasked_spec
 from domain.messages import NodeFacts
 from domain.people.removal import RunsOfRemoved
-from domain.people.rights import PROGRAM, Denied
+from domain.people.rights import PROGRAM, Denied, Rights
 from domain.people.roles import Action
 from domain.profiles.views import ProfileView, cost_sentence, latest_cost
 from domain.requests.errors import InvalidRequest
@@ -85,7 +87,7 @@ class Service(Parts):
 
         Raises InvalidRequest, NoSuchReference: it names what is not there, or is hidden; Denied."""
         acting.rights().check(Action.LAUNCH, project_of(spec))
-        original = self._with_secrets(like) if like and has_mask(spec) else None
+        original = run_requests.specification(self.store, like) if like and has_mask(spec) else None
         if original and has_mask(original):  # imported without its secrets
             original = None
         spec = unmasked_spec(spec, original)
@@ -94,20 +96,21 @@ class Service(Parts):
         self.references.check_request(spec)
         return spec
 
-    def _with_secrets(self, run_id: str) -> RunSpec | None:
-        """The spec of a run with its secrets; None where they are not those of the actor, or there is no such run.
-
-        An admin may resume another's run; but in another program its values would be told."""
-        run, rights = owned_run(self.store, run_id), acting.rights()
-        is_usable = run is not None and rights.holds_values_of(run.by) and rights.may(Action.ACT, run.project, run.by)
-        return run_requests.specification(self.store, run_id) if is_usable else None
-
     def stop(self, run_id: str, why: str | None = None, reason: str | None = None) -> RunView:
         """Ask a run to end; `why` a program does so, or a person's `reason`, which the run's owner is told.
 
         Raises NoSuchRun, Denied, InvalidRequest."""
         run_requests.request_stop(self.store, run_id, self.clock(), why, checked_reason(reason))
         return self._after_request(run_id)
+
+    def stop_launched(self, rights: Rights, project: str, run_id: str, why: str | None = None) -> None:
+        """Stop a run that a sweep or study launched in a project, even if who has these rights may not any more.
+
+        A run that was moved elsewhere is stopped only if they may act on it there; one that was deleted has ended."""
+        run = owned_run(self.store, run_id)
+        if run is not None and (run.project == project or rights.may(Action.ACT, run.project, run.by)):
+            with suppress(NoSuchRun):
+                self.stop(run_id, why)
 
     def end_sending(self, run_id: str) -> RunView:
         """End the sending of what a run's ended attempts have left. Raises NoSuchRun, Denied."""
@@ -197,7 +200,7 @@ class Service(Parts):
         """One run in full. Raises NoSuchRun."""
         view = self.find_run(run_id)
         if view is None:
-            raise NoSuchRun(f"There is no run {run_id!r}.")
+            raise no_such(ObjectKind.RUN, run_id)
         return with_next_step(view)
 
     def find_run(self, run_id: str) -> RunView | None:

@@ -9,7 +9,6 @@ from math import isfinite
 
 from pydantic import ValidationError
 
-from dashboard.service import permitted
 from dashboard.service.service import Service
 from dashboard.sweeps.trial_spec import trial_spec
 from db import acting
@@ -89,7 +88,7 @@ class SweepConductor:
 
     def _stop(self, sweep: SweepView, trial: TrialView, message: str | None) -> None:
         run_id, project = trial.run_id or "", project_of(sweep.spec)
-        permitted.stop_launched(self._service, self._rights(sweep), project, run_id, message)
+        self._service.stop_launched(self._rights(sweep), project, run_id, message)
 
     def _prune(self, sweep: SweepView, trial: TrialView, message: str) -> None:
         """Note that a trial is pruned before its run is stopped: a restart in between stops it then."""

@@ -10,10 +10,10 @@ import streamlit as st
 from dashboard.alerts.request import AlertRequest, create
 from dashboard.components import browser
 from dashboard.errors import Rejection
-from dashboard.service import permitted, service
+from dashboard.service import service
 from dashboard.views.launch.telling import SECRET
 from dashboard.views.layout import actions, permissions, style
-from db.alerts import alerts
+from db.alerts import alerts, events
 from db.alerts.alerts import AlertView
 from db.exceptions import NoSuchAlert
 from domain.alerts.rules import AFTER_THE_END, HAVE_A_STEP, LIMITS, LR_FACTOR, ON_SERIES, Act, Trigger, act_in_words
@@ -175,7 +175,8 @@ def _row(alert: AlertView, now: float) -> None:
 
 @actions.told
 def _test(alert_id: str) -> None:
-    permitted.test_alert(service.current(), alert_id)
+    current = service.current()
+    events.record_test(current.store, alert_id, current.clock())
 
 
 def _remove(alert: AlertView) -> None:
@@ -185,4 +186,4 @@ def _remove(alert: AlertView) -> None:
 
 def _remove_now(alert_id: str) -> None:
     with suppress(NoSuchAlert):  # removed elsewhere
-        permitted.remove_alert(service.current(), alert_id)
+        alerts.remove(service.current().store, alert_id)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import streamlit as st
 
 from dashboard.components.browser import scaling
 from dashboard.scaling.document import judgement, rate_rule, state
-from dashboard.service import permitted, service
+from dashboard.service import service
 from dashboard.views.layout import actions, links, permissions, style, visitor
 from dashboard.views.layout.links import address
 from db.exceptions import NoSuchStudy
@@ -97,7 +96,11 @@ def _study(study_id: str) -> None:
 @visitor.acts
 def _stop(study: StudyView) -> None:
     """End a study; another person's is asked about."""
-    stop = partial(permitted.stop_study, service.current(), study.id)
+    current = service.current()
+
+    def stop() -> None:
+        studies.request_stop(current.store, study.id, current.clock())
+
     actions.end_or_ask("study", study.id, study.by, "Stop", stop, no="Keep it going")
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import streamlit as st
 
 from dashboard.api.runs.compare import MOST_RUNS
 from dashboard.components.browser import scaling, sweep
-from dashboard.service import permitted, service
+from dashboard.service import service
 from dashboard.sweeps.document import best_trial, document, state
 from dashboard.sweeps.request import SEEDS, launch_best_with_seeds
 from dashboard.views.layout import actions, links, permissions, style, visitor
@@ -150,5 +148,9 @@ def _launch_seeds(one: SweepView, best: TrialView) -> None:
 @visitor.acts
 def _stop(one: SweepView) -> None:
     """End a sweep; another person's is asked about."""
-    stop = partial(permitted.stop_sweep, service.current(), one.id)
+    current = service.current()
+
+    def stop() -> None:
+        sweeps.request_stop(current.store, one.id, current.clock())
+
     actions.end_or_ask("sweep", one.id, one.by, "Stop", stop, no="Keep it going")

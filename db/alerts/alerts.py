@@ -9,10 +9,11 @@ from sqlalchemy.orm import Session
 
 from db import acting
 from db.engine import Store
-from db.exceptions import NoSuchAlert
 from db.lookups import permitted_run
 from db.models import Alert, AlertEvent, Run, new_id
 from db.people import audit
+from db.people.ownership import ObjectKind
+from db.people.permission import no_such, permit
 from db.people.visibility import is_visible, sees_everything
 from domain.alerts.message import DeliveryState
 from domain.alerts.rules import Act, AlertAction
@@ -66,9 +67,10 @@ def create(
 
 
 def remove(store: Store, alert_id: str) -> AlertView:
-    """Remove an alert and its events; return its last view. Raises NoSuchAlert."""
+    """Remove an alert and its events; return its last view. Raises NoSuchAlert, Denied."""
     with store.write() as session:
-        row = _row(session, alert_id)
+        permit(session, Action.STOP, ObjectKind.ALERT, alert_id)
+        row = alert_row(session, alert_id)
         view = _view(session, row)
         write_down(session, AuditAction.ALERT_REMOVED, row)
         session.delete(row)
@@ -78,7 +80,7 @@ def remove(store: Store, alert_id: str) -> AlertView:
 def alert(store: Store, alert_id: str) -> AlertView:
     """One alert; its id may be any text. Raises NoSuchAlert."""
     with store.read() as session:
-        return _view(session, _row(session, alert_id))
+        return _view(session, alert_row(session, alert_id))
 
 
 def alerts(store: Store) -> list[AlertView]:
@@ -105,10 +107,11 @@ def _factor(action: AlertAction | None) -> float | None:
     return action.lr_factor if action and action.act == Act.ROLLBACK else None
 
 
-def _row(session: Session, alert_id: str) -> Alert:
+def alert_row(session: Session, alert_id: str) -> Alert:
+    """The row of an alert; its id may be any text. Raises NoSuchAlert."""
     row = session.get(Alert, alert_id) if RUN_ID.fullmatch(alert_id) else None
     if row is None:
-        raise NoSuchAlert(f"There is no alert {alert_id[:20]!r}.")
+        raise no_such(ObjectKind.ALERT, alert_id)
     return row
 
 

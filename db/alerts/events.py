@@ -10,14 +10,17 @@ from sqlalchemy import ColumnElement, and_, bindparam, func, or_, select, true, 
 from sqlalchemy.orm import Session
 
 from db import acting
-from db.alerts.alerts import write_down
+from db.alerts.alerts import alert_row, write_down
 from db.engine import Store
 from db.models import Alert, AlertEvent, Run
+from db.people.ownership import ObjectKind
+from db.people.permission import permit
 from db.people.visibility import visible_among
 from domain.alerts.judgement import RunEvent
 from domain.alerts.message import GATHER_S, GIVE_UP_S, DeliveryState, MessageItem, SendOutcome, pause_s, state_after
 from domain.alerts.targets import BROWSER
 from domain.people.audit import AuditAction
+from domain.people.roles import Action
 
 LEFT_BEHIND_S = 120.0
 """Longer than any attempt to send: whoever claimed it was killed."""
@@ -69,13 +72,13 @@ def deleted_among(session: Session, events: Iterable[RunEvent]) -> set[str]:
 
 
 def record_test(store: Store, alert_id: str, now: float) -> None:
-    """Store an event that sends a test message, even where other messages wait."""
+    """Store an event that sends a test message, even where other messages wait. Raises NoSuchAlert, Denied."""
     sentence = "This is a test message: alerts reach you here."
     with store.write() as session:
-        if (alert := session.get(Alert, alert_id)) is not None:
-            write_down(session, AuditAction.ALERT_TESTED, alert)
-            key = TEST_KEY + secrets.token_hex(8)
-            session.add(row(alert_id, RunEvent(key, None, now, sentence), now))
+        permit(session, Action.ACT, ObjectKind.ALERT, alert_id)
+        write_down(session, AuditAction.ALERT_TESTED, alert_row(session, alert_id))
+        key = TEST_KEY + secrets.token_hex(8)
+        session.add(row(alert_id, RunEvent(key, None, now, sentence), now))
 
 
 def claim(store: Store, now: float, busy_targets: Collection[str], most: int) -> list[OutgoingMessage]:

@@ -6,10 +6,12 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.exceptions import NoSuchCheckpoint, NoSuchRun, WrongState
-from db.lookups import add_history, permitted_run
+from db.exceptions import NoSuchCheckpoint, WrongState
+from db.lookups import add_history
 from db.models import Attempt, Checkpoint, Node, Run, Task
 from db.people import audit
+from db.people.ownership import ObjectKind
+from db.people.permission import permit
 from domain.assignments import Resend
 from domain.messages import State
 from domain.people.audit import AuditAction
@@ -21,11 +23,11 @@ def request_resend(store: Store, checkpoint_id: int, now: float) -> tuple[str, s
 
     Raises NoSuchCheckpoint, Denied; WrongState where it is whole, its attempt still runs, or its node is gone."""
     with store.write() as session:
+        permit(session, Action.ACT, ObjectKind.CHECKPOINT, str(checkpoint_id))
         checkpoint = session.get(Checkpoint, checkpoint_id)
         if checkpoint is None:
             raise NoSuchCheckpoint(f"There is no checkpoint {checkpoint_id}.")
         attempt = session.get_one(Attempt, checkpoint.fence)
-        run = _run_of(session, checkpoint, attempt)
         if checkpoint.complete:
             raise WrongState(f"Checkpoint {checkpoint.path} is complete: it can be downloaded.")
         if not State(attempt.state).is_terminal:
@@ -35,16 +37,9 @@ def request_resend(store: Store, checkpoint_id: int, now: float) -> tuple[str, s
             raise WrongState(f"The node of checkpoint {checkpoint.path} was removed: nobody can send it.")
         checkpoint.resend_requested_at, checkpoint.trouble = now, None
         add_history(session, attempt.run_id, attempt.number, now, f"checkpoint {checkpoint.path} is asked for again")
+        run = session.get_one(Run, attempt.run_id)
         audit.record_of_run(session, AuditAction.CHECKPOINT_ASKED, run, {"checkpoint": checkpoint.path})
         return attempt.run_id, node.id
-
-
-def _run_of(session: Session, checkpoint: Checkpoint, attempt: Attempt) -> Run:
-    """The run of a checkpoint. Raises NoSuchCheckpoint where it does not exist for the actor; Denied."""
-    try:
-        return permitted_run(session, Action.ACT, attempt.run_id)
-    except NoSuchRun:
-        raise NoSuchCheckpoint(f"There is no checkpoint {checkpoint.id}.") from None
 
 
 # Built once, which takes longer than running it: every node asks again and again.

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from db import acting
 from db.engine import Store, StoreGone
 from db.models import AuditEntry, Run
+from db.people.ownership import ObjectKind, owned
 from domain.people.audit import AuditAction, AuditEntryView
 from domain.people.rights import Denied, Rights
 from domain.people.roles import Action
@@ -66,14 +67,17 @@ def record_of_run(session: Session, action: AuditAction, run: Run, more: dict[st
     record(session, action, f"run {run.id}", run.project, {"name": run.name, **(more or {})})
 
 
-def record_download(store: Store, object_name: str, project: str | None = None, *, is_resumed: bool = False) -> None:
+def record_download(
+    store: Store, object_name: str, of: tuple[ObjectKind, str] | None = None, *, is_resumed: bool = False
+) -> None:
     """Write down that something is downloaded; once where it is resumed at a later byte.
 
+    `of`: the object whose project the entry belongs to, the first one that the actor sees.
     A store that takes no writes does not keep anybody from rescuing files: the log of the dashboard has it then."""
     try:
         with store.write() as session:
             if not (is_resumed and _is_being_downloaded(session, object_name)):
-                record(session, AuditAction.DOWNLOADED, object_name, project)
+                record(session, AuditAction.DOWNLOADED, object_name, _visible_project(session, of) if of else None)
     except (DBAPIError, PoolTimeout, StoreGone):
         log.warning("not in the audit log: %s downloaded %s", acting.rights().by, object_name)
 
@@ -129,6 +133,11 @@ def signers(store: Store) -> list[str]:
 
 
 log = logging.getLogger("rankzero")
+
+
+def _visible_project(session: Session, of: tuple[ObjectKind, str]) -> str | None:
+    rights = acting.rights()
+    return next((one.project for one in owned(session, *of) if one.project and rights.sees(one.project, one.by)), None)
 
 
 def _is_being_downloaded(session: Session, object_name: str) -> bool:

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.models import Alert, Attempt, Checkpoint, Run, ScalingStudy, SharedLink, Sweep
+from domain.choices import RUN_ID
 from domain.spec import RunSpec
 
 
@@ -39,15 +40,15 @@ class Owned(NamedTuple):
 DEFAULT_PROJECT = "default"
 
 
-def owned(store: Store, kind: ObjectKind, object_id: str) -> list[Owned]:
-    """The projects and persons of an object; none where there is no such object."""
-    with store.read() as session:
-        return _FINDERS[kind](session, object_id)
+def owned(session: Session, kind: ObjectKind, object_id: str) -> list[Owned]:
+    """The projects and persons of an object, whose id may be any text; none where there is no such object."""
+    return _FINDERS[kind](session, object_id)
 
 
 def owned_run(store: Store, run_id: str) -> Owned | None:
     """The project and person of a run; None where there is no such run."""
-    return next(iter(owned(store, ObjectKind.RUN, run_id)), None)
+    with store.read() as session:
+        return next(iter(owned(session, ObjectKind.RUN, run_id)), None)
 
 
 def project_column(spec: Any) -> ColumnElement[str]:
@@ -72,11 +73,11 @@ def _of_checkpoint(session: Session, checkpoint_id: str) -> list[Owned]:
 
 
 def _of_sweep(session: Session, sweep_id: str) -> list[Owned]:
-    return _of_spec(session.get(Sweep, sweep_id))
+    return _of_spec(session.get(Sweep, sweep_id) if RUN_ID.fullmatch(sweep_id) else None)
 
 
 def _of_study(session: Session, study_id: str) -> list[Owned]:
-    return _of_spec(session.get(ScalingStudy, study_id))
+    return _of_spec(session.get(ScalingStudy, study_id) if RUN_ID.fullmatch(study_id) else None)
 
 
 def _of_spec(study: Sweep | ScalingStudy | None) -> list[Owned]:
@@ -84,7 +85,7 @@ def _of_spec(study: Sweep | ScalingStudy | None) -> list[Owned]:
 
 
 def _of_alert(session: Session, alert_id: str) -> list[Owned]:
-    alert = session.get(Alert, alert_id)
+    alert = session.get(Alert, alert_id) if RUN_ID.fullmatch(alert_id) else None
     if alert is None:
         return []
     run = session.get(Run, alert.run_id) if alert.run_id else None

@@ -170,10 +170,16 @@ def default_name(spec: RunSpec) -> str:
 
 
 def specification(store: Store, run_id: str) -> RunSpec | None:
-    """A run's spec including its secrets, which must not be shown; None where there is no such run."""
+    """A run's spec including its secrets, which must not be shown.
+
+    None where they are not those of the actor, or there is no such run: an admin may resume another's run, but in
+    another program its values would be told."""
+    rights = acting.rights()
     with store.read() as session:
         run = session.get(Run, run_id) if RUN_ID.fullmatch(run_id) else None
-        return None if run is None else RunSpec.model_validate(run.spec)
+        if run is None or not (rights.holds_values_of(run.by) and rights.may(Action.ACT, run.project, run.by)):
+            return None
+        return RunSpec.model_validate(run.spec)
 
 
 def _check_trained_here(session: Session, run: Run) -> None:

@@ -13,10 +13,12 @@ from sqlalchemy.orm import Session
 
 from db import acting
 from db.engine import Store
-from db.exceptions import NoSuch
+from db.exceptions import NoSuchLink
 from db.lookups import permitted_run
 from db.models import Run, SharedLink, new_id
 from db.people import audit
+from db.people.ownership import ObjectKind
+from db.people.permission import no_such, permit
 from db.people.visibility import visible_among
 from db.token_hashes import hash_token
 from domain.people.audit import AuditAction
@@ -32,10 +34,6 @@ MOST_RUNS = 50
 LISTED_FOR_S = 30 * DAY_S
 """A link that has ended is listed for so long, and says why it shows nothing."""
 _TOKEN = re.compile(r"([a-z0-9]{10})-[\w-]{43}", re.ASCII)
-
-
-class NoSuchLink(NoSuch):
-    """There is no link with this id or token."""
 
 
 class LinkEnded(Exception):
@@ -92,11 +90,12 @@ def every(store: Store, now: float) -> list[LinkView]:
 
 
 def revoke(store: Store, link_id: str, now: float) -> LinkView:
-    """End a link at once; one that was revoked before stays so. Raises NoSuchLink."""
+    """End a link at once; one that was revoked before stays so. Raises NoSuchLink, Denied."""
     with store.write() as session:
+        permit(session, Action.STOP, ObjectKind.LINK, link_id)
         row = session.get(SharedLink, link_id)
         if row is None:
-            raise NoSuchLink(f"There is no link {link_id!r}.")
+            raise no_such(ObjectKind.LINK, link_id)
         if row.revoked_at is None:
             row.revoked_at = now
             _write_down(session, AuditAction.LINK_REVOKED, row)

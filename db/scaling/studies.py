@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from db import acting
 from db.attempts import deliveries
 from db.engine import Store
-from db.exceptions import NoSuchRun, NoSuchStudy
+from db.exceptions import NoSuchRun
 from db.lookups import attempt_spec, latest_attempt
 from db.metrics import points
 from db.metrics.columns import counting_points
@@ -23,11 +23,13 @@ from db.metrics.performance import HARDWARE_SOURCE, phase_totals
 from db.metrics.series_names import VALIDATION_LOSS, main_loss
 from db.models import Attempt, Node, Run, ScalingRun, ScalingStudy, Series, Task, new_id
 from db.people import audit
-from db.people.ownership import DEFAULT_PROJECT, project_column, project_of
+from db.people.ownership import ObjectKind, project_column, project_of
+from db.people.permission import no_such, permit
 from db.people.visibility import hidden_among, is_visible, sees_everything
 from domain.choices import RUN_ID
 from domain.messages import SCRIPT_KINDS, Point, State
 from domain.people.audit import AuditAction
+from domain.people.roles import Action
 from domain.performance.phases import BESIDES, PHASES, PhaseTotals
 from domain.performance.slow_ranks import slow_ranks
 from domain.scaling import measurement
@@ -94,9 +96,11 @@ def create(store: Store, spec: RunSpec, mode: str, steps: int, points: Sequence[
 
 
 def request_stop(store: Store, study_id: str, now: float) -> None:
-    """Ask a study to end, with the run that it waits for. A repeated request changes nothing. Raises NoSuchStudy."""
+    """Ask a study to end, with the run that it waits for. A repeated request changes nothing.
+
+    Raises NoSuchStudy, Denied."""
     with store.write() as session:
-        row = _row(session, study_id)
+        row = _row(session, study_id, Action.STOP)
         if row.stop_requested_at is None and row.ended_at is None:
             row.stop_requested_at = now
             spec = RunSpec.model_validate(row.spec)
@@ -156,10 +160,12 @@ def latest_of(store: Store, target: str, entry: str | None, module: str | None) 
     return None
 
 
-def _row(session: Session, study_id: str) -> ScalingStudy:
+def _row(session: Session, study_id: str, action: Action = Action.SEE) -> ScalingStudy:
+    """The study to which the actor may do this. Raises NoSuchStudy, Denied."""
+    permit(session, action, ObjectKind.STUDY, study_id)
     row = session.get(ScalingStudy, study_id) if RUN_ID.fullmatch(study_id) else None
-    if row is None or not acting.rights().sees(row.spec.get("project") or DEFAULT_PROJECT, row.by):
-        raise NoSuchStudy(f"There is no scaling study {study_id[:20]!r}.")
+    if row is None:
+        raise no_such(ObjectKind.STUDY, study_id)
     return row
 
 

@@ -11,6 +11,8 @@ from db.models import PrivateProject, SavedView
 from db.people import audit
 from db.people.visibility import visibility
 from domain.people.audit import AuditAction
+from domain.people.rights import Denied
+from domain.people.roles import Action
 from domain.requests.errors import InvalidRequest
 from domain.search.parser import MOST_VIEWS, NamedView
 
@@ -23,12 +25,6 @@ def saved(store: Store) -> list[NamedView]:
     return [view for view in views if not _names_hidden(view)]
 
 
-def maker(store: Store, name: str) -> str | None:
-    """The name of the person who saved a view; None where there is none, or the program did."""
-    with store.read() as session:
-        return session.scalar(select(SavedView.by).where(SavedView.name == name))
-
-
 def _names_hidden(view: NamedView) -> bool:
     """Whether a view is about a project that does not exist for whoever asks."""
     visible = visibility()
@@ -38,7 +34,7 @@ def _names_hidden(view: NamedView) -> bool:
 
 
 def save(store: Store, view: NamedView, now: float) -> None:
-    """Save a view instead of an earlier one of its name. Raises InvalidRequest where there are too many."""
+    """Save a view instead of one's earlier one of its name. Raises Denied; InvalidRequest where there are too many."""
     definition = view.model_dump(mode="json", exclude={"name"})
     with store.write() as session:
         row = session.get(SavedView, view.name)
@@ -47,17 +43,26 @@ def save(store: Store, view: NamedView, now: float) -> None:
                 raise InvalidRequest("name", f"At most {MOST_VIEWS} views can be saved; delete some first.")
             session.add(SavedView(name=view.name, definition=definition, saved_at=now, by=acting.rights().by))
         else:
+            _check_maker(row, "change")
             row.definition, row.saved_at = definition, now
         audit.record(session, AuditAction.VIEW_SAVED, f"view {view.name}", _audited_project(session, view))
 
 
 def forget(store: Store, name: str) -> None:
-    """Delete a view; one that is not there stays so."""
+    """Delete a view of one's own; one that is not there stays so. Raises Denied."""
     with store.write() as session:
         if (row := session.get(SavedView, name)) is not None:
+            _check_maker(row, "delete")
             project = _audited_project(session, NamedView(name=name, **row.definition))
             session.delete(row)
             audit.record(session, AuditAction.VIEW_DELETED, f"view {name}", project)
+
+
+def _check_maker(view: SavedView, act: str) -> None:
+    rights = acting.rights()
+    if view.by not in (None, rights.by) and not rights.may(Action.OPERATE, None):
+        sentence = f"The view {view.name!r} is {view.by}'s: only they and an admin may {act} it."
+        raise Denied(f"{sentence} Save it by another name.")
 
 
 def _audited_project(session: Session, view: NamedView) -> str | None:

@@ -9,14 +9,15 @@ from sqlalchemy.orm import Session
 
 from db import acting
 from db.engine import Store
-from db.exceptions import NoSuchSweep
 from db.models import Sweep, new_id
 from db.people import audit
-from db.people.ownership import DEFAULT_PROJECT, project_column, project_of
+from db.people.ownership import ObjectKind, project_column, project_of
+from db.people.permission import no_such, permit
 from db.people.visibility import hidden_among, is_visible, sees_everything
 from db.sweeps.trials import TrialView, trials_of
 from domain.choices import RUN_ID
 from domain.people.audit import AuditAction
+from domain.people.roles import Action
 from domain.spec import RunSpec
 from domain.sweeps import SweepPlan
 
@@ -66,9 +67,9 @@ def create(store: Store, spec: RunSpec, plan: SweepPlan, now: float) -> str:
 def request_stop(store: Store, sweep_id: str, now: float, why: str | None = None) -> None:
     """Ask a sweep to end, with all its live trials; `why` if no person did. A repeated request changes nothing.
 
-    Raises NoSuchSweep."""
+    Raises NoSuchSweep, Denied."""
     with store.write() as session:
-        row = _row(session, sweep_id)
+        row = _row(session, sweep_id, Action.STOP)
         if row.stop_requested_at is None and row.ended_at is None:
             row.stop_requested_at, row.message = now, why
             spec = RunSpec.model_validate(row.spec)
@@ -109,10 +110,12 @@ _LIVE = _SWEEPS.where(Sweep.ended_at.is_(None))
 """Built once: it runs every second."""
 
 
-def _row(session: Session, sweep_id: str) -> Sweep:
+def _row(session: Session, sweep_id: str, action: Action = Action.SEE) -> Sweep:
+    """The sweep to which the actor may do this. Raises NoSuchSweep, Denied."""
+    permit(session, action, ObjectKind.SWEEP, sweep_id)
     row = session.get(Sweep, sweep_id) if RUN_ID.fullmatch(sweep_id) else None
-    if row is None or not acting.rights().sees(row.spec.get("project") or DEFAULT_PROJECT, row.by):
-        raise NoSuchSweep(f"There is no sweep {sweep_id[:20]!r}.")
+    if row is None:
+        raise no_such(ObjectKind.SWEEP, sweep_id)
     return row
 
 

@@ -13,7 +13,6 @@ from dashboard.api.reading import JsonRoute
 from dashboard.api.runs.searches import parsed
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer
-from dashboard.service import permitted
 from dashboard.service.bulk_actions import MOST_FOUND, BulkActions, BulkRequest
 from dashboard.service.overview import Filter, run_ids
 from dashboard.service.service import Service
@@ -86,14 +85,14 @@ def views(service: TheService) -> Response:
 @router.put("/views")
 def save(service: TheService, view: NamedView) -> Response:
     """Save a view instead of an earlier one of its name; returns all."""
-    permitted.save_view(service, view)
+    saved_views.save(service.store, view, service.clock())
     return answer(saved_views.saved(service.store))
 
 
 @router.delete("/views")
 def forget(service: TheService, name: Annotated[str, Query(max_length=200)]) -> Response:
     """Delete a view; returns the others."""
-    permitted.forget_view(service, name)
+    saved_views.forget(service.store, name)
     return answer(saved_views.saved(service.store))
 
 

@@ -14,7 +14,6 @@ from dashboard.json_responses import answer
 from dashboard.scaling.document import document as study_document
 from dashboard.scaling.request import StudyRequest
 from dashboard.scaling.request import create as create_study
-from dashboard.service import permitted
 from dashboard.sweeps.document import document as sweep_document
 from dashboard.sweeps.document import picture
 from dashboard.sweeps.request import SweepRequest
@@ -55,7 +54,7 @@ def sweep_curves(service: TheService, sweep_id: str) -> Response:
 @router.post("/sweeps/{sweep_id}/stop")
 def stop_sweep(service: TheService, sweep_id: str) -> Response:
     """Ask a sweep to end, with its live trials; asking twice changes nothing."""
-    permitted.stop_sweep(service, sweep_id)
+    sweeps.request_stop(service.store, sweep_id, service.clock())
     return answer(sweep_document(sweeps.sweep(service.store, sweep_id)))
 
 
@@ -85,5 +84,5 @@ def show_study(service: TheService, study_id: str) -> Response:
 @router.post("/scaling-studies/{study_id}/stop")
 def stop_study(service: TheService, study_id: str) -> Response:
     """Ask a study to end, with the run that it waits for; asking twice changes nothing."""
-    permitted.stop_study(service, study_id)
+    studies.request_stop(service.store, study_id, service.clock())
     return answer(study_document(studies.study(service.store, study_id), service.figures))

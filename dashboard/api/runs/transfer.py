@@ -27,7 +27,7 @@ from dashboard.exports.shared_pages import SharedPages
 from dashboard.json_responses import answer, document
 from dashboard.security.header_values import NO_STORE
 from dashboard.security.proxies import shown_url
-from dashboard.service import imports, permitted
+from dashboard.service import imports
 from dashboard.service.service import Service
 from dashboard.storage.downloads import content_disposition
 from db.exceptions import NoSuchRun
@@ -178,7 +178,7 @@ def list_links(service: TheService) -> Response:
 def make_link(service: TheService, request: Request, link_request: LinkRequest) -> Response:
     """Make a link that shows one run, or several side by side. Its `url` is in this answer and nowhere else."""
     runs = list(dict.fromkeys(link_request.runs))
-    link, token = permitted.share(service, runs, link_request.days)
+    link, token = shared_links.make(service.store, runs, link_request.days, service.clock())
     url = url_for_links(service.listening(), shown_url(request), service.settings.public_url)
     link_document = document(link) | {"url": f"{url}/shared/{token}"}
     return answer(link_document, 201, NO_STORE)
@@ -187,7 +187,7 @@ def make_link(service: TheService, request: Request, link_request: LinkRequest) 
 @router.delete("/api/shared-links/{link_id}")
 def revoke_link(service: TheService, link_id: str) -> Response:
     """End a link at once."""
-    return answer(permitted.revoke_link(service, link_id))
+    return answer(shared_links.revoke(service.store, link_id, service.clock()))
 
 
 @router.get("/shared/{token}", include_in_schema=False)

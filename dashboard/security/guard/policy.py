@@ -16,8 +16,9 @@ from dashboard.errors import error_body
 from db import acting
 from db.engine import Store
 from db.exceptions import NoSuch
-from db.people.ownership import ObjectKind, owned
-from domain.people.rights import Denied, Rights
+from db.people.ownership import ObjectKind
+from db.people.permission import permit
+from domain.people.rights import Denied
 from domain.people.roles import Action
 
 
@@ -237,7 +238,7 @@ class Door:
             status, message = 403, await self._refusal(rule, scope)
         except Denied as error:
             status, message = 403, str(error)
-        except Hidden as error:
+        except NoSuch as error:
             status, message = 404, str(error)
         if message is None:
             await self.app(scope, receive, send)
@@ -247,8 +248,7 @@ class Door:
     async def _refusal(self, rule: AccessRule, scope: Scope) -> str | None:
         rights = acting.rights()
         if isinstance(rule.of, ObjectKind):
-            object_id = str(scope["path_params"][rule.of.value])
-            await run_in_threadpool(check_object, self._store, rights, rule.action, rule.of, object_id)
+            await run_in_threadpool(self._permit, rule.action, rule.of, str(scope["path_params"][rule.of.value]))
         elif rule.of is Of.NOTHING:
             return rights.refusal(rule.action, None)
         elif rule.of is Of.BODY:
@@ -259,26 +259,6 @@ class Door:
             return rights.scope_refusal(rule.action)
         return None
 
-
-class Hidden(NoSuch):
-    """There is no such object for whoever asks."""
-
-
-WORDS = {
-    RUN: "run", CHECKPOINT: "checkpoint", SWEEP: "sweep", STUDY: "scaling study", ALERT: "alert",
-    LINK: "link", SNAPSHOT: "snapshot",
-}  # fmt: skip
-
-
-def check_object(store: Store, rights: Rights, action: Action, kind: ObjectKind, object_id: str) -> None:
-    """Raise Hidden where the object does not exist for these rights, Denied where the action is not allowed."""
-    owners = owned(store, kind, object_id)
-    present = [one for one in owners if not one.is_deleted]
-    visible = [one for one in present if one.project is None or rights.sees(one.project, one.by)]
-    is_hidden = not visible if kind is SNAPSHOT else len(visible) < len(present)
-    if not owners and rights.sees_everything and kind is not RUN:
-        return  # the route says that there is none
-    if not present or is_hidden:
-        raise Hidden(f"There is no {WORDS[kind]} {object_id!r}.")
-    for one in visible[:1] if kind is SNAPSHOT else visible:
-        rights.check(action, one.project, one.by)
+    def _permit(self, action: Action, kind: ObjectKind, object_id: str) -> None:
+        with self._store.read() as session:
+            permit(session, action, kind, object_id)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from urllib.parse import urlencode, urlsplit
 
 import streamlit as st
 
 from dashboard.cluster.joining import is_loopback
-from dashboard.service import permitted, service
+from dashboard.service import service
 from dashboard.views.layout import actions, visitor
 from dashboard.views.layout.permissions import Limits, signed
 from db.runs import shared_links
@@ -49,7 +48,7 @@ def share_menu(run_ids: Sequence[str], limits: Limits) -> None:
 def _make(run_ids: Sequence[str]) -> None:
     current = service.current()
     days = LASTING[st.session_state["share_for"]]
-    link, token = permitted.share(current, run_ids, days)
+    link, token = shared_links.make(current.store, run_ids, days, current.clock())
     st.session_state[MADE] = (link.id, token)
 
 
@@ -73,7 +72,11 @@ def _link(link: LinkView) -> None:
 @visitor.acts
 def _revoke(link: LinkView) -> None:
     """End a link; one that somebody else made is asked about."""
-    revoke = partial(permitted.revoke_link, service.current(), link.id)
+    current = service.current()
+
+    def revoke() -> None:
+        shared_links.revoke(current.store, link.id, current.clock())
+
     actions.end_or_ask("link", link.id, link.by, "Revoke", revoke)
 
 

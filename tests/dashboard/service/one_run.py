@@ -12,7 +12,7 @@ from sqlalchemy import delete, select
 
 from dashboard.api.statuses import STATUS
 from dashboard.errors import Rejection
-from dashboard.service import permitted, upkeep
+from dashboard.service import upkeep
 from dashboard.service.service import Service
 from db.alerts import actions, alerts
 from db.checkpoints import checkpoint_reports
@@ -20,7 +20,7 @@ from db.findings import findings
 from db.lookups import has_devices
 from db.models import Attempt, Checkpoint, Run, RunTag, SharedLink, SweepTrial, Task
 from db.nodes.node_reports import register_node
-from db.runs import deletion, run_requests
+from db.runs import deletion, run_requests, shared_links
 from db.runs.run_requests import NewTrial
 from db.scheduling import queue_placement
 from db.sweeps import sweeps, trials
@@ -183,7 +183,7 @@ PEOPLES: Mapping[str, Request] = {
     "stacks": lambda one: one.service.ask_stacks(one.run_id),
     "profile": lambda one: one.service.request_profile(one.run_id, 1, []),
     "send again": lambda one: one.service.send_checkpoint_again(one.broken),
-    "share": lambda one: permitted.share(one.service, [one.run_id], 1),
+    "share": lambda one: shared_links.make(one.store, [one.run_id], 1, 0.0),
     "alert": lambda one: alerts.create(one.store, "failed", "browser", None, 0.0, run_id=one.run_id),
     "launch from it": OneRun.launch_from,
 }

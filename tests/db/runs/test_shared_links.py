@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
+from db.exceptions import NoSuchLink
 from db.runs import run_requests, shared_links
-from db.runs.shared_links import DAY_S, LinkEnded, NoSuchLink
+from db.runs.shared_links import DAY_S, LinkEnded
 from domain.requests.errors import InvalidRequest
 from domain.spec import RunSpec
 

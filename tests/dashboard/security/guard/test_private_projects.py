@@ -13,11 +13,12 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from dashboard.api.runs.live import UNKNOWN_RUN
-from dashboard.service import permitted
-from db.alerts import alerts
+from db.alerts import alerts, events
 from db.exceptions import NoSuch
 from db.models import Membership, User
+from db.runs import shared_links
 from db.scaling import studies
+from db.search import saved_views
 from db.sweeps import sweeps
 from domain.alerts.rules import Act, AlertAction
 from domain.people.rights import Denied
@@ -258,18 +259,19 @@ def test_queue_names_guests_no_run_that_they_may_not_see(lab: Lab) -> None:
 
 
 def test_pages_change_nothing_of_others_either(lab: Lab) -> None:
-    foreign, hidden, current = open_things(lab, "max"), private(lab), lab.service
+    foreign, hidden = open_things(lab, "max"), private(lab)
+    store, now = lab.service.store, lab.service.clock()
     for things, refusal in ((foreign, Denied), (hidden, NoSuch)):
         with lab.acting(open_things(lab, "mia")):
             for act in (
-                lambda things=things: permitted.stop_sweep(current, things.sweep),
-                lambda things=things: permitted.stop_study(current, things.study),
-                lambda things=things: permitted.test_alert(current, things.alert),
-                lambda things=things: permitted.remove_alert(current, things.alert),
-                lambda things=things: permitted.revoke_link(current, things.link),
-                lambda things=things: permitted.share(current, [things.run], 1),
+                lambda things=things: sweeps.request_stop(store, things.sweep, now),
+                lambda things=things: studies.request_stop(store, things.study, now),
+                lambda things=things: events.record_test(store, things.alert, now),
+                lambda things=things: alerts.remove(store, things.alert),
+                lambda things=things: shared_links.revoke(store, things.link, now),
+                lambda things=things: shared_links.make(store, [things.run], 1, now),
             ):
                 with pytest.raises(refusal):
                     act()
             with pytest.raises(Denied):
-                permitted.forget_view(current, things.view)
+                saved_views.forget(store, things.view)

@@ -1,0 +1,62 @@
+"""The one place that judges whether the actor may do something to an object; what is hidden is answered as absent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy.orm import Session
+
+from db import acting
+from db.exceptions import (
+    NoSuch,
+    NoSuchAlert,
+    NoSuchCheckpoint,
+    NoSuchLink,
+    NoSuchRun,
+    NoSuchSnapshot,
+    NoSuchStudy,
+    NoSuchSweep,
+)
+from db.people.ownership import ObjectKind, Owned, owned
+from domain.people.roles import Action
+
+
+def permit(session: Session, action: Action, kind: ObjectKind, object_id: str) -> None:
+    """Let the actor do this to an object; in a transaction that writes, nobody moves or deletes it until its end.
+
+    Raises the exception of `no_such`, also where the object is hidden from the actor; Denied. Whoever sees everything
+    passes where there never was one but a run: what reads it then says so."""
+    owners = owned(session, kind, object_id)
+    if owners or kind is ObjectKind.RUN or not acting.rights().sees_everything:
+        judge(action, kind, object_id, owners)
+
+
+def judge(action: Action, kind: ObjectKind, object_id: str, owners: Sequence[Owned], noun: str | None = None) -> None:
+    """Judge an object by those whose it is. Raises the exception of `no_such`, with this noun; Denied."""
+    rights = acting.rights()
+    present = [one for one in owners if not one.is_deleted]
+    visible = [one for one in present if one.project is None or rights.sees(one.project, one.by)]
+    is_shared = kind is ObjectKind.SNAPSHOT  # the same code of several people: one who may is enough
+    if not visible or (len(visible) < len(present) and not is_shared):
+        raise no_such(kind, object_id, noun)
+    for one in visible[:1] if is_shared else visible:
+        rights.check(action, one.project, one.by)
+
+
+def no_such(kind: ObjectKind, object_id: str, noun: str | None = None) -> NoSuch:
+    """The exception for an object that does not exist for the actor."""
+    exception, usual_noun = _NO_SUCH[kind]
+    return exception(f"There is no {noun or usual_noun} {object_id[:LONGEST_ID]!r}.")
+
+
+LONGEST_ID = 64
+"""Characters that are repeated to whoever asks: a SHA-256 has so many."""
+_NO_SUCH: Mapping[ObjectKind, tuple[type[NoSuch], str]] = {
+    ObjectKind.RUN: (NoSuchRun, "run"),
+    ObjectKind.CHECKPOINT: (NoSuchCheckpoint, "checkpoint"),
+    ObjectKind.SWEEP: (NoSuchSweep, "sweep"),
+    ObjectKind.STUDY: (NoSuchStudy, "scaling study"),
+    ObjectKind.ALERT: (NoSuchAlert, "alert"),
+    ObjectKind.LINK: (NoSuchLink, "link"),
+    ObjectKind.SNAPSHOT: (NoSuchSnapshot, "snapshot"),
+}
