@@ -1,4 +1,4 @@
-"""What people, their programs and nodes ask of a dashboard, and the dashboard of this process."""
+"""The actions of a dashboard for people, programs and nodes, and the one dashboard of this process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from domain.views import NodeView, RunView, StacksView
 
 
 class Service(Parts):
-    """One dashboard with what may be asked of it; safe to use from any thread."""
+    """One dashboard: its parts, and the actions that may be asked of it; safe to use from any thread."""
 
     def launch(self, spec: RunSpec, like: str | None = None, part_of: StudyPoint | NewTrial | None = None) -> str:
         """Queue a run and return its id; masked values are taken from the run `like`.

@@ -1,4 +1,4 @@
-"""What a dashboard does once a second without being asked."""
+"""The upkeep of a dashboard: the work that nobody asks for, once a second."""
 
 from __future__ import annotations
 

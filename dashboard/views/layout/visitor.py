@@ -1,6 +1,6 @@
-"""What a browser asks of a page that is open, done with the rights of its visitor: a part, a dialog, a click.
+"""The parts, dialogs and clicks of an open page, done with the rights of its visitor.
 
-Streamlit runs each of them in a thread of its own, as it does the page, which enters the rights in `app.py`."""
+Streamlit may run each of them in a new thread, as it does the page itself, for which `app.py` enters the rights."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ def test_the_rule_sees_the_fault_that_it_is_for() -> None:
     assert read_when_clicked("people_page", READ_WHEN_CLICKED) == ["people_page._carry_out: project"]
 
 
-# What a click does is done for the visitor.
+# Clicks act for the visitor.
 
 ASKING = re.compile(r"\b(service\.current|permissions\.visitor)\(\)")
 ENTERING = {"visitor.acts", "actions.told"}
