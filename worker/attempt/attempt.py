@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from domain.assignments import Assignment
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import TERMINAL_STATES, CheckpointFetch, Delivery, EnvironmentReport, Reason, TaskReport
 from domain.text.json_values import parse_json
 from domain.text.paths import problem_in_words
@@ -21,7 +22,7 @@ from worker.attempt.given_secrets import GivenSecrets
 from worker.attempt.left_files import LeftFiles
 from worker.attempt.reports import report_of_life, send_report
 from worker.attempt.slurm_job import at_time_limit
-from worker.attempt.supervision import Background, Orphans, Spawn, SupervisorProcess
+from worker.attempt.supervision import Background, Orphans, ProcessTable, Spawn, SupervisorProcess
 from worker.attempt.timeline import Timeline
 from worker.attempt.uploader import AttemptUploader
 from worker.checkpoints.upload import CheckpointUploader
@@ -64,6 +65,8 @@ class LocalAttempt:
         client: Client,
         spawn: Spawn,
         background: Background,
+        clock: Clock = SYSTEM_CLOCK,
+        table: ProcessTable = processes,
     ) -> None:
         self.assignment, self.folder = assignment, folder
         self._secrets = GivenSecrets(assignment)
@@ -71,6 +74,7 @@ class LocalAttempt:
         self.label = f"{assignment.run_id}/{assignment.attempt}"
         self.is_superseded = False
         self._node, self.client, self._spawn, self._background = node, client, spawn, background
+        self._clock, self._table = clock, table
         self._left_files = LeftFiles(folder, self._secrets.mask, background)
         self._rendezvous = Rendezvous(folder, node, client, self.task)
         self._state: dict[str, Any] = {}
@@ -78,7 +82,7 @@ class LocalAttempt:
         self._child: SupervisorProcess | None = None
         self._starts, self._started_at = 0, 0.0
         self._timeline = Timeline(folder, has_preflight=assignment.spec.nodes > 1)
-        self._orphans = Orphans(folder, assignment.run_id, assignment.attempt, assignment.node_rank)
+        self._orphans = Orphans(folder, assignment.run_id, assignment.attempt, assignment.node_rank, table, clock)
         self._devices = DeviceRelease(assignment.devices if assignment.device_kind == "cuda" else ())
         self._stop_grace_s: float | None = None
         self._shutdown: Shutdown | None = None
@@ -109,7 +113,7 @@ class LocalAttempt:
     @property
     def has_ranks(self) -> bool:
         """Whether its processes were started and have not ended, also where no step has noticed that yet."""
-        return bool(self._state) and not self.is_over and supervision.is_supervised(self._state)
+        return bool(self._state) and not self.is_over and supervision.is_supervised(self._state, self._table)
 
     @property
     def is_delivering(self) -> bool:
@@ -168,7 +172,7 @@ class LocalAttempt:
             self._begin(now)
         elif self._state["state"] == "ended":
             log.info("attempt %s ended (exit code %s)", self.label, self._state["exit_code"])
-        elif supervision.is_supervised(self._state):
+        elif supervision.is_supervised(self._state, self._table):
             self._pass_on_stop()
         else:
             self._follow_up_lost_supervisor(now)
@@ -231,7 +235,7 @@ class LocalAttempt:
         return next_step != "go on"
 
     def _has_supervisor(self) -> bool:
-        return supervision.holds_lock(self.folder)
+        return supervision.holds_lock(self.folder, self._table)
 
     def _follow_unwritten(self, now: float) -> None:
         """Follow a supervisor that wrote no state, or conclude that the attempt has ended."""
@@ -242,7 +246,7 @@ class LocalAttempt:
             self._record_end(end)
 
     def _find_supervisor(self) -> bool:
-        state = supervision.state_of(self.folder, self.label)
+        state = supervision.state_of(self.folder, self.label, self._table, self._clock)
         self._state = state or self._state
         return bool(state)
 
@@ -300,14 +304,14 @@ class LocalAttempt:
             if not self._signalled or self._stop_grace_s == 0:
                 self._signalled = True
                 supervisor = Process(self._state["pid"], self._state["start_ticks"])
-                processes.send_signal(supervisor, signal.SIGTERM)
+                self._table.send_signal(supervisor, signal.SIGTERM)
 
     def _follow_up_lost_supervisor(self, now: float) -> None:
         self._state_key = None
         self._read_state()
         if self._state["state"] == "ended":
             return  # it ended between the two checks
-        if self._state["boot_id"] != processes.boot_id():
+        if self._state["boot_id"] != self._table.boot_id():
             self._record_end(supervision.end_by_restart())
         elif self._orphans.end(now):
             if self._state["stop_requested_at"] is not None:
@@ -394,7 +398,7 @@ class LocalAttempt:
 
     @property
     def points_sent_at(self) -> float:
-        """When points of its script were last sent, in seconds of `time.monotonic`."""
+        """When points of its script were last sent, in seconds of the clock's `now`."""
         return float("-inf") if self._open_uploader is None else self._open_uploader.points_sent_at
 
     def _upload(self, now: float, watched: bool) -> Sending[bool]:

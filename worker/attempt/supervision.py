@@ -8,25 +8,49 @@ from __future__ import annotations
 import logging
 import signal
 import socket
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import RankError, Reason, TaskReport
 from worker.attempt.supervisor import recorded_ranks
 from worker.node import processes
 from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, MEMBERS_FILE, STATE_FILE, SUPERVISOR_MODULE
-from worker.node.processes import Process, is_locked
+from worker.node.processes import Process
 from worker.node.state_files import read_object
 
 UNWRITTEN = "unwritten"
 """Marks a state that was derived from the processes instead of read from its file."""
 
 
-def holds_lock(folder: Path) -> bool:
+class ProcessTable(Protocol):
+    """The processes of this machine, as `worker.node.processes` finds and signals them."""
+
+    def boot_id(self) -> str: ...
+
+    def is_alive(self, process: Process) -> bool: ...
+
+    def is_locked(self, path: Path) -> bool: ...
+
+    def children(self, pid: int) -> list[int]: ...
+
+    def kin(self, recorded: Iterable[Process]) -> list[Process]: ...
+
+    def environment(self, pid: int) -> dict[str, str]: ...
+
+    def of_attempt(self, run_id: str, attempt: int, node_rank: int) -> list[Process]: ...
+
+    def with_arguments(self, matches: Callable[[list[str]], bool]) -> list[Process]: ...
+
+    def send_signal(self, process: Process, number: int) -> bool: ...
+
+    def kill_all(self, find_all: Callable[[], list[Process]], timeout_s: float, clock: Clock) -> list[int]: ...
+
+
+def holds_lock(folder: Path, table: ProcessTable = processes) -> bool:
     """Whether a supervisor holds the lock of the attempt in this folder."""
-    return is_locked(folder / LOCK_FILE)
+    return table.is_locked(folder / LOCK_FILE)
 
 
 def was_started(folder: Path) -> bool:
@@ -35,28 +59,28 @@ def was_started(folder: Path) -> bool:
     return (logs / "launcher.err").exists() or (logs / "rank0.err").exists()
 
 
-def state_of(folder: Path, label: str) -> dict[str, Any]:
+def state_of(folder: Path, label: str, table: ProcessTable = processes, clock: Clock = SYSTEM_CLOCK) -> dict[str, Any]:
     """The state that a living supervisor would have written, derived from its processes; empty if there is none.
 
     `label` is RUN/ATTEMPT."""
-    supervisor = _supervisor(folder, label)
+    supervisor = _supervisor(folder, label, table)
     if supervisor is None:
         return {}
     launch = read_object(folder / LAUNCH_FILE)
     number = int(launch.get("processes", 1))
-    has_ranks = len(_ranks(supervisor, launch.get("launcher"))) >= number
+    has_ranks = len(_ranks(supervisor, launch.get("launcher"), table)) >= number
     if launch.get("launcher") == "python" and number > 1:
         has_ranks = bool(recorded_ranks(folder))
     return {
         UNWRITTEN: True, "pid": supervisor.pid, "start_ticks": supervisor.start_ticks,
-        "boot_id": processes.boot_id(), "state": "running" if has_ranks else "starting",
-        "running_at": time.time() if has_ranks else None, "stop_requested_at": None, "ended_at": None,
+        "boot_id": table.boot_id(), "state": "running" if has_ranks else "starting",
+        "running_at": clock.wall() if has_ranks else None, "stop_requested_at": None, "ended_at": None,
     }  # fmt: skip
 
 
-def is_supervised(state: Mapping[str, Any]) -> bool:
+def is_supervised(state: Mapping[str, Any], table: ProcessTable = processes) -> bool:
     """Whether the supervisor that wrote this state is alive."""
-    return state["boot_id"] == processes.boot_id() and processes.is_alive(Process(state["pid"], state["start_ticks"]))
+    return bool(state["boot_id"] == table.boot_id() and table.is_alive(Process(state["pid"], state["start_ticks"])))
 
 
 def end_of_unwritten(orphans: Orphans, now: float) -> TaskReport | None:
@@ -84,7 +108,7 @@ def end_without_supervisor(folder: Path) -> TaskReport:
     return TaskReport(state="failed", reason=Reason.KILLED, message=text)
 
 
-def _supervisor(folder: Path, label: str) -> Process | None:
+def _supervisor(folder: Path, label: str, table: ProcessTable) -> Process | None:
     """The process whose command line is that of this attempt's supervisor in this folder."""
 
     def is_supervisor(arguments: list[str]) -> bool:
@@ -94,16 +118,16 @@ def _supervisor(folder: Path, label: str) -> Process | None:
         ]
         return is_its_own and Path(arguments[-1]).resolve() == folder.resolve()
 
-    return next(iter(processes.with_arguments(is_supervisor)), None)
+    return next(iter(table.with_arguments(is_supervisor)), None)
 
 
-def _ranks(supervisor: Process, launcher: object) -> list[int]:
+def _ranks(supervisor: Process, launcher: object, table: ProcessTable) -> list[int]:
     """The rank processes on this node: the launcher itself, or torchrun's children."""
-    launchers = processes.children(supervisor.pid)
+    launchers = table.children(supervisor.pid)
     if launcher == "python":
         return launchers
-    ranks = [pid for launcher_pid in launchers for pid in processes.children(launcher_pid)]
-    return [pid for pid in ranks if processes.environment(pid).get("RANK", "").isdigit()]
+    ranks = [pid for launcher_pid in launchers for pid in table.children(launcher_pid)]
+    return [pid for pid in ranks if table.environment(pid).get("RANK", "").isdigit()]
 
 
 class SupervisorProcess(Protocol):
@@ -130,8 +154,16 @@ class Orphans:
     """The processes of one attempt on this node, found by its id in their environment, and as kin of those that the
     supervisor has recorded in the attempt's folder: a process may have emptied its environment."""
 
-    def __init__(self, folder: Path, run_id: str, attempt: int, node_rank: int) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        run_id: str,
+        attempt: int,
+        node_rank: int,
+        table: ProcessTable = processes,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._folder, self._table, self._clock = folder, table, clock
         self._run_id, self._attempt, self._node_rank = run_id, attempt, node_rank
         self._since: float | None = None
 
@@ -142,18 +174,18 @@ class Orphans:
             log.warning("attempt %s/%d lost its supervisor", self._run_id, self._attempt)
             self._since = now
             for process in remaining:
-                processes.send_signal(process, signal.SIGTERM)
+                self._table.send_signal(process, signal.SIGTERM)
         if now - self._since >= GRACE_S:
-            processes.kill_all(self._processes, timeout_s=1.0)
+            self._table.kill_all(self._processes, 1.0, self._clock)
             remaining = self._processes()
         return not remaining
 
     def _processes(self) -> list[Process]:
-        named = processes.of_attempt(self._run_id, self._attempt, self._node_rank)
-        return sorted({*named, *processes.kin([*_recorded(self._folder), *named])})
+        named = self._table.of_attempt(self._run_id, self._attempt, self._node_rank)
+        return sorted({*named, *self._table.kin([*_recorded(self._folder, self._table.boot_id()), *named])})
 
 
-def _recorded(folder: Path) -> list[Process]:
+def _recorded(folder: Path, boot_id: str) -> list[Process]:
     """The supervisor and its processes, as it recorded them since this machine's start."""
     state, members = read_object(folder / STATE_FILE), read_object(folder / MEMBERS_FILE)
     pairs = [(state, (state.get("pid"), state.get("start_ticks")))]
@@ -161,5 +193,5 @@ def _recorded(folder: Path) -> list[Process]:
     return [
         Process(pid, ticks)
         for source, (pid, ticks) in pairs
-        if isinstance(pid, int) and isinstance(ticks, int) and source.get("boot_id") == processes.boot_id()
+        if isinstance(pid, int) and isinstance(ticks, int) and source.get("boot_id") == boot_id
     ]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from worker.hardware.faults import RecentFaults, faults_in
 from worker.hardware.gpus import Gpus, KernelLog
 from worker.hardware.host import Host, RankProcesses, last_records, recorded
@@ -47,11 +47,12 @@ class HardwareSampler:
         sysfs: Path = Path("/sys"),
         kernel_log: Path = Path("/dev/kmsg"),
         faults: RecentFaults | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """`faults` gets those of GPUs also while nothing trains; None: they are not watched then."""
         self._host, self._gpus = Host(data_dir, sysfs), Gpus(gpus)
         self._ranks, self._kernel_log = RankProcesses(), KernelLog(kernel_log)
-        self._faults = faults
+        self._faults, self._clock = faults, clock
 
     def close(self) -> None:
         """Close the kernel's log."""
@@ -62,7 +63,7 @@ class HardwareSampler:
         training = [(attempt, ranks) for attempt in attempts if (ranks := _ranks(attempt.folder))]
         if not training and self._faults is None:
             return
-        at, wall = time.monotonic(), time.time()
+        at, wall = self._clock.now(), self._clock.wall()
         gpus = self._gpus.read(at, only_faults=not training)
         kernel = self._kernel_log.read()
         if self._faults is not None:

@@ -12,13 +12,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from domain.choices import RECIPES
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.launch.plan import TaskContext, plan
 from domain.spec import RunSpec
 from domain.text.formats import size
@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 class Supervisors:
     """Starts each attempt's supervisor in its own session, so that it outlives this worker."""
 
-    def __init__(self, data: Path, *, is_warm: bool) -> None:
-        self._data, self._is_warm = data, is_warm
+    def __init__(self, data: Path, *, is_warm: bool, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._data, self._is_warm, self._clock = data, is_warm, clock
         self._lock = threading.Lock()
         self._process: WarmProcess | None = None
         self._wanted: tuple[str, dict[str, str]] | None = None
@@ -97,7 +97,7 @@ class Supervisors:
         """Import torch ahead for the next launch, if it is due and memory allows; blocks meanwhile.
 
         Returns whether it tried."""
-        if not self._is_warm or time.monotonic() < self._quiet_until:
+        if not self._is_warm or self._clock.now() < self._quiet_until:
             return False
         free_bytes = _free_memory_bytes()
         process, environment = self._process, self._wanted
@@ -106,7 +106,7 @@ class Supervisors:
             process = None
         if process is None and environment is not None and free_bytes >= FREE_BYTES:
             try:
-                process = WarmProcess(*environment, self._data)
+                process = WarmProcess(*environment, self._data, self._clock)
             except (OSError, Unusable) as error:
                 self._problem, self._wanted = f"{NOT_READY}: {error}", None
                 log.warning("%s", self._problem)
@@ -115,7 +115,7 @@ class Supervisors:
             process.wait_until_ready()
             log.info("%s", self.status)
             if not process.is_current:  # killed meanwhile, perhaps for the memory that it took
-                self._quiet_until = time.monotonic() + QUIET_S
+                self._quiet_until = self._clock.now() + QUIET_S
             return True
         return False
 
@@ -158,7 +158,7 @@ class Supervisors:
                     supervisor = self._process.fork(command, own, folder, log_file, secrets)
                     obstacle = "" if supervisor else "the process that had torch imported did not answer"
             self.want(launch)
-        self._quiet_until = time.monotonic() + QUIET_S
+        self._quiet_until = self._clock.now() + QUIET_S
         with suppress(OSError):
             note = IS_WARM if supervisor else f"started plainly, because {obstacle}"
             write_whole(folder / WARM_FILE, json.dumps({"note": note}))
@@ -238,7 +238,8 @@ class ForkedSupervisor:
 class WarmProcess:
     """Imports torch in this environment and waits for requests; it ends with its worker. Raises Unusable, OSError."""
 
-    def __init__(self, python: str, env: Mapping[str, str], data: Path) -> None:
+    def __init__(self, python: str, env: Mapping[str, str], data: Path, clock: Clock) -> None:
+        self._clock = clock
         self.python, self.env = python, import_environment(env)
         self._paths = watched_paths(python, self.env)
         self._marks: Fingerprint = fingerprint(self._paths)
@@ -247,7 +248,7 @@ class WarmProcess:
         self._reads: frozenset[str] | None = None
         """The variables that were read while torch was imported; None: any may have been."""
         self.problem = ""
-        self._began_at = time.monotonic()
+        self._began_at = clock.now()
         self._connection, theirs = socket.socketpair()
         command = [python, "-u", str(PROGRAM), "--data", str(data), "--connection", str(theirs.fileno())]
         (data / "node").mkdir(parents=True, exist_ok=True)
@@ -293,7 +294,7 @@ class WarmProcess:
     @property
     def is_importing(self) -> bool:
         """Whether it can fork soon."""
-        is_late = time.monotonic() - self._began_at > IMPORT_LIMIT_S
+        is_late = self._clock.now() - self._began_at > IMPORT_LIMIT_S
         return not (self.modules or self.problem or is_late) and self._process.poll() is None
 
     def obstacle(self, launch: Mapping[str, Any], env: Mapping[str, str]) -> str:

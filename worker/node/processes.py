@@ -6,12 +6,13 @@ import ctypes
 import fcntl
 import os
 import signal
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from domain.clock import SYSTEM_CLOCK, Clock
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -185,18 +186,18 @@ def send_signal(process: Process, number: int) -> bool:
     return True
 
 
-def kill_all(find_all: Callable[[], list[Process]], timeout_s: float) -> list[int]:
+def kill_all(find_all: Callable[[], list[Process]], timeout_s: float, clock: Clock = SYSTEM_CLOCK) -> list[int]:
     """Send SIGKILL, at least once, until `find_all` returns nothing or the timeout passes; returns the pids that were
     killed."""
     killed: set[int] = set()
-    deadline = time.monotonic() + timeout_s
+    deadline = clock.now() + timeout_s
     while remaining := find_all():
         for process in remaining:
             if send_signal(process, signal.SIGKILL):
                 killed.add(process.pid)
-        if time.monotonic() >= deadline:
+        if clock.now() >= deadline:
             break
-        time.sleep(0.02)
+        clock.pause(0.02)
     return sorted(killed)
 
 
@@ -300,27 +301,27 @@ LOCK_TRIES, LOCK_PAUSE_S = 10, 0.05
 """Who only looks whether a lock is held has it for a moment."""
 
 
-def take_lock(path: Path) -> int:
+def take_lock(path: Path, clock: Clock = SYSTEM_CLOCK) -> int:
     """Create and lock a file; returns its open descriptor.
 
     Raises BlockingIOError where another process keeps it, OSError where it cannot be written."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        _lock(descriptor)
+        _lock(descriptor, clock)
     except OSError:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def _lock(descriptor: int) -> None:
+def _lock(descriptor: int, clock: Clock) -> None:
     for tries_left in reversed(range(LOCK_TRIES)):
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if not tries_left:
                 raise
-            time.sleep(LOCK_PAUSE_S)
+            clock.pause(LOCK_PAUSE_S)
 
 
 def is_locked(path: Path) -> bool:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection
 from itertools import pairwise
 
+from domain.clock import SYSTEM_CLOCK
 from worker.node.attempt_files import SUPERVISOR_MODULE
 from worker.node.processes import Process, began_session, is_alive, set_policy, set_session_niceness, with_arguments
 
@@ -52,7 +53,7 @@ class RanksHere:
     becomes of worker and dashboard, and every account may read their command lines."""
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, used: Callable[[], float] = time.thread_time
+        self, clock: Callable[[], float] = SYSTEM_CLOCK.now, used: Callable[[], float] = time.thread_time
     ) -> None:
         """`clock`: seconds that never go back; `used`: seconds of processor time of this thread."""
         self._clock, self._used, self._look_at = clock, used, -math.inf

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
+
+from domain.clock import SYSTEM_CLOCK, Clock
 
 log = logging.getLogger("worker")
 
 
-def start_thread(name: str, loop: Callable[[], None]) -> threading.Thread:
-    """Start a thread whose loop continues after an internal error: trainings matter more than a clean exit."""
+def start_thread(name: str, loop: Callable[[], None], clock: Clock = SYSTEM_CLOCK) -> threading.Event:
+    """Start a thread whose loop continues after an internal error: trainings matter more than a clean exit.
+
+    Returns what is set when the loop has ended."""
 
     def run() -> None:
         while True:
@@ -19,8 +22,6 @@ def start_thread(name: str, loop: Callable[[], None]) -> threading.Thread:
                 return loop()
             except Exception:
                 log.exception("internal error of the worker (%s); it continues", name)
-                time.sleep(1.0)
+                clock.pause(1.0)
 
-    thread = threading.Thread(target=run, name=name, daemon=True)
-    thread.start()
-    return thread
+    return clock.start(name, run)

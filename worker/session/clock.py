@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from worker.session.failures import ServerAway
 
 TRIES = 3
@@ -20,14 +20,14 @@ class Offset(NamedTuple):
     """The uncertainty: half of the round-trip time."""
 
 
-def offset(server_time: Callable[[], float], now: Callable[[], float] = time.time) -> Offset:
+def offset(server_time: Callable[[], float], clock: Clock = SYSTEM_CLOCK) -> Offset:
     """Measure the offset as NTP does (RFC 5905): the server's time belongs to the middle of the round trip.
 
     Uses the fastest of three requests and ignores failed ones. Raises ServerAway if all fail."""
     best: Offset | None = None
     for tries_left in reversed(range(TRIES)):
         try:
-            measured = _measure(server_time, now)
+            measured = _measure(server_time, clock)
         except ServerAway:
             if best is None and not tries_left:
                 raise
@@ -40,11 +40,11 @@ def offset(server_time: Callable[[], float], now: Callable[[], float] = time.tim
     return best
 
 
-def _measure(server_time: Callable[[], float], now: Callable[[], float]) -> Offset:
+def _measure(server_time: Callable[[], float], clock: Clock) -> Offset:
     """Measure with one request. The timer starts before the clock is read, so that a pause of the process in between
     counts as uncertainty and not as an offset."""
-    began = time.monotonic()
-    sent_at = now()
+    began = clock.now()
+    sent_at = clock.wall()
     server_s = server_time()
-    error_s = (time.monotonic() - began) / 2
+    error_s = (clock.now() - began) / 2
     return Offset(sent_at + error_s - server_s, error_s)

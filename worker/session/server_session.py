@@ -6,13 +6,13 @@ import json
 import logging
 import random
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from domain import protocol
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.environments.wheels import WheelFile
 from domain.messages import NodeFacts, NodeLoad
 from worker.node.state_files import write_whole
@@ -68,15 +68,16 @@ class SessionOwner(ABC):
 class ServerSession:
     """Run `poll` and `report_load` in one thread each, until `close`."""
 
-    def __init__(self, client: Client, identity: NodeIdentity, owner: SessionOwner, kind: Kind) -> None:
-        self._client, self._identity, self._owner, self._kind = client, identity, owner, kind
+    def __init__(
+        self, client: Client, identity: NodeIdentity, owner: SessionOwner, kind: Kind, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._client, self._identity, self._owner, self._kind, self._clock = client, identity, owner, kind, clock
         self._log = logging.getLogger("worker" if kind == "node" else kind)
         self._memory = StoreMemory(client, identity.file, identity.values)
         self._notices = Notices()
         self._poll_wait_s, self._heartbeat_s = 20.0, 5.0
         self._was_registered = self._is_told_away = False
-        self.registered = threading.Event()
-        self._closed = threading.Event()
+        self.registered, self._was_answered, self._closed = threading.Event(), threading.Event(), threading.Event()
 
     @property
     def is_closed(self) -> bool:
@@ -91,9 +92,7 @@ class ServerSession:
         """Register, then follow the desired state."""
         version: str | None = None
         backoff = Backoff(FIRST_GROWTH)
-        silence = threading.Timer(SILENT_S, self._tell_away, ["it has not answered"])
-        silence.daemon = True
-        silence.start()
+        self._clock.start("silence", self._tell_silence)
         while not self.is_closed:
             try:
                 if not self.registered.is_set():
@@ -102,9 +101,9 @@ class ServerSession:
                 desired = self._client.desired_state(version, self._poll_wait_s)
             except ServerAway as error:
                 self._handle_failure(error)
-                time.sleep(backoff.failed(time.monotonic()))
+                self._clock.pause(backoff.failed(self._clock.now()), self._closed)
             else:
-                silence.cancel()
+                self._was_answered.set()
                 self._tell_back()
                 backoff = Backoff()
                 if self._is_of_our_store(desired):
@@ -115,10 +114,10 @@ class ServerSession:
     def report_load(self) -> None:
         """Report the load at every heartbeat while registered."""
         while not self.is_closed:
-            self.registered.wait(1.0)
+            self._clock.pause(1.0, self.registered)
             if self.registered.is_set():
                 self._report_load_once()
-                time.sleep(self._heartbeat_s)
+                self._clock.pause(self._heartbeat_s, self._closed)
 
     def _report_load_once(self) -> None:
         try:
@@ -141,6 +140,10 @@ class ServerSession:
             self._tell_away(error)
         else:
             self._log.debug("the poll failed: %s", error)
+
+    def _tell_silence(self) -> None:
+        if not (self._clock.pause(SILENT_S, self._was_answered) or self._is_told_away):
+            self._tell_away("it has not answered")
 
     def _tell_away(self, reason: object) -> None:
         """Say once, not at each try, that the server does not answer."""

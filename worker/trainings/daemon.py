@@ -6,7 +6,6 @@ import errno
 import logging
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -14,15 +13,17 @@ from pathlib import Path
 
 from domain.assignments import Assignment, Resend
 from domain.choices import RUN_ID
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import HeldAttempt, Reason, TaskReport
 from domain.text.paths import problem_in_words
 from worker.attempt.attempt import LocalAttempt, TaskKey, key_of
 from worker.attempt.ending import Shutdown
-from worker.attempt.supervision import Background, Orphans, Spawn
+from worker.attempt.supervision import Background, Orphans, ProcessTable, Spawn
 from worker.checkpoints.upload import send_again
 from worker.environments import folders
 from worker.launch import compile_cache
 from worker.launch.preparation import LocalNode
+from worker.node import processes
 from worker.node.attempt_files import ASSIGNMENT_FILE
 from worker.node.regular_files import bytes_of
 from worker.node.state_files import END_FILE, is_settled, write_whole
@@ -49,10 +50,13 @@ class Daemon:
         spawn: Spawn,
         background: Background,
         client_of: ClientOf | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        table: ProcessTable = processes,
     ) -> None:
         """`client_of`: the client for each attempt, where it is not the node's."""
         self._node, self._client_of = node, client_of or (lambda _: client)
         self._spawn, self._background = spawn, background
+        self._clock, self._table = clock, table
         self._attempts: dict[TaskKey, LocalAttempt] = {}
         self._lost_attempts: dict[TaskKey, tuple[Assignment, Orphans]] = {}
         self._desired_state: DesiredState | None = None
@@ -99,7 +103,7 @@ class Daemon:
 
     @property
     def points_sent_at(self) -> float:
-        """When points of a script were last sent, in seconds of `time.monotonic`."""
+        """When points of a script were last sent, in seconds of the clock's `now`."""
         return max((attempt.points_sent_at for attempt in self._attempts.values()), default=float("-inf"))
 
     @property
@@ -157,7 +161,7 @@ class Daemon:
     def send_checkpoints(self, adoption: Adoption | None, may_continue: MayContinue) -> None:
         """Upload checkpoints; runs in a thread of its own, because it may take hours. Passes ServerAway on, except for
         failures of single requests."""
-        for attempt in self._due_attempts("upload checkpoints", time.monotonic()):
+        for attempt in self._due_attempts("upload checkpoints", self._clock.now()):
             with self._guarded("upload checkpoints", attempt):
                 _send_checkpoints(attempt, adoption, partial(self._may_send_copies, attempt, may_continue))
         for resend in self._resends:
@@ -173,16 +177,16 @@ class Daemon:
         """Send a checkpoint of an ended attempt again; one that fails is tried again with the next round."""
         subject = f"checkpoint {resend.path} of run {resend.run_id}, sent again"
         backoff = self._resend_backoffs.setdefault(resend.checkpoint_id, Backoff())
-        if not backoff.is_due(began := time.monotonic()):
+        if not backoff.is_due(began := self._clock.now()):
             return
         try:
             folder = self._folder_of(resend.run_id, resend.attempt, resend.node_rank)
             send_again(resend, _read_assignment(folder), folder, self._client_of(resend), adoption, may_continue)
         except (RequestFailed, OSError, ValueError) as error:
-            backoff.failed(time.monotonic(), time.monotonic() - began)
+            backoff.failed(now := self._clock.now(), now - began)
             self._log_error(subject, f"{subject}: {error}")
         else:
-            backoff.failed(time.monotonic(), RESEND_PAUSE_S)  # until the next list of the server lacks it
+            backoff.failed(self._clock.now(), RESEND_PAUSE_S)  # until the next list of the server lacks it
 
     def _apply_desired_state(self) -> None:
         with self._lock:
@@ -236,7 +240,9 @@ class Daemon:
             )
             return None
         client = self._client_of(assignment)
-        attempt = LocalAttempt(assignment, folder, self._node, client, self._spawn, self._background)
+        attempt = LocalAttempt(
+            assignment, folder, self._node, client, self._spawn, self._background, self._clock, self._table
+        )
         self._attempts[attempt.key] = attempt
         return attempt
 
@@ -253,10 +259,9 @@ class Daemon:
 
         Starting it here would run it twice."""
         key = key_of(assignment)
-        _, orphans = self._lost_attempts.setdefault(
-            key, (assignment, Orphans(folder, assignment.run_id, assignment.attempt, assignment.node_rank))
-        )
-        if not orphans.end(time.monotonic()):
+        orphans = Orphans(folder, assignment.run_id, assignment.attempt, assignment.node_rank, self._table, self._clock)
+        _, orphans = self._lost_attempts.setdefault(key, (assignment, orphans))
+        if not orphans.end(self._clock.now()):
             return False
         text = f"Node {self._node.name} returned without the run: its worker now has another data directory."
         end = TaskReport(state="failed", reason=Reason.NODE_LOST, message=text)
@@ -315,10 +320,10 @@ class Daemon:
 
     def _sendings(self, due: Sequence[LocalAttempt], now: float) -> Iterator[Sending[bool]]:
         """The data that each attempt sends; together they make one request."""
-        began = time.monotonic()
+        began = self._clock.now()
         for attempt in due:
             yield self._send_of(attempt, now)
-            if ("send", attempt.key) in self._backoffs and time.monotonic() - began >= LONGEST_ROUND_S:
+            if ("send", attempt.key) in self._backoffs and self._clock.now() - began >= LONGEST_ROUND_S:
                 break
 
     def _send_of(self, attempt: LocalAttempt, now: float) -> Sending[bool]:
@@ -338,7 +343,7 @@ class Daemon:
         """Run an attempt's activity so that its failure (a full disk, a failing request) does not stop the others.
 
         Raises ServerAway."""
-        subject, began = f"attempt {attempt.label}, {activity}", time.monotonic()
+        subject, began = f"attempt {attempt.label}, {activity}", self._clock.now()
         try:
             yield
         except RequestFailed as error:
@@ -364,7 +369,7 @@ class Daemon:
 
     def _back_off(self, activity: str, attempt: LocalAttempt, began: float) -> None:
         backoff = self._backoffs.setdefault((activity, attempt.key), Backoff())
-        now = time.monotonic()
+        now = self._clock.now()
         backoff.failed(now, now - began)
 
     def _forget(self, attempt: LocalAttempt) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeAlias
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import HeldAttempt
 from worker.attempt.attempt import TaskKey
 from worker.attempt.ending import Shutdown
+from worker.attempt.supervision import ProcessTable
 from worker.hardware.faults import RecentFaults
 from worker.hardware.sampler import EVERY_S, HardwareSampler, SampledAttempt
 from worker.launch.preparation import LocalNode
 from worker.launch.warm import Supervisors, default_launch
+from worker.node import processes
 from worker.node.hardware import IdleCores
 from worker.node.threads import start_thread
 from worker.session.answers import Adoption, DesiredState
@@ -41,20 +43,23 @@ class Trainings:
         faults: RecentFaults | None = None,
         client_of: ClientOf | None = None,
         on_step: Callable[[int], object] = lambda _: None,
+        clock: Clock = SYSTEM_CLOCK,
+        supervisors: Supervisors | None = None,
+        table: ProcessTable = processes,
     ) -> None:
         """`imports_ahead`: import torch also before the first launch. `client_of`: the client for each attempt, where
         it is not `client`. `on_step` is called after each step, with `order` as it was before."""
         self._node, self._faults, self._on_step = node, faults, on_step
-        self._imports_ahead = imports_ahead
-        self._supervisors = Supervisors(node.data_dir, is_warm=is_warm)
-        self.daemon = Daemon(client, node, self._supervisors.spawn, self.in_background, client_of)
+        self._imports_ahead, self._clock = imports_ahead, clock
+        self._supervisors = supervisors or Supervisors(node.data_dir, is_warm=is_warm, clock=clock)
+        self.daemon = Daemon(client, node, self._supervisors.spawn, self.in_background, client_of, clock, table)
         self.adoption: Adoption | None = None
         """Where snapshots are placed, if this process sees the server's disk."""
         self.order = 0
         """The number of the newest order that was taken up."""
-        self._wake, self._closed, self._pauses = threading.Event(), threading.Event(), LoopPauses()
+        self._wake, self._closed, self._pauses = threading.Event(), threading.Event(), LoopPauses(clock)
         self._idle_cores = IdleCores()
-        self._stepping: threading.Thread | None = None
+        self._has_stopped_stepping: threading.Event | None = None
 
     @property
     def data(self) -> Path:
@@ -96,8 +101,8 @@ class Trainings:
         self.daemon.recover_attempts()
         loops = (self._take_checkpoints, self._send_checkpoints, self._sample_hardware, self._prepare_starts)
         for loop in loops:
-            start_thread(loop.__name__, loop)
-        self._stepping = start_thread("steps", self._step)
+            start_thread(loop.__name__, loop, self._clock)
+        self._has_stopped_stepping = start_thread("steps", self._step, self._clock)
 
     def set_desired_state(self, desired: DesiredState, *, may_start: bool) -> None:
         """Take up the newest desired state; `may_start`: the server has the same protocol version."""
@@ -115,8 +120,8 @@ class Trainings:
         self._closed.set()
         self._supervisors.close()
         self._wake.set()
-        if self._stepping is not None:
-            self._stepping.join(limit_s)
+        if self._has_stopped_stepping is not None:
+            self._clock.pause(limit_s, self._has_stopped_stepping)
 
     def wake(self) -> None:
         """End the current pause."""
@@ -129,17 +134,17 @@ class Trainings:
             work()
             self._wake.set()
 
-        threading.Thread(target=run, daemon=True).start()
+        self._clock.start("background", run)
 
     # -- threads -------------------------------------------------------------------------------
 
     def _step(self) -> None:
         while not self._closed.is_set():
-            began = time.monotonic()
+            began = self._clock.now()
             idle_cores = self._idle_cores.count(began)
             order = self.order
             more = self.daemon.step(began)
-            ended_at = time.monotonic()
+            ended_at = self._clock.now()
             took_s = ended_at - began
             self._on_step(order)
             # The cores are for trainings: a backlog gets at most half of one.
@@ -159,12 +164,12 @@ class Trainings:
                 idle_cores=idle_cores,
                 since_sent_s=ended_at - self.daemon.points_sent_at,
             )
-            self._wake.wait(pause_s)
+            self._clock.pause(pause_s, self._wake)
             self._wake.clear()
 
     def _take_checkpoints(self) -> None:
         while not self._closed.is_set():
-            has_copies = self.daemon.take_checkpoints(time.monotonic())
+            has_copies = self.daemon.take_checkpoints(self._clock.now())
             self._pauses.wait_to_copy(has_copies=has_copies)
 
     def _send_checkpoints(self) -> None:
@@ -176,7 +181,7 @@ class Trainings:
                 self._pauses.wait_to_send()
             except ServerAway as error:
                 log.debug("checkpoints wait: %s", error)
-                time.sleep(backoff.failed(time.monotonic()))
+                self._clock.pause(backoff.failed(self._clock.now()), self._closed)
 
     def _prepare_starts(self) -> None:
         if self._imports_ahead:
@@ -184,16 +189,16 @@ class Trainings:
         while not self._closed.is_set():
             if self._supervisors.prepare():
                 self._wake.set()  # a launch may wait for it
-            time.sleep(PREPARE_PAUSE_S)
+            self._clock.pause(PREPARE_PAUSE_S, self._closed)
 
     def _sample_hardware(self) -> None:
-        sampler = HardwareSampler(self._node.data_dir, faults=self._faults)
+        sampler = HardwareSampler(self._node.data_dir, faults=self._faults, clock=self._clock)
         while not self._closed.is_set():
-            began = time.monotonic()
+            began = self._clock.now()
             sampler.sample(
                 SampledAttempt(attempt.folder, tuple(attempt.assignment.devices)) for attempt in self.daemon.attempts
             )
-            time.sleep(max(0.0, EVERY_S - (time.monotonic() - began)))
+            self._clock.wait(began + EVERY_S, self._closed)
         sampler.close()
 
 
@@ -230,7 +235,8 @@ Key: TypeAlias = TaskKey
 class LoopPauses:
     """The pauses of the loops, which run in a thread each."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self._ended: frozenset[Key] = frozenset()
         self._hurried_until = float("-inf")
         self._usual_s = PAUSE_S
@@ -264,22 +270,22 @@ class LoopPauses:
             usual_s = max(HURRIED_PAUSE_S, SENT_EVERY_S - since_sent_s)
         return max(usual_s, min(per_step * took_s, LONGEST_PAUSE_S))
 
-    @staticmethod
-    def leave_cores(seconds: float, have_ranks: Callable[[], bool], woken: threading.Event) -> None:
+    def leave_cores(self, seconds: float, have_ranks: Callable[[], bool], woken: threading.Event) -> None:
         """Wait for so long, but only while ranks run, and until news come: an end or a stop is not held up."""
-        until = time.monotonic() + seconds
-        while have_ranks() and (left_s := until - time.monotonic()) > 0 and not woken.wait(min(left_s, PAUSE_S)):
-            pass
+        until = self._clock.now() + seconds
+        while have_ranks() and (now := self._clock.now()) < until:
+            if self._clock.wait(min(until, now + PAUSE_S), woken):
+                return
 
     def wait_to_copy(self, *, has_copies: bool = False) -> None:
         """Wait until checkpoints are looked for again; at once when an attempt has ended. Copies are sent meanwhile."""
         if has_copies:
             self._may_send.set()
-        if self._may_copy.wait(self._usual_s if has_copies else CHECKPOINTS_PAUSE_S):
+        if self._clock.pause(self._usual_s if has_copies else CHECKPOINTS_PAUSE_S, self._may_copy):
             self._may_copy.clear()
             self._may_send.set()
 
     def wait_to_send(self) -> None:
         """Wait until copies are sent again: at once where there are some."""
-        self._may_send.wait(CHECKPOINTS_PAUSE_S)
+        self._clock.pause(CHECKPOINTS_PAUSE_S, self._may_send)
         self._may_send.clear()

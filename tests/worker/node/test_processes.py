@@ -9,11 +9,11 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from tests.end_to_end.product import wait_for
+from tests.virtual_time import VirtualTime
 from tests.worker.started import started
 from worker.node import processes
 from worker.node.processes import Process
@@ -91,22 +91,21 @@ def test_a_child_dies_with_its_parent():
     wait_for(lambda: not processes.is_alive(child), "the child to be gone")
 
 
-def test_a_look_at_a_lock_keeps_nobody_from_taking_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_look_at_a_lock_keeps_nobody_from_taking_it(tmp_path: Path):
     (path := tmp_path / "lock").touch()
     with path.open("rb") as look:
         fcntl.flock(look, fcntl.LOCK_SH)
         assert not processes.is_locked(path)
-        looked = SimpleNamespace(sleep=lambda _: fcntl.flock(look, fcntl.LOCK_UN))
-        monkeypatch.setattr(processes, "time", looked)
-        os.close(processes.take_lock(path))
+        virtual = VirtualTime()
+        virtual.call_after(processes.LOCK_PAUSE_S, lambda: fcntl.flock(look, fcntl.LOCK_UN))
+        os.close(processes.take_lock(path, virtual))
 
 
-def test_a_lock_that_is_kept_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(processes, "LOCK_PAUSE_S", 0.0)
+def test_a_lock_that_is_kept_is_refused(tmp_path: Path):
     path = tmp_path / "lock"
     kept = processes.take_lock(path)
     with pytest.raises(BlockingIOError):
-        processes.take_lock(path)
+        processes.take_lock(path, VirtualTime())
     assert processes.is_locked(path)
     os.close(kept)
     assert not processes.is_locked(path)

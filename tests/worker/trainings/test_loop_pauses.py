@@ -61,11 +61,11 @@ def test_the_longer_a_step_took_the_longer_is_its_pause():
 
 def test_a_backlog_leaves_the_cores_to_ranks_until_they_end_or_news_come():
     looks, woken = iter([True, True, False]), threading.Event()
-    LoopPauses.leave_cores(3600.0, lambda: next(looks), woken)
+    LoopPauses().leave_cores(3600.0, lambda: next(looks), woken)
     assert list(looks) == []
     woken.set()
-    LoopPauses.leave_cores(3600.0, lambda: True, woken)
-    LoopPauses.leave_cores(0.0, lambda: True, threading.Event())
+    LoopPauses().leave_cores(3600.0, lambda: True, woken)
+    LoopPauses().leave_cores(0.0, lambda: True, threading.Event())
 
 
 def test_an_end_wakes_the_copying_and_then_the_sending(monkeypatch):
