@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from domain.assignments import DesiredCheck
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.environments.wheels import WheelFile
 from domain.masking.log_lines import hidden
 from domain.messages import Device, NodeFacts, NodeLoad
@@ -47,7 +48,8 @@ log = logging.getLogger("worker")
 class Worker(SessionOwner):
     """One node's daemon, its threads, and its shutdown. Raises CannotRun."""
 
-    def __init__(self, options: WorkerOptions) -> None:
+    def __init__(self, options: WorkerOptions, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self._job = None if options.only_attempt is None else SlurmJob.current(options.only_attempt)
         own_name = os.uname().nodename
         if self._job is not None:  # its nodes may share a disk, so each has a folder of its own
@@ -60,10 +62,10 @@ class Worker(SessionOwner):
         """Its modification time is that of the server's last answer, for health checks without a Rankzero program."""
         self._devices = hardware.devices(options.slots)
         self._client = Client(options.server, self._identity.token)
-        self._session = ServerSession(self._client, self._identity, self, "node")
+        self._session = ServerSession(self._client, self._identity, self, "node", clock)
         self._node = node = _node(self._name, self._client, self._devices, options)
         self._python = node.python
-        self._node_address = NodeAddress(node, self._client)
+        self._node_address = NodeAddress(node, self._client, clock)
         gpus = [device.id for device in self._devices if device.kind == "cuda"]
         self._faults = RecentFaults()
         self._trainings = self._new_trainings(has_gpus=bool(gpus))
@@ -81,10 +83,14 @@ class Worker(SessionOwner):
     def _new_trainings(self, *, has_gpus: bool) -> Trainings | AccountTrainings:
         is_warm, run_as = self._options.warm_start and self._job is None, self._options.run_as
         faults = self._faults if has_gpus else None
-        own = Trainings(self._client, self._node, is_warm=is_warm and not run_as, faults=faults)
+        warm_start = is_warm and not run_as
+        own = Trainings(self._client, self._node, is_warm=warm_start, faults=faults, clock=self._clock)
         if not (run_as or (self._data / RECORD_FILE).exists()) or self._job is not None:
             return own
-        return AccountTrainings(own, run_as, self._node, self._client, server=self._options.server, warm_start=is_warm)
+        server = self._options.server
+        return AccountTrainings(
+            own, run_as, self._node, self._client, server=server, warm_start=is_warm, clock=self._clock
+        )
 
     def run(self) -> int:
         """Work until a signal; returns the exit code. Raises CannotRun."""
@@ -95,9 +101,9 @@ class Worker(SessionOwner):
         standing = StandingBack(WORKER_NICENESS, interrupts=True)
         self._trainings.start()
         for loop in (self._session.poll, self._session.report_load, self._refresh_address):
-            start_thread(loop.__name__, loop)
+            start_thread(loop.__name__, loop, self._clock)
         log.info("worker %s serves %s from %s", self._name, self._options.server, self._data)
-        while not self._signalled.wait(0.5) and self.fatal is None and not self._has_finished_job():
+        while not self._clock.pause(0.5, self._signalled) and self.fatal is None and not self._has_finished_job():
             standing.follow(ranks_run=self._trainings.has_ranks)
         if self._signalled.is_set():
             self._say_goodbye()
@@ -125,9 +131,7 @@ class Worker(SessionOwner):
             with contextlib.suppress(ServerAway, RequestRefused):
                 self._client.load(self.load())
 
-        goodbye = threading.Thread(target=say, daemon=True)
-        goodbye.start()
-        goodbye.join(LEAVE_LIMIT_S)
+        self._clock.pause(LEAVE_LIMIT_S, self._clock.start("goodbye", say))
 
     def _receive_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
@@ -155,12 +159,12 @@ class Worker(SessionOwner):
                 self._trainings.shut_down(0.0, cause)
             if self._job is None and not self._trainings.training:
                 limit_s = LEAVE_LIMIT_S if is_hurried else ACKNOWLEDGE_LIMIT_S
-                give_up_at = give_up_at or time.monotonic() + limit_s
-                if time.monotonic() >= give_up_at:
+                give_up_at = give_up_at or self._clock.now() + limit_s
+                if self._clock.now() >= give_up_at:
                     log.warning("the end of some runs has not reached the server; it is reported at the next start")
                     return
             self._trainings.wake()
-            time.sleep(0.05)
+            self._clock.pause(0.05)
 
     # -- the session with the server -----------------------------------------------------------
 
@@ -182,7 +186,7 @@ class Worker(SessionOwner):
     def load(self) -> NodeLoad:
         """A sample of the node's load, with its address and the attempts it holds."""
         sample = self._node_address.add_to(hardware.sample_load(self._data, live=self._trainings.live_runs))
-        sample.held, sample.faults = self._trainings.held, self._faults.since(time.time())
+        sample.held, sample.faults = self._trainings.held, self._faults.since(self._clock.wall())
         sample.warm_start, sample.leaving = self._trainings.status, self._signalled.is_set()
         return sample
 
@@ -200,7 +204,7 @@ class Worker(SessionOwner):
 
     def on_removed(self, message: str) -> None:
         """End this worker and, after a while, its runs: they must not train twice."""
-        now = time.monotonic()
+        now = self._clock.now()
         self._removed_since = now if self._removed_since is None else self._removed_since
         log.warning("%s", message)
         if not self._trainings.unsettled or now - self._removed_since >= ENDED_AFTER_S:
@@ -247,9 +251,9 @@ class Worker(SessionOwner):
     def _refresh_address(self) -> None:
         pause_s = FIRST_REFRESH_S
         while not self._session.is_closed:
-            self._session.registered.wait()
+            self._clock.wait(math.inf, self._session.registered)
             self._node_address.refresh()
-            time.sleep(pause_s)
+            self._clock.pause(pause_s)
             pause_s = min(REFRESH_EVERY_S, 2 * pause_s)
 
 
@@ -286,20 +290,20 @@ REFRESH_EVERY_S = 30.0
 class NodeAddress:
     """The address and clock offset, refreshed in a thread of its own and sent with every load sample."""
 
-    def __init__(self, node: LocalNode, client: Client) -> None:
-        self._node, self._client = node, client
+    def __init__(self, node: LocalNode, client: Client, clock: Clock) -> None:
+        self._node, self._client, self._clock = node, client, clock
         self._current = node
-        self._clock: Offset | None = None
+        self._offset: Offset | None = None
 
     def refresh(self) -> None:
         """Look both up; waits for the server's answer."""
         self._current = self._node.as_seen_by_others()
         with contextlib.suppress(ServerAway, RequestRefused):
-            self._clock = offset(self._client.time)
+            self._offset = offset(self._client.time, self._clock)
 
     def add_to(self, load: NodeLoad) -> NodeLoad:
         """Add the last known address and clock offset to a load sample."""
         load.address, load.interface = self._current.address, self._current.interface
-        if self._clock is not None:
-            load.clock_offset_s, load.clock_error_s = self._clock
+        if self._offset is not None:
+            load.clock_offset_s, load.clock_error_s = self._offset
         return load

@@ -76,7 +76,7 @@ class LocalAttempt:
         self._node, self.client, self._spawn, self._background = node, client, spawn, background
         self._clock, self._table = clock, table
         self._left_files = LeftFiles(folder, self._secrets.mask, background)
-        self._rendezvous = Rendezvous(folder, node, client, self.task)
+        self._rendezvous = Rendezvous(folder, node, client, self.task, clock)
         self._state: dict[str, Any] = {}
         self._state_key: tuple[int, int] | None = None
         self._child: SupervisorProcess | None = None
@@ -424,7 +424,7 @@ class LocalAttempt:
         with self._uploader_lock:
             if self._open_uploader is None:
                 self._open_uploader = AttemptUploader(
-                    self.folder, self.assignment.spec, self.client, self.task, self.label
+                    self.folder, self.assignment.spec, self.client, self.task, self.label, self._clock
                 )
             return self._open_uploader
 

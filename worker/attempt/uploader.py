@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 from domain.assignments import Assignment
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import SCRIPT_KINDS, Finding, PointBatch
 from domain.spec import RunSpec
 from worker.attempt.delivery import Remaining
@@ -44,8 +44,10 @@ MIRROR_STEP_BYTES = 2 * 1024 * 1024
 class AttemptUploader:
     """Uploads the output of one attempt in one thread; its `checkpoints` are copied and uploaded in two others."""
 
-    def __init__(self, folder: Path, spec: RunSpec, client: Client, task: TaskRef, label: str) -> None:
-        self._client, self._task, self._label = client, task, label
+    def __init__(
+        self, folder: Path, spec: RunSpec, client: Client, task: TaskRef, label: str, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._client, self._task, self._label, self._clock = client, task, label, clock
         self._points_file, self._has_points = folder / POINTS_FILE, False
         roots = [folder / "work"] + ([Path(spec.workdir)] if spec.workdir else [])
         ignore = existing_files(folder / EXISTING_FILE)
@@ -64,10 +66,12 @@ class AttemptUploader:
             self._logger_stores.sources,
             PointUploader(self._store_points, self._omissions, self._unreadable),
         )
-        self.reporter = FindingsReporter(folder, spec, client, task, label, self._omissions)
+        self.reporter = FindingsReporter(folder, spec, client, task, label, self._omissions, clock)
         self._profiles = ProfileReporter(folder, client, task, label)
-        watch = CheckpointWatch(roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label, task.node_rank))
-        self.checkpoints = CheckpointUploader(watch, client, task, label)
+        watch = CheckpointWatch(
+            roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label, task.node_rank), clock=clock
+        )
+        self.checkpoints = CheckpointUploader(watch, client, task, label, clock)
         self.reporter.refused_data = self._refusal_findings
         self._points_schedule, self._mirror_schedule = (
             _Schedule(POINTS_WATCHED_EVERY_S),
@@ -80,7 +84,7 @@ class AttemptUploader:
         self._hardware_schedule = _Schedule(PROBE_WATCHED_EVERY_S)
         self._stores_schedule = _Schedule(PROBE_WATCHED_EVERY_S)
         self.points_sent_at = float("-inf")
-        """When points of the script were last sent, in seconds of `time.monotonic`."""
+        """When points of the script were last sent, in seconds of the clock's `now`."""
         self._has_points_left = True
         """After the end: whether points are still to be sent."""
         self._has_final_findings = False
@@ -247,7 +251,7 @@ class AttemptUploader:
 
     def _store_logged(self, batch: PointBatch) -> Sending[int]:
         """Store points of event files or of the probe, whose names are theirs."""
-        batch, self.points_sent_at = self._limit.keep(batch), time.monotonic()
+        batch, self.points_sent_at = self._limit.keep(batch), self._clock.now()
         offset = yield from self._store(batch)
         self._names.stored(batch)
         return offset

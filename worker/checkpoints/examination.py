@@ -7,13 +7,13 @@ import struct
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import IO, BinaryIO
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from worker.checkpoints import sums
 from worker.checkpoints.names import is_archive
 from worker.checkpoints.sums import Stretch
@@ -30,10 +30,10 @@ WRONG_CHECKSUM = "its content does not match the checksums in it: it was still b
 class Examination:
     """The reading of one copy, which another program does with the lowest priority where that is worth it."""
 
-    def __init__(self, copy: Path, *, beside: bool) -> None:
+    def __init__(self, copy: Path, *, beside: bool, clock: Clock = SYSTEM_CLOCK) -> None:
         """`beside`: in another program if the copy is large. Raises OSError."""
         self._copy, self._stretches = copy, crc_stretches(copy)
-        self._give_up_at = time.monotonic() + PATIENCE_S
+        self._clock, self._give_up_at = clock, clock.now() + PATIENCE_S
         is_worth_it = beside and self._stretches is not None and copy.stat().st_size >= LARGE_BYTES
         self._program = self._started() if is_worth_it else None
 
@@ -44,7 +44,7 @@ class Examination:
         try:
             self._program.wait(wait_s)
         except subprocess.TimeoutExpired:
-            return time.monotonic() >= self._give_up_at
+            return self._clock.now() >= self._give_up_at
         return True
 
     def sha256(self) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,6 +14,7 @@ from pathlib import Path
 import httpx2
 
 from domain.assignments import Assignment, Resend
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import CheckpointOffer
 from worker.checkpoints.watching import CheckpointCopy, CheckpointWatch, Unfinished
 from worker.node.attempt_files import EXISTING_FILE
@@ -40,8 +40,10 @@ log = logging.getLogger(__name__)
 class CheckpointUploader:
     """Copies and uploads one attempt's checkpoints; `take` and `send` may run in different threads."""
 
-    def __init__(self, watch: CheckpointWatch, client: Client, task: TaskRef, label: str) -> None:
-        self._watch, self._client, self._task, self._label = watch, client, task, label
+    def __init__(
+        self, watch: CheckpointWatch, client: Client, task: TaskRef, label: str, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._watch, self._client, self._task, self._label, self._clock = watch, client, task, label, clock
         self.bucket = BucketUpload(client)
         self._direct_from = float("-inf")
         self._digests: tuple[Path, int, list[str]] | None = None
@@ -131,12 +133,15 @@ class CheckpointUploader:
             if upload.part_bytes is not None:
                 digests = self._send_parts(copy, upload, upload.part_bytes, may_continue)
             elif (link_name := _link_into(adoption, copy.path, upload)) is None:
-                send_through_server(self._client, copy, upload, may_continue, partial(self._note_sent, copy))
+                self._send_through_server(copy, upload, may_continue)
             self._client.complete_checkpoint(upload.checkpoint_id, copy.sha256, link_name, digests)
         self._sent_of.pop(copy.path, None)
         if self._final_since is not None:
             self._sent_since_end += copy.size_bytes
         self._watch.done(copy)
+
+    def _send_through_server(self, copy: CheckpointCopy, upload: CheckpointUpload, may_continue: MayContinue) -> None:
+        send_through_server(self._client, copy, upload, may_continue, partial(self._note_sent, copy), self._clock)
 
     def _note_sent(self, copy: CheckpointCopy, offset: int) -> None:
         self._sent_of[copy.path] = offset
@@ -149,15 +154,15 @@ class CheckpointUploader:
             digests = part_digests(copy.path, part_bytes, copy.sha256, may_continue)
             self._digests = copy.path, part_bytes, digests
         digests = self._digests[2]
-        if time.monotonic() >= self._direct_from:
+        if self._clock.now() >= self._direct_from:
             try:
                 self.bucket.send(copy, upload, part_bytes, digests, may_continue)
                 return digests
             except BucketUnreachable as error:
                 log.warning("attempt %s: checkpoints go through the server for now: %s", self._label, error)
-                self._direct_from = time.monotonic() + INDIRECT_FOR_S
+                self._direct_from = self._clock.now() + INDIRECT_FOR_S
         try:
-            send_through_server(self._client, copy, upload, may_continue, partial(self._note_sent, copy))
+            self._send_through_server(copy, upload, may_continue)
         except ServerAway:
             self._direct_from = float("-inf")  # the network is down altogether, not only to the bucket
             raise
@@ -180,6 +185,7 @@ def send_through_server(
     upload: CheckpointUpload,
     may_continue: MayContinue,
     reached: Callable[[int], object] = lambda _: None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> None:
     """Send the bytes that the server lacks. Raises UploadInterrupted and the client's exceptions.
 
@@ -188,13 +194,13 @@ def send_through_server(
     most = batch_bytes if upload.part_bytes is not None else min(FIRST_BYTES, batch_bytes)
     with open_regular(copy.path) as file:
         while offset < copy.size_bytes:
-            began = time.monotonic()
+            began = clock.now()
             piece = FilePart(file.fileno(), offset, min(most, copy.size_bytes - offset), may_continue)
             offset = _send_piece(client, upload, piece)
             reached(offset)
             if offset > copy.size_bytes:
                 raise RequestFailed(f"the answer claims byte {offset} of {copy.name}, which has {copy.size_bytes}")
-            if time.monotonic() - began < QUICK_S:
+            if clock.now() - began < QUICK_S:
                 most = min(2 * most, batch_bytes)
 
 
@@ -349,14 +355,14 @@ CHANGED = "Its file was overwritten since; the newer version was sent instead."
 
 def send_again(
     resend: Resend, assignment: Assignment | None, folder: Path, client: Client, adoption: Adoption | None,
-    may_continue: MayContinue,
+    may_continue: MayContinue, clock: Clock = SYSTEM_CLOCK,
 ) -> None:  # fmt: skip
     """Send it, and answer the request. Raises what the client raises: it is tried again.
 
     `folder` is the attempt's directory and `assignment` what it was made for; None where the node has it no more."""
-    problem = (
-        GONE if assignment is None else _send_from_file(resend, assignment, folder, client, adoption, may_continue)
-    )
+    problem: str | None = GONE
+    if assignment is not None:
+        problem = _send_from_file(resend, assignment, folder, client, adoption, may_continue, clock)
     if not may_continue():
         return
     log.info("checkpoint %s of run %s: %s", resend.path, resend.run_id, problem or "sent again")
@@ -368,19 +374,19 @@ def send_again(
 
 def _send_from_file(
     resend: Resend, assignment: Assignment, folder: Path, client: Client, adoption: Adoption | None,
-    may_continue: MayContinue,
+    may_continue: MayContinue, clock: Clock,
 ) -> str | None:  # fmt: skip
     """Return why it could not be sent; None once the server has it whole."""
     workdir = assignment.spec.workdir
     roots = [folder / "work"] + ([Path(workdir)] if workdir else [])
-    watch = CheckpointWatch(roots, folder / "outbox", ignore=existing_files(folder / EXISTING_FILE))
+    watch = CheckpointWatch(roots, folder / "outbox", ignore=existing_files(folder / EXISTING_FILE), clock=clock)
     watch.take_again(resend.path)
-    watch.step(time.monotonic(), final=True)
+    watch.step(clock.now(), final=True)
     copy = next((copy for copy in watch.pending() if copy.name == resend.path), None)
     if copy is None:
         return watch.notice or GONE
     task = TaskRef(resend.fence, resend.node_rank, resend.label)
-    uploader = CheckpointUploader(watch, client, task, f"{resend.run_id}/{resend.attempt}")
+    uploader = CheckpointUploader(watch, client, task, f"{resend.run_id}/{resend.attempt}", clock)
     uploader.send(adoption, may_continue)
     if uploader.refusals:
         return uploader.refusals[-1]

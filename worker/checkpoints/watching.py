@@ -8,7 +8,6 @@ import os
 import secrets
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import Finding
 from domain.text.formats import size
 from domain.text.json_values import parse_json
@@ -51,6 +51,7 @@ class CheckpointWatch:
         reserve_bytes: int = RESERVE_BYTES,
         free_bytes: Callable[[Path], int] | None = None,
         is_mapped: Callable[[Path], bool] = lambda path: False,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """`is_mapped`: whether a process of the attempt can write to this path through an open mmap."""
         self._attempt_dir = outbox.parent.resolve()
@@ -58,7 +59,7 @@ class CheckpointWatch:
         self._roots = [root.resolve() for root in roots]
         self._quiet_s, self._reserve_bytes = quiet_s, reserve_bytes
         self._free_bytes = free_bytes or (lambda path: shutil.disk_usage(path).free)
-        self._is_mapped = is_mapped
+        self._is_mapped, self._clock = is_mapped, clock
         self._differing: dict[str, FileKey] = {}
         """Keys of checkpoints whose copy did not match their own checksums."""
         self._unreadable: dict[str, FileKey] = {}
@@ -83,7 +84,7 @@ class CheckpointWatch:
         copies = self._conclude_examined(final)
         if now < self._scan_at and not final:
             return copies
-        began, earlier = time.monotonic(), len(self._examined)
+        began, earlier = self._clock.now(), len(self._examined)
         self.notice = None
         candidates = [candidate for candidate in self._candidates() if candidate.name not in self._examined]
         for candidate in candidates:
@@ -91,7 +92,7 @@ class CheckpointWatch:
                 break
             self._guarded(candidate, partial(self._take, candidate, now, final))
         self._looks = {one.name: look for one in candidates if (look := self._looks.get(one.name))}
-        self._scan_at = now + (pause_after(time.monotonic() - began) if len(self._examined) == earlier else 0.0)
+        self._scan_at = now + (pause_after(self._clock.now() - began) if len(self._examined) == earlier else 0.0)
         return copies + self._conclude_examined(final, MOSTLY_EXAMINED_S)
 
     def pending(self) -> list[CheckpointCopy]:
@@ -201,7 +202,7 @@ class CheckpointWatch:
         if earlier_key != candidate.key:
             self._looks[candidate.name] = (candidate.key, now)
             since = now
-        is_old = candidate.folder is None and abs(time.time() - candidate.key.mtime_ns / 1e9) > needed_s
+        is_old = candidate.folder is None and abs(self._clock.wall() - candidate.key.mtime_ns / 1e9) > needed_s
         return is_old or now - since >= needed_s
 
     def _is_whole(self, candidate: _Candidate, now: float, final: bool) -> bool:
@@ -218,7 +219,7 @@ class CheckpointWatch:
         running = sum(not examination.is_over() for *_, examination in self._examined.values())
         try:
             if candidate.copy_to(part, lambda: not self._is_ended):
-                examination = Examination(part, beside=not final and running < MOST_BESIDE)
+                examination = Examination(part, beside=not final and running < MOST_BESIDE, clock=self._clock)
                 self._examined[candidate.name] = candidate, part, examination
             else:
                 part.unlink(missing_ok=True)
@@ -227,11 +228,11 @@ class CheckpointWatch:
 
     def _conclude_examined(self, final: bool, wait_s: float = 0.0) -> list[CheckpointCopy]:
         """The copies whose examination ends within `wait_s` seconds; all of them if `final`."""
-        until = time.monotonic() + wait_s
+        until = self._clock.now() + wait_s
         over = [
             candidate
             for candidate, _, examination in self._examined.values()
-            if final or examination.is_over(max(0.0, until - time.monotonic()))
+            if final or examination.is_over(max(0.0, until - self._clock.now()))
         ]
         copies = [self._guarded(candidate, partial(self._conclude, candidate)) for candidate in over]
         return [copy for copy in copies if copy is not None]

@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import socket
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -14,6 +13,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.collectives import MAX_CALLS, Collective, CollectivesVerdict, NodeCollectives, RankCollectives
 from domain.messages import Finding
 from domain.text.json_values import parse_json
@@ -30,8 +30,8 @@ Align = Callable[[NodeCollectives], CollectivesVerdict | None]
 class CollectivesWatch:
     """Remembers what was sent last, so that equal records are sent only until there is a verdict."""
 
-    def __init__(self, folder: Path, probe: ProbeReader, align: Align) -> None:
-        self._folder, self._probe, self._align = folder, probe, align
+    def __init__(self, folder: Path, probe: ProbeReader, align: Align, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._folder, self._probe, self._align, self._clock = folder, probe, align, clock
         self._sent: Sequence[RankCollectives] | None = None
         self._verdict: CollectivesVerdict | None = None
         self.end: Finding | None = None
@@ -68,7 +68,7 @@ class CollectivesWatch:
     def _left_records(self) -> list[RankCollectives]:
         statuses, recorders = list(self._probe.latest().values()), self._probe.recorders()
         try:
-            return read_left_records(self._probe.folder, self._folder / "logs", statuses, recorders)
+            return read_left_records(self._probe.folder, self._folder / "logs", statuses, recorders, self._clock)
         except Exception:  # what a rank left may be anything; the attempt's end is reported all the same
             log.exception("the records of collectives that ranks left could not be read")
             return []
@@ -103,21 +103,22 @@ def fetch_records(
     statuses: Sequence[RankStatus],
     frames: Mapping[int, Sequence[PythonFrame]],
     recorders: Mapping[int, RankRecorder],
+    clock: Clock,
 ) -> list[RankCollectives]:
     """Return the record of each rank that takes part in a group of several; `folder` is the probe's."""
     members = [status for status in statuses if status.world_size > 1]
     if not members:
         return []
     with ThreadPoolExecutor(min(MAX_AT_ONCE, len(members)), "collectives") as pool:
-        dumps = list(pool.map(lambda status: _dump_of(folder, status.pid), members))
+        dumps = list(pool.map(lambda status: _dump_of(folder, status.pid, clock), members))
     return [
-        _record(status, dump, frames.get(status.rank, ()), recorders.get(status.rank, RankRecorder()))
+        _record(status, dump, frames.get(status.rank, ()), recorders.get(status.rank, RankRecorder()), clock.wall())
         for status, dump in zip(members, dumps, strict=True)
     ]
 
 
 def read_left_records(
-    folder: Path, logs: Path, statuses: Sequence[RankStatus], recorders: Mapping[int, RankRecorder]
+    folder: Path, logs: Path, statuses: Sequence[RankStatus], recorders: Mapping[int, RankRecorder], clock: Clock
 ) -> list[RankCollectives]:
     """Return the records that ended ranks left; of a rank that gloo aborted because of a size, that alone."""
     records = []
@@ -130,15 +131,15 @@ def read_left_records(
             dump = {**(dump or {}), **aborted} if aborted is not None else dump
         if dump is not None and status.world_size > 1:
             recorder = recorders.get(status.rank, RankRecorder())
-            records.append(_record(status, dump, (), recorder))
+            records.append(_record(status, dump, (), recorder, clock.wall()))
     return records
 
 
-def _dump_of(folder: Path, pid: int) -> dict[str, Any] | None:
-    return _answer(folder, pid) or _left_dump(folder, pid)
+def _dump_of(folder: Path, pid: int, clock: Clock) -> dict[str, Any] | None:
+    return _answer(folder, pid, clock) or _left_dump(folder, pid)
 
 
-def _answer(folder: Path, pid: int) -> dict[str, Any] | None:
+def _answer(folder: Path, pid: int, clock: Clock) -> dict[str, Any] | None:
     """Ask the rank through a descriptor of the folder: a socket's path has at most 107 bytes."""
     try:
         descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -146,7 +147,7 @@ def _answer(folder: Path, pid: int) -> dict[str, Any] | None:
         return None
     try:
         with closing(_RankConnection(f"/proc/self/fd/{descriptor}/{pid}.sock")) as connection:
-            return _read_limited(connection)
+            return _read_limited(connection, clock)
     except (HTTPException, OSError, ValueError):
         return None
     finally:
@@ -166,13 +167,13 @@ class _RankConnection(HTTPConnection):
         self.sock.connect(self._path)
 
 
-def _read_limited(connection: HTTPConnection) -> dict[str, Any] | None:
-    deadline, body = time.monotonic() + LIMIT_S, bytearray()
+def _read_limited(connection: HTTPConnection, clock: Clock) -> dict[str, Any] | None:
+    deadline, body = clock.now() + LIMIT_S, bytearray()
     connection.request("POST", "/handler/fr_trace_json", headers={"Connection": "close", "Content-Length": "0"})
     response = connection.getresponse()
     while part := response.read(READ_BYTES):
         body += part
-        if len(body) > MAX_BYTES or time.monotonic() > deadline:
+        if len(body) > MAX_BYTES or clock.now() > deadline:
             return None
     dump = parse_json(body) if response.status == 200 else None
     return dump if isinstance(dump, dict) else None
@@ -211,7 +212,7 @@ def _last_stack(folder: Path, pid: int) -> list[PythonFrame]:
 
 
 def _record(
-    status: RankStatus, dump: dict[str, Any] | None, frames: Sequence[PythonFrame], recorder: RankRecorder
+    status: RankStatus, dump: dict[str, Any] | None, frames: Sequence[PythonFrame], recorder: RankRecorder, at: float
 ) -> RankCollectives:
     dump = dump or {}
     failure = str(dump.get("failure", ""))[:500]
@@ -220,7 +221,7 @@ def _record(
     return RankCollectives(
         rank=status.rank,
         world_size=status.world_size,
-        at=time.time(),
+        at=at,
         calls=fail_last(parse_calls(dump), failure),
         groups=dict(recorder.groups),
         is_read="entries" in dump or "version" in dump,

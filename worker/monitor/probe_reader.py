@@ -6,13 +6,13 @@ import os
 import re
 import signal
 import statistics
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from worker.monitor.hangs import PythonFrame, RankStatus
 from worker.monitor.silent_mistakes import RankRecord
 from worker.node import processes
@@ -29,8 +29,8 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 class ProbeReader:
     """Tracks the status of each rank of this node. Reads from the beginning, also after a restart of the worker."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._folder, self._clock = folder, clock
         self._processes: dict[str, _RankProcess] = {}
 
     def look(self) -> None:
@@ -92,10 +92,10 @@ class ProbeReader:
         """
         answering = [status for status in statuses if status.stacks and not status.ended]
         sizes = {status: _request_stack(self._folder, status.pid) for status in answering}
-        deadline = time.monotonic() + wait_s
+        deadline = self._clock.now() + wait_s
         stacks = {status.rank: list(status.frames) for status in statuses}
         for status, size in sizes.items():
-            answer = _read_answer(self._folder, status.pid, size, deadline) if size is not None else []
+            answer = _read_answer(self._folder, status.pid, size, deadline, self._clock) if size is not None else []
             stacks[status.rank] = answer or stacks[status.rank]
         return stacks
 
@@ -238,11 +238,11 @@ def _catches_signal(pid: int) -> bool:
     return False
 
 
-def _read_answer(folder: Path, pid: int, start: int, deadline: float) -> list[PythonFrame]:
+def _read_answer(folder: Path, pid: int, start: int, deadline: float, clock: Clock) -> list[PythonFrame]:
     """Read the stack after byte `start`; without an end mark it is complete when it has not grown for a moment."""
     path, size = folder / f"{pid}.stack", start
-    while time.monotonic() < deadline:
-        time.sleep(0.05)
+    while clock.now() < deadline:
+        clock.pause(0.05)
         with suppress(OSError):
             new_size = path.stat().st_size
             frames = parse_stack(bytes_of(path)[start:].decode(errors="replace")) if new_size == size > start else []

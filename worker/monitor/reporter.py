@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.collectives import CollectivesVerdict, NodeCollectives
 from domain.messages import Finding, Findings, Point, StackFrame, Stacks
 from domain.spec import RunSpec
@@ -31,14 +31,21 @@ class FindingsReporter:
     """Reporter of one attempt on this node; its methods are called by one thread."""
 
     def __init__(
-        self, folder: Path, spec: RunSpec, client: Client, task: TaskRef, label: str, omissions: Omissions
+        self,
+        folder: Path,
+        spec: RunSpec,
+        client: Client,
+        task: TaskRef,
+        label: str,
+        omissions: Omissions,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._client, self._task, self._label = client, task, label
+        self._client, self._task, self._label, self._clock = client, task, label, clock
         self._omissions = omissions
-        self.probe = ProbeReader(folder / FOLDER)
-        self._watch = Watch(folder, spec, self.probe, align=self._align)
+        self.probe = ProbeReader(folder / FOLDER, clock)
+        self._watch = Watch(folder, spec, self.probe, clock, self._align)
         self._reported: list[Finding] | None = None
-        self._stack_request = StackRequest(self.probe)
+        self._stack_request = StackRequest(self.probe, clock)
         self._stacks_requested_at = self._stacks_sent_at = 0.0
         self._judged_at = float("-inf")
         self.refused_data: Callable[[], list[Finding]] = list
@@ -101,10 +108,10 @@ class FindingsReporter:
     def _send_stacks(self) -> None:
         """Send the requested stacks; the ranks may take seconds, so the request and the answer are separate steps."""
         self.probe.look()
-        frames = self._stack_request.answer(time.time(), list(self.probe.latest().values()))
+        frames = self._stack_request.answer(list(self.probe.latest().values()))
         if frames is None or self._stack_request.is_pending:
             return
-        at = time.time()
+        at = self._clock.wall()
         if ranks := self._stack_request.collectives:
             self._align(NodeCollectives(is_stalled=self.hang is not None, ranks=ranks))
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.collectives import CollectivesVerdict, RankCollectives
 from domain.messages import Finding, Point, Reason, TaskReport
 from domain.spec import RunSpec
@@ -28,7 +29,6 @@ from worker.node.state_files import write_whole
 LOSSES_FILE = "worker/losses.json"
 HUNG_FILE = "worker/hung"
 """Holds the sentence with which the attempt is ended because it hangs."""
-Clock = Callable[[], float]
 
 
 class Watch:
@@ -39,16 +39,16 @@ class Watch:
         folder: Path,
         spec: RunSpec,
         probe: ProbeReader,
-        clock: Clock = time.time,
+        clock: Clock = SYSTEM_CLOCK,
         align: Align = lambda _: None,
     ) -> None:
-        self._collectives = CollectivesWatch(folder, probe, align)
+        self._collectives = CollectivesWatch(folder, probe, align, clock)
         self._folder, self._spec, self._probe, self._clock = folder, spec, probe, clock
         self._losses = _read_losses(folder, is_fresh=not (folder / "resume").exists())
         self._saved_losses = self._losses.model_dump_json()
         self._memory = MemoryWatch(folder)
         self._stopped = StoppedRanks()
-        self._stacks = StackRequest(probe)
+        self._stacks = StackRequest(probe, clock)
         self._hang: Finding | None = None
         self._rerun: Rerun | None = None
 
@@ -105,7 +105,7 @@ class Watch:
             self._stacks.discard()
             self._collectives.discard()
             return None
-        frames = self._stacks.answer(self._clock(), list(statuses.values()))
+        frames = self._stacks.answer(list(statuses.values()))
         if frames is None:  # just requested: the finding is reported with its lines, or not at all
             return self._hang
         sampled = {
@@ -117,7 +117,7 @@ class Watch:
     def _hang_verdict(self, statuses: Mapping[int, RankStatus]) -> HangVerdict | None:
         median_step_s = self._probe.median_step_s()
         lost_at = self._rerun.at if self._rerun else None
-        return hang_verdict(statuses.values(), self._clock(), median_step_s, self._spec.hang_after_s, lost_at)
+        return hang_verdict(statuses.values(), self._clock.wall(), median_step_s, self._spec.hang_after_s, lost_at)
 
     def _save_losses(self) -> None:
         text = self._losses.model_dump_json()
@@ -241,38 +241,36 @@ ASK_AGAIN_S = 60.0
 class StackRequest:
     """Requests stacks and records of collectives in a thread of its own: ranks may take seconds to answer."""
 
-    def __init__(self, probe: ProbeReader) -> None:
-        self._probe = probe
-        self._thread: threading.Thread | None = None
+    def __init__(self, probe: ProbeReader, clock: Clock) -> None:
+        self._probe, self._clock = probe, clock
+        self._has_ended: threading.Event | None = None
         self._frames: dict[int, list[PythonFrame]] | None = None
         self._requested_at = 0.0
         self.collectives: list[RankCollectives] = []
         """The records that came with the latest stacks."""
 
-    def answer(self, now: float, statuses: Sequence[RankStatus]) -> dict[int, list[PythonFrame]] | None:
+    def answer(self, statuses: Sequence[RankStatus]) -> dict[int, list[PythonFrame]] | None:
         """Return the latest stacks by rank, None before the first answer; request them again every minute."""
+        now = self._clock.now()
         if not self.is_pending and (self._frames is None or now - self._requested_at >= ASK_AGAIN_S):
             self._requested_at = now
-            self._thread = threading.Thread(
-                target=self._request, args=(statuses, self._probe.recorders()), name="stacks", daemon=True
-            )
-            self._thread.start()
+            self._has_ended = self._clock.start("stacks", partial(self._request, statuses, self._probe.recorders()))
         return self._frames
 
     def discard(self) -> None:
         """Discard the stacks: the ranks step again."""
         if not self.is_pending:
-            self._frames, self._thread, self.collectives = None, None, []
+            self._frames, self._has_ended, self.collectives = None, None, []
 
     @property
     def is_pending(self) -> bool:
         """Whether a request is pending."""
-        return self._thread is not None and self._thread.is_alive()
+        return self._has_ended is not None and not self._has_ended.is_set()
 
     def _request(self, statuses: Sequence[RankStatus], recorders: Mapping[int, RankRecorder]) -> None:
         frames = self._probe.ask_stacks(statuses)
         try:
-            self.collectives = fetch_records(self._probe.folder, statuses, frames, recorders)
+            self.collectives = fetch_records(self._probe.folder, statuses, frames, recorders, self._clock)
         except Exception:
             log.exception("the records of collectives could not be read")
         self._frames = frames

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from domain.assignments import Assignment
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import NodeCheck, Reason, TaskReport
 from worker.launch.preparation import CannotStart, LocalNode, free_port, has_endpoint, interpreter_of
 from worker.node.attempt_files import INTERPRETER_FILE, LAUNCH_FILE, STATE_FILE, STOP_FILE
@@ -28,8 +28,10 @@ from worker.session.failures import AttemptSuperseded, RequestRefused, ServerAwa
 class Rendezvous:
     """One node's side of the rendezvous; does nothing for runs on one node."""
 
-    def __init__(self, folder: Path, node: LocalNode, client: Client, task: TaskRef) -> None:
-        self._folder, self._node, self._client, self._task = folder, node, client, task
+    def __init__(
+        self, folder: Path, node: LocalNode, client: Client, task: TaskRef, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._folder, self._node, self._client, self._task, self._clock = folder, node, client, task, clock
         self._node_check: NodeCheck | None = None
         self._reported_check: NodeCheck | None = None
         self._report_lock = threading.Lock()
@@ -106,7 +108,7 @@ class Rendezvous:
             return "go on"
         is_moving = self._has_lost_port(state) if assignment.node_rank == 0 else self._has_moved()
         if not is_moving:
-            return "wait" if assignment.node_rank > 0 and _failed_just_now(state) else "go on"
+            return "wait" if assignment.node_rank > 0 and _failed_just_now(state, self._clock) else "go on"
         if is_supervised():
             if state["state"] != "ended":
                 write_whole(self._folder / STOP_FILE, "0")
@@ -227,7 +229,7 @@ def _reports_port_in_use(folder: Path, port: int) -> bool:
     return False
 
 
-def _failed_just_now(state: dict[str, Any]) -> bool:
+def _failed_just_now(state: dict[str, Any], clock: Clock) -> bool:
     if state["ended_at"] is None or state["exit_code"] == 0 or state["stop_requested_at"] is not None:
         return False
-    return bool(0 <= time.time() - state["ended_at"] < PATIENCE_S)
+    return bool(0 <= clock.wall() - state["ended_at"] < PATIENCE_S)

@@ -7,11 +7,11 @@ import os
 import signal
 import sys
 import threading
-import time
 import uuid
 from types import FrameType
 from typing import Any
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import NodeFacts, NodeLoad
 from domain.slurm import GatewayPaths
 from worker.node import hardware
@@ -32,12 +32,13 @@ SHORT_PAUSE_S = 0.5
 class GatewayProgram(SessionOwner):
     """The daemon of a login node: its identity and its threads. Raises CannotRun."""
 
-    def __init__(self, options: GatewayOptions) -> None:
+    def __init__(self, options: GatewayOptions, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self._options, self._data = options, options.data
         self._identity = NodeIdentity(options, os.uname().nodename)
         self._name = self._identity.name
         self._client = Client(options.server, self._identity.token)
-        self._session = ServerSession(self._client, self._identity, self, "gateway")
+        self._session = ServerSession(self._client, self._identity, self, "gateway", clock)
         self._paths = _job_paths(options)
         self._slurm = Slurm()
         self._cluster = self._describe()
@@ -51,9 +52,9 @@ class GatewayProgram(SessionOwner):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._receive)
         for loop in (self._session.poll, self._session.report_load, self._follow_jobs):
-            start_thread(loop.__name__, loop)
+            start_thread(loop.__name__, loop, self._clock)
         log.info("gateway %s serves %s from %s", self._name, self._options.server, self._data)
-        while not self._signalled.wait(0.5) and self.fatal is None:
+        while not self._clock.pause(0.5, self._signalled) and self.fatal is None:
             pass
         self._session.close()
         if self.fatal is not None:
@@ -105,10 +106,10 @@ class GatewayProgram(SessionOwner):
         while not self._session.is_closed:
             if self._session.registered.is_set():
                 try:
-                    self._gateway.step(time.monotonic())
+                    self._gateway.step(self._clock.now())
                 except ServerAway as error:
                     log.debug("the report failed: %s", error)
-            self._wake.wait(SHORT_PAUSE_S if self._gateway.is_idle else self._options.poll_s)
+            self._clock.pause(SHORT_PAUSE_S if self._gateway.is_idle else self._options.poll_s, self._wake)
             self._wake.clear()
 
 

@@ -181,7 +181,8 @@ class Daemon:
             return
         try:
             folder = self._folder_of(resend.run_id, resend.attempt, resend.node_rank)
-            send_again(resend, _read_assignment(folder), folder, self._client_of(resend), adoption, may_continue)
+            assignment, client = _read_assignment(folder), self._client_of(resend)
+            send_again(resend, assignment, folder, client, adoption, may_continue, self._clock)
         except (RequestFailed, OSError, ValueError) as error:
             backoff.failed(now := self._clock.now(), now - began)
             self._log_error(subject, f"{subject}: {error}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from domain.clock import SYSTEM_CLOCK
 from domain.collectives import judge
 from domain.messages import Finding, RankError, Reason, TaskReport
 from worker.attempt.ending import with_desync
@@ -38,7 +39,7 @@ def test_the_calls_that_were_kept_when_a_rank_was_aborted_name_both(tmp_path: Pa
     leave(tmp_path, 11, 264, 14)
     (tmp_path / "logs" / "rank0.err").write_text(GLOO)
     statuses = [RankStatus(rank=rank, pid=10 + rank, world_size=2) for rank in (0, 1)]
-    records = read_left_records(tmp_path / "probe", tmp_path / "logs", statuses, {})
+    records = read_left_records(tmp_path / "probe", tmp_path / "logs", statuses, {}, SYSTEM_CLOCK)
     assert [record.failure[:22] for record in records] == ["enforce fail at /w/glo", ""]
     verdict = judge({record.rank: record for record in records}, is_stalled=True)
     assert verdict is not None

@@ -9,6 +9,7 @@ import pytest
 
 from domain.messages import Reason, TaskReport
 from domain.spec import RunSpec
+from tests.virtual_time import VirtualTime
 from worker.monitor.probe_reader import FOLDER, ProbeReader
 from worker.monitor.watch import HUNG_FILE, LOSSES_FILE, Watch, with_hang_reason
 
@@ -20,13 +21,17 @@ class Probed:
     """Two ranks as their probes wrote them, and the watch over them."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.now = folder, 1000.0
+        self.folder, self.time = folder, VirtualTime(wall=1000.0)
         (folder / FOLDER).mkdir()
         self.watch = self.open()
 
     def open(self, **spec) -> Watch:
         reader = ProbeReader(self.folder / FOLDER)
-        return Watch(self.folder, RunSpec(target="t.py", **spec), reader, clock=lambda: self.now)
+        return Watch(self.folder, RunSpec(target="t.py", **spec), reader, self.time)
+
+    @property
+    def now(self) -> float:
+        return self.time.wall()
 
     def line(self, rank: int, step: int, doing: str = "stepping", **more) -> None:
         said = {"t": self.now, "pid": 10**8 + rank, "rank": rank, "world_size": 2, "step": step, "in": doing}
@@ -38,8 +43,7 @@ class Probed:
     def kinds(self) -> list[str]:
         """As judged; a hang is told at the look after the ranks were asked."""
         self.watch.judge()
-        while self.watch.is_requesting_stacks:
-            pass
+        self.time.run_until(lambda: not self.watch.is_requesting_stacks)
         return [finding.kind for finding in self.watch.judge()]
 
 
@@ -52,7 +56,7 @@ def stand_still(probed: Probed, seconds: float, doing: str = "computing") -> Non
     for rank in (0, 1):
         probed.line(rank, 12)
     at = probed.now
-    probed.now += seconds
+    probed.time.advance(seconds)
     probed.line(0, 12, "waiting", last_step_at=at)
     probed.line(1, 12, doing, last_step_at=at, stack=STACK)
 
@@ -116,7 +120,7 @@ def rerun(probed: Probed, **more) -> None:
 def wait_for_a_batch(probed: Probed, seconds: float, step: int = 0) -> None:
     """Let both ranks wait for a loader's process from now on."""
     at = probed.now
-    probed.now += seconds
+    probed.time.advance(seconds)
     for rank in (0, 1):
         probed.line(rank, step, "data", last_step_at=at if step else None)
 
@@ -140,7 +144,7 @@ def test_a_script_that_runs_again_is_named_at_once_and_as_a_hang_within_a_minute
 
 def test_a_rank_that_steps_all_the_same_is_not_hung(probed: Probed):
     rerun(probed)
-    probed.now += 1
+    probed.time.advance(1)
     probed.line(0, 12)
     probed.line(1, 12)
     wait_for_a_batch(probed, 40, step=12)

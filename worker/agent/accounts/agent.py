@@ -11,13 +11,13 @@ import pwd
 import stat
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from domain.assignments import Assignment, Resend
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.masking.log_lines import log_to_stderr
 from domain.messages import CheckAnswer
 from worker.agent.accounts.messages import (
@@ -83,9 +83,11 @@ def _trust(certificates: str, folder: Path) -> None:
 class Agent:
     """Follows the worker's orders, and tells it what became of the attempts."""
 
-    def __init__(self, settings: AgentSettings, data: Path, orders: BinaryIO, answers: TextIO) -> None:
+    def __init__(
+        self, settings: AgentSettings, data: Path, orders: BinaryIO, answers: TextIO, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self._orders, self._answers = orders, answers
-        self._lock = _locked(data)
+        self._lock = _locked(data, clock)
         self._clients = AttemptClients(settings.server)
         node = self._node(settings, data)
         self._trainings = Trainings(
@@ -95,6 +97,7 @@ class Agent:
             imports_ahead=False,
             client_of=self._clients.of,
             on_step=self._tell,
+            clock=clock,
         )
         self._told = ""
         self._telling = threading.Lock()
@@ -220,16 +223,16 @@ def problem_of(data: Path, python: str) -> str:
     return ""
 
 
-def _locked(data: Path) -> int:
+def _locked(data: Path, clock: Clock) -> int:
     """Lock the account's folder, waiting for an earlier agent. Raises CannotRun."""
-    deadline = time.monotonic() + LOCK_LIMIT_S
+    deadline = clock.now() + LOCK_LIMIT_S
     while True:
         try:
             return lock_data(data)
         except CannotRun:
-            if time.monotonic() >= deadline:
+            if clock.now() >= deadline:
                 raise
-            time.sleep(0.1)
+            clock.pause(0.1)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
 from pydantic import ValidationError
 
+from domain.clock import Clock
 from domain.masking.log_lines import one_line
 from worker.agent.accounts.messages import (
     LONGEST_ANSWER_BYTES,
@@ -197,8 +197,8 @@ def _own_name() -> str:
     return pwd.getpwuid(os.getuid()).pw_name
 
 
-def wait_for(agents: Sequence[AgentProcess], limit_s: float) -> None:
+def wait_for(agents: Sequence[AgentProcess], limit_s: float, clock: Clock) -> None:
     """Wait until each has said what it found, but not longer than that."""
-    deadline = time.monotonic() + limit_s
+    deadline = clock.now() + limit_s
     for agent in agents:
-        agent.has_answered.wait(max(0.0, deadline - time.monotonic()))
+        clock.wait(deadline, agent.has_answered)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from domain.assignments import Assignment, DesiredCheck, Resend
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import HeldAttempt, Reason, TaskReport
 from worker.agent.accounts.agents import AgentProcess, wait_for
 from worker.agent.accounts.messages import AgentSettings, Answered, Order, handed_on
@@ -42,7 +42,15 @@ class AccountTrainings:
     Raises CannotRun, CannotTrust."""
 
     def __init__(
-        self, own: Trainings, run_as: RunAs, node: LocalNode, client: Client, *, server: str, warm_start: bool
+        self,
+        own: Trainings,
+        run_as: RunAs,
+        node: LocalNode,
+        client: Client,
+        *,
+        server: str,
+        warm_start: bool,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._own, self._run_as, self._node, self._client = own, run_as, node, client
         umask = os.umask(0o077)  # what the worker writes from now on is for nobody else
@@ -52,6 +60,7 @@ class AccountTrainings:
         self._agents: dict[str, AgentProcess] = {}
         self._orders: dict[str, Order] = {}
         """The newest desired state of each account."""
+        self._clock = clock
         self._idle_since: dict[str, float] = {}
         self._backoffs: dict[str, Backoff] = {}
         self._lock = threading.RLock()
@@ -120,8 +129,8 @@ class AccountTrainings:
         with self._lock:
             for name in self._record.open_accounts:
                 self._start(name)
-        wait_for([agent for _, agent in self._running()], FIND_LIMIT_S)
-        start_thread("accounts", self._tend)
+        wait_for([agent for _, agent in self._running()], FIND_LIMIT_S, self._clock)
+        start_thread("accounts", self._tend, self._clock)
 
     def set_desired_state(self, desired: DesiredState, *, may_start: bool) -> None:
         """Take up the newest desired state; `may_start`: the server has the same protocol version."""
@@ -210,12 +219,12 @@ class AccountTrainings:
         for _ in range(ANSWER_TRIES):
             try:
                 if facts is not None:
-                    facts.clock_offset_s, facts.clock_error_s = offset(self._client.time)
+                    facts.clock_offset_s, facts.clock_error_s = offset(self._client.time, self._clock)
                 return self._client.answer_check(answered.check_id, answered.answer)
             except RequestRefused as error:
                 return log.info("preflight %d was not accepted: %s", answered.check_id, error)
             except ServerAway:
-                time.sleep(1.0)
+                self._clock.pause(1.0)
 
     def _resends_of(self, name: str, desired: DesiredState) -> list[Resend]:
         return [one for one in desired.resends if (self._record.account_of(_label(one)) or OWN) == name]
@@ -242,7 +251,7 @@ class AccountTrainings:
     def _start(self, name: str) -> None:
         """Start an account's agent where that is due; it is tried again where it fails."""
         backoff = self._backoffs.setdefault(name, Backoff())
-        if self._is_closed or not backoff.is_due(now := time.monotonic()):
+        if self._is_closed or not backoff.is_due(now := self._clock.now()):
             return
         backoff.failed(now)  # until it has answered
         try:
@@ -261,7 +270,7 @@ class AccountTrainings:
             with self._lock:
                 for name in {*self._agents, *self._orders}:
                     self._look_after(name)
-            time.sleep(TEND_EVERY_S)
+            self._clock.pause(TEND_EVERY_S)
 
     def _look_after(self, name: str) -> None:
         agent, order = self._agents.get(name), self._orders.get(name)
@@ -271,8 +280,8 @@ class AccountTrainings:
             if _has_work(order) or name in self._record.open_accounts:
                 self._start(name)
         elif self._settle(name):
-            since = self._idle_since.setdefault(name, time.monotonic())
-            if time.monotonic() - since >= IDLE_S:
+            now = self._clock.now()
+            if now - self._idle_since.setdefault(name, now) >= IDLE_S:
                 self._agents.pop(name).close()
                 self._orders.pop(name, None)
                 del self._idle_since[name]
