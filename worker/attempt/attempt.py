@@ -22,7 +22,7 @@ from worker.attempt.given_secrets import GivenSecrets
 from worker.attempt.left_files import LeftFiles
 from worker.attempt.reports import report_of_life, send_report
 from worker.attempt.slurm_job import at_time_limit
-from worker.attempt.supervision import Background, Orphans, ProcessTable, Spawn, SupervisorProcess
+from worker.attempt.supervision import Background, Orphans, Spawn, SupervisorProcess
 from worker.attempt.timeline import Timeline
 from worker.attempt.uploader import AttemptUploader
 from worker.checkpoints.upload import CheckpointUploader
@@ -32,6 +32,7 @@ from worker.launch.preparation import CannotStart, Downloads, LocalNode, prepare
 from worker.monitor.watch import HUNG_FILE, with_hang_reason
 from worker.node import processes
 from worker.node.attempt_files import LAUNCH_FILE, STATE_FILE, STOP_FILE
+from worker.node.process_table import ProcessTable
 from worker.node.processes import Process
 from worker.node.regular_files import bytes_of
 from worker.node.state_files import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,35 +17,12 @@ from domain.messages import RankError, Reason, TaskReport
 from worker.attempt.supervisor import recorded_ranks
 from worker.node import processes
 from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, MEMBERS_FILE, STATE_FILE, SUPERVISOR_MODULE
+from worker.node.process_table import ProcessTable
 from worker.node.processes import Process
 from worker.node.state_files import read_object
 
 UNWRITTEN = "unwritten"
 """Marks a state that was derived from the processes instead of read from its file."""
-
-
-class ProcessTable(Protocol):
-    """The processes of this machine, as `worker.node.processes` finds and signals them."""
-
-    def boot_id(self) -> str: ...
-
-    def is_alive(self, process: Process) -> bool: ...
-
-    def is_locked(self, path: Path) -> bool: ...
-
-    def children(self, pid: int) -> list[int]: ...
-
-    def kin(self, recorded: Iterable[Process]) -> list[Process]: ...
-
-    def environment(self, pid: int) -> dict[str, str]: ...
-
-    def of_attempt(self, run_id: str, attempt: int, node_rank: int) -> list[Process]: ...
-
-    def with_arguments(self, matches: Callable[[list[str]], bool]) -> list[Process]: ...
-
-    def send_signal(self, process: Process, number: int) -> bool: ...
-
-    def kill_all(self, find_all: Callable[[], list[Process]], timeout_s: float, clock: Clock) -> list[int]: ...
 
 
 def holds_lock(folder: Path, table: ProcessTable = processes) -> bool:

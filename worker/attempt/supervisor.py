@@ -9,22 +9,21 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from domain.clock import SYSTEM_CLOCK, Clock
+from worker.attempt.kernel import Kernel, Launcher, WarmLauncher
 from worker.node import control_groups, processes
 from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, MEMBERS_FILE, POINTS_FILE, STATE_FILE, STOP_FILE
+from worker.node.process_table import ProcessTable
 from worker.node.processes import Process, take_lock
 from worker.node.regular_files import bytes_of, open_regular
 from worker.probe.rankzero_probe.peers import is_aborted, keep_records
-from worker.warm.rankzero_warm import channel
-from worker.warm.rankzero_warm.server import LAUNCHER_VARIABLE
 
 
 def main(arguments: list[str]) -> int:
@@ -35,10 +34,9 @@ def main(arguments: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
-    warm = WarmLauncher.inherited(os.environ)
     run_id, _, attempt = arguments[3].partition("/")
     attempt_dir = Path(arguments[4]).absolute()
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    kernel = Kernel(WarmLauncher.inherited(os.environ))
     with suppress(PermissionError):  # already leads a session when started by the worker
         os.setsid()
     try:
@@ -48,7 +46,7 @@ def main(arguments: list[str]) -> int:
     if (attempt_dir / STATE_FILE).exists():
         return 0  # an attempt is started at most once
     processes.become_subreaper()
-    Supervisor(directory, run_id, int(attempt), warm).run()
+    Supervisor(directory, run_id, int(attempt), kernel).run()
     return 0
 
 
@@ -64,7 +62,6 @@ MEMBERS_EVERY_S = 1.0
 SPARES = 4
 LOG_ROOM_BYTES = 16 * 1024
 """Preallocated in each log, so that the traceback of a full disk can still be written."""
-_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
 
 
 class AttemptDirectory:
@@ -113,13 +110,20 @@ class Supervisor:
     """One attempt, from its first process to its last."""
 
     def __init__(
-        self, directory: AttemptDirectory, run_id: str, attempt: int, warm: WarmLauncher | None = None
+        self,
+        directory: AttemptDirectory,
+        run_id: str,
+        attempt: int,
+        kernel: Kernel,
+        table: ProcessTable = processes,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._kernel, self._table, self._clock = kernel, table, clock
         self._attempt_directory, self._dir = directory, directory.folder
         self._run_id, self._attempt = run_id, attempt
         self._launch: dict[str, Any] = json.loads(bytes_of(self._dir / LAUNCH_FILE))
-        self._warm, self._aborted_ranks = warm, AbortedRanks(self._dir)
-        self._launcher: subprocess.Popen[bytes] | WarmLauncher | None = None
+        self._aborted_ranks = AbortedRanks(self._dir)
+        self._launcher: Launcher | None = None
         self._kill_at: float | None = None
         self._stop_text: bytes | None = None
         self._terminated = False
@@ -127,11 +131,11 @@ class Supervisor:
         self._missing_since: float | None = None
         self._members: list[Process] = []
         self._members_at = float("-inf")
-        own = processes.find(os.getpid())
+        own = table.find(kernel.pid)
         self.state: dict[str, Any] = {
-            "pid": os.getpid(), "start_ticks": own.start_ticks if own else 0, "boot_id": processes.boot_id(),
+            "pid": kernel.pid, "start_ticks": own.start_ticks if own else 0, "boot_id": table.boot_id(),
             "state": "starting", "ranks": {}, "launcher_pid": None, "launch_error": None,
-            "started_at": time.time(), "running_at": None, "stop_requested_at": None, "ended_at": None,
+            "started_at": clock.wall(), "running_at": None, "stop_requested_at": None, "ended_at": None,
             "exit_code": None, "signal": None, "killed": [], "out_of_memory_kills": 0,
             "memory_limit_bytes": control_groups.memory_limit_bytes(),
         }  # fmt: skip
@@ -153,7 +157,7 @@ class Supervisor:
         self._record_exit()
         self._end_leftovers()
         self._link_rank_logs()
-        self.state.update(state="ended", ended_at=time.time())
+        self.state.update(state="ended", ended_at=self._clock.wall())
         self._change()
         while not self._saved and not self._has_lost_directory:
             self._wait(1.0)
@@ -168,26 +172,19 @@ class Supervisor:
             with (logs / f"{name}.out").open("ab") as out, (logs / f"{name}.err").open("ab") as err:
                 processes.preallocate(logs / f"{name}.err", LOG_ROOM_BYTES)
                 env = processes.merged_environment(os.environ, self._launch["env"])
-                if self._warm is not None and self._warm.start(self._launch, env, out, err):
-                    self._launcher = self._warm
-                else:
-                    self._launcher = subprocess.Popen(
-                        self._launch["argv"], env=env, cwd=self._launch["cwd"],
-                        stdin=subprocess.DEVNULL, stdout=out, stderr=err, preexec_fn=_prepare_launcher,
-                    )  # fmt: skip
+                self._launcher = self._kernel.start(self._launch, env, out, err)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._change(launch_error=str(error))
             return
-        self._change(launcher_pid=self._launcher.pid, is_warm=self._launcher is self._warm)
+        self._change(launcher_pid=self._launcher.pid, is_warm=isinstance(self._launcher, WarmLauncher))
 
     def _wait(self, seconds: float) -> None:
         """Sleep until a signal arrives or the time is over; then handle stop requests and reap orphans."""
-        received = signal.sigtimedwait(_SIGNALS, seconds)
-        if received is not None and received.si_signo == signal.SIGTERM:
+        if self._kernel.wait(seconds) == signal.SIGTERM:
             self._request_stop(float(self._launch["grace_s"]) if self._kill_at is None else 0.0)
         self._check_directory()
         self._read_stop_file()
-        processes.reap_orphans(keep=self._launcher.pid if self._launcher else None)
+        self._kernel.reap(keep=self._launcher.pid if self._launcher else None)
         if not self._saved:
             self._save()
 
@@ -203,7 +200,7 @@ class Supervisor:
         if has_lock and (self._dir / STATE_FILE).exists():
             self._missing_since = None
             return
-        now = time.monotonic()
+        now = self._clock.now()
         self._missing_since = self._missing_since or now
         if now - self._missing_since < MISSING_S:
             return
@@ -227,16 +224,16 @@ class Supervisor:
             self._request_stop(grace_s)
 
     def _request_stop(self, grace_s: float) -> None:
-        kill_at = time.monotonic() + grace_s
+        kill_at = self._clock.now() + grace_s
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
         if self.state["stop_requested_at"] is None:
-            self._change(state="stopping", stop_requested_at=time.time())
+            self._change(state="stopping", stop_requested_at=self._clock.wall())
         if self._launcher is not None and self._launcher.poll() is None and not self._terminated:
             self._terminated = True
             self._launcher.terminate()
 
     def _kill_when_due(self) -> None:
-        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+        if self._kill_at is not None and self._clock.now() >= self._kill_at:
             self._kill(self._attempt_processes)
 
     def _record_ranks(self) -> None:
@@ -248,7 +245,7 @@ class Supervisor:
         if self.state["running_at"] is not None:
             return
         pid = self._launcher.pid
-        ranks = {0: pid} if self._launch["launcher"] == "python" else _ranks_of(pid)
+        ranks = {0: pid} if self._launch["launcher"] == "python" else _ranks_of(pid, self._table)
         if len(ranks) >= self._launch["processes"]:
             self._begin_to_run(ranks)
 
@@ -266,17 +263,17 @@ class Supervisor:
     def _begin_to_run(self, ranks: dict[int, int]) -> None:
         state = "running" if self.state["state"] == "starting" else self.state["state"]
         pids = {str(rank): pid for rank, pid in sorted(ranks.items())}
-        self._change(ranks=pids, running_at=time.time(), state=state)
+        self._change(ranks=pids, running_at=self._clock.wall(), state=state)
 
     def _record_members(self) -> None:
         """Write down our descendants now and then: whoever looks for them after our death may find no other trace."""
-        now = time.monotonic()
+        now = self._clock.now()
         if now - self._members_at < MEMBERS_EVERY_S or self._has_lost_directory:
             return
         self._members_at = now
-        if (members := processes.descendants(os.getpid())) != self._members:
+        if (members := self._table.descendants(self._kernel.pid)) != self._members:
             with suppress(OSError):  # a full disk: most are found without it
-                text = json.dumps({"boot_id": processes.boot_id(), "members": members})
+                text = json.dumps({"boot_id": self._table.boot_id(), "members": members})
                 self._attempt_directory.write(MEMBERS_FILE, text)
                 self._members = members
 
@@ -321,13 +318,13 @@ class Supervisor:
     def _end_leftovers(self) -> None:
         """End the processes that the launcher left behind: SIGTERM, then SIGKILL, until none is left."""
         clean = self.state["exit_code"] == 0 and self._kill_at is None
-        terminate_at = time.monotonic() + (LINGER_S if clean else 0.0)
+        terminate_at = self._clock.now() + (LINGER_S if clean else 0.0)
         terminated: set[Process] = set()
-        while (remaining := self._attempt_processes()) or _has_children():
-            now = time.monotonic()
+        while (remaining := self._attempt_processes()) or self._kernel.has_children():
+            now = self._clock.now()
             if now >= terminate_at:
                 for process in set(remaining) - terminated:
-                    processes.send_signal(process, signal.SIGTERM)
+                    self._table.send_signal(process, signal.SIGTERM)
                 terminated |= set(remaining)
                 kill_at = terminate_at + LEFTOVER_GRACE_S if self._kill_at is None else self._kill_at
                 if now >= kill_at:
@@ -337,11 +334,11 @@ class Supervisor:
     def _attempt_processes(self) -> list[Process]:
         """Every other process of the attempt: our descendants, and processes whose environment names it."""
         node_rank = int(self._launch["env"].get(processes.NODE_RANK_VARIABLE, 0))
-        named = processes.of_attempt(self._run_id, self._attempt, node_rank)
-        return sorted({*processes.descendants(os.getpid()), *named})
+        named = self._table.of_attempt(self._run_id, self._attempt, node_rank)
+        return sorted({*self._table.descendants(self._kernel.pid), *named})
 
     def _kill(self, find_all: Callable[[], list[Process]]) -> None:
-        killed = processes.kill_all(find_all, timeout_s=1.0)
+        killed = self._table.kill_all(find_all, 1.0, self._clock)
         if killed:
             self._change(killed=sorted({*self.state["killed"], *killed}))
 
@@ -398,17 +395,11 @@ def _write(path: Path, text: bytes) -> None:
         os.close(descriptor)
 
 
-def _prepare_launcher() -> None:
-    """Unblock signals and tie the child to the supervisor's life; runs in the child before exec."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    processes.die_with_parent(signal.SIGTERM)
-
-
-def _ranks_of(launcher_pid: int) -> dict[int, int]:
+def _ranks_of(launcher_pid: int, table: ProcessTable) -> dict[int, int]:
     """The pids of the ranks that torchrun has started, by the rank in their environment."""
     ranks = {}
-    for pid in processes.children(launcher_pid):
-        rank = processes.environment(pid).get("RANK", "")
+    for pid in table.children(launcher_pid):
+        rank = table.environment(pid).get("RANK", "")
         if rank.isdigit():
             ranks[int(rank)] = pid
     return ranks
@@ -417,15 +408,6 @@ def _ranks_of(launcher_pid: int) -> dict[int, int]:
 def _launcher_attempt(log: Path) -> int:
     """The number of torchrun's attempt: 10 for .../attempt_10/0/stdout.log."""
     return int(log.parts[-3].removeprefix("attempt_"))
-
-
-def _has_children() -> bool:
-    """Whether this process has children; a subreaper without children has no descendants at all."""
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
 
 
 def _sync_folder(folder: Path) -> None:
@@ -457,58 +439,6 @@ class AbortedRanks:
                     self._sizes[path.stem] = size
                     if is_aborted(str(self._folder), path.stem):
                         keep_records(str(self._folder))
-
-
-# The torchrun that was forked for a supervisor instead of started by it: its child all the same.
-
-
-class WarmLauncher:
-    """Waits for its command; then has the part of the interface of `subprocess.Popen` that a supervisor uses."""
-
-    def __init__(self, pid: int, connection: socket.socket) -> None:
-        self.pid, self._connection = pid, connection
-        self.returncode: int | None = None
-
-    @classmethod
-    def inherited(cls, own: MutableMapping[str, str]) -> WarmLauncher | None:
-        """The child that this process had before it became a supervisor; its variable is removed."""
-        pid, _, descriptor = own.pop(LAUNCHER_VARIABLE, "").partition(":")
-        if not (pid.isdigit() and descriptor.isdigit()):
-            return None
-        os.set_inheritable(int(descriptor), False)
-        return cls(int(pid), socket.socket(fileno=int(descriptor)))
-
-    def start(self, launch: Mapping[str, Any], env: Mapping[str, str], out: BinaryIO, err: BinaryIO) -> bool:
-        """Give it the command of launch.json; False, and it is gone, where Popen must report the failure."""
-        message = {name: launch[name] for name in ("argv", "cwd", "processes")} | {"env": dict(env)}
-        can_start = os.access(launch["cwd"], os.X_OK) and Path(launch["argv"][0]).is_file()
-        with suppress(OSError):
-            if can_start and self.poll() is None:
-                channel.send(self._connection, message, (out.fileno(), err.fileno()))
-                self._connection.close()
-                return True
-        self.end()
-        return False
-
-    def end(self) -> None:
-        """End it before it has a command."""
-        self._connection.close()
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-
-    def poll(self) -> int | None:
-        """The exit code, negative for a signal; None while it runs."""
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
-
-    def terminate(self) -> None:
-        """Send SIGTERM unless it has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGTERM)
 
 
 # The ranks that a script starts by itself, found by the records of the probe in them.

@@ -18,13 +18,14 @@ from domain.messages import HeldAttempt, Reason, TaskReport
 from domain.text.paths import problem_in_words
 from worker.attempt.attempt import LocalAttempt, TaskKey, key_of
 from worker.attempt.ending import Shutdown
-from worker.attempt.supervision import Background, Orphans, ProcessTable, Spawn
+from worker.attempt.supervision import Background, Orphans, Spawn
 from worker.checkpoints.upload import send_again
 from worker.environments import folders
 from worker.launch import compile_cache
 from worker.launch.preparation import LocalNode
 from worker.node import processes
 from worker.node.attempt_files import ASSIGNMENT_FILE
+from worker.node.process_table import ProcessTable
 from worker.node.regular_files import bytes_of
 from worker.node.state_files import END_FILE, is_settled, write_whole
 from worker.session import pieces

@@ -13,13 +13,13 @@ from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import HeldAttempt
 from worker.attempt.attempt import TaskKey
 from worker.attempt.ending import Shutdown
-from worker.attempt.supervision import ProcessTable
 from worker.hardware.faults import RecentFaults
 from worker.hardware.sampler import EVERY_S, HardwareSampler, SampledAttempt
 from worker.launch.preparation import LocalNode
 from worker.launch.warm import Supervisors, default_launch
 from worker.node import processes
 from worker.node.hardware import IdleCores
+from worker.node.process_table import ProcessTable
 from worker.node.threads import start_thread
 from worker.session.answers import Adoption, DesiredState
 from worker.session.client import Client
