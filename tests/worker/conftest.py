@@ -1,10 +1,11 @@
-"""A node under test, whose processes end with the test; and patience where a busy machine takes its time."""
+"""Nodes under test, whose processes end with the test; and patience where a busy machine takes its time."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.worker.node_under_test import NodeUnderTest
+from tests.worker.virtual_node import VirtualNode
 from worker.launch import interpreter, warm
 from worker.node import hardware, scans
 from worker.preflight import node_check
@@ -27,7 +28,16 @@ def patience(monkeypatch):
 
 
 @pytest.fixture
+def virtual_node(tmp_path):
+    """A node on virtual time."""
+    under_test = VirtualNode(tmp_path)
+    with under_test.time:
+        yield under_test
+
+
+@pytest.fixture
 def node(tmp_path):
+    """A node with real processes."""
     under_test = NodeUnderTest(tmp_path)
     yield under_test
     under_test.clean_up()

@@ -75,6 +75,11 @@ class AttemptDirectory:
         self._folder_id = _identity(os.fstat(self._descriptor))
         self._lock = take_lock(folder / LOCK_FILE)
 
+    def close(self) -> None:
+        """Let go of the lock."""
+        os.close(self._descriptor)
+        os.close(self._lock)
+
     def is_gone(self) -> bool:
         """Whether the directory was deleted, emptied, moved or replaced."""
         try:

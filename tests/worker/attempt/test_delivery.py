@@ -5,27 +5,42 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.worker.node_under_test import checkpoint, events
-from worker.attempt import delivery
+from tests.worker.streams.event_bytes import scalar
+from tests.worker.virtual_node import VirtualNode, checkpoint, events, failing, printing, then
+from worker.attempt.delivery import PATIENCE_S, REPORT_EVERY_S
 from worker.node.state_files import is_settled
 from worker.session.failures import ServerMistake
 
-LOUD = """
-import sys
-for _ in range(2000):
-    sys.stderr.write("x" * 4000 + "\\n")
-raise ValueError("bad label 17")
-"""
+REQUEST_S = 2.0
+"""The time that a bundle takes here, and the parts of a checkpoint."""
 
 
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch):
-    """Report the end before anything else is sent, and how much remains at every step."""
-    monkeypatch.setattr(delivery, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(delivery, "REPORT_EVERY_S", 0.0)
+@pytest.fixture
+def node(virtual_node: VirtualNode) -> VirtualNode:
+    """A node on a slow network."""
+    server = virtual_node.server
+    for name in ("bundle", "send_checkpoint"):
+        setattr(server, name, slowly(virtual_node, getattr(server, name)))
+    return virtual_node
+
+
+def slowly(node: VirtualNode, request: Callable[..., Any]) -> Callable[..., Any]:
+    def take_time(*arguments: Any) -> Any:
+        node.time.pause(REQUEST_S)
+        return request(*arguments)
+
+    return take_time
+
+
+def lines_of_noise(process):
+    process.write(process.logs["err"], (b"x" * 4000 + b"\n") * 2000)
+
+
+LOUD = then(lines_of_noise, failing("ValueError: bad label 17"))
 
 
 def ends(node, fence=1):
@@ -50,7 +65,7 @@ def test_what_is_left_is_sent_by_a_restarted_worker_and_nothing_is_started_twice
     node.start_worker()
     node.until_settled()
     assert len(node.server.text("logs/rank0.err")) > 8_000_000
-    assert len(node.supervisors) == 1 and is_settled(node.dir())
+    assert len(node.machine.supervisors) == 1 and is_settled(node.dir())
 
 
 def test_a_person_ends_it_and_is_told_what_stays_where(node):
@@ -66,7 +81,7 @@ def test_a_person_ends_it_and_is_told_what_stays_where(node):
 
 def test_data_that_the_server_fails_at_holds_up_no_end(node):
     node.server.fails_at_points[1] = ServerMistake("no")
-    node.assign(node.assignment(node.script(events() + "raise ValueError('bad label 17')")))
+    node.assign(node.assignment(node.script(then(events(), failing("ValueError: bad label 17")))))
     node.until(lambda: ends(node))
     assert "bad label 17" in ends(node)[0].message and ends(node)[0].delivery.has_points
     del node.server.fails_at_points[1]
@@ -75,9 +90,16 @@ def test_data_that_the_server_fails_at_holds_up_no_end(node):
 
 
 def test_a_checkpoint_on_its_way_is_named_until_it_is_stored(node):
+    send = node.server.send_checkpoint
+    node.server.send_checkpoint = lambda *part: node.time.pause(60.0) or send(*part)
     node.assign(node.assignment(node.script(checkpoint("last.pt"))))
-    node.until(lambda: ends(node))
-    assert ends(node)[0].delivery.has_checkpoints
+    node.until(lambda: node.supervisor().get("ended_at"))
+    node.time.advance(PATIENCE_S - 0.5)
+    assert not ends(node), "most ends need no second report"
+    node.time.advance(1.0)
+    assert [end.delivery.has_checkpoints for end in ends(node)] == [True]
+    node.time.advance(10 * REPORT_EVERY_S)
+    assert len(ends(node)) == pytest.approx(11, abs=1) and ends(node)[-1].delivery.has_checkpoints
     assert node.until_settled().delivery is None
     assert [saved["complete"] for saved in node.server.checkpoints] == [True]
 
@@ -90,73 +112,67 @@ def test_what_the_server_wants_no_more_stays_on_the_node(node):
     assert is_settled(node.dir()) and (node.dir() / "logs/rank0.err").exists()
 
 
-MANY = """
-import time
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
-for step in range(600):
-    writer = EventFileWriter(f"runs/{step}" if FOLDERS else "runs/all")
-    value = Summary.Value(tag="train/loss", simple_value=step * 0.5)
-    writer.add_event(Event(step=step, wall_time=time.time(), summary=Summary(value=[value])))
-    writer.close()
-"""
+def writers(in_folders: bool):
+    """A script with a writer for every step."""
+
+    def program(process):
+        for step in range(600):
+            folder = Path("runs", str(step) if in_folders else "all")
+            (process.folder / folder).mkdir(parents=True, exist_ok=True)
+            process.write(folder / f"events.out.tfevents.{step}.host.1.0", scalar(step, step * 0.5))
+
+    return program
 
 
-@pytest.mark.parametrize("folders", [True, False])
-def test_a_writer_for_every_step_takes_few_requests(node, folders):
-    node.assign(node.assignment(node.script(MANY.replace("FOLDERS", str(folders)))))
+@pytest.mark.parametrize("in_folders", [True, False])
+def test_a_writer_for_every_step_takes_few_requests(node, in_folders):
+    node.assign(node.assignment(node.script(writers(in_folders))))
     node.until_settled()
     points = [point[:2] for series in node.server.series.values() for point in series]
     assert sorted(points) == [(step, step * 0.5) for step in range(600)]
-    assert len(node.server.series) == (600 if folders else 1)
+    assert len(node.server.series) == (600 if in_folders else 1)
     assert node.server.calls < 150
 
 
-STRANGER = """
-import os
-os.makedirs("runs/a")
-open("runs/a/events.out.tfevents.1.h.1.0", "wb").write(b"x" * 1000)
-"""
+def damaged(process):
+    (process.folder / "runs/a").mkdir(parents=True)
+    process.write("runs/a/events.out.tfevents.1.h.1.0", b"x" * 1000)
 
 
 def grow_until_settled(node, name, piece):
-    """After the end of the attempt, append to one of its files at every step, until the attempt is settled."""
-    node.until(lambda: ends(node))
-    with (node.dir() / name).open("ab", buffering=0) as stranger:
+    """After the end of the attempt, append to one of its files four times a second, until the attempt is settled."""
+    node.until(lambda: node.supervisor().get("ended_at"))
 
-        def is_settled_though_it_grows() -> bool:
-            stranger.write(piece)
-            return not node.daemon.attempts
+    def grow() -> None:
+        with (node.dir() / name).open("ab", buffering=0) as stranger:
+            while node.daemon.attempts:
+                stranger.write(piece)
+                node.time.pause(0.25)
 
-        node.until(is_settled_though_it_grows)
+    node.time.start("stranger", grow)
+    node.until(lambda: not node.daemon.attempts)
 
 
 def test_what_a_stranger_goes_on_writing_holds_nothing_up(node):
-    node.assign(node.assignment(node.script(STRANGER)))
+    node.assign(node.assignment(node.script(damaged)))
     grow_until_settled(node, "work/runs/a/events.out.tfevents.1.h.1.0", b"x" * 100_000)
     assert node.server.end().delivery is None
 
 
-TABLE = """
-with open("metrics.csv", "w") as table:
-    table.write("step,loss\\n" + "".join(f"{step},0.5\\n" for step in range(100)))
-"""
+def table(process):
+    process.write("metrics.csv", b"step,loss\n" + b"".join(b"%d,0.5\n" % step for step in range(100)))
 
 
 def test_a_table_that_a_stranger_goes_on_writing_holds_nothing_up(node):
-    node.assign(node.assignment(node.script(TABLE)))
+    node.assign(node.assignment(node.script(table)))
     grow_until_settled(node, "work/metrics.csv", b"1000,0.5\n" * 30_000)
     assert len(node.server.series["metrics:loss"]) >= 100
 
 
-PRINTING = """
-for step in range(100): print(f"step {step} loss {step * 0.5}")
-"""
-
-
 def test_a_log_that_a_stranger_goes_on_printing_to_holds_nothing_up(node):
-    node.assign(node.assignment(node.script(PRINTING)))
+    node.assign(
+        node.assignment(node.script(printing("\n".join(f"step {step} loss {step * 0.5}" for step in range(100)))))
+    )
     grow_until_settled(node, "logs/rank0.out", b"step 1000 loss 0.5\n" * 80_000)
     assert len(node.server.text("logs/rank0.out")) < (node.dir() / "logs/rank0.out").stat().st_size
 

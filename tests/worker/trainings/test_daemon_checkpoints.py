@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import tarfile
+from pathlib import Path
 
 import pytest
 
 from domain.assignments import ResumeFrom
 from domain.messages import Reason
-from tests.worker.node_under_test import checkpoint
+from tests.worker.checkpoints.checkpoint_node import zip_bytes
+from tests.worker.virtual_node import VirtualNode, checkpoint
 from worker.session.answers import Adoption
+
+
+@pytest.fixture
+def node(virtual_node: VirtualNode) -> VirtualNode:
+    return virtual_node
+
+
+def nothing(process):
+    """End at once."""
 
 
 def test_a_checkpoint_is_sent_whole(node):
@@ -24,7 +35,7 @@ def test_a_checkpoint_is_sent_whole(node):
 
 def test_a_checkpoint_on_a_shared_disk_is_not_sent_but_linked(node, tmp_path):
     node.server.adopt_directory = tmp_path
-    node.adoption = Adoption(directory=str(tmp_path), proof_file="unused", proof="unused")
+    node.trainings.adoption = Adoption(directory=str(tmp_path), proof_file="unused", proof="unused")
     node.assign(node.assignment(node.script(checkpoint("a.pt"))))
     node.until_settled()
     (offered,) = node.server.checkpoints
@@ -33,8 +44,7 @@ def test_a_checkpoint_on_a_shared_disk_is_not_sent_but_linked(node, tmp_path):
 
 
 def test_a_half_written_checkpoint_is_not_sent_but_told_of(node):
-    text = "import os, torch\ntorch.save({'w': 1}, 'a.pt')\nos.truncate('a.pt', os.path.getsize('a.pt') - 9)\n"
-    assignment = node.assignment(node.script(text))
+    assignment = node.assignment(node.script(lambda process: process.write("a.pt", zip_bytes()[:-9])))
     node.assign(assignment)
     assert node.until_settled().state == "succeeded"
     assert [one for one in node.server.checkpoints if one["complete"]] == []
@@ -52,9 +62,11 @@ def stored(node, name, data):
 
 @pytest.mark.parametrize("name", ["last.pt", "checkpoint.pth.tar"])
 def test_a_run_resumes_from_a_checkpoint_that_was_fetched_first(node, name):
-    script = node.script(
-        "import os, sys\nprint(open(sys.argv[1]).read(), os.environ['RANKZERO_RESUME'] == sys.argv[1])\n"
-    )
+    def resume(process):
+        path = process.argv[-1]
+        process.print(f"{Path(path).read_text()} {process.env['RANKZERO_RESUME'] == path}")
+
+    script = node.script(resume)
     source = stored(node, f"work/ckpt/{name}", b"the weights")
     node.assign(node.assignment(script, spec={"args": ["{resume}"]}, resume_from=source))
     node.until_settled()
@@ -68,7 +80,7 @@ def test_a_run_resumes_from_a_folder_that_came_as_an_archive(node, tmp_path):
     with tarfile.open(tmp_path / "sent.tar", "w", format=tarfile.GNU_FORMAT) as archive:
         archive.add(tmp_path / "step_8", "step_8")
     source = stored(node, "work/step_8.tar", (tmp_path / "sent.tar").read_bytes())
-    script = node.script("import os\nprint(open(os.environ['RANKZERO_RESUME'] + '/.metadata').read())\n")
+    script = node.script(lambda process: process.print(Path(process.env["RANKZERO_RESUME"], ".metadata").read_text()))
     node.assign(node.assignment(script, resume_from=source))
     node.until_settled()
     assert node.server.text("logs/rank0.out") == "all of it\n"
@@ -77,12 +89,12 @@ def test_a_run_resumes_from_a_folder_that_came_as_an_archive(node, tmp_path):
 
 def test_an_archive_that_is_none_fails_the_resume(node):
     source = stored(node, "work/step_8.tar", b"no archive" * 100)
-    node.assign(node.assignment(node.script("pass"), resume_from=source))
+    node.assign(node.assignment(node.script(nothing), resume_from=source))
     assert node.until_settled().reason == Reason.RESUME_FAILED
 
 
 def test_a_checkpoint_that_cannot_be_fetched_fails_the_resume(node):
     source = ResumeFrom(checkpoint_id=5, name="a.pt", sha256="0" * 64, size_bytes=1, download_path="/unused")
-    node.assign(node.assignment(node.script("pass"), resume_from=source))
+    node.assign(node.assignment(node.script(nothing), resume_from=source))
     end = node.until_settled()
     assert (end.state, end.reason) == ("failed", Reason.RESUME_FAILED)

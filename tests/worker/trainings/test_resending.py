@@ -5,10 +5,15 @@ from __future__ import annotations
 import pytest
 
 from domain.assignments import Resend
-from tests.worker.node_under_test import RUN, checkpoint
+from tests.worker.virtual_node import RUN, VirtualNode, checkpoint
 from worker.checkpoints.upload import CHANGED, GONE
 from worker.session.answers import DesiredState
 from worker.session.failures import RequestFailed
+
+
+@pytest.fixture
+def node(virtual_node: VirtualNode) -> VirtualNode:
+    return virtual_node
 
 
 @pytest.fixture
