@@ -254,12 +254,12 @@ class LocalAttempt:
     def _prepare(self) -> None:
         """Prepare the attempt; runs in a thread of its own, because downloading a checkpoint may take long."""
         try:
-            fetching = Downloads(self.client, self.label, self._is_stopped, self._report_fetch)
+            fetching = Downloads(self.client, self.label, self._is_stopped, self._report_fetch, self._clock)
             environments = EnvironmentMaker(
                 self.folder, self._node, self.client, fetching.fetch_code, self._is_stopped, self._report_environment
             )
             assignment = environments.with_environment(self.assignment)
-            data = DataStager(self.folder, self._node, self.client, self._is_stopped, self._report_doing)
+            data = DataStager(self.folder, self._node, self.client, self._is_stopped, self._report_doing, self._clock)
             assignment = data.with_data(assignment)
             self._rendezvous.check_node(assignment)
             prepare(assignment, self.folder, self._node, fetching.fetch_checkpoint, fetching.fetch_code)

@@ -58,9 +58,9 @@ class AttemptUploader:
         self._omissions, self._unreadable = Omissions(folder), Unreadable()
         self._limit = SeriesLimit(folder / SERIES_FILE)
         self._points, self._printed, self._probe, self._hardware = self._point_streams(folder)
-        self._names = SharedNames(folder / SHARED_NAMES_FILE, lambda: bool(self._mirror.event_files()))
+        self._names = SharedNames(folder / SHARED_NAMES_FILE, lambda: bool(self._mirror.event_files()), clock)
         self._logger_stores = LoggerStores(
-            folder, roots, self._points_offset_of, self._names, self._events.hyperparameters, self._omissions
+            folder, roots, self._points_offset_of, self._names, self._events.hyperparameters, self._omissions, clock
         )
         self._stores = PointStream(
             self._logger_stores.sources,

@@ -11,7 +11,6 @@ import secrets
 import shutil
 import socket
 import tarfile
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -21,6 +20,7 @@ from typing import Any, BinaryIO
 
 from domain.assignments import Assignment, ResumeFrom
 from domain.choices import RECIPES
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.launch.plan import TaskContext, local_rank_option, plan, recipe_path
 from domain.masking.masking import MASK, masked_args, masked_env
 from domain.messages import CheckpointFetch, Reason
@@ -404,23 +404,25 @@ class Downloads:
         label: str,
         is_stopped: Callable[[], bool],
         report: Callable[[CheckpointFetch], None],
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client, self._label, self._is_stopped, self._report = client, label, is_stopped, report
+        self._clock = clock
         self._report_at = 0.0
 
     def fetch_checkpoint(self, source: ResumeFrom, target: Path) -> None:
         """Download the checkpoint to resume from, reporting the progress. Raises CannotStart."""
         subject = f"the checkpoint {source.name}"
         fetch = CheckpointFetch(name=source.name, done_bytes=0, size_bytes=source.size_bytes)
-        self._report_at = time.monotonic() + REPORT_EVERY_S
+        self._report_at = self._clock.now() + REPORT_EVERY_S
 
         def on_progress(done_bytes: int) -> None:
             """Report the progress now and then. Raises CannotStart once the attempt is stopped."""
             if self._is_stopped():
                 raise _stopped(subject, Reason.RESUME_FAILED)
-            if time.monotonic() >= self._report_at:
+            if self._clock.now() >= self._report_at:
                 self._report(fetch.model_copy(update={"done_bytes": done_bytes}))
-                self._report_at = time.monotonic() + REPORT_EVERY_S
+                self._report_at = self._clock.now() + REPORT_EVERY_S
 
         self._fetch(subject, lambda: self._client.download(source, target, on_progress), Reason.RESUME_FAILED)
         self._report(fetch.model_copy(update={"done_bytes": source.size_bytes, "is_verified": True}))
@@ -447,7 +449,7 @@ class Downloads:
             except RequestRefused as error:
                 text = f"{subject[0].upper()}{subject[1:]} could not be fetched: {error}"
                 raise CannotStart(reason, text) from error
-            time.sleep(pause_s)
+            self._clock.pause(pause_s)
             pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
         raise _stopped(subject, reason)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import Point, PointBatch, PointKind
 from domain.text.json_values import storable
 from worker.node.run_files import LOGGERS, is_event_file
@@ -211,8 +211,8 @@ class ObservedRuns:
 class SharedNames:
     """The names of one attempt's series on this node, which survive a restart of the worker."""
 
-    def __init__(self, file: Path, has_event_files: Callable[[], bool]) -> None:
-        state = read_object(file)
+    def __init__(self, file: Path, has_event_files: Callable[[], bool], clock: Clock = SYSTEM_CLOCK) -> None:
+        state, self._clock = read_object(file), clock
         self._file, self._has_event_files = file, has_event_files
         self._owners: dict[str, str] = dict(state.get("owners", {}))
         self._different: set[str] = set(state.get("different", ()))
@@ -266,7 +266,7 @@ class SharedNames:
         return own
 
     def _may_wait(self, point: LoggedPoint, final: bool) -> bool:
-        return not final and time.time() - point.wall < PATIENCE_S
+        return not final and self._clock.wall() - point.wall < PATIENCE_S
 
     def _own_name(self, logger: str, run: str, name: str) -> str:
         if run not in self._labels:
@@ -276,10 +276,10 @@ class SharedNames:
 
     def _save_in_turn(self) -> None:
         """Save at most once in a while: of thousands of new names, each would write the names of all before."""
-        self._is_unsaved = time.monotonic() < self._saved_at + SAVE_EVERY_S
+        self._is_unsaved = self._clock.now() < self._saved_at + SAVE_EVERY_S
         if not self._is_unsaved:
             self._save()
-            self._saved_at = time.monotonic()
+            self._saved_at = self._clock.now()
 
     def _save(self) -> None:
         state = {

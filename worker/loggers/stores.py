@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from worker.loggers import csv_table, databases, mlflow, trainer_state
 from worker.loggers.csv_table import CsvTable
 from worker.loggers.mlflow import Database, MetricFile
@@ -40,9 +40,10 @@ class LoggerStores:
         names: SharedNames,
         of_event_files: Callable[[], Mapping[str, Any]] = dict,
         omissions: Omissions | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """`of_event_files` returns the hyperparameters in event files, which have no other way to the server."""
-        self._of_event_files, self._omissions = of_event_files, omissions
+        self._of_event_files, self._omissions, self._clock = of_event_files, omissions, clock
         self._attempt, self._roots = attempt.resolve(), [root.resolve() for root in roots]
         self._offset_of, self._names, self._observed = offset_of, names, ObservedRuns(attempt)
         self._sources: dict[str, StoreSource] = {}
@@ -52,10 +53,10 @@ class LoggerStores:
 
     def sources(self, final: bool) -> Iterator[StoreSource]:
         """Yield the source of each store; `final`: the writers have ended. Raises what `offset_of` raises."""
-        now = time.monotonic()
+        now = self._clock.now()
         if now >= self._scan_at:
             self._scan()
-            self._scan_at = time.monotonic() + pause_after(time.monotonic() - now)
+            self._scan_at = self._clock.now() + pause_after(self._clock.now() - now)
         if now >= self._settings_at:
             self._write_settings()
             self._settings_at = now + SETTINGS_EVERY_S
@@ -112,7 +113,7 @@ class LoggerStores:
         for run, logger, settings in self._all_settings():
             if settings and settings != self._settings.get(run):
                 self._settings[run] = settings
-                lines.append({"t": time.time(), "logger": logger, "settings": settings})
+                lines.append({"t": self._clock.wall(), "logger": logger, "settings": settings})
         if lines:
             _append(self._attempt / SETTINGS_FILE, "".join(json.dumps(line) + "\n" for line in lines))
 

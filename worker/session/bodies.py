@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
 
+from domain.clock import SYSTEM_CLOCK
 from domain.text.formats import size
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ RETRY_AFTER_S = 3600.0
 class BodyLimit:
     """The limit that one client learned, shared by its attempts and threads; not stored."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = SYSTEM_CLOCK.now) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._limit_bytes: int | None = None

@@ -6,9 +6,9 @@ import hashlib
 import json
 import lzma
 import os
+import secrets
 import shutil
 import tarfile
-import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from domain.clock import Clock
 from domain.environments.sources import Source
 from domain.masking.masking import masked_text
 from domain.text.formats import plural
@@ -59,7 +60,13 @@ def version(source: Source, env: Mapping[str, str], log: Path, is_stopped: IsSto
 
 
 def bring(
-    source: Source, target: Path, env: Mapping[str, str], log: Path, is_stopped: IsStopped, progress: Progress
+    source: Source,
+    target: Path,
+    env: Mapping[str, str],
+    log: Path,
+    is_stopped: IsStopped,
+    progress: Progress,
+    clock: Clock,
 ) -> None:
     """Make `target`, a file or folder, from the source.
 
@@ -67,11 +74,11 @@ def bring(
     if source.kind == "path":
         _copy(Path(source.address), target, is_stopped, progress)
     elif source.kind == "ssh":
-        _rsync(source, target, env, log, is_stopped, progress)
+        _rsync(source, target, env, log, is_stopped, progress, clock)
     elif source.kind == "s3":
         _from_bucket(source, target, is_stopped, progress)
     else:
-        _download(source, target, is_stopped, progress)
+        _download(source, target, is_stopped, progress, clock)
     if source.is_archive and target.is_file():
         packed = target.with_name(f"packed-{source.file_name}")
         target.rename(packed)
@@ -122,7 +129,7 @@ def _http_version(source: Source) -> str:
         raise CannotBring(_http_words(error)) from error
     names = ("etag", "last-modified", "content-length")
     validators = [response.headers.get(name, "") for name in names]
-    return json.dumps(validators if any(validators[:2]) else [*validators, time.time_ns()])
+    return json.dumps(validators if any(validators[:2]) else [*validators, secrets.token_hex(8)])
 
 
 def _http() -> httpx2.Client:
@@ -131,7 +138,7 @@ def _http() -> httpx2.Client:
     )
 
 
-def _download(source: Source, target: Path, is_stopped: IsStopped, progress: Progress) -> None:
+def _download(source: Source, target: Path, is_stopped: IsStopped, progress: Progress, clock: Clock) -> None:
     """Download a file; where it breaks off, it goes on. Raises CannotBring, Stopped."""
     version_headers = dict[str, str]()
     for count in range(TRIES):
@@ -142,7 +149,7 @@ def _download(source: Source, target: Path, is_stopped: IsStopped, progress: Pro
             is_final = isinstance(error, httpx2.HTTPStatusError) and error.response.status_code < 500
             if is_final or count == TRIES - 1:
                 raise CannotBring(_http_words(error)) from error
-            time.sleep(2**count)
+            clock.pause(2**count)
     if source.sha256:
         with target.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -201,21 +208,27 @@ def _copy(source: Path, target: Path, is_stopped: IsStopped, progress: Progress)
 
 
 def _rsync(
-    source: Source, target: Path, env: Mapping[str, str], log: Path, is_stopped: IsStopped, progress: Progress
+    source: Source,
+    target: Path,
+    env: Mapping[str, str],
+    log: Path,
+    is_stopped: IsStopped,
+    progress: Progress,
+    clock: Clock,
 ) -> None:
     """Copy over the person's ssh; a folder with all it holds, a file as `target`."""
     argv = [program("rsync"), "-rLt", "--partial", "-e", SSH, "--", source.address]
     arriving = target.with_name(f"{target.name}.rsync")
     arriving.mkdir()
     argv.append(f"{arriving}/")
-    measured_at = time.monotonic()
+    measured_at = clock.now()
 
     def is_stopped_meanwhile() -> bool:
         """Whether the attempt was stopped; reports each second how much lies on the disk: rsync says too little."""
         nonlocal measured_at
-        if time.monotonic() - measured_at >= 1:
+        if clock.now() - measured_at >= 1:
             progress(_bytes_below(arriving), None)
-            measured_at = time.monotonic()
+            measured_at = clock.now()
         return is_stopped()
 
     run(argv, env, log.parent, log, is_stopped_meanwhile)

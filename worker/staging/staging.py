@@ -6,13 +6,13 @@ import errno
 import json
 import logging
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from domain.assignments import Assignment
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.environments.locks import environment_hash
 from domain.environments.sources import OTHERWISE, Source, source_of
 from domain.masking.masking import masked_text
@@ -41,8 +41,15 @@ class DataStager:
     """Brings the data of one attempt; used by the thread that prepares it."""
 
     def __init__(
-        self, folder: Path, node: LocalNode, client: Client, is_stopped: IsStopped, tell: Callable[[str], None]
+        self,
+        folder: Path,
+        node: LocalNode,
+        client: Client,
+        is_stopped: IsStopped,
+        tell: Callable[[str], None],
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock = clock
         self._folder, self._node, self._client = folder, node, client
         self._is_stopped, self._tell = is_stopped, tell
         self._told_at = 0.0
@@ -94,7 +101,7 @@ class DataStager:
         def build(folder: Path, _: int) -> dict[str, object]:
             data = folder / DATA_FOLDER / source.file_name
             data.parent.mkdir(parents=True)
-            bringing.bring(source, data, env, log_file, self._is_stopped, partial(self._progress, name))
+            bringing.bring(source, data, env, log_file, self._is_stopped, partial(self._progress, name), self._clock)
             self._tell(f"checks {name}")
             digest, sizes = bringing.digest(data, self._is_stopped)
             (folder / MANIFEST_FILE).write_text(json.dumps(sizes))
@@ -120,8 +127,8 @@ class DataStager:
                 raise CannotBring("another node of the run got other data: it changed meanwhile; launch it again")
 
     def _progress(self, name: str, done_bytes: int, total_bytes: int | None) -> None:
-        if time.monotonic() - self._told_at >= REPORT_EVERY_S:
-            self._told_at = time.monotonic()
+        if (now := self._clock.now()) - self._told_at >= REPORT_EVERY_S:
+            self._told_at = now
             total = f" of {size(total_bytes, is_coarse=True)}" if total_bytes else ""
             self._tell(f"brings {name}: {size(done_bytes, is_coarse=True)}{total}")
 
