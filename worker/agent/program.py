@@ -72,7 +72,7 @@ class Worker(SessionOwner):
         background = self._trainings.in_background
         self._checks = Checks(node, self._client, background, gpus)
         self._hardware_tests = HardwareTests(node, self._client, background)
-        self._wheels = WheelFetcher(self._client, self._data / "node" / "wheels", background)
+        self._wheels = WheelFetcher(self._client, self._data / "node" / "wheels", background, clock)
         self._instance_id = uuid.uuid4().hex
         self._signalled = threading.Event()
         self._is_warned = self._may_leave = self._may_start = False

@@ -256,7 +256,13 @@ class LocalAttempt:
         try:
             fetching = Downloads(self.client, self.label, self._is_stopped, self._report_fetch, self._clock)
             environments = EnvironmentMaker(
-                self.folder, self._node, self.client, fetching.fetch_code, self._is_stopped, self._report_environment
+                self.folder,
+                self._node,
+                self.client,
+                fetching.fetch_code,
+                self._is_stopped,
+                self._report_environment,
+                self._clock,
             )
             assignment = environments.with_environment(self.assignment)
             data = DataStager(self.folder, self._node, self.client, self._is_stopped, self._report_doing, self._clock)

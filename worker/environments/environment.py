@@ -6,7 +6,6 @@ import errno
 import json
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from domain.assignments import Assignment
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.environments.locks import BUILT_BY_UV, BadLock, Lock, candidates, choose, environment_hash, required
 from domain.messages import EnvironmentReport, Reason
 from domain.spec import RunSpec
@@ -75,7 +75,9 @@ class EnvironmentMaker:
         fetch: FetchSnapshot,
         is_stopped: uv.IsStopped,
         report: Report,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock = clock
         self._folder, self._node, self._client, self._fetch = folder, node, client, fetch
         self._is_stopped, self._report = is_stopped, report
 
@@ -126,6 +128,7 @@ class EnvironmentMaker:
             self._is_stopped,
             self._report,
             self._folder,
+            self._clock,
         )
         environment = builder.environment()
         write_whole(self._folder / ENVIRONMENT_FILE, json.dumps(asdict(environment)))
@@ -197,7 +200,9 @@ class _Builder:
         is_stopped: uv.IsStopped,
         report: Report,
         attempt: Path,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._lock, self._source, self._node, self._is_stopped, self._report = lock, source, node, is_stopped, report
         self._spec, self._attempt, self._client, self._task = spec, attempt, client, task
         self._beside = (source / lock.path).parent
@@ -234,7 +239,7 @@ class _Builder:
                 mark["resolved"] = locked.pylock_text(fixed)
             return mark | {"local": locked.local_folders(fixed)}
 
-        took_s, is_new = _timed(lambda: self._ensure(self._name, build))
+        took_s, is_new = self._timed(lambda: self._ensure(self._name, build))
         target = self._root / self._name
         if packages is None and not is_new:
             self._hand_on(environment_hash("lock", basis, version), folders.mark_of(target).get("resolved"))
@@ -259,7 +264,7 @@ class _Builder:
             conda.install(self._lock, self._beside, folder, self._run)
             return {"lock": self._lock.label, "kind": self._lock.kind}
 
-        took_s, is_new = _timed(lambda: self._ensure(self._name, build, is_fixed=True))
+        took_s, is_new = self._timed(lambda: self._ensure(self._name, build, is_fixed=True))
         note = f"built by {Path(tool).name} in {time_span(took_s)}" if is_new else "it was there"
         python = str(self._root / self._name / "bin" / "python")
         return Environment(self._lock.kind, self._name, python, None, f"{self._lock.label}: {note}")
@@ -280,7 +285,13 @@ class _Builder:
             data=self._data,
             attempt=self._attempt,
             is_fixed=is_fixed,
+            clock=self._clock,
         )
+
+    def _timed(self, action: Callable[[], bool]) -> tuple[float, bool]:
+        began = self._clock.now()
+        outcome = action()
+        return self._clock.now() - began, outcome
 
     def _resolved(self, python: str, basis: object, version: str) -> list[locked.Package]:
         """Resolve requirements as the first of the run's nodes did, so that each installs the same."""
@@ -307,14 +318,14 @@ class _Builder:
     def _wait_for_lock(self, key: str) -> str | None:
         """Return the lock as another node of the run resolves it; None if none does in time."""
         self._tell("waits for another node, which reaches the index")
-        ends_at = time.monotonic() + LOCK_WAIT_S
-        while time.monotonic() < ends_at:
+        ends_at = self._clock.now() + LOCK_WAIT_S
+        while self._clock.now() < ends_at:
             if self._is_stopped():
                 raise Stopped
             with suppress(ServerAway, RequestRefused):
                 if (text := self._client.lock(self._task, key)) is not None:
                     return text
-            time.sleep(1)
+            self._clock.pause(1.0)
         return None
 
     def _install(self, folder: Path, python: str, version: str, packages: list[locked.Package]) -> None:
@@ -340,7 +351,7 @@ class _Builder:
             with suppress(ServerAway, RequestRefused):
                 # Nodes are asked only for what the run's locks name.
                 self._client.keep_lock(self._task, environment_hash(self._name), locked.pylock_text(packages))
-                handed = wheels.HandedWheels(self._client, self._task, place, self._is_stopped, self._tell)
+                handed = wheels.HandedWheels(self._client, self._task, place, self._is_stopped, self._tell, self._clock)
                 wheel_packages = handed.bring(packages, version)
             if wheel_packages is None and failure is not None:
                 raise failure
@@ -391,6 +402,7 @@ class _Builder:
             self._is_stopped,
             tell=self._tell,
             keeps_open=self._descriptors,
+            clock=self._clock,
         )
 
     def _uv(self, arguments: list[str], folder: Path) -> str:
@@ -448,12 +460,6 @@ def _correct_scripts(folder: Path, target: Path) -> None:
                 begins = file.read(len(before)) == before
             if begins:
                 script.write_bytes(script.read_bytes().replace(before, after, 1))
-
-
-def _timed(action: Callable[[], bool]) -> tuple[float, bool]:
-    began = time.monotonic()
-    outcome = action()
-    return time.monotonic() - began, outcome
 
 
 def _disk_full(subject: str, package: str | None) -> CannotStart:

@@ -7,13 +7,13 @@ import fcntl
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from worker.environments.uv import IsStopped, Stopped
 from worker.node.attempt_files import USED_FILE
 from worker.node.state_files import is_settled, read_object, write_whole
@@ -61,7 +61,7 @@ def prepared(folder: Path) -> Path:
 
 
 @contextmanager
-def locked(path: Path, is_stopped: IsStopped, tell: Callable[[str], None]) -> Iterator[int]:
+def locked(path: Path, is_stopped: IsStopped, tell: Callable[[str], None], clock: Clock) -> Iterator[int]:
     """Hold a lock file, waiting for whoever holds it; yields its descriptor. Raises Stopped, OSError."""
     with path.open("w") as file:
         is_told = False
@@ -75,7 +75,7 @@ def locked(path: Path, is_stopped: IsStopped, tell: Callable[[str], None]) -> It
                 if not is_told:
                     tell("another launch builds it")
                 is_told = True
-                time.sleep(LOOK_S)
+                clock.pause(LOOK_S)
         yield file.fileno()
 
 
@@ -90,6 +90,7 @@ def ensure(
     attempt: Path,
     damage: Callable[[Path], str] | None = None,
     is_fixed: bool = False,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> bool:
     """Make sure that the environment `name` is whole, building it if necessary; returns whether it was built.
 
@@ -98,7 +99,7 @@ def ensure(
     renamed (`is_fixed`) is built at its place, where it counts once it has its mark. Raises what `build` raises,
     Stopped, Changed, OSError."""
     target = root / name
-    with locked(root / f"{name}.lock", is_stopped, tell) as descriptor:
+    with locked(root / f"{name}.lock", is_stopped, tell, clock) as descriptor:
         trouble = (damage or damaged)(target)
         if not trouble:
             os.utime(target)  # marks it as recently used

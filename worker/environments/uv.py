@@ -8,12 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.masking.masking import MASK, is_secret_variable, masked_text
 from worker.environments.pip_settings import uv_variables
 
@@ -116,6 +116,7 @@ def run(
     *,
     tell: Callable[[str], None] = lambda _: None,
     keeps_open: Sequence[int] = (),
+    clock: Clock = SYSTEM_CLOCK,
 ) -> str:
     """Run a program to its end in a folder, its errors in the file `log`; return what it printed.
 
@@ -133,7 +134,7 @@ def run(
             pass_fds=keeps_open,
         )
         try:
-            _follow(process, log, is_stopped, tell)
+            _follow(process, log, is_stopped, tell, clock)
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -154,18 +155,20 @@ def masked(text: str, env: Mapping[str, str]) -> str:
     return masked_text(text)
 
 
-def _follow(process: subprocess.Popen[bytes], log: Path, is_stopped: IsStopped, tell: Callable[[str], None]) -> None:
-    last, told_at = "", time.monotonic()
+def _follow(
+    process: subprocess.Popen[bytes], log: Path, is_stopped: IsStopped, tell: Callable[[str], None], clock: Clock
+) -> None:
+    last, told_at = "", clock.now()
     while process.poll() is None:
         if is_stopped():
             raise Stopped
-        time.sleep(LOOK_S)
-        if time.monotonic() - told_at >= 1:
+        clock.pause(LOOK_S)
+        if clock.now() - told_at >= 1:
             lines = _end(log).split("\n")
             line = next((line.strip() for line in reversed(lines) if line.strip()), "")
             if line != last:
                 tell(line)
-            last, told_at = line, time.monotonic()
+            last, told_at = line, clock.now()
 
 
 def _end(log: Path) -> str:

@@ -7,7 +7,6 @@ import logging
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from packaging.markers import InvalidMarker, Marker, default_environment
 from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.environments.wheels import WheelFile, is_fetched, is_file_name
 from domain.network.ip_addresses import is_of_another_machine
 from domain.text.formats import plural
@@ -62,9 +62,15 @@ class HandedWheels:
     """The wheels that the server has or gets for this node; used by the thread that prepares an attempt."""
 
     def __init__(
-        self, client: Client, task: TaskRef, folder: Path, is_stopped: IsStopped, tell: Callable[[str], None]
+        self,
+        client: Client,
+        task: TaskRef,
+        folder: Path,
+        is_stopped: IsStopped,
+        tell: Callable[[str], None],
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._client, self._task, self._folder = client, task, folder
+        self._client, self._task, self._folder, self._clock = client, task, folder, clock
         self._is_stopped, self._tell = is_stopped, tell
 
     def bring(self, packages: Sequence[Package], version: str) -> list[Package] | None:
@@ -103,7 +109,7 @@ class HandedWheels:
             if left:
                 names = ", ".join(file.name for file in list(left.values())[:2])
                 self._tell(f"waits for {plural(len(left), 'wheel')} that another node fetches: {names}")
-                time.sleep(LOOK_S)
+                self._clock.pause(LOOK_S)
         return True
 
     def _path(self, wheel: Mapping[str, Any]) -> Path:
@@ -117,8 +123,14 @@ class HandedWheels:
 class WheelFetcher:
     """Fetches wheels that other nodes wait for and sends them to the server; one at a time, in a thread of its own."""
 
-    def __init__(self, client: Client, folder: Path, background: Callable[[Callable[[], None]], object]) -> None:
-        self._client, self._folder, self._background = client, folder, background
+    def __init__(
+        self,
+        client: Client,
+        folder: Path,
+        background: Callable[[Callable[[], None]], object],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._client, self._folder, self._background, self._clock = client, folder, background, clock
         self._busy = threading.Lock()
 
     def fetch(self, wheels: Sequence[WheelFile]) -> None:
@@ -140,7 +152,7 @@ class WheelFetcher:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         arriving = self._folder / f"{wheel.name}.{os.getpid()}.part"
         try:
-            _download(wheel.url, arriving, dict(training_environment(os.environ)))
+            _download(wheel.url, arriving, dict(training_environment(os.environ)), self._clock)
             if _digest(arriving) != wheel.sha256:
                 raise ValueError("its SHA-256 is not the lock's")
             self._client.send_wheel(wheel, arriving)
@@ -195,17 +207,17 @@ def _applies(marker: str | None, version: str) -> bool:
         return True
 
 
-def _download(url: str, target: Path, env: Mapping[str, str]) -> None:
+def _download(url: str, target: Path, env: Mapping[str, str], clock: Clock) -> None:
     """Download a file with the node's own proxies and credentials. Raises OSError, HTTPError, ValueError."""
     http = httpx2.Client(
         timeout=FETCH_TIMEOUT, follow_redirects=True, transport=_FromOthers(), auth=_credentials(url, env)
     )
     with http, http.stream("GET", url) as response, target.open("wb") as file:
         response.raise_for_status()
-        until = time.monotonic() + LONGEST_FETCH_S
+        until = clock.now() + LONGEST_FETCH_S
         for piece in response.iter_bytes(PIECE_BYTES):
             file.write(piece)
-            if file.tell() > LARGEST_WHEEL_BYTES or time.monotonic() > until:
+            if file.tell() > LARGEST_WHEEL_BYTES or clock.now() > until:
                 raise ValueError("it is larger than any wheel, or comes too slowly")
 
 

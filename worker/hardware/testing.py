@@ -7,10 +7,10 @@ import logging
 import os
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.health.testing import LIMIT_S as ANSWER_LIMIT_S
 from domain.health.testing import DesiredTest, DeviceResult, TestAnswer, worst_of_each_part
 from domain.launch.plan import visible_devices
@@ -59,11 +59,13 @@ class HardwareTests:
                 self._started.discard(request.test_id)
 
 
-def test_devices(request: DesiredTest, python: str, limit_s: float = LIMIT_S) -> TestAnswer:
+def test_devices(
+    request: DesiredTest, python: str, limit_s: float = LIMIT_S, clock: Clock = SYSTEM_CLOCK
+) -> TestAnswer:
     """Test devices, all at the same time: a program each on GPUs, two programs for all CPU slots."""
     devices = request.devices if request.kind == "cuda" else [""] * min(MOST_CPU_RANKS, len(request.devices))
     try:
-        outputs = _run(devices, request.kind, find(python), limit_s)
+        outputs = _run(devices, request.kind, find(python), limit_s, clock)
     except (OSError, ValueError, Unusable) as error:
         return TestAnswer(results=[DeviceResult(part="test", text=str(error)[:1000])])
     answer = TestAnswer()
@@ -91,14 +93,14 @@ def _why(errors: str, completed_parts: int, parts: int) -> str:
     return f"{completed_parts} of {parts} parts were done" + (f": {lines[-1][:500]}" if lines else "")
 
 
-def _run(devices: Sequence[str], kind: str, python: str, limit_s: float) -> list[tuple[str, str]]:
+def _run(devices: Sequence[str], kind: str, python: str, limit_s: float, clock: Clock) -> list[tuple[str, str]]:
     """Run a program for each device; return what each printed. All have ended then."""
     program = f"exec(compile(open({PROGRAM!r}).read(), {PROGRAM!r}, 'exec'), {{'__name__': '__main__'}})"
     common = {
         "ranks": len(devices), "kind": kind, "seconds": SECONDS[kind], "address": "127.0.0.1",
         "port": free_port("127.0.0.1"), "meet_limit_s": MEET_LIMIT_S,
     }  # fmt: skip
-    deadline = time.monotonic() + limit_s
+    deadline = clock.now() + limit_s
     with ExitStack() as stack:
         started = []
         for rank, device in enumerate(devices):
@@ -110,12 +112,12 @@ def _run(devices: Sequence[str], kind: str, python: str, limit_s: float) -> list
             stack.enter_context(process)
             stack.callback(process.kill)
             started.append(process)
-        return [_output(process, deadline) for process in started]
+        return [_output(process, max(0.0, deadline - clock.now())) for process in started]
 
 
-def _output(process: subprocess.Popen[str], deadline: float) -> tuple[str, str]:
+def _output(process: subprocess.Popen[str], limit_s: float) -> tuple[str, str]:
     try:
-        return process.communicate(timeout=max(0.0, deadline - time.monotonic()))
+        return process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         process.kill()
         output, errors = process.communicate()

@@ -9,13 +9,13 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from domain.clock import SYSTEM_CLOCK
 from domain.text.json_values import parse_json
 from worker.launch import interpreter_question
 
@@ -219,11 +219,11 @@ def _query(path: str, env: Mapping[str, str], limit_s: float) -> bytes:
 def _output(process: subprocess.Popen[bytes], limit_s: float) -> bytes | None:
     """The output until the process ends or has answered, at most MAX_OUTPUT_BYTES; None on a timeout."""
     assert process.stdout is not None
-    deadline, output = time.monotonic() + limit_s, b""
+    deadline, output = SYSTEM_CLOCK.now() + limit_s, b""
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while len(output) < MAX_OUTPUT_BYTES:
-            left_s = deadline - time.monotonic()
+            left_s = deadline - SYSTEM_CLOCK.now()
             if left_s <= 0 or not selector.select(left_s):
                 return None
             chunk = os.read(process.stdout.fileno(), 65536)

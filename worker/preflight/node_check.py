@@ -8,7 +8,6 @@ import os
 import shutil
 import socket
 import threading
-import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,6 +17,7 @@ import psutil
 
 from domain.assignments import Assignment, CheckPeer
 from domain.choices import RECIPES
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import NodeCheck, Reached
 from domain.spec import RunSpec
 from worker.launch.interpreter import describe
@@ -191,18 +191,18 @@ def probe_ports(peers: Iterable[CheckPeer], greeting: str) -> list[Reached]:
         return list(threads.map(lambda peer: probe_port(peer, greeting), peers))
 
 
-def probe_port(peer: CheckPeer, greeting: str) -> Reached:
+def probe_port(peer: CheckPeer, greeting: str, clock: Clock = SYSTEM_CLOCK) -> Reached:
     """Check that the peer answers with the greeting. Retries refusals: the peer's worker may be restarting."""
-    deadline = time.monotonic() + CONNECT_LIMIT_S
+    deadline = clock.now() + CONNECT_LIMIT_S
     while True:
-        result = _probe_once(peer, greeting)
-        if result.trouble != "refused" or time.monotonic() >= deadline:
+        result = _probe_once(peer, greeting, clock)
+        if result.trouble != "refused" or clock.now() >= deadline:
             return result
-        time.sleep(PAUSE_S)
+        clock.pause(PAUSE_S)
 
 
-def _probe_once(peer: CheckPeer, greeting: str) -> Reached:
-    began = time.monotonic()
+def _probe_once(peer: CheckPeer, greeting: str, clock: Clock) -> Reached:
+    began = clock.now()
     try:
         connection = socket.create_connection((peer.address, peer.port), CONNECT_LIMIT_S)
     except TimeoutError:
@@ -211,7 +211,7 @@ def _probe_once(peer: CheckPeer, greeting: str) -> Reached:
         return _failure(peer, "refused", "connection refused")
     except OSError as error:
         return _failure(peer, "no route", (error.strerror or str(error)).lower())
-    took_s = time.monotonic() - began
+    took_s = clock.now() - began
     if _receives(connection, greeting):
         return Reached(**peer.model_dump(), took_s=took_s)
     return _failure(peer, "foreign", "another program answers")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from worker.service.home import Home, become_worker, write
 from worker.service.starters import Detached, Systemd, end_worker, keep, starter
 from worker.session.trust import CannotTrust, tls_context, why_no_tls
@@ -55,7 +55,7 @@ def status(home: Home) -> dict[str, Any]:
         "server": options.get("server"),
         "options": {name: value for name, value in options.items() if name != "server"},
         "runs": home.worker_runs(),
-        "silent_s": time.time() - home.last_contact(),
+        "silent_s": SYSTEM_CLOCK.wall() - home.last_contact(),
         "service": installed.sentence if installed else None,
         "log": home.last_lines(5),
     }
@@ -72,7 +72,7 @@ def start(home: Home) -> dict[str, Any]:
         (home.data / "node/node.json").unlink(missing_ok=True)
     home.switch_to(request["version"])
     service = starter(home)
-    began = time.time()
+    began = SYSTEM_CLOCK.wall()
     if isinstance(service, Systemd):
         Detached(home).stop()
     try:
@@ -152,18 +152,18 @@ def why_silent(url: str) -> str | None:
     return None
 
 
-def wait_for_contact(home: Home, since: float) -> None:
+def wait_for_contact(home: Home, since: float, clock: Clock = SYSTEM_CLOCK) -> None:
     """Wait until the dashboard has answered the worker. Raises Refused with the last line of its log."""
-    deadline = time.monotonic() + JOIN_LIMIT_S
+    deadline = clock.now() + JOIN_LIMIT_S
     log_size = home.log.stat().st_size if home.log.exists() else 0
     while home.last_contact() < since:
         refusals = [line for line in new_lines(home, log_size) if line.startswith("rankzero worker: ")]
         if refusals:
             raise Refused(refusals[-1].removeprefix("rankzero worker: "))
-        if time.monotonic() > deadline:
+        if clock.now() > deadline:
             log_end = " ".join(home.last_lines()) or "nothing"
             raise Refused(f"its worker has not joined within {JOIN_LIMIT_S:g} s; {home.log} ends with: {log_end}")
-        time.sleep(0.1)
+        clock.pause(0.1)
 
 
 def new_lines(home: Home, since_bytes: int) -> list[str]:

@@ -10,12 +10,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.launch.systemd_unit import user_unit
 from worker.node.processes import is_alive, is_locked, send_signal, take_lock, with_arguments
 from worker.service.home import Home, write
@@ -183,7 +183,7 @@ def keep(home: Home) -> None:
     if is_ending:
         return
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    time.sleep(0.0 if code in (0, -signal.SIGTERM) else AGAIN_AFTER_S if code < 0 else REFUSED_AGAIN_AFTER_S)
+    SYSTEM_CLOCK.pause(0.0 if code in (0, -signal.SIGTERM) else AGAIN_AFTER_S if code < 0 else REFUSED_AGAIN_AFTER_S)
     fcntl.flock(lock, fcntl.LOCK_UN)
     os.execv(home.python, [str(home.python), "-P", "-m", PROGRAM, "keep", str(home.path)])
 
@@ -194,16 +194,16 @@ def end_worker(home: Home) -> None:
     end_all(lambda words: words[-3:] == begins or ({"cli.main", "worker"} < set(words) and data in pairwise(words)))
 
 
-def end_all(matches: Callable[[list[str]], bool]) -> None:
+def end_all(matches: Callable[[list[str]], bool], clock: Clock = SYSTEM_CLOCK) -> None:
     """End the processes whose command line matches now, and wait until they are gone.
 
     Those that begin meanwhile stay: the keeper starts the next worker as soon as this one has ended."""
-    deadline = time.monotonic() + END_LIMIT_S
+    deadline = clock.now() + END_LIMIT_S
     processes = with_arguments(matches)
-    while (processes := [one for one in processes if is_alive(one)]) and time.monotonic() < deadline:
+    while (processes := [one for one in processes if is_alive(one)]) and clock.now() < deadline:
         for process in processes:
             send_signal(process, signal.SIGTERM)
-        time.sleep(0.1)
+        clock.pause(0.1)
 
 
 def _ask(*argv: str, text: str | None = None) -> subprocess.CompletedProcess[str] | None:

@@ -231,7 +231,7 @@ def _rsync(
             measured_at = clock.now()
         return is_stopped()
 
-    run(argv, env, log.parent, log, is_stopped_meanwhile)
+    run(argv, env, log.parent, log, is_stopped_meanwhile, clock=clock)
     files = [arriving] if source.address.endswith("/") else [*arriving.iterdir()]
     if len(files) != 1:
         raise CannotBring(f"it names {plural(len(files), 'file')}: stage the folder that holds them")

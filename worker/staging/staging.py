@@ -110,7 +110,7 @@ class DataStager:
         def tell(_: str) -> None:
             self._tell(f"waits for another run that brings {name}")
 
-        ensure = partial(folders.ensure, root, key, build, self._is_stopped, tell)
+        ensure = partial(folders.ensure, root, key, build, self._is_stopped, tell, clock=self._clock)
         is_new = ensure(data=data_dir, attempt=self._folder, damage=damage)
         mark = folders.mark_of(root / key)
         summary = f"{name}: {plural(int(str(mark['files'])), 'file')}, {size(int(str(mark['bytes'])))}"
