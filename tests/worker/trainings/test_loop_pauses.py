@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
+import pytest
+
+from tests.virtual_time import VirtualTime
 from worker.trainings.trainings import (
+    CHECKPOINTS_PAUSE_S,
     HURRIED_PAUSE_S,
     HURRY_S,
     IDLE_CORES,
@@ -60,26 +65,30 @@ def test_the_longer_a_step_took_the_longer_is_its_pause():
 
 
 def test_a_backlog_leaves_the_cores_to_ranks_until_they_end_or_news_come():
-    looks, woken = iter([True, True, False]), threading.Event()
-    LoopPauses().leave_cores(3600.0, lambda: next(looks), woken)
-    assert list(looks) == []
-    woken.set()
-    LoopPauses().leave_cores(3600.0, lambda: True, woken)
-    LoopPauses().leave_cores(0.0, lambda: True, threading.Event())
+    with VirtualTime() as time:
+        pauses, began = LoopPauses(time), time.now()
+        pauses.leave_cores(60.0, lambda: time.now() < began + 5.0, threading.Event())
+        assert time.now() == pytest.approx(began + 5.0)
+        woken = threading.Event()
+        time.call_after(2.0, woken.set)
+        pauses.leave_cores(60.0, lambda: True, woken)
+        assert time.now() == pytest.approx(began + 7.0)
+        pauses.leave_cores(3.0, lambda: True, threading.Event())
+        assert time.now() == pytest.approx(began + 10.0)
 
 
-def test_an_end_wakes_the_copying_and_then_the_sending(monkeypatch):
-    monkeypatch.setattr("worker.trainings.trainings.CHECKPOINTS_PAUSE_S", 3600.0)
-    pauses, woken = LoopPauses(), []
+def test_an_end_wakes_the_copying_and_then_the_sending():
+    with VirtualTime() as time:
+        pauses, woken = LoopPauses(time), []
 
-    def wait_for(name):
-        getattr(pauses, f"wait_to_{name}")()
-        woken.append(name)
+        def wait_for(name):
+            getattr(pauses, f"wait_to_{name}")()
+            woken.append((name, time.now()))
 
-    threads = [threading.Thread(target=wait_for, args=(name,), daemon=True) for name in ("send", "copy")]
-    for thread in threads:
-        thread.start()
-    pauses.pause_s(0.0, 0.0, [ONE], is_watched=False)
-    for thread in threads:
-        thread.join(300)
-    assert sorted(woken) == ["copy", "send"]
+        for name in ("send", "copy"):
+            time.start(name, partial(wait_for, name))
+        time.advance(0.25)
+        pauses.pause_s(0.0, 0.0, [ONE], is_watched=False)
+        ended_at = time.now()
+        time.advance(CHECKPOINTS_PAUSE_S)
+    assert woken == [("copy", ended_at), ("send", ended_at)]
