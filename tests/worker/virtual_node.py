@@ -48,6 +48,7 @@ class VirtualNode:
         self.time = VirtualTime()
         self.machine = FakeMachine(self.time)
         self.server = FakeServer()
+        self.server.time = self.time.wall
         self.node = LocalNode(name="n0", data_dir=folder / "data", python=sys.executable)
         self.trainings: Trainings | None = None
         self.start_worker()

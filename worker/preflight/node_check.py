@@ -43,12 +43,17 @@ def check_node(
 
 
 def check_node_for_run(
-    assignment: Assignment, folder: Path, node: LocalNode, client: Client, gpus: GpuReader = GPUS
+    assignment: Assignment,
+    folder: Path,
+    node: LocalNode,
+    client: Client,
+    clock: Clock = SYSTEM_CLOCK,
+    gpus: GpuReader = GPUS,
 ) -> NodeCheck:
     """Check this node for its task of a run on several nodes, before the code is fetched; needs the endpoint."""
     spec = assignment.spec
     node_check = _check_machine(
-        node.as_seen_by_others(), client, [folder, *([Path(spec.workdir)] if spec.workdir else [])]
+        node.as_seen_by_others(), client, [folder, *([Path(spec.workdir)] if spec.workdir else [])], clock
     )
     facts = read_object(folder / INTERPRETER_FILE)
     node_check.interpreter = {name: value for name, value in facts.items() if name != "packages"}
@@ -60,7 +65,7 @@ def check_node_for_run(
         node_check.port = assignment.master_port
     else:
         rank0 = CheckPeer(node_rank=0, address=assignment.master_addr, port=assignment.master_port)
-        node_check.reached = [probe_port(rank0, greeting_of(assignment))]
+        node_check.reached = [probe_port(rank0, greeting_of(assignment), clock)]
     return node_check
 
 
@@ -106,10 +111,10 @@ def open_listener(node_check: NodeCheck, greeting: str, port: int = 0) -> ProbeL
     return listener
 
 
-def _check_machine(node: LocalNode, client: Client, folders: Sequence[Path]) -> NodeCheck:
+def _check_machine(node: LocalNode, client: Client, folders: Sequence[Path], clock: Clock = SYSTEM_CLOCK) -> NodeCheck:
     node_check = NodeCheck(address=node.address, interface=node.interface, interface_is_up=_is_up(node.interface))
     node_check.disk_path, node_check.disk_free_bytes = least_free(folders)
-    if (clock_offset := _clock_offset(client)) is not None:
+    if (clock_offset := _clock_offset(client, clock)) is not None:
         node_check.clock_offset_s, node_check.clock_error_s = clock_offset
     return node_check
 
@@ -126,9 +131,9 @@ def _gpus(devices: Sequence[str], gpus: GpuReader) -> tuple[list[str], list[str]
     return [sample["id"] for sample in samples], [sample["id"] for sample in samples if sample.get("foreign")]
 
 
-def _clock_offset(client: Client) -> Offset | None:
+def _clock_offset(client: Client, clock: Clock) -> Offset | None:
     with contextlib.suppress(ServerAway, RequestRefused):
-        return offset(client.time)
+        return offset(client.time, clock)
     return None
 
 

@@ -74,7 +74,7 @@ class Rendezvous:
             self._node_check = self._unchecked().model_copy(update={"interpreter": {"problem": str(error)}})
             raise
         if has_endpoint(assignment):
-            self._node_check = check_node_for_run(assignment, self._folder, self._node, self._client)
+            self._node_check = check_node_for_run(assignment, self._folder, self._node, self._client, self._clock)
             self._try_to_report_check()
 
     def report_prepared(self, assignment: Assignment) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from domain.assignments import ResumeFrom
 from domain.messages import Reason
+from tests.virtual_time import VirtualTime
 from tests.worker.fake_server import FakeServer
 from worker.launch import preparation
 from worker.launch.preparation import CannotStart, Downloads
@@ -51,7 +52,6 @@ def test_a_stop_does_not_wait_for_the_rest_of_a_checkpoint(server, tmp_path):
 
 @pytest.mark.parametrize("mismatches", [1, 2])
 def test_damaged_file_is_fetched_once_more(server, tmp_path, monkeypatch, mismatches):
-    monkeypatch.setattr(preparation, "FIRST_PAUSE_S", 0.0)
     fetched, download = [], server.download
 
     def wrong_first(*arguments: object) -> None:
@@ -61,7 +61,7 @@ def test_damaged_file_is_fetched_once_more(server, tmp_path, monkeypatch, mismat
         download(*arguments)
 
     monkeypatch.setattr(server, "download", wrong_first)
-    downloads = Downloads(server, "r/2", lambda: False, lambda _: None)
+    downloads = Downloads(server, "r/2", lambda: False, lambda _: None, VirtualTime())
     if mismatches == 1:
         downloads.fetch_checkpoint(SOURCE, tmp_path / "last.pt")
         assert (tmp_path / "last.pt").exists()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 
 from domain.assignments import CheckPeer
 from tests.end_to_end.product import free_port, wait_for
+from tests.virtual_time import VirtualTime
 from worker.preflight import node_check
 from worker.preflight.node_check import ProbeListener, least_free, probe_port, probe_ports
 from worker.session.clock import offset
@@ -78,19 +79,39 @@ def test_a_taken_port_and_a_strange_address_open_no_door() -> None:
     door.close()
 
 
+def answering(virtual: VirtualTime, *delays_s: float, is_behind_s: float) -> Callable[[], float]:
+    """A server whose clock is behind, and whose answers take so long on their way."""
+    delays = iter(delays_s)
+
+    def server_time() -> float:
+        one_way_s = next(delays) / 2
+        virtual.advance(one_way_s)
+        told = virtual.wall() - is_behind_s
+        virtual.advance(one_way_s)
+        return told
+
+    return server_time
+
+
 def test_the_offset_is_that_of_the_middle_of_the_quickest_answer() -> None:
-    assert abs(offset(lambda: 1000.0, now=lambda: 1005.0).seconds - 5) < 0.5
-    assert offset(lambda: 1000.0, now=lambda: 990.0).seconds < -9
+    virtual = VirtualTime()
+    measured = offset(answering(virtual, 4.0, 1.0, 2.0, is_behind_s=5.0), virtual)
+    assert measured == (pytest.approx(5.0, abs=1e-6), pytest.approx(0.5))
+    measured = offset(answering(virtual, 0.02, is_behind_s=-10.0), virtual)
+    assert measured.seconds == pytest.approx(-10.0, abs=1e-6)
+
+
+class PausedOnceItIsRead(VirtualTime):
+    def wall(self) -> float:
+        read_at = super().wall()
+        self.advance(0.2)
+        return read_at
 
 
 def test_a_process_that_is_not_run_for_a_while_takes_the_pause_for_no_offset() -> None:
-    def paused_once_it_is_read() -> float:
-        read_at = time.time()
-        time.sleep(0.2)
-        return read_at
-
-    measured = offset(time.time, now=paused_once_it_is_read)
-    assert abs(measured.seconds) <= measured.error_s
+    virtual = PausedOnceItIsRead()
+    measured = offset(lambda: VirtualTime.wall(virtual), virtual)
+    assert abs(measured.seconds) <= measured.error_s + 1e-6
 
 
 def test_one_request_that_fails_costs_no_offset() -> None:
@@ -102,10 +123,10 @@ def test_one_request_that_fails_costs_no_offset() -> None:
             raise answer
         return answer
 
-    assert abs(offset(server_time, now=lambda: 1005.0).seconds - 5) < 0.5
+    assert offset(server_time, VirtualTime(wall=1005.0)).seconds == 5.0
     answers[:] = [ServerAway("away")]
     with pytest.raises(ServerAway):
-        offset(server_time)
+        offset(server_time, VirtualTime())
 
 
 def test_the_fullest_disk_counts(tmp_path) -> None:
