@@ -127,6 +127,16 @@ def test_the_next_attempt_does_not_wait_for_a_lost_node(cluster):
     assert "starts from the beginning" in run_queries.history(cluster.store, run_id)[-1].text
 
 
+def test_an_attempt_from_a_checkpoint_that_a_person_named_waits_for_no_other(cluster):
+    run_id = cluster.launch()
+    named = store_checkpoint(cluster, cluster.assignments()[0].fence, step=10)
+    fail(cluster, LEFT.model_copy(update={"has_checkpoints": True}))
+    run_requests.resume(cluster.store, run_id, cluster.now, "step_10.pt")
+    assert cluster.place() == [run_id]
+    (starting,) = [one for one in cluster.assignments() if one.attempt == 2]
+    assert starting.resume_from.checkpoint_id == named
+
+
 def test_a_restart_is_not_refused_for_steps_that_are_on_their_way(cluster):
     run_id = cluster.launch(max_restarts=3)
     for _ in range(2):

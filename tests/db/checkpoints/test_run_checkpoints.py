@@ -23,6 +23,17 @@ def test_resume_takes_the_latest_complete_checkpoint(cluster):
     assert cluster.assignments()[0].resume_from.checkpoint_id == latest
 
 
+def test_resume_without_a_complete_checkpoint_begins_anew(cluster):
+    run_id = cluster.launch()
+    fence = cluster.assignments()[0].fence
+    checkpoint_reports.offered(cluster.store, cluster.node_id, fence, 0, offer("work/step_40.pt", 40, "d" * 64), 1.0)
+    cluster.report(fence, "stopped")
+    assert run_requests.resume(cluster.store, run_id, 200.0) == 2
+    cluster.place()
+    assert cluster.assignments()[0].resume_from is None
+    assert "from the beginning" in "".join(line.text for line in run_queries.history(cluster.store, run_id))
+
+
 def test_a_new_run_may_start_from_another_runs_checkpoint(cluster):
     run_id = cluster.launch()
     store_checkpoint(cluster, cluster.assignments()[0].fence)

@@ -57,6 +57,14 @@ def test_a_run_that_waits_says_for_whom_and_when_it_will_start(cluster):
     assert (view(cluster, second).waiting_for, view(cluster, second).expected_start_at) == (None, None)
 
 
+def test_where_the_script_announces_no_steps_those_of_the_launch_say_when_it_ends(cluster):
+    cluster.launch(gpus_per_node=2, max_steps=250)
+    fence = cluster.assignments()[0].fence
+    cluster.report(fence, "running")
+    cluster.points(fence, 0, 9, {"train/loss": [(step, 1.0, 2.0 * step) for step in range(1, 101)]})
+    assert view(cluster, cluster.launch(gpus_per_node=1)).expected_start_at == cluster.now + 300.0
+
+
 def test_a_run_that_is_being_stopped_ends_within_its_grace(cluster):
     first = cluster.launch(gpus_per_node=2, stop_grace_s=20)
     train(cluster, cluster.assignments()[0].fence)

@@ -156,6 +156,13 @@ def test_braces_in_arguments_become_values_and_others_stay():
     ]
 
 
+def test_the_checkpoint_to_resume_from_is_in_the_arguments_and_the_environment():
+    spec = RunSpec(target="/code/train.py", args=["--from={resume}"])
+    resumed = plan(spec, run_id="abcdefghij", attempt=2, attempt_dir="/d", resume_path="/d/resume/last.pt")
+    assert resumed.argv[-1] == "--from=/d/resume/last.pt"
+    assert resumed.env["RANKZERO_RESUME"] == "/d/resume/last.pt"
+
+
 def test_an_option_whose_value_is_not_set_is_left_out():
     args = ["--from={resume}", "-b", "{batch_size}", "epochs={epochs}", "--amp", "--seed", "{seed}", "end"]
     spec = RunSpec(target="/code/train.py", args=args, seed=5)

@@ -52,9 +52,13 @@ def read(timeline: Timeline, folder: Path, now: float = 0.0, **options) -> dict[
 def test_phases_before_the_ranks_are_the_times_of_files(folder):
     timeline = started(folder, has_preflight=True)
     assert read(timeline, folder) == {"placed": 100.0}
+    touch(folder / "worker" / "environment.json", 100.4)
+    touch(folder / "worker" / "data.json", 100.7)
     touch(folder / "worker" / "existing.json", 101.0)
     touch(folder / "supervisor.json", 0.0, json.dumps({"started_at": 103.0, "running_at": None}))
-    assert read(timeline, folder, 1.0) == {"placed": 100.0, "code fetched": 101.0, "preflight": 103.0}
+    assert read(timeline, folder, 1.0) == {
+        "placed": 100.0, "environment": 100.4, "data": 100.7, "code fetched": 101.0, "preflight": 103.0,
+    }  # fmt: skip
     touch(folder / "supervisor.json", 0.0, json.dumps({"started_at": 103.0, "running_at": 104.5}))
     touch(folder / "launch.json", 102.0)
     (folder / "resume").mkdir()

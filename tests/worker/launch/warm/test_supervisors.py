@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from worker.launch import warm as supervisors
@@ -16,10 +18,12 @@ from worker.launch.warm import (
     NO_TORCHRUN,
     NOT_READY,
     PREPARING,
+    READY,
     Supervisors,
     default_launch,
 )
 from worker.node.attempt_files import WARM_FILE
+from worker.warm.rankzero_warm.ranks import HANDLERS
 
 
 def test_switched_off_it_prepares_nothing_and_says_so(tmp_path: Path):
@@ -47,6 +51,63 @@ def test_a_torch_that_cannot_be_imported_is_said_and_not_tried_again(tmp_path: P
         warm.prepare()
         assert warm._process is first
         assert "libcudart.so.12 is missing" in (tmp_path / "node" / "warm.log").read_text()
+    finally:
+        warm.close()
+
+
+EMPTY_TORCH = f"""import sys, threading, types
+for name in ("_dynamo", "distributed", "distributed.run", "nn", "nn.parallel", "nn.parallel.distributed",
+             "utils", "utils.data"):
+    sys.modules["torch." + name] = types.ModuleType("torch." + name)
+sys.modules[{HANDLERS!r}] = types.SimpleNamespace(SubprocessHandler=types.SimpleNamespace(_popen=None))
+"""
+"""A torch without anything, which can be forked from."""
+
+
+@pytest.mark.parametrize(
+    ("leaves", "problem"),
+    [
+        ("threading.Thread(target=threading.Event().wait, daemon=True).start()", "starts a thread"),
+        ("kept = open('/dev/null')", "opens a file"),
+    ],
+)
+def test_a_torch_whose_import_leaves_what_a_fork_would_lack_or_share_is_not_forked_from(
+    tmp_path: Path, leaves: str, problem: str
+):
+    warm = importing(tmp_path, EMPTY_TORCH + leaves)
+    try:
+        warm.prepare()
+        assert warm.status.startswith(f"importing torch {problem} here")
+    finally:
+        warm.close()
+
+
+def test_a_process_that_is_ready_ends_where_memory_gets_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    warm = importing(tmp_path, EMPTY_TORCH)
+    try:
+        warm.prepare()
+        assert warm.status.startswith(READY) and warm._process is not None
+        assert psutil.Process(warm._process._process.pid).net_connections("inet") == [], "it opens no port"
+        monkeypatch.setattr(supervisors, "_free_memory_bytes", lambda: (1 << 30) - 1)
+        warm.prepare()
+        assert warm._process is None and warm.status == NO_MEMORY
+    finally:
+        warm.close()
+
+
+def test_nothing_is_forked_once_the_workers_limits_or_the_packages_have_changed(tmp_path: Path):
+    warm = importing(tmp_path, EMPTY_TORCH)
+    try:
+        warm.prepare()
+        process, launch = warm._process, default_launch(sys.executable, 1)
+        assert process is not None and process.obstacle(launch, process.env) == ""
+        umask = os.umask(0o067)
+        try:
+            assert process.obstacle(launch, process.env) == "the worker's limits have changed"
+        finally:
+            os.umask(umask)
+        (tmp_path / "path" / "installed").mkdir()
+        assert process.obstacle(launch, process.env) == "the interpreter's packages have changed"
     finally:
         warm.close()
 

@@ -1,0 +1,22 @@
+"""`rankzero timeline`: how long each phase of a start took on each node."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.commands.runs.performance import print_timeline
+from domain.launch.timeline import Phase
+
+
+def test_timeline_has_a_column_for_each_node_and_names_the_slow_one(capsys: pytest.CaptureFixture[str]) -> None:
+    print_timeline(
+        [
+            Phase("gpu-1", "placed", 0.0, 1.0), Phase("gpu-1", "torch imported", 1.0, 6.0),
+            Phase("gpu-2", "placed", 0.0, 1.0), Phase("gpu-2", "torch imported", 1.0, 31.0),
+        ]
+    )  # fmt: skip
+    head, placed, imported, sentence = capsys.readouterr().out.splitlines()
+    assert head.split() == ["phase", "gpu-1", "gpu-2"]
+    assert placed.split() == ["placed", "1", "s", "1", "s"]
+    assert imported.split() == ["torch", "imported", "6", "s", "31", "s"]
+    assert sentence == "gpu-2 took 31 s for torch imported, the others 6 s."
