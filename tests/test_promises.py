@@ -19,7 +19,7 @@ from tests.promises import (
     statements_in,
 )
 
-DOCUMENTS = ("RUN-LIFE",)
+DOCUMENTS = ("RUN-LIFE", "SECURITY")
 PROMISES = promises(TABLE.read_text())
 
 

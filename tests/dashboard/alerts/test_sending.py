@@ -91,6 +91,12 @@ def test_a_mail_arrives_through_apprise_and_a_service_that_refuses_is_told_from_
         assert SENDER.run(request) == {"outcome": "refused", "problem": "The receiver answered 403."}
 
 
+def test_the_program_that_sends_has_none_of_our_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKZERO_TOKEN", "ours")
+    environment = SENDER._environment()
+    assert "PATH" in environment and not any(name.startswith("RANKZERO_") for name in environment)
+
+
 @pytest.mark.parametrize("target", ["http://localhost:{}/", "http://127.1:{}/", "json://127.0.0.1:{}/"])
 def test_the_servers_own_network_is_closed_when_a_message_is_sent(target: str) -> None:
     with serving(Http, Receiver()) as receiver:

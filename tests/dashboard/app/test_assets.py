@@ -54,3 +54,10 @@ def test_other_files_are_left_to_streamlit(http: TestClient, path: str) -> None:
 
 def test_a_client_that_takes_nothing_packed_is_served_by_streamlit(http: TestClient) -> None:
     assert http.get(f"/static/js/{SCRIPT.name}", headers=UNPACKED).text == "Streamlit"
+
+
+def test_page_of_an_unknown_address_runs_no_script_and_shows_the_address_as_text(http: TestClient) -> None:
+    answer = http.get("/<b>x</b>", headers={"Accept": "text/html"})
+    assert answer.status_code == 404 and "<b>x" not in answer.text
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'") and "script-src" not in policy

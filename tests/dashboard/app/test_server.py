@@ -150,6 +150,8 @@ def test_no_token_is_ever_printed(tmp_path: Path) -> None:
         httpx2.post(f"{url}/login", data={"token": token + "y"}, trust_env=False, timeout=60)
         program.get("/api/runs", Cookie=f"x={token}")
         program.get("/api/runs?limit=x")
+        for path in (f"/shared/{token}", f"/invite/{token}", f"/api/runs/{token}"):
+            program.get(path)
         (program.data / "rankzero.db").rename(program.data / "gone")
         line = " ".join(psutil.Process(program.process.pid).cmdline())
         program.end()

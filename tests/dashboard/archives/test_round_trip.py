@@ -17,6 +17,8 @@ import pytest
 from sqlalchemy import update
 
 from db.models import Run
+from db.people import audit
+from db.people.audit import AuditFilter
 from domain.imported_runs import ImportRequest
 from domain.messages import Finding, Findings, Point
 from tests.dashboard.running import FakeNode, Running, running
@@ -147,6 +149,14 @@ def test_a_run_that_was_imported_before_it_was_archived_keeps_its_importer(dashb
     assert [run["is_new"] for run in imported(other, archive).json()] == [False]
     refusal = other.http.post(f"/api/runs/{run_id}/resume", json={})
     assert refusal.status_code == 409 and "tensorboard" in refusal.json()["detail"]["message"]
+
+
+def test_an_archive_has_nothing_of_the_audit_log(dashboard: Running) -> None:
+    run_id = trained(dashboard)
+    entries = audit.entries(dashboard.service.store, AuditFilter(), 100)
+    assert {entry.address for entry in entries} == {"127.0.0.1"}
+    documents = [piece for name, piece in unzipped(exported(dashboard, run_id)).items() if name.endswith(".json")]
+    assert documents and not any(b"127.0.0.1" in piece or b'"audit"' in piece for piece in documents)
 
 
 def unzipped(archive: bytes) -> dict[str, bytes]:

@@ -186,6 +186,17 @@ def test_an_attempt_opened_by_the_policy_is_the_persons_who_launched_the_run(clu
     assert (resumed.by, resumed.via) == ("ana", "the run's policy")
 
 
+def test_who_resumes_anothers_run_does_so_for_its_launcher(cluster):
+    with acting.acting(Rights("ana", everywhere=Role.MEMBER)):
+        run_id = cluster.launch()
+    fail(cluster)
+    with acting.acting(Rights("eva", everywhere=Role.ADMIN)):
+        run_requests.resume(cluster.store, run_id, cluster.now)
+    cluster.place()
+    (assignment,) = cluster.assignments()
+    assert (assignment.attempt, assignment.by) == (2, "ana")
+
+
 def test_a_stopped_run_says_who_stopped_it_where_several_people_may_have(cluster):
     for person in None, "ana":
         if person:

@@ -15,6 +15,7 @@ from db.people.audit import AuditFilter
 from domain.people.audit import AuditAction
 from domain.people.rights import Denied, Rights, rights_of_owner
 from domain.people.roles import Role, Scope
+from tests.dashboard.read_only import make_read_only
 
 pytestmark = pytest.mark.both_stores
 
@@ -92,6 +93,17 @@ def test_download_that_goes_on_later_is_one_entry_and_one_that_begins_later_is_o
         audit.record_download(store, "checkpoint a", is_resumed=True)
         audit.record_download(store, "checkpoint b", is_resumed=True)
     assert signed(store) == [("ana", "checkpoint b"), ("ana", "checkpoint a")]
+
+
+def test_download_goes_on_where_the_store_takes_no_writes_and_is_in_the_dashboards_log(
+    sqlite_store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_read_only(sqlite_store, True)
+    with acting.acting(ANA):
+        audit.record_download(sqlite_store, "checkpoint a")
+    assert "not in the audit log: ana downloaded checkpoint a" in caplog.messages
+    make_read_only(sqlite_store, False)
+    assert signed(sqlite_store) == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 from sqlalchemy import text
 
@@ -47,6 +49,7 @@ def test_wrong_token_learns_nothing(store, run_id):
 def test_the_store_keeps_no_secret_and_ended_links_for_a_month(store, run_id):
     _, token = shared_links.make(store, [run_id], 1, 1000.0)
     with store.read() as session:
+        assert len(base64.urlsafe_b64decode(token[11:] + "=")) == 32, "256 random bits"
         assert token[11:] not in str(session.execute(text("select * from shared_links")).all())
     new, _ = shared_links.make(store, [run_id], 7, 30 * DAY_S)
     assert [link.state for link in shared_links.every(store, 30 * DAY_S)] == ["valid", "expired"]

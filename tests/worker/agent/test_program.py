@@ -261,6 +261,8 @@ def test_a_watched_run_shows_its_points_at_once(program, server):
 def test_the_trainings_environment_has_no_secret_and_no_launcher_of_ours():
     own = {"RANKZERO_TOKEN": "x", "RANK": "1", "TORCHELASTIC_RUN_ID": "y", "PATH": "/bin", "MASTER_PORT": "1"}
     assert training_environment(own) == {"PATH": "/bin"}
+    handed_on = {"AWS_ACCESS_KEY_ID": "k", "PGPASSWORD": "p"}
+    assert training_environment(handed_on | {"RANKZERO_DATABASE_URL": "postgresql://u:p@h/d"}) == handed_on
 
 
 def test_no_process_of_a_training_has_a_token_among_its_variables_or_arguments(program, server):

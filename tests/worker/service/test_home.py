@@ -9,7 +9,7 @@ import pytest
 
 from cli.commands.installation.programs import accounts
 from cli.main import run
-from worker.service.home import Home, worker_command
+from worker.service.home import Home, worker_command, write
 
 
 def test_worker_starts_with_the_accounts_that_nodes_add_was_given(tmp_path: Path) -> None:
@@ -22,6 +22,11 @@ def test_worker_starts_with_the_accounts_that_nodes_add_was_given(tmp_path: Path
     given = [command[at + 1] for at, part in enumerate(command) if part == "--run-as"]
     assert given == ["trainings", "ana=ana_unix"]
     assert command[-2] == "--token-file"
+
+
+def test_join_token_is_readable_by_its_user_alone(tmp_path: Path) -> None:
+    write(Home(tmp_path).join_token, "t")
+    assert (tmp_path / "join-token").stat().st_mode & 0o777 == 0o600
 
 
 def test_nodes_add_refuses_accounts_that_contradict(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -32,6 +32,11 @@ def files(dashboard: Running) -> list[Path]:
     return [path for path in dashboard.service.files.root.rglob("*") if path.is_file() and path.name != "proof"]
 
 
+def test_names_of_files_on_the_servers_disk_are_numbers(dashboard: Running, run_id: str) -> None:
+    names = {path.name.partition(".")[0] for path in files(dashboard)}
+    assert names and all(name.isdecimal() for name in names)
+
+
 def test_a_deleted_run_is_brought_back_with_its_files(dashboard: Running, run_id: str) -> None:
     kept, before = files(dashboard), dashboard.run(run_id)
     (checkpoint,) = dashboard.http.get(f"/api/runs/{run_id}/checkpoints").json()

@@ -342,6 +342,17 @@ def test_every_answer_carries_the_headers_and_none_opens_it_to_others(shared: Ru
         assert "server" not in headers
 
 
+def test_pages_run_no_inline_script_and_those_before_the_sign_in_none(shared: Running) -> None:
+    def scripts(visitor: httpx2.Client, path: str) -> str:
+        policy = visitor.get(path, headers={"Accept": "text/html"}).headers["content-security-policy"]
+        directives = dict(directive.strip().partition(" ")[::2] for directive in policy.split(";"))
+        return directives.get("script-src", directives["default-src"])
+
+    assert scripts(shared.http, "/run") == "'self' 'wasm-unsafe-eval' blob:"
+    for path in ("/", "/login", "/invite/secret", "/shared/token"):
+        assert scripts(shared.anonymous(), path) == "'none'", path
+
+
 def test_bodies_that_are_too_large_end_early(shared: Running) -> None:
     def endless() -> Iterator[bytes]:
         for _ in range(64):
