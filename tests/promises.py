@@ -89,7 +89,6 @@ def plain(text: str) -> str:
 # Tests, by their functions and marks.
 
 
-@cache
 def lane_of_test(test: str) -> str | None:
     """Return the lane of a test, the first where its cases are in several; None where there is no such test."""
     file, _, name = test.partition("::")
@@ -98,6 +97,7 @@ def lane_of_test(test: str) -> str | None:
     return lanes_in((ROOT / file).read_text()).get(name)
 
 
+@cache
 def lanes_in(source: str) -> dict[str, str]:
     """Return the lane of each function of a test module; marks of some of its cases alone do not count."""
     module = ast.parse(source)

@@ -29,7 +29,8 @@ def row(promise: Promise) -> str:
 
 
 def test_every_quotation_stands_in_its_document() -> None:
-    assert list(misquoted(PROMISES)) == []
+    wrong = list(misquoted(PROMISES))
+    assert not wrong, "\n".join(wrong)
 
 
 def misquoted(listed: Iterable[Promise]) -> Iterator[str]:
@@ -45,7 +46,8 @@ def misquoted(listed: Iterable[Promise]) -> Iterator[str]:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_statement_of_a_document_is_quoted(document: str) -> None:
-    assert list(unquoted(document, PROMISES)) == []
+    wrong = list(unquoted(document, PROMISES))
+    assert not wrong, "\n".join(wrong)
 
 
 def unquoted(document: str, listed: Iterable[Promise]) -> Iterator[str]:
@@ -60,7 +62,8 @@ def unquoted(document: str, listed: Iterable[Promise]) -> Iterator[str]:
 
 
 def test_every_promise_names_a_test_that_is_there_and_its_lane() -> None:
-    assert list(misplaced(PROMISES)) == []
+    wrong = list(misplaced(PROMISES))
+    assert not wrong, "\n".join(wrong)
 
 
 def misplaced(listed: Iterable[Promise]) -> Iterator[str]:

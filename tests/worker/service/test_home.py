@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from cli.commands.installation.programs import accounts
 from cli.main import run
-from worker.service.home import Home, worker_command, write
+from worker.service import program
+from worker.service.home import Home, worker_command
 
 
 def test_worker_starts_with_the_accounts_that_nodes_add_was_given(tmp_path: Path) -> None:
@@ -24,9 +27,23 @@ def test_worker_starts_with_the_accounts_that_nodes_add_was_given(tmp_path: Path
     assert command[-2] == "--token-file"
 
 
-def test_join_token_is_readable_by_its_user_alone(tmp_path: Path) -> None:
-    write(Home(tmp_path).join_token, "t")
-    assert (tmp_path / "join-token").stat().st_mode & 0o777 == 0o600
+def test_join_token_is_its_users_alone_and_gone_after_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, seen = Home(tmp_path), []
+
+    class FailingStarter:
+        def start(self) -> None:
+            seen.append((home.join_token.read_text(), home.join_token.stat().st_mode & 0o777))
+            raise OSError("no such program")
+
+        def stop(self) -> None: ...
+
+    monkeypatch.setattr(program, "starter", lambda _: FailingStarter())
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({"version": "1", "token": "t"})))
+    with pytest.raises(OSError, match="no such program"):
+        program.start(home)
+    assert seen == [("t", 0o600)] and not home.join_token.exists()
 
 
 def test_nodes_add_refuses_accounts_that_contradict(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
