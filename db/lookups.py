@@ -9,12 +9,9 @@ from sqlalchemy import ColumnElement, Table, and_, bindparam, or_, select
 from sqlalchemy.orm import Session
 
 from db import acting
-from db.exceptions import NoSuchNode, NotOwner, Superseded
+from db.exceptions import NoSuchNode, NoSuchRun, NotOwner, Superseded
 from db.models import Attempt, HistoryEntry, Node, Run, Task
-from db.people.ownership import ObjectKind, Owned
-from db.people.permission import judge, no_such
 from domain.messages import LIVE_STATES, TERMINAL_STATES
-from domain.people.roles import Action
 from domain.spec import RunSpec
 
 _PART = (
@@ -39,24 +36,12 @@ class AttemptKey(NamedTuple):
     number: int
 
 
-def permitted_run(session: Session, action: Action, run_id: str, *, is_deleted: bool = False) -> Run:
-    """The run, or with `is_deleted` the deleted run, to which the actor may do this.
-
-    Every change of a run begins with it in the transaction that writes: until its end, nobody else deletes, moves or
-    erases the run. Raises NoSuchRun, also where the run is hidden from the actor; Denied."""
-    run, noun = session.get(Run, run_id), "deleted run" if is_deleted else "run"
-    if run is None or (run.deleted_at is not None) != is_deleted:
-        raise no_such(ObjectKind.RUN, run_id, noun)
-    judge(action, ObjectKind.RUN, run_id, [Owned(run.project, run.by)], noun)
-    return run
-
-
 def latest_attempt(session: Session, run_id: str) -> Attempt:
     """The attempt whose state is the run's. Raises NoSuchRun."""
     newest = select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number.desc()).limit(1)
     attempt = session.scalars(newest).first()
     if attempt is None:
-        raise no_such(ObjectKind.RUN, run_id)
+        raise NoSuchRun(f"There is no run {run_id!r}.")
     return attempt
 
 

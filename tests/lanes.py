@@ -17,7 +17,7 @@ import pytest
 from tests.changed import PACKAGES
 
 LANES = ("test", "real", "long")
-"""The tests without either mark (`make test`), and those marked `real` (`make test-real`) and `long` (`make test-long`)."""
+"""The tests without either mark (`make test`), those marked `real` (`make test-real`) and `long` (`make test-long`)."""
 ROOT = Path(__file__).parents[1]
 DURATIONS = Path(__file__).with_name("durations.json")
 """Test-seconds of each file of `make test-real`, as its last complete run measured them."""

@@ -14,7 +14,7 @@ import streamlit as st
 FILE, *NAMES = sys.argv[1:]
 
 
-@st.fragment(run_every=1.0)  # noqa: TID251  it is a page of nobody
+@st.fragment(run_every=1.0)
 def charts() -> None:
     """Draw all points; the caption says which step is the newest."""
     rows = np.fromfile(FILE).reshape(-1, 1 + len(NAMES))

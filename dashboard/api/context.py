@@ -91,7 +91,7 @@ async def _require_attempt(connection: HTTPConnection, fence: int) -> None:
     """Check that the store knows the attempt; one that a restored store lacks must not count as deleted."""
     lineage, label = (await service_of(connection)).lineage, connection.headers.get("rankzero-attempt")
     if not lineage.remembers(fence, label or ""):
-        await (await threads_of(connection)).run(lineage.check, fence, label)
+        await (await threads_of(connection)).run(lineage.check_attempt, fence, label)
 
 
 TheService = Annotated[Service, Depends(service_of)]

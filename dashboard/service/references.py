@@ -13,8 +13,8 @@ from dashboard.service.secrets import Secrets
 from dashboard.snapshots.keeping import Snapshots
 from db import acting
 from db.engine import Store
-from db.lookups import permitted_run
 from db.people.ownership import DEFAULT_PROJECT
+from db.people.permission import permitted_run
 from db.runs import run_requests
 from domain.people.references import Named, references_in
 from domain.people.roles import Action

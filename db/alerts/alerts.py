@@ -9,11 +9,10 @@ from sqlalchemy.orm import Session
 
 from db import acting
 from db.engine import Store
-from db.lookups import permitted_run
 from db.models import Alert, AlertEvent, Run, new_id
 from db.people import audit
 from db.people.ownership import ObjectKind
-from db.people.permission import no_such, permit
+from db.people.permission import no_such, permit, permitted_run
 from db.people.visibility import is_visible, sees_everything
 from domain.alerts.message import DeliveryState
 from domain.alerts.rules import Act, AlertAction

@@ -17,6 +17,7 @@ from db.exceptions import (
     NoSuchStudy,
     NoSuchSweep,
 )
+from db.models import Run
 from db.people.ownership import ObjectKind, Owned, owned
 from domain.people.roles import Action
 
@@ -29,6 +30,18 @@ def permit(session: Session, action: Action, kind: ObjectKind, object_id: str) -
     owners = owned(session, kind, object_id)
     if owners or kind is ObjectKind.RUN or not acting.rights().sees_everything:
         judge(action, kind, object_id, owners)
+
+
+def permitted_run(session: Session, action: Action, run_id: str, *, is_deleted: bool = False) -> Run:
+    """The run, or with `is_deleted` the deleted run, to which the actor may do this.
+
+    Every change of a run begins with it in the transaction that writes: until its end, nobody else deletes, moves or
+    erases the run. Raises NoSuchRun, also where the run is hidden from the actor; Denied."""
+    run, noun = session.get(Run, run_id), "deleted run" if is_deleted else "run"
+    if run is None or (run.deleted_at is not None) != is_deleted:
+        raise no_such(ObjectKind.RUN, run_id, noun)
+    judge(action, ObjectKind.RUN, run_id, [Owned(run.project, run.by)], noun)
+    return run
 
 
 def judge(action: Action, kind: ObjectKind, object_id: str, owners: Sequence[Owned], noun: str | None = None) -> None:

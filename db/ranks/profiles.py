@@ -11,9 +11,10 @@ from sqlalchemy.orm import Session, undefer
 
 from db.engine import Store
 from db.exceptions import NoSuchProfile, WrongState
-from db.lookups import attempt_scope, latest_attempt, permitted_run, task_of_node
+from db.lookups import attempt_scope, latest_attempt, task_of_node
 from db.models import Attempt, File, Node, ProfiledRank, Series, Task
 from db.people import audit
+from db.people.permission import permitted_run
 from db.people.visibility import visible_fences
 from domain.assignments import MAX_RANKS, MAX_STEPS, ProfileRequest
 from domain.messages import LIVE_STATES, State

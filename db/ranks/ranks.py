@@ -10,9 +10,10 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.exceptions import WrongState
-from db.lookups import attempt_scope, latest_attempt, permitted_run, task_of_node
+from db.lookups import attempt_scope, latest_attempt, task_of_node
 from db.models import Attempt, Node, Series, Task
 from db.people import audit
+from db.people.permission import permitted_run
 from domain.collectives import CollectivesVerdict, NodeCollectives, RankCollectives, judge
 from domain.messages import LIVE_STATES, Stacks
 from domain.people.audit import AuditAction

@@ -16,9 +16,10 @@ from db.attempts import deliveries
 from db.checkpoints.checkpoint_reports import discard
 from db.engine import Store
 from db.exceptions import WrongState
-from db.lookups import add_history, latest_attempt, permitted_run
+from db.lookups import add_history, latest_attempt
 from db.models import Attempt, Checkpoint, DeletedAttempt, File, Run
 from db.people import audit
+from db.people.permission import permitted_run
 from db.runs.run_requests import end
 from domain.messages import TERMINAL_STATES, State
 from domain.people.audit import AuditAction

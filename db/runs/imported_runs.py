@@ -11,10 +11,11 @@ from db import acting
 from db.attempts.new_attempt import open_attempt
 from db.engine import Store
 from db.exceptions import NoSuchRun
-from db.lookups import add_history, latest_attempt, permitted_run
+from db.lookups import add_history, latest_attempt
 from db.metrics.point_reports import store_series
 from db.models import Attempt, ImportedRun, Run, Series, new_id
 from db.people import audit
+from db.people.permission import permitted_run
 from db.people.visibility import visible_runs
 from db.tasks.task_reports import Arrival, file_of
 from domain.choices import ExportFormat

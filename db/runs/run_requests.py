@@ -14,10 +14,11 @@ from db.attempts import deliveries
 from db.attempts.new_attempt import find_checkpoint, open_attempt, open_next_attempt
 from db.engine import Store
 from db.exceptions import WrongState
-from db.lookups import add_history, latest_attempt, permitted_run
+from db.lookups import add_history, latest_attempt
 from db.models import Attempt, ImportedRun, Run, RunTag, ScalingRun, ScalingStudy, Sweep, SweepTrial, new_id
 from db.people import audit, notices
 from db.people.ownership import project_of
+from db.people.permission import permitted_run
 from db.people.users import by_whom
 from db.people.visibility import is_private, visible_runs
 from db.scheduling.node_state import registered_lately, registered_nodes

@@ -14,11 +14,10 @@ from sqlalchemy.orm import Session
 from db import acting
 from db.engine import Store
 from db.exceptions import NoSuchLink
-from db.lookups import permitted_run
 from db.models import Run, SharedLink, new_id
 from db.people import audit
 from db.people.ownership import ObjectKind
-from db.people.permission import no_such, permit
+from db.people.permission import no_such, permit, permitted_run
 from db.people.visibility import visible_among
 from db.token_hashes import hash_token
 from domain.people.audit import AuditAction
