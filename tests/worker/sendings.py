@@ -1,25 +1,50 @@
-"""Streams that send at once to a server in memory, without a client between them."""
+"""Steps whose pieces go straight to a server in memory, without a client between them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-
-def answering(send: Callable[..., int]) -> Callable[..., Generator[Any, Any, int]]:
-    """`send`, as streams call it."""
-
-    def sending(*args: Any) -> Generator[Any, Any, int]:
-        yield from ()
-        return send(*args)
-
-    return sending
+from tests.worker.fake_server import FakeServer
+from worker.attempt.uploader import AttemptUploader
+from worker.session.client import Client
+from worker.session.outbox import Outbox, Step, send
+from worker.session.pieces import Answer
+from worker.streams.point_uploader import STEP_BATCHES, PointStep
 
 
-def done(sending: Generator[Any, Any, int]) -> int:
-    """The result of a stream whose pieces were all answered at once."""
-    try:
-        pieces = next(sending)
-    except StopIteration as end:
-        return end.value
-    raise AssertionError(f"nobody answers {pieces}")
+@dataclass(frozen=True)
+class PieceInMemory:
+    """What a stream offers, and who takes it."""
+
+    send: Callable[[], int]
+    content = b""
+
+    def answer(self) -> Answer:
+        """What the server answers."""
+        try:
+            return self.send()
+        except Exception as error:
+            return error
+
+
+def answering(send: Callable[..., int]) -> Callable[..., Any]:
+    """What makes pieces for `send`, as streams call it."""
+    return lambda *args: PieceInMemory(partial(send, *args))
+
+
+def done(step: Step) -> int:
+    """Take a step; returns the bytes or batches that were sent, `STEP_BATCHES` where more batches are waiting."""
+    while pieces := step.pending():
+        step.answered([piece.answer() for piece in pieces])  # type: ignore[attr-defined]
+    if not isinstance(step, PointStep):
+        return step.sent
+    return STEP_BATCHES if step.has_more else min(step.sent, STEP_BATCHES - 1)
+
+
+def upload_remaining(uploader: AttemptUploader, client: Client | FakeServer) -> bool:
+    """Send what an ended attempt has left; True if more is waiting."""
+    send(client, Outbox(uploader.upload_remaining()))  # type: ignore[arg-type]
+    return uploader.has_more

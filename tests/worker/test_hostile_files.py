@@ -18,10 +18,11 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from domain.spec import RunSpec
 from tests.cli.importers.logged_runs import history, write_wandb
 from tests.worker.fake_server import FakeServer
+from tests.worker.sendings import upload_remaining
 from worker.attempt.uploader import AttemptUploader
 from worker.node.attempt_files import EXISTING_FILE
-from worker.session import pieces
 from worker.session.client import TaskRef
+from worker.session.outbox import Outbox, send
 
 DEPTH = 50_000
 PLACES = [
@@ -126,7 +127,7 @@ class Attempt:
         for _ in range(50):
             uploader.checkpoints.take(time.monotonic(), final=True)
             uploader.checkpoints.send(None, lambda: True)
-            if not pieces.run(self.server, uploader.upload_remaining()) and uploader.is_complete:
+            if not upload_remaining(uploader, self.server) and uploader.is_complete:
                 return [finding.kind for finding in self.server.findings_of.get(1, [])]
         raise AssertionError("the attempt never ends")
 
@@ -166,11 +167,11 @@ def test_no_reader_waits_for_a_pipe(place, is_read_before, tmp_path):
     uploader = AttemptUploader(attempt.folder, RunSpec(target="/a.py"), attempt.server, TaskRef(1, 0), "a/1")
     if is_read_before:
         attempt.write(place, b'{"step": 1}\n')
-        pieces.run(attempt.server, uploader.upload(time.monotonic(), watched=True))
+        send(attempt.server, Outbox(uploader.upload(time.monotonic(), watched=True)))
         (attempt.folder / place).unlink(missing_ok=True)
     (attempt.folder / place).parent.mkdir(parents=True, exist_ok=True)
     os.mkfifo(attempt.folder / place)
-    pieces.run(attempt.server, uploader.upload(time.monotonic() + 60, watched=True))
+    send(attempt.server, Outbox(uploader.upload(time.monotonic() + 60, watched=True)))
     attempt.upload()
     attempt.check()
 

@@ -6,6 +6,7 @@ import json
 import logging
 import signal
 import threading
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ from worker.node.state_files import (
 from worker.preflight.rendezvous import Rendezvous, may_prepare
 from worker.session.client import Client, TaskRef
 from worker.session.failures import AttemptSuperseded, RequestFailed, RequestRefused, ServerAway
-from worker.session.pieces import Sending
+from worker.session.outbox import Outgoing
 from worker.staging.staging import DataStager
 
 log = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ class LocalAttempt:
         # An end that the server has had stays recorded, though an outdated list takes the attempt up once more.
         self._end_of_superseded = self._reported if self._reported in TERMINAL_STATES else SUPERSEDED
         self._reported_end: TaskReport | None = None
-        self._preparing = self._to_confirm = self._data_refused = False
+        self._preparing = self._to_confirm = self._data_refused = self._has_more = False
         self._uploader_lock = threading.Lock()
         self._open_uploader: AttemptUploader | None = None
 
@@ -341,25 +342,36 @@ class LocalAttempt:
 
     # -- the server ----------------------------------------------------------------------------
 
-    def send(self, now: float, *, watched: bool) -> Sending[bool]:
-        """Report and upload new data; True if more is waiting. Passes ServerAway on."""
-        try:
-            if self._to_confirm:
-                self._confirm(now)
-                self._to_confirm = False
-            if self._secrets.are_awaited and not self.is_superseded:
-                return False
-            if not (self._state or self.is_over or self.is_superseded):
-                self.assignment = self._rendezvous.report(self.assignment)
-            self._report_until_end(now)
-            if self.is_over:
-                return (yield from self._deliver(now))
-            more = self._has_data() and (yield from self._upload(now, watched))
-            self._end_when_hung()
-            return more
-        except AttemptSuperseded as error:
-            self._handle_superseded(str(error))
+    def send(self, now: float, *, watched: bool) -> Iterator[Iterable[Outgoing]]:
+        """Report, and yield the new data to be sent, group by group; `sent` takes how that ended."""
+        self._has_more = False
+        if self._to_confirm:
+            self._confirm(now)
+            self._to_confirm = False
+        if self._secrets.are_awaited and not self.is_superseded:
+            return
+        if not (self._state or self.is_over or self.is_superseded):
+            self.assignment = self._rendezvous.report(self.assignment)
+        self._report_until_end(now)
+        if self.is_over:
+            yield from self._deliver(now)
+            return
+        if self._has_data():
+            (uploader := self._uploader()).request(self.assignment)
+            yield from uploader.upload(now, watched=watched)
+            self._has_more = uploader.has_more
+        self._end_when_hung()
+
+    def sent(self, failure: Exception | None) -> bool:
+        """Return whether more is waiting. Raises the failure that ended the sending, if it is not superseded."""
+        if isinstance(failure, AttemptSuperseded):
+            self._handle_superseded(str(failure))
             return False
+        if failure is None:
+            return self._has_more
+        if self.is_over and isinstance(failure, ServerAway) and not isinstance(failure, RequestFailed):
+            self._delivery.wait_again()
+        raise failure
 
     def _report_until_end(self, now: float) -> None:
         """Report life and timeline; once the end is reported, the server takes neither any more."""
@@ -380,23 +392,17 @@ class LocalAttempt:
         else:
             self._report(self._reported_life() or "starting")
 
-    def _deliver(self, now: float) -> Sending[bool]:
+    def _deliver(self, now: float) -> Iterator[Iterable[Outgoing]]:
         """Send what the ended attempt has not sent; report its end first where that takes more than a moment."""
         if self._delivery.is_due(now):
             self._report_end(now, is_sending=True)
-        more = False
         if self._has_data() and not self._delivery.is_ended:
-            self._uploader().request(self.assignment)
-            try:
-                more = yield from self._uploader().upload_remaining()
-            except ServerAway as error:
-                if not isinstance(error, RequestFailed):
-                    self._delivery.wait_again()
-                raise
-            if more or not self._uploader().is_complete:
-                return more
+            (uploader := self._uploader()).request(self.assignment)
+            yield from uploader.upload_remaining()
+            self._has_more = uploader.has_more
+            if uploader.has_more or not uploader.is_complete:
+                return
         self._report_end(now)
-        return False
 
     @property
     def checkpoints(self) -> CheckpointUploader | None:
@@ -407,10 +413,6 @@ class LocalAttempt:
     def points_sent_at(self) -> float:
         """When points of its script were last sent, in seconds of the clock's `now`."""
         return float("-inf") if self._open_uploader is None else self._open_uploader.points_sent_at
-
-    def _upload(self, now: float, watched: bool) -> Sending[bool]:
-        (uploader := self._uploader()).request(self.assignment)
-        return uploader.upload(now, watched=watched)
 
     def _end_when_hung(self) -> None:
         """End a hung attempt if its spec says so; the sentence stored here becomes the message of its end."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -28,7 +29,8 @@ from worker.node.attempt_files import EXISTING_FILE, POINTS_FILE
 from worker.node.run_files import existing_files
 from worker.session.answers import FileOffsets
 from worker.session.client import Client, TaskRef
-from worker.session.pieces import Sending, at_once, bytes_piece, in_turn, points_piece, sent, together
+from worker.session.outbox import Outgoing, Step
+from worker.session.pieces import Piece, bytes_piece, points_piece
 from worker.streams.mirror import FileMirror
 from worker.streams.omissions import Omissions, Unreadable
 from worker.streams.point_uploader import PointStream, PointUploader
@@ -52,37 +54,31 @@ class AttemptUploader:
         roots = [folder / "work"] + ([Path(spec.workdir)] if spec.workdir else [])
         ignore = existing_files(folder / EXISTING_FILE)
         self._mirror = FileMirror(
-            folder, roots, self._bytes_of, self._append, ignore=ignore, step_bytes=MIRROR_STEP_BYTES,
+            folder, roots, self._bytes_of, partial(bytes_piece, task), ignore=ignore, step_bytes=MIRROR_STEP_BYTES,
             most=client.body_limit.most, mask=task.mask,
         )  # fmt: skip
         self._omissions, self._unreadable = Omissions(folder), Unreadable()
         self._limit = SeriesLimit(folder / SERIES_FILE)
-        self._points, self._printed, self._probe, self._hardware = self._point_streams(folder)
+        self.reporter = FindingsReporter(folder, spec, client, task, label, self._omissions, clock)
+        self._profiles = ProfileReporter(folder, client, task, label)
         self._names = SharedNames(folder / SHARED_NAMES_FILE, lambda: bool(self._mirror.event_files()), clock)
+        self._copied = _Stream(MIRROR, lambda now, _: self._mirror.step(now), MIRROR_WATCHED_EVERY_S)
+        self._logged, *self._others = self._point_streams(folder)
         self._logger_stores = LoggerStores(
             folder, roots, self._points_offset_of, self._names, self._events.hyperparameters, self._omissions, clock
         )
-        self._stores = PointStream(
-            self._logger_stores.sources,
-            PointUploader(self._store_points, self._omissions, self._unreadable),
-        )
-        self.reporter = FindingsReporter(folder, spec, client, task, label, self._omissions, clock)
-        self._profiles = ProfileReporter(folder, client, task, label)
+        uploader = PointUploader(self._piece_of, self._omissions, self._unreadable, self._take_stored)
+        self._stores = PointStream(self._logger_stores.sources, uploader)
+        self._compared = _Stream("loggers", self._step_of_stores, PROBE_WATCHED_EVERY_S)
+        self._findings = _Stream("findings", lambda now, _: _Act(lambda: self.reporter.step(now)))
+        self._profiled = _Stream("profiles", lambda now, _: _Act(self._profiles.step))
         watch = CheckpointWatch(
             roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label, task.node_rank), clock=clock
         )
         self.checkpoints = CheckpointUploader(watch, client, task, label, clock)
         self.reporter.refused_data = self._refusal_findings
-        self._points_schedule, self._mirror_schedule = (
-            _Schedule(POINTS_WATCHED_EVERY_S),
-            _Schedule(MIRROR_WATCHED_EVERY_S),
-        )
-        self._printed_schedule, self._probe_schedule = (
-            _Schedule(PRINTED_WATCHED_EVERY_S),
-            _Schedule(PROBE_WATCHED_EVERY_S),
-        )
-        self._hardware_schedule = _Schedule(PROBE_WATCHED_EVERY_S)
-        self._stores_schedule = _Schedule(PROBE_WATCHED_EVERY_S)
+        self._waiting = set[str]()
+        """Names of the streams that have more to send."""
         self.points_sent_at = float("-inf")
         """When points of the script were last sent, in seconds of the clock's `now`."""
         self._has_points_left = True
@@ -98,42 +94,52 @@ class AttemptUploader:
         self.reporter.request_stacks(assignment.stacks_requested_at)
         self._profiles.request(assignment.profile)
 
-    def upload(self, now: float, *, watched: bool) -> Sending[bool]:
-        """Upload new data that is due; True if more is waiting. Passes the client's exceptions on.
+    def upload(self, now: float, *, watched: bool) -> Iterator[Iterable[Outgoing]]:
+        """Yield what is due, group by group; `has_more` is valid then."""
+        watched, self._waiting = watched or self._profiles.is_pending, set()
+        streams = (self._logged, self._copied, *self._others)
+        yield self._steps([stream for stream in streams if stream.is_due(now, watched)], now)
+        if self._compared.is_due(now, watched):  # with the names of others
+            yield self._steps([self._compared], now)
+        yield self._steps([self._findings, self._profiled], now)
 
-        If the server fails at one stream, the other streams are uploaded first."""
-        watched = watched or self._profiles.is_pending
-        return in_turn(
-            lambda: self._upload_streams(now, watched),
-            # It compares with the names of others.
-            lambda: self._stores_schedule.take(now, watched, lambda: self._guarded("loggers", self._stores.drain)),
-            lambda: self._guarded("findings", lambda: at_once(lambda: self.reporter.step(now))),
-            lambda: self._guarded("profiles", lambda: at_once(self._profiles.step)),
-        )
+    def upload_remaining(self) -> Iterator[Iterable[Outgoing]]:
+        """Yield everything after the end, due or not; `has_more` is valid then.
 
-    def _guarded(self, name: str, step: Callable[[], Sending[bool]]) -> Sending[bool]:
-        return self._unreadable.guarded(name, step)
-
-    def _upload_streams(self, now: float, watched: bool) -> Sending[bool]:
-        """Upload all streams in step, so that what they have makes one request."""
-        due: tuple[tuple[_Schedule, Callable[[], Sending[bool]]], ...] = (
-            (self._points_schedule, lambda: self._guarded("event files", self._points.drain)),
-            (self._mirror_schedule, lambda: self._mirror_step(now)),
-            (self._printed_schedule, lambda: self._guarded("printed lines", self._printed.drain)),
-            (self._probe_schedule, lambda: self._guarded("probe's records", self._probe.drain)),
-            (self._hardware_schedule, lambda: self._guarded("hardware samples", self._hardware.drain)),
-        )
-        return any((yield from together(schedule.take(now, watched, step) for schedule, step in due)))
-
-    def upload_remaining(self) -> Sending[bool]:
-        """Upload everything after the end, due or not; True if more is waiting."""
+        The mirror begins: a restarted worker may find an event file that was uploaded before, but not all of its
+        points."""
         self._mirror.finish()
-        more = yield from in_turn(
-            self._remaining_streams, lambda: self._guarded("profiles", lambda: at_once(self._profiles.step))
-        )
-        if not (more or self._unreadable.may_recover or self._has_final_findings):
+        now, self._waiting = float("inf"), set()
+        yield self._steps([self._copied, self._logged, *self._others], now, final=True)
+        if LOGGED not in self._waiting and not self._unreadable.has_failed(LOGGED):
+            yield self._steps([self._compared], now, final=True)
+        yield self._steps([self._profiled], now)
+        has_points = bool(self._waiting - {MIRROR, self._profiled.name})
+        self._has_points_left = has_points or (MIRROR in self._waiting and self._mirror.has_more_files)
+        if not (self.has_more or self._unreadable.may_recover or self._has_final_findings):
             self._finish_findings(self.checkpoints.all_taken, self.checkpoints.is_done)
-        return more
+
+    @property
+    def has_more(self) -> bool:
+        """Whether more is waiting than what was yielded last."""
+        return bool(self._waiting)
+
+    def _steps(self, streams: Iterable[_Stream], now: float, *, final: bool = False) -> Iterator[Outgoing]:
+        """Yield the next step of each, except of those that could not be read a moment ago."""
+        for stream in streams:
+            if self._unreadable.is_due(stream.name):
+                step = stream.step(now, final)
+                step.conclude = partial(self._conclude, stream, step, now)
+                yield step
+            else:
+                stream.last_at = now
+
+    def _conclude(self, stream: _Stream, step: Step, now: float, failure: Exception | None) -> None:
+        """Note how a step ended: a stream that fails by itself has nothing more to send."""
+        self._waiting.add(stream.name)
+        if not (self._unreadable.judge(stream.name, failure) and step.has_more):
+            self._waiting.remove(stream.name)
+            stream.last_at = now
 
     def _finish_findings(self, all_taken: bool, is_done: bool) -> None:
         """Report the final findings when all checkpoints are copied, and again when each is stored or refused."""
@@ -141,20 +147,6 @@ class AttemptUploader:
             self.reporter.finish(incomplete_findings(self.checkpoints.unfinished()) if all_taken else [])
             self._findings_of = (all_taken, is_done)
         self._has_final_findings = is_done
-
-    def _remaining_streams(self) -> Sending[bool]:
-        """The mirror begins: a restarted worker may find an event file that was uploaded before, but not all of its
-        points."""
-        streams = (
-            self._mirror_step(float("inf"), 0),
-            self._guarded("event files", self._finish_points),
-            self._guarded("printed lines", lambda: self._printed.drain(final=True)),
-            self._guarded("probe's records", lambda: self._probe.drain(final=True)),
-            self._guarded("hardware samples", lambda: self._hardware.drain(final=True)),
-        )
-        more_bytes, *more_points = yield from together(streams)
-        self._has_points_left = any(more_points) or (more_bytes and self._mirror.has_more_files)
-        return more_bytes or any(more_points)
 
     def remaining(self) -> Remaining:
         """Return how much is sent after the end, and how much is not."""
@@ -181,24 +173,25 @@ class AttemptUploader:
         """The attempt's event files on this node. Raises OSError."""
         return self._mirror.found_event_files()
 
-    def _mirror_step(self, now: float, enough_bytes: int = MIRROR_STEP_BYTES - 1) -> Sending[bool]:
-        def step() -> Sending[bool]:
-            sent_bytes = yield from self._mirror.step(now)
-            return sent_bytes > enough_bytes or self._mirror.has_more_files
-
-        return self._guarded(MIRROR, step)
-
-    def _finish_points(self) -> Sending[bool]:
-        """Then compare loggers' files with all that others have got, and wait for nothing; True if more is waiting."""
-        if (yield from self._points.drain(final=True)):
-            return True
+    def _step_of_stores(self, _now: float, final: bool) -> Step:
+        if not final:
+            return self._stores.step()
         self._logger_stores.freeze()
-        return (yield from self._stores.step()) > 0 or (yield from self._stores.step(final=True)) > 0
+        return Step(self._last_of_stores)
 
-    def _point_streams(self, folder: Path) -> tuple[PointStream, PointStream, PointStream, PointStream]:
+    def _last_of_stores(self, step: Step) -> Iterator[Iterable[Outgoing]]:
+        """Compare loggers' files with all that others have got, then wait for nothing."""
+        for final in (False, True):
+            part = self._stores.step(final=final)
+            yield [part]
+            step.has_more = part.sent > 0 or part.has_more
+            if step.has_more or step.has_failed:
+                return
+
+    def _point_streams(self, folder: Path) -> list[_Stream]:
         """Points of event files and other loggers, of printed lines, of the probe and of the hardware."""
-        uploader = PointUploader(self._store_points, self._omissions, self._unreadable)
-        logged = PointUploader(self._store_logged, self._omissions, self._unreadable)
+        uploader = PointUploader(self._piece_of, self._omissions, self._unreadable, self._take_stored)
+        logged = PointUploader(self._piece_of_logged, self._omissions, self._unreadable, self._take_logged)
         state = folder / "worker"
         first_rank = 0 if self._task.node_rank == 0 else None
         writers = Writers(state / "writers.json", RanksOfProcesses(folder / PROBE_FOLDER).of, first_rank)
@@ -211,14 +204,15 @@ class AttemptUploader:
         )
         probe = ProbeFiles(folder / PROBE_FOLDER, self._points_offset_of)
         hardware = HardwareFile(folder, self._points_offset_of)
-        return (
-            PointStream(
-                lambda final: chain(self._events.sources(final), loggers.sources(final)), logged, are_many=True
-            ),
-            PointStream(printed.sources, uploader),
-            PointStream(probe.sources, uploader, have_own_series=True),
-            PointStream(hardware.sources, uploader),
+        all_logged = PointStream(
+            lambda final: chain(self._events.sources(final), loggers.sources(final)), logged, are_many=True
         )
+        return [
+            _of_points(LOGGED, all_logged, POINTS_WATCHED_EVERY_S),
+            _of_points("printed lines", PointStream(printed.sources, uploader), PRINTED_WATCHED_EVERY_S),
+            _of_points("probe's records", PointStream(probe.sources, uploader, have_own_series=True)),
+            _of_points("hardware samples", PointStream(hardware.sources, uploader)),
+        ]
 
     def _refusal_findings(self) -> list[Finding]:
         refusals = [*self._mirror.refusals(), *self.checkpoints.refusals]
@@ -231,15 +225,14 @@ class AttemptUploader:
         mirror = self._mirror
         return [*self._limit.findings(), *left_out_findings(mirror.left_out, mirror.holes(), mirror.too_large)]
 
-    def _store_points(self, batch: PointBatch) -> Sending[int]:
-        return (yield from self._store(self._limit.keep(batch)))
+    def _piece_of(self, batch: PointBatch) -> Piece:
+        return points_piece(self._task, self._limit.keep(batch))
 
-    def _store(self, batch: PointBatch) -> Sending[int]:
-        offset = yield from sent(points_piece(self._task, batch))
+    def _take_stored(self, batch: PointBatch) -> None:
+        batch = self._limit.keep(batch)
         if batch.series and batch.source in SCRIPT_KINDS:
             self._note_points()
         self.reporter.take_points(batch.series, batch.source)
-        return offset
 
     def _note_points(self) -> None:
         """Tell the supervisor that the script reports figures; a full disk only delays that."""
@@ -249,12 +242,14 @@ class AttemptUploader:
                 self._points_file.touch()
                 self._has_points = True
 
-    def _store_logged(self, batch: PointBatch) -> Sending[int]:
-        """Store points of event files or of the probe, whose names are theirs."""
-        batch, self.points_sent_at = self._limit.keep(batch), self._clock.now()
-        offset = yield from self._store(batch)
-        self._names.stored(batch)
-        return offset
+    def _piece_of_logged(self, batch: PointBatch) -> Piece:
+        """A piece of event files or of the probe, whose names are theirs."""
+        self.points_sent_at = self._clock.now()
+        return points_piece(self._task, self._limit.keep(batch))
+
+    def _take_logged(self, batch: PointBatch) -> None:
+        self._take_stored(batch)
+        self._names.stored(self._limit.keep(batch))
 
     def _points_offset_of(self, path: str, generation: int) -> int:
         return self._offsets(path, generation).points_offset
@@ -270,16 +265,13 @@ class AttemptUploader:
             return FileOffsets(offset=0)
         return self._client.file_offsets(self._task, path, generation)
 
-    def _append(self, path: str, generation: int, offset: int, data: bytes) -> Sending[int]:
-        return sent(bytes_piece(self._task, path, generation, offset, data))
-
 
 UNWATCHED_EVERY_S = 5.0
 POINTS_WATCHED_EVERY_S = 0.0
 """At every look."""
 MIRROR_WATCHED_EVERY_S = PRINTED_WATCHED_EVERY_S = 0.25
 PROBE_WATCHED_EVERY_S = 1.0
-MIRROR = "copies of files"
+LOGGED, MIRROR = "event files", "copies of files"
 SHARED_NAMES_FILE = "worker/loggers.json"
 SERIES_FILE = "worker/series.jsonl"
 REFUSED = "not copied"
@@ -291,23 +283,35 @@ LOST_FIX = "Keep a run's files as they are until everything is sent. What is lef
 
 
 @dataclass
-class _Schedule:
-    """When a stream is uploaded next: often while somebody watches, rarely otherwise."""
+class _Stream:
+    """A stream of an attempt, and when its next step is due: often while somebody watches, rarely otherwise."""
 
-    watched_every_s: float
+    name: str
+    step: Callable[[float, bool], Step]
+    """(now, final) -> what its next step sends."""
+    watched_every_s: float = 0.0
     last_at: float = float("-inf")
+    """When a step left nothing; until then it is due."""
 
     def is_due(self, now: float, watched: bool) -> bool:
         return now - self.last_at >= (self.watched_every_s if watched else UNWATCHED_EVERY_S)
 
-    def take(self, now: float, watched: bool, step: Callable[[], Sending[bool]]) -> Sending[bool]:
-        """Run the step if it is due; True if more is waiting, which keeps it due."""
-        if not self.is_due(now, watched):
-            return False
-        more = yield from step()
-        if not more:
-            self.last_at = now
-        return more
+
+def _of_points(name: str, points: PointStream, watched_every_s: float = PROBE_WATCHED_EVERY_S) -> _Stream:
+    return _Stream(name, lambda _, final: points.step(final=final), watched_every_s)
+
+
+class _Act(Step):
+    """A step that asks the server by itself."""
+
+    def __init__(self, act: Callable[[], bool | None]) -> None:
+        super().__init__(lambda _: ())
+        self._act = act
+
+    def pending(self) -> list[Piece]:
+        """Act."""
+        self.has_more = bool(self._act())
+        return []
 
 
 def _is_mapped_by(label: str, node_rank: int) -> Callable[[Path], bool]:

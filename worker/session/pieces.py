@@ -1,13 +1,10 @@
-"""Send what several streams have to say in one request, while each stays a simple series of steps of its own.
-
-A stream is a generator (`Sending`): it yields the pieces it wants to send, and goes on with their answers. `together`
-runs several in step, so that their pieces make one request; `deliver` sends it and says of each piece how it went."""
+"""Points of a byte range and bytes of a file as pieces, and how many of them are sent in one request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import httpx2
 
@@ -20,12 +17,9 @@ from worker.session.failures import (
     RequestFailed,
     RequestRefused,
     ServerAway,
-    ServerMistake,
     offset_in,
     raise_for,
 )
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -66,119 +60,6 @@ def _piece(task: TaskRef, content: bytes, end: int, **place: Any) -> Piece:
 
 Answer = int | Exception
 """The offset that the server has now, or what the client raises for that piece."""
-Sending = Generator[list[Piece], list[Answer], T]
-
-
-def sent(piece: Piece) -> Sending[int]:
-    """Send a piece; returns the offset that the server has then. Raises what `Client` raises for it."""
-    (answer,) = yield [piece]
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
-
-
-def at_once(step: Callable[[], bool | None]) -> Sending[bool]:
-    """A step that sends nothing this way."""
-    yield from ()
-    return bool(step())
-
-
-def in_turn(*steps: Callable[[], Sending[bool]]) -> Sending[bool]:
-    """Run steps one after another; True if one has more. Raises the last ServerMistake after all have run."""
-    more, failure = False, None
-    for step in steps:
-        try:
-            more = (yield from step()) or more
-        except ServerMistake as error:
-            failure = error
-    if failure is not None:
-        raise failure
-    return more
-
-
-def together(sendings: Iterable[Sending[T]]) -> Sending[list[T]]:
-    """Run several in step; returns their results, in their order.
-
-    A ServerMistake is raised once all others have ended, any other failure once those begun have their answers."""
-    return (yield from _Together(iter(sendings)).run())
-
-
-class _Together(Generic[T]):
-    def __init__(self, waiting: Iterator[Sending[T]]) -> None:
-        self._waiting = enumerate(waiting)
-        self._open: dict[int, tuple[Sending[T], list[Piece]]] = {}
-        self._results: dict[int, T] = {}
-        self._mistake: ServerMistake | None = None
-        self._failure: Exception | None = None
-
-    def run(self) -> Sending[list[T]]:
-        """Send until all have ended; the failure, or else the mistake, is raised once those begun have answers."""
-        try:
-            self._begin()
-            while self._open:
-                answers = iter((yield [piece for _, pieces in self._open.values() for piece in pieces]))
-                for number, (sending, pieces) in [*self._open.items()]:
-                    self._go_on(number, sending, [next(answers) for _ in pieces])
-                if self._failure is not None:
-                    break
-                self._begin()
-        finally:
-            for sending, _ in self._open.values():
-                sending.close()
-        if failure := self._failure or self._mistake:
-            raise failure
-        return [self._results[number] for number in sorted(self._results)]
-
-    def _begin(self) -> None:
-        """Begin with as many as fit into a request."""
-        size_bytes = sum(map(_size_bytes, self._open.values()))
-        while self._failure is None and size_bytes < MOST_BYTES:
-            try:
-                number, sending = next(self._waiting)
-            except StopIteration:
-                return
-            except ServerMistake as mistake:
-                self._mistake = mistake
-            except Exception as failure:
-                self._fail(failure)
-            else:
-                self._go_on(number, sending, None)
-                if number in self._open:
-                    size_bytes += _size_bytes(self._open[number])
-
-    def _go_on(self, number: int, sending: Sending[T], answers: list[Answer] | None) -> None:
-        try:
-            pieces = next(sending) if answers is None else sending.send(answers)
-            self._open[number] = sending, pieces
-            return
-        except StopIteration as end:
-            self._results[number] = end.value
-        except ServerMistake as mistake:
-            self._mistake = mistake
-        except Exception as failure:
-            self._fail(failure)
-        self._open.pop(number, None)
-
-    def _fail(self, failure: Exception) -> None:
-        """Note the first failure; without a connection nothing else need be tried."""
-        self._failure = self._failure or failure
-        if isinstance(failure, ServerAway) and not isinstance(failure, RequestFailed):
-            raise failure
-
-
-def _size_bytes(begun: tuple[Sending[T], list[Piece]]) -> int:
-    """Bytes of the pieces that one of several has yielded."""
-    return sum(len(piece.content) for piece in begun[1])
-
-
-def run(client: Client, sending: Sending[T]) -> T:
-    """Run to the end, sending what is yielded. Raises what `sending` raises."""
-    try:
-        pieces = next(sending)
-        while True:
-            pieces = sending.send(deliver(client, pieces))
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
 
 
 def deliver(client: Client, pieces: Sequence[Piece]) -> list[Answer]:

@@ -25,7 +25,8 @@ from worker.node.scans import pause_after
 from worker.node.state_files import write_whole
 from worker.session.bodies import LEAST_BYTES
 from worker.session.failures import OffsetMismatch, RequestFailed, RequestRefused, TooLarge
-from worker.session.pieces import Sending, together
+from worker.session.outbox import Outgoing, Step
+from worker.session.pieces import Answer, Piece
 from worker.streams.events import find_event_files
 from worker.streams.masked_files import MaskedFile, masked_bytes
 from worker.streams.masked_traces import is_trace_masked
@@ -46,7 +47,7 @@ class FileMirror:
         attempt_dir: Path,
         roots: Sequence[Path],
         offset_of: OffsetOf,
-        send: Send,
+        piece_of: PieceOf,
         *,
         ignore: Listing | None = None,
         cap_bytes: int = CAP_BYTES,
@@ -56,7 +57,7 @@ class FileMirror:
     ) -> None:
         self._attempt_dir = attempt_dir.resolve()
         self._roots = [root.resolve() for root in roots]
-        self._offset_of, self._send = offset_of, send
+        self._offset_of, self.piece_of = offset_of, piece_of
         self._ignored = {path: key[0] for path, key in (ignore or {}).items()}
         self._cap_bytes, self._step_bytes, self._most = cap_bytes, step_bytes, most
         self._mask, self._is_final = mask or ValueMask(), False
@@ -77,25 +78,27 @@ class FileMirror:
         self.too_large: list[Path] = []
         """Folders with more entries than are looked at."""
 
-    def step(self, now: float) -> Sending[int]:
-        """Send about `step_bytes`, one chunk of each file in turn; return the number of bytes sent.
+    def step(self, now: float) -> Step:
+        """Return a step that sends about `step_bytes`, one chunk of each file in turn.
 
-        Raises what `offset_of` and `send` raise; the next call continues where this one stopped.
-        """
+        It raises what `offset_of` raises; the next one continues where this one stopped."""
+        return Step(partial(self._chunks, now))
+
+    def _chunks(self, now: float, step: Step) -> Iterator[list[_Chunk]]:
+        """Yield the chunks that are sent together, until the step is long enough."""
         self._scan(now)
         waiting = (self._files[path] for path in self._order if self._unsent(self._files[path]))
         turn = deque(islice(waiting, STEP_FILES))
         # A file whose sending fails must not be the first one every time.
         self._order.rotate(-len(turn) if len(turn) == STEP_FILES else -1)
         self.has_more_files = len(turn) == STEP_FILES
-        sent_bytes = 0
-        while turn and sent_bytes < self._step_bytes:
-            files = [*self._next_in(turn)]
-            self._note_heads(files)
-            chunks = yield from together(map(self._send_chunk, files))
-            sent_bytes += sum(chunks)
-            turn += [file for file, size in zip(files, chunks, strict=True) if size and self._unsent(file)]
-        return sent_bytes
+        while turn and step.sent < self._step_bytes:
+            chunks = [_Chunk(self, file) for file in self._next_in(turn)]
+            self._note_heads([chunk.file for chunk in chunks])
+            yield chunks
+            step.sent += sum(chunk.sent_bytes for chunk in chunks)
+            turn += [chunk.file for chunk in chunks if chunk.sent_bytes and self._unsent(chunk.file)]
+        step.has_more = self.has_more_files or step.sent >= (1 if self._is_final else self._step_bytes)
 
     def finish(self) -> None:
         """Send each file as it is now: its writer has ended, and what a stranger appends to it is not the run's."""
@@ -238,34 +241,23 @@ class FileMirror:
             planned_bytes += min(CHUNK_BYTES, self._unsent(turn[0]))
             yield turn.popleft()
 
-    def _send_chunk(self, file: MirroredFile) -> Sending[int]:
-        chunk_bytes = LAST_CHUNK_BYTES if self._is_frozen else CHUNK_BYTES
-        offset, most = self._agreed_offset(file), self._most(chunk_bytes)
-        while data := self._read(file, offset, most):
-            try:
-                file.sent_bytes = yield from self._send(file.path, file.generation, offset, data)
-                return len(data)
-            except OffsetMismatch as mismatch:
-                self._continue_at(file, mismatch.have)
-                return 0
-            except RequestRefused as refusal:
-                most = len(data) // 2
-                if not isinstance(refusal, TooLarge) or most < LEAST_BYTES:
-                    self._set_aside(file, offset, refusal)
-                    return 0
-        return 0
+    def chunk_of(self, file: MirroredFile, most_bytes: int | None) -> tuple[int, bytes]:
+        """Return the file's next bytes, and where they begin; at most so many, by default as many as usual."""
+        offset = self._agreed_offset(file)
+        most_bytes = most_bytes or self._most(LAST_CHUNK_BYTES if self._is_frozen else CHUNK_BYTES)
+        return offset, self._read(file, offset, most_bytes)
 
-    def _set_aside(self, file: MirroredFile, offset: int, refusal: RequestRefused) -> None:
-        """Give the file up: an attempt's end must not wait for bytes that the server never accepts."""
+    def give_up(self, file: MirroredFile, offset: int, refusal: RequestRefused) -> None:
+        """Send no more of a file: an attempt's end must not wait for bytes that the server never accepts."""
         file.refusal = f"{file.path} was refused at byte {offset}: {refusal}"
         log.error("%s; the remaining bytes are not copied, they stay at %s", file.refusal, file.source)
 
     def _agreed_offset(self, file: MirroredFile) -> int:
         while file.sent_bytes is None:
-            self._continue_at(file, self._offset_of(file.path, file.generation))
+            self.continue_at(file, self._offset_of(file.path, file.generation))
         return file.sent_bytes
 
-    def _continue_at(self, file: MirroredFile, have: int) -> None:
+    def continue_at(self, file: MirroredFile, have: int) -> None:
         """Continue at the server's offset `have`; an offset beyond the file's end means that the file is another one.
 
         Raises RequestFailed for an offset that no server can have.
@@ -376,8 +368,41 @@ STEP_FILES = 512
 """Files in one step: a run with thousands of them leaves other runs their turns."""
 OffsetOf = Callable[[str, int], int]
 """(path, generation) -> the number of bytes the server has."""
-Send = Callable[[str, int, int, bytes], Sending[int]]
-"""(path, generation, offset, data) -> the offset behind the data; raises OffsetMismatch, TooLarge, RequestRefused."""
+PieceOf = Callable[[str, int, int, bytes], Piece]
+"""(path, generation, offset, data) -> what is sent."""
+
+
+class _Chunk(Outgoing):
+    """The next bytes of one file, halved until they pass."""
+
+    def __init__(self, mirror: FileMirror, file: MirroredFile) -> None:
+        self._mirror, self.file = mirror, file
+        self._most_bytes: int | None = None
+        self._offset = self._size_bytes = 0
+        self._is_answered = False
+        self.sent_bytes = 0
+
+    def pending(self) -> list[Piece]:
+        """Return the bytes, unless they are sent or cannot be read."""
+        if self._is_answered:
+            return []
+        self._offset, content = self._mirror.chunk_of(self.file, self._most_bytes)
+        self._size_bytes = len(content)
+        return [self._mirror.piece_of(self.file.path, self.file.generation, self._offset, content)] if content else []
+
+    def answered(self, answers: Sequence[Answer]) -> None:
+        """Note what the server has; give the file up where it refuses the smallest part."""
+        (answer,), half_bytes, self._is_answered = answers, self._size_bytes // 2, True
+        if isinstance(answer, int):
+            self.file.sent_bytes, self.sent_bytes = answer, self._size_bytes
+        elif isinstance(answer, OffsetMismatch):
+            self._mirror.continue_at(self.file, answer.have)
+        elif isinstance(answer, TooLarge) and half_bytes >= LEAST_BYTES:
+            self._most_bytes, self._is_answered = half_bytes, False
+        elif isinstance(answer, RequestRefused):
+            self._mirror.give_up(self.file, self._offset, answer)
+        else:
+            raise answer
 
 
 @dataclass

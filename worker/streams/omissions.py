@@ -18,7 +18,6 @@ from domain.text.json_values import storable
 from worker.node.regular_files import append, bytes_of
 from worker.node.state_files import write_whole
 from worker.session.failures import OF_THE_SERVER
-from worker.session.pieces import Sending
 from worker.streams.events import Gap
 
 log = logging.getLogger(__name__)
@@ -216,23 +215,18 @@ class Unreadable:
         now = self._clock()
         return any(failure.may_pass and now - failure.since < PATIENCE_S for failure in self._failures.values())
 
-    def guarded(self, name: str, step: Callable[[], Sending[bool]]) -> Sending[bool]:
-        """Take the step of a stream; where it fails by itself, nothing more of it waits to be sent.
+    def judge(self, name: str, failure: Exception | None) -> bool:
+        """Note how a step of the stream ended; return whether it worked.
 
         Raises what the client raises, and OSError where the node's disk is full: then the data waits for space."""
-        if not self.is_due(name):
-            return False
-        try:
-            more = yield from step()
-        except OF_THE_SERVER:
-            raise
-        except Exception as error:
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            self.failed(name, error)
-            return False
-        self.worked(name)
-        return more
+        if failure is None:
+            self.worked(name)
+            return True
+        is_full = isinstance(failure, OSError) and failure.errno in (errno.ENOSPC, errno.EDQUOT)
+        if is_full or isinstance(failure, OF_THE_SERVER):
+            raise failure
+        self.failed(name, failure)
+        return False
 
     def findings(self) -> list[Finding]:
         """Return one finding for all that cannot be read now."""

@@ -7,15 +7,17 @@ therefore always continues at the offset that the server returned, whatever was 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Protocol
 
 from domain.messages import MOST_BYTES, PointBatch
 from worker.session.failures import OffsetMismatch, RequestRefused, ServerMistake, TooLarge
-from worker.session.pieces import Sending, together
+from worker.session.outbox import Outgoing, Step
+from worker.session.pieces import Answer, Piece
 from worker.streams.omissions import Omissions, Unreadable
 
 log = logging.getLogger(__name__)
@@ -58,103 +60,133 @@ class PointSource(Protocol):
         ...
 
 
-@dataclass
-class _Progress:
-    """The batch of one source that is being sent."""
-
-    batch: PointBatch | None = None
-    size_bytes: int = 0
-    """Size of the file before the batch was read."""
-    max_bytes: int = BATCH_BYTES
-    mistakes: int = 0
-    has_caught_up: bool = False
-
-    def halve(self, batch: PointBatch) -> bool:
-        """Halve the size of batches; return False if it cannot be halved."""
-        if self.max_bytes < 2 * MIN_BATCH_BYTES or not batch.series:
-            return False
-        self.max_bytes = max(MIN_BATCH_BYTES, min(self.max_bytes, batch.end - batch.start) // 2)
-        return True
-
-
+@dataclass(frozen=True)
 class PointUploader:
-    """Uploads the points of one attempt from all sources. Called by one thread."""
+    """How points of one attempt are sent."""
 
-    def __init__(
-        self,
-        send: Callable[[PointBatch], Sending[int]],
-        omissions: Omissions,
-        unreadable: Unreadable | None = None,
-    ) -> None:
-        self._send, self._omissions, self._unreadable = send, omissions, unreadable or Unreadable()
-        self._progress: dict[tuple[str, int], _Progress] = {}
+    piece_of: Callable[[PointBatch], Piece]
+    omissions: Omissions
+    unreadable: Unreadable = field(default_factory=Unreadable)
+    stored: Callable[[PointBatch], None] = lambda _: None
+    """Called with each batch that the server has stored."""
 
-    def upload(self, source: PointSource) -> Sending[bool]:
-        """Send the source's next batch; return False if there was nothing to send.
 
-        Raises every failure of the server that may pass with another try; the batch is then sent again.
-        """
-        progress = self._progress.setdefault((source.path, source.generation), _Progress())
-        if progress.batch is None:
-            self._read(source, progress)
-        if (batch := progress.batch) is None:
-            return False
-        try:
-            offset = yield from self._deliver(batch, progress)
-        except OffsetMismatch as mismatch:
-            offset = mismatch.have
-        progress.batch, progress.mistakes = None, 0
-        if offset > source.size_bytes and offset != batch.end:
-            log.warning("%s: the server has points up to byte %d, beyond its end", source.path, offset)
-            source.rewind(batch.start)
-            return False  # the file was truncated, and its next generation follows
-        source.rewind(offset)
-        progress.has_caught_up = batch.end <= offset and offset >= progress.size_bytes
-        return True
+class SourceUpload(Outgoing):
+    """The batches of one source, one after another.
 
-    def _read(self, source: PointSource, progress: _Progress) -> None:
+    `answered` raises every failure of the server that may pass with another try; the batch is then sent again."""
+
+    def __init__(self, uploader: PointUploader) -> None:
+        self._uploader = uploader
+        self._batch: PointBatch | None = None
+        """What was read and is not stored."""
+        self._instead: PointBatch | None = None
+        """What is sent in its stead, without its points."""
+        self._mistake: ServerMistake | None = None
+        """What the batch is to blame for if the server takes what is sent in its stead."""
+        self._mistakes, self._max_bytes = 0, BATCH_BYTES
+        self._size_bytes = 0
+        """Size of the file before the batch was read; a busy writer has added to it since."""
+
+    def begin(self, source: PointSource, step: PointStep) -> None:
+        """Begin with a step."""
+        self._source, self._step, self._has_more = source, step, True
+        self._instead = self._mistake = None
+
+    def pending(self) -> list[Piece]:
+        """Return the next batch, or again the one that is not stored; none once others are to have their turn."""
+        if self._instead is None and (self._step.is_long or not self._has_more):
+            return []
+        if self._batch is None:
+            self._read()
+        sent = self._instead or self._batch
+        return [] if sent is None else [self._uploader.piece_of(sent)]
+
+    def answered(self, answers: Sequence[Answer]) -> None:
+        """Go on behind what is stored, or with what follows a refusal."""
+        batch = self._batch
+        assert batch is not None
+        offset = self._offset_after(answers[0], batch)
+        if offset is None:
+            return
+        self._batch, self._mistakes = None, 0
+        if offset > self._source.size_bytes and offset != batch.end:
+            log.warning("%s: the server has points up to byte %d, beyond its end", self._source.path, offset)
+            self._source.rewind(batch.start)
+            self._has_more = False  # the file was truncated, and its next generation follows
+            return
+        self._source.rewind(offset)
+        self._has_more = offset < batch.end or offset < self._size_bytes
+        self._step.sent += 1
+        self._step.full += self._has_more
+
+    def _read(self) -> None:
         """Read the next batch; a file that cannot be read has none."""
-        if not self._unreadable.is_due(source.path):
+        source, unreadable = self._source, self._uploader.unreadable
+        if not unreadable.is_due(source.path):
             return
         try:
-            progress.size_bytes, progress.batch = source.size_bytes, source.read(progress.max_bytes)
+            self._size_bytes, self._batch = source.size_bytes, source.read(self._max_bytes)
         except Exception as error:  # whatever a file contains, it holds up no other
-            self._unreadable.failed(source.path, error)
+            unreadable.failed(source.path, error)
         else:
-            self._unreadable.worked(source.path)
+            unreadable.worked(source.path)
 
-    def has_caught_up(self, source: PointSource) -> bool:
-        """Whether the last batch reached the end that the file had then; a busy writer has added to it since."""
-        return self._progress[source.path, source.generation].has_caught_up
+    def _offset_after(self, answer: Answer, batch: PointBatch) -> int | None:
+        """The offset that the server has now; None if something is to be sent in the batch's stead."""
+        instead, mistake, self._instead, self._mistake = self._instead, self._mistake, None, None
+        if isinstance(answer, OffsetMismatch):
+            return answer.have
+        if isinstance(answer, int):
+            if mistake is not None:
+                self._set_aside(batch, mistake)
+                return None
+            if instead is None:
+                self._max_bytes = min(BATCH_BYTES, 2 * self._max_bytes)
+            self._uploader.stored(instead or batch)
+            return answer
+        if instead is None:
+            return self._offset_after_refusal(answer, batch)
+        raise answer
 
-    def _deliver(self, batch: PointBatch, progress: _Progress) -> Sending[int]:
-        try:
-            offset = yield from self._send(batch)
-        except TooLarge as refusal:
-            return batch.start if progress.halve(batch) else (yield from self._set_aside(batch, refusal))
-        except RequestRefused as refusal:
-            return (yield from self._set_aside(batch, refusal))
-        except ServerMistake as mistake:
-            if not (yield from self._is_to_blame(batch, progress)):
-                raise
-            return (yield from self._set_aside(batch, mistake))
-        progress.max_bytes = min(BATCH_BYTES, 2 * progress.max_bytes)
-        return offset
+    def _offset_after_refusal(self, refusal: Exception, batch: PointBatch) -> int | None:
+        """A batch is to blame if the server fails `TRIES` times, and still accepts the same offset without points."""
+        if isinstance(refusal, TooLarge) and self._halve(batch):
+            return batch.start
+        if isinstance(refusal, RequestRefused):
+            self._set_aside(batch, refusal)
+        elif isinstance(refusal, ServerMistake) and self._mistakes + 1 >= TRIES:
+            self._mistake, self._instead = refusal, batch.model_copy(update={"series": {}, "end": batch.start})
+        else:
+            self._mistakes += isinstance(refusal, ServerMistake)
+            raise refusal
+        return None
 
-    def _is_to_blame(self, batch: PointBatch, progress: _Progress) -> Sending[bool]:
-        """Whether the server failed `TRIES` times, and still accepts the same offset without the points."""
-        progress.mistakes += 1
-        if progress.mistakes < TRIES:
+    def _halve(self, batch: PointBatch) -> bool:
+        """Halve the size of batches; return False if it cannot be halved."""
+        if self._max_bytes < 2 * MIN_BATCH_BYTES or not batch.series:
             return False
-        yield from self._send(batch.model_copy(update={"series": {}, "end": batch.start}))
+        self._max_bytes = max(MIN_BATCH_BYTES, min(self._max_bytes, batch.end - batch.start) // 2)
         return True
 
-    def _set_aside(self, batch: PointBatch, error: Exception) -> Sending[int]:
+    def _set_aside(self, batch: PointBatch, error: Exception) -> None:
         """Save the batch on disk, then move the server's offset past it. Raises `error` for a batch without points."""
         if not any(batch.series.values()):
             raise error
-        self._omissions.set_aside(batch, str(error))
-        return (yield from self._send(batch.model_copy(update={"series": {}})))
+        self._uploader.omissions.set_aside(batch, str(error))
+        self._instead = batch.model_copy(update={"series": {}})
+
+
+class PointStep(Step):
+    """What all sources of one kind send in one step."""
+
+    full = 0
+    """Batches after which more was waiting."""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether others are to have their turn."""
+        return self.full >= STEP_BATCHES
 
 
 class PointStream:
@@ -173,49 +205,41 @@ class PointStream:
         `are_many`: small sources are sent together. Which sources follow must not depend on what was read of others."""
         self._sources, self._uploader, self._have_own_series = sources, uploader, have_own_series
         self._most_together = MOST_TOGETHER if are_many else 1
-        self._full = 0
-        """Batches of this step after which more was waiting."""
+        self._uploads: dict[tuple[str, int], SourceUpload] = {}
         self._first = 0
         """Sources that had their turn in earlier steps."""
 
-    def step(self, *, final: bool = False) -> Sending[int]:
-        """Send what was there when it began; return the number of batches, `STEP_BATCHES` if more is waiting.
+    def step(self, *, final: bool = False) -> PointStep:
+        """Return a step that sends what is there when it begins, about `STEP_BATCHES` and no more.
 
-        `final`: the writers have ended, so incomplete records and lines are read as they are. Raises what
-        `PointUploader.upload` raises.
-        """
-        self._full = 0
-        if not self._have_own_series:
-            return (yield from self._step_in_turn(final))
-        sent = sum((yield from together(self._send_of(source) for source in self._sources(final))))
-        return STEP_BATCHES if self._full >= STEP_BATCHES else min(sent, STEP_BATCHES - 1)
+        `final`: the writers have ended, so incomplete records and lines are read as they are."""
+        return PointStep(partial(self._at_once if self._have_own_series else self._in_turn, final))
 
-    def _step_in_turn(self, final: bool) -> Sending[int]:
-        """Send in the order of the sources; those that are left at the end of the step have their turn in the next."""
-        sent, requests, sent_bytes, at, first, self._first = 0, 0, 0, self._first, self._first, 0
+    def _at_once(self, final: bool, step: PointStep) -> Iterator[Iterable[Outgoing]]:
+        yield self._uploads_of(self._sources(final), step)
+        step.has_more = step.is_long
+
+    def _in_turn(self, final: bool, step: PointStep) -> Iterator[Iterable[Outgoing]]:
+        """Yield the sources in their order; those that are left at the end of the step have their turn in the next."""
+        requests, sent_bytes, at, first, self._first = 0, 0, self._first, self._first, 0
         for group, size_bytes in _groups(islice(self._sources(final), first, None), self._most_together):
             is_long = requests >= STEP_REQUESTS or sent_bytes >= STEP_BYTES
-            if self._full >= STEP_BATCHES or is_long:
-                self._first = at if is_long else first
-                return STEP_BATCHES
-            at += len(group)
-            if batches := sum((yield from together(self._send_of(source) for source in group))):
-                sent, requests, sent_bytes = sent + batches, requests + 1, sent_bytes + size_bytes
-        is_more = first > 0 or self._full >= STEP_BATCHES
-        return STEP_BATCHES if is_more else min(sent, STEP_BATCHES - 1)
+            if step.is_long or is_long:
+                self._first, step.has_more = at if is_long else first, True
+                return
+            at, sent_before = at + len(group), step.sent
+            yield self._uploads_of(group, step)
+            if step.has_failed:  # the next sources may go on with its series
+                return
+            if step.sent > sent_before:
+                requests, sent_bytes = requests + 1, sent_bytes + size_bytes
+        step.has_more = first > 0 or step.is_long
 
-    def drain(self, *, final: bool = False) -> Sending[bool]:
-        """Take a step; return True if more is waiting."""
-        return (yield from self.step(final=final)) == STEP_BATCHES
-
-    def _send_of(self, source: PointSource) -> Sending[int]:
-        sent = 0
-        while self._full < STEP_BATCHES and (yield from self._uploader.upload(source)):
-            sent += 1
-            if self._uploader.has_caught_up(source):
-                break
-            self._full += 1
-        return sent
+    def _uploads_of(self, sources: Iterable[PointSource], step: PointStep) -> Iterator[SourceUpload]:
+        for source in sources:
+            upload = self._uploads.setdefault((source.path, source.generation), SourceUpload(self._uploader))
+            upload.begin(source, step)
+            yield upload
 
 
 def _groups(sources: Iterable[PointSource], most: int) -> Iterator[tuple[list[PointSource], int]]:

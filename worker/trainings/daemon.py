@@ -28,12 +28,12 @@ from worker.node.attempt_files import ASSIGNMENT_FILE
 from worker.node.process_table import ProcessTable
 from worker.node.regular_files import bytes_of
 from worker.node.state_files import END_FILE, is_settled, write_whole
-from worker.session import pieces
+from worker.session import outbox
 from worker.session.answers import Adoption, DesiredState
 from worker.session.bodies import MayContinue
 from worker.session.client import Client, TaskRef
 from worker.session.failures import AttemptSuperseded, RequestFailed, RequestRefused, ServerAway
-from worker.session.pieces import Sending
+from worker.session.outbox import Outbox
 from worker.session.server_session import Backoff
 
 log = logging.getLogger(__name__)
@@ -70,6 +70,8 @@ class Daemon:
         """Pauses while the server cannot be reached at all."""
         self._backoffs: dict[tuple[str, TaskKey], Backoff] = {}
         """Pauses for single activities of an attempt that fail."""
+        self._has_more = False
+        """Whether more is waiting to be sent."""
         self._turn = 0
         """The first of the ended attempts that have their turn."""
         self._resend_backoffs: dict[int, Backoff] = {}
@@ -292,9 +294,9 @@ class Daemon:
 
     def _send(self, now: float) -> bool:
         try:
-            more = False
+            self._has_more = False
             for client, due in self._due_by_client(now):
-                more = any(pieces.run(client, pieces.together(self._sendings(due, now)))) or more
+                outbox.send(client, Outbox([self._sendings(due, now)]))
         except ServerAway as error:
             self._backoff.failed(now)
             self._log_error("server", f"the server does not answer, new data stays on this node: {error}")
@@ -302,7 +304,7 @@ class Daemon:
         self._backoff.worked()
         if self._errors.pop("server", None):
             log.info("the server answers again")
-        return more
+        return self._has_more
 
     def _due_by_client(self, now: float) -> list[tuple[Client, list[LocalAttempt]]]:
         """The attempts that are to send, those with one client together."""
@@ -320,19 +322,17 @@ class Daemon:
         chosen = (ended + ended)[self._turn : self._turn + ENDED_AT_ONCE]
         return [attempt for attempt in due if not attempt.is_delivering or attempt in chosen]
 
-    def _sendings(self, due: Sequence[LocalAttempt], now: float) -> Iterator[Sending[bool]]:
+    def _sendings(self, due: Sequence[LocalAttempt], now: float) -> Iterator[Outbox]:
         """The data that each attempt sends; together they make one request."""
         began = self._clock.now()
         for attempt in due:
-            yield self._send_of(attempt, now)
+            yield Outbox(attempt.send(now, watched=self.watched), partial(self._sent, attempt, self._clock.now()))
             if ("send", attempt.key) in self._backoffs and self._clock.now() - began >= LONGEST_ROUND_S:
                 break
 
-    def _send_of(self, attempt: LocalAttempt, now: float) -> Sending[bool]:
-        more = False
-        with self._guarded("send", attempt):
-            more = yield from attempt.send(now, watched=self.watched)
-        return more
+    def _sent(self, attempt: LocalAttempt, began: float, failure: Exception | None) -> None:
+        with self._guarded("send", attempt, began):
+            self._has_more = attempt.sent(failure) or self._has_more
 
     def _due_attempts(self, activity: str, now: float) -> list[LocalAttempt]:
         """The attempts whose activity is due: those that train, then those that have ended; the failing ones last."""
@@ -341,11 +341,11 @@ class Daemon:
         return [attempt for attempt, _ in sorted(due, key=lambda entry: (entry[1] is not None, entry[0].is_over))]
 
     @contextmanager
-    def _guarded(self, activity: str, attempt: LocalAttempt) -> Iterator[None]:
+    def _guarded(self, activity: str, attempt: LocalAttempt, began: float | None = None) -> Iterator[None]:
         """Run an attempt's activity so that its failure (a full disk, a failing request) does not stop the others.
 
-        Raises ServerAway."""
-        subject, began = f"attempt {attempt.label}, {activity}", self._clock.now()
+        `began`: when it began, if before. Raises ServerAway."""
+        subject, began = f"attempt {attempt.label}, {activity}", self._clock.now() if began is None else began
         try:
             yield
         except RequestFailed as error:

@@ -17,10 +17,10 @@ from cli.importers.past_run import LeftOut
 from domain.spec import RunSpec
 from tests.cli.importers.imported_curves import curves
 from tests.worker.fake_server import FakeServer
+from tests.worker.sendings import upload_remaining
 from worker.attempt.uploader import AttemptUploader
 from worker.loggers.stores import SETTINGS_FILE
 from worker.node.attempt_files import EXISTING_FILE
-from worker.session import pieces
 from worker.session.client import TaskRef
 from worker.streams.points import line_name
 
@@ -104,7 +104,7 @@ def test_a_live_run_has_the_same_names_and_hyperparameters(tmp_path: Path, write
     write(tmp_path / "work/runs/b", writer_class, 0.01)
     server = FakeServer()
     uploader = AttemptUploader(tmp_path, RunSpec(target="/a.py"), server, TaskRef(1, 0), "a/1")
-    while pieces.run(server, uploader.upload_remaining()):
+    while upload_remaining(uploader, server):
         pass
     names = plain(set(server.series))
     others = {name for name in names if name.startswith("runs/b")}

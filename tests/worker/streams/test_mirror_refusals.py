@@ -26,7 +26,7 @@ def refuse(node: Node, path: str, error: Exception, over_bytes: int = 0) -> None
             raise error
         return take(asked, generation, offset, data)
 
-    node.mirror._send = answering(send)
+    node.mirror.piece_of = answering(send)
 
 
 def test_pieces_are_halved_until_they_pass_and_every_byte_arrives_once(node: Node) -> None:
@@ -58,6 +58,6 @@ def test_an_offset_that_no_server_can_have_moves_nothing(node: Node) -> None:
     with pytest.raises(RequestFailed, match="more than any server was ever sent"):
         done(node.mirror.step(float("inf")))
     assert node.mirror.pending_bytes() == 1000
-    node.mirror._send = answering(node.server.send)
+    node.mirror.piece_of = answering(node.server.send)
     done(node.mirror.step(float("inf")))
     assert node.server.text("logs/rank0.out") == b"x" * 1000

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 
 from domain.messages import PointBatch
-from tests.worker.sendings import done
+from tests.worker.sendings import answering, done
 from tests.worker.streams.event_bytes import scalar
 from worker.node import run_files
 from worker.streams import mirror as mirrors
@@ -49,9 +49,9 @@ def stream_of(sources, folder):
     def send(batch):
         arrived.append(batch.path)
         return batch.end
-        yield
 
-    return PointStream(lambda final: iter(sources), PointUploader(send, Omissions(folder)), are_many=True), arrived
+    uploader = PointUploader(answering(send), Omissions(folder))
+    return PointStream(lambda final: iter(sources), uploader, are_many=True), arrived
 
 
 def test_a_step_takes_a_turn_of_many_files_and_the_next_goes_on_behind_it(tmp_path, monkeypatch):
@@ -89,9 +89,8 @@ def test_many_small_files_are_copied_in_turns(tmp_path, monkeypatch):
     def send(path, generation, offset, data):
         arrived.append(path)
         return offset + len(data)
-        yield
 
-    mirror = FileMirror(tmp_path, [work], lambda path, generation: 0, send)
+    mirror = FileMirror(tmp_path, [work], lambda path, generation: 0, answering(send))
     assert [done(mirror.step(0.0)) for _ in range(4)] == [4, 4, 2, 0]
     assert len(set(arrived)) == 10
 
@@ -138,9 +137,8 @@ def test_a_hole_of_ten_gigabytes_is_neither_copied_nor_waited_for(tmp_path):
     def send(path, generation, offset, data):
         arrived.append(data)
         return offset + len(data)
-        yield
 
-    mirror = FileMirror(tmp_path, [], lambda path, generation: 0, send)
+    mirror = FileMirror(tmp_path, [], lambda path, generation: 0, answering(send))
     while mirror.pending_bytes():
         done(mirror.step(0.0))
     assert b"".join(arrived).rstrip(b"\0") == b"hello\n" and sum(map(len, arrived)) <= 1 << 20

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 
 import pytest
 
-from tests.worker.sendings import done
 from worker.session.failures import ServerAway
 from worker.streams.omissions import PATIENCE_S, RETRY_S, Unreadable
 
@@ -29,13 +27,8 @@ def unreadable(clock: Clock) -> Unreadable:
     return Unreadable(clock)
 
 
-def failing(error: Exception) -> Iterator[None]:
-    raise error
-    yield
-
-
 def test_failing_stream_has_nothing_more_and_one_finding(unreadable, clock):
-    assert done(unreadable.guarded("event files", lambda: failing(KeyError("tag")))) is False
+    assert unreadable.judge("event files", KeyError("tag")) is False
     (finding,) = unreadable.findings()
     assert finding.kind == "not read" and "event files: KeyError: 'tag'." in finding.evidence
     assert not unreadable.is_due("event files")
@@ -58,7 +51,7 @@ def test_only_a_failure_that_may_pass_is_waited_for(unreadable, clock):
 @pytest.mark.parametrize("error", [ServerAway("away"), OSError(errno.ENOSPC, "full")])
 def test_server_and_full_disk_are_no_fault_of_the_stream(unreadable, error):
     with pytest.raises(type(error)):
-        done(unreadable.guarded("copies", lambda: failing(error)))
+        unreadable.judge("copies", error)
     assert unreadable.findings() == []
 
 

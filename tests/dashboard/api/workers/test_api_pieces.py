@@ -24,7 +24,8 @@ from worker.session.failures import (
     RequestRefused,
     ServerMistake,
 )
-from worker.session.pieces import Piece, bytes_piece, deliver, points_piece, run
+from worker.session.outbox import Outbox, send
+from worker.session.pieces import Piece, bytes_piece, deliver, points_piece
 
 
 def points(task: TaskRef, path: str = "work/events", start: int = 0, value: float = 0.5) -> Piece:
@@ -139,7 +140,7 @@ def test_a_run_sends_all_its_streams_in_one_request(
             file.write(scalar(turn, 0.5 * turn))
             lines.write(b"a line\n")
         requests.clear()
-        run(node.client, uploader.upload(10.0 * turn, watched=False))
+        send(node.client, Outbox(uploader.upload(10.0 * turn, watched=False)))
     sent = [path for path in requests if "findings" not in path]
     assert sent == ["/api/worker/pieces"], "bytes of both files, and the points of one"
     (points,) = dashboard.http.get(f"/api/runs/{run_id}/metrics").json().values()

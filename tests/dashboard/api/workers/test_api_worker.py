@@ -23,6 +23,7 @@ from domain.messages import NodeLoad, PointBatch
 from domain.points import PackedPoints
 from domain.spec import RunSpec
 from tests.dashboard.running import FakeNode, Running, bundle_of, wait_for
+from tests.worker.sendings import upload_remaining
 from tests.worker.streams.event_bytes import scalar
 from worker.attempt.uploader import AttemptUploader
 from worker.session.failures import (
@@ -33,7 +34,6 @@ from worker.session.failures import (
     ServerMistake,
     Unauthorized,
 )
-from worker.session.pieces import run
 from worker.streams.point_uploader import TRIES
 
 
@@ -206,10 +206,10 @@ def test_flipped_bits_and_odd_wall_times_cost_no_point_that_was_whole(
     path.write_bytes(b"".join(records))
     for _ in range(3):  # also by workers that are started anew
         uploader = AttemptUploader(tmp_path, RunSpec(target="/a.py"), node.client, task, "a/1")
-        while run(node.client, uploader.upload_remaining()):
+        while upload_remaining(uploader, node.client):
             pass
     uploader.checkpoints.take(0.0, final=True)
-    run(node.client, uploader.upload_remaining())
+    upload_remaining(uploader, node.client)
     (points,) = dashboard.http.get(f"/api/runs/{run_id}/metrics").json().values()
     assert points == [[step, 0.5 * step, 9.0] for step in range(400) if step not in hit]
     (finding,) = dashboard.http.get(f"/api/runs/{run_id}/findings").json()
@@ -238,12 +238,12 @@ def test_a_batch_that_the_server_makes_mistakes_with_is_set_aside_and_told(
         uploader = AttemptUploader(tmp_path, RunSpec(target="/a.py"), node.client, task, "a/1")
         while True:
             try:
-                if not run(node.client, uploader.upload_remaining()):
+                if not upload_remaining(uploader, node.client):
                     break
             except RequestFailed as error:  # after a mistake the server may also close the connection
                 tried += isinstance(error, ServerMistake)
     uploader.checkpoints.take(0.0, final=True)
-    run(node.client, uploader.upload_remaining())
+    upload_remaining(uploader, node.client)
     assert tried == TRIES - 1
     (points,) = dashboard.http.get(f"/api/runs/{run_id}/metrics").json().values()
     assert [step for step, _, _ in points] == [1, 3]
