@@ -343,7 +343,7 @@ class LocalAttempt:
     # -- the server ----------------------------------------------------------------------------
 
     def send(self, now: float, *, watched: bool) -> Iterator[Iterable[Outgoing]]:
-        """Report, and yield the new data to be sent, group by group; `sent` takes how that ended."""
+        """Report, and yield the new data to be sent, group by group; `conclude_sending` takes how that ended."""
         self._has_more = False
         if self._to_confirm:
             self._confirm(now)
@@ -362,8 +362,8 @@ class LocalAttempt:
             self._has_more = uploader.has_more
         self._end_when_hung()
 
-    def sent(self, failure: Exception | None) -> bool:
-        """Return whether more is waiting. Raises the failure that ended the sending, if it is not superseded."""
+    def conclude_sending(self, failure: Exception | None) -> bool:
+        """Return whether more is waiting. Raises the failure that ended the sending, unless it is superseded."""
         if isinstance(failure, AttemptSuperseded):
             self._handle_superseded(str(failure))
             return False

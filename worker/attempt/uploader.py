@@ -291,7 +291,7 @@ class _Stream:
     """(now, final) -> what its next step sends."""
     watched_every_s: float = 0.0
     last_at: float = float("-inf")
-    """When a step left nothing; until then it is due."""
+    """When its last step left nothing; it stays due until one does."""
 
     def is_due(self, now: float, watched: bool) -> bool:
         return now - self.last_at >= (self.watched_every_s if watched else UNWATCHED_EVERY_S)

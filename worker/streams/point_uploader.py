@@ -7,6 +7,7 @@ therefore always continues at the offset that the server returned, whatever was 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -85,13 +86,15 @@ class SourceUpload(Outgoing):
         self._mistake: ServerMistake | None = None
         """What the batch is to blame for if the server takes what is sent in its stead."""
         self._mistakes, self._max_bytes = 0, BATCH_BYTES
-        self._size_bytes = 0
-        """Size of the file before the batch was read; a busy writer has added to it since."""
+        self._size_bytes = 0.0
+        """Size of the file before the batch was read, a busy writer has added since; unknown of an earlier step's."""
 
     def begin(self, source: PointSource, step: PointStep) -> None:
         """Begin with a step."""
         self._source, self._step, self._has_more = source, step, True
         self._instead = self._mistake = None
+        if self._batch is not None:
+            self._size_bytes = math.inf
 
     def pending(self) -> list[Piece]:
         """Return the next batch, or again the one that is not stored; none once others are to have their turn."""

@@ -326,13 +326,13 @@ class Daemon:
         """The data that each attempt sends; together they make one request."""
         began = self._clock.now()
         for attempt in due:
-            yield Outbox(attempt.send(now, watched=self.watched), partial(self._sent, attempt, self._clock.now()))
+            yield Outbox(attempt.send(now, watched=self.watched), partial(self._conclude, attempt, self._clock.now()))
             if ("send", attempt.key) in self._backoffs and self._clock.now() - began >= LONGEST_ROUND_S:
                 break
 
-    def _sent(self, attempt: LocalAttempt, began: float, failure: Exception | None) -> None:
+    def _conclude(self, attempt: LocalAttempt, began: float, failure: Exception | None) -> None:
         with self._guarded("send", attempt, began):
-            self._has_more = attempt.sent(failure) or self._has_more
+            self._has_more = attempt.conclude_sending(failure) or self._has_more
 
     def _due_attempts(self, activity: str, now: float) -> list[LocalAttempt]:
         """The attempts whose activity is due: those that train, then those that have ended; the failing ones last."""

@@ -8,7 +8,7 @@ import pytest
 
 from domain.messages import PointBatch
 from tests.worker.sendings import answering, done
-from worker.session.failures import RequestRefused, ServerMistake
+from worker.session.failures import RequestFailed, RequestRefused, ServerMistake
 from worker.streams.omissions import SET_ASIDE_FILE, Omissions
 from worker.streams.point_uploader import STEP_BATCHES, TRIES, PointStream, PointUploader
 
@@ -84,6 +84,16 @@ def test_a_batch_that_the_server_fails_at_again_and_again_is_set_aside(tmp_path:
     done(stream.step())
     assert server.taken[1:4] == [("a", 100, 100), ("a", 100, 200), ("a", 200, 252)]
     assert (tmp_path / SET_ASIDE_FILE).read_text().count("\n") == 1
+
+
+def test_what_was_written_after_a_failure_is_sent_in_the_step_that_works_again(tmp_path: Path) -> None:
+    server, source = Server(RequestFailed("busy"), "a", 0), Written("a", 100, 100)
+    stream = stream_of(server.send, tmp_path, source)
+    with pytest.raises(RequestFailed):
+        done(stream.step())
+    server.fails_at, source.size_bytes = ("", 0), 190
+    assert done(stream.step(final=True)) < STEP_BATCHES
+    assert server.taken == [("a", 0, 100), ("a", 100, 191)]
 
 
 def test_no_batch_is_to_blame_while_the_server_fails_without_its_points(tmp_path: Path) -> None:
