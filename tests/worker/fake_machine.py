@@ -88,7 +88,7 @@ class FakeProcess:
             json.dumps(line | {"step": step, "last_step_at": wall, "step_time_s": 0.5} | more).encode() + b"\n",
         )
 
-    def wait_for(self, condition: Callable[[], object], every_s: float = 0.02) -> None:
+    def wait_for(self, condition: Callable[[], object], every_s: float = 0.1) -> None:
         while not condition():
             self.sleep(every_s)
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.worker.streams.event_bytes import scalar
 from tests.worker.virtual_node import VirtualNode, checkpoint, events, failing, printing, then
 from worker.attempt.delivery import PATIENCE_S, REPORT_EVERY_S
 from worker.node.state_files import is_settled
 from worker.session.failures import ServerMistake
 
-REQUEST_S = 2.0
+REQUEST_S = 4.0
 """The time that a bundle takes here, and the parts of a checkpoint."""
 
 
@@ -37,7 +36,7 @@ def slowly(node: VirtualNode, request: Callable[..., Any]) -> Callable[..., Any]
 
 
 def lines_of_noise(process):
-    process.write(process.logs["err"], (b"x" * 4000 + b"\n") * 2000)
+    process.write(process.logs["err"], (b"x" * 99 + b"\n") * 100_000)
 
 
 LOUD = then(lines_of_noise, failing("ValueError: bad label 17"))
@@ -55,7 +54,7 @@ def test_the_end_and_its_reason_are_told_before_the_rest_is_sent(node):
     assert "bad label 17" in first.message and first.message == last.message
     assert first.delivery.total_bytes - first.delivery.sent_bytes > 0
     assert last.delivery is None
-    assert len(node.server.text("logs/rank0.err")) > 8_000_000
+    assert len(node.server.text("logs/rank0.err")) > 10_000_000
 
 
 def test_what_is_left_is_sent_by_a_restarted_worker_and_nothing_is_started_twice(node):
@@ -64,7 +63,7 @@ def test_what_is_left_is_sent_by_a_restarted_worker_and_nothing_is_started_twice
     assert not is_settled(node.dir())
     node.start_worker()
     node.until_settled()
-    assert len(node.server.text("logs/rank0.err")) > 8_000_000
+    assert len(node.server.text("logs/rank0.err")) > 10_000_000
     assert len(node.machine.supervisors) == 1 and is_settled(node.dir())
 
 
@@ -76,7 +75,7 @@ def test_a_person_ends_it_and_is_told_what_stays_where(node):
     assert node.until_settled().delivery is None
     (finding,) = [finding for finding in node.server.findings_of[1] if finding.kind == "not sent"]
     assert f"stay on node n0: {node.dir()}" in finding.evidence
-    assert len(node.server.text("logs/rank0.err")) < 8_000_000 < (node.dir() / "logs/rank0.err").stat().st_size
+    assert len(node.server.text("logs/rank0.err")) < 10_000_000 < (node.dir() / "logs/rank0.err").stat().st_size
 
 
 def test_data_that_the_server_fails_at_holds_up_no_end(node):
@@ -110,28 +109,6 @@ def test_what_the_server_wants_no_more_stays_on_the_node(node):
     node.server.superseded.add(1)
     node.until(lambda: not node.daemon.attempts)
     assert is_settled(node.dir()) and (node.dir() / "logs/rank0.err").exists()
-
-
-def writers(in_folders: bool):
-    """A script with a writer for every step."""
-
-    def program(process):
-        for step in range(600):
-            folder = Path("runs", str(step) if in_folders else "all")
-            (process.folder / folder).mkdir(parents=True, exist_ok=True)
-            process.write(folder / f"events.out.tfevents.{step}.host.1.0", scalar(step, step * 0.5))
-
-    return program
-
-
-@pytest.mark.parametrize("in_folders", [True, False])
-def test_a_writer_for_every_step_takes_few_requests(node, in_folders):
-    node.assign(node.assignment(node.script(writers(in_folders))))
-    node.until_settled()
-    points = [point[:2] for series in node.server.series.values() for point in series]
-    assert sorted(points) == [(step, step * 0.5) for step in range(600)]
-    assert len(node.server.series) == (600 if in_folders else 1)
-    assert node.server.calls < 150
 
 
 def damaged(process):
