@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ LANES = ("test", "real", "long")
 ROOT = Path(__file__).parents[1]
 DURATIONS = Path(__file__).with_name("durations.json")
 """Test-seconds of each file of `make test-real`, as its last complete run measured them."""
+REAL = re.compile(r"\bmark\.(real|both_stores)\b")
+"""The marks of its tests; those with the second are of this lane on PostgreSQL."""
 UNMEASURED_S = 30.0
 PROCESSES = 2
 BUDGET_S = 20 * 60.0
@@ -60,7 +63,7 @@ def _mirrors(test: str, changed: Path) -> bool:
 
 def real_files(root: Path = ROOT) -> list[str]:
     """Return the files with tests of `make test-real`."""
-    paths = [path for path in sorted((root / "tests").rglob("test_*.py")) if "mark.real" in path.read_text()]
+    paths = [path for path in sorted((root / "tests").rglob("test_*.py")) if REAL.search(path.read_text())]
     return [str(path.relative_to(root)) for path in paths]
 
 

@@ -37,9 +37,9 @@ def next_schema() -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test of a store on both databases; without the mark `both_stores` on PostgreSQL only with --long."""
+    """Each test of a store on both databases: on PostgreSQL with the mark `both_stores` in lane real, else in long."""
     if "store_url" in metafunc.fixturenames:
-        marks = [] if metafunc.definition.get_closest_marker("both_stores") else [pytest.mark.long]
+        marks = [pytest.mark.real if metafunc.definition.get_closest_marker("both_stores") else pytest.mark.long]
         both = ["sqlite", pytest.param("postgresql", marks=marks)]
         metafunc.parametrize("store_url", both, indirect=True)
 

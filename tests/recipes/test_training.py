@@ -15,6 +15,8 @@ from image_classifier import make_model
 from language_model import GPT
 from training import learning_rate_at
 
+pytestmark = pytest.mark.real
+
 
 @pytest.mark.parametrize(
     ("task", "accumulate"),

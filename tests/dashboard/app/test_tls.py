@@ -27,6 +27,8 @@ from worker.session.client import Client
 from worker.session.failures import ServerAway
 from worker.session.trust import CannotTrust, tls_context
 
+pytestmark = pytest.mark.real
+
 FACTS = NodeFacts(name="n0", instance_id="i", hostname="h", address="10.0.0.1", devices=[])
 
 

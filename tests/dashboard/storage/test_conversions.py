@@ -23,6 +23,8 @@ from dashboard.storage.conversion import Conversion, is_folder
 from db.checkpoints import checkpoint_queries
 from tests.dashboard.running import FakeNode, Running, wait_for
 
+pytestmark = pytest.mark.real
+
 torch = pytest.importorskip("torch")
 
 

@@ -28,6 +28,8 @@ from tests.dashboard.tensorboard.event_files import EVENT
 from tests.dashboard.tensorboard.opened_pages import bring, opened
 from tests.db import task_streams
 
+pytestmark = pytest.mark.real
+
 ANSWERS = """
 import os, socket, sys, time
 os.chdir(sys.argv[1])

@@ -6,7 +6,6 @@ a widget by its key, whatever the page shows by then."""
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -260,7 +259,7 @@ def test_the_rule_sees_the_fault_that_it_is_for() -> None:
 
 # Clicks act for the visitor.
 
-ASKING = re.compile(r"\b(service\.current|permissions\.visitor)\(\)")
+ASKING = {"service.current()", "permissions.visitor()"}
 ENTERING = {"visitor.acts", "actions.told"}
 DRAWING = {"cells", "kept_form", "upload_code", "search"}
 """Components of ours that take a callback by its place."""
@@ -284,13 +283,12 @@ def _name(function: ast.Name | ast.Attribute) -> str:
     return function.id if isinstance(function, ast.Name) else function.attr
 
 
-def _asks(function: ast.FunctionDef) -> bool:
-    """Whether it asks itself: what it only hands on is called by `actions`, for the visitor."""
-    handed_on = [ast.unparse(node) for node in ast.walk(function) if isinstance(node, ast.Lambda)]
-    own = ast.unparse(function)
-    for text in handed_on:
-        own = own.replace(text, "")
-    return ASKING.search(own) is not None
+def _asks(node: ast.AST) -> bool:
+    """Whether it asks itself: a function that it hands on is called by `actions`, for the visitor."""
+    if isinstance(node, ast.Call) and ast.unparse(node) in ASKING:
+        return True
+    parts = ast.iter_child_nodes(node)
+    return any(_asks(part) for part in parts if not isinstance(part, ast.Lambda | ast.FunctionDef))
 
 
 def _enters(function: ast.FunctionDef) -> bool:

@@ -10,6 +10,7 @@ from db import acting
 from db.alerts import alerts, events
 from db.engine import Store
 from db.exceptions import NoSuch
+from db.nodes.node_reports import register_node
 from db.people import accounts, projects, users
 from db.people.ownership import ObjectKind
 from db.people.permission import permit
@@ -22,6 +23,7 @@ from domain.people.roles import Action, Role
 from domain.search.parser import NamedView
 from domain.spec import RunSpec
 from domain.sweeps import SweepPlan
+from tests.db.cluster import facts
 from tests.db.people.test_accounts import joined
 
 pytestmark = pytest.mark.both_stores
@@ -46,7 +48,8 @@ CHANGE: dict[ObjectKind, Callable[[Store, str], object]] = {
 
 @pytest.fixture
 def lab(store: Store) -> Store:
-    """Two members, both with a role in a project of its own."""
+    """A node, and two members of one project."""
+    register_node(store, facts(), None, 1.0)
     for name in ("ana", "ben"):
         joined(store, name, Role.MEMBER)
         with store.write() as session:

@@ -21,6 +21,8 @@ from tests.worker.node_under_test import WAITING, events
 from worker.launch.preparation import masked_launch, training_environment
 from worker.node import processes
 
+pytestmark = pytest.mark.real
+
 RUN = uuid.uuid4().hex[:10]
 
 

@@ -19,6 +19,8 @@ from tests.worker.node_under_test import delete
 from worker.attempt import supervision, supervisor
 from worker.node import processes
 
+pytestmark = pytest.mark.real
+
 PYTHON = sys.executable
 TORCHRUN = str(Path(PYTHON).parent / "torchrun")
 

@@ -19,6 +19,8 @@ from safetensors import torch as safetensors_torch
 
 from worker.checkpoints import convert
 
+pytestmark = pytest.mark.real
+
 
 def started(source: Path, target: Path, *options: str, room: int = 10**9) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-P", "-m", "worker.checkpoints.convert", str(source), str(target), *options]

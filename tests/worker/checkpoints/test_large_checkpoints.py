@@ -17,6 +17,8 @@ import pytest
 
 from worker.checkpoints.watching import CheckpointWatch
 
+pytestmark = pytest.mark.real
+
 torch = pytest.importorskip("torch")
 MIB, GIB = 1024**2, 1024**3
 

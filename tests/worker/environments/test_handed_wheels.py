@@ -25,6 +25,8 @@ from worker.environments.wheels import PIECE_BYTES, HandedWheels, WheelFetcher, 
 from worker.launch.preparation import CannotStart
 from worker.session.client import TaskRef
 
+pytestmark = pytest.mark.real
+
 REQUIREMENTS = {"requirements.txt": f"torch=={metadata.version('torch').partition('+')[0]}\nlocked==1.0\n"}
 
 NAME = "made-1-py3-none-any.whl"

@@ -20,7 +20,7 @@ from worker.monitor import collective_watch
 from worker.monitor.probe_reader import ProbeReader
 from worker.monitor.watch import Watch
 
-pytestmark = pytest.mark.training
+pytestmark = [pytest.mark.real, pytest.mark.training]
 RANKS = Path(__file__).parent / "desync_ranks.py"
 SCRIPT = Path(__file__).parents[2] / "end_to_end" / "scripts" / "desync.py"
 LINES = SCRIPT.read_text().splitlines()

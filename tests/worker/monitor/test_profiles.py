@@ -21,7 +21,7 @@ from worker.monitor.probe_reader import ProbeReader
 from worker.monitor.profiles import ProfileReporter
 from worker.session.client import TaskRef
 
-pytestmark = pytest.mark.training
+pytestmark = [pytest.mark.real, pytest.mark.training]
 STEPS_AHEAD = 100
 PATIENCE_S = 300.0
 SCRIPT = """

@@ -5,9 +5,13 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from domain.assignments import CheckPair
 from tests.end_to_end.product import free_port
 from worker.preflight import checks
+
+pytestmark = pytest.mark.real
 
 
 def pair(rank: int, port: int) -> CheckPair:

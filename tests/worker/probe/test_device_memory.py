@@ -13,6 +13,8 @@ import pytest
 from tests.worker.probe.watched import Watched
 from worker.monitor.memory_watch import read_device_memory
 
+pytestmark = pytest.mark.real
+
 FAKE_CUDA = (Path(__file__).parent / "fake_cuda.py").read_text()
 SCRIPT = (
     FAKE_CUDA

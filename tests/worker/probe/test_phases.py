@@ -25,6 +25,8 @@ from worker.probe.rankzero_probe.phase_clock import (
 )
 from worker.probe.rankzero_probe.phases import _call_after_compute
 
+pytestmark = pytest.mark.real
+
 
 @pytest.fixture
 def watched(tmp_path: Path) -> Watched:

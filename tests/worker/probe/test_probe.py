@@ -19,6 +19,8 @@ from worker.monitor.hangs import hang_verdict, users_frame
 from worker.monitor.probe_reader import ProbeReader
 from worker.monitor.watch import Watch
 
+pytestmark = pytest.mark.real
+
 INTERPRETERS = [
     python
     for python in ["python3.9", "python3.10", "python3.12", "python3.13", sys.executable]

@@ -16,6 +16,8 @@ from domain.launch import plan
 from tests.dashboard.running import wait_for
 from worker.streams.events import EventTail, find_event_files
 
+pytestmark = pytest.mark.real
+
 PROBE = plan.PROBE_FOLDER
 LIMIT_S = 60.0
 """Far below the two minutes that writers take by themselves, far above what it takes."""

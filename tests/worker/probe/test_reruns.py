@@ -15,6 +15,8 @@ from tests.worker.probe.watched import TORCHRUN, Watched
 from worker.diagnosis.causes.reruns import JOINS, TRAINS, Rerun
 from worker.monitor.reruns import read_rerun
 
+pytestmark = pytest.mark.real
+
 LIMIT_S = 300.0
 REFUSED = "RuntimeError: An attempt has been made to start a new process"
 METHODS = ["spawn", "forkserver"]

@@ -17,7 +17,7 @@ from tests.other_accounts import OtherAccount
 from tests.worker.agent.accounts.accounts_worker import AccountsWorker
 from tests.worker.http_server import HttpServer
 
-pytestmark = pytest.mark.skipif(bool(other_accounts.obstacle()), reason=other_accounts.obstacle())
+pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(other_accounts.obstacle()), reason=other_accounts.obstacle())]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.worker.agent.accounts.accounts_worker import AccountsWorker
 from tests.worker.http_server import HttpServer
 
 OBSTACLE = other_accounts.obstacle() or ("" if shutil.which("sudo") else "there is no sudo")
-pytestmark = pytest.mark.skipif(bool(OBSTACLE), reason=OBSTACLE)
+pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(OBSTACLE), reason=OBSTACLE)]
 
 PEEKING = """
 import json, os, pathlib

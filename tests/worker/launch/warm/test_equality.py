@@ -21,6 +21,8 @@ from worker.attempt.ending import end_of
 from worker.launch.warm import IS_WARM, READY, Supervisors
 from worker.node import processes
 
+pytestmark = pytest.mark.real
+
 OBSERVE = Path(__file__).parents[1] / "scripts" / "observe.py"
 TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
 

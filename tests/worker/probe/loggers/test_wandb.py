@@ -11,7 +11,7 @@ from tests.worker.probe.loggers import logged, wandb_files
 from tests.worker.probe.watched import TORCHRUN, Watched
 
 pytest.importorskip("wandb")
-pytestmark = pytest.mark.training
+pytestmark = [pytest.mark.real, pytest.mark.training]
 TRAINING = """
 import wandb
 
