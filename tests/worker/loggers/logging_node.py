@@ -8,6 +8,7 @@ from pathlib import Path
 
 from domain.messages import PointBatch
 from tests.cli.importers.logged_runs import WALL, history, write_wandb
+from tests.virtual_time import VirtualTime
 from tests.worker.sendings import answering, done
 from worker.loggers.store_source import SharedNames
 from worker.loggers.stores import LoggerStores
@@ -45,7 +46,7 @@ class Node:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.work, self.server = folder, folder / "work", FakeServer()
-        self.has_event_files = False
+        self.has_event_files, self.time = False, VirtualTime()
         (folder / "worker").mkdir()
         (folder / EXISTING_FILE).write_text("{}")
         os.utime(folder / EXISTING_FILE, (WALL, WALL))
@@ -53,11 +54,16 @@ class Node:
         self.restart_worker()
 
     def restart_worker(self) -> None:
-        self.names = SharedNames(self.folder / "worker/loggers.json", lambda: self.has_event_files)
+        self.names = SharedNames(self.folder / "worker/loggers.json", lambda: self.has_event_files, self.time)
         offsets = self.server.offsets
         self.omissions = Omissions(self.folder)
         self.stores = LoggerStores(
-            self.folder, [self.work], lambda path, _: offsets[path], self.names, omissions=self.omissions
+            self.folder,
+            [self.work],
+            lambda path, _: offsets[path],
+            self.names,
+            omissions=self.omissions,
+            clock=self.time,
         )
         uploader = PointUploader(answering(self.server.send), self.omissions)
         self.stream = PointStream(self.stores.sources, uploader)

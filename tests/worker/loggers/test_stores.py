@@ -180,8 +180,8 @@ def test_after_a_difference_the_second_is_named_after_its_logger(node: Node) -> 
     assert node.read()["mlflow:loss"] == [*expected, (3, 3.0)]
 
 
-def test_beside_event_files_a_name_waits_for_them(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.loggers.store_source.time.time", lambda: WALL + 2.0)
+def test_beside_event_files_a_name_waits_for_them(node: Node) -> None:
+    node.time.set_wall(WALL + 2.0)
     node.has_event_files = True
     for step in (1, 2):
         node.log("loss", step, 0.1 * step)
@@ -194,7 +194,7 @@ def test_beside_event_files_a_name_waits_for_them(node: Node, monkeypatch: pytes
     node.names.stored(events)
     assert node.read() == {"own": [(1, 5.0), (2, 5.0)]}  # the first loss is the event file's, the second waits
     assert node.server.offsets["work/mlruns/0/abc/metrics/loss"] > 0
-    monkeypatch.setattr("worker.loggers.store_source.time.time", lambda: WALL + 1000.0)
+    node.time.set_wall(WALL + 1000.0)
     assert node.read()["mlflow:loss"] == [(2, 0.2)]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.product import wait_for
+from tests.virtual_time import VirtualTime
 from worker.node.processes import with_arguments
 from worker.service.home import Home, write
 from worker.service.program import Refused, reachable, status, urls_from_here, wait_for_contact
@@ -200,13 +201,14 @@ def test_first_address_that_answers_is_taken_and_none_is_one_sentence(monkeypatc
     assert list(urls_from_here(["http://ssh:80"])) == ["http://[fe80::1]:80"]
 
 
-def test_refusal_of_the_worker_is_handed_on(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusal_of_the_worker_is_handed_on(home: Home) -> None:
     refusal = "rankzero worker: the name gpu-1 is taken\n"
     home.log.write_text("rankzero worker: an older refusal\n")
     both = home.log.read_text() + refusal
-    monkeypatch.setattr("worker.service.program.time.sleep", lambda _: home.log.write_text(both))
+    time = VirtualTime()
+    time.call_after(1.0, lambda: home.log.write_text(both))
     with pytest.raises(Refused, match=r"^the name gpu-1 is taken$"):
-        wait_for_contact(home, since=1e12)
+        wait_for_contact(home, 1e12, time)
 
 
 def test_status_shows_no_token(home: Home) -> None:

@@ -18,11 +18,13 @@ import pytest
 from pydantic import ValidationError
 
 from domain.assignments import Assignment
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.environments.sources import source_of
 from domain.masking.masking import masked_spec, unmasked_spec
 from domain.messages import Reason
 from domain.spec import RunSpec
 from tests.s3_server import Bucket
+from tests.virtual_time import VirtualTime
 from worker.environments import folders
 from worker.launch.preparation import CannotStart, LocalNode
 from worker.session.client import TaskRef
@@ -47,6 +49,7 @@ class Staging:
     def __init__(self, folder: Path, locks: Locks | None = None) -> None:
         self.folder, self.locks = folder, locks or Locks()
         self.told: list[str] = []
+        self.clock: Clock = SYSTEM_CLOCK
 
     def bring(self, attempt: str = "1", nodes: int = 1, **stage: str) -> dict[str, Path]:
         """Where the data lies. Raises CannotStart."""
@@ -56,7 +59,14 @@ class Staging:
             device_kind="cpu",
         )  # fmt: skip
         node = LocalNode("gpu-2", self.folder, sys.executable)
-        stager = DataStager(self.attempt(attempt), node, self.locks, lambda: False, self.told.append)  # type: ignore[arg-type]
+        stager = DataStager(
+            self.attempt(attempt),
+            node,
+            self.locks,
+            lambda: False,
+            self.told.append,
+            self.clock,  # type: ignore[arg-type]
+        )
         return {name: Path(path) for name, path in stager.with_data(assignment).spec.links.items()}
 
     def attempt(self, name: str) -> Path:
@@ -201,7 +211,7 @@ def test_a_download_that_breaks_off_goes_on_with_the_same_file_alone(node: Stagi
         def log_message(self, *_: object) -> None:
             """Print nothing."""
 
-    monkeypatch.setattr("worker.staging.bringing.time.sleep", lambda _: None)
+    node.clock = VirtualTime()
     with ThreadingHTTPServer(("127.0.0.1", 0), Breaking) as http:
         Thread(target=http.serve_forever, daemon=True).start()
         brought = node.bring(data=f"http://127.0.0.1:{http.server_port}/f.txt")["data"]
