@@ -70,8 +70,8 @@ class AttemptUploader:
         uploader = PointUploader(self._piece_of, self._omissions, self._unreadable, self._take_stored)
         self._stores = PointStream(self._logger_stores.sources, uploader)
         self._compared = _Stream("loggers", self._step_of_stores, PROBE_WATCHED_EVERY_S)
-        self._findings = _Stream("findings", lambda now, _: _Act(lambda: self.reporter.step(now)))
-        self._profiled = _Stream("profiles", lambda now, _: _Act(self._profiles.step))
+        self._findings = _Stream("findings", lambda now, _: Step(partial(_acting, lambda: self.reporter.step(now))))
+        self._profiled = _Stream("profiles", lambda now, _: Step(partial(_acting, self._profiles.step)))
         watch = CheckpointWatch(
             roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label, task.node_rank), clock=clock
         )
@@ -301,17 +301,10 @@ def _of_points(name: str, points: PointStream, watched_every_s: float = PROBE_WA
     return _Stream(name, lambda _, final: points.step(final=final), watched_every_s)
 
 
-class _Act(Step):
-    """A step that asks the server by itself."""
-
-    def __init__(self, act: Callable[[], bool | None]) -> None:
-        super().__init__(lambda _: ())
-        self._act = act
-
-    def pending(self) -> list[Piece]:
-        """Act."""
-        self.has_more = bool(self._act())
-        return []
+def _acting(act: Callable[[], bool | None], step: Step) -> Iterator[Iterable[Outgoing]]:
+    """Do what makes requests of its own, and yield nothing to be sent."""
+    step.has_more = bool(act())
+    yield ()
 
 
 def _is_mapped_by(label: str, node_rank: int) -> Callable[[Path], bool]:
