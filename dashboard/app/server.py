@@ -258,14 +258,18 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Release everybody who waits, then shut down."""
+        self.release()
+        await super().shutdown(sockets)
+        log.info("dashboard ended")
+
+    def release(self) -> None:
+        """Answer everybody who waits, and withdraw the published address."""
         self._service.hub.close()
         if self._following is not None:
             self._following.cancel()
         with suppress(OSError, ValueError):
             if json.loads(self._address_file.read_text())["pid"] == os.getpid():
                 self._address_file.unlink()
-        await super().shutdown(sockets)
-        log.info("dashboard ended")
 
     async def _follow_certificate(self, certificate: ServerCertificate) -> None:
         """Use a renewed certificate for new connections."""

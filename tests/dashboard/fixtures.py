@@ -15,12 +15,18 @@ if TYPE_CHECKING:
     from tests.end_to_end.browsers import Chromium
 
 
+@pytest.fixture(scope="session")
+def on_port() -> bool:
+    """Whether the dashboard listens: override it in a module whose browsers or processes connect to its port."""
+    return False
+
+
 @pytest.fixture
-def dashboard(tmp_path: Path) -> Iterator[Running]:
-    """A dashboard on a free port."""
+def dashboard(tmp_path: Path, on_port: bool) -> Iterator[Running]:
+    """A dashboard in this process."""
     from tests.dashboard.running import running  # Streamlit takes seconds to import, and many tests need none
 
-    with running(tmp_path / "data") as it:
+    with running(tmp_path / "data", on_port=on_port) as it:
         yield it
 
 
@@ -31,12 +37,12 @@ def node(dashboard: Running) -> FakeNode:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def shared(tmp_path_factory: pytest.TempPathFactory, on_port: bool) -> Iterator[Running]:
     """One dashboard with a node, for all tests of a module that change nothing."""
     from tests.dashboard.running import running
 
     data = tmp_path_factory.mktemp("shared") / "data"
-    with running(data, allowed_hosts=["gpu-1.example"]) as it:
+    with running(data, on_port=on_port, allowed_hosts=["gpu-1.example"]) as it:
         it.node()
         yield it
 

@@ -1,28 +1,32 @@
-"""A dashboard without its pages on a real socket, and those who talk to it."""
+"""A dashboard without its pages in this process, and those who talk to it."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
+from fastapi import FastAPI
 from websockets.sync.client import ClientConnection, connect
 
-from dashboard.app.server import Server, create_app, uvicorn_config
+from dashboard.app.server import create_app, uvicorn_config
 from dashboard.security.keys.certificates import ServerCertificate
 from dashboard.service.service import Service
 from dashboard.settings import Settings
 from domain.assignments import Assignment
 from domain.messages import Bundle, CheckpointOffer, Device, NodeFacts, PieceHead, PointBatch, TaskReport
+from tests.dashboard.in_process import PortlessServer, PromptServer, connected
 from tests.db.templates import new_data
-from tests.end_to_end.product import WITHOUT_TLS, wait_for
+from tests.end_to_end.product import WITHOUT_TLS
+from tests.end_to_end.product import wait_for as wait_for
 from worker.session.client import Client, TaskRef
 from worker.session.pieces import Piece, bytes_piece, deliver, points_piece
 
@@ -80,11 +84,19 @@ class Running:
     @contextmanager
     def watching(self, run_id: str, tls: ssl.SSLContext | None = None, **headers: str) -> Iterator[Page]:
         """A page that is open on a run."""
-        url = self.url.replace("http", "ws") + f"/api/live?run={run_id}"
-        with connect(
-            url, additional_headers=headers or self.bearer, proxy=None, open_timeout=60, close_timeout=2, ssl=tls
-        ) as socket:
+        with self.connect(f"/api/live?run={run_id}", headers or self.bearer, ssl=tls) as socket:
             yield Page(socket)
+
+    def connect(self, path: str, headers: Mapping[str, str], **options: Any) -> ClientConnection:
+        """Open a WebSocket. Raises websockets.InvalidStatus."""
+        return connect(
+            self.url.replace("http", "ws") + path,
+            additional_headers=headers,
+            sock=connected(self.url),
+            open_timeout=60,
+            close_timeout=2,
+            **options,
+        )
 
 
 class Page:
@@ -201,21 +213,32 @@ def sha256_of(content: bytes) -> str:
 
 
 @contextmanager
-def running(data: Path, **settings: Any) -> Iterator[Running]:
-    """A dashboard on a free port, in a thread."""
+def running(data: Path, *, on_port: bool = False, **settings: Any) -> Iterator[Running]:
+    """A dashboard in a thread; `on_port` also for other processes, with a socket that listens."""
     chosen = Settings(data=data, **{"port": 0} | settings)
     if chosen.database_url is None:
         new_data(data)
     app = create_app(chosen, with_pages=False)
-    certificate = ServerCertificate(chosen.tls_cert, chosen.tls_key) if chosen.tls_cert else None
-    server = Server(uvicorn_config(app, chosen, certificate), app.state.service, certificate=certificate)
+    server = _server(app, chosen, on_port)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        wait_for(lambda: server.started or not thread.is_alive(), "the dashboard to start")
+        server.is_ready.wait()
         it = Running(app.state.service, f"{chosen.scheme}://127.0.0.1:{server.port}")
         with it.closing:
             yield it
     finally:
-        server.should_exit = True
+        server.end()
         thread.join()
+
+
+def _server(app: FastAPI, settings: Settings, on_port: bool) -> PromptServer:
+    if not on_port:
+        return PortlessServer(settings.port or next(_ports), uvicorn_config(app, settings), app.state.service)
+    certificate = ServerCertificate(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
+    config = uvicorn_config(app, settings, certificate)
+    return PromptServer(config, app.state.service, None, certificate)
+
+
+_ports = itertools.count(100)
+"""Parts of addresses: nothing listens there, whatever uses them."""

@@ -119,7 +119,10 @@ def test_command_of_the_server_says_what_to_install(node: SmallNode, command: st
 def test_node_without_torch_trains_with_the_python_of_the_run(node: SmallNode, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    with running(tmp_path / "server") as dashboard, working(node, dashboard, tmp_path / "node") as process:
+    with (
+        running(tmp_path / "server", on_port=True) as dashboard,
+        working(node, dashboard, tmp_path / "node") as process,
+    ):
         wait_for(lambda: dashboard.http.get("/api/nodes").json(), "the node", LIMIT_S)
         run_id = dashboard.launch(target=str(script), launcher="python", strategy="single", python=sys.executable)
         wait_for(lambda: dashboard.run(run_id)["state"] in ("succeeded", "failed"), "the end", LIMIT_S)

@@ -16,6 +16,11 @@ from tests.end_to_end.product import wait_for
 __all__ = ["training"]
 
 
+@pytest.fixture(scope="module")
+def on_port() -> bool:
+    return True
+
+
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     with receiving() as running:

@@ -19,6 +19,11 @@ pytest.importorskip("wandb")
 TO = "wandb://team/paper"
 
 
+@pytest.fixture(scope="module")
+def on_port() -> bool:
+    return True
+
+
 @pytest.fixture
 def wandb() -> Iterator[WandbServer]:
     with serving() as running:

@@ -26,6 +26,11 @@ PATIENT = {"WANDB__SERVICE_WAIT": "300"}
 BEGAN = 1_700_000_000.25
 
 
+@pytest.fixture(scope="module")
+def on_port() -> bool:
+    return True
+
+
 def loss(step: int) -> float:
     return math.nan if step == 7 else 1 / (step + 1)
 

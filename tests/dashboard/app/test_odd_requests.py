@@ -16,6 +16,7 @@ import pytest
 
 from dashboard.app import slow_connections
 from tests.dashboard.browsed import browsed, opened
+from tests.dashboard.in_process import connected
 from tests.dashboard.running import LIMIT_S, FakeNode, Running, bundle_of, running, wait_for
 
 HUGE = 10**30
@@ -172,12 +173,6 @@ def test_unknown_addresses_of_the_api_are_404_in_json_also_behind_the_pages(tmp_
 # -- senders who go, and senders who do not come on ----------------------------------------------
 
 
-def connected(it: Running) -> socket.socket:
-    """A bare connection."""
-    host, _, port = it.url.removeprefix("http://").partition(":")
-    return socket.create_connection((host, int(port)), timeout=LIMIT_S)
-
-
 def head(path: str, token: str | None = None, method: str = "POST", length: int = 1000) -> bytes:
     """The head of a request with a body."""
     lines = [
@@ -200,7 +195,7 @@ def test_a_body_that_is_broken_off_leaves_no_traceback(
     token = None if path == "/login" else node.identity.token if "worker" in path else dashboard.token
     with caplog.at_level(logging.DEBUG):
         for _ in range(3):
-            with connected(dashboard) as sender:
+            with connected(dashboard.url, LIMIT_S) as sender:
                 sender.sendall(head(path, token) + b"{")
         server_answers(dashboard)
         wait_for(lambda: not others_are_served(dashboard), "the requests to end")
@@ -248,13 +243,13 @@ def all_of(connection: socket.socket) -> bytes:
 
 @pytest.mark.parametrize("sent", [b"", b"GET /api/ru", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "])
 def test_a_request_whose_head_never_ends_is_ended(hurried: Running, sent: bytes) -> None:
-    with connected(hurried) as sender:
+    with connected(hurried.url, LIMIT_S) as sender:
         sender.sendall(sent)
         assert all_of(sender).startswith(b"HTTP/1.1 408 ")
 
 
 def test_dripping_does_not_put_the_end_of_the_head_off(hurried: Running) -> None:
-    with connected(hurried) as sender:
+    with connected(hurried.url, LIMIT_S) as sender:
         sender.sendall(b"GET / HTTP/1.1\r\n")
         sender.settimeout(0.01)
         until = time.monotonic() + LIMIT_S
@@ -271,7 +266,7 @@ def test_dripping_does_not_put_the_end_of_the_head_off(hurried: Running) -> None
 
 
 def test_a_second_request_has_the_same_deadline(hurried: Running) -> None:
-    with connected(hurried) as sender:
+    with connected(hurried.url, LIMIT_S) as sender:
         sender.sendall(b"GET /login HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert sender.recv(65536).startswith(b"HTTP/1.1 200 ")
         sender.sendall(b"GET /login HT")
@@ -280,7 +275,7 @@ def test_a_second_request_has_the_same_deadline(hurried: Running) -> None:
 
 @pytest.mark.parametrize("path", ["/login", "/api/runs"])
 def test_a_body_that_does_not_come_on_is_ended(hurried: Running, path: str, caplog: pytest.LogCaptureFixture) -> None:
-    with connected(hurried) as sender:
+    with connected(hurried.url, LIMIT_S) as sender:
         sender.sendall(head(path, hurried.token) + b"{")
         assert b"HTTP/1.1 408 " in all_of(sender)
     assert [record for record in caplog.records if record.exc_info] == []
@@ -295,7 +290,7 @@ def test_slow_senders_and_those_who_wait_for_an_answer_live(hurried: Running, no
         page.next_of("run")
         node_of_hurried.client.desired_state(version, 3)  # a long poll: six looks
         body = json.dumps({"target": "image_classifier", "name": "x" * 150, "args": ["y" * 15_000]}).encode()
-        with connected(hurried) as sender:
+        with connected(hurried.url, LIMIT_S) as sender:
             sender.sendall(head("/api/preview", hurried.token, length=len(body)))
             for start in range(0, len(body), 500):
                 sender.sendall(body[start : start + 500])
@@ -314,7 +309,7 @@ def test_who_stops_reading_a_download_is_let_go_and_who_reads_slowly_is_not(
     stored = node_of_hurried.store_checkpoint(node_of_hurried.task(), content, "work/checkpoints/a.pt")
     headers = f"Host: localhost\r\nAuthorization: Bearer {hurried.token}"
     asked = f"GET /api/checkpoints/{stored}/file HTTP/1.1\r\n{headers}\r\n\r\n"
-    with connected(hurried) as idle, connected(hurried) as slow:
+    with connected(hurried.url, LIMIT_S) as idle, connected(hurried.url, LIMIT_S) as slow:
         for reader in (idle, slow):
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
             reader.sendall(asked.encode())

@@ -108,7 +108,7 @@ def test_cookies_checkpoints_and_sockets_pass_through_tls(
     pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANKZERO_CA_FILE", str(pair.certificate))
-    with running(tmp_path / "data", tls_cert=pair.certificate, tls_key=pair.key) as site:
+    with running(tmp_path / "data", on_port=True, tls_cert=pair.certificate, tls_key=pair.key) as site:
         cookie = site.anonymous().get("/", params={"token": site.token}).headers["set-cookie"]
         assert cookie.startswith("__Host-") and "Secure" in cookie
         node, run_id = site.node(), site.launch()

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect
 
 from dashboard.security.guard.auth import PUBLIC
 from db.runs.shared_links import DAY_S
@@ -168,10 +167,7 @@ def test_its_token_opens_no_other_route(dashboard: Running, runs: list[str]) -> 
         for path in ("/", f"/run?id={runs[0]}", f"/?token={token}", "/metrics", f"/tensorboard/{runs[0]}/"):
             assert holder.get(path).status_code == 401, path
     with pytest.raises(InvalidStatus):
-        connect(
-            dashboard.url.replace("http", "ws") + f"/api/live?run={runs[0]}",
-            additional_headers={"Authorization": f"Bearer {token}"}, proxy=None, open_timeout=60,
-        )  # fmt: skip
+        dashboard.connect(f"/api/live?run={runs[0]}", {"Authorization": f"Bearer {token}"})
 
 
 @pytest.mark.parametrize(

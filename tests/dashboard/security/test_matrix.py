@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import connect
 
 from dashboard.api.runs.live import UNKNOWN_RUN
 from dashboard.security.guard import policy
@@ -146,8 +145,7 @@ def test_everybody_gets_what_is_theirs_and_no_more(lab: Lab, who: str, tmp_path:
 
 def live(lab: Lab, person: Person, things: Things) -> tuple[str, str]:
     """What the live channel says first."""
-    url = lab.dashboard.url.replace("http", "ws") + f"/api/live?run={things.run}"
-    with connect(url, additional_headers=lab.headers(person), proxy=None, open_timeout=60, close_timeout=2) as socket:
+    with lab.dashboard.connect(f"/api/live?run={things.run}", lab.headers(person)) as socket:
         try:
             return "allowed", str(socket.recv(timeout=60))
         except ConnectionClosed as closed:

@@ -125,14 +125,14 @@ def test_training_goes_on_beside_an_older_store_until_it_is_ended(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     port = free_port()
-    with running(machine.data, port=port) as before:
+    with running(machine.data, on_port=True, port=port) as before:
         machine.start(before)
         known = machine.launch(before)
         made(before, tmp_path / "copy.db")
         younger = machine.launch(before)
         store = before.service.lineage.identity
     restore(machine.data, tmp_path / "copy.db")
-    with running(machine.data, port=port) as after:
+    with running(machine.data, on_port=True, port=port) as after:
         (held,) = wait_for(lambda: unknown(after), "the node to tell of its unknown training", LIMIT_S)
         assert (held["run_id"], held["attempt"], held["store"]) == (younger, 1, store)
         assert after.service.lineage.identity != store
@@ -163,18 +163,18 @@ def test_training_goes_on_beside_an_older_store_until_it_is_ended(
 @pytest.mark.long
 def test_run_of_a_younger_store_is_whole_when_that_store_is_back(machine: Machine, tmp_path: Path) -> None:
     port = free_port()
-    with running(machine.data, port=port) as before:
+    with running(machine.data, on_port=True, port=port) as before:
         machine.start(before)
         by_copy(before, tmp_path / "old.db")
         run_id = machine.launch(before)
     shutil.copy(machine.data / "rankzero.db", tmp_path / "new.db")
     restore(machine.data, tmp_path / "old.db")
-    with running(machine.data, port=port) as older:
+    with running(machine.data, on_port=True, port=port) as older:
         wait_for(lambda: unknown(older), "the node to tell of its unknown training", LIMIT_S)
         (machine.folder / "w/runs" / run_id / "attempts/1/node0/work/ready").unlink()
         wait_for(lambda: unknown(older)[0]["devices"] == [], "the end to be seen", LIMIT_S)
     restore(machine.data, tmp_path / "new.db")
-    with running(machine.data, port=port) as again:
+    with running(machine.data, on_port=True, port=port) as again:
         wait_for(lambda: again.run(run_id)["state"] == "succeeded", "its end to be delivered", LIMIT_S)
         wait_for(lambda: not unknown(again), "nothing to be unknown", LIMIT_S)
 
@@ -186,7 +186,7 @@ def test_a_number_given_twice_is_never_taken_for_the_same_attempt(
 ) -> None:
     """Run X, attempt 2, fencing number 2: in both stores, and two different things."""
     port = free_port()
-    with running(machine.data, port=port) as before:
+    with running(machine.data, on_port=True, port=port) as before:
         machine.start(before)
         run_id = machine.launch(before)
         before.http.post(f"/api/runs/{run_id}/stop")
@@ -195,7 +195,7 @@ def test_a_number_given_twice_is_never_taken_for_the_same_attempt(
         before.http.post(f"/api/runs/{run_id}/resume", json={})
         wait_for(lambda: before.run(run_id)["state"] == "running", "attempt 2", LIMIT_S)
     restore(machine.data, tmp_path / "copy.db")
-    with running(machine.data, port=port) as after:
+    with running(machine.data, on_port=True, port=port) as after:
         wait_for(lambda: unknown(after), "the node to tell of its unknown training", LIMIT_S)
         after.http.post(f"/api/runs/{run_id}/resume", json={})
         wait_for(lambda: after.run(run_id)["state"] == "failed", "the other attempt 2 to be refused", LIMIT_S)
@@ -207,7 +207,7 @@ def test_a_number_given_twice_is_never_taken_for_the_same_attempt(
 
 
 def test_a_deleted_run_still_ends_on_a_node_that_was_away(machine: Machine) -> None:
-    with running(machine.data) as dashboard:
+    with running(machine.data, on_port=True) as dashboard:
         machine.start(dashboard)
         run_id = machine.launch(dashboard)
         with dashboard.service.store.write() as session:  # as if it had been written off meanwhile

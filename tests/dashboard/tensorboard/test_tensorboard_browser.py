@@ -27,6 +27,11 @@ REACH_OUT = """async () => {
 }"""
 
 
+@pytest.fixture(scope="module")
+def on_port() -> bool:
+    return True
+
+
 @pytest.fixture(autouse=True)
 def near_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the program has it: the path of a socket may be about a hundred bytes long."""

@@ -28,7 +28,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 def test_certificates_that_are_brought_are_kept_and_trusted(home: Home, tmp_path: Path) -> None:
     pair = self_signed(tmp_path)
-    with running(tmp_path / "data", tls_cert=pair.certificate, tls_key=pair.key) as site:
+    with running(tmp_path / "data", on_port=True, tls_cert=pair.certificate, tls_key=pair.key) as site:
         home.trust()
         with pytest.raises(Refused, match=r"its certificate is not trusted here \(self.signed.*RANKZERO_CA_FILE"):
             reachable([site.url])

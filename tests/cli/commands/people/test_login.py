@@ -218,7 +218,7 @@ def test_commands_that_need_more_than_the_scope_do_nothing_and_say_one_sentence(
 
 def test_login_trusts_the_same_certificate_later(rankzero, tmp_path: Path, monkeypatch) -> None:
     pair = self_signed(tmp_path)
-    with running(tmp_path / "data", tls_cert=pair.certificate, tls_key=pair.key) as secured:
+    with running(tmp_path / "data", on_port=True, tls_cert=pair.certificate, tls_key=pair.key) as secured:
 
         def allow(address: str) -> bool:
             answer = {"code": httpx2.URL(address).params["code"], "answer": "allow"}

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from dashboard.storage import disk, files
+from tests.dashboard.in_process import connected
 from tests.dashboard.running import FakeNode, Running, running, sha256_of, wait_for
 from worker.session.client import TaskRef
 from worker.session.failures import (
@@ -147,8 +148,7 @@ MIB = 1024 * 1024
 def begun(node: FakeNode, checkpoint_id: int, offset: int, announced: int, content: bytes) -> socket.socket:
     """A request that sends fewer bytes than it announces, and stays open."""
     address = urlsplit(node.client.url)
-    assert address.hostname is not None and address.port is not None
-    connection = socket.create_connection((address.hostname, address.port))
+    connection = connected(node.client.url)
     head = [
         f"PUT /api/worker/checkpoints/{checkpoint_id}/data?offset={offset} HTTP/1.1",
         f"Host: {address.netloc}",

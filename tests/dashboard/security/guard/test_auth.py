@@ -13,7 +13,6 @@ import pytest
 from fastapi.routing import APIWebSocketRoute
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect
 
 from dashboard.app.server import create_app
 from dashboard.security.guard.auth import PUBLIC, is_host_allowed
@@ -104,7 +103,7 @@ def test_public_routes_say_nothing(shared: Running) -> None:
 def test_no_websocket_opens_without_a_token(shared: Running, path: str) -> None:
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Origin": shared.url}):
         with pytest.raises(InvalidStatus) as refusal:
-            connect(shared.url.replace("http", "ws") + path, additional_headers=headers, proxy=None, open_timeout=60)
+            shared.connect(path, headers)
         assert refusal.value.response.status_code == 401
 
 
@@ -148,7 +147,7 @@ def test_the_metrics_token_reads_metrics_and_nothing_else(shared: Running, tmp_p
                 assert method == "HEAD" or "only reads /metrics" in answer.text, (method, path)
     for path in sorted(sockets):
         with pytest.raises(InvalidStatus) as refusal:
-            connect(shared.url.replace("http", "ws") + path, additional_headers=header, proxy=None, open_timeout=60)
+            shared.connect(path, header)
         assert refusal.value.response.status_code == 403
     for other in ("/run", "/metrics"):
         assert shared.anonymous().get(f"{other}?token={token}").status_code == 401
@@ -165,12 +164,7 @@ def test_a_nodes_token_only_does_a_nodes_work(dashboard: Running, node: FakeNode
     assert at_work.post("/api/runs", json={"target": "image_classifier"}).status_code == 403
     assert at_work.get("/api/worker/desired?wait=0").status_code == 200
     with pytest.raises(InvalidStatus):
-        connect(
-            dashboard.url.replace("http", "ws") + "/api/live?run=x",
-            additional_headers={"Authorization": f"Bearer {node.client.token}"},
-            proxy=None,
-            open_timeout=60,
-        )
+        dashboard.connect("/api/live?run=x", {"Authorization": f"Bearer {node.client.token}"})
 
 
 def test_people_do_not_speak_for_workers(shared: Running) -> None:
@@ -279,15 +273,13 @@ def test_another_sites_page_cannot_open_a_websocket(
 ) -> None:
     headers = {"Cookie": signed_in.headers["Cookie"]} | ({"Origin": origin} if origin else {})
     with pytest.raises(InvalidStatus) as refusal:
-        connect(shared.url.replace("http", "ws") + path, additional_headers=headers, proxy=None, open_timeout=60)
+        shared.connect(path, headers)
     assert refusal.value.response.status_code == 403
 
 
 def test_our_own_page_can_open_the_live_channel(shared: Running, signed_in: httpx2.Client) -> None:
     headers = {"Cookie": signed_in.headers["Cookie"], "Origin": shared.url}
-    with connect(
-        shared.url.replace("http", "ws") + "/api/live?run=x", additional_headers=headers, proxy=None, open_timeout=60
-    ):
+    with shared.connect("/api/live?run=x", headers):
         pass
 
 
@@ -323,12 +315,7 @@ def test_a_rebound_name_is_not_answered_not_even_with_the_token(shared: Running)
     assert shared.http.get("/api/runs", headers={"Host": "gpu-1.example:99"}).status_code == 200
     headers = {**shared.bearer, "Host": "evil.example"}
     with pytest.raises(InvalidStatus) as refusal:
-        connect(
-            shared.url.replace("http", "ws") + "/api/live?run=x",
-            additional_headers=headers,
-            proxy=None,
-            open_timeout=60,
-        )
+        shared.connect("/api/live?run=x", headers)
     assert refusal.value.response.status_code in (400, 421)
 
 

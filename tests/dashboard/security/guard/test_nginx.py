@@ -65,7 +65,7 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
     folder = tmp_path_factory.mktemp("proxied")
     pair = self_signed(folder)
     settings = {"trusted_proxies": ["127.0.0.1"], "allowed_hosts": [NAME]}
-    with running(folder / "data", **settings) as site:
+    with running(folder / "data", on_port=True, **settings) as site:
         port = urlsplit(site.url).port
         assert port is not None
         with nginx(folder / "nginx", pair, port) as url:
@@ -159,7 +159,7 @@ def echoing(proxies: TrustedProxies) -> Iterator[int]:
 def test_with_a_secret_only_the_proxy_is_believed(tmp_path: Path) -> None:
     secret = tmp_path / "proxy-secret"
     pair = self_signed(tmp_path)
-    with running(tmp_path / "data", trusted_proxies=["127.0.0.1"], proxy_secret_file=secret) as site:
+    with running(tmp_path / "data", on_port=True, trusted_proxies=["127.0.0.1"], proxy_secret_file=secret) as site:
         forged = {"X-Forwarded-Proto": "https", "X-Forwarded-Secret": "guessed"}
         for headers in ({"X-Forwarded-Proto": "https"}, forged):
             cookie = site.anonymous().get("/", params={"token": site.token}, headers=headers).headers["set-cookie"]

@@ -10,7 +10,6 @@ import httpx2
 import pytest
 from sqlalchemy import delete
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import connect
 
 from dashboard.api.runs.live import UNKNOWN_RUN
 from db.alerts import alerts, events
@@ -64,8 +63,7 @@ def post(lab: Lab, person: Person, path: str, **body: Any) -> httpx2.Response:
 
 
 def test_live_channel_closes_when_its_person_leaves_the_project(lab: Lab) -> None:
-    url = lab.dashboard.url.replace("http", "ws") + f"/api/live?run={private(lab).run}"
-    with connect(url, additional_headers=lab.headers(SAM), proxy=None, open_timeout=60, close_timeout=2) as socket:
+    with lab.dashboard.connect(f"/api/live?run={private(lab).run}", lab.headers(SAM)) as socket:
         assert json.loads(socket.recv(timeout=60))["type"] == "run"
         leave(lab, "sam")
         with pytest.raises(ConnectionClosed) as closed:

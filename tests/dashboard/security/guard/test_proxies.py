@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import nullcontext
 from pathlib import Path
-from socket import create_connection
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from pydantic import ValidationError
@@ -20,6 +18,7 @@ from dashboard.security.proxies import ForwardedHeaders, Origins, TrustedProxies
 from dashboard.settings import Settings
 from db.models import AuditEntry
 from domain.people.rights import OWNER
+from tests.dashboard.in_process import connected
 from tests.dashboard.running import running
 
 FORGED = [(b"x-forwarded-for", b"9.9.9.9"), (b"x-forwarded-proto", b"https"), (b"x-real-ip", b"9.9.9.9")]
@@ -172,10 +171,9 @@ def test_page_of_another_scheme_is_another_sites(tmp_path: Path, public_url: str
         invitation = site.http.post("/api/invitations", json={"email": "new@lab.example"}).json()["link"].split("/")[-1]
         accepted = site.anonymous(**page).post(f"/invite/{invitation}", data={})
         assert accepted.status_code == (422 if is_ours else 403)
-        own = urlsplit(site.url)
         headers = {name: value for name, value in signed_in.items() if name != "Host"}
         with (
-            create_connection((str(own.hostname), int(own.port or 0))) as sock,
+            connected(site.url) as sock,
             nullcontext() if is_ours else pytest.raises(InvalidStatus, match="403"),
             connect(f"ws://{host}/api/live", sock=sock, additional_headers=headers, close_timeout=2),
         ):

@@ -9,7 +9,6 @@ import httpx2
 import pytest
 from sqlalchemy import delete, select, update
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import connect
 
 from db import acting
 from db.models import AccessToken, Membership, User
@@ -129,11 +128,8 @@ def test_revoked_and_expired_tokens_open_nothing_and_say_why(shared: Running) ->
 
 def test_revoked_token_closes_its_live_connections_and_no_others(shared: Running) -> None:
     secrets = [shared.http.post("/api/tokens", json={"name": name, "scope": "read"}).json()["token"] for name in "ab"]
-    url = shared.url.replace("http", "ws") + f"/api/live?run={shared.launch()}"
-    ending, staying = (
-        connect(url, additional_headers={"Authorization": f"Bearer {secret}"}, proxy=None, open_timeout=60)
-        for secret in secrets
-    )
+    path = f"/api/live?run={shared.launch()}"
+    ending, staying = (shared.connect(path, {"Authorization": f"Bearer {secret}"}) for secret in secrets)
     with ending, staying:
         assert shared.http.delete("/api/tokens/a").status_code == 200
         with pytest.raises(ConnectionClosed) as closed:
@@ -145,9 +141,9 @@ def test_revoked_token_closes_its_live_connections_and_no_others(shared: Running
 
 def test_person_who_is_removed_loses_open_connections(shared: Running) -> None:
     add_person(shared, "ana", "viewer")
-    url = shared.url.replace("http", "ws") + f"/api/live?run={shared.launch()}"
+    path = f"/api/live?run={shared.launch()}"
     bearer = {"Authorization": f"Bearer {token_of(shared, 'ana')}"}
-    with connect(url, additional_headers=bearer, proxy=None, open_timeout=60) as live:
+    with shared.connect(path, bearer) as live:
         change_person(shared, "ana", removed_at=1.0)
         with pytest.raises(ConnectionClosed):
             while True:

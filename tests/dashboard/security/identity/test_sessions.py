@@ -8,7 +8,6 @@ from pathlib import Path
 import httpx2
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import connect
 
 from dashboard.api.runs.live import UNKNOWN_RUN
 from db.people import login_sessions
@@ -54,10 +53,9 @@ def test_another_site_cannot_sign_out(shared: Running, origin: str | None) -> No
 def test_websockets_of_the_session_are_closed_and_refused(shared: Running) -> None:
     mine, other = cookie_of(shared), cookie_of(shared)
     run_id = shared.launch()
-    url = shared.url.replace("http", "ws") + f"/api/live?run={run_id}"
 
     def opened(cookie: str):
-        return connect(url, additional_headers={"Cookie": cookie, "Origin": shared.url}, proxy=None, open_timeout=60)
+        return shared.connect(f"/api/live?run={run_id}", {"Cookie": cookie, "Origin": shared.url})
 
     with opened(mine) as ending, opened(other) as staying:
         browser(shared, mine).post("/logout")

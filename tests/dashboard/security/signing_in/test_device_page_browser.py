@@ -17,6 +17,11 @@ from tests.end_to_end.browsers import Chromium
 pytestmark = pytest.mark.real
 
 
+@pytest.fixture(scope="module")
+def on_port() -> bool:
+    return True
+
+
 def waiting_login(shared: Running, home: Path) -> subprocess.Popen[str]:
     """`rankzero login --no-browser` of a machine with a home of its own."""
     own = {k: v for k, v in os.environ.items() if not k.startswith(("RANKZERO_", "XDG_"))}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from db.models import AuditEntry
 from db.people import accounts, passwords
 from domain.people.audit import AuditAction
 from domain.people.roles import Role
+from tests.dashboard.in_process import connected
 from tests.dashboard.persons import person
 from tests.dashboard.running import LIMIT_S, Running, running
 from tests.end_to_end.product import WITHOUT_TLS, wait_for
@@ -28,7 +28,7 @@ FLOOD = 250
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Running]:
     """A dashboard behind a proxy, with somebody who has a password and has signed in at home."""
-    with running(tmp_path / "data", trusted_proxies=["127.0.0.1"]) as site:
+    with running(tmp_path / "data", on_port=True, trusted_proxies=["127.0.0.1"]) as site:
         name = person(site.service, "ana", Role.MEMBER)
         accounts.set_password(site.service.store, name, passwords.hashed(PASSWORD))
         site.service.sessions.begin(name, "password", "198.51.100.7")
@@ -90,9 +90,8 @@ async def first_done(tasks: list[asyncio.Task[httpx2.Response]], count: int) -> 
 def test_abandoned_tries_are_not_judged(site: Running) -> None:
     form = b"person=ana&password=wrong"
     head = f"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(form)}\r\n\r\n".encode()
-    host, port = site.url.removeprefix("http://").split(":")
     with hashing_stopped(site):
-        with socket.create_connection((host, int(port))) as connection:
+        with connected(site.url) as connection:
             connection.sendall(head + form)
             wait_for(lambda: site.service.hashing.waiting == 1, "the try to wait")
         wait_for(lambda: site.service.hashing.waiting == 0, "the abandoned try to be dropped")
