@@ -55,7 +55,7 @@ class PackedFile:
     """A file and the same gzipped, which is done once for all who ask: a quarter of the bytes for the first visit."""
 
     def __init__(self, body: bytes) -> None:
-        self._body, self._packed = body, gzip.compress(body, PACKED_LEVEL, mtime=0)
+        self._body, self._packed = body, _packed(body)
 
     def answer(self, request: Request, name: str, headers: Mapping[str, str]) -> Response:
         """A response with what the client takes; the name's suffix says the type."""
@@ -87,6 +87,12 @@ class StreamlitsScripts:
 @cache
 def _packed_file(path: Path) -> bytes:
     return gzip.compress(path.read_bytes(), PACKED_LEVEL, mtime=0)
+
+
+@cache
+def _packed(body: bytes) -> bytes:
+    """Pack a body once in a process, for every application that serves it."""
+    return gzip.compress(body, PACKED_LEVEL, mtime=0)
 
 
 def _packed_answer(packed: bytes, name: str, headers: Mapping[str, str]) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy
 from enum import Enum, auto
+from functools import cache
 from typing import NamedTuple
 
 from starlette.concurrency import run_in_threadpool
@@ -215,6 +216,7 @@ def methods_of(route: Route | WebSocketRoute) -> set[str]:
     return set(route.methods or ()) if isinstance(route, Route) else {"WEBSOCKET"}
 
 
+@cache
 def rule_of(path: str, method: str) -> AccessRule:
     """The rule for a route's path and a method. Raises LookupError."""
     if any(path == prefix or path.startswith(f"{prefix}/") for prefix in UNJUDGED):
