@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from domain import clock
 
 LONGEST_GAP_S = 30.0
 """More than this between two ticks means that this process stood still, not that all nodes fell silent."""
@@ -13,12 +13,13 @@ LEASE_S = 15.0
 class Clock:
     """Wall time anchored once: ages and leases stay right when the machine's clock is set."""
 
-    def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
+    def __init__(self, time: clock.Clock = clock.SYSTEM_CLOCK) -> None:
+        self.time = time
+        self._offset = time.wall() - time.now()
 
     def __call__(self) -> float:
         """Now, in seconds since the epoch."""
-        return time.monotonic() + self._offset
+        return self.time.now() + self._offset
 
 
 class Lease:

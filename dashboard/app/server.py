@@ -11,9 +11,8 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
-from contextlib import asynccontextmanager, suppress
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable, Set
+from contextlib import ExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -28,7 +27,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboard import errors
-from dashboard.alerts.watch import AlertWatch
 from dashboard.api import (
     alerts,
     audit,
@@ -66,10 +64,10 @@ from dashboard.api.workers import wheels as worker_wheels
 from dashboard.app.assets import Assets
 from dashboard.app.front import EntryPage, Front, pages
 from dashboard.app.slow_connections import ImpatientProtocol
+from dashboard.app.ticks import ticking
 from dashboard.cluster.joining import own_url
 from dashboard.exports.shared_pages import SharedPages
 from dashboard.private_files import AlreadyRunning, lock_data_directory, spare_path, write_private
-from dashboard.scaling.conductor import Conductor
 from dashboard.security.guard import headers, policy
 from dashboard.security.guard.auth import Guard, ProxyUser
 from dashboard.security.guard.visits import Visits
@@ -81,14 +79,13 @@ from dashboard.security.signing_in.login import Entrance, LoginPage
 from dashboard.security.signing_in.provider_settings import CALLBACK, ProviderSettings, no_provider, provider_settings
 from dashboard.security.signing_in.sign_ins import SignIns
 from dashboard.security.signing_in.welcome import Welcome
-from dashboard.service import service, upkeep
+from dashboard.service import service
 from dashboard.service.bulk_actions import BulkActions
 from dashboard.service.service import Service
 from dashboard.settings import Settings
 from dashboard.storage.checkpoint_storages import StorageUnusable
-from dashboard.sweeps.conductor import SweepConductor
 from dashboard.tensorboard.process import TensorBoards
-from db.engine import StoreGone, StoreUnusable
+from db.engine import StoreUnusable
 from db.nodes import join_tokens
 from domain.masking.log_lines import log_to_stderr
 from domain.text.paths import problem_in_words
@@ -133,7 +130,6 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
 
 log = logging.getLogger("rankzero")
 Endpoint = Callable[[Request], Awaitable[Response]]
-TICK_S = 1.0
 RENEWAL_S = 2.0
 """Seconds between two looks at the certificate's files."""
 LOOKS_A_DAY = int(86400 / RENEWAL_S)
@@ -304,7 +300,8 @@ def _lifespan(shared: Service, ui: Any) -> Callable[[FastAPI], Any]:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         shared.start()
         service.use(shared, app.state.visits.enter)
-        ticking = asyncio.create_task(_tick(shared))
+        ticks = ExitStack()
+        ticks.enter_context(ticking(shared))
         try:
             async with app.state.tensorboards.running():
                 if enter_ui is None:
@@ -313,41 +310,12 @@ def _lifespan(shared: Service, ui: Any) -> Callable[[FastAPI], Any]:
                     async with enter_ui(app):
                         yield
         finally:
-            ticking.cancel()
-            with suppress(asyncio.CancelledError):
-                await ticking
+            await run_in_threadpool(ticks.close)
             await run_in_threadpool(app.state.bulk_actions.close)
             service.use(None)
             shared.close()
 
     return lifespan
-
-
-async def _tick(shared: Service) -> None:
-    alert_watch = AlertWatch(shared)
-    conductors = (Conductor(shared).tick, SweepConductor(shared).tick)
-    ticks = (partial(upkeep.tick, shared), shared.sessions.tick, *conductors, alert_watch.tick)
-    try:
-        await _tick_forever(shared, ticks)
-    finally:
-        alert_watch.close()
-
-
-async def _tick_forever(shared: Service, ticks: Sequence[Callable[[], None]]) -> None:
-    while True:
-        try:
-            await run_in_threadpool(_run_all, ticks)
-        except StoreGone:
-            pass  # the store has logged it
-        except Exception:
-            if shared.store.trouble is None:  # otherwise the pages show it, and the next tick tries again
-                log.exception("tick failed")
-        await asyncio.sleep(TICK_S)
-
-
-def _run_all(ticks: Sequence[Callable[[], None]]) -> None:
-    for tick in ticks:
-        tick()
 
 
 def _protect(app: FastAPI, shared: Service, visits: Visits) -> None:

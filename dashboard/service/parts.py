@@ -119,10 +119,10 @@ class Parts:
         self.peers = None if store.is_sqlite else self._peers()
 
     @classmethod
-    def open(cls, settings: Settings, *, new_store: bool = False) -> Self:
+    def open(cls, settings: Settings, *, new_store: bool = False, clock: Clock | None = None) -> Self:
         """Open the data directory and its store; creates them where there never was a store. Raises StoreUnusable."""
         make_private_directory(settings.data)
-        return cls(settings, open_store(settings, new_store=new_store))
+        return cls(settings, open_store(settings, new_store=new_store), clock)
 
     def start(self) -> None:
         """Start the hub and the channel to other dashboards; call it inside the event loop that serves."""

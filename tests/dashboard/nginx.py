@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.dashboard.certificates import Pair
-from tests.dashboard.running import wait_for
-from tests.end_to_end.product import free_port
+from tests.end_to_end.product import free_port, wait_for
 
 NGINX = Path("/usr/sbin/nginx")
 DOCUMENT = Path(__file__).parents[2] / "docs/SECURITY.md"

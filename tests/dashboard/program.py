@@ -13,8 +13,7 @@ from typing import Any
 
 import httpx2
 
-from tests.dashboard.running import wait_for
-from tests.end_to_end.product import WITHOUT_TLS
+from tests.end_to_end.product import WITHOUT_TLS, wait_for
 
 LIMIT_S = 180
 

@@ -11,25 +11,28 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 from fastapi import FastAPI
 from websockets.sync.client import ClientConnection, connect
 
 from dashboard.app.server import create_app, uvicorn_config
+from dashboard.app.ticks import TICK_S
+from dashboard.clock import Clock
 from dashboard.security.keys.certificates import ServerCertificate
 from dashboard.service.service import Service
 from dashboard.settings import Settings
 from domain.assignments import Assignment
 from domain.messages import Bundle, CheckpointOffer, Device, NodeFacts, PieceHead, PointBatch, TaskReport
 from tests.dashboard.in_process import PortlessServer, PromptServer, connected
+from tests.dashboard.passing_time import LOOK_S, PassingTime
 from tests.db.templates import new_data
 from tests.end_to_end.product import WITHOUT_TLS
-from tests.end_to_end.product import wait_for as wait_for
 from worker.session.client import Client, TaskRef
 from worker.session.pieces import Piece, bytes_piece, deliver, points_piece
 
+T = TypeVar("T")
 LIMIT_S = 120.0
 ANSWER_LIMIT_S = 120.0
 """Longer than the dashboard itself waits for anything before it answers."""
@@ -40,8 +43,8 @@ HEARD_FOR_S = 3600.0
 class Running:
     """The dashboard, seen by a person with the token."""
 
-    def __init__(self, service: Service, url: str) -> None:
-        self.service, self.url = service, url
+    def __init__(self, service: Service, url: str, time: PassingTime | None = None) -> None:
+        self.service, self.url, self._time = service, url, time
         self.token = service.credentials.user
         self.join_token = service.credentials.join
         self.bearer = {"Authorization": f"Bearer {self.token}"}
@@ -72,6 +75,11 @@ class Running:
     def client(self, token: str = "") -> Client:
         """A worker's client that gives up no sooner than a busy machine answers."""
         return self.closing.enter_context(closing(patient(Client(self.url, token))))
+
+    def pass_by(self, seconds: float) -> None:
+        """Let so much of the dashboard's time pass at once."""
+        assert self._time is not None
+        self._time.pass_by(seconds)
 
     @contextmanager
     def real_silence(self) -> Iterator[None]:
@@ -187,6 +195,17 @@ class FakeNode:
         return place.checkpoint_id
 
 
+def wait_for(condition: Callable[[], T], what: str, limit_s: float = 300.0) -> T:
+    """Let the dashboards of this process tick until the condition gives something true, and return that."""
+    until = time.monotonic() + limit_s
+    while not (result := condition()):
+        assert time.monotonic() < until, f"waited in vain for {what}"
+        for running_time in _times:
+            running_time.pass_by(TICK_S)
+        time.sleep(LOOK_S)
+    return result
+
+
 def patient(client: Client) -> Client:
     """Let a client wait longer than workers do for whatever it asks."""
     send = client._http.send
@@ -218,16 +237,19 @@ def running(data: Path, *, on_port: bool = False, **settings: Any) -> Iterator[R
     chosen = Settings(data=data, **{"port": 0} | settings)
     if chosen.database_url is None:
         new_data(data)
-    app = create_app(chosen, with_pages=False)
+    own_time = PassingTime()
+    app = create_app(chosen, Service.open(chosen, clock=Clock(own_time)), with_pages=False)
     server = _server(app, chosen, on_port)
     thread = threading.Thread(target=server.run)
     thread.start()
+    _times.append(own_time)
     try:
         server.is_ready.wait()
-        it = Running(app.state.service, f"{chosen.scheme}://127.0.0.1:{server.port}")
+        it = Running(app.state.service, f"{chosen.scheme}://127.0.0.1:{server.port}", own_time)
         with it.closing:
             yield it
     finally:
+        _times.remove(own_time)
         server.end()
         thread.join()
 
@@ -240,5 +262,7 @@ def _server(app: FastAPI, settings: Settings, on_port: bool) -> PromptServer:
     return PromptServer(config, app.state.service, None, certificate)
 
 
+_times: list[PassingTime] = []
+"""Those of the dashboards that run."""
 _ports = itertools.count(100)
 """Parts of addresses: nothing listens there, whatever uses them."""

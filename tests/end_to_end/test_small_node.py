@@ -15,7 +15,8 @@ from typing import NamedTuple
 import pytest
 
 from tests import packages
-from tests.dashboard.running import LIMIT_S, Running, running, wait_for
+from tests.dashboard.running import LIMIT_S, Running, running
+from tests.end_to_end.product import wait_for
 
 pytestmark = pytest.mark.real
 

@@ -128,7 +128,7 @@ def test_invitations_expire_are_revoked_and_replaced(dashboard: Running) -> None
     assert dashboard.http.delete(f"/api/invitations/{second_id}").status_code == 200
     assert shown(second) == (410, True)
     _, third = invited(days=1)
-    dashboard.service.clock._offset += 24 * 3600 + 1
+    dashboard.pass_by(24 * 3600 + 1)
     assert shown(third) == (410, True)
     late = dashboard.anonymous().post(third, data={"name": "ana", "password": "correct horse"})
     assert late.status_code == 410

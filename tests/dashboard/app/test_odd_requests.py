@@ -17,7 +17,8 @@ import pytest
 from dashboard.app import slow_connections
 from tests.dashboard.browsed import browsed, opened
 from tests.dashboard.in_process import connected
-from tests.dashboard.running import LIMIT_S, FakeNode, Running, bundle_of, running, wait_for
+from tests.dashboard.running import LIMIT_S, FakeNode, Running, bundle_of, running
+from tests.end_to_end.product import wait_for
 
 HUGE = 10**30
 ODD = [

@@ -22,7 +22,8 @@ from dashboard.security.keys.certificates import CertificateUnusable, ServerCert
 from domain.messages import NodeFacts
 from tests.dashboard.certificates import Pair, encrypted, self_signed, signed
 from tests.dashboard.program import LIMIT_S, Program, dashboard
-from tests.dashboard.running import patient, running, wait_for
+from tests.dashboard.running import patient, running
+from tests.end_to_end.product import wait_for
 from worker.session.client import Client
 from worker.session.failures import ServerAway
 from worker.session.trust import CannotTrust, tls_context

@@ -9,7 +9,7 @@ import pytest
 
 from dashboard.service import scheduler
 from dashboard.service.scheduler import QueueTurns
-from tests.dashboard.running import wait_for
+from tests.end_to_end.product import wait_for
 
 WAIT_S = 60
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from cli import main
-from tests.dashboard.running import Running, running, wait_for
-from tests.end_to_end.product import free_port
+from tests.dashboard.running import Running, running
+from tests.end_to_end.product import free_port, wait_for
 from worker.node import processes
 
 TRAINING = """

@@ -94,7 +94,7 @@ def test_a_full_disk_is_said_and_reading_goes_on(small_disk: Path) -> None:
         assert worker.post(**points).json()["detail"]["message"] == Trouble.FULL
         assert dashboard.http.post("/api/runs", json={"target": "image_classifier"}).status_code == 507
 
-        dashboard.service.clock._offset += 20  # whoever says nothing now has been silent for so long
+        dashboard.pass_by(20)  # whoever says nothing now has been silent for so long
         node.client.load(NodeLoad())
         wait_for(lambda: states_of(dashboard) == {"n0": "alive", "n1": "no contact"}, "the silence to count")
         assert dashboard.run(run_id)["lost_contact"] is False

@@ -21,7 +21,8 @@ from cli import main
 from dashboard.storage import conversions
 from dashboard.storage.conversion import Conversion, is_folder
 from db.checkpoints import checkpoint_queries
-from tests.dashboard.running import FakeNode, Running, wait_for
+from tests.dashboard.running import FakeNode, Running
+from tests.end_to_end.product import wait_for
 
 pytestmark = pytest.mark.real
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.dashboard.running import FakeNode, Running, wait_for
+from tests.dashboard.running import FakeNode, Running
+from tests.end_to_end.product import wait_for
 from worker.session.client import TaskRef
 
 

@@ -12,8 +12,9 @@ from dashboard.security.keys.token_files import Credentials
 from dashboard.tensorboard.process import TensorBoardFailed, TensorBoards
 from tests.dashboard.event_files import write_events
 from tests.dashboard.pages import Pages, served
-from tests.dashboard.running import FakeNode, Running, wait_for
+from tests.dashboard.running import FakeNode, Running
 from tests.dashboard.tensorboard.opened_pages import bring, opened
+from tests.end_to_end.product import wait_for
 
 
 # -- passes -----------------------------------------------------------------------------------------

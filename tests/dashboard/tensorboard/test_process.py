@@ -22,11 +22,12 @@ from dashboard.tensorboard.process import NothingToShow, StillStarting, TensorBo
 from db.attempts import attempt_queries
 from db.tasks import task_reports
 from tests.dashboard.event_files import write_events
-from tests.dashboard.running import running, wait_for
+from tests.dashboard.running import running
 from tests.dashboard.seeded_store import Seed
 from tests.dashboard.tensorboard.event_files import EVENT
 from tests.dashboard.tensorboard.opened_pages import bring, opened
 from tests.db import task_streams
+from tests.end_to_end.product import wait_for
 
 pytestmark = pytest.mark.real
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from domain.launch import plan
-from tests.dashboard.running import wait_for
+from tests.end_to_end.product import wait_for
 from worker.streams.events import EventTail, find_event_files
 
 pytestmark = pytest.mark.real

@@ -24,7 +24,8 @@ from domain.messages import (
     Stacks,
     TaskReport,
 )
-from tests.dashboard.running import FakeNode, Running, running, wait_for
+from tests.dashboard.running import FakeNode, Running, running
+from tests.end_to_end.product import wait_for
 from tests.worker.limiting_proxy import LimitingProxy, limiting_proxy
 from worker.launch.preparation import LocalNode
 from worker.launch.warm import Supervisors

@@ -299,7 +299,7 @@ def test_a_silent_node_is_told_of_and_heard_again(tmp_path: Path) -> None:
 
         with dashboard.real_silence():
             node.client.desired_state(None, 0)
-        dashboard.service.clock._offset += 20  # silent for that long; a longer jump would pass for the server's sleep
+        dashboard.pass_by(20)  # silent for that long; a longer jump would pass for the server's sleep
         wait_for(lambda: last_entry().startswith("no contact with n0 for "), "the silence to be written down")
         run = dashboard.run(run_id)
         assert (run["lost_contact"], run["state"]) == (True, "running")
@@ -319,13 +319,13 @@ def test_after_a_sleep_nobody_is_silent_at_first(dashboard: Running, node: FakeN
             node.client.desired_state(None, 0)
         wait_for(lambda: began_at <= service.nodes()[0].last_seen <= clock(), "its contact to be stored")
         service.lease.tick(clock())
-        clock._offset += 3600
+        dashboard.pass_by(3600)
         service.lease.tick(clock())
         (shown,) = service.nodes()
         return shown.state if time.monotonic() - began < SILENT_AFTER_S else None
 
     assert wait_for(state_after_a_sleep, "a sleep without a pause") == "alive"
-    clock._offset += 16
+    dashboard.pass_by(16)
     wait_for(lambda: service.nodes()[0].state == "lost", "its silence to count")
 
 

@@ -21,7 +21,8 @@ from websockets.sync.client import connect
 from dashboard.security.proxies import ForwardedHeaders, TrustedProxies
 from tests.dashboard.certificates import Pair, self_signed
 from tests.dashboard.nginx import nginx
-from tests.dashboard.running import Page, Running, running, wait_for
+from tests.dashboard.running import Page, Running, running
+from tests.end_to_end.product import wait_for
 from worker.session.trust import tls_context
 
 NAME = "rankzero.test"

@@ -93,7 +93,7 @@ def test_sessions_end_after_their_time_and_their_websockets_with_them(tmp_path: 
         assert browser(it, cookie).get("/api/runs").status_code == 200
         with it.watching(run_id, Cookie=cookie, Origin=it.url) as page:
             page.subscribe()
-            it.service.clock._offset += 2 * 24 * 3600 + 1
+            it.pass_by(2 * 24 * 3600 + 1)
             closed_by_server(page)
         assert browser(it, cookie).get("/api/runs").status_code == 401
 

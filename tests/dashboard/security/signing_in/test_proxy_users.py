@@ -41,7 +41,7 @@ def test_a_listed_proxy_says_who_it_is(tmp_path: Path) -> None:
             with pytest.raises(ConnectionClosed):
                 while True:
                     page.socket.recv(timeout=LIMIT_S)
-        dashboard.service.clock._offset += 3
+        dashboard.pass_by(3)
         assert ana.get("/api/me").status_code in (401, 403)
         assert [user["name"] for user in dashboard.http.get("/api/users").json()] == ["owner"]
 

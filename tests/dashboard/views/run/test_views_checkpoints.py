@@ -16,7 +16,7 @@ from db.checkpoints import checkpoint_reports
 from db.runs import run_queries
 from domain.messages import CheckpointOffer
 from tests.dashboard.pages import Pages, button, served, texts
-from tests.dashboard.running import wait_for
+from tests.end_to_end.product import wait_for
 
 torch = pytest.importorskip("torch")
 RUN = "wrapped"
