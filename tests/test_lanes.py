@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tests.lanes import ROOT, lane_of, real_files, touched, within_budget
+from tests.promises import lanes_in
 
+JOURNEYS = {
+    "test_browser_launch.py::test_launch_watch_reload_stop_resume_and_download",
+    "test_hosts.py::test_training_goes_on_without_worker_cable_or_server",
+    "test_hosts_added.py::test_host_joins_is_left_alone_the_second_time_and_gets_new_options",
+    "test_kills.py::test_kill_9_of_worker_and_server_leaves_the_training_alone",
+    "test_people_browser.py::test_four_people_share_one_dashboard",
+    "test_up.py::test_the_demo_trains_on_two_ranks_and_is_launched_once",
+}
+"""What `make test` does with the product as a whole: launching in a browser, two hosts, a node by ssh, kills, people, the
+demo."""
 DURATIONS = {"tests/a/test_a.py": 50.0, "tests/a/test_b.py": 40.0, "tests/c/test_c.py": 30.0, "tests/c/test_d.py": 5.0}
 
 
@@ -37,3 +48,9 @@ def test_a_file_is_touched_by_itself_and_by_what_its_folder_mirrors() -> None:
 
 def test_every_file_with_the_mark_is_there() -> None:
     assert all((ROOT / file).exists() for file in real_files())
+
+
+def test_make_test_makes_six_real_journeys() -> None:
+    files = (ROOT / "tests/end_to_end").glob("test_*.py")
+    lanes = {f"{file.name}::{name}": lane for file in files for name, lane in lanes_in(file.read_text()).items()}
+    assert {name for name, lane in lanes.items() if lane == "test" and "::test_" in name} == JOURNEYS
