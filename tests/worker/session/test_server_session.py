@@ -47,6 +47,7 @@ class FakeClient:
         if version == str(self.version):
             self.time.pause(wait_s, self.changed)
             self.changed.clear()
+            self._fail()
         return DesiredState(version=str(self.version), assignments=[], store="s1")
 
     def load(self, load) -> list:
@@ -59,6 +60,9 @@ class FakeClient:
     def _answer(self, moments: list[float]) -> None:
         moments.append(self.time.now())
         self.time.pause(self.answers_after_s)
+        self._fail()
+
+    def _fail(self) -> None:
         if self.failure is not None:
             raise self.failure
 
