@@ -15,7 +15,7 @@ JOURNEYS = {
     "test_people_browser.py::test_four_people_share_one_dashboard",
     "test_up.py::test_the_demo_trains_on_two_ranks_and_is_launched_once",
 }
-"""What `make test` does with the whole product: a launch in a browser, two hosts, a node by ssh, kills, people, the demo."""
+"""The whole product in `make test`: a launch in a browser, two hosts, a node by ssh, kills, people, the demo."""
 DURATIONS = {"tests/a/test_a.py": 50.0, "tests/a/test_b.py": 40.0, "tests/c/test_c.py": 30.0, "tests/c/test_d.py": 5.0}
 
 

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import stat
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
+from domain.clock import SYSTEM_CLOCK
 from domain.masking.values import ValueMask
 from domain.text.json_values import parse_json
 from worker.node.holes import first_hole
@@ -54,8 +54,9 @@ class FileMirror:
         step_bytes: int = STEP_BYTES,
         most: Callable[[int], int] = lambda wanted_bytes: wanted_bytes,
         mask: ValueMask | None = None,
+        clock: Callable[[], float] = SYSTEM_CLOCK.now,
     ) -> None:
-        self._attempt_dir = attempt_dir.resolve()
+        self._attempt_dir, self._clock = attempt_dir.resolve(), clock
         self._roots = [root.resolve() for root in roots]
         self._offset_of, self.piece_of = offset_of, piece_of
         self._ignored = {path: key[0] for path, key in (ignore or {}).items()}
@@ -150,10 +151,10 @@ class FileMirror:
             if not (self._is_frozen and path in self._files):
                 self._register(path, source)
         if now >= self._scan_at and not self._is_frozen:
-            began = time.monotonic()
+            began = self._clock()
             self.left_out, self.too_large = 0, []
             event_files = list(self._find_event_files())
-            self._scan_at = now + pause_after(time.monotonic() - began)
+            self._scan_at = now + pause_after(self._clock() - began)
             if now == float("inf"):
                 self._scan_at = float("-inf")
             for source, root in event_files:

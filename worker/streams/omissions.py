@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from domain.clock import SYSTEM_CLOCK
 from domain.messages import Finding, PointBatch
 from domain.text.json_values import storable
 from worker.node.regular_files import append, bytes_of
@@ -180,7 +180,7 @@ class _Failure:
 class Unreadable:
     """The streams and files of one attempt that fail now, by their names. Called by one thread."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = SYSTEM_CLOCK.now) -> None:
         self._clock = clock
         self._failures: dict[str, _Failure] = {}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from domain.clock import SYSTEM_CLOCK
 from domain.masking.values import ValueMask
 from domain.messages import Point
 from domain.series.printed_pattern import PrintedPattern, clean
@@ -224,7 +224,7 @@ class PrintedTail:
         self,
         path: Path,
         offset: int = 0,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = SYSTEM_CLOCK.wall,
         tables: PrintedTables | None = None,
         rank: int = 0,
         pattern: PrintedPattern | None = None,

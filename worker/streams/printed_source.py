@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from domain.clock import SYSTEM_CLOCK
 from domain.masking.values import ValueMask
 from domain.messages import Finding, Point, PointBatch
 from domain.series.printed_pattern import NOT_READ, SUCH_AS, PrintedPattern
@@ -109,7 +109,7 @@ class PrintedLogs:
         files: Callable[[], Sequence[MirroredFile]],
         offset_of: OffsetOf,
         owners_file: Path,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = SYSTEM_CLOCK.now,
         mask: ValueMask | None = None,
     ) -> None:
         self._clock, self._mask = clock, mask

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
+from domain.clock import SYSTEM_CLOCK
 from domain.text.json_values import parse_json
 from worker.node import processes
 from worker.node.regular_files import open_regular
@@ -77,13 +77,14 @@ class Writers:
         rank_of: Callable[[int | None], int | None],
         first_rank: int | None,
         written: Callable[[MirroredFile], float] | None = None,
+        wall: Callable[[], float] = SYSTEM_CLOCK.wall,
     ) -> None:
         """`first_rank`: the one with plain names; None for the lowest that wrote any.
 
         `written`: the exact wall time of a file's last event, in seconds; None: its modification time is close to it.
         """
         self._state_file, self._rank_of, self._first_rank = state_file, rank_of, first_rank
-        self._written = written or _modified
+        self._written, self._wall = written or _modified, wall
         self._at_once_s = AT_ONCE_S if written is None else 0.0
         state = read_object(state_file) if state_file else {}
         self._ranks: dict[str, int] = dict(state.get("ranks", {}))
@@ -161,7 +162,7 @@ class Writers:
         if path not in self._created_at:
             created_at = _first_wall(self._files[path])
             if created_at is None:
-                return time.time()
+                return self._wall()
             self._created_at[path] = created_at
         return self._created_at[path]
 
