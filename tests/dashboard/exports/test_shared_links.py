@@ -108,10 +108,10 @@ def test_a_later_visit_shows_later_figures(
     assert "another note" in visit(dashboard, link).text
 
 
-def test_a_link_ends_on_its_date(dashboard: Running, runs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    link, now = made(dashboard, runs[0], days=2), dashboard.service.clock()
+def test_a_link_ends_on_its_date(dashboard: Running, runs: list[str]) -> None:
+    link = made(dashboard, runs[0], days=2)
     assert visit(dashboard, link).status_code == 200
-    monkeypatch.setattr(dashboard.service, "clock", lambda: now + 2 * DAY_S + 60)
+    dashboard.pass_by(2 * DAY_S + 60)
     answer = visit(dashboard, link)
     assert answer.status_code == 410 and "This link expired on" in answer.text
     assert runs[0] not in answer.text and "default-src 'none'" in answer.headers["content-security-policy"]
