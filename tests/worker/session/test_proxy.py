@@ -56,7 +56,7 @@ with zipfile.ZipFile("last.pt", "w") as archive:
 
 @pytest.fixture
 def dashboard(tmp_path: Path) -> Iterator[Running]:
-    with running(tmp_path / "server") as it:
+    with running(tmp_path / "server", on_port=True) as it:
         yield it
 
 
