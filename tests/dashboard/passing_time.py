@@ -14,6 +14,8 @@ class PassingTime(SystemClock):
 
     def __init__(self) -> None:
         self._passed_s = 0.0
+        self.is_awaited = False
+        """Whether somebody still waits after what passed last."""
 
     def now(self) -> float:
         return super().now() + self._passed_s
@@ -23,10 +25,13 @@ class PassingTime(SystemClock):
 
     def wait(self, until: float, woken: threading.Event | None = None) -> bool:
         awaited = woken or threading.Event()
-        while self.now() < until and not awaited.wait(LOOK_S):
-            pass
+        while self.now() < until:
+            self.is_awaited = True
+            if awaited.wait(LOOK_S):
+                break
         return awaited.is_set()
 
     def pass_by(self, seconds: float) -> None:
         """Let so much time pass."""
         self._passed_s += seconds
+        self.is_awaited = False
