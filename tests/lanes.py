@@ -6,12 +6,15 @@ time every file has its turn.
 
 from __future__ import annotations
 
+import ast
 import json
 import random
 import re
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
@@ -33,6 +36,49 @@ BUDGET_S = 20 * 60.0
 def lane_of(marks: Collection[str]) -> str:
     """The lane of a test with these marks; the longest lane decides."""
     return "long" if "long" in marks else "real" if "real" in marks else "test"
+
+
+@cache
+def lanes_in(source: str) -> dict[str, str]:
+    """Return the lane of each function of a test module; marks of some of its cases alone do not count."""
+    module = ast.parse(source)
+    named = {
+        target.id: statement.value
+        for statement in module.body
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    }
+    outer = [named["pytestmark"]] if "pytestmark" in named else []
+    return {name: lane_of(_marks([*outer, *given], named)) for name, given in _decorated(module, [])}
+
+
+def _decorated(scope: ast.Module | ast.ClassDef, outer: list[ast.expr]) -> Iterator[tuple[str, list[ast.expr]]]:
+    """Yield the name of each function with its decorators and those of its class."""
+    for node in scope.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, [*outer, *node.decorator_list]
+        elif isinstance(node, ast.ClassDef):
+            yield from _decorated(node, [*outer, *node.decorator_list])
+
+
+def _marks(given: list[ast.expr], named: dict[str, ast.expr]) -> set[str]:
+    """Return the names of the marks that expressions give, also those by a name of the module."""
+    meant = [named.get(one.id, one) if isinstance(one, ast.Name) else one for one in given]
+    return {mark for one in meant for mark in _marks_of(one)}
+
+
+def _marks_of(expression: ast.expr) -> set[str]:
+    """Return the names of the marks that an expression gives; of a `parametrize`, those that all its cases have."""
+    if _calls(expression, "parametrize"):
+        cases = expression.args[1].elts if isinstance(expression.args[1], ast.List | ast.Tuple) else []
+        marked = [_marks_of(case) if _calls(case, "param") else set[str]() for case in cases]
+        return set.intersection(*marked) if marked else set()
+    return {node.attr for node in ast.walk(expression) if isinstance(node, ast.Attribute)}
+
+
+def _calls(expression: ast.expr, name: str) -> TypeGuard[ast.Call]:
+    return isinstance(expression, ast.Call) and getattr(expression.func, "attr", "") == name
 
 
 def within_budget(
@@ -63,8 +109,13 @@ def _mirrors(test: str, changed: Path) -> bool:
 
 def real_files(root: Path = ROOT) -> list[str]:
     """Return the files with tests of `make test-real`."""
-    paths = [path for path in sorted((root / "tests").rglob("test_*.py")) if REAL.search(path.read_text())]
-    return [str(path.relative_to(root)) for path in paths]
+    sources = {path: path.read_text() for path in sorted((root / "tests").rglob("test_*.py"))}
+    return [str(path.relative_to(root)) for path, source in sources.items() if _has_real(source)]
+
+
+def _has_real(source: str) -> bool:
+    lanes = {lane for name, lane in lanes_in(source).items() if name.startswith("test_")}
+    return REAL.search(source) is not None and lanes != {"long"}
 
 
 def measured(files: Iterable[str]) -> dict[str, float]:

@@ -5,16 +5,14 @@ All is read from files: no test is imported or collected.
 
 from __future__ import annotations
 
-import ast
 import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeGuard
 
-from tests.lanes import LANES, ROOT, lane_of
+from tests.lanes import LANES, ROOT, lanes_in
 
 TABLE = Path(__file__).with_suffix(".toml")
 REASONS = ("untested", "no_promise")
@@ -95,49 +93,6 @@ def lane_of_test(test: str) -> str | None:
     if not (ROOT / file).is_file():
         return None
     return lanes_in((ROOT / file).read_text()).get(name)
-
-
-@cache
-def lanes_in(source: str) -> dict[str, str]:
-    """Return the lane of each function of a test module; marks of some of its cases alone do not count."""
-    module = ast.parse(source)
-    named = {
-        target.id: statement.value
-        for statement in module.body
-        if isinstance(statement, ast.Assign)
-        for target in statement.targets
-        if isinstance(target, ast.Name)
-    }
-    outer = [named["pytestmark"]] if "pytestmark" in named else []
-    return {name: lane_of(_marks([*outer, *given], named)) for name, given in _decorated(module, [])}
-
-
-def _decorated(scope: ast.Module | ast.ClassDef, outer: list[ast.expr]) -> Iterator[tuple[str, list[ast.expr]]]:
-    """Yield the name of each function with its decorators and those of its class."""
-    for node in scope.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name, [*outer, *node.decorator_list]
-        elif isinstance(node, ast.ClassDef):
-            yield from _decorated(node, [*outer, *node.decorator_list])
-
-
-def _marks(given: list[ast.expr], named: dict[str, ast.expr]) -> set[str]:
-    """Return the names of the marks that expressions give, also those by a name of the module."""
-    meant = [named.get(one.id, one) if isinstance(one, ast.Name) else one for one in given]
-    return {mark for one in meant for mark in _marks_of(one)}
-
-
-def _marks_of(expression: ast.expr) -> set[str]:
-    """Return the names of the marks that an expression gives; of a `parametrize`, those that all its cases have."""
-    if _calls(expression, "parametrize"):
-        cases = expression.args[1].elts if isinstance(expression.args[1], ast.List | ast.Tuple) else []
-        marked = [_marks_of(case) if _calls(case, "param") else set[str]() for case in cases]
-        return set.intersection(*marked) if marked else set()
-    return {node.attr for node in ast.walk(expression) if isinstance(node, ast.Attribute)}
-
-
-def _calls(expression: ast.expr, name: str) -> TypeGuard[ast.Call]:
-    return isinstance(expression, ast.Call) and getattr(expression.func, "attr", "") == name
 
 
 def places_of(name: str) -> list[str]:

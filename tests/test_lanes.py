@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lanes import ROOT, lane_of, real_files, touched, within_budget
-from tests.promises import lanes_in
+from tests.lanes import ROOT, lane_of, lanes_in, real_files, touched, within_budget
 
 JOURNEYS = {
     "test_browser_launch.py::test_launch_watch_reload_stop_resume_and_download",

@@ -198,7 +198,7 @@ class FakeNode:
 def wait_for(condition: Callable[[], T], what: str, limit_s: float = 300.0) -> T:
     """Let the dashboards of this process tick until the condition gives something true, and return that.
 
-    A second passes once they have ticked: were it faster than they are, their nodes would be silent on a slow machine."""
+    A second passes once they have ticked: if time were faster, their nodes would be silent on a slow machine."""
     until = time.monotonic() + limit_s
     while not (result := condition()):
         assert time.monotonic() < until, f"waited in vain for {what}"
