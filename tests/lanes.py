@@ -136,12 +136,13 @@ def record(reports: Iterable[object]) -> None:
 
 
 def _changed_within_a_day() -> Iterator[str]:
-    newest = int(_git("log", "-1", "--format=%ct"))
+    newest = int(_git("log", "-1", "--format=%ct") or 0)
     yield from _git("log", f"--since={newest - 24 * 3600}", "--name-only", "--format=").split()
 
 
 def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    """Return what git prints about this checkout; nothing where it is none."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
 def turn() -> list[str]:

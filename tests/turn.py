@@ -19,7 +19,7 @@ FAILED = 1
 
 def main(options: Sequence[str]) -> int:
     """Return the exit code: 0 where every test passed, at once or alone."""
-    code = _pytest([*options, f"--numprocesses={PROCESSES}", *turn()])
+    code = _pytest([*options, "--cache-clear", f"--numprocesses={PROCESSES}", *turn()])
     if code != FAILED:
         return code
     failed = _last_failed()
