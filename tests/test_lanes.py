@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests import turn
 from tests.lanes import ROOT, lane_of, lanes_in, real_files, touched, within_budget
 
 JOURNEYS = {
@@ -52,3 +55,29 @@ def test_make_test_makes_six_real_journeys() -> None:
     files = (ROOT / "tests/end_to_end").glob("test_*.py")
     lanes = {f"{file.name}::{name}": lane for file in files for name, lane in lanes_in(file.read_text()).items()}
     assert {name for name, lane in lanes.items() if lane == "test" and "::test_" in name} == JOURNEYS
+
+
+FAILS_ONCE = """
+import pathlib
+def test_it():
+    seen = pathlib.Path(__file__).with_suffix(".seen")
+    was_seen = seen.exists()
+    seen.touch()
+    assert was_seen
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "code"),
+    [
+        ({"test_once.py": FAILS_ONCE, "test_well.py": "def test_it(): pass"}, 0),
+        ({"test_once.py": FAILS_ONCE, "test_never.py": "def test_it(): assert False"}, 1),
+        ({f"test_{number}.py": FAILS_ONCE for number in range(turn.MOST_UNSTEADY + 1)}, 1),
+    ],
+    ids=["unsteady", "failing", "too many"],
+)
+def test_what_fails_in_a_turn_is_run_once_more_alone(tmp_path: Path, files: dict[str, str], code: int) -> None:
+    files |= {"conftest.py": "def pytest_addoption(parser): parser.addoption('--lane')", "pytest.ini": "[pytest]"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert turn.run(["-q"], [name for name in files if name.startswith("test_")], tmp_path) == code

@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.lanes import PROCESSES, ROOT, turn
 
@@ -17,28 +18,24 @@ FAILED = 1
 """pytest's exit code where tests failed; the others say that it could not run them."""
 
 
-def main(options: Sequence[str]) -> int:
-    """Return the exit code: 0 where every test passed, at once or alone."""
-    code = _pytest([*options, "--cache-clear", f"--numprocesses={PROCESSES}", *turn()])
+def run(options: Sequence[str], files: Sequence[str], root: Path = ROOT) -> int:
+    """Run these test files; return 0 where every test passed, at once or alone."""
+    code = _pytest(root, [*options, "--cache-clear", f"--numprocesses={PROCESSES}", *files])
     if code != FAILED:
         return code
-    failed = _last_failed()
+    failed = sorted(json.loads((root / ".pytest_cache/v/cache/lastfailed").read_text()))
     if len(failed) > MOST_UNSTEADY:
         print(f"{len(failed)} tests failed, more than the {MOST_UNSTEADY} that are tried again.")
         return FAILED
-    code = _pytest([*options, "--numprocesses=0", "--last-failed", "--last-failed-no-failures=none", *failed])
+    code = _pytest(root, [*options, "--numprocesses=0", "--last-failed", "--last-failed-no-failures=none", *failed])
     if code == 0:
         print(*(f"unsteady: {test} failed above, and passed alone" for test in failed), sep="\n")
     return code
 
 
-def _pytest(arguments: Sequence[str]) -> int:
-    return subprocess.run([sys.executable, "-m", "pytest", "--lane=real", *arguments], cwd=ROOT).returncode
-
-
-def _last_failed() -> list[str]:
-    return sorted(json.loads((ROOT / ".pytest_cache/v/cache/lastfailed").read_text()))
+def _pytest(root: Path, arguments: Sequence[str]) -> int:
+    return subprocess.run([sys.executable, "-m", "pytest", "--lane=real", *arguments], cwd=root).returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(sys.argv[1:], turn()))
