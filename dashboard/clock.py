@@ -10,7 +10,7 @@ LONGEST_GAP_S = 30.0
 LEASE_S = 15.0
 
 
-class Clock:
+class AnchoredTime:
     """Wall time anchored once: ages and leases stay right when the machine's clock is set."""
 
     def __init__(self, time: clock.Clock = clock.SYSTEM_CLOCK) -> None:

@@ -35,7 +35,7 @@ from datetime import UTC, datetime
 from standardwebhooks import Webhook
 
 
-class Outbox:
+class AlertOutbox:
     """Claims what is due and sends it in threads of its own."""
 
     def __init__(self, store: Store, clock: Callable[[], float], sender: Sender, url: Callable[[], str]) -> None:

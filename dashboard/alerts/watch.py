@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dashboard.alerts.acting import act
-from dashboard.alerts.outbox import Outbox, Sender
+from dashboard.alerts.outbox import AlertOutbox, Sender
 from dashboard.cluster.joining import address_for_others, is_loopback, own_url
 from dashboard.service.service import Service
 from db.alerts import alerts, events
@@ -39,7 +39,7 @@ class AlertWatch:
         self._ended_since = service.clock() - LOOK_BACK_S
         self._series_rules = SeriesRules(service.store)
         sender = Sender(service.settings.alert_private_targets)
-        self._outbox = Outbox(service.store, service.clock, sender, self._url)
+        self._outbox = AlertOutbox(service.store, service.clock, sender, self._url)
 
     def tick(self) -> None:
         """Record what happened, and start to send what is due; called once a second."""

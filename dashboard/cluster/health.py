@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 
-from dashboard.clock import Clock
+from dashboard.clock import AnchoredTime
 from db import acting
 from db.engine import Store
 from db.health import hardware_tests, quarantine_requests
@@ -23,7 +23,7 @@ class NodeHealth:
     def __init__(
         self,
         store: Store,
-        clock: Clock,
+        clock: AnchoredTime,
         desired_state_changed: Callable[[Collection[str] | None], None],
         view: Callable[[str], NodeView],
         schedule: Callable[[], None],

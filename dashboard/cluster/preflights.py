@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from dashboard.clock import Clock
+from dashboard.clock import AnchoredTime
 from db import acting
 from db.engine import Store
 from db.exceptions import NoSuchCheck
@@ -23,7 +23,7 @@ class Preflights:
     """All preflights of one store; safe to use from any thread."""
 
     def __init__(
-        self, store: Store, clock: Clock, desired_state_changed: Callable[[Collection[str] | None], None]
+        self, store: Store, clock: AnchoredTime, desired_state_changed: Callable[[Collection[str] | None], None]
     ) -> None:
         self._store, self._clock = store, clock
         self._desired_state_changed = desired_state_changed

@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from dashboard.clock import Clock
+from dashboard.clock import AnchoredTime
 from dashboard.errors import Rejection
 from db import identity
 from db.engine import Store
@@ -26,7 +26,7 @@ class NodeRegistry:
 
     Contacts are stored once a second for all nodes together: a thousand heartbeats are one transaction."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: AnchoredTime) -> None:
         self._store = store
         self._clock = clock
         self._node_by_token: dict[bytes, str] = {}
@@ -141,7 +141,7 @@ MOST_REMEMBERED = 100_000
 class Lineage:
     """One dashboard's cache of the attempts that its store knows; safe to use from any thread."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: AnchoredTime) -> None:
         self._store, self._clock = store, clock
         self._confirmed: set[Key] = set()
         with store.write() as session:

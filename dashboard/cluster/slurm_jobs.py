@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from dashboard.clock import Clock
+from dashboard.clock import AnchoredTime
 from dashboard.json_responses import document
 from dashboard.live.hub import Hub
 from dashboard.security.keys.token_files import Credentials
@@ -24,7 +24,7 @@ class SlurmJobs:
     def __init__(
         self,
         store: Store,
-        clock: Clock,
+        clock: AnchoredTime,
         hub: Hub,
         credentials: Credentials,
         task_changed: Callable[[int], None],

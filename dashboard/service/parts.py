@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 from weakref import WeakValueDictionary
 
-from dashboard.clock import Clock, Lease
+from dashboard.clock import AnchoredTime, Lease
 from dashboard.cluster.health import NodeHealth
 from dashboard.cluster.installations import Installations
 from dashboard.cluster.join_tokens import JoinTokens
@@ -61,8 +61,8 @@ from domain.views import NodeView
 class Parts:
     """The parts of one dashboard, by their names; safe to use from any thread."""
 
-    def __init__(self, settings: Settings, store: Store, clock: Clock | None = None) -> None:
-        self.settings, self.store, self.clock = settings, store, clock or Clock()
+    def __init__(self, settings: Settings, store: Store, clock: AnchoredTime | None = None) -> None:
+        self.settings, self.store, self.clock = settings, store, clock or AnchoredTime()
         self.port = settings.port
         """The port that is actually listened on, once the server runs."""
         self.lease = Lease(self.clock(), node_queries.last_word(store) or 0.0)
@@ -119,7 +119,7 @@ class Parts:
         self.peers = None if store.is_sqlite else self._peers()
 
     @classmethod
-    def open(cls, settings: Settings, *, new_store: bool = False, clock: Clock | None = None) -> Self:
+    def open(cls, settings: Settings, *, new_store: bool = False, clock: AnchoredTime | None = None) -> Self:
         """Open the data directory and its store; creates them where there never was a store. Raises StoreUnusable."""
         make_private_directory(settings.data)
         return cls(settings, open_store(settings, new_store=new_store), clock)

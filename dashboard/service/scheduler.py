@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from dashboard.clock import Clock
+from dashboard.clock import AnchoredTime
 from dashboard.cluster.registry import NodeRegistry
 from dashboard.cluster.slurm_jobs import SlurmJobs
 from db import acting
@@ -21,7 +21,7 @@ class Scheduler:
     def __init__(
         self,
         store: Store,
-        clock: Clock,
+        clock: AnchoredTime,
         registry: NodeRegistry,
         jobs: SlurmJobs,
         lost_after_s: float,

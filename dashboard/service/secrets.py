@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from dashboard.clock import Clock
+from dashboard.clock import AnchoredTime
 from dashboard.security.keys.secret_key import SecretKey, SecretsUnreadable
 from db import acting
 from db.engine import Store
@@ -27,7 +27,7 @@ log = logging.getLogger("rankzero")
 class Secrets:
     """The secrets in one store. The actor sees names, never values."""
 
-    def __init__(self, store: Store, key_file: Path, clock: Clock) -> None:
+    def __init__(self, store: Store, key_file: Path, clock: AnchoredTime) -> None:
         self._store, self._clock = store, clock
         self._key = SecretKey(key_file, lambda: secrets.has_any(store))
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from dashboard.clock import Clock
+from dashboard.clock import AnchoredTime
 from dashboard.private_files import make_private_directory
 from dashboard.snapshots import uploads
 from dashboard.snapshots.archive import Archive, Packed, pack
@@ -37,7 +37,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 class Snapshots:
     """The stored snapshots; thread-safe. Files are named by their SHA-256, never by user input."""
 
-    def __init__(self, store: Store, root: Path, limit_bytes: int, clock: Clock, name: str = "") -> None:
+    def __init__(self, store: Store, root: Path, limit_bytes: int, clock: AnchoredTime, name: str = "") -> None:
         """Open the folder; `name` distinguishes dashboards that share it."""
         self.limit_bytes = limit_bytes
         self.git_limits = GitLimits()

@@ -15,7 +15,7 @@ from pathlib import Path
 from streamlit.testing.v1 import AppTest
 from streamlit.util import calc_hash
 
-from dashboard.clock import Clock, Lease
+from dashboard.clock import AnchoredTime, Lease
 from dashboard.service import service
 from dashboard.service.service import Service
 from dashboard.service.store_opening import open_store
@@ -47,7 +47,7 @@ class Pages:
         return test.run()
 
 
-class SlowClock(Clock):
+class SlowClock(AnchoredTime):
     """Nobody falls silent while a busy machine draws a page, and what comes later is later."""
 
     def __init__(self, start: float) -> None:
@@ -78,7 +78,7 @@ def served_full(data: Path) -> Iterator[Pages]:
 @contextmanager
 def _served(data: Path, at: float | None) -> Iterator[tuple[Service, float]]:
     settings = Settings(data=new_data(data))
-    opened = Service(settings, open_store(settings), SlowClock(at or Clock()()))
+    opened = Service(settings, open_store(settings), SlowClock(at or AnchoredTime()()))
     opened.lease = Lease(0.0, 0.0)  # awake for long: silence counts
     service.use(opened)
     try:
@@ -103,7 +103,7 @@ def visited_by(pages: Pages, rights: Rights) -> Iterator[Pages]:
 def _filled() -> tuple[Path, Seed]:
     """The file of the seeded store, and what is in it."""
     store = Store.open(new_store(folder_of_templates() / "seeded.db"))
-    filled = seed(store, Clock()())
+    filled = seed(store, AnchoredTime()())
     without_identity(store)
     return folder_of_templates() / "seeded.db", filled
 

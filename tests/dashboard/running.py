@@ -19,7 +19,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from dashboard.app.server import create_app, uvicorn_config
 from dashboard.app.ticks import TICK_S
-from dashboard.clock import Clock
+from dashboard.clock import AnchoredTime
 from dashboard.security.keys.certificates import ServerCertificate
 from dashboard.service.service import Service
 from dashboard.settings import Settings
@@ -241,7 +241,7 @@ def running(data: Path, *, on_port: bool = False, **settings: Any) -> Iterator[R
     if chosen.database_url is None:
         new_data(data)
     own_time = PassingTime()
-    app = create_app(chosen, Service.open(chosen, clock=Clock(own_time)), with_pages=False)
+    app = create_app(chosen, Service.open(chosen, clock=AnchoredTime(own_time)), with_pages=False)
     server = _server(app, chosen, on_port)
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -10,7 +10,7 @@ from typing import Any
 from tests.worker.fake_server import FakeServer
 from worker.attempt.uploader import AttemptUploader
 from worker.session.client import Client
-from worker.session.outbox import Outbox, Step, send
+from worker.session.outbox import Outbox, StreamStep, send
 from worker.session.pieces import Answer
 from worker.streams.point_uploader import STEP_BATCHES, PointStep
 
@@ -35,7 +35,7 @@ def answering(send: Callable[..., int]) -> Callable[..., Any]:
     return lambda *args: PieceInMemory(partial(send, *args))
 
 
-def done(step: Step) -> int:
+def done(step: StreamStep) -> int:
     """Take a step; returns the bytes or batches that were sent, `STEP_BATCHES` where more batches are waiting."""
     while pieces := step.pending():
         step.answered([piece.answer() for piece in pieces])  # type: ignore[attr-defined]

@@ -29,7 +29,7 @@ from worker.node.attempt_files import EXISTING_FILE, POINTS_FILE
 from worker.node.run_files import existing_files
 from worker.session.answers import FileOffsets
 from worker.session.client import Client, TaskRef
-from worker.session.outbox import Outgoing, Step
+from worker.session.outbox import Outgoing, StreamStep
 from worker.session.pieces import Piece, bytes_piece, points_piece
 from worker.streams.mirror import FileMirror
 from worker.streams.omissions import Omissions, Unreadable
@@ -70,8 +70,10 @@ class AttemptUploader:
         uploader = PointUploader(self._piece_of, self._omissions, self._unreadable, self._take_stored)
         self._stores = PointStream(self._logger_stores.sources, uploader)
         self._compared = _Stream("loggers", self._step_of_stores, PROBE_WATCHED_EVERY_S)
-        self._findings = _Stream("findings", lambda now, _: Step(partial(_acting, lambda: self.reporter.step(now))))
-        self._profiled = _Stream("profiles", lambda now, _: Step(partial(_acting, self._profiles.step)))
+        self._findings = _Stream(
+            "findings", lambda now, _: StreamStep(partial(_acting, lambda: self.reporter.step(now)))
+        )
+        self._profiled = _Stream("profiles", lambda now, _: _act(self._profiles.step))
         watch = CheckpointWatch(
             roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label, task.node_rank), clock=clock
         )
@@ -134,7 +136,7 @@ class AttemptUploader:
             else:
                 stream.last_at = now
 
-    def _conclude(self, stream: _Stream, step: Step, now: float, failure: Exception | None) -> None:
+    def _conclude(self, stream: _Stream, step: StreamStep, now: float, failure: Exception | None) -> None:
         """Note how a step ended: a stream that fails by itself has nothing more to send."""
         self._waiting.add(stream.name)
         if not (self._unreadable.judge(stream.name, failure) and step.has_more):
@@ -173,13 +175,13 @@ class AttemptUploader:
         """The attempt's event files on this node. Raises OSError."""
         return self._mirror.found_event_files()
 
-    def _step_of_stores(self, _now: float, final: bool) -> Step:
+    def _step_of_stores(self, _now: float, final: bool) -> StreamStep:
         if not final:
             return self._stores.step()
         self._logger_stores.freeze()
-        return Step(self._last_of_stores)
+        return StreamStep(self._last_of_stores)
 
-    def _last_of_stores(self, step: Step) -> Iterator[Iterable[Outgoing]]:
+    def _last_of_stores(self, step: StreamStep) -> Iterator[Iterable[Outgoing]]:
         """Compare loggers' files with all that others have got, then wait for nothing."""
         for final in (False, True):
             part = self._stores.step(final=final)
@@ -287,7 +289,7 @@ class _Stream:
     """A stream of an attempt, and when its next step is due: often while somebody watches, rarely otherwise."""
 
     name: str
-    step: Callable[[float, bool], Step]
+    step: Callable[[float, bool], StreamStep]
     """(now, final) -> what its next step sends."""
     watched_every_s: float = 0.0
     last_at: float = float("-inf")
@@ -301,7 +303,12 @@ def _of_points(name: str, points: PointStream, watched_every_s: float = PROBE_WA
     return _Stream(name, lambda _, final: points.step(final=final), watched_every_s)
 
 
-def _acting(act: Callable[[], bool | None], step: Step) -> Iterator[Iterable[Outgoing]]:
+def _act(act: Callable[[], bool | None]) -> StreamStep:
+    """Return a step that makes requests of its own, and has nothing to be sent."""
+    return StreamStep(partial(_acting, act))
+
+
+def _acting(act: Callable[[], bool | None], step: StreamStep) -> Iterator[Iterable[Outgoing]]:
     """Do what makes requests of its own, and yield nothing to be sent."""
     step.has_more = bool(act())
     yield ()

@@ -118,7 +118,7 @@ class Outbox(Outgoing):
                     raise
 
 
-class Step(Outbox):
+class StreamStep(Outbox):
     """A bounded part of what a stream has to send."""
 
     sent = 0

@@ -25,7 +25,7 @@ from worker.node.scans import pause_after
 from worker.node.state_files import write_whole
 from worker.session.bodies import LEAST_BYTES
 from worker.session.failures import OffsetMismatch, RequestFailed, RequestRefused, TooLarge
-from worker.session.outbox import Outgoing, Step
+from worker.session.outbox import Outgoing, StreamStep
 from worker.session.pieces import Answer, Piece
 from worker.streams.events import find_event_files
 from worker.streams.masked_files import MaskedFile, masked_bytes
@@ -79,13 +79,13 @@ class FileMirror:
         self.too_large: list[Path] = []
         """Folders with more entries than are looked at."""
 
-    def step(self, now: float) -> Step:
+    def step(self, now: float) -> StreamStep:
         """Return a step that sends about `step_bytes`, one chunk of each file in turn.
 
         It raises what `offset_of` raises; the next one continues where this one stopped."""
-        return Step(partial(self._chunks, now))
+        return StreamStep(partial(self._chunks, now))
 
-    def _chunks(self, now: float, step: Step) -> Iterator[list[_Chunk]]:
+    def _chunks(self, now: float, step: StreamStep) -> Iterator[list[_Chunk]]:
         """Yield the chunks that are sent together, until the step is long enough."""
         self._scan(now)
         waiting = (self._files[path] for path in self._order if self._unsent(self._files[path]))
@@ -392,7 +392,7 @@ class _Chunk(Outgoing):
         return [self._mirror.piece_of(self.file.path, self.file.generation, self._offset, content)] if content else []
 
     def answered(self, answers: Sequence[Answer]) -> None:
-        """Note what the server has; give the file up where it refuses the smallest part."""
+        """Note what the server has; give the file up where it refuses the smallest part. Raises other failures."""
         (answer,), half_bytes, self._is_answered = answers, self._size_bytes // 2, True
         if isinstance(answer, int):
             self.file.sent_bytes, self.sent_bytes = answer, self._size_bytes

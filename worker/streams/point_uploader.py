@@ -17,7 +17,7 @@ from typing import Protocol
 
 from domain.messages import MOST_BYTES, PointBatch
 from worker.session.failures import OffsetMismatch, RequestRefused, ServerMistake, TooLarge
-from worker.session.outbox import Outgoing, Step
+from worker.session.outbox import Outgoing, StreamStep
 from worker.session.pieces import Answer, Piece
 from worker.streams.omissions import Omissions, Unreadable
 
@@ -180,7 +180,7 @@ class SourceUpload(Outgoing):
         self._instead = batch.model_copy(update={"series": {}})
 
 
-class PointStep(Step):
+class PointStep(StreamStep):
     """What all sources of one kind send in one step."""
 
     full = 0

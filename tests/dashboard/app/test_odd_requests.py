@@ -230,7 +230,7 @@ def others_are_served(it: Running) -> bool:
 def hurried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """A dashboard whose deadlines are a twentieth."""
     monkeypatch.setattr(slow_connections, "CHECK_EVERY_S", 0.5)
-    with running(tmp_path / "data") as it:
+    with running(tmp_path / "data", on_port=True) as it:
         yield it
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from dashboard.clock import Clock
+from dashboard.clock import AnchoredTime
 from dashboard.cluster.registry import Lineage
 from dashboard.errors import Rejection
 from db import identity
@@ -35,10 +35,10 @@ def knows(store: Store, key: Key) -> bool:
 def test_a_store_keeps_its_identity_over_restarts_until_it_is_renewed(
     store: Store, store_url: str, tmp_path: Path
 ) -> None:
-    first = Lineage(store, Clock()).identity
+    first = Lineage(store, AnchoredTime()).identity
     other = Store.open(store_url, tmp_path / "backups")
     try:
-        beside = Lineage(other, Clock())
+        beside = Lineage(other, AnchoredTime())
         assert beside.identity == first
         with store.write() as session:
             renewed = identity.renew(session, "restored", 5.0).identity
@@ -64,19 +64,19 @@ def test_attempts_that_were_made_or_deleted_are_known_and_others_are_not(cluster
 
 def test_a_worker_that_remembers_more_gives_the_store_another_identity(cluster: Cluster) -> None:
     key = key_of(cluster.store, cluster.launch())
-    lineage = Lineage(cluster.store, Clock())
+    lineage = Lineage(cluster.store, AnchoredTime())
     before = lineage.identity
     assert lineage.is_current(f"{before} {key.fence} {key.label}") and lineage.identity == before
     assert not lineage.is_current(f"{before} {key.fence + 1} zzzzzzzzzz/1/ff00")
     assert lineage.identity != before
-    assert Lineage(cluster.store, Clock()).identity == lineage.identity
+    assert Lineage(cluster.store, AnchoredTime()).identity == lineage.identity
 
 
 def test_reports_of_unknown_attempts_are_refused_by_name(cluster: Cluster) -> None:
     key = key_of(cluster.store, cluster.launch())
-    lineage = Lineage(cluster.store, Clock())
-    lineage.check(key.fence, key.label)
+    lineage = Lineage(cluster.store, AnchoredTime())
+    lineage.check_attempt(key.fence, key.label)
     with pytest.raises(UnknownAttempt, match="zzzzzzzzzz/1"):
-        lineage.check(key.fence, "zzzzzzzzzz/1/ff00")
+        lineage.check_attempt(key.fence, "zzzzzzzzzz/1/ff00")
     with pytest.raises(Rejection):
-        lineage.check(key.fence + 1, None)
+        lineage.check_attempt(key.fence + 1, None)
