@@ -71,6 +71,7 @@ def test_a_measurement_that_leaves_processes_is_cleaned_up_after(tmp_path: Path)
     assert [each for each in psutil.process_iter() if safely(each.cmdline, []) == ["sleep", OWN]] == []
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL])
 def test_a_real_benchmark_ends_its_dashboard(number: int) -> None:
     process = started([sys.executable, "-m", "benchmarks", "--quick", "live_runs"])

@@ -34,6 +34,7 @@ def test_validation_shares_cover_each_sample_once_in_equally_many_batches(size: 
     assert sorted(counted) == list(range(size))
 
 
+@pytest.mark.real
 def test_gradients_are_exchanged_in_the_last_batch_of_a_step_alone(tmp_path: Path):
     assert run_ranks(2, programs.gradients_of_two_batches, tmp_path) == [(False, True)] * 2
 

@@ -67,6 +67,7 @@ def mirror(folder: Path, run_id: str, *options: str) -> list[dict[str, Any]]:
     return list(json.loads(done.stdout))
 
 
+@pytest.mark.real
 def test_an_ended_run_is_copied_once_with_every_point(
     run_id: str,
     dashboard: Running,

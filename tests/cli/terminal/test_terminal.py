@@ -119,6 +119,7 @@ def test_blanks_of_any_width_are_blanks_in_tables(monkeypatch) -> None:
 NOT_UTF8 = b"caf\xe9"
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "arguments",
     [[b"launch", b"image_classifier", b"--name", NOT_UTF8], [b"launch", b"image_classifier", b"--", NOT_UTF8],

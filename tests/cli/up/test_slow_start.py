@@ -24,6 +24,7 @@ def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Parent:
     return Parent(Plan(data, has_worker=False), free_port())
 
 
+@pytest.mark.real
 def test_a_late_dashboard_is_said_to_start_and_serves(up: Parent, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         assert up._await_dashboard()

@@ -50,6 +50,7 @@ def fail_a_run(it: Running, name: str, before_it_fails: Callable[[], Any]) -> st
     return run_id
 
 
+@pytest.mark.real
 def test_a_failed_run_is_told_once_to_a_webhook_and_by_mail(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

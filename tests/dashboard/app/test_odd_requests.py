@@ -301,6 +301,7 @@ def test_slow_senders_and_those_who_wait_for_an_answer_live(hurried: Running, no
         page.next(lambda message: message["type"] == "run" and message["run"]["stop_requested_at"] is not None)
 
 
+@pytest.mark.real
 def test_who_stops_reading_a_download_is_let_go_and_who_reads_slowly_is_not(
     hurried: Running, node_of_hurried: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

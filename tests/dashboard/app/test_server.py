@@ -49,6 +49,7 @@ def modes_in(folder: Path) -> dict[str, int]:
     return modes
 
 
+@pytest.mark.real
 def test_it_ends_without_waiting_for_those_who_wait(tmp_path: Path) -> None:
     with dashboard(tmp_path / "data") as program:
         url, bearer = program.about["url"], {"Authorization": f"Bearer {program.token}"}
@@ -84,6 +85,7 @@ def test_it_ends_without_waiting_for_those_who_wait(tmp_path: Path) -> None:
         assert len(answers) == 1
 
 
+@pytest.mark.real
 def test_ctrl_c_ends_it_in_order(tmp_path: Path) -> None:
     with dashboard(tmp_path / "data") as program:
         program.end(signal.SIGINT)
@@ -101,6 +103,7 @@ def test_killed_and_started_again_it_lets_the_same_people_in(tmp_path: Path) -> 
         assert program.get("/api/runs").json() == []
 
 
+@pytest.mark.real
 def test_two_on_one_data_directory_are_one_too_many(tmp_path: Path) -> None:
     with dashboard(tmp_path / "data") as program:
         second = Program(tmp_path / "data", "--port", "0")

@@ -116,6 +116,7 @@ def restore(data: Path, copy: Path) -> None:
     shutil.copy(copy, data / "rankzero.db")
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("made", [by_backup, pytest.param(by_copy, marks=LONG)])
 def test_training_goes_on_beside_an_older_store_until_it_is_ended(
     machine: Machine,
@@ -206,6 +207,7 @@ def test_a_number_given_twice_is_never_taken_for_the_same_attempt(
         assert not machine.trains(run_id, 2)
 
 
+@pytest.mark.real
 def test_a_deleted_run_still_ends_on_a_node_that_was_away(machine: Machine) -> None:
     with running(machine.data, on_port=True) as dashboard:
         machine.start(dashboard)

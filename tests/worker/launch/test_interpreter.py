@@ -35,6 +35,7 @@ def install_metadata(place: Path, package: str, version: str) -> None:
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
 
 
+@pytest.mark.real
 def test_the_interpreter_of_these_tests_has_what_an_import_says() -> None:
     described = ask(sys.executable, os.environ)
     code = "import torch, platform; print(torch.__version__, torch.version.cuda, platform.python_version())"

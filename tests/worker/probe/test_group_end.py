@@ -34,6 +34,7 @@ print("ended")
 """
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "before_end",
     [pytest.param("pass", marks=pytest.mark.long), "dist.all_reduce(torch.ones(1000), group=group)"],

@@ -123,6 +123,7 @@ def launch(dashboard: Running, folder: Path, text: str) -> str:
     return dashboard.launch(target=str(folder / "train.py"), launcher="python", strategy="single", probe=False)
 
 
+@pytest.mark.real
 def test_a_run_larger_than_the_limit_in_everything_succeeds_whole(
     dashboard: Running,
     proxy: LimitingProxy,
