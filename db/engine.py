@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -27,6 +26,7 @@ from db.sqlite import SqliteDatabase
 from db.trouble import StoreGone as StoreGone
 from db.trouble import StoreMissing, Trouble, trouble_of
 from db.trouble import StoreUnusable as StoreUnusable
+from domain.clock import SYSTEM_CLOCK
 
 
 class Store:
@@ -147,7 +147,7 @@ class Store:
                 f"The store {self.name} was written by a newer Rankzero (schema {current}). "
                 "Install that version again, or start with another --data directory."
             )
-        name = f"before-{newest_schema()}-{int(time.time())}.db"
+        name = f"before-{newest_schema()}-{int(SYSTEM_CLOCK.wall())}.db"
         with self.database.migrating(backups / name if backups and current else None) as connection:
             command.upgrade(_config(connection=connection), "head")
             self._require_whole(connection)

@@ -21,6 +21,7 @@ from sqlalchemy.pool import QueuePool
 
 from db.models.base import dump_json
 from db.trouble import StoreBusy, StoreGone, StoreMissing, StoreUnusable, Trouble, trouble_of
+from domain.clock import SYSTEM_CLOCK
 
 
 class SqliteDatabase:
@@ -107,11 +108,11 @@ class SqliteDatabase:
     def _turn(self, trouble: Trouble | None) -> Iterator[None]:
         """Let one writer in at a time. Raises StoreBusy after a time limit."""
         limit_s = LOCKED_LIMIT_S if trouble is Trouble.LOCKED else TURN_LIMIT_S
-        began = time.monotonic()
+        began = SYSTEM_CLOCK.now()
         if not self.turn_lock.acquire(timeout=limit_s):
             raise StoreBusy(f"no write lock within {limit_s:.0f} s")
         try:
-            self._busy_s = max(0.05, limit_s - (time.monotonic() - began))
+            self._busy_s = max(0.05, limit_s - (SYSTEM_CLOCK.now() - began))
             yield
         finally:
             self.turn_lock.release()
@@ -311,7 +312,7 @@ def _rename_copy(copy: Path) -> None:
     try:
         with connection:
             if connection.execute("select 1 from sqlite_master where name = 'store_identities'").fetchone():
-                row = (secrets.token_hex(8), "copied", time.time())
+                row = (secrets.token_hex(8), "copied", SYSTEM_CLOCK.wall())
                 connection.execute("insert into store_identities (identity, origin, began_at) values (?, ?, ?)", row)
     finally:
         connection.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -26,6 +27,10 @@ class Clock(ABC):
     @abstractmethod
     def start(self, name: str, work: Callable[[], object]) -> threading.Event:
         """Do this in a thread of its own, which ends with the process; returns what is set once it is done."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Let other coroutines run for so many seconds of their event loop."""
+        await asyncio.sleep(seconds)
 
     def pause(self, seconds: float, woken: threading.Event | None = None) -> bool:
         """Wait for so many seconds, or until `woken` is set; whether it is set."""

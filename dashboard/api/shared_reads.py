@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dashboard.json_responses import text_of
 from db import acting
 from db.people.visibility import visibility
+from domain.clock import SYSTEM_CLOCK
 
 
 class SharedAnswers:
@@ -82,7 +83,7 @@ class SharedReads(Generic[T]):
         """Wait while further requests come in: a read that is begun between them has to be repeated."""
         for _ in range(MOST_LOOKS):
             before = self._asking[key]
-            await asyncio.sleep(COMING_IN_S)
+            await SYSTEM_CLOCK.sleep(COMING_IN_S)
             if self._asking[key] == before:
                 return
 

@@ -87,6 +87,7 @@ from dashboard.storage.checkpoint_storages import StorageUnusable
 from dashboard.tensorboard.process import TensorBoards
 from db.engine import StoreUnusable
 from db.nodes import join_tokens
+from domain.clock import SYSTEM_CLOCK
 from domain.masking.log_lines import log_to_stderr
 from domain.text.paths import problem_in_words
 
@@ -278,7 +279,7 @@ class Server(uvicorn.Server):
                     log.warning("%s", warning)
             except (CertificateUnusable, OSError) as error:
                 log.warning("the renewed certificate is not used yet: %s", error)
-            await asyncio.sleep(RENEWAL_S)
+            await SYSTEM_CLOCK.sleep(RENEWAL_S)
 
     def _write_address_file(self, address: str) -> None:
         """Write server.json; without it, clients need RANKZERO_URL to find this dashboard."""
@@ -369,7 +370,7 @@ def _add_sign_in(
     if provider is not None:
         from dashboard.security.signing_in.provider_sign_in import ProviderSignIn  # Authlib takes 0.4 s and 20 MiB
 
-        at_provider = ProviderSignIn(provider, shared.people, entrance, shared.credentials, sign_ins)
+        at_provider = ProviderSignIn(provider, shared.people, entrance, shared.credentials, sign_ins, shared.clock.time)
         leave, come_back = at_provider.leave, at_provider.come_back
     app.add_route("/login/provider", leave, methods=["GET", "HEAD"], include_in_schema=False)
     app.add_route(CALLBACK, come_back, methods=["GET", "HEAD"], include_in_schema=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ from db.identity import Key, UnknownAttempt
 from db.nodes import node_reports
 from db.nodes.join_tokens import TurnedAway
 from db.nodes.node_reports import Claim, Heartbeat
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.liveness import LOST_AFTER_S
 from domain.messages import HeldAttempt, NodeFacts, NodeLoad
 from domain.people.rights import PROGRAM, Rights
@@ -110,19 +110,19 @@ KEPT_S = 60.0
 class IdleNodes:
     """The desired states of nodes that have nothing to do; safe to use from any thread."""
 
-    def __init__(self) -> None:
-        self.changes = 0
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock, self.changes = clock, 0
         """How often `forget` was called."""
         self._states: dict[str, tuple[float, str, tuple[str, str]]] = {}
 
     def kept(self, node_id: str, store: str) -> tuple[str, str] | None:
         """The version and text of the node's state in the store of that identity, where it need not be read."""
         until, kept_store, state = self._states.get(node_id, (0.0, "", ("", "")))
-        return state if time.monotonic() < until and kept_store == store else None
+        return state if self._clock.now() < until and kept_store == store else None
 
     def keep(self, node_id: str, store: str, state: tuple[str, str], changes: int) -> None:
         """Keep a state that was read when there had been so many changes, unless there was another since."""
-        self._states[node_id] = time.monotonic() + KEPT_S, store, state
+        self._states[node_id] = self._clock.now() + KEPT_S, store, state
         if changes != self.changes:
             self._states.pop(node_id, None)
 

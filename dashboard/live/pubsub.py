@@ -9,7 +9,6 @@ import json
 import logging
 import secrets
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol
 
@@ -19,13 +18,14 @@ from dashboard.live.hub import series_message
 from db.channel import LARGEST_MESSAGE_BYTES, Channel
 from db.engine import Store
 from db.metrics import points
+from domain.clock import SYSTEM_CLOCK, Clock
 
 
 class DashboardPeers:
     """This dashboard's channel to the others; safe to use from any thread."""
 
-    def __init__(self, store: Store, hub: Listeners) -> None:
-        self._store, self._hub = store, hub
+    def __init__(self, store: Store, hub: Listeners, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._store, self._hub, self._clock = store, hub, clock
         self._channel = Channel(store)
         self._name = secrets.token_hex(4)
         self._condition = threading.Condition()
@@ -67,7 +67,7 @@ class DashboardPeers:
 
     def watched(self, run_id: str) -> bool:
         """Whether anybody looks at this run at another dashboard."""
-        return self._watched_elsewhere.get(run_id, float("-inf")) > time.monotonic()
+        return self._watched_elsewhere.get(run_id, float("-inf")) > self._clock.now()
 
     def watching_changed(self) -> None:
         """Note that somebody here started or stopped to look at a run."""
@@ -139,7 +139,7 @@ class DashboardPeers:
     def _note_watched_runs(self, run_ids: Iterable[str]) -> None:
         """Send everything to new watchers, who may have missed something, and make workers report points sooner."""
         new = [run_id for run_id in run_ids if not self.watched(run_id)]
-        until = time.monotonic() + WATCHED_FOR_S
+        until = self._clock.now() + WATCHED_FOR_S
         self._watched_elsewhere |= dict.fromkeys(run_ids, until)
         for run_id in new:
             for kind in EVERYTHING:
@@ -172,15 +172,15 @@ class DashboardPeers:
         while not self._is_closed:
             with self._condition:
                 self._condition.wait_for(self._is_due, ANNOUNCE_EVERY_S)
-            time.sleep(BATCH_S)
+            self._clock.pause(BATCH_S)
             try:
                 self._send()
             except SQLAlchemyError as error:  # when the store is back, all dashboards refresh
                 log.debug("not announced: %s", error)
-                time.sleep(1.0)
+                self._clock.pause(1.0)
             except Exception:  # this thread must live as long as the dashboard
                 log.exception("the other dashboards could not be notified")
-                time.sleep(1.0)
+                self._clock.pause(1.0)
 
     def _is_due(self) -> bool:
         waiting = (
@@ -196,7 +196,7 @@ class DashboardPeers:
             wakes_all, self._wakes_all = self._wakes_all, False
             runs_to_read, self._runs_to_read = self._runs_to_read, set()
             watching = self._unannounced()
-            self._announced |= dict.fromkeys(watching, time.monotonic())
+            self._announced |= dict.fromkeys(watching, self._clock.now())
         for message in self._messages(
             runs, registered_nodes, set() if wakes_all else nodes_to_wake, wakes_all, watching
         ):
@@ -205,7 +205,7 @@ class DashboardPeers:
             self._deliver_points(run_id)
 
     def _unannounced(self) -> list[str]:
-        due = time.monotonic() - ANNOUNCE_EVERY_S
+        due = self._clock.now() - ANNOUNCE_EVERY_S
         return [run for run in self._hub.watched_runs() if self._announced.get(run, float("-inf")) <= due]
 
     def _messages(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dashboard.storage.files import ArrivalTimes, Read
+from domain.clock import SYSTEM_CLOCK
 
 
 @dataclass
@@ -118,11 +118,11 @@ def lines_before(
     sources: Sequence[LogSource], offsets: list[int], most_bytes: int, most_lines: int = MOST_LINES
 ) -> list[Line]:
     """The last lines before the offsets, in order. Moves the offsets to the first of these lines."""
-    deadline, lines = time.monotonic() + MOST_SECONDS, 0
+    deadline, lines = SYSTEM_CLOCK.now() + MOST_SECONDS, 0
     stretches: list[list[Line]] = []
     heap = [_newest(s, number, offsets[number]) for number, s in enumerate(sources) if offsets[number] > 0]
     heapq.heapify(heap)
-    while heap and most_bytes > 0 and lines < most_lines and time.monotonic() < deadline:
+    while heap and most_bytes > 0 and lines < most_lines and SYSTEM_CLOCK.now() < deadline:
         _, _, number, index = heapq.heappop(heap)
         source, end = sources[number], offsets[number]
         low = min(source.line_start(source.times.begin(index)), end)
@@ -145,10 +145,10 @@ def lines_from(
     sources: Sequence[LogSource], offsets: list[int], most_bytes: int, most_lines: int = MOST_LINES
 ) -> list[Line]:
     """The first lines from the offsets on, in order. Moves the offsets behind the last of these lines."""
-    deadline, selected = time.monotonic() + MOST_SECONDS, list[Line]()
+    deadline, selected = SYSTEM_CLOCK.now() + MOST_SECONDS, list[Line]()
     heap = [_oldest(s, number, offsets[number]) for number, s in enumerate(sources) if offsets[number] < s.whole_bytes]
     heapq.heapify(heap)
-    while heap and most_bytes > 0 and len(selected) < most_lines and time.monotonic() < deadline:
+    while heap and most_bytes > 0 and len(selected) < most_lines and SYSTEM_CLOCK.now() < deadline:
         _, _, number, index = heapq.heappop(heap)
         source, start = sources[number], offsets[number]
         high = min(source.line_start(source.times.end(index)), source.whole_bytes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,6 +12,7 @@ from dashboard.logs.stored_logs import LogFile, newest_logs
 from dashboard.storage.files import Files
 from db.engine import Store
 from db.runs.run_list import RunLogs, RunSelection, run_logs
+from domain.clock import SYSTEM_CLOCK
 from domain.views import FileView
 
 
@@ -22,10 +22,10 @@ def search(
 ) -> SearchResult:  # fmt: skip
     """The matching lines from the start of a line on, without the line `last_hit`.
 
-    Takes at most MOST_SECONDS, or until the deadline of `time.monotonic()`, and a few MiB of memory."""
+    Takes at most MOST_SECONDS, or until the deadline, in seconds of the clock, and a few MiB of memory."""
     result = SearchResult(offset=offset, line=line, last_hit=last_hit)
     cursor, carried, base = _LineCursor(line, offset, last_hit), b"", offset
-    deadline = time.monotonic() + MOST_SECONDS if deadline is None else deadline
+    deadline = SYSTEM_CLOCK.now() + MOST_SECONDS if deadline is None else deadline
     while base + len(carried) < size:
         at = base + len(carried)
         piece = read(at, min(STRETCH_BYTES, size - at))
@@ -35,7 +35,7 @@ def search(
         consumed = _search_stretch(stretch, base, finder, 0 if is_last else overlap, cursor, result, most)
         carried, base = stretch[consumed:], base + consumed
         result.offset, result.line, result.last_hit = cursor.begins_at, cursor.line, cursor.last_hit
-        if (stops_at_most and len(result.hits) >= most) or time.monotonic() > deadline:
+        if (stops_at_most and len(result.hits) >= most) or SYSTEM_CLOCK.now() > deadline:
             break
     result.is_complete = base + len(carried) >= size
     return result
@@ -107,8 +107,8 @@ def find_error(stretch: bytes, start: int) -> int:
 
 def line_at(read: Read, size: int, line: int) -> Hit | None:
     """The line with this number; None when the log has fewer. Takes at most MOST_SECONDS."""
-    remaining, at, deadline = line - 1, 0, time.monotonic() + MOST_SECONDS
-    while remaining and at < size and time.monotonic() < deadline:
+    remaining, at, deadline = line - 1, 0, SYSTEM_CLOCK.now() + MOST_SECONDS
+    while remaining and at < size and SYSTEM_CLOCK.now() < deadline:
         piece = read(at, min(STRETCH_BYTES, size - at))
         breaks = piece.count(b"\n")
         if not piece:
@@ -123,8 +123,8 @@ def line_at(read: Read, size: int, line: int) -> Hit | None:
 
 def line_number_at(read: Read, size: int, offset: int) -> int | None:
     """The number of the line that begins at an offset; None when counting took more than MOST_SECONDS."""
-    line, at, deadline = 1, 0, time.monotonic() + MOST_SECONDS
-    while at < min(offset, size) and time.monotonic() < deadline:
+    line, at, deadline = 1, 0, SYSTEM_CLOCK.now() + MOST_SECONDS
+    while at < min(offset, size) and SYSTEM_CLOCK.now() < deadline:
         piece = read(at, min(STRETCH_BYTES, offset - at))
         if not piece:
             return None
@@ -245,7 +245,7 @@ class RunsSearcher:
         self._store, self._files = store, files
         self._finder: Finder
         self._finder, self._overlap = find_text(text)
-        self._deadline = time.monotonic() + seconds
+        self._deadline = SYSTEM_CLOCK.now() + seconds
         self._result = RunsSearch()
 
     def search(self, selection: RunSelection, now: float, after: SearchPlace | None) -> RunsSearch:
@@ -273,7 +273,7 @@ class RunsSearcher:
             start = previous if previous and log.file.file_id == begun else SearchPlace(0, "")
             log_result = self._search_log(log, start)
             self._add(run, log, log_result)
-            if not log_result.is_complete and time.monotonic() > self._deadline:
+            if not log_result.is_complete and SYSTEM_CLOCK.now() > self._deadline:
                 self._result.after = _within(previous, log, log_result)
                 return False
         self._result.searched += 1
@@ -298,7 +298,7 @@ class RunsSearcher:
         runs[-1].lines += log_result.lines
 
     def _is_over(self) -> bool:
-        return time.monotonic() > self._deadline or len(self._result.runs) >= MOST_MATCHING_RUNS
+        return SYSTEM_CLOCK.now() > self._deadline or len(self._result.runs) >= MOST_MATCHING_RUNS
 
 
 def _within(previous: SearchPlace | None, log: _Log, log_result: SearchResult) -> SearchPlace:

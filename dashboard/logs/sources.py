@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -15,6 +14,7 @@ from dashboard.logs.merge import Line, LogSource, MergePosition, lines_before, l
 from dashboard.logs.search import Finder
 from dashboard.logs.stored_logs import ALL, LAUNCHER, LogFile, SomeStream, find_logs
 from dashboard.service.service import Service
+from domain.clock import SYSTEM_CLOCK
 
 
 def merged_sources(service: Service, run_id: str, attempt: int, rank: str, stream: SomeStream) -> list[LogSource]:
@@ -100,7 +100,7 @@ def search_all(
     """The matching lines of one log after the other; with `only_first`, the first one of each.
 
     Takes a few seconds at most; `log`, `offset` and `line` of the result say where the next search continues."""
-    deadline, result = time.monotonic() + search.MOST_SECONDS, MergedSearchResult()
+    deadline, result = SYSTEM_CLOCK.now() + search.MOST_SECONDS, MergedSearchResult()
     for source in [source for source in sources if source.order >= log]:
         start = (offset, line) if source.order == log else (0, 1)
         max_hits = 1 if only_first else limit
@@ -113,7 +113,7 @@ def search_all(
         if not log_result.is_complete and not (only_first and log_result.hits):
             return result
         result.log, result.offset, result.line = source.order + 1, 0, 1
-        if time.monotonic() > deadline or len(result.hits) >= limit:
+        if SYSTEM_CLOCK.now() > deadline or len(result.hits) >= limit:
             return result
     result.is_complete = True
     return result

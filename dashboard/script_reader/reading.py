@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from dashboard.script_reader.source import (
     read_program,
     value,
 )
+from domain.clock import SYSTEM_CLOCK
 
 
 def read_script(
@@ -31,11 +31,11 @@ def read_script(
     read. Raises UnreadableScript."""
     key, stamp = (str(folder), entry, module, may_read), _stamp(folder, entry, module)
     remembered = _remembered.get(key)
-    started_at = time.monotonic()
+    started_at = SYSTEM_CLOCK.now()
     if remembered and remembered[0] == stamp and started_at < remembered[1]:
         return remembered[2]
     script = script_in(_program(folder, entry, module, may_read))
-    took_s = time.monotonic() - started_at
+    took_s = SYSTEM_CLOCK.now() - started_at
     while len(_remembered) >= MOST_REMEMBERED:
         _remembered.pop(next(iter(_remembered), key), None)
     _remembered[key] = (stamp, started_at + REMEMBERED_FOR_S + 50 * took_s, script)

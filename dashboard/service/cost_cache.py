@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from domain.clock import SYSTEM_CLOCK
+
 Key = TypeVar("Key", bound=Hashable)
 Answer = TypeVar("Answer")
 CPU_SHARE = 0.05
@@ -21,7 +23,7 @@ class CostCache(Generic[Key, Answer]):
         self,
         least_s: float = 0.0,
         most: int = 64,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = SYSTEM_CLOCK.now,
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._least_s, self._most = least_s, most

@@ -67,7 +67,7 @@ class Parts:
         """The port that is actually listened on, once the server runs."""
         self.lease = Lease(self.clock(), node_queries.last_word(store) or 0.0)
         self.hub = Hub()
-        self.idle_nodes = IdleNodes()
+        self.idle_nodes = IdleNodes(self.clock.time)
         self.hub.nodes_of = partial(node_reports.nodes_of_runs, store)
         self.hub.on_desired_state = self.idle_nodes.forget
         name = "" if store.is_sqlite else f"-{_name_of(settings.data)}"
@@ -75,10 +75,10 @@ class Parts:
         limit_bytes = int(settings.snapshot_limit_mb * MIB)
         self.snapshots = Snapshots(store, self.files.root / "snapshots", limit_bytes, self.clock, name)
         self.storages = CheckpointStorages(store, self.files, settings.checkpoints_url, self.clock)
-        self.conversions = Conversions(self.files, self.storages)
+        self.conversions = Conversions(self.files, self.storages, self.clock.time)
         self.abandoned_imports = AbandonedImports(store, self.clock)
         kept_days = settings.keep_deleted_days
-        self.wheels, self.wanted_wheels = Wheels(settings.data / "wheels"), Wants()
+        self.wheels, self.wanted_wheels = Wheels(settings.data / "wheels", self.clock.time), Wants()
         self.deletions = Deletions(store, self.files, self.snapshots, self.wheels, self.hub, self.clock, kept_days)
         self.credentials = Credentials.load_or_create(settings.data, settings.join_token_file)
         self.identities = Identities(store, self.clock)
@@ -142,7 +142,7 @@ class Parts:
         self.store.close()
 
     def _peers(self) -> DashboardPeers:
-        peers = DashboardPeers(self.store, self.hub)
+        peers = DashboardPeers(self.store, self.hub, self.clock.time)
         peers.on_run = self.live_runs.forget
         peers.on_node = self.registry.forget
         self.hub.peers = peers

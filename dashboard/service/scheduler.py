@@ -13,6 +13,7 @@ from db import acting
 from db.attempts import awaited_starts
 from db.engine import Store
 from db.scheduling import queue_placement
+from domain.clock import SYSTEM_CLOCK, Clock
 
 
 class Scheduler:
@@ -30,7 +31,7 @@ class Scheduler:
         """`runs_changed` gets the ids of the runs that were placed, or whose reason to wait changed."""
         self._store, self._clock, self._registry, self._jobs = store, clock, registry, jobs
         self._lost_after_s, self._runs_changed = lost_after_s, runs_changed
-        self._turns = QueueTurns(self._place_queue)
+        self._turns = QueueTurns(self._place_queue, clock.time)
         self._is_queue_long = False
 
     def schedule(self) -> None:
@@ -73,8 +74,8 @@ SHORT_SCHEDULING_S = 0.03
 class QueueTurns:
     """Shares and limits turns of the scheduler; safe to use from any thread."""
 
-    def __init__(self, take_turn: Callable[[], None]) -> None:
-        self._take_turn = take_turn
+    def __init__(self, take_turn: Callable[[], None], clock: Clock = SYSTEM_CLOCK) -> None:
+        self._take_turn, self._clock = take_turn, clock
         self._turn, self._counting = threading.Lock(), threading.Lock()
         self.asked = self._served = 0
         """How often somebody has waited for a turn."""
@@ -83,7 +84,7 @@ class QueueTurns:
     @property
     def is_due(self) -> bool:
         """Whether enough time has passed since the last turn, given its cost, for a turn that nobody waits for."""
-        return time.monotonic() >= self._due_from
+        return self._clock.now() >= self._due_from
 
     def wait(self, only_if_due: bool = False) -> None:
         """Return after a turn that began after this call; all who wait for one share it.
@@ -104,4 +105,4 @@ class QueueTurns:
             finally:
                 spent_s = time.thread_time() - began_s
                 pause_s = spent_s / SCHEDULING_SHARE if spent_s > SHORT_SCHEDULING_S else 0.0
-                self._due_from = time.monotonic() + pause_s
+                self._due_from = self._clock.now() + pause_s

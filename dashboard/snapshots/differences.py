@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import tarfile
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from dashboard.snapshots.archive import Archive
+from domain.clock import SYSTEM_CLOCK
 from domain.text.formats import size
 
 TIME_LIMIT_S = 3.0
@@ -24,7 +24,7 @@ TIME_LIMIT_S = 3.0
 def compare(old: Path, new: Path, time_limit_s: float = TIME_LIMIT_S) -> CodeDifference:
     """Compare two archives. Raises CodeRefused where one of them cannot be read."""
     with Archive(old).opened() as a, Archive(new).opened() as b:
-        return _Comparison(_Files(a), _Files(b), time.monotonic() + time_limit_s).result()
+        return _Comparison(_Files(a), _Files(b), SYSTEM_CLOCK.now() + time_limit_s).result()
 
 
 @dataclass(frozen=True)
@@ -205,10 +205,10 @@ class _Comparison:
             return "", None
         if b"\0" in before or b"\0" in after:
             return "", BINARY
-        is_late = time.monotonic() > self._until
+        is_late = SYSTEM_CLOCK.now() > self._until
         old_text, new_text = before.decode(errors="replace"), after.decode(errors="replace")
         text = None if is_late else hunks(old_text, new_text, self._until)
-        if text is None and time.monotonic() <= self._until:
+        if text is None and SYSTEM_CLOCK.now() <= self._until:
             return "", "too many lines to compare"
         if text is None or len(text) > self._text_left:
             self._truncated = True
@@ -254,7 +254,7 @@ class _Matcher(SequenceMatcher[str]):
 
     def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
         """Do one step of the search. Raises TooLong."""
-        if time.monotonic() > self.until:
+        if SYSTEM_CLOCK.now() > self.until:
             raise TooLong
         return super().find_longest_match(alo, ahi, blo, bhi)
 

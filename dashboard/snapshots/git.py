@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 
 from dashboard.snapshots import walking
 from dashboard.snapshots.git_address import CodeRefused
+from domain.clock import SYSTEM_CLOCK
 from domain.network.ip_addresses import serves_credentials
 from domain.text.formats import size
 
@@ -110,13 +110,13 @@ def ask(folder: Path, *arguments: str) -> Outcome:
 
 
 def _wait(process: subprocess.Popen[bytes], limit_s: float, is_too_large: Callable[[], bool]) -> None:
-    ends_at = time.monotonic() + limit_s
+    ends_at = SYSTEM_CLOCK.now() + limit_s
     pause_s = 0.002
     while True:
         with suppress(subprocess.TimeoutExpired):
             process.wait(pause_s)
             return
-        if time.monotonic() > ends_at:
+        if SYSTEM_CLOCK.now() > ends_at:
             raise GitTooSlow
         if is_too_large():
             raise GitTooLarge

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dashboard.clock import AnchoredTime
 from dashboard.errors import Rejection
 from dashboard.object_name import ObjectName
 from dashboard.storage.bucket import Bucket
@@ -30,12 +30,12 @@ from db.models import Checkpoint
 class CheckpointStorages:
     """The disk and the buckets for checkpoints of one dashboard; safe to use from any thread."""
 
-    def __init__(self, store: Store, files: Files, url: str | None, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, files: Files, url: str | None, clock: AnchoredTime) -> None:
         """`url`: s3://BUCKET/PREFIX for new checkpoints; None for the directory of files. Raises StorageUnusable."""
         if url and importlib.util.find_spec("botocore") is None:
             raise StorageUnusable(f"Checkpoints in {url} need the package botocore: pip install 'rankzero[s3]'.")
         self._store, self._url, self._clock = store, url, clock
-        self.s3 = S3()
+        self.s3 = S3(clock.time)
         self.disk, self.bucket = Disk(files), Bucket(store, files, self.s3, clock)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="discarded")
         self._sweeping: Future[None] | None = None
@@ -78,8 +78,8 @@ class CheckpointStorages:
 
     def sweep(self) -> None:
         """Delete discarded objects from buckets, in a thread of its own; called once a second."""
-        if time.monotonic() >= self._sweep_from and (self._sweeping is None or self._sweeping.done()):
-            self._sweep_from = time.monotonic() + SWEEP_EVERY_S
+        if self._clock.time.now() >= self._sweep_from and (self._sweeping is None or self._sweeping.done()):
+            self._sweep_from = self._clock.time.now() + SWEEP_EVERY_S
             self._sweeping = self._threads.submit(self._delete_discarded)
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class CheckpointStorages:
                 log.info("%s deleted", location)
         except BucketTrouble as trouble:
             log.warning("discarded checkpoints are still in their bucket: %s", trouble)
-            self._sweep_from = time.monotonic() + AFTER_TROUBLE_S
+            self._sweep_from = self._clock.time.now() + AFTER_TROUBLE_S
         except Exception:  # the store may be unavailable for a moment; the next sweep tries again
             log.exception("discarded checkpoints could not be deleted")
 

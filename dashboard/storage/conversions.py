@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,14 +19,15 @@ from dashboard.storage.checkpoint_storages import CheckpointStorages
 from dashboard.storage.conversion import Conversion
 from dashboard.storage.files import Files, discard, free_in_words
 from db.models import Checkpoint
+from domain.clock import Clock
 from domain.text.formats import size
 
 
 class Conversions:
     """Converts checkpoints, one at a time, in order; results are cached."""
 
-    def __init__(self, files: Files, storages: CheckpointStorages) -> None:
-        self._files, self._storages = files, storages
+    def __init__(self, files: Files, storages: CheckpointStorages, clock: Clock) -> None:
+        self._files, self._storages, self._clock = files, storages, clock
         self._folder = files.converted
         self._running: dict[str, Future[Converted]] = {}
         self._program: subprocess.Popen[bytes] | None = None
@@ -59,12 +59,12 @@ class Conversions:
 
     def sweep(self) -> None:
         """Delete results that have not been requested for an hour; called once a second."""
-        if time.monotonic() - self._swept_at < SWEEP_EVERY_S:
+        if self._clock.now() - self._swept_at < SWEEP_EVERY_S:
             return
-        self._swept_at = time.monotonic()
+        self._swept_at = self._clock.now()
         for result_path in self._folder.glob("*.json"):
             try:
-                if time.time() - result_path.stat().st_mtime > KEEP_S:
+                if self._clock.wall() - result_path.stat().st_mtime > KEEP_S:
                     result_path.unlink()
                     result_path.with_suffix("").unlink(missing_ok=True)
             except FileNotFoundError:  # deleted with its checkpoint
@@ -142,7 +142,7 @@ class Conversions:
                 env={name: value for name, value in os.environ.items() if not name.startswith("RANKZERO_")},
             )
         try:
-            return _read_result(self._program, seconds)
+            return _read_result(self._program, seconds, self._clock)
         finally:
             with self._lock:
                 self._program = None
@@ -170,16 +170,21 @@ class Converted:
     notes: Sequence[str]
 
 
-def _read_result(program: subprocess.Popen[bytes], seconds: int) -> dict[str, Any]:
+def _kill_late(program: subprocess.Popen[bytes], limit_s: float, clock: Clock, ended: threading.Event) -> None:
+    if not clock.pause(limit_s, ended):
+        program.kill()
+
+
+def _read_result(program: subprocess.Popen[bytes], limit_s: int, clock: Clock) -> dict[str, Any]:
     with program:
         assert program.stdout is not None
-        timer = threading.Timer(seconds, program.kill)
-        timer.start()
+        ended = threading.Event()
+        clock.start("conversion's limit", lambda: _kill_late(program, limit_s, clock, ended))
         try:
             output = program.stdout.read()  # communicate() would close its standard input
             exit_code = program.wait()
         finally:
-            timer.cancel()
+            ended.set()
     last_line = output.decode(errors="replace").strip().rpartition("\n")[2]
     try:
         result = json.loads(last_line)
@@ -190,7 +195,7 @@ def _read_result(program: subprocess.Popen[bytes], seconds: int) -> dict[str, An
     log.error("a checkpoint could not be converted: exit code %d %s", exit_code, last_line[:500])
     raise Rejection(
         422 if exit_code < 0 else 500,
-        f"The checkpoint could not be converted within {seconds} s and the memory that is given to it; "
+        f"The checkpoint could not be converted within {limit_s} s and the memory that is given to it; "
         "download it as it was saved.",
     )
 

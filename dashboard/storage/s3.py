@@ -5,19 +5,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dashboard.object_name import ObjectName
+from domain.clock import SYSTEM_CLOCK, Clock
 
 
 class S3:
     """A client of the server that the usual AWS_* variables name; safe to use from several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self._connected: Any = None
         self._connecting = threading.Lock()
         self._away_until = 0.0
@@ -147,7 +148,7 @@ class S3:
     @contextmanager
     def _errors_as_trouble(self, at: ObjectName) -> Iterator[None]:
         """Convert errors of the client to BucketTrouble."""
-        if self._away is not None and time.monotonic() < self._away_until:
+        if self._away is not None and self._clock.now() < self._away_until:
             raise BucketAway(self._away)
         _ = self._client  # raises BucketTrouble when botocore is not installed
         from botocore.exceptions import BotoCoreError, ClientError
@@ -161,7 +162,7 @@ class S3:
         except (BotoCoreError, OSError) as error:
             trouble = _connection_failure(at, error)
             if isinstance(trouble, BucketAway):
-                self._away, self._away_until = str(trouble), time.monotonic() + AWAY_S
+                self._away, self._away_until = str(trouble), self._clock.now() + AWAY_S
             raise trouble from error
 
 

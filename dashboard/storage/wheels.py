@@ -6,13 +6,13 @@ import hashlib
 import re
 import secrets
 import shutil
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dashboard.errors import Rejection
 from dashboard.private_files import make_private_directory
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.environments.wheels import WheelFile, is_file_name, is_named
 
 KEPT_S = 30 * 24 * 3600.0
@@ -25,8 +25,8 @@ _KEY = re.compile(r"[0-9a-f]{16}")
 class Wheels:
     """The folder `wheels`: what a person puts there lies at its top, what nodes bring below `nodes/SHA256/NAME`."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.root, self._clock = root, clock
         self._uploaded, self._locks, self._arriving = root / "nodes", root / "locks", root / "arriving"
         self._digests: dict[tuple[str, int, float], str] = {}
         for folder in (root, self._uploaded, self._locks):
@@ -110,5 +110,5 @@ class Wheels:
 
     def _drop_old(self) -> None:
         for folder in self._uploaded.iterdir():
-            if time.time() - folder.stat().st_mtime > KEPT_S:
+            if self._clock.wall() - folder.stat().st_mtime > KEPT_S:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from dashboard.tensorboard.program import EVENTS, SOCKET
 from db.attempts import attempt_queries
 from db.engine import Store
 from db.people.ownership import owned_run
+from domain.clock import SYSTEM_CLOCK
 from domain.text.formats import describe_exit
 from domain.views import FileView, RunView
 
@@ -41,7 +41,7 @@ class TensorBoards:
         folder: Path,
         *,
         start: Start | None = None,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = SYSTEM_CLOCK.now,
         idle_s: float = IDLE_S,
         most_at_once: int = MOST_AT_ONCE,
     ) -> None:
@@ -90,7 +90,7 @@ class TensorBoards:
 
     async def _refresh_regularly(self) -> None:
         while True:
-            await asyncio.sleep(REFRESH_EVERY_S)
+            await SYSTEM_CLOCK.sleep(REFRESH_EVERY_S)
             try:
                 await self.refresh()
             except Exception:  # the store may be locked for a while; the next refresh tries again
@@ -140,7 +140,7 @@ class TensorBoards:
             elif self._now() > deadline:
                 raise StillStarting
             else:
-                await asyncio.sleep(POLL_S)
+                await SYSTEM_CLOCK.sleep(POLL_S)
 
     async def _end(self, board: Board) -> None:
         if self._boards.get(board.run_id) is board:

@@ -9,8 +9,9 @@ import resource
 import socket
 import sys
 import threading
-import time
 from typing import Any
+
+from domain.clock import SYSTEM_CLOCK
 
 
 def main() -> int:
@@ -27,7 +28,7 @@ def main() -> int:
     server = _server(_application(arguments.title))
     threading.Thread(target=server.serve_forever, name="server", daemon=True).start()
     while os.getppid() == arguments.parent:
-        time.sleep(1)
+        SYSTEM_CLOCK.pause(1)
     return 0
 
 
@@ -91,7 +92,7 @@ def _reload(multiplexer: Any, loaded: threading.Event) -> None:
         except Exception as error:  # a file may vanish while it is read; the next reload tries again
             print(f"reload: {error}", file=sys.stderr)
         loaded.set()
-        time.sleep(RELOAD_S)
+        SYSTEM_CLOCK.pause(RELOAD_S)
 
 
 def _server(application: Any) -> Any:

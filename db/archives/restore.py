@@ -5,7 +5,6 @@ Its points come first, in small transactions and unseen; one more transaction st
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
@@ -38,6 +37,7 @@ from db.models import (
 from db.people import audit
 from db.people.visibility import sees_everything, visible_runs
 from domain.choices import ExportFormat
+from domain.clock import SYSTEM_CLOCK
 from domain.messages import TERMINAL_STATES, Point
 from domain.people.audit import AuditAction
 from domain.requests.errors import InvalidRequest
@@ -291,7 +291,7 @@ class Staging:
                 points.append(session, {series.id: (stored, piece)})
                 session.execute(update(Series).where(self._own).values(last_wall=self._clock()))
             stored += len(piece)
-            time.sleep(PAUSE_S)
+            SYSTEM_CLOCK.pause(PAUSE_S)
         return StagedSeries(series.id, stored)
 
     def _discard(self) -> None:

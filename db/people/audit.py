@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +16,7 @@ from db import acting
 from db.engine import Store, StoreGone
 from db.models import AuditEntry, Run
 from db.people.ownership import ObjectKind, owned
+from domain.clock import SYSTEM_CLOCK
 from domain.people.audit import AuditAction, AuditEntryView
 from domain.people.rights import Denied, Rights
 from domain.people.roles import Action
@@ -50,7 +50,7 @@ def record(
     rights = acting.rights()
     session.add(
         AuditEntry(
-            at=time.time(),
+            at=SYSTEM_CLOCK.wall(),
             by=by or rights.by,
             via=rights.via,
             action=action.value,
@@ -85,7 +85,7 @@ def record_download(
 def record_refused_sign_in(store: Store, name: str) -> None:
     """Write down that a sign-in was refused; one entry a minute for each name and address, however many try."""
     with store.read() as session:
-        since = time.time() - REFUSAL_EVERY_S
+        since = SYSTEM_CLOCK.wall() - REFUSAL_EVERY_S
         query = select(AuditEntry.object, AuditEntry.address).where(
             AuditEntry.at > since, AuditEntry.action == AuditAction.SIGN_IN_REFUSED
         )
@@ -142,7 +142,7 @@ def _visible_project(session: Session, of: tuple[ObjectKind, str]) -> str | None
 
 def _is_being_downloaded(session: Session, object_name: str) -> bool:
     begun = select(AuditEntry.id).where(
-        AuditEntry.at > time.time() - DOWNLOAD_LASTS_S,
+        AuditEntry.at > SYSTEM_CLOCK.wall() - DOWNLOAD_LASTS_S,
         AuditEntry.by == acting.rights().by,
         AuditEntry.action == AuditAction.DOWNLOADED,
         AuditEntry.object == object_name,

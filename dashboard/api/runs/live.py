@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -96,7 +95,7 @@ class _Session:
         self._log: _FollowedLog | FollowedLogs | None = None
         self._run_sent: tuple[float, str] = (float("-inf"), "")
         self._run_timer: asyncio.TimerHandle | None = None
-        self._changes, self._checked_at = service.identities.changes, time.monotonic()
+        self._changes, self._checked_at = service.identities.changes, service.clock.time.now()
         viewer.ignored = WITHOUT_LOG
 
     async def serve(self) -> None:
@@ -127,7 +126,7 @@ class _Session:
 
     async def _check_rights(self) -> None:
         """Look at the rights of whoever watches as they are now. Raises NoSuchRun where the run is hidden by now."""
-        rights, identities, now = acting.rights(), self._service.identities, time.monotonic()
+        rights, identities, now = acting.rights(), self._service.identities, self._service.clock.time.now()
         is_checked = self._changes == identities.changes and now - self._checked_at < FRESH_FOR_S
         if rights.by in (None, OWNER) or is_checked:
             return

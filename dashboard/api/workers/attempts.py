@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -153,9 +152,9 @@ async def load(request: Request) -> Response:
 
 
 @router.get("/time")
-async def time_now(node_id: TheNode) -> Response:
+async def time_now(node_id: TheNode, service: TheService) -> Response:
     """The machine's clock, for comparison with the node's own; it may jump, unlike the server's."""
-    return answer({"now": time.time()})
+    return answer({"now": service.clock.time.wall()})
 
 
 @router.post("/jobs/{fence}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from http.cookies import CookieError, SimpleCookie
@@ -35,6 +34,7 @@ from db import acting
 from db.nodes.join_tokens import Admitted, TurnedAway
 from db.people.admission import NotAdmitted
 from db.people.login_sessions import StoredSession
+from domain.clock import SYSTEM_CLOCK
 from domain.people.rights import NOBODY as NOBODY_RIGHTS
 from domain.people.rights import OWNER, PROGRAM, Rights, rights_of_owner
 
@@ -59,7 +59,7 @@ class Guard:
         access_tokens: AccessTokens,
         origins: Origins,
         allowed_hosts: Collection[str] = (),
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = SYSTEM_CLOCK.wall,
     ) -> None:
         self.app = app
         self.credentials = credentials

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dashboard.private_files import write_private
+from domain.clock import SYSTEM_CLOCK
 from domain.network import certificate_file
 from domain.text.formats import plural
 from domain.text.paths import problem_in_words
@@ -95,7 +96,7 @@ def end_warning(certificate: Path) -> str | None:
 
     Raises CertificateUnusable."""
     ends_at = _read(certificate).not_valid_after_utc
-    days = (ends_at - datetime.now(UTC)).days
+    days = (ends_at - datetime.fromtimestamp(SYSTEM_CLOCK.wall(), UTC)).days
     if days >= WARNED_DAYS:
         return None
     when = "has ended" if days < 0 else f"ends in {plural(days, 'day')}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from joserfc.jws import JWSRegistry
 
 from dashboard.security.signing_in.provider_settings import GITHUB, ProviderSettings
 from db.people.admission import Vouched
+from domain.clock import Clock
 from domain.people.accounts import EMAIL, normalised_email
 
 
@@ -48,8 +48,8 @@ class NotVouched(Exception):
 class Provider:
     """A provider; its methods wait for the network, so call them in threads."""
 
-    def __init__(self, settings: ProviderSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: ProviderSettings, clock: Clock) -> None:
+        self.settings, self._clock = settings, clock
         self._known: tuple[float, dict[str, Any]] = float("-inf"), {}
 
     def address(self, redirect_uri: str, pending: Pending) -> str:
@@ -106,7 +106,7 @@ class Provider:
     def _metadata(self) -> dict[str, Any]:
         """The provider's discovery document, at most an hour old. Raises ProviderTrouble."""
         read_at, metadata = self._known
-        if time.monotonic() - read_at < DISCOVERY_LASTS_S:
+        if self._clock.now() - read_at < DISCOVERY_LASTS_S:
             return metadata
         try:
             metadata = _get(f"{self.settings.issuer}/.well-known/openid-configuration")
@@ -116,7 +116,7 @@ class Provider:
                 raise ValueError("its discovery document lacks an address")
         except (requests.RequestException, ValueError, KeyError, TypeError) as error:
             raise self._trouble(error) from None
-        self._known = time.monotonic(), metadata
+        self._known = self._clock.now(), metadata
         return metadata
 
     def _of_openid(self, session: Any, token: dict[str, Any], pending: Pending) -> dict[str, Any]:

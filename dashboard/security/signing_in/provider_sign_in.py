@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -32,6 +31,7 @@ from dashboard.security.signing_in.sign_ins import SignIns
 from dashboard.security.turns import NoTurn, Turns
 from db.people.admission import NotAdmitted
 from db.people.invitations import InvitationEnded, NoSuchInvitation
+from domain.clock import Clock
 
 T = TypeVar("T")
 
@@ -46,9 +46,10 @@ class ProviderSignIn:
         entrance: Entrance,
         credentials: Credentials,
         sign_ins: SignIns,
+        clock: Clock,
     ) -> None:
-        self._sign_ins = sign_ins
-        self._provider, self._people, self._entrance = Provider(provider), people, entrance
+        self._sign_ins, self._clock = sign_ins, clock
+        self._provider, self._people, self._entrance = Provider(provider, clock), people, entrance
         self._credentials = credentials
         self._key = OctKey.import_key(credentials.session_key("sign-in at a provider"))
         self._used: OrderedDict[str, None] = OrderedDict()
@@ -72,7 +73,12 @@ class ProviderSignIn:
     def _signed(self, pending: Pending, request: Request) -> str:
         target = local_path(request.query_params.get("next", "/"))
         invitation = request.query_params.get("invitation", "")[:200]
-        claims = {**vars(pending), "next": target[:1000], "invitation": invitation, "exp": int(time.time() + LASTS_S)}
+        claims = {
+            **vars(pending),
+            "next": target[:1000],
+            "invitation": invitation,
+            "exp": int(self._clock.wall() + LASTS_S),
+        }
         return jwt.encode({"alg": "HS256"}, claims, self._key)
 
     async def come_back(self, request: Request) -> Response:
@@ -124,7 +130,7 @@ class ProviderSignIn:
             claims = jwt.decode(request.cookies.get(self._cookie_name(request), ""), self._key, ["HS256"]).claims
         except (JoseError, ValueError):
             return None
-        return claims if claims.get("exp", 0) > time.time() else None
+        return claims if claims.get("exp", 0) > self._clock.wall() else None
 
     def _is_first(self, state: str) -> bool:
         """Whether nobody has come back with this state yet."""

@@ -16,6 +16,7 @@ from dashboard.security.keys.token_files import Credentials
 from dashboard.security.limits import TryLater
 from dashboard.security.signing_in.known_addresses import KnownAddresses
 from dashboard.security.turns import Rank, Standing
+from domain.clock import SYSTEM_CLOCK
 from domain.people.rights import OWNER
 
 Judge = Callable[[Rank], Awaitable[str | None]]
@@ -30,7 +31,7 @@ class SignIns:
         credentials: Credentials,
         known_addresses: KnownAddresses,
         now: Callable[[], float],
-        sleep: Sleep = asyncio.sleep,
+        sleep: Sleep = SYSTEM_CLOCK.sleep,
     ) -> None:
         self._credentials, self._known_addresses, self._now, self._sleep = credentials, known_addresses, now, sleep
         self._failures = Failures()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import html
 import logging
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, ParamSpec
@@ -18,6 +17,7 @@ from dashboard.components import browser
 from dashboard.service import service
 from dashboard.views.layout import actions, visitor
 from db.engine import StoreGone
+from domain.clock import SYSTEM_CLOCK
 from domain.text.formats import as_text
 
 
@@ -109,7 +109,7 @@ def _leave_to_banner(error: Exception, key: str) -> None:
         _say_store_is_away(error)
     elif not st.session_state.get("store_is_away"):
         st.rerun()
-    st.session_state["store_asked_at"] = time.monotonic()
+    st.session_state["store_asked_at"] = SYSTEM_CLOCK.now()
     _ask_again(key)
 
 
@@ -138,5 +138,5 @@ def _say_store_is_away(error: Exception) -> None:
 @visitor.fragment
 def _ask_again(key: str) -> None:
     browser.refresh(key, ASK_AGAIN_S)
-    if time.monotonic() - st.session_state["store_asked_at"] > ASK_AGAIN_S / 2:
+    if SYSTEM_CLOCK.now() - st.session_state["store_asked_at"] > ASK_AGAIN_S / 2:
         st.rerun()
