@@ -51,6 +51,7 @@ class SlowClock(AnchoredTime):
     """Nobody falls silent while a busy machine draws a page, and what comes later is later."""
 
     def __init__(self, start: float) -> None:
+        super().__init__()
         self._start, self._calls = start, itertools.count()
 
     def __call__(self) -> float:
