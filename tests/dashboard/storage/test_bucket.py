@@ -15,6 +15,7 @@ import httpx2
 import pytest
 
 from cli.commands.installation import system
+from dashboard.clock import AnchoredTime
 from dashboard.settings import Settings
 from tests.dashboard.running import running, sha256_of, wait_for
 from tests.dashboard.storage.bucket_stage import CONTENT, Stage
@@ -221,15 +222,20 @@ def test_overwritten_or_deleted_checkpoint_leaves_the_bucket(stage: Stage) -> No
     wait_for(is_empty, "the bucket to be empty")
 
 
+class InTwoDays(AnchoredTime):
+    def __call__(self) -> float:
+        return super().__call__() + 2 * 24 * 3600
+
+
 @pytest.mark.long
 def test_uploads_of_attempts_that_ended_long_ago_are_given_up(stage: Stage) -> None:
     stage.spool.save(CONTENT)
     stage.spool.send(lambda: not stage.bucket.uploads)
     stage.spool.node.report(stage.spool.task, "failed", exit_code=1)
-    storages, now = stage.dashboard.service.storages, time.time()
+    storages = stage.dashboard.service.storages
     storages._delete_discarded()
     assert len(stage.bucket.uploads) == 1
-    storages._clock = storages.bucket._clock = lambda: now + 2 * 24 * 3600
+    storages._clock = storages.bucket._clock = InTwoDays()
     storages._delete_discarded()
     assert stage.bucket.uploads == []
     stage.spool.send()  # the node was only away: it begins anew
