@@ -68,7 +68,9 @@ class PrintedLines:
             self._add_points(self._validation, wall, series)
             self._validation = None
         if len(remainder) > MAX_LINE_BYTES:
-            self._in_long_line, end = True, len(data)
+            text = remainder.lstrip(DOT)
+            self._in_long_line = self._in_long_line or len(text) > MAX_READ_BYTES
+            end = len(data) if self._in_long_line else len(data) - len(text)
         return end, series
 
     def skip_line(self) -> None:
@@ -81,7 +83,7 @@ class PrintedLines:
         reads_all = self._pattern is not None
         if not (reads_all or self._in_traceback or self._tables or _HINT.search(data)):
             return
-        for line in _ENDS.split(data):
+        for line in map(_without_dots, _ENDS.split(data)):
             is_read = 0 < len(line) <= MAX_READ_BYTES and (
                 reads_all or self._in_traceback or self._tables or _HINT.search(line)
             )
@@ -198,6 +200,8 @@ class PrintedLines:
 
 MAX_LINE_BYTES = 64 * 1024
 """A longer line is skipped: no script prints its loss in one."""
+DOT, LEAST_DOTS = b".", 3
+"""A script that prints a dot a batch goes on in the same line with what it logs; the dots are no part of that."""
 MAX_READ_BYTES = 4096
 """A longer line is not parsed: it is a dump of something."""
 MAX_TAGS = 200
@@ -330,6 +334,10 @@ def _looks_in_epoch(position: TrainingPosition) -> bool:
     if not position.of or not position.epochs or position.epoch is None or position.epoch_is_fraction:
         return False
     return (position.step or 0) < 0.9 * position.of * (int(position.epoch) - 1) / position.epochs
+
+
+def _without_dots(line: bytes) -> bytes:
+    return line.lstrip(DOT) if line.startswith(DOT * LEAST_DOTS) else line
 
 
 def _without_stale_bars(lines: Iterator[PrintedLine], unfinished: PrintedLine | None) -> Iterator[PrintedLine]:

@@ -211,6 +211,19 @@ def test_an_endless_line_is_stepped_over_in_little_memory() -> None:
     assert lines.feed(b"step 2 loss 1.0\nstep 3 loss 0.5\n", 0.0)[1] == {"loss": [(3, 0.5, 0.0)]}
 
 
+@pytest.mark.parametrize("size_bytes", [2**30, 256 * 1024, 70_000])
+def test_a_line_that_begins_with_dots_is_read_however_many_they_are(size_bytes: int) -> None:
+    counts = (0, 3, 300, 30_000, 300_000, 1_000_000)
+    text = b"".join(b"." * count + f"step {step} loss 0.5\n".encode() for step, count in enumerate(counts))
+    lines, unread, steps = PrintedLines(), b"", list[int]()
+    for start in range(0, len(text), size_bytes):
+        unread += text[start : start + size_bytes]
+        used, series = lines.feed(unread, 0.0)
+        unread = unread[used:]
+        steps += [step for step, _, _ in series.get("loss", ())]
+    assert steps == [*range(len(counts))]
+
+
 def test_names_that_never_end_are_cut_off() -> None:
     series_read = series_of("".join(f"step {n}: loss_{n}=0.5\n" for n in range(1000)))
     assert len(series_read) == MAX_TAGS
