@@ -138,7 +138,7 @@ class RunSpec(BaseModel):
     args: Annotated[list[Argument], Field(max_length=10_000)] = []
     env: dict[str, Argument] = {}
     secrets: Annotated[list[str], Field(max_length=100), Reference(Named.SECRET)] = []
-    """Reference of stored secrets of the person or the project, which the ranks get as variables of the same names."""
+    """Names of stored secrets of the person or the project, which the ranks get as variables of the same names."""
     python: Annotated[Argument, Reference(Named.NODE_PATH)] | None = None
     environment: Annotated[
         Argument, AfterValidator(_one_line), AfterValidator(checked_choice), Reference(Named.NODE_PATH)
@@ -155,7 +155,7 @@ class RunSpec(BaseModel):
     labels: Annotated[dict[NodeText, NodeText], Field(max_length=32)] = {}
     """Labels that every node of the run must have."""
     on_nodes: Annotated[list[NodeText], Field(max_length=4096)] = []
-    """Reference of the nodes it may get; empty: any."""
+    """Names of the nodes it may get; empty: any."""
     wait_for_nodes: bool = False
     stop_grace_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
     probe: bool = True
