@@ -55,9 +55,9 @@ class AttemptUploader:
         ignore = existing_files(folder / EXISTING_FILE)
         self._mirror = FileMirror(
             folder, roots, self._bytes_of, partial(bytes_piece, task), ignore=ignore, step_bytes=MIRROR_STEP_BYTES,
-            most=client.body_limit.most, mask=task.mask, clock=clock.now,
+            most=client.body_limit.most, mask=task.mask, clock=clock,
         )  # fmt: skip
-        self._omissions, self._unreadable = Omissions(folder), Unreadable(clock.now)
+        self._omissions, self._unreadable = Omissions(folder), Unreadable(clock)
         self._limit = SeriesLimit(folder / SERIES_FILE)
         self.reporter = FindingsReporter(folder, spec, client, task, label, self._omissions, clock)
         self._profiles = ProfileReporter(folder, client, task, label)
@@ -194,15 +194,15 @@ class AttemptUploader:
         """Points of event files and other loggers, of printed lines, of the probe and of the hardware."""
         uploader = PointUploader(self._piece_of, self._omissions, self._unreadable, self._take_stored)
         logged = PointUploader(self._piece_of_logged, self._omissions, self._unreadable, self._take_logged)
-        state, wall = folder / "worker", self._clock.wall
+        state, clock = folder / "worker", self._clock
         first_rank = 0 if self._task.node_rank == 0 else None
-        writers = Writers(state / "writers.json", RanksOfProcesses(folder / PROBE_FOLDER).of, first_rank, wall=wall)
+        writers = Writers(state / "writers.json", RanksOfProcesses(folder / PROBE_FOLDER).of, first_rank, clock=clock)
         self._events = EventFiles(
-            self._mirror.event_files, self._points_offset_of, state / "main-writer", self._omissions, writers, wall
+            self._mirror.event_files, self._points_offset_of, state / "main-writer", self._omissions, writers, clock
         )
         loggers = LoggerFiles(folder, self._points_offset_of)
         self._printed_logs = printed = PrintedLogs(
-            self._mirror.logs, self._points_offset_of, state / "printed.json", self._clock.now, self._task.mask
+            self._mirror.logs, self._points_offset_of, state / "printed.json", clock, self._task.mask
         )
         probe = ProbeFiles(folder / PROBE_FOLDER, self._points_offset_of)
         hardware = HardwareFile(folder, self._points_offset_of)

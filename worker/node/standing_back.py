@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection
 from itertools import pairwise
 
-from domain.clock import SYSTEM_CLOCK
+from domain.clock import SYSTEM_CLOCK, Clock
 from worker.node.attempt_files import SUPERVISOR_MODULE
 from worker.node.processes import Process, began_session, is_alive, set_policy, set_session_niceness, with_arguments
 
@@ -52,20 +52,18 @@ class RanksHere:
     """Whether runs have ranks on this machine, seen by their supervisors: these live as long as the ranks, whatever
     becomes of worker and dashboard, and every account may read their command lines."""
 
-    def __init__(
-        self, clock: Callable[[], float] = SYSTEM_CLOCK.now, used: Callable[[], float] = time.thread_time
-    ) -> None:
-        """`clock`: seconds that never go back; `used`: seconds of processor time of this thread."""
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, used: Callable[[], float] = time.thread_time) -> None:
+        """`used`: seconds of processor time of this thread."""
         self._clock, self._used, self._look_at = clock, used, -math.inf
         self._supervisors: list[Process] = []
 
     def of_runs(self, run_ids: Collection[str]) -> bool:
         """Whether a supervisor of one of these runs lives here; asked often, it sees a new one a little later."""
         self._supervisors = [*filter(is_alive, self._supervisors)]
-        if run_ids and not self._supervisors and self._clock() >= self._look_at:
+        if run_ids and not self._supervisors and self._clock.now() >= self._look_at:
             began = self._used()
             self._supervisors = with_arguments(lambda words: _supervises(words, run_ids))
-            self._look_at = self._clock() + (self._used() - began) / SHARE_OF_LOOKS
+            self._look_at = self._clock.now() + (self._used() - began) / SHARE_OF_LOOKS
         return bool(self._supervisors)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx2
 
-from domain.clock import SYSTEM_CLOCK
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.text.formats import size
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ RETRY_AFTER_S = 3600.0
 class BodyLimit:
     """The limit that one client learned, shared by its attempts and threads; not stored."""
 
-    def __init__(self, clock: Callable[[], float] = SYSTEM_CLOCK.now) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._limit_bytes: int | None = None
@@ -35,7 +35,7 @@ class BodyLimit:
     def bytes(self) -> int | None:
         """The largest body size worth trying, in bytes; None without a limit."""
         with self._lock:
-            if self._limit_bytes is not None and self._clock() - self._limited_at >= RETRY_AFTER_S:
+            if self._limit_bytes is not None and self._clock.now() - self._limited_at >= RETRY_AFTER_S:
                 self._limit_bytes = None
             return self._limit_bytes
 
@@ -49,7 +49,7 @@ class BodyLimit:
         with self._lock:
             half = max(LEAST_BYTES, size_bytes // 2)
             if self._limit_bytes is None or half < self._limit_bytes:
-                self._limit_bytes, self._limited_at = half, self._clock()
+                self._limit_bytes, self._limited_at = half, self._clock.now()
 
     def passed(self) -> None:
         """Record that a body passed; logs each newly learned limit once."""

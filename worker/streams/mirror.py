@@ -15,7 +15,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from domain.clock import SYSTEM_CLOCK
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.masking.values import ValueMask
 from domain.text.json_values import parse_json
 from worker.node.holes import first_hole
@@ -54,7 +54,7 @@ class FileMirror:
         step_bytes: int = STEP_BYTES,
         most: Callable[[int], int] = lambda wanted_bytes: wanted_bytes,
         mask: ValueMask | None = None,
-        clock: Callable[[], float] = SYSTEM_CLOCK.now,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._attempt_dir, self._clock = attempt_dir.resolve(), clock
         self._roots = [root.resolve() for root in roots]
@@ -151,10 +151,10 @@ class FileMirror:
             if not (self._is_frozen and path in self._files):
                 self._register(path, source)
         if now >= self._scan_at and not self._is_frozen:
-            began = self._clock()
+            began = self._clock.now()
             self.left_out, self.too_large = 0, []
             event_files = list(self._find_event_files())
-            self._scan_at = now + pause_after(self._clock() - began)
+            self._scan_at = now + pause_after(self._clock.now() - began)
             if now == float("inf"):
                 self._scan_at = float("-inf")
             for source, root in event_files:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import errno
 import logging
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel
 
-from domain.clock import SYSTEM_CLOCK
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import Finding, PointBatch
 from domain.text.json_values import storable
 from worker.node.regular_files import append, bytes_of
@@ -180,18 +180,18 @@ class _Failure:
 class Unreadable:
     """The streams and files of one attempt that fail now, by their names. Called by one thread."""
 
-    def __init__(self, clock: Callable[[], float] = SYSTEM_CLOCK.now) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._failures: dict[str, _Failure] = {}
 
     def is_due(self, name: str) -> bool:
         """Whether to read it now: it has not failed, or long enough ago."""
         failure = self._failures.get(name)
-        return failure is None or self._clock() >= failure.retry_at
+        return failure is None or self._clock.now() >= failure.retry_at
 
     def failed(self, name: str, error: Exception) -> None:
         """Note that reading it raised `error`; it is due again some seconds later."""
-        now = self._clock()
+        now = self._clock.now()
         reason = storable(f"{type(error).__name__}: {error}"[:300])
         failure = self._failures.get(name)
         if failure is None or failure.reason != reason:
@@ -212,7 +212,7 @@ class Unreadable:
     @property
     def may_recover(self) -> bool:
         """Whether something failed so recently that an end should wait for it."""
-        now = self._clock()
+        now = self._clock.now()
         return any(failure.may_pass and now - failure.since < PATIENCE_S for failure in self._failures.values())
 
     def judge(self, name: str, failure: Exception | None) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from domain.clock import SYSTEM_CLOCK
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import PointBatch
 from worker.node.regular_files import bytes_of, open_regular
 from worker.node.run_files import LOGGERS
@@ -100,9 +100,9 @@ class EventFiles:
         main_writer_file: Path,
         omissions: Omissions,
         writers: Writers,
-        wall: Callable[[], float] = SYSTEM_CLOCK.wall,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._wall = wall
+        self._clock = clock
         self._files, self._offset_of, self._omissions = files, offset_of, omissions
         self._sources: dict[tuple[str, int], EventFileSource] = {}
         self._main_writer_file, self._writers = main_writer_file, writers
@@ -121,7 +121,7 @@ class EventFiles:
             key = (file.path, file.generation)
             if leaves_out_read and (source := self._sources.get(key)) and source.is_done(final):
                 continue
-            if not size_if_same(file) or not (final or self._writers.is_settled(file.path, self._wall())):
+            if not size_if_same(file) or not (final or self._writers.is_settled(file.path, self._clock.wall())):
                 continue
             if key not in self._sources:
                 self._sources[key] = EventFileSource(file, self._offset_of(*key), self._unique_name, self._omissions)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from domain.clock import SYSTEM_CLOCK
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.masking.values import ValueMask
 from domain.messages import Point
 from domain.series.printed_pattern import PrintedPattern, clean
@@ -228,7 +228,7 @@ class PrintedTail:
         self,
         path: Path,
         offset: int = 0,
-        clock: Callable[[], float] = SYSTEM_CLOCK.wall,
+        clock: Clock = SYSTEM_CLOCK,
         tables: PrintedTables | None = None,
         rank: int = 0,
         pattern: PrintedPattern | None = None,
@@ -285,7 +285,7 @@ class PrintedTail:
 
     def _feed(self, fd: int, max_bytes: int, final: bool) -> dict[str, list[Point]]:
         data = self._mask.content(os.pread(fd, max_bytes, self._read_to))
-        used, series = self._lines.feed(data, self._clock(), final=final and len(data) < max_bytes)
+        used, series = self._lines.feed(data, self._clock.wall(), final=final and len(data) < max_bytes)
         self._read_to += used
         return series
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from domain.clock import SYSTEM_CLOCK
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.masking.values import ValueMask
 from domain.messages import Finding, Point, PointBatch
 from domain.series.printed_pattern import NOT_READ, SUCH_AS, PrintedPattern
@@ -34,12 +34,13 @@ class PrintedSource:
         tables: PrintedTables,
         pattern: PrintedPattern | None = None,
         mask: ValueMask | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """`tables`: those that the same rank has printed; `pattern`: how a person reads its lines; `mask`: hides the
         attempt's secrets in them."""
         self.path, self.generation = file.path, file.generation
         self._file, self._name = file, name
-        self._tail = PrintedTail(file.source, offset, tables=tables, rank=_rank_of(file), pattern=pattern, mask=mask)
+        self._tail = PrintedTail(file.source, offset, clock, tables, _rank_of(file), pattern, mask)
         self._sent_up_to, self._read_up_to = offset, -1
 
     @property
@@ -109,7 +110,7 @@ class PrintedLogs:
         files: Callable[[], Sequence[MirroredFile]],
         offset_of: OffsetOf,
         owners_file: Path,
-        clock: Callable[[], float] = SYSTEM_CLOCK.now,
+        clock: Clock = SYSTEM_CLOCK,
         mask: ValueMask | None = None,
     ) -> None:
         self._clock, self._mask = clock, mask
@@ -138,7 +139,7 @@ class PrintedLogs:
             if key not in self._sources:
                 tables = self._tables.setdefault(_rank_of(file), PrintedTables())
                 self._sources[key] = PrintedSource(
-                    file, self._offset_of(*key), self._named, tables, self._pattern, self._mask
+                    file, self._offset_of(*key), self._named, tables, self._pattern, self._mask, self._clock
                 )
             if final:
                 self._sources[key].finish()
@@ -172,9 +173,9 @@ class PrintedLogs:
                 file.path, PrintedTail(file.source, rank=_rank_of(file), pattern=self._pattern, mask=self._mask)
             )
             if scout.read().series:
-                self._last_printed_at = self._clock()
+                self._last_printed_at = self._clock.now()
         since = self._last_printed_at
-        return final or (since is not None and self._clock() - since >= QUIET_S)
+        return final or (since is not None and self._clock.now() - since >= QUIET_S)
 
     def _known_owners(self) -> dict[str, str]:
         if self._owners is None:

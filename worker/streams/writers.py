@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
-from domain.clock import SYSTEM_CLOCK
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.text.json_values import parse_json
 from worker.node import processes
 from worker.node.regular_files import open_regular
@@ -77,14 +77,14 @@ class Writers:
         rank_of: Callable[[int | None], int | None],
         first_rank: int | None,
         written: Callable[[MirroredFile], float] | None = None,
-        wall: Callable[[], float] = SYSTEM_CLOCK.wall,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """`first_rank`: the one with plain names; None for the lowest that wrote any.
 
         `written`: the exact wall time of a file's last event, in seconds; None: its modification time is close to it.
         """
         self._state_file, self._rank_of, self._first_rank = state_file, rank_of, first_rank
-        self._written, self._wall = written or _modified, wall
+        self._written, self._clock = written or _modified, clock
         self._at_once_s = AT_ONCE_S if written is None else 0.0
         state = read_object(state_file) if state_file else {}
         self._ranks: dict[str, int] = dict(state.get("ranks", {}))
@@ -162,7 +162,7 @@ class Writers:
         if path not in self._created_at:
             created_at = _first_wall(self._files[path])
             if created_at is None:
-                return self._wall()
+                return self._clock.wall()
             self._created_at[path] = created_at
         return self._created_at[path]
 

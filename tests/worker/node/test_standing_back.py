@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.virtual_time import VirtualTime
 from tests.worker.sessions import session_niceness
 from tests.worker.started import started
 from worker.node.attempt_files import SUPERVISOR_MODULE
@@ -22,6 +23,7 @@ OTHER, BATCH = os.SCHED_OTHER, os.SCHED_BATCH
 LOOK = """
 import ctypes, os, sys, threading, time
 sys.path.insert(0, sys.argv[1])
+from tests.virtual_time import VirtualTime
 from tests.worker.sessions import session_niceness
 from worker.node.standing_back import StandingBack
 
@@ -101,9 +103,9 @@ def test_ranks_are_here_until_their_supervisor_has_ended(supervisor: subprocess.
 
 
 def test_looking_for_ranks_takes_a_small_part_of_a_core(supervisor: subprocess.Popen[bytes], run_id: str) -> None:
-    now, used = [0.0], iter(range(10))
-    ranks = RanksHere(lambda: now[0], lambda: next(used))
+    time, used = VirtualTime(), iter(range(10))
+    ranks = RanksHere(time, lambda: next(used))
     assert not ranks.of_runs({"anothers"}), "a look of one second"
     assert not ranks.of_runs({run_id}), "too soon"
-    now[0] = 1.0 / SHARE_OF_LOOKS
+    time.advance(1.0 / SHARE_OF_LOOKS)
     assert ranks.of_runs({run_id})

@@ -26,6 +26,7 @@ from domain.messages import (
 )
 from tests.dashboard.running import FakeNode, Running, running
 from tests.end_to_end.product import wait_for
+from tests.virtual_time import VirtualTime
 from tests.worker.limiting_proxy import LimitingProxy, limiting_proxy
 from worker.launch.preparation import LocalNode
 from worker.launch.warm import Supervisors
@@ -169,15 +170,15 @@ def test_a_run_larger_than_the_limit_in_everything_succeeds_whole(
 
 
 def test_a_limit_is_learnt_once_for_all_and_tried_again_later() -> None:
-    now = [0.0]
-    limit = BodyLimit(lambda: now[0])
+    virtual = VirtualTime()
+    limit = BodyLimit(virtual)
     assert limit.most(10**9) == 10**9 and limit.notice is None
     limit.refused(4_000_000)
     limit.refused(3_000_000)
     assert limit.most(10**9) == 1_500_000 and limit.most(10) == 10
     limit.refused(1)
     assert limit.bytes == bodies.LEAST_BYTES
-    now[0] += bodies.RETRY_AFTER_S
+    virtual.advance(bodies.RETRY_AFTER_S)
     assert limit.bytes is None and limit.notice is None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from domain.messages import PointBatch
+from tests.virtual_time import VirtualTime
 from tests.worker.sendings import answering, done
 from worker.session.failures import RequestRefused
 from worker.streams.mirror import MirroredFile, OffsetMismatch
@@ -49,13 +50,13 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.folder, self.server = folder, FakeServer()
         (folder / "logs").mkdir()
-        self.now = 0.0
+        self.time = VirtualTime()
         self.restart_worker()
 
     def restart_worker(self) -> None:
         self.mirrored: dict[str, MirroredFile] = {}
         logs = self.logs = PrintedLogs(
-            self._files, self.server.offset_of, self.folder / "worker/printed.json", lambda: self.now
+            self._files, self.server.offset_of, self.folder / "worker/printed.json", self.time
         )
         self.stream = PointStream(logs.sources, PointUploader(answering(self.server.send), Omissions(self.folder)))
 
@@ -110,7 +111,7 @@ def test_the_last_rank_counts_where_only_that_prints(node: Node) -> None:
     node.print("[rank3]: step 1 loss 1.0\n", "rank3.out")
     node.settle()
     assert node.server.requests == 0  # rank 0 may be about to print its own
-    node.now += QUIET_S
+    node.time.advance(QUIET_S)
     node.settle()
     assert node.server.series == {"loss": [(1, 1.0)]}
     node.restart_worker()
@@ -124,7 +125,7 @@ def test_a_rank_0_that_prints_a_moment_later_keeps_the_names(node: Node) -> None
     node.print("step 1 loss 9.0\n", "rank1.out")
     node.settle()
     node.print("step 1 loss 1.0\n", "rank0.out")
-    node.now += QUIET_S
+    node.time.advance(QUIET_S)
     node.settle(final=True)
     assert node.server.series == {"loss": [(1, 1.0)]}
 

@@ -6,44 +6,38 @@ import errno
 
 import pytest
 
+from tests.virtual_time import VirtualTime
 from worker.session.failures import ServerAway
 from worker.streams.omissions import PATIENCE_S, RETRY_S, Unreadable
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def time() -> VirtualTime:
+    return VirtualTime()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def unreadable(time: VirtualTime) -> Unreadable:
+    return Unreadable(time)
 
 
-@pytest.fixture
-def unreadable(clock: Clock) -> Unreadable:
-    return Unreadable(clock)
-
-
-def test_failing_stream_has_nothing_more_and_one_finding(unreadable, clock):
+def test_failing_stream_has_nothing_more_and_one_finding(unreadable, time):
     assert unreadable.judge("event files", KeyError("tag")) is False
     (finding,) = unreadable.findings()
     assert finding.kind == "not read" and "event files: KeyError: 'tag'." in finding.evidence
     assert not unreadable.is_due("event files")
-    clock.now = RETRY_S
+    time.advance(RETRY_S)
     assert unreadable.is_due("event files")
     unreadable.worked("event files")
     assert unreadable.findings() == []
 
 
-def test_only_a_failure_that_may_pass_is_waited_for(unreadable, clock):
+def test_only_a_failure_that_may_pass_is_waited_for(unreadable, time):
     unreadable.failed("a", ValueError("damaged"))
     assert not unreadable.may_recover
     unreadable.failed("b", OSError(errno.EIO, "I/O error"))
     assert unreadable.may_recover
-    clock.now = PATIENCE_S
+    time.advance(PATIENCE_S)
     unreadable.failed("b", OSError(errno.EIO, "I/O error"))
     assert not unreadable.may_recover
 
