@@ -1,4 +1,4 @@
-"""The time: the only module that reads a clock or sleeps, so that tests can hand out a time of their own."""
+"""Time as a parameter: no other module reads a clock or sleeps, so that tests can hand out virtual time."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Clock(ABC):
 
     @abstractmethod
     def wait(self, until: float, woken: threading.Event | None = None) -> bool:
-        """Return at `until` (seconds of `now`), or as soon as `woken` is set; whether it is set."""
+        """Wait until `until` (seconds of `now`) or until `woken` is set; return whether it is set."""
 
     @abstractmethod
     def start(self, name: str, work: Callable[[], object]) -> threading.Event:
-        """Do this in a thread of its own, which ends with the process; returns what is set once it is done."""
+        """Do `work` in a thread of its own, which ends with the process; return an event set at its end."""
 
     async def sleep(self, seconds: float) -> None:
-        """Let other coroutines run for so many seconds of their event loop."""
+        """Suspend the calling coroutine for so many seconds of its event loop."""
         await asyncio.sleep(seconds)
 
     def pause(self, seconds: float, woken: threading.Event | None = None) -> bool:
-        """Wait for so many seconds, or until `woken` is set; whether it is set."""
+        """Wait for so many seconds or until `woken` is set; return whether it is set."""
         return self.wait(self.now() + seconds, woken)
 
 
@@ -71,4 +71,4 @@ class SystemClock(Clock):
 
 
 SYSTEM_CLOCK = SystemClock()
-"""What the programs use, and the default of whoever is handed a clock."""
+"""The clock of the programs, and the default wherever a clock is a parameter."""

@@ -363,7 +363,7 @@ class LocalAttempt:
         self._end_when_hung()
 
     def conclude_sending(self, failure: Exception | None) -> bool:
-        """Return whether more is waiting. Raises the failure that ended the sending, unless it is superseded."""
+        """Return whether more is waiting. Raises the failure that ended the sending, but for AttemptSuperseded."""
         if isinstance(failure, AttemptSuperseded):
             self._handle_superseded(str(failure))
             return False

@@ -1,4 +1,4 @@
-"""What a supervisor asks of the kernel: the start of its launcher, signals, and its children."""
+"""The kernel's part in a supervisor's work: it starts the launcher, delivers signals, and has the children."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Kernel:
     """The kernel, for the process that calls it."""
 
     def __init__(self, warm: WarmLauncher | None = None) -> None:
-        """Block the signals that `wait` returns; `warm`: the launcher that this process has already."""
+        """Block the signals that `wait` returns; `warm`: the launcher that was forked for this process."""
         self._warm = warm
         self.pid = os.getpid()
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)

@@ -76,7 +76,7 @@ class AttemptDirectory:
         self._lock = take_lock(folder / LOCK_FILE)
 
     def close(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         os.close(self._descriptor)
         os.close(self._lock)
 
@@ -93,7 +93,7 @@ class AttemptDirectory:
     def write(self, name: str, text: str) -> None:
         """Write a file of this very directory, wherever it is now, atomically. Raises OSError."""
         own = self._descriptor
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK  # what waits there may be a pipe
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe may be in its place
         with os.fdopen(os.open(f".{name}.tmp", flags, 0o600, dir_fd=own), "w") as file:
             file.write(text)
         os.replace(f".{name}.tmp", name, src_dir_fd=own, dst_dir_fd=own)

@@ -70,9 +70,7 @@ class AttemptUploader:
         uploader = PointUploader(self._piece_of, self._omissions, self._unreadable, self._take_stored)
         self._stores = PointStream(self._logger_stores.sources, uploader)
         self._compared = _Stream("loggers", self._step_of_stores, PROBE_WATCHED_EVERY_S)
-        self._findings = _Stream(
-            "findings", lambda now, _: StreamStep(partial(_acting, lambda: self.reporter.step(now)))
-        )
+        self._findings = _Stream("findings", lambda now, _: _act(partial(self.reporter.step, now)))
         self._profiled = _Stream("profiles", lambda now, _: _act(self._profiles.step))
         watch = CheckpointWatch(
             roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label, task.node_rank), clock=clock
@@ -138,7 +136,7 @@ class AttemptUploader:
 
     def _conclude(self, stream: _Stream, step: StreamStep, now: float, failure: Exception | None) -> None:
         """Note how a step ended: a stream that fails by itself has nothing more to send."""
-        self._waiting.add(stream.name)
+        self._waiting.add(stream.name)  # it stays there where the failure is raised
         if not (self._unreadable.judge(stream.name, failure) and step.has_more):
             self._waiting.remove(stream.name)
             stream.last_at = now
@@ -290,7 +288,7 @@ class _Stream:
 
     name: str
     step: Callable[[float, bool], StreamStep]
-    """(now, final) -> what its next step sends."""
+    """(now, final) -> its next step."""
     watched_every_s: float = 0.0
     last_at: float = float("-inf")
     """When its last step left nothing; it stays due until one does."""

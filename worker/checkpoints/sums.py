@@ -24,7 +24,7 @@ def sha256_of(path: str | os.PathLike[str], stretches: Sequence[Stretch], cut: C
     sha256, crcs = hashlib.sha256(), [0] * len(stretches)
     order = sorted(range(len(stretches)), key=lambda number: stretches[number][0])
     at, first = 0, 0
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # what has its name may be a pipe
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe may be in its place
     try:
         for block in _blocks(file):
             cut()

@@ -11,7 +11,7 @@ from worker.node.processes import Process
 
 
 class ProcessTable(Protocol):
-    """The functions of `worker.node.processes` that speak of other processes; the module is one."""
+    """The functions of `worker.node.processes` about other processes; the module itself is a table."""
 
     def boot_id(self) -> str: ...
 

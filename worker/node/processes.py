@@ -327,7 +327,9 @@ def _lock(descriptor: int, clock: Clock) -> None:
 def is_locked(path: Path) -> bool:
     """Whether a process holds the lock of this file; several may look at once."""
     with suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # of a pipe, too, the lock counts
+        descriptor = os.open(
+            path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        )  # a pipe may be in its place, and has a lock too
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -14,7 +14,7 @@ log = logging.getLogger("worker")
 def start_thread(name: str, loop: Callable[[], None], clock: Clock = SYSTEM_CLOCK) -> threading.Event:
     """Start a thread whose loop continues after an internal error: trainings matter more than a clean exit.
 
-    Returns what is set when the loop has ended."""
+    Returns an event that is set when the loop has ended."""
 
     def run() -> None:
         while True:

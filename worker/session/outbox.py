@@ -1,4 +1,4 @@
-"""Send what several streams have in one request: each offers pieces, takes their answers, and fails alone."""
+"""Sends the data of several streams in one request: each offers pieces, takes their answers, and fails alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from worker.session.pieces import Answer, Piece, deliver
 
 
 def send(client: Client, outgoing: Outgoing) -> None:
-    """Send what is pending until nothing is, a round at a time. Raises what `outgoing` raises."""
+    """Send the pending pieces, a round at a time, until none is left. Raises what `outgoing` raises."""
     while pieces := outgoing.pending():
         outgoing.answered(deliver(client, pieces))
 
@@ -29,7 +29,7 @@ class Outgoing(ABC):
     """Something on its way to the server: it offers its next pieces, then takes the answer to each."""
 
     conclude: Callable[[Exception | None], None] = staticmethod(pass_on)
-    """Takes how it ended; raises a failure that those beside it are to know."""
+    """Called at its end with the failure, or None; raises a failure that concerns the others of its group."""
 
     @abstractmethod
     def pending(self) -> Sequence[Piece]:
@@ -41,7 +41,7 @@ class Outgoing(ABC):
 
 
 class Outbox(Outgoing):
-    """What is sent together, group after group: the next pieces of all in a group make one round.
+    """Groups of Outgoing, sent one after another: the next pieces of all in a group make one round.
 
     A ServerMistake is raised once all groups have ended, any other failure once all have the answers of its round,
     and ServerAway at once."""
@@ -49,11 +49,11 @@ class Outbox(Outgoing):
     def __init__(
         self, groups: Iterable[Iterable[Outgoing]], conclude: Callable[[Exception | None], None] = pass_on
     ) -> None:
-        """`groups`, and what is in each, are read when they have their turn: no more than a request is in memory."""
+        """`groups`, and the parts of each, are read when they have their turn: no more than a request is in memory."""
         self.conclude, self._groups = conclude, iter(groups)
         self._group: Iterator[Outgoing] = iter(())
         self._open: list[tuple[Outgoing, int]] = []
-        """Those that go on, with the number of pieces that wait for answers."""
+        """The parts that have not ended, with the number of their pieces that wait for answers."""
         self._room_bytes = MOST_BYTES
         self._mistake: ServerMistake | None = None
         self._failure: Exception | None = None
@@ -92,7 +92,7 @@ class Outbox(Outgoing):
             raise self._failure
 
     def _in_turn(self, going_on: Sequence[Outgoing]) -> Iterator[Outgoing]:
-        """Yield those that go on, then others while there is room, of the next group once all of one have ended."""
+        """Yield the parts that go on, then others while there is room; the next group follows once all have ended."""
         yield from going_on
         while self._room_bytes > 0 and self._failure is None:
             if (part := next(self._group, None)) is not None:
@@ -119,13 +119,13 @@ class Outbox(Outgoing):
 
 
 class StreamStep(Outbox):
-    """A bounded part of what a stream has to send."""
+    """A bounded part of a stream's data."""
 
     sent = 0
-    """Batches or bytes that the server has taken."""
+    """Number of batches or bytes that the server has taken."""
     has_more = False
     """Whether the stream is to have its next turn soon; valid once all is sent."""
 
     def __init__(self, groups_of: Callable[[Self], Iterable[Iterable[Outgoing]]]) -> None:
-        """`groups_of` is called with this step, which its groups count."""
+        """`groups_of` returns the groups of the step it is called with; they set `sent` and `has_more`."""
         super().__init__(groups_of(self))

@@ -370,7 +370,7 @@ STEP_FILES = 512
 OffsetOf = Callable[[str, int], int]
 """(path, generation) -> the number of bytes the server has."""
 PieceOf = Callable[[str, int, int, bytes], Piece]
-"""(path, generation, offset, data) -> what is sent."""
+"""(path, generation, offset, data) -> the piece to send."""
 
 
 class _Chunk(Outgoing):

@@ -63,7 +63,7 @@ class PointSource(Protocol):
 
 @dataclass(frozen=True)
 class PointUploader:
-    """How points of one attempt are sent."""
+    """The pieces of an attempt's points, and the places for what cannot be read or is refused."""
 
     piece_of: Callable[[PointBatch], Piece]
     omissions: Omissions
@@ -80,17 +80,18 @@ class SourceUpload(Outgoing):
     def __init__(self, uploader: PointUploader) -> None:
         self._uploader = uploader
         self._batch: PointBatch | None = None
-        """What was read and is not stored."""
+        """The batch that was read and is not stored."""
         self._instead: PointBatch | None = None
-        """What is sent in its stead, without its points."""
+        """The same without its points, which is sent in its stead."""
         self._mistake: ServerMistake | None = None
-        """What the batch is to blame for if the server takes what is sent in its stead."""
+        """The server's mistake for which the batch is to blame if the server takes the one without points."""
         self._mistakes, self._max_bytes = 0, BATCH_BYTES
         self._size_bytes = 0.0
-        """Size of the file before the batch was read, a busy writer has added since; unknown of an earlier step's."""
+        """Size of the file before the batch was read, to which a busy writer has added since; infinite where an earlier
+        step read it: the size at that time is no end to this step."""
 
     def begin(self, source: PointSource, step: PointStep) -> None:
-        """Begin with a step."""
+        """Begin a step that reads from this source."""
         self._source, self._step, self._has_more = source, step, True
         self._instead = self._mistake = None
         if self._batch is not None:
@@ -106,7 +107,7 @@ class SourceUpload(Outgoing):
         return [] if sent is None else [self._uploader.piece_of(sent)]
 
     def answered(self, answers: Sequence[Answer]) -> None:
-        """Go on behind what is stored, or with what follows a refusal."""
+        """Go on behind the stored bytes, or with what follows a refusal."""
         batch = self._batch
         assert batch is not None
         offset = self._offset_after(answers[0], batch)
@@ -181,7 +182,7 @@ class SourceUpload(Outgoing):
 
 
 class PointStep(StreamStep):
-    """What all sources of one kind send in one step."""
+    """A step of all sources of one kind."""
 
     full = 0
     """Batches after which more was waiting."""

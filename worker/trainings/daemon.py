@@ -344,7 +344,7 @@ class Daemon:
     def _guarded(self, activity: str, attempt: LocalAttempt, began: float | None = None) -> Iterator[None]:
         """Run an attempt's activity so that its failure (a full disk, a failing request) does not stop the others.
 
-        `began`: when it began, if before. Raises ServerAway."""
+        `began`: when it began, if not now. Raises ServerAway."""
         subject, began = f"attempt {attempt.label}, {activity}", self._clock.now() if began is None else began
         try:
             yield
