@@ -70,8 +70,8 @@ class Worker(SessionOwner):
         self._faults = RecentFaults()
         self._trainings = self._new_trainings(has_gpus=bool(gpus))
         background = self._trainings.in_background
-        self._checks = Checks(node, self._client, background, gpus)
-        self._hardware_tests = HardwareTests(node, self._client, background)
+        self._checks = Checks(node, self._client, background, gpus, clock)
+        self._hardware_tests = HardwareTests(node, self._client, background, clock)
         self._wheels = WheelFetcher(self._client, self._data / "node" / "wheels", background, clock)
         self._instance_id = uuid.uuid4().hex
         self._signalled = threading.Event()

@@ -35,8 +35,8 @@ Background = Callable[[Callable[[], None]], object]
 class HardwareTests:
     """The tests of one node's devices; thread-safe."""
 
-    def __init__(self, node: LocalNode, client: Client, background: Background) -> None:
-        self._node, self._client, self._background = node, client, background
+    def __init__(self, node: LocalNode, client: Client, background: Background, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._node, self._client, self._background, self._clock = node, client, background, clock
         self._started: set[int] = set()
         self._lock = threading.Lock()
 
@@ -50,7 +50,7 @@ class HardwareTests:
                     self._background(lambda request=request: self._answer(request))  # type: ignore[misc]
 
     def _answer(self, request: DesiredTest) -> None:
-        answer = test_devices(request, self._node.python)
+        answer = test_devices(request, self._node.python, clock=self._clock)
         try:
             self._client.answer_test(request.test_id, answer)
         except (ServerAway, RequestRefused) as error:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from domain.assignments import CheckPair, DesiredCheck
+from domain.clock import SYSTEM_CLOCK, Clock
 from domain.launch.plan import visible_devices
 from domain.messages import CheckAnswer, Measured
 from worker.launch.interpreter import Unusable, find
@@ -28,8 +29,15 @@ Background = Callable[[Callable[[], None]], object]
 class Checks:
     """The preflight checks of one node; thread-safe."""
 
-    def __init__(self, node: LocalNode, client: Client, background: Background, devices: Sequence[str]) -> None:
-        self._node, self._client, self._background = node, client, background
+    def __init__(
+        self,
+        node: LocalNode,
+        client: Client,
+        background: Background,
+        devices: Sequence[str],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._node, self._client, self._background, self._clock = node, client, background, clock
         self._devices = list(devices)
         self._listeners: dict[int, ProbeListener] = {}
         self._started: set[tuple[int, int]] = set()
@@ -60,12 +68,14 @@ class Checks:
 
     def _run_stage(self, request: DesiredCheck) -> CheckAnswer | None:
         if request.stage == 0:
-            node_check = check_node(self._node, self._client, request.python, request.devices or self._devices)
+            devices = request.devices or self._devices
+            node_check = check_node(self._node, self._client, request.python, devices, self._clock)
             if (listener := open_listener(node_check, greeting_of(request.check_id))) is not None:
                 self._store_listener(request.check_id, listener)
             return CheckAnswer(stage=request.stage, facts=node_check)
         if request.peers:
-            return CheckAnswer(stage=request.stage, reached=probe_ports(request.peers, greeting_of(request.check_id)))
+            reached = probe_ports(request.peers, greeting_of(request.check_id), self._clock)
+            return CheckAnswer(stage=request.stage, reached=reached)
         if request.pair is not None:
             return CheckAnswer(stage=request.stage, measured=self._measure(request))
         return None

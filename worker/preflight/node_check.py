@@ -32,10 +32,15 @@ from worker.session.failures import RequestRefused, ServerAway
 
 
 def check_node(
-    node: LocalNode, client: Client, python: str | None, devices: Sequence[str], gpus: GpuReader = GPUS
+    node: LocalNode,
+    client: Client,
+    python: str | None,
+    devices: Sequence[str],
+    clock: Clock = SYSTEM_CLOCK,
+    gpus: GpuReader = GPUS,
 ) -> NodeCheck:
     """Check this node, but not its connections to others; facts that cannot be read are None."""
-    node_check = _check_machine(node.as_seen_by_others(), client, [node.data_dir])
+    node_check = _check_machine(node.as_seen_by_others(), client, [node.data_dir], clock)
     where = f"node {node.name}"
     node_check.interpreter = describe(python or node.python, where, training_environment(os.environ))
     node_check.devices, node_check.foreign_devices = _gpus(devices, gpus)
@@ -111,7 +116,7 @@ def open_listener(node_check: NodeCheck, greeting: str, port: int = 0) -> ProbeL
     return listener
 
 
-def _check_machine(node: LocalNode, client: Client, folders: Sequence[Path], clock: Clock = SYSTEM_CLOCK) -> NodeCheck:
+def _check_machine(node: LocalNode, client: Client, folders: Sequence[Path], clock: Clock) -> NodeCheck:
     node_check = NodeCheck(address=node.address, interface=node.interface, interface_is_up=_is_up(node.interface))
     node_check.disk_path, node_check.disk_free_bytes = least_free(folders)
     if (clock_offset := _clock_offset(client, clock)) is not None:
@@ -190,10 +195,10 @@ class ProbeListener:
             connection.recv(1)
 
 
-def probe_ports(peers: Iterable[CheckPeer], greeting: str) -> list[Reached]:
+def probe_ports(peers: Iterable[CheckPeer], greeting: str, clock: Clock = SYSTEM_CLOCK) -> list[Reached]:
     """Probe all peers in parallel; takes as long as the slowest."""
     with ThreadPoolExecutor(MAX_PARALLEL) as threads:
-        return list(threads.map(lambda peer: probe_port(peer, greeting), peers))
+        return list(threads.map(lambda peer: probe_port(peer, greeting, clock), peers))
 
 
 def probe_port(peer: CheckPeer, greeting: str, clock: Clock = SYSTEM_CLOCK) -> Reached:

@@ -104,7 +104,7 @@ class Agent:
         self._standing = StandingBack(WORKER_NICENESS, interrupts=True)
         gpus = [device.id for device in hardware.devices(None) if device.kind == "cuda"]
         relay = Relay(settings.server, lambda answered: self._print(AgentLine(answered=answered)))
-        self._checks = Checks(node, relay, self._trainings.in_background, gpus)
+        self._checks = Checks(node, relay, self._trainings.in_background, gpus, clock)
 
     def _node(self, settings: AgentSettings, data: Path) -> LocalNode:
         """The worker's node, with the folder of this account."""
