@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.worker.node_under_test import NodeUnderTest
+from tests.worker.real_node import RealNode
 from tests.worker.virtual_node import VirtualNode
 from worker.launch import interpreter, warm
 from worker.node import hardware, scans
@@ -38,6 +38,6 @@ def virtual_node(tmp_path):
 @pytest.fixture
 def node(tmp_path):
     """A node with real processes."""
-    under_test = NodeUnderTest(tmp_path)
+    under_test = RealNode(tmp_path)
     yield under_test
     under_test.clean_up()

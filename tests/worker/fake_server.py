@@ -14,16 +14,16 @@ from worker.session.client import TaskRef
 from worker.session.failures import (
     AttemptSuperseded,
     ChecksumMismatch,
+    OffsetMismatch,
     RequestFailed,
     RequestRefused,
     ServerAway,
     ServerMistake,
 )
-from worker.streams.mirror import OffsetMismatch
 
 
 class FakeServer:
-    """Stands in for worker.client.Client."""
+    """Stands in for `worker.session.client.Client`."""
 
     def __init__(self) -> None:
         self.is_away = False

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import sys
-import uuid
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeVar
 from zipfile import ZipFile
 
 from domain.assignments import Assignment
-from domain.spec import RunSpec
 from tests.virtual_time import HOUR_S, VirtualTime
 from tests.worker.fake_machine import FakeMachine, FakeProcess, Program
-from tests.worker.fake_server import FakeServer
+from tests.worker.node_under_test import NodeUnderTest
 from tests.worker.streams.event_bytes import scalar
-from worker.launch.preparation import LocalNode
 from worker.launch.warm import Supervisors
 from worker.session.answers import DesiredState
 from worker.trainings.trainings import Trainings
 
 T = TypeVar("T")
-RUN = uuid.uuid4().hex[:10]
 
 
 class FakeSupervisors(Supervisors):
@@ -40,16 +33,14 @@ class FakeSupervisors(Supervisors):
         return self._machine.spawn(*what)
 
 
-class VirtualNode:
-    """A node whose time moves only by `until` and `time.advance`; restart its worker, and the processes stay."""
+class VirtualNode(NodeUnderTest):
+    """A node whose time moves only by `until` and `time.advance`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.time = VirtualTime()
         self.machine = FakeMachine(self.time)
-        self.server = FakeServer()
         self.server.time = self.time.wall
-        self.node = LocalNode(name="n0", data_dir=folder / "data", python=sys.executable)
         self.trainings: Trainings | None = None
         self.start_worker()
 
@@ -61,16 +52,13 @@ class VirtualNode:
             self.server, self.node, is_warm=False, imports_ahead=False, clock=self.time,  # type: ignore[arg-type]
             supervisors=FakeSupervisors(self.node.data_dir, self.machine), table=self.machine,
         )  # fmt: skip
+        self.daemon = self.trainings.daemon
         self.trainings.start()
 
     def end_worker(self) -> None:
         """End the worker; what trains goes on."""
         self.trainings.close(60.0)
         self.trainings = None
-
-    @property
-    def daemon(self):
-        return self.trainings.daemon
 
     def script(self, program: Program, name: str = "train.py") -> str:
         """The path of a script that does this."""
@@ -79,13 +67,6 @@ class VirtualNode:
         self.machine.programs[str(path)] = program
         return str(path)
 
-    def assignment(self, target: str, *, fence=1, action="run", node_rank=0, attempt=1, **more: Any) -> Assignment:
-        spec = {"target": target, "launcher": "python", "stop_grace_s": 600} | more.pop("spec", {})
-        return Assignment(
-            run_id=RUN, attempt=attempt, fence=fence, node_rank=node_rank, action=action,
-            spec=RunSpec(**spec), devices=["cpu:0"], device_kind="cpu", **more,
-        )  # fmt: skip
-
     def assign(self, *assignments: Assignment) -> None:
         self.trainings.set_desired_state(DesiredState(version="1", assignments=list(assignments)), may_start=True)
 
@@ -93,33 +74,17 @@ class VirtualNode:
         self.time.advance(0.0)  # what was asked for just now has begun
         return self.time.run_until(condition, limit_s, lambda: f"; reported: {self.server.states()}")
 
-    def until_settled(self):
-        self.until(lambda: not self.daemon.attempts)
-        return self.server.end()
-
-    def until_ready(self, attempt: int = 1) -> None:
-        self.until(lambda: (self.dir(attempt) / "work/ready").exists())
-        self.until(lambda: "running" in self.server.states())
-
     def until_ranks(self) -> None:
         self.until(lambda: self.supervisor().get("running_at"))
-
-    def let_end(self, attempt: int = 1) -> None:
-        (self.dir(attempt) / "work/ready").unlink()
-
-    def dir(self, attempt: int = 1, node_rank: int = 0) -> Path:
-        return self.node.data_dir / f"runs/{RUN}/attempts/{attempt}/node{node_rank}"
-
-    def supervisor(self, attempt: int = 1) -> dict[str, Any]:
-        """The state that a supervisor has written."""
-        with suppress(OSError):
-            return json.loads((self.dir(attempt) / "supervisor.json").read_text())
-        return {}
 
     @property
     def ranks(self) -> list[FakeProcess]:
         """The living processes but supervisors."""
         return [one for one in self.machine.living.values() if one not in self.machine.supervisors]
+
+
+def nothing(process: FakeProcess) -> None:
+    """End at once."""
 
 
 def waiting(process: FakeProcess) -> None:
@@ -170,7 +135,7 @@ def failing(error: str) -> Program:
 
 
 def stubborn(process: FakeProcess) -> None:
-    """Train on whatever it is told, until the test lets it end."""
+    """Train on in spite of SIGTERM, until the test lets it end."""
     process.handle(signal.SIGTERM)
     waiting(process)
 

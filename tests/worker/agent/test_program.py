@@ -17,7 +17,7 @@ from domain.masking.masking import MASK
 from domain.protocol import PROTOCOL
 from domain.spec import RunSpec
 from tests.worker.http_server import HttpServer
-from tests.worker.node_under_test import WAITING, events
+from tests.worker.real_node import WAITING
 from worker.launch.preparation import masked_launch, training_environment
 from worker.node import processes
 
@@ -243,16 +243,26 @@ def test_without_a_token_it_says_where_to_get_one(program, server):
 
 
 ONE_AT_A_TIME = """
+import pathlib, time
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+writer = EventFileWriter("runs/a")
+for step in range(6):
+    value = Summary.Value(tag="train/loss", simple_value=step * 0.5)
+    writer.add_event(Event(step=step, wall_time=time.time(), summary=Summary(value=[value])))
+    writer.flush()
     while not pathlib.Path(f"go{step}").exists():
         time.sleep(0.01)
+writer.close()
 """
+"""Writes event files as torch's SummaryWriter does, without importing torch."""
 
 
 def test_a_watched_run_shows_its_points_at_once(program, server):
     server.watched = True
     program.start(changed="worker.attempt.uploader.UNWATCHED_EVERY_S")
-    text = "import pathlib" + events(steps=range(6)).replace("    time.sleep(0.0)\n", ONE_AT_A_TIME.lstrip("\n"))
-    server.assignments = [assign(program, text)]
+    server.assignments = [assign(program, ONE_AT_A_TIME)]
     for step in range(6):
         until(lambda step=step: [step] in server.batches["train/loss"])
         program.ready.with_name(f"go{step}").touch()

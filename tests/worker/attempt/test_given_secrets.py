@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from domain.messages import Reason
-from tests.worker.node_under_test import WAITING
+from tests.worker.real_node import WAITING
 
 TOKEN = "hf_AbCdEfGhIjKlMn"
 PRINTED = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from domain.messages import Reason, TaskReport
-from tests.worker.node_under_test import WAITING
+from tests.worker.virtual_node import VirtualNode, failing, then, waiting
 from worker.attempt.reports import bare, send_report
 from worker.session.failures import RequestRefused
 
@@ -22,18 +22,20 @@ def test_more_environment_than_linux_passes_on_is_a_failure_with_its_reason(node
     assert "put long lists into a file" in end.next_step
 
 
-def test_a_report_that_is_refused_is_sent_bare(node):
-    node.server.longest_report_bytes = 1000
-    node.assign(node.assignment(node.script(f"{WAITING}raise ValueError('x' * 5000)")))
-    node.until_ready()  # a script that fails at once may end before anybody sees its rank
-    node.let_end()
-    end = node.until_settled()
-    assert node.server.states() == ["starting", "running", "failed"]
+def test_a_report_that_is_refused_is_sent_bare(virtual_node: VirtualNode):
+    virtual_node.server.longest_report_bytes = 1000
+    virtual_node.assign(
+        virtual_node.assignment(virtual_node.script(then(waiting, failing(f"ValueError: {'x' * 5000}"))))
+    )
+    virtual_node.until_ready()
+    virtual_node.let_end()
+    end = virtual_node.until_settled()
+    assert virtual_node.server.states() == ["starting", "running", "failed"]
     assert (end.reason, end.error) == (Reason.SCRIPT_ERROR, None)
     assert end.message.startswith("rank 0 on n0") and len(end.message) <= 501
 
 
-def test_a_report_that_no_json_can_hold_is_sent_bare(node):
+def test_a_report_that_no_json_can_hold_is_sent_bare():
     class Client:
         def __init__(self):
             self.sent = []

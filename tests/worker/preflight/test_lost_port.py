@@ -8,7 +8,7 @@ import pytest
 
 from domain.assignments import Assignment
 from tests.end_to_end.product import free_port
-from tests.worker.node_under_test import NodeUnderTest
+from tests.worker.real_node import RealNode
 from worker.node.state_files import read_object, write_whole
 from worker.preflight import node_check
 
@@ -22,16 +22,16 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_check, "CONNECT_LIMIT_S", 0.1)  # these nodes are alone
 
 
-def started_port(node: NodeUnderTest, node_rank: int) -> int | None:
+def started_port(node: RealNode, node_rank: int) -> int | None:
     return read_object(node.dir(node_rank=node_rank) / "launch.json").get("master_port")
 
 
-def end(node: NodeUnderTest, assignment: Assignment) -> None:
+def end(node: RealNode, assignment: Assignment) -> None:
     node.assign(assignment.model_copy(update={"action": "stop"}))
     assert node.until_settled().state == "stopped"
 
 
-def test_the_first_node_takes_another_port_when_a_program_has_the_one_it_chose(node: NodeUnderTest) -> None:
+def test_the_first_node_takes_another_port_when_a_program_has_the_one_it_chose(node: RealNode) -> None:
     spec = TWO_NODES | {"launcher": "torchrun", "stop_grace_s": 0}
     unplaced = node.assignment(node.script("pass"), spec=spec)
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -50,7 +50,7 @@ def test_the_first_node_takes_another_port_when_a_program_has_the_one_it_chose(n
     assert len(node.supervisors) == 2
 
 
-def test_the_others_follow_to_the_new_port_also_after_their_worker_was_replaced(node: NodeUnderTest) -> None:
+def test_the_others_follow_to_the_new_port_also_after_their_worker_was_replaced(node: RealNode) -> None:
     spec = TWO_NODES | {"launcher": "torchrun", "stop_grace_s": 0}
     first, second, third = (
         node.assignment(node.script("pass"), node_rank=1, spec=spec, **ENDPOINT | {"master_port": port})

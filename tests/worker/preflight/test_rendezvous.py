@@ -10,9 +10,9 @@ import pytest
 
 from domain.assignments import CheckPeer
 from domain.messages import NodeCheck, Reason
-from tests.worker.fake_machine import FakeProcess
 from tests.worker.launch.environments import install_torch, site_packages, venv
-from tests.worker.virtual_node import RUN, VirtualNode
+from tests.worker.node_under_test import RUN
+from tests.worker.virtual_node import VirtualNode, nothing
 from worker.preflight import node_check
 
 TWO_NODES = {"nodes": 2, "gpus_per_node": 1}
@@ -22,10 +22,6 @@ ENDPOINT = {"master_addr": "127.0.0.1", "master_port": 4711}
 @pytest.fixture
 def node(virtual_node: VirtualNode) -> VirtualNode:
     return virtual_node
-
-
-def nothing(process: FakeProcess) -> None:
-    """End at once."""
 
 
 def assign(node: VirtualNode, *, may_start: bool, action: str = "run", **more) -> None:

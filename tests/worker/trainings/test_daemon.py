@@ -7,7 +7,18 @@ import json
 import pytest
 
 from domain.messages import Reason
-from tests.worker.virtual_node import RUN, VirtualNode, checkpoint, events, failing, printing, stubborn, then, waiting
+from tests.worker.node_under_test import RUN
+from tests.worker.virtual_node import (
+    VirtualNode,
+    checkpoint,
+    events,
+    failing,
+    nothing,
+    printing,
+    stubborn,
+    then,
+    waiting,
+)
 from worker.node.state_files import REPORTED_FILE, read_object
 from worker.session.failures import RequestFailed, ServerMistake
 
@@ -15,10 +26,6 @@ from worker.session.failures import RequestFailed, ServerMistake
 @pytest.fixture
 def node(virtual_node: VirtualNode) -> VirtualNode:
     return virtual_node
-
-
-def nothing(process):
-    """End at once."""
 
 
 def test_points_and_event_files_are_complete_before_the_end_is_reported(node):

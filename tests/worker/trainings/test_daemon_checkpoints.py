@@ -11,17 +11,13 @@ import pytest
 from domain.assignments import ResumeFrom
 from domain.messages import Reason
 from tests.worker.checkpoints.checkpoint_node import zip_bytes
-from tests.worker.virtual_node import VirtualNode, checkpoint
+from tests.worker.virtual_node import VirtualNode, checkpoint, nothing
 from worker.session.answers import Adoption
 
 
 @pytest.fixture
 def node(virtual_node: VirtualNode) -> VirtualNode:
     return virtual_node
-
-
-def nothing(process):
-    """End at once."""
 
 
 def test_a_checkpoint_is_sent_whole(node):

@@ -10,7 +10,7 @@ from dashboard.snapshots.archive import pack
 from dashboard.snapshots.selection import select
 from domain.masking.masking import MASK
 from domain.messages import Reason
-from tests.worker.node_under_test import checkpoint, events
+from tests.worker.virtual_node import VirtualNode, checkpoint, events, then
 
 
 @pytest.mark.parametrize(
@@ -90,18 +90,18 @@ def test_code_that_cannot_be_had_fails_the_run_in_a_sentence(node):
     assert end.message == "The code (snapshot 000000000000) could not be fetched: there is no such snapshot"
 
 
-def test_a_run_in_place_shows_only_what_it_made_itself(node, tmp_path):
+def test_a_run_in_place_shows_only_what_it_made_itself(virtual_node: VirtualNode, tmp_path):
     place = tmp_path / "place"
     place.mkdir()
     (place / "events.out.tfevents.1700000000.old").write_text("of another run")
     with zipfile.ZipFile(place / "old.pt", "w") as archive:
         archive.writestr("data", "weights")
-    script = node.script(events() + checkpoint("new.pt"))
-    node.assign(node.assignment(script, spec={"workdir": str(place)}))
-    node.until_settled()
-    assert [one["path"] for one in node.server.checkpoints] == ["workdir/new.pt"]
-    assert [name for _, name, _ in node.server.files if "old" in name] == []
-    assert list(node.server.series) == ["train/loss"]
+    script = virtual_node.script(then(events(), checkpoint("new.pt")))
+    virtual_node.assign(virtual_node.assignment(script, spec={"workdir": str(place)}))
+    virtual_node.until_settled()
+    assert [one["path"] for one in virtual_node.server.checkpoints] == ["workdir/new.pt"]
+    assert [name for _, name, _ in virtual_node.server.files if "old" in name] == []
+    assert list(virtual_node.server.series) == ["train/loss"]
 
 
 def test_secrets_stay_on_the_node(node, monkeypatch):

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from tests.worker.node_under_test import NodeUnderTest
+from tests.worker.real_node import RealNode
 
 COMPILING = """
 import json, torch
@@ -22,7 +22,7 @@ with open("counted.json", "w") as file:
 
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++: torch.compile writes C++ for CPUs")
-def test_the_second_attempt_compiles_nothing_again(node: NodeUnderTest):
+def test_the_second_attempt_compiles_nothing_again(node: RealNode):
     script = node.script(COMPILING)
     counted = []
     for attempt in (1, 2):

@@ -1,4 +1,4 @@
-"""What a node does with processes of the kernel: started, heard, stopped, and in nobody's way."""
+"""Processes of the kernel are started, followed and stopped by their node, and hold up nobody."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 from domain.messages import Reason
 from tests.end_to_end.product import wait_for
-from tests.worker.node_under_test import RUN, WAITING, delete
+from tests.worker.node_under_test import RUN, delete
+from tests.worker.real_node import WAITING
 from worker.node import processes
 from worker.node.state_files import read_object
 

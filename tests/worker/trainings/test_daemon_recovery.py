@@ -8,17 +8,13 @@ import random
 import pytest
 
 from domain.messages import Reason
-from tests.worker.node_under_test import delete
-from tests.worker.virtual_node import RUN, VirtualNode, events, printing, stubborn, then, waiting
+from tests.worker.node_under_test import RUN, delete
+from tests.worker.virtual_node import VirtualNode, events, nothing, printing, stubborn, then, waiting
 
 
 @pytest.fixture
 def node(virtual_node: VirtualNode) -> VirtualNode:
     return virtual_node
-
-
-def nothing(process):
-    """End at once."""
 
 
 def test_a_worker_that_was_killed_finds_its_training_again(node):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from domain.assignments import Resend
-from tests.worker.virtual_node import RUN, VirtualNode, checkpoint
+from tests.worker.node_under_test import RUN
+from tests.worker.virtual_node import VirtualNode, checkpoint
 from worker.checkpoints.upload import CHANGED, GONE
 from worker.session.answers import DesiredState
 from worker.session.failures import RequestFailed
