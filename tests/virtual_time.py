@@ -17,7 +17,7 @@ HOUR_S = 3600.0
 
 @dataclass(eq=False)
 class _Due:
-    """What goes on at a moment, or as soon as an event is set."""
+    """A thread or an action that is due at a moment, or as soon as an event is set."""
 
     at: float
     number: int
@@ -26,13 +26,13 @@ class _Due:
 
 
 class VirtualTime(Clock):
-    """A clock on which everybody waits for the test. Its threads run one at a time, each until it waits again, so that
-    the same test always takes the same course.
+    """A clock that only the test moves. Its threads run one at a time, each until it waits again, so that the same test
+    always takes the same course.
 
     Leave it as a context manager, which ends its threads."""
 
     def __init__(self, wall: float | None = None) -> None:
-        """`wall`: seconds since the epoch at the beginning, else the machine's, which files have, too."""
+        """`wall`: seconds since the epoch at the beginning; by default the machine's, as files have it."""
         self._now = 1000.0
         self._wall_from = (time.time() if wall is None else wall) - self._now
         self._agenda: list[_Due] = []
@@ -109,7 +109,7 @@ class VirtualTime(Clock):
         return result
 
     def call_after(self, seconds: float, action: Callable[[], object]) -> None:
-        """Do this after so many seconds; of two at one moment, the first first."""
+        """Do this after so many seconds; two actions of one moment happen in the order of their calls."""
         self._enter(self._now + seconds, lambda: action() and None)
 
     def _enter(self, at: float, go_on: Callable[[], None], woken: threading.Event | None = None) -> None:
@@ -117,7 +117,7 @@ class VirtualTime(Clock):
         self._agenda.append(_Due(at, self._count, go_on, woken))
 
     def _do_next(self, until: float) -> bool:
-        """Do what is due first, if anything is until then."""
+        """Do the first thing that is due until then; return whether there was one."""
         due = min(self._agenda, key=self._order, default=None)
         if due is None or self._order(due)[0] > until:
             return False
@@ -138,7 +138,7 @@ class VirtualTime(Clock):
             raise _Over
 
     def _pass_to(self, baton: threading.Semaphore) -> None:
-        """Let a thread run until it waits; raises what ended it."""
+        """Run a thread until it waits; raises what ended it."""
         baton.release()
         self._turn.acquire()
         if self._failure is not None:

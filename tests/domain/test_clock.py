@@ -1,4 +1,4 @@
-"""The system's clock waits for real; virtual time is moved by whoever waits, and all that is due keeps its order."""
+"""The system's clock waits for real; virtual time moves while the test waits, and all that is due keeps its order."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from worker.node.processes import Process
 
 Program = Callable[["FakeProcess"], int | None]
 FIRST_PID = 1 << 30
-"""No kernel gives out such numbers: whoever asks a real one of these processes finds none."""
+"""No kernel gives out such numbers: a real one has none of these processes."""
 
 
 class Ended(BaseException):
@@ -56,7 +56,7 @@ class FakeProcess:
     # -- for programs --------------------------------------------------------------------------
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, and handle what signals arrive meanwhile. Raises Ended once it is killed."""
+        """Sleep, and handle the signals that arrive meanwhile. Raises Ended once it is killed."""
         until = self._time.now() + seconds
         while self._time.wait(until, self.arrived):
             self.arrived.clear()
@@ -118,7 +118,7 @@ class FakeProcess:
         self.arrived.set()
 
     def end(self, code: int) -> None:
-        """Be over; the parent hears of it, and what is left gets its parent, and SIGTERM from a launcher's."""
+        """End: the parent gets SIGCHLD, children get its parent, and those of a supervisor SIGTERM."""
         self.returncode = code
         if (parent := self._machine.living.get(self.parent)) is not None and parent.blocks_signals:
             parent.receive(signal.SIGCHLD)
@@ -130,14 +130,14 @@ class FakeProcess:
 
 
 class FakeMachine:
-    """Its processes by their number; the `ProcessTable` of a node under test."""
+    """Processes by their number; the `ProcessTable` of a node under test."""
 
     def __init__(self, time: VirtualTime) -> None:
         self.time = time
         self.boot = "the first"
         self.living: dict[int, FakeProcess] = {}
         self.programs: dict[str, Program] = {}
-        """What the command lines that name these paths do."""
+        """Path of a script -> the program of command lines that name it."""
         self.supervisors: list[FakeProcess] = []
         self.supervisors_hang = False
         """Whether supervisors do nothing."""
@@ -235,7 +235,7 @@ class FakeMachine:
 
 
 class FakeKernel(Kernel):
-    """What a supervisor on a fake machine asks of its kernel."""
+    """The kernel of a fake machine, for one supervisor."""
 
     def __init__(self, machine: FakeMachine, process: FakeProcess) -> None:
         self._machine, self._process, self.pid = machine, process, process.pid

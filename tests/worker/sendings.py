@@ -17,13 +17,13 @@ from worker.streams.point_uploader import STEP_BATCHES, PointStep
 
 @dataclass(frozen=True)
 class PieceInMemory:
-    """What a stream offers, and who takes it."""
+    """A piece, and the server's function that takes it."""
 
     send: Callable[[], int]
     content = b""
 
     def answer(self) -> Answer:
-        """What the server answers."""
+        """Return the server's answer."""
         try:
             return self.send()
         except Exception as error:
@@ -31,7 +31,7 @@ class PieceInMemory:
 
 
 def answering(send: Callable[..., int]) -> Callable[..., Any]:
-    """What makes pieces for `send`, as streams call it."""
+    """Return the function with which streams make pieces for `send`."""
     return lambda *args: PieceInMemory(partial(send, *args))
 
 
@@ -45,6 +45,6 @@ def done(step: StreamStep) -> int:
 
 
 def upload_remaining(uploader: AttemptUploader, client: Client | FakeServer) -> bool:
-    """Send what an ended attempt has left; True if more is waiting."""
+    """Send the remaining data of an ended attempt; True if more is waiting."""
     send(client, Outbox(uploader.upload_remaining()))  # type: ignore[arg-type]
     return uploader.has_more

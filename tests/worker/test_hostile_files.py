@@ -61,7 +61,7 @@ OWN_PLACES = [
     "probe/loggers/settings-0.jsonl",
     "outbox/taken.json",
 ]
-"""What the worker itself writes."""
+"""Files that the worker itself writes."""
 NUMBERS = ["1e400", "-1e400", "NaN", "1" + "0" * 400, "-1" + "0" * 5000, "9223372036854775808", "1e300", "-1"]
 OTHERS = ["true", '"x"', "null", "[]", "{}", '"\\ud800"', "[1]"]
 KEYS = (

@@ -27,11 +27,11 @@ class Remaining:
 
 
 NOTHING = Remaining(0, 0, has_points=False, checkpoints=(), awaits_checkpoints=False)
-"""Of an attempt that has no data, or whose data the server refuses."""
+"""For an attempt that has no data, or whose data the server refuses."""
 
 
 class OpenDelivery:
-    """When one attempt's end is reported, and how the sending of its remaining data progresses."""
+    """Tells when to report one attempt's end, and how the sending of its remaining data progresses."""
 
     def __init__(self, *, is_reported: bool) -> None:
         """`is_reported`: an earlier worker has reported the end, and not sent everything."""

@@ -82,7 +82,7 @@ class SourceUpload(Outgoing):
         self._batch: PointBatch | None = None
         """The batch that was read and is not stored."""
         self._instead: PointBatch | None = None
-        """The same without its points, which is sent in its stead."""
+        """The batch without its points, which is sent in its stead."""
         self._mistake: ServerMistake | None = None
         """The server's mistake for which the batch is to blame if the server takes the one without points."""
         self._mistakes, self._max_bytes = 0, BATCH_BYTES

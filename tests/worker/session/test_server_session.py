@@ -26,7 +26,7 @@ class FakeClient:
     def __init__(self, time: VirtualTime) -> None:
         self.time, self.token, self.store = time, "", ""
         self.failure: Exception | None = None
-        """What every request raises."""
+        """Raised by every request."""
         self.answers_after_s = 0.0
         self.version, self.changed = 1, threading.Event()
         self.registrations: list[float] = []
