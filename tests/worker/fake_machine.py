@@ -123,7 +123,7 @@ class FakeProcess:
         if (parent := self._machine.living.get(self.parent)) is not None and parent.blocks_signals:
             parent.receive(signal.SIGCHLD)
         del self._machine.living[self.pid]
-        for child in [one for one in self._machine.living.values() if one.parent == self.pid]:
+        for child in [process for process in self._machine.living.values() if process.parent == self.pid]:
             child.parent = self.parent
             if self.blocks_signals:
                 child.receive(signal.SIGTERM)
@@ -200,26 +200,26 @@ class FakeMachine:
         return processes.is_locked(path)
 
     def children(self, pid: int) -> list[int]:
-        return [one.pid for one in self.living.values() if one.parent == pid]
+        return [process.pid for process in self.living.values() if process.parent == pid]
 
     def descendants(self, pid: int) -> list[Process]:
         children = [Process(child, 1) for child in self.children(pid)]
-        return [*children, *(one for child in children for one in self.descendants(child.pid))]
+        return [*children, *(process for child in children for process in self.descendants(child.pid))]
 
     def kin(self, recorded: Iterable[Process]) -> list[Process]:
         living = [process for process in recorded if self.is_alive(process)]
-        return sorted({*living, *(one for process in living for one in self.descendants(process.pid))})
+        return sorted({*living, *(child for process in living for child in self.descendants(process.pid))})
 
     def environment(self, pid: int) -> dict[str, str]:
         return self.living[pid].env if pid in self.living else {}
 
     def of_attempt(self, run_id: str, attempt: int, node_rank: int) -> list[Process]:
         names = (processes.RUN_VARIABLE, processes.ATTEMPT_VARIABLE, processes.NODE_RANK_VARIABLE)
-        wanted = dict(zip(names, (run_id, str(attempt), str(node_rank)), strict=True))
-        return [one.identity for one in self.living.values() if wanted.items() <= one.env.items()]
+        own = dict(zip(names, (run_id, str(attempt), str(node_rank)), strict=True))
+        return [process.identity for process in self.living.values() if own.items() <= process.env.items()]
 
     def with_arguments(self, matches: Callable[[list[str]], bool]) -> list[Process]:
-        return [one.identity for one in self.living.values() if matches(one.argv)]
+        return [process.identity for process in self.living.values() if matches(process.argv)]
 
     def send_signal(self, process: Process, number: int) -> bool:
         if not self.is_alive(process):

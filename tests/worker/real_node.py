@@ -33,8 +33,8 @@ class RealNode(NodeUnderTest):
         self.daemon = Daemon(self.server, self.node, self.spawn, lambda work: work())
         self.daemon.recover_attempts()
 
-    def spawn(self, *what):
-        self.supervisors.append(Supervisors(self.node.data_dir, is_warm=False).spawn(*what))
+    def spawn(self, *order):
+        self.supervisors.append(Supervisors(self.node.data_dir, is_warm=False).spawn(*order))
         return self.supervisors[-1]
 
     def script(self, text: str, name: str = "train.py") -> str:

@@ -29,8 +29,8 @@ class FakeSupervisors(Supervisors):
         super().__init__(data, is_warm=False, clock=machine.time)
         self._machine = machine
 
-    def spawn(self, *what: Any) -> Any:
-        return self._machine.spawn(*what)
+    def spawn(self, *order: Any) -> Any:
+        return self._machine.spawn(*order)
 
 
 class VirtualNode(NodeUnderTest):
@@ -80,7 +80,7 @@ class VirtualNode(NodeUnderTest):
     @property
     def ranks(self) -> list[FakeProcess]:
         """The living processes but supervisors."""
-        return [one for one in self.machine.living.values() if one not in self.machine.supervisors]
+        return [process for process in self.machine.living.values() if process not in self.machine.supervisors]
 
 
 def nothing(process: FakeProcess) -> None:

@@ -44,8 +44,8 @@ def test_the_first_node_takes_another_port_when_a_program_has_the_one_it_chose(n
         node.assign(unplaced.model_copy(update={"master_addr": "127.0.0.1", "master_port": taken}))  # late
         node.until(lambda: started_port(node, 0) == endpoints()[-1] and node.supervisor())
         assert endpoints()[-1] != taken
-        said = (node.dir() / "logs" / f"launcher-at-{taken}.err").read_text()
-        assert "EADDRINUSE" in said
+        output = (node.dir() / "logs" / f"launcher-at-{taken}.err").read_text()
+        assert "EADDRINUSE" in output
     end(node, unplaced.model_copy(update={"master_addr": "127.0.0.1", "master_port": endpoints()[-1]}))
     assert len(node.supervisors) == 2
 

@@ -86,9 +86,9 @@ def answering(virtual: VirtualTime, *delays_s: float, is_behind_s: float) -> Cal
     def server_time() -> float:
         one_way_s = next(delays) / 2
         virtual.advance(one_way_s)
-        told = virtual.wall() - is_behind_s
+        server_s = virtual.wall() - is_behind_s
         virtual.advance(one_way_s)
-        return told
+        return server_s
 
     return server_time
 

@@ -62,7 +62,7 @@ def test_an_end_that_cannot_be_explained_is_reported(node, monkeypatch):
 
 def test_a_start_that_waits_for_torch_is_made_when_it_is_imported(node):
     spawn, importing = node.machine.spawn, [True]
-    node.machine.spawn = lambda *what: None if importing else spawn(*what)
+    node.machine.spawn = lambda *order: None if importing else spawn(*order)
     node.assign(node.assignment(node.script(printing("trained"))))
     node.time.advance(10.0)
     assert node.server.states() == [] and not node.machine.supervisors
@@ -93,7 +93,7 @@ def test_a_node_has_no_ranks_once_they_ended_though_no_step_has_noticed(node):
 
 
 def test_an_attempt_that_waits_to_start_has_no_ranks(node):
-    node.machine.spawn = lambda *what: None
+    node.machine.spawn = lambda *order: None
     node.assign(node.assignment(node.script(printing("trained"))))
     node.time.advance(10.0)
     assert node.daemon.attempts and not node.daemon.has_ranks
