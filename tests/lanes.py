@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 DURATIONS = Path(__file__).with_name("durations.json")
 """Test-seconds of each file of `make test-real`, as its last complete run measured them."""
 REAL = re.compile(r"\bmark\.(real|both_stores)\b")
-"""The marks of its tests; those with the second are of this lane on PostgreSQL."""
+"""Marks of tests in `make test-real`; tests of both stores run there on PostgreSQL."""
 UNMEASURED_S = 30.0
 PROCESSES = 2
 BUDGET_S = 20 * 60.0
@@ -40,21 +40,21 @@ def lane_of(marks: Collection[str]) -> str:
 
 @cache
 def lanes_in(source: str) -> dict[str, str]:
-    """Return the lane of each function of a test module; marks of some of its cases alone do not count."""
+    """Return the lane of each function of a test module; a mark counts if all cases of the function have it."""
     module = ast.parse(source)
-    named = {
+    constants = {
         target.id: statement.value
         for statement in module.body
         if isinstance(statement, ast.Assign)
         for target in statement.targets
         if isinstance(target, ast.Name)
     }
-    outer = [named["pytestmark"]] if "pytestmark" in named else []
-    return {name: lane_of(_marks([*outer, *given], named)) for name, given in _decorated(module, [])}
+    outer = [constants["pytestmark"]] if "pytestmark" in constants else []
+    return {name: lane_of(_marks(decorators, constants)) for name, decorators in _decorated(module, outer)}
 
 
 def _decorated(scope: ast.Module | ast.ClassDef, outer: list[ast.expr]) -> Iterator[tuple[str, list[ast.expr]]]:
-    """Yield the name of each function with its decorators and those of its class."""
+    """Yield each function's name with its own decorators and those of its class."""
     for node in scope.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name, [*outer, *node.decorator_list]
@@ -62,14 +62,14 @@ def _decorated(scope: ast.Module | ast.ClassDef, outer: list[ast.expr]) -> Itera
             yield from _decorated(node, [*outer, *node.decorator_list])
 
 
-def _marks(given: list[ast.expr], named: dict[str, ast.expr]) -> set[str]:
-    """Return the names of the marks that expressions give, also those by a name of the module."""
-    meant = [named.get(one.id, one) if isinstance(one, ast.Name) else one for one in given]
-    return {mark for one in meant for mark in _marks_of(one)}
+def _marks(expressions: list[ast.expr], constants: dict[str, ast.expr]) -> set[str]:
+    """Return the marks in these expressions; `constants`: the module's own names for some of them."""
+    resolved = [constants.get(e.id, e) if isinstance(e, ast.Name) else e for e in expressions]
+    return {mark for expression in resolved for mark in _marks_of(expression)}
 
 
 def _marks_of(expression: ast.expr) -> set[str]:
-    """Return the names of the marks that an expression gives; of a `parametrize`, those that all its cases have."""
+    """Return the marks in an expression; for a `parametrize`, those that all its cases have."""
     if _calls(expression, "parametrize"):
         cases = expression.args[1].elts if isinstance(expression.args[1], ast.List | ast.Tuple) else []
         marked = [_marks_of(case) if _calls(case, "param") else set[str]() for case in cases]
@@ -141,7 +141,7 @@ def _changed_within_a_day() -> Iterator[str]:
 
 
 def _git(*arguments: str) -> str:
-    """Return what git prints about this checkout; nothing where it is none."""
+    """Return the output of git in this checkout; empty if it is no checkout."""
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 

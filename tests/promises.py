@@ -1,6 +1,6 @@
-"""The promises of documents, as tests/promises.toml lists them, and the documents and tests they are compared with.
+"""The promises in tests/promises.toml, and the statements and tests they are compared with.
 
-All is read from files: no test is imported or collected.
+Tests are parsed, never imported or collected.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from tests.lanes import LANES, ROOT, lanes_in
 
 TABLE = Path(__file__).with_suffix(".toml")
 REASONS = ("untested", "no_promise")
-"""What stands in place of a lane where no test holds a promise, or where words promise nothing."""
+"""Keys in place of a lane: no test holds the promise yet, or the words promise nothing."""
 LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 FENCE, DIVIDER = re.compile(r"\s*```"), re.compile(r"\|[-|]+\|$")
 BEGINNING = re.compile(r"#|\||\s*- |\s*$")
-"""Of a heading, a row of a table or a bullet, or an empty line."""
+"""The start of a heading, table row or bullet, or an empty line."""
 
 
 @dataclass(frozen=True)
 class Promise:
-    """Words of a document with the test that holds them, or with the reason why none does."""
+    """A quotation from a document with the test that holds it, or the reason why it has none."""
 
     document: str
-    says: str
+    quotation: str
     kind: str
     """The lane of its test, or one of REASONS."""
-    held_by: str
-    """The file and function of its test, as pytest writes them, or the reason."""
+    evidence: str
+    """The test's file and function, as pytest writes them, or the reason."""
 
 
 def promises(text: str) -> list[Promise]:
-    """Return the lines of a table; raises ValueError for one that is not a quotation with one test or reason."""
+    """Return the rows of the table. Raises ValueError for a row that is not a quotation with one test or reason."""
     return [_promise(document, row) for document, rows in tomllib.loads(text).items() for row in rows]
 
 
 def _promise(document: str, row: dict[str, str]) -> Promise:
-    says, *kinds = row
-    if says != "says" or len(kinds) != 1 or kinds[0] not in (*LANES, *REASONS) or not all(row.values()):
+    key, *kinds = row
+    if key != "says" or len(kinds) != 1 or kinds[0] not in (*LANES, *REASONS) or not all(row.values()):
         raise ValueError(f"[[{document}]] {row}: write `says`, and one of {', '.join((*LANES, *REASONS))}")
     return Promise(document, row["says"], kinds[0], row[kinds[0]])
 
 
-# Documents, by what stands together in them.
+# Statements of documents.
 
 
 @cache
@@ -57,7 +57,7 @@ def statements(document: str) -> list[str]:
 
 
 def statements_in(text: str) -> Iterator[str]:
-    """Yield the plain text of each paragraph, bullet, row of a table and block of code, but for headings."""
+    """Yield the plain text of each paragraph, bullet, table row and block of code; headings are left out."""
     block: list[str] = []
     is_code = False
     for line in text.splitlines():
@@ -84,11 +84,11 @@ def plain(text: str) -> str:
     return " ".join(re.sub(r"[*`]", "", LINK.sub(r"\1", text)).replace("|", " ").split())
 
 
-# Tests, by their functions and marks.
+# Tests and their lanes.
 
 
 def lane_of_test(test: str) -> str | None:
-    """Return the lane of a test, the first where its cases are in several; None where there is no such test."""
+    """Return the lane of a test, or None if there is no such test."""
     file, _, name = test.partition("::")
     if not (ROOT / file).is_file():
         return None
@@ -96,6 +96,6 @@ def lane_of_test(test: str) -> str | None:
 
 
 def places_of(name: str) -> list[str]:
-    """Return the tests of that name in all files, for somebody whose test has moved."""
+    """Return all tests of that name, in case the test has moved to another file."""
     paths = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if f"def {name}(" in path.read_text()]
     return [f"{path.relative_to(ROOT)}::{name}" for path in paths]

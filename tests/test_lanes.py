@@ -47,6 +47,35 @@ def test_a_file_is_touched_by_itself_and_by_what_its_folder_mirrors() -> None:
     assert touched(["tests/end_to_end/test_up.py"], files) == {files[1]}
 
 
+REAL = "pytest.mark." + "real"
+"""In one word it would make this a file of `make test-real`."""
+SOURCE = f"""
+import pytest
+LONG = pytest.mark.long
+@LONG
+def test_named(): ...
+@{REAL}
+class TestClass:
+    async def test_within(self): ...
+@pytest.mark.parametrize("one", [pytest.param(1, marks=pytest.mark.long), 2])
+def test_some_cases(one): ...
+@pytest.mark.parametrize("one", [pytest.param(1, marks=pytest.mark.long)])
+def test_all_cases(one): ...
+@pytest.mark.parametrize("one", [pytest.param(x, marks=pytest.mark.long) for x in range(9)])
+def test_computed_cases(one): ...
+"""
+
+
+def test_marks_are_those_of_functions_classes_modules_and_all_cases() -> None:
+    lanes = {
+        "test_named": "long", "test_within": "real", "test_some_cases": "test", "test_all_cases": "long",
+        "test_computed_cases": "test",
+    }  # fmt: skip
+    assert lanes_in(SOURCE) == lanes
+    marked = lanes_in(f"{SOURCE}\npytestmark = [{REAL}, pytest.mark.skipif(False, reason='x')]")
+    assert marked == {name: "long" if lane == "long" else "real" for name, lane in lanes.items()}
+
+
 def test_every_file_with_the_mark_is_there() -> None:
     assert all((ROOT / file).exists() for file in real_files())
 

@@ -1,4 +1,4 @@
-"""Every promise of the documents that users rely on most names the test that holds it, and the lane of this test."""
+"""Every promise of RUN-LIFE and SECURITY names the test that holds it, and the lane of that test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tests.promises import (
     TABLE,
     Promise,
     lane_of_test,
-    lanes_in,
     places_of,
     plain,
     promises,
@@ -24,8 +23,8 @@ PROMISES = promises(TABLE.read_text())
 
 
 def row(promise: Promise) -> str:
-    """Where a promise stands in the table."""
-    return f'tests/{TABLE.name}, [[{promise.document}]] says = "{promise.says}"'
+    """Return how the table begins a promise, for messages."""
+    return f'tests/{TABLE.name}, [[{promise.document}]] says = "{promise.quotation}"'
 
 
 def test_every_quotation_stands_in_its_document() -> None:
@@ -34,13 +33,13 @@ def test_every_quotation_stands_in_its_document() -> None:
 
 
 def misquoted(listed: Iterable[Promise]) -> Iterator[str]:
-    """Say which quotations are not the words of one statement."""
+    """Yield a message for each quotation that is not in exactly one statement."""
     for promise in listed:
-        count = sum(plain(promise.says) in statement for statement in statements(promise.document))
+        count = sum(plain(promise.quotation) in statement for statement in statements(promise.document))
         if count != 1:
             yield (
                 f"{row(promise)}: {count} statements of docs/{promise.document}.md have these words; quote what it "
-                f"says now, and see that {promise.held_by} still holds it"
+                f"says now, and check that {promise.evidence} still holds it"
             )
 
 
@@ -51,8 +50,8 @@ def test_every_statement_of_a_document_is_quoted(document: str) -> None:
 
 
 def unquoted(document: str, listed: Iterable[Promise]) -> Iterator[str]:
-    """Say which statements nobody quotes."""
-    quotations = [plain(promise.says) for promise in listed if promise.document == document]
+    """Yield a message for each statement that no promise quotes."""
+    quotations = [plain(promise.quotation) for promise in listed if promise.document == document]
     for statement in statements(document):
         if not any(quotation in statement for quotation in quotations):
             yield (
@@ -67,25 +66,25 @@ def test_every_promise_names_a_test_that_is_there_and_its_lane() -> None:
 
 
 def misplaced(listed: Iterable[Promise]) -> Iterator[str]:
-    """Say which tests are not there, or are in another lane."""
+    """Yield a message for each test that does not exist or is in another lane."""
     for promise in listed:
-        lane = promise.kind if promise.kind in REASONS else lane_of_test(promise.held_by)
+        lane = promise.kind if promise.kind in REASONS else lane_of_test(promise.evidence)
         if lane is None:
-            found = places_of(promise.held_by.rpartition("::")[2]) or ["the one that holds this promise now"]
-            yield f"{row(promise)}: there is no {promise.held_by}; name {' or '.join(found)}"
+            candidates = places_of(promise.evidence.rpartition("::")[2]) or ["the one that holds this promise now"]
+            yield f"{row(promise)}: there is no {promise.evidence}; name {' or '.join(candidates)}"
         elif lane != promise.kind:
-            yield f'{row(promise)}: its test is in another lane; write {lane} = "{promise.held_by}"'
+            yield f'{row(promise)}: its test is in another lane; write {lane} = "{promise.evidence}"'
 
 
 def test_no_promise_is_listed_twice() -> None:
-    quoted = [(promise.document, plain(promise.says)) for promise in PROMISES]
+    quoted = [(promise.document, plain(promise.quotation)) for promise in PROMISES]
     assert sorted(set(quoted)) == sorted(quoted)
 
 
-# What the comparisons above see.
+# The comparisons above can fail.
 
-HELD = Promise("RUN-LIFE", "The last three never change.", "test", f"tests/test_promises.py::{__name__}")
-"""Held by a test that there is not."""
+UNHELD = Promise("RUN-LIFE", "The last three never change.", "test", f"tests/test_promises.py::{__name__}")
+"""Its test does not exist."""
 DOCUMENT = """# Title
 
 A *paragraph* of
@@ -103,23 +102,6 @@ two lines, with `code` and a [link](TO.md#there):
 |---|---|
 | `x` | means y |
 """
-REAL = "pytest.mark." + "real"
-"""In one word it would make this a file of `make test-real`."""
-SOURCE = f"""
-import pytest
-LONG = pytest.mark.long
-@LONG
-def test_named(): ...
-@{REAL}
-class TestClass:
-    async def test_within(self): ...
-@pytest.mark.parametrize("one", [pytest.param(1, marks=pytest.mark.long), 2])
-def test_some_cases(one): ...
-@pytest.mark.parametrize("one", [pytest.param(1, marks=pytest.mark.long)])
-def test_all_cases(one): ...
-@pytest.mark.parametrize("one", [pytest.param(x, marks=pytest.mark.long) for x in range(9)])
-def test_computed_cases(one): ...
-"""
 
 
 def test_statements_are_paragraphs_bullets_rows_and_blocks_of_code() -> None:
@@ -129,23 +111,13 @@ def test_statements_are_paragraphs_bullets_rows_and_blocks_of_code() -> None:
     ]  # fmt: skip
 
 
-def test_marks_are_those_of_functions_classes_modules_and_all_cases() -> None:
-    lanes = {
-        "test_named": "long", "test_within": "real", "test_some_cases": "test", "test_all_cases": "long",
-        "test_computed_cases": "test",
-    }  # fmt: skip
-    assert lanes_in(SOURCE) == lanes
-    marked = lanes_in(f"{SOURCE}\npytestmark = [{REAL}, pytest.mark.skipif(False, reason='x')]")
-    assert marked == {name: "long" if lane == "long" else "real" for name, lane in lanes.items()}
-
-
-def test_what_differs_is_named_with_its_row() -> None:
-    (missing,) = misplaced([HELD])
-    assert missing.startswith(f'tests/promises.toml, [[RUN-LIFE]] says = "{HELD.says}": there is no ')
-    other = Promise("RUN-LIFE", HELD.says, "long", "tests/test_promises.py::test_no_promise_is_listed_twice")
+def test_each_difference_is_named_with_its_row() -> None:
+    (missing,) = misplaced([UNHELD])
+    assert missing.startswith(f'tests/promises.toml, [[RUN-LIFE]] says = "{UNHELD.quotation}": there is no ')
+    other = Promise("RUN-LIFE", UNHELD.quotation, "long", "tests/test_promises.py::test_no_promise_is_listed_twice")
     (misjudged,) = misplaced([other])
-    assert misjudged.endswith(f'write test = "{other.held_by}"')
-    assert list(misquoted([HELD])) == [] and len(list(unquoted("RUN-LIFE", [HELD]))) > 50
+    assert misjudged.endswith(f'write test = "{other.evidence}"')
+    assert list(misquoted([UNHELD])) == [] and len(list(unquoted("RUN-LIFE", [UNHELD]))) > 50
     (drifted,) = misquoted([Promise("RUN-LIFE", "The last four never change.", "test", "x")])
     assert ": 0 statements of docs/RUN-LIFE.md have these words" in drifted
 
