@@ -20,6 +20,7 @@ import pytest
 from tests.end_to_end.hosts import Host, Hosts, why_not
 from tests.end_to_end.kills import stored_points, written_points
 from tests.end_to_end.product import WAIT_S, safely, wait_for
+from tests.worker.sessions import session_niceness
 from worker.node.processes import AUTOGROUP
 from worker.node.standing_back import DASHBOARD_NICENESS, WORKER_NICENESS
 
@@ -145,7 +146,7 @@ def test_training_goes_on_without_worker_cable_or_server(hosts: Hosts, tmp_path:
     run_id = hosts.launch(UNTIL_TOLD, args=[str(release)], **TWO_NODES)
     hosts.wait_step(run_id, 3)
     ranks = hosts.ranks(run_id)
-    assert {session_niceness(rank) for rank in ranks.values()} == {"0"}
+    assert {session_niceness(rank.pid) for rank in ranks.values()} == {"0"}
     wait_for(lambda: niceness_of_ours(hosts) == BESIDE_RANKS, "dashboard and workers to stand back")
     for host in hosts.hosts:
         kill_worker(hosts, host)
@@ -170,15 +171,9 @@ BESIDE_RANKS = {str(DASHBOARD_NICENESS), str(WORKER_NICENESS)} if AUTOGROUP.exis
 
 
 def niceness_of_ours(hosts: Hosts) -> set[str]:
-    """Of dashboard and workers; of what one has just forked it may be another, or nothing any more."""
+    """Return the nice values of dashboards' and workers' sessions; "gone" for a process that has just ended."""
     workers = [worker for host in hosts.hosts for worker in hosts.workers(host)]
-    return {safely(partial(session_niceness, process), "gone") for process in (*hosts.dashboards(), *workers)}
-
-
-def session_niceness(process: psutil.Process) -> str:
-    """ "0" also where the kernel does not divide the cores by session and none stands back."""
-    session = Path(f"/proc/{process.pid}/autogroup")
-    return session.read_text().split()[-1] if session.exists() else "0"
+    return {safely(partial(session_niceness, process.pid), "gone") for process in (*hosts.dashboards(), *workers)}
 
 
 def kill_rank(host: Host, run_id: str) -> None:

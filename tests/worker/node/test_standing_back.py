@@ -53,7 +53,7 @@ def looks(niceness: int, how: str, *, begins_session: bool = True) -> list[tuple
 
 
 def session(niceness: int) -> str:
-    return str(niceness) if AUTOGROUP.exists() else "-"
+    return str(niceness) if AUTOGROUP.exists() else "0"
 
 
 def test_a_dashboard_has_its_full_weight_but_while_ranks_run() -> None:
