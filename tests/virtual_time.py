@@ -1,4 +1,4 @@
-"""Virtual time: it stands still until a test moves it, and what is due meanwhile happens in its order."""
+"""Virtual time: it stands still until a test moves it, and then does everything that falls due, in order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class VirtualTime(Clock):
     """A clock that only the test moves. Its threads run one at a time, each until it waits again, so that the same test
     always takes the same course.
 
-    Leave it as a context manager, which ends its threads."""
+    Use it as a context manager, which ends its threads."""
 
     def __init__(self, wall: float | None = None) -> None:
         """`wall`: seconds since the epoch at the beginning; by default the machine's, as files have it."""
@@ -58,7 +58,7 @@ class VirtualTime(Clock):
         return self._now + self._wall_from
 
     def set_wall(self, wall: float) -> None:
-        """Set the machine's clock, as somebody may."""
+        """Set the wall clock, as an administrator may."""
         self._wall_from = wall - self._now
 
     def wait(self, until: float, woken: threading.Event | None = None) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def on_port() -> bool:
-    """Whether the dashboard listens: override it in a module whose browsers or processes connect to its port."""
+    """Whether `dashboard` and `shared` listen: override it in a module where a browser or process connects."""
     return False
 
 

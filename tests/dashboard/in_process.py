@@ -45,7 +45,7 @@ class PromptServer(Server):
             self.is_ready.set()
 
     def end(self) -> None:
-        """Let the server's thread return from `run`; call it from another thread, once started."""
+        """Make `run` return; call it from another thread, after the start."""
         self.loop.call_soon_threadsafe(self._is_to_end.set)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -74,7 +74,7 @@ class PromptServer(Server):
 
 
 class PortlessServer(PromptServer):
-    """Such a server that listens nowhere; `port` is only a part of its address."""
+    """A server without a listening socket; `port` is only a part of its address."""
 
     def __init__(self, port: int, *args: Any) -> None:
         super().__init__(*args)
@@ -92,7 +92,7 @@ class PortlessServer(PromptServer):
         _servers[HOST, self._port] = self
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer nobody any more, and shut down."""
+        """Take no more requests, and shut down."""
         del _servers[HOST, self._port]
         await super().shutdown(sockets)
 
@@ -123,7 +123,7 @@ class PortlessServer(PromptServer):
 class Exchange(httpx2.SyncByteStream):
     """One request and its response: the client's thread on one side, the application's event loop on the other.
 
-    Unlike a connection it holds any number of bytes that nobody has read yet."""
+    Unlike a connection, it holds any number of unread bytes."""
 
     def __init__(self, server: PortlessServer, request: httpx2.Request) -> None:
         self._server, self._request = server, request

@@ -1,4 +1,4 @@
-"""The machine's time, of which a test can let any amount pass at once."""
+"""The machine's time, which a test can move forward."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ LOOK_S = 0.005
 
 
 class PassingTime(SystemClock):
-    """A clock that goes as the machine's, and a waiter that sees what passed besides."""
+    """The machine's clock plus the seconds that a test has added, which its waiters notice."""
 
     def __init__(self) -> None:
         self._passed_s = 0.0
         self.is_awaited = False
-        """Whether somebody still waits after what passed last."""
+        """Whether a thread has waited on this clock since the last `pass_by`."""
 
     def now(self) -> float:
         return super().now() + self._passed_s
@@ -32,6 +32,6 @@ class PassingTime(SystemClock):
         return awaited.is_set()
 
     def pass_by(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Move the time forward at once."""
         self._passed_s += seconds
         self.is_awaited = False

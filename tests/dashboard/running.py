@@ -1,4 +1,4 @@
-"""A dashboard without its pages in this process, and those who talk to it."""
+"""A dashboard without its pages in this process, and its clients: people, workers and open pages."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ class Running:
         return self.closing.enter_context(closing(patient(Client(self.url, token))))
 
     def pass_by(self, seconds: float) -> None:
-        """Let so much of the dashboard's time pass at once."""
+        """Move the dashboard's time forward at once."""
         assert self._time is not None
         self._time.pass_by(seconds)
 
     @contextmanager
     def real_silence(self) -> Iterator[None]:
-        """Whoever speaks meanwhile is silent ten seconds later, as outside of tests."""
+        """Take nodes for silent ten seconds after they spoke, as outside of tests."""
         heard = self.service.registry._clock
         self.service.registry._clock = self.service.clock
         yield
@@ -196,9 +196,10 @@ class FakeNode:
 
 
 def wait_for(condition: Callable[[], T], what: str, limit_s: float = 300.0) -> T:
-    """Let the dashboards of this process tick until the condition gives something true, and return that.
+    """Move the time of this process's dashboards until the condition returns something true, and return that.
 
-    A second passes once they have ticked: if time were faster, their nodes would be silent on a slow machine."""
+    It moves by a second after each tick, no faster: else their nodes would fall silent on a slow machine.
+    For conditions that only processes, files or browsers bring about, use `tests.end_to_end.product.wait_for`."""
     until = time.monotonic() + limit_s
     while not (result := condition()):
         assert time.monotonic() < until, f"waited in vain for {what}"
@@ -236,7 +237,7 @@ def sha256_of(content: bytes) -> str:
 
 @contextmanager
 def running(data: Path, *, on_port: bool = False, **settings: Any) -> Iterator[Running]:
-    """A dashboard in a thread; `on_port` also for other processes, with a socket that listens."""
+    """Run a dashboard in a thread; with `on_port` it listens, for browsers and other processes."""
     chosen = Settings(data=data, **{"port": 0} | settings)
     if chosen.database_url is None:
         new_data(data)
@@ -266,6 +267,6 @@ def _server(app: FastAPI, settings: Settings, on_port: bool) -> PromptServer:
 
 
 _times: list[PassingTime] = []
-"""Those of the dashboards that run."""
+"""The times of the running dashboards."""
 _ports = itertools.count(100)
-"""Parts of addresses: nothing listens there, whatever uses them."""
+"""Parts of addresses only: these dashboards do not listen."""
