@@ -108,7 +108,7 @@ def test_changelog_of_a_version_fits_a_hundred_lines() -> None:
 
 
 GLOSSARY = (ROOT / "docs/GLOSSARY.md").read_text()
-CODE_NAMES = sorted(set(re.findall(r"`((?:domain|db|worker|dashboard|cli)\.[\w.]+)`", GLOSSARY)))
+CODE_NAMES = sorted(set(re.findall(r"`((?:domain|db|worker|dashboard|cli|tests)\.[\w.]+)`", GLOSSARY)))
 
 
 def test_words_of_the_glossary_stand_in_the_code() -> None:
