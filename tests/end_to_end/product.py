@@ -211,13 +211,13 @@ def wait_for(
     explain: Callable[[], str] = lambda: "",
     pause_s: float = PAUSE_S,
 ) -> Any:
-    """Wait until the condition gives something true, and return that."""
+    """Wait until the condition returns something true, and return that."""
     deadline = time.monotonic() + timeout_s
-    while not (by_pid := condition()):
+    while not (result := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {timeout_s:.0f} s in vain for {what}\n{explain()}")
         time.sleep(pause_s)
-    return by_pid
+    return result
 
 
 def is_ready_to_start(node: dict[str, Any]) -> bool:

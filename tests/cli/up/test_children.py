@@ -6,9 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ import pytest
 from cli.up import children
 from cli.up.children import ProgramCommand, SupervisedProgram, start_program
 from cli.up.local_nodes import RunProcesses
-from tests.end_to_end.product import safely
+from tests.end_to_end.product import safely, wait_for
 from worker.node.attempt_files import SUPERVISOR_MODULE
 
 
@@ -45,13 +43,6 @@ def fake_child(tmp_path: Path) -> tuple[SupervisedProgram, list[FakeProcess]]:
         return started[-1]
 
     return SupervisedProgram(ProgramCommand("worker", ["x"], tmp_path / "worker.log", {}), start), started
-
-
-def wait_for(condition: Callable[[], object], timeout_s: float = 120.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 def test_a_child_that_dies_is_started_again_after_ever_longer_pauses(tmp_path) -> None:
@@ -113,12 +104,12 @@ def test_its_last_words_since_this_start_explain_the_end(tmp_path) -> None:
         ProgramCommand("worker", [sys.executable, "-c", "raise SystemExit('no token')"], log, dict(os.environ))
     )
     child.step(0.0)
-    wait_for(lambda: not child.is_running)
+    wait_for(lambda: not child.is_running, "the child to end")
     assert child.step(0.0) == "worker ended (exit code 1: no token), restarting it in 0.5 s"
     assert log.stat().st_mode & 0o777 == 0o644  # it was there before
     silent = SupervisedProgram(ProgramCommand("worker", [sys.executable, "-c", ""], log, dict(os.environ)))
     silent.step(0.0)
-    wait_for(lambda: not silent.is_running)
+    wait_for(lambda: not silent.is_running, "the child without a message to end")
     assert silent.step(0.0) == "worker ended (exit code 0), restarting it in 0.5 s"
 
 
@@ -158,7 +149,7 @@ time.sleep(600)
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    wait_for(lambda: safely(child.status, psutil.STATUS_ZOMBIE) == psutil.STATUS_ZOMBIE)
+    wait_for(lambda: safely(child.status, psutil.STATUS_ZOMBIE) == psutil.STATUS_ZOMBIE, "the child to end")
 
 
 def test_processes_of_runs_are_found_by_their_data_directory_and_killed(tmp_path: Path) -> None:
@@ -172,8 +163,14 @@ def test_processes_of_runs_are_found_by_their_data_directory_and_killed(tmp_path
     other_run = subprocess.Popen(sleep, env=environment | {"RANKZERO_RUN_ID": uuid.uuid4().hex[:10]})
     try:
         run_processes = RunProcesses(tmp_path)
-        wait_for(lambda: [process.pid for process in run_processes.supervisors()] == [supervisor.pid])
-        wait_for(lambda: {process.pid for process in run_processes.all_processes()} == {supervisor.pid, rank.pid})
+        wait_for(
+            lambda: [process.pid for process in run_processes.supervisors()] == [supervisor.pid],
+            "the supervisor to be found",
+        )
+        wait_for(
+            lambda: {process.pid for process in run_processes.all_processes()} == {supervisor.pid, rank.pid},
+            "both to be found",
+        )
         run_processes.kill()
         assert None not in (supervisor.poll(), rank.poll())
         assert run_processes.all_processes() == []
