@@ -72,7 +72,7 @@ test: check  ## rules, worker and dashboard in process, and six real journeys
 test-real: check  ## what only a kernel, a socket or a browser shows (PART=hosts: some of it)
 	@.venv/bin/pytest --lane=real --numprocesses=2 $(if $(PART),--part=$(PART),--record) $(PYTEST_OPTIONS)
 
-test-turn: setup-test  ## of test-real, what the last day's commits touch and as many others as 20 minutes hold
+test-turn: setup-test  ## of test-real, what the last day's commits touch and as many others as fit into 20 minutes
 	@.venv/bin/python -m tests.turn $(PYTEST_OPTIONS)
 
 test-long: check .venv/installed-frameworks  ## the long loops, matrices and frameworks (PART=hosts: some of them)
