@@ -37,7 +37,7 @@ def next_schema() -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test of a store on both databases: on PostgreSQL with the mark `both_stores` in lane real, else in long."""
+    """Run each test of a store also on PostgreSQL: in lane `real` if marked `both_stores`, else in `long`."""
     if "store_url" in metafunc.fixturenames:
         marks = [pytest.mark.real if metafunc.definition.get_closest_marker("both_stores") else pytest.mark.long]
         both = ["sqlite", pytest.param("postgresql", marks=marks)]
@@ -53,6 +53,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def store(store_url: str, tmp_path: Path) -> Iterator[Store]:
+    """An empty store."""
     opened = Store.open(store_url, tmp_path / "backups")
     yield opened
     opened.close()
@@ -60,6 +61,7 @@ def store(store_url: str, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def sqlite_store(tmp_path: Path) -> Iterator[Store]:
+    """An empty store, on SQLite alone."""
     opened = Store.open(new_store(tmp_path / "rankzero.db"), tmp_path / "backups")
     yield opened
     opened.close()
@@ -67,6 +69,7 @@ def sqlite_store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def cluster(store: Store) -> Cluster:
+    """A store with one node."""
     return Cluster(store, register_node(store, facts(), None, 100.0).node_id)
 
 

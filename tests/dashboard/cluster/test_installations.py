@@ -1,4 +1,4 @@
-"""What `rankzero nodes add` tells the dashboard of its hosts."""
+"""Reports of `rankzero nodes add` to the dashboard."""
 
 from __future__ import annotations
 

@@ -270,13 +270,13 @@ def without_visitor(name: str, source: str) -> list[str]:
     tree = ast.parse(source)
     given = {value.id for call in ast.walk(tree) if isinstance(call, ast.Call) for value in _callbacks(call)}
     functions = [function for function in functions_of(tree).values() if function.name in given]
-    return [f"{name}.{one.name}" for one in functions if _asks(one) and not _enters(one)]
+    return [f"{name}.{function.name}" for function in functions if _asks(function) and not _enters(function)]
 
 
 def _callbacks(call: ast.Call) -> list[ast.Name]:
-    named = [one.value for one in call.keywords if one.arg and one.arg.startswith("on_")]
-    placed = call.args if isinstance(call.func, ast.Name | ast.Attribute) and _name(call.func) in DRAWING else []
-    return [value for value in (*named, *placed) if isinstance(value, ast.Name)]
+    by_name = [keyword.value for keyword in call.keywords if keyword.arg and keyword.arg.startswith("on_")]
+    by_place = call.args if isinstance(call.func, ast.Name | ast.Attribute) and _name(call.func) in DRAWING else []
+    return [value for value in (*by_name, *by_place) if isinstance(value, ast.Name)]
 
 
 def _name(function: ast.Name | ast.Attribute) -> str:
@@ -284,7 +284,7 @@ def _name(function: ast.Name | ast.Attribute) -> str:
 
 
 def _asks(node: ast.AST) -> bool:
-    """Whether it asks itself: a function that it hands on is called by `actions`, for the visitor."""
+    """Whether this code asks; functions defined in it do not count, since `actions` calls them for the visitor."""
     if isinstance(node, ast.Call) and ast.unparse(node) in ASKING:
         return True
     parts = ast.iter_child_nodes(node)

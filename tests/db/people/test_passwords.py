@@ -10,8 +10,8 @@ from argon2 import PasswordHasher
 from db.people import passwords
 
 
-class Noting(PasswordHasher):
-    """Notes with what each password is compared."""
+class RecordingHasher(PasswordHasher):
+    """Records the hashes that passwords are compared with."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class Noting(PasswordHasher):
 
 
 def test_a_password_without_a_hash_is_compared_with_one_of_the_same_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    hasher = Noting()
+    hasher = RecordingHasher()
     monkeypatch.setattr(passwords, "_hasher", hasher)
     assert not passwords.is_right("correct horse", None)
     assert passwords.is_right("correct horse", passwords.hashed("correct horse"))

@@ -1,4 +1,4 @@
-"""Whoever changes what belongs to somebody is judged in the transaction that writes; what is hidden is absent."""
+"""Changes of objects are judged in the transaction that writes; to those who may not see one, it is absent."""
 
 from __future__ import annotations
 
