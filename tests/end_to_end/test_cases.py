@@ -250,7 +250,7 @@ def test_a_script_that_runs_again_in_its_loader_is_named(product: Product) -> No
 
 
 def explained(product: Product, run_id: str) -> str | None:
-    """What the page of a run that failed or hangs says of it, None before."""
+    """Return the explanation of a run that failed or hangs, None while it does neither."""
     run = product.run(run_id)
     if run["state"] in ENDED:
         return f"{run['message']} {run['next_step']}"
