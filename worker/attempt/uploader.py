@@ -81,6 +81,7 @@ class AttemptUploader:
         """Names of the streams that have more to send."""
         self.points_sent_at = float("-inf")
         """When points of the script were last sent, in seconds of the clock's `now`."""
+        self._began_at = float("inf")
         self._has_points_left = True
         """After the end: whether points are still to be sent."""
         self._has_final_findings = False
@@ -96,12 +97,18 @@ class AttemptUploader:
 
     def upload(self, now: float, *, watched: bool) -> Iterator[Iterable[Outgoing]]:
         """Yield what is due, group by group; `has_more` is valid then."""
-        watched, self._waiting = watched or self._profiles.is_pending, set()
+        watched = watched or self._profiles.is_pending or self._awaits_first_points(now)
+        self._waiting = set()
         streams = (self._logged, self._copied, *self._others)
         yield self._steps([stream for stream in streams if stream.is_due(now, watched)], now)
         if self._compared.is_due(now, watched):  # with the names of others
             yield self._steps([self._compared], now)
         yield self._steps([self._findings, self._profiled], now)
+
+    def _awaits_first_points(self, now: float) -> bool:
+        """Whether the script has logged nothing yet and may soon: nobody waits longer for a curve to begin."""
+        self._began_at = min(self._began_at, now)
+        return self.points_sent_at == float("-inf") and now - self._began_at < FIRST_POINTS_WITHIN_S
 
     def upload_remaining(self) -> Iterator[Iterable[Outgoing]]:
         """Yield everything after the end, due or not; `has_more` is valid then.
@@ -267,6 +274,7 @@ class AttemptUploader:
 
 
 UNWATCHED_EVERY_S = 5.0
+FIRST_POINTS_WITHIN_S = 60.0
 POINTS_WATCHED_EVERY_S = 0.0
 """At every look."""
 MIRROR_WATCHED_EVERY_S = PRINTED_WATCHED_EVERY_S = 0.25

@@ -8,6 +8,7 @@ from domain.messages import Reason
 from tests.worker.virtual_node import events, printing, stubborn, then, waiting
 from worker.attempt.attempt import START_LIMIT_S, STARTS
 from worker.attempt.supervision import GRACE_S
+from worker.attempt.uploader import UNWATCHED_EVERY_S
 from worker.monitor.hangs import PATIENCE_S
 from worker.monitor.reporter import EVERY_S
 from worker.session.server_session import LONGEST_PAUSE_S
@@ -117,3 +118,21 @@ def test_output_arrives_within_seconds_also_while_nobody_watches(virtual_node):
     virtual_node.assign(virtual_node.assignment(virtual_node.script(then(printing("hello"), waiting))))
     virtual_node.until_ready()
     virtual_node.until(lambda: virtual_node.server.text("logs/rank0.out") == "hello\n", 5.0 + A_STEP_S)
+
+
+def logging_late(process):
+    process.sleep(20.0)
+    events(range(20), 1.0)(process)
+
+
+def test_a_curve_begins_at_once_and_goes_on_every_few_seconds_while_nobody_watches(virtual_node):
+    virtual_node.assign(virtual_node.assignment(virtual_node.script(logging_late)))
+    virtual_node.until_ranks()
+    began = virtual_node.time.now()
+    virtual_node.until(lambda: "train/loss" in virtual_node.server.series)
+    assert virtual_node.time.now() - began == pytest.approx(20.0, abs=2 * A_STEP_S)
+    first = len(virtual_node.server.series["train/loss"])
+    virtual_node.time.advance(UNWATCHED_EVERY_S - 2 * A_STEP_S)
+    assert len(virtual_node.server.series["train/loss"]) == first
+    virtual_node.time.advance(4 * A_STEP_S)
+    assert len(virtual_node.server.series["train/loss"]) >= first + 4
