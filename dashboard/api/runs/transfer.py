@@ -109,7 +109,7 @@ async def receive(
 ) -> Response:
     """Import the runs of an archive, which is the body: `[{"id", "name", "series", "points", "is_new"}]`.
 
-    Reference, sizes and digests are checked first, and nothing in it is executed. Raises Rejection, InvalidRequest,
+    Names, sizes and digests are checked first, and nothing in it is executed. Raises Rejection, InvalidRequest,
     WrongState."""
     with tempfile.TemporaryDirectory(prefix="archive", dir=service.files.incoming) as folder:
         path, unpacked = Path(folder) / "archive.zip", Path(folder) / "files"
