@@ -44,7 +44,7 @@ class AlertWatch:
     def tick(self) -> None:
         """Record what happened, and start to send what is due; called once a second."""
         service, now = self._service, self._service.clock()
-        if service.store.trouble is not None or not (service.peers is None or service.peers.leads):
+        if not service.leads():
             return
         if abs(now - self._judged_at) >= EVERY_S:
             self._judged_at = now

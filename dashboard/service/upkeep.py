@@ -20,7 +20,7 @@ def tick(parts: Parts) -> None:
 
 def _decide(parts: Parts) -> None:
     parts.conversions.sweep()
-    if parts.peers is None or parts.peers.leads:
+    if parts.leads():
         parts.storages.sweep()
         parts.abandoned_imports.sweep()
         parts.deletions.sweep()
@@ -37,7 +37,7 @@ def _decide(parts: Parts) -> None:
 
 def _end_tasks_of_lost_nodes(parts: Parts, now: float) -> None:
     """End the attempts that wait for a lost node; by their policies they continue elsewhere."""
-    if parts.peers is not None and not parts.peers.leads:
+    if not parts.leads():
         return
     changed = parts.lost_nodes.judge(parts.store, now, parts.settings.lost_after_s)
     parts.runs_changed(changed)
