@@ -60,4 +60,4 @@ def _give(session: Session, live: Sequence[str], name: str, heir: str, now: floa
         add_history(session, run.id, None, now, f"given by {acting.name()} from {name}, who was removed, to {heir}")
         audit.record_of_run(session, AuditAction.GIVEN, run, {"to": heir})
         if heir != acting.name():
-            notices.record_for(session, heir, run, f"{acting.name()} gave you the run {run.name} of {name}.", now)
+            notices.record_for(session, heir, run, f"{acting.name()} gave you {name}'s run {run.name}.", now)

@@ -192,7 +192,7 @@ def test_removed_persons_runs_stay_theirs_or_become_anothers(lab: Store) -> None
     with lab.read() as session:
         assert [session.get_one(Run, one).by for one in (run_id, ended)] == ["ana", "ben"]
     with as_person(lab, "ana"):
-        assert [one.sentence for one in notices.unread(lab)] == ["eva gave you the run train of ben."]
+        assert [one.sentence for one in notices.unread(lab)] == ["eva gave you ben's run train."]
 
 
 def test_only_the_owner_gives_runs_away_whose_settings_may_hold_secrets(lab: Store) -> None:
