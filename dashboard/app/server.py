@@ -87,7 +87,6 @@ from dashboard.storage.checkpoint_storages import StorageUnusable
 from dashboard.tensorboard.process import TensorBoards
 from db.engine import StoreUnusable
 from db.nodes import join_tokens
-from domain.clock import SYSTEM_CLOCK
 from domain.masking.log_lines import log_to_stderr
 from domain.text.paths import problem_in_words
 
@@ -279,7 +278,7 @@ class Server(uvicorn.Server):
                     log.warning("%s", warning)
             except (CertificateUnusable, OSError) as error:
                 log.warning("the renewed certificate is not used yet: %s", error)
-            await SYSTEM_CLOCK.sleep(RENEWAL_S)
+            await self._service.clock.time.sleep(RENEWAL_S)
 
     def _write_address_file(self, address: str) -> None:
         """Write server.json; without it, clients need RANKZERO_URL to find this dashboard."""

@@ -24,7 +24,6 @@ from dashboard.storage.downloads import DigestResponse
 from db.checkpoints import checkpoint_queries
 from db.models import Checkpoint
 from db.people.ownership import ObjectKind
-from domain.clock import SYSTEM_CLOCK
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["checkpoints"])
 WAIT_S = 20.0
@@ -91,7 +90,7 @@ async def _converted(service: Service, checkpoint: Checkpoint, conversion: Conve
             rejection = Rejection(503, "The checkpoint is being converted; ask again in a few seconds.")
             rejection.headers = {"Retry-After": "5"}
             raise rejection
-        await SYSTEM_CLOCK.sleep(0.05)
+        await service.clock.time.sleep(0.05)
     return future.result()
 
 
