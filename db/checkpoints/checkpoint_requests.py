@@ -6,12 +6,12 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.exceptions import NoSuchCheckpoint, WrongState
+from db.exceptions import WrongState
 from db.lookups import add_history
 from db.models import Attempt, Checkpoint, Node, Run, Task
 from db.people import audit
 from db.people.ownership import ObjectKind
-from db.people.permission import permit
+from db.people.permission import no_such, permit
 from domain.assignments import Resend
 from domain.messages import State
 from domain.people.audit import AuditAction
@@ -26,7 +26,7 @@ def request_resend(store: Store, checkpoint_id: int, now: float) -> tuple[str, s
         permit(session, Action.ACT, ObjectKind.CHECKPOINT, str(checkpoint_id))
         checkpoint = session.get(Checkpoint, checkpoint_id)
         if checkpoint is None:
-            raise NoSuchCheckpoint(f"There is no checkpoint {checkpoint_id}.")
+            raise no_such(ObjectKind.CHECKPOINT, str(checkpoint_id))
         attempt = session.get_one(Attempt, checkpoint.fence)
         if checkpoint.complete:
             raise WrongState(f"Checkpoint {checkpoint.path} is complete: it can be downloaded.")
