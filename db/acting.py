@@ -21,11 +21,11 @@ def rights() -> Rights:
 def entered_rights() -> Rights:
     """The rights that were entered in this thread or task.
 
-    Raises RuntimeError where none were: what a person asks for is then never done with the rights of the program."""
+    Raises RuntimeError where none were, so that no person ever acts with the rights of the program."""
     try:
         return _RIGHTS.get()
     except LookupError:
-        raise RuntimeError("Nobody's rights were entered in this thread: enter those of whoever asks.") from None
+        raise RuntimeError("Nobody's rights were entered in this thread: enter the person's first.") from None
 
 
 def name() -> str:

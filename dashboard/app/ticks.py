@@ -1,4 +1,4 @@
-"""What the dashboard does by itself once a second."""
+"""The work that the dashboard does by itself once a second."""
 
 from __future__ import annotations
 

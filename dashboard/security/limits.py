@@ -1,4 +1,4 @@
-"""How often something may be tried within a time, for each sender, and the refusal of whoever has to wait."""
+"""Limits on how often a sender may try something within a time, and the refusal of one who has to wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of one dashboard: made from its settings, connected, started and closed; and what one tells the others."""
+"""The parts of one dashboard: made from its settings, connected, started and closed, and their news for each other."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class Parts:
         now, lost_after_s = self.now_for_contact(), self.settings.lost_after_s
         return next(node for node in node_queries.nodes(self.store, now, lost_after_s, node_id) if node.id == node_id)
 
-    # What one part tells the others.
+    # News of one part for the others.
 
     def schedule(self) -> None:
         """Allocate free devices to queued runs, and notify everybody concerned; on return it has been done."""

@@ -104,7 +104,7 @@ class Service(Parts):
         return self._after_request(run_id)
 
     def stop_launched(self, rights: Rights, project: str, run_id: str, why: str | None = None) -> None:
-        """Stop a run that a sweep or study launched in a project, even if who has these rights may not any more.
+        """Stop a run that a sweep or study launched in a project, even if a person with these rights may not any more.
 
         A run that was moved elsewhere is stopped only if they may act on it there; one that was deleted has ended."""
         run = owned_run(self.store, run_id)

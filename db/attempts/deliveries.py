@@ -38,7 +38,7 @@ def reported(session: Session, attempt: Attempt, task: Task, delivery: Delivery 
 
 
 def end(session: Session, run_id: str, now: float) -> bool:
-    """End the sending of what a run's ended attempts have left; return whether it was not being ended before.
+    """End the sending of what a run's ended attempts have left; return whether that is new.
 
     Nodes that can be heard end it themselves, and say what stays with them; a silent one is not waited for."""
     query = (

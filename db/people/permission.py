@@ -23,13 +23,13 @@ from domain.people.roles import Action
 
 
 def permit(session: Session, action: Action, kind: ObjectKind, object_id: str) -> None:
-    """Let the actor do this to an object; in a transaction that writes, nobody moves or deletes it until its end.
+    """Check that the actor may do this to an object; nobody else moves or deletes it before a writing transaction ends.
 
-    Raises the exception of `no_such`, also where the object is hidden from the actor; Denied. Whoever sees everything
-    passes where there never was one but a run: what reads it then says so."""
+    Raises the exception of `no_such`, also where the object is hidden from the actor; Denied. For actors who see
+    everything, an object that never existed passes, unless it is a run: its reader raises that exception."""
     owners = owned(session, kind, object_id)
     if owners or kind is ObjectKind.RUN or not acting.rights().sees_everything:
-        judge(action, kind, object_id, owners)
+        _judge(action, kind, object_id, owners)
 
 
 def permitted_run(session: Session, action: Action, run_id: str, *, is_deleted: bool = False) -> Run:
@@ -40,12 +40,12 @@ def permitted_run(session: Session, action: Action, run_id: str, *, is_deleted: 
     run, noun = session.get(Run, run_id), "deleted run" if is_deleted else "run"
     if run is None or (run.deleted_at is not None) != is_deleted:
         raise no_such(ObjectKind.RUN, run_id, noun)
-    judge(action, ObjectKind.RUN, run_id, [Owned(run.project, run.by)], noun)
+    _judge(action, ObjectKind.RUN, run_id, [Owned(run.project, run.by)], noun)
     return run
 
 
-def judge(action: Action, kind: ObjectKind, object_id: str, owners: Sequence[Owned], noun: str | None = None) -> None:
-    """Judge an object by those whose it is. Raises the exception of `no_such`, with this noun; Denied."""
+def _judge(action: Action, kind: ObjectKind, object_id: str, owners: Sequence[Owned], noun: str | None = None) -> None:
+    """Judge an object by its projects and owners. Raises the exception of `no_such`, with this noun; Denied."""
     rights = acting.rights()
     present = [one for one in owners if not one.is_deleted]
     visible = [one for one in present if one.project is None or rights.sees(one.project, one.by)]
@@ -63,7 +63,7 @@ def no_such(kind: ObjectKind, object_id: str, noun: str | None = None) -> NoSuch
 
 
 LONGEST_ID = 64
-"""Characters that are repeated to whoever asks: a SHA-256 has so many."""
+"""Characters of an id that an error repeats: a SHA-256 has that many."""
 _NO_SUCH: Mapping[ObjectKind, tuple[type[NoSuch], str]] = {
     ObjectKind.RUN: (NoSuchRun, "run"),
     ObjectKind.CHECKPOINT: (NoSuchCheckpoint, "checkpoint"),

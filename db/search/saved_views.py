@@ -34,7 +34,7 @@ def _names_hidden(view: NamedView) -> bool:
 
 
 def save(store: Store, view: NamedView, now: float) -> None:
-    """Save a view instead of one's earlier one of its name. Raises Denied; InvalidRequest where there are too many."""
+    """Save a view in place of one's own of that name. Raises Denied; InvalidRequest where there are too many."""
     definition = view.model_dump(mode="json", exclude={"name"})
     with store.write() as session:
         row = session.get(SavedView, view.name)

@@ -197,7 +197,7 @@ export class Selection {
   }
 
   /**
-   * A button; one that ends or deletes something asks for a second click, and names their owners.
+   * A button; one that ends or deletes something asks for a second click, and names the owners of the runs.
    * @param {string} text
    * @param {boolean} isGrave
    * @param {ActionName} action

@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 
 def fragment(show: Callable[P, None]) -> Callable[P, None]:
-    """Make a part of a page one that is drawn again alone."""
+    """Turn a function into a part of a page that is drawn again alone."""
     return st.fragment(acts(show))  # noqa: TID251
 
 
 def dialog(
     title: str, *, icon: str | None = None, width: Literal["small", "large"] = "small"
 ) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Make a function one that opens a dialog."""
+    """Turn a function into one that opens a dialog."""
 
     def decorate(show: Callable[P, None]) -> Callable[P, None]:
         return st.dialog(title, icon=icon, width=width)(acts(show))  # noqa: TID251
