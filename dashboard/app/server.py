@@ -109,7 +109,9 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     app.state.pictures, app.state.metrics = nodes.Pictures(shared), prometheus.registry(shared)
     app.state.overviews, app.state.bulk_actions = overview.Overviews(shared), BulkActions(shared)
     app.state.shared_pages, app.state.shared_threads = SharedPages(shared), Threads(1)
-    app.state.tensorboards = TensorBoards(shared.store, shared.files, settings.data / "tensorboard")
+    app.state.tensorboards = TensorBoards(
+        shared.store, shared.files, settings.data / "tensorboard", now=shared.clock.time.now
+    )
     errors.install(app)
     statuses.install(app)
     # Every node's heartbeat and what its runs write, every few seconds: a third cheaper than through the router.
