@@ -170,7 +170,7 @@ class Converted:
     notes: Sequence[str]
 
 
-def _kill_late(program: subprocess.Popen[bytes], limit_s: float, clock: Clock, ended: threading.Event) -> None:
+def _kill_when_late(program: subprocess.Popen[bytes], limit_s: float, clock: Clock, ended: threading.Event) -> None:
     if not clock.pause(limit_s, ended):
         program.kill()
 
@@ -179,7 +179,7 @@ def _read_result(program: subprocess.Popen[bytes], limit_s: int, clock: Clock) -
     with program:
         assert program.stdout is not None
         ended = threading.Event()
-        clock.start("conversion's limit", lambda: _kill_late(program, limit_s, clock, ended))
+        clock.start("conversion's limit", lambda: _kill_when_late(program, limit_s, clock, ended))
         try:
             output = program.stdout.read()  # communicate() would close its standard input
             exit_code = program.wait()
