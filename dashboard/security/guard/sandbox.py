@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from dashboard.security.identity.sessions import CURRENT
 from dashboard.security.keys.token_files import Credentials
 from db import acting
-from domain.people.rights import OWNER
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Passes:
 def reader(access_token: str | None) -> str:
     """The holder of a pass for whoever asks: a person's name, and after a blank the session that it ends with, or after
     two the access token."""
-    name, session = acting.rights().by or OWNER, CURRENT.get()
+    name, session = acting.name(), CURRENT.get()
     if access_token is not None:
         return f"{name}  {access_token}"
     return name if session is None else f"{name} {session.secret_hash}"

@@ -251,7 +251,7 @@ class People:
 
     def me(self) -> UserView:
         """The person who acts; the program itself counts as the owner."""
-        return accounts.named(self._store, acting.rights().by or OWNER)
+        return accounts.named(self._store, acting.name())
 
     def set_email(self, email: str, old: str | None = None) -> UserView:
         """Set one's own address, with which one signs in, by the present password where there is one.
@@ -378,4 +378,4 @@ def _in_person() -> str:
     rights = acting.rights()
     if rights.via is not None:
         raise Denied(f"Accounts are changed by their owners, not by {rights.via}: sign in with a browser.")
-    return rights.by or OWNER
+    return acting.name()
