@@ -1,4 +1,4 @@
-"""Turns at work that costs much: a few at once, and a queue with an end in which whoever is known goes first."""
+"""Turns at costly work: a few at once, and a queue of limited length in which familiar senders go first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Standing(IntEnum):
 class Rank(NamedTuple):
     """The place in a queue: by standing, then by how often the sender has asked lately; of equals the newest first.
 
-    Whoever floods the queue so comes after whoever has just come."""
+    A sender who floods the queue thus comes after one who has just arrived."""
 
     standing: Standing
     requests: int = 0
@@ -47,7 +47,7 @@ class NoTurn(TryLater):
 
 
 class Turns:
-    """A queue for threads and for tasks of an event loop; whoever stops waiting has left it."""
+    """A queue for threads and for tasks of an event loop; one that stops waiting has left it."""
 
     def __init__(self, at_once: int, most_waiting: int) -> None:
         self._free, self._most_waiting = at_once, most_waiting

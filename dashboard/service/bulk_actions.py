@@ -48,7 +48,7 @@ class BulkActions:
         return action
 
     def find(self, action_id: str) -> BulkAction:
-        """An action of whoever asks by its id. Raises Rejection."""
+        """An action of the actor, by its id. Raises Rejection."""
         with self._lock:
             action = self._actions.get(action_id)
         if action is None or not action.is_own:
@@ -62,7 +62,7 @@ class BulkActions:
         return action
 
     def running(self) -> str | None:
-        """The id of the action of whoever asks that is carried out now."""
+        """The id of the actor's action that is carried out now."""
         with self._lock:
             own = (action for action in self._actions.values() if action.is_own)
             return next((action.id for action in own if not action.has_ended), None)

@@ -1,4 +1,4 @@
-"""Resolve what requests name (runs, checkpoints, code, secrets, projects) under the rights of whoever asks: here alone.
+"""The one place that resolves the runs, checkpoints, code, secrets and projects of a request, under the actor's rights.
 
 What is hidden is answered as what does not exist. Paths are resolved where they are read, by `dashboard/paths.py`."""
 
@@ -23,7 +23,7 @@ from domain.spec import RunSpec
 
 
 class References:
-    """What the requests to one dashboard name; safe to use from any thread."""
+    """Resolves the names in requests to one dashboard; safe to use from any thread."""
 
     def __init__(self, store: Store, snapshots: Snapshots, secrets: Secrets) -> None:
         self._store, self._snapshots, self._secrets = store, snapshots, secrets

@@ -97,7 +97,7 @@ class Service(Parts):
         return spec
 
     def stop(self, run_id: str, why: str | None = None, reason: str | None = None) -> RunView:
-        """Ask a run to end; `why` a program does so, or a person's `reason`, which the run's owner is told.
+        """Ask a run to end; `why` a program does so, or a person's `reason`, which reaches the run's owner.
 
         Raises NoSuchRun, Denied, InvalidRequest."""
         run_requests.request_stop(self.store, run_id, self.clock(), why, checked_reason(reason))
@@ -218,7 +218,7 @@ class Service(Parts):
         return self.live_runs.kept(run_id, self.clock())
 
     def nodes(self) -> list[NodeView]:
-        """All nodes that ever joined; none for whoever has no role anywhere."""
+        """All nodes that ever joined; none for an actor without a role anywhere."""
         if acting.rights().refusal_anywhere(Action.SEE) is not None:
             return []
         return node_queries.nodes(self.store, self.now_for_contact(), self.settings.lost_after_s)

@@ -33,7 +33,7 @@ class Of(Enum):
     BODY = auto()
     """The body or query names it: the service checks its project; without the role anywhere nothing is read."""
     SELF = auto()
-    """The person's own account: whoever is signed in."""
+    """The person's own account, for everybody who is signed in."""
     OTHERS = auto()
     """Workers, public pages, files without content of anybody, pages with a pass: the guard alone decides."""
 
@@ -228,7 +228,7 @@ def rule_of(path: str, method: str) -> AccessRule:
 
 
 class Door:
-    """Lets a request through to its route if whoever sends it may."""
+    """Lets a request through to its route if its sender may make it."""
 
     def __init__(self, app: ASGIApp, rules: dict[str, AccessRule], store: Store) -> None:
         self.app, self.rules, self._store = app, rules, store

@@ -41,7 +41,7 @@ class Passes:
 
 
 def reader(access_token: str | None) -> str:
-    """The holder of a pass for whoever asks: a person's name, and after a blank the session that it ends with, or after
+    """The holder of a pass for the actor: a person's name, and after a blank the session that it ends with, or after
     two the access token."""
     name, session = acting.name(), CURRENT.get()
     if access_token is not None:

@@ -96,7 +96,7 @@ class SignIns:
     async def _of_account(self, address: str, account: str) -> list[_Tries]:
         """The tries for an account that slow this one: those from there alone where its person has signed in before.
 
-        Beside those of the address, which whoever shares it makes good by signing in to an account of their own."""
+        They count beside those of the address, which anybody there resets by signing in to their own account."""
         if not account:
             return []
         is_own = await self._known_addresses.has_for(address, account)

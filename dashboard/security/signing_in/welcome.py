@@ -66,7 +66,7 @@ class Welcome:
         return await self._entrance.signed_in(request.scope, "/", user, "link")
 
     def _accepted(self, secret: str, form: dict[str, str], rank: Rank) -> str | None:
-        """The name of whoever accepts the invitation; None where there is none."""
+        """The name of the person who accepts the invitation; None where there is no such invitation."""
         try:
             if self._people.invited(secret).user is None:
                 return self._people.accept(secret, form.get("name", ""), form.get("password", ""), rank)
