@@ -11,7 +11,7 @@ import streamlit as st
 from dashboard.components.browser import scaling
 from dashboard.scaling.document import judgement, rate_rule, state
 from dashboard.service import service
-from dashboard.views.layout import actions, links, permissions, style, visitor
+from dashboard.views.layout import actions, links, permissions, style
 from dashboard.views.layout.links import address
 from db.exceptions import NoSuchStudy
 from db.people.ownership import project_of
@@ -93,12 +93,11 @@ def _study(study_id: str) -> None:
         )
 
 
-@visitor.acts
 def _stop(study: StudyView) -> None:
     """End a study; another person's is asked about."""
-    current = service.current()
 
     def stop() -> None:
+        current = service.current()
         studies.request_stop(current.store, study.id, current.clock())
 
     actions.end_or_ask("study", study.id, study.by, "Stop", stop, no="Keep it going")

@@ -9,7 +9,7 @@ from dashboard.components.browser import scaling, sweep
 from dashboard.service import service
 from dashboard.sweeps.document import best_trial, document, state
 from dashboard.sweeps.request import SEEDS, launch_best_with_seeds
-from dashboard.views.layout import actions, links, permissions, style, visitor
+from dashboard.views.layout import actions, links, permissions, style
 from db.exceptions import NoSuchSweep
 from db.people.ownership import project_of
 from db.sweeps import sweeps
@@ -145,12 +145,11 @@ def _launch_seeds(one: SweepView, best: TrialView) -> None:
     actions.attempt(launch, REFUSED)
 
 
-@visitor.acts
 def _stop(one: SweepView) -> None:
     """End a sweep; another person's is asked about."""
-    current = service.current()
 
     def stop() -> None:
+        current = service.current()
         sweeps.request_stop(current.store, one.id, current.clock())
 
     actions.end_or_ask("sweep", one.id, one.by, "Stop", stop, no="Keep it going")

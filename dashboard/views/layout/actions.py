@@ -97,7 +97,7 @@ def end_or_ask(
 ) -> None:
     """Revoke, remove or stop a thing of the visitor at once; ask, with the owner's name, if it is somebody else's.
 
-    `verb` and `noun` make the question: Stop this sweep? For callbacks of widgets."""
+    `verb` and `noun` make the question: Stop this sweep? For callbacks of widgets; `act` is done for the visitor."""
     consequence = functools.partial(consequences.of_thing, noun, owner)
     key = f"{noun.replace(' ', '_')}_{target}"
     act_or_ask(Question(key, f"{verb} this {noun}?", f"{verb} it", no, consequence), act)

@@ -9,7 +9,7 @@ import streamlit as st
 
 from dashboard.cluster.joining import is_loopback
 from dashboard.service import service
-from dashboard.views.layout import actions, visitor
+from dashboard.views.layout import actions
 from dashboard.views.layout.permissions import Limits, signed
 from db.runs import shared_links
 from db.runs.shared_links import LONGEST_DAYS, LinkView
@@ -69,12 +69,11 @@ def _link(link: LinkView) -> None:
         )  # fmt: skip
 
 
-@visitor.acts
 def _revoke(link: LinkView) -> None:
     """End a link; one that somebody else made is asked about."""
-    current = service.current()
 
     def revoke() -> None:
+        current = service.current()
         shared_links.revoke(current.store, link.id, current.clock())
 
     actions.end_or_ask("link", link.id, link.by, "Revoke", revoke)
