@@ -15,9 +15,9 @@ from domain.text.formats import part_of
 
 
 def choose(store: Store, now: float, lost_after_s: float) -> list[str]:
-    """Choose the checkpoint of each queued attempt that waited for one and need not any more; return their runs.
+    """Choose the checkpoint of each queued attempt that waited for one and no longer has to; return their runs.
 
-    It need not where all are stored, their sending was ended, or their node is lost."""
+    It no longer has to once all are stored, their sending was ended, or their node is lost."""
     query = select(Attempt).where(Attempt.state == State.QUEUED, Attempt.awaits_checkpoints_of.is_not(None))
     with store.read() as session:
         if session.scalars(query.limit(1)).first() is None:

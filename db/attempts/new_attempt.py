@@ -42,7 +42,7 @@ def open_next_attempt(
     awaits = checkpoint is None and bool(sending_checkpoints(session, previous.fence))
     attempt = open_attempt(session, run_id, number, origin.id if origin else None, now)
     attempt.awaits_checkpoints_of = previous.fence if awaits else None
-    if why:  # no person asked: the bounds of the attempt before stay
+    if why:  # no person asked: the previous attempt's bound stays
         attempt.only_project = previous.only_project
     changes = (previous.changes or {}) | changes_before(session, run_id, number)
     attempt.restarts, attempt.changes = restarts, changes or None  # until it is placed

@@ -174,7 +174,7 @@ def specification(store: Store, run_id: str) -> RunSpec | None:
     """A run's spec including its secrets, which must not be shown.
 
     None where they are not those of the actor, or there is no such run: an admin may resume another's run, but in
-    another program its values would be told."""
+    another program its values would be revealed."""
     rights = acting.rights()
     with store.read() as session:
         run = session.get(Run, run_id) if RUN_ID.fullmatch(run_id) else None
