@@ -20,11 +20,9 @@ def sentence(nodes: Sequence[NodeView], *, has_several_people: bool, server_host
     names, beside_server = [node.name for node in sharing], [n.name for n in sharing if n.hostname == server_host]
     if not names or not has_several_people:
         return None
-    accounts = agree(len(names), "the worker's account", "their workers' accounts")
     return (
-        f"Trainings on {as_list(names, MOST_NAMED)} run as {accounts}: people who launch there can read each other's "
-        f"files and the worker's token{_of_dashboard(beside_server)}. "
-        f"Start {agree(len(names), 'its worker', 'the workers')} with `--run-as`."
+        f"Not isolated: members can read each other's files on {as_list(names, MOST_NAMED)}, and the worker's "
+        f"token{_of_dashboard(beside_server)}. Start {agree(len(names), 'its worker', 'the workers')} with `--run-as`."
     )
 
 

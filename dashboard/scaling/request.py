@@ -217,7 +217,7 @@ def _steps(batch: int, largest: int, steps: int) -> int:
 def _check_divided(batches: Sequence[int], ranks: int, accumulate: int, field: str) -> None:
     for batch in batches:
         if batch % (ranks * accumulate):
-            steps = f" and {accumulate} accumulated passes" if accumulate > 1 else ""
+            steps = f" and {accumulate} accumulation steps" if accumulate > 1 else ""
             raise InvalidRequest(
                 field,
                 f"{field}: the global batch of {count(batch)} cannot be divided among {ranks} ranks{steps}; "

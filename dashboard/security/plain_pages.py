@@ -147,10 +147,10 @@ def invitation_page(
         rf"""<h1>Join Rankzero</h1>{note(problem) or _leaving(visitor)}
 <p>You are invited as <strong>{escape(email)}</strong>, {escape(to)}.</p>{button}
 <form method="post"><input type="hidden" name="email" autocomplete="username" value="{escape(email, quote=True)}">
-<label for="name">Name, by which others see what you do</label>
+<label for="name">Name others see</label>
 <input id="name" name="name" value="{escape(name, quote=True)}" maxlength="40" pattern="[a-z0-9][a-z0-9._\-]*"
 title="small letters, digits, . _ -" autocapitalize="none" spellcheck="false" required>
-{_NEW_PASSWORD}<button type="submit">Make my account</button></form>""",
+{_NEW_PASSWORD}<button type="submit">Create account</button></form>""",
     )
 
 

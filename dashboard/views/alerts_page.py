@@ -20,7 +20,7 @@ from domain.alerts.rules import AFTER_THE_END, HAVE_A_STEP, LIMITS, LR_FACTOR, O
 from domain.alerts.targets import BROWSER, masked_target
 from domain.people.roles import Action
 from domain.requests.errors import InvalidRequest
-from domain.text.formats import ago, as_text, plural, with_code
+from domain.text.formats import SHOWN_ONCE, ago, as_text, plural, with_code
 
 
 @style.quiet_without_store
@@ -137,7 +137,7 @@ def _list() -> None:
     listed = alerts.alerts(current.store)
     secret: tuple[str, str] | None = st.session_state.get(SECRET)
     if secret is not None and secret[0] in {alert.id for alert in listed}:
-        st.markdown("**The messages of the new webhook are signed with this secret, shown only here and only now**")
+        st.markdown(f"**The messages of the new webhook are signed with this secret: {SHOWN_ONCE}.**")
         st.code(secret[1], language=None, wrap_lines=True)
     if not listed:
         st.caption("No alert is set.")

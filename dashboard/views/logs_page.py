@@ -11,6 +11,6 @@ from dashboard.views.layout import links
 def page() -> None:
     """Show the search; its text and filter are in the address `logs?q=TEXT&filter=QUERY`."""
     with st.container(horizontal=True, vertical_alignment="center", key="logs_head"):
-        st.subheader("Which runs printed this?", anchor=False, width="stretch")
+        st.subheader("Search logs", anchor=False, width="stretch")
         links.link("runs", "All runs", key="logs_runs", icon="list")
     log_finder(key="log_finder")

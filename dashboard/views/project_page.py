@@ -25,7 +25,7 @@ from domain.text.formats import UNKNOWN, as_text, number
 REFRESH_S = 5
 ALL = "project_show_all"
 VIEWS = CostCache[tuple[Store, str, Visibility], ProjectView]()
-NO_BASELINE = "none: Edit on a run sets it"
+NO_BASELINE = "No baseline yet"
 
 
 @style.quiet_without_store

@@ -95,7 +95,7 @@ def _beside_filters(project: str | None, search: str) -> None:
     if project:
         links.link("project", "Project", "runs_project_page", "chart", "tertiary", name=project)
     query = {"filter": search} if search else {}
-    links.link("logs", "Logs", "runs_logs", "search", "tertiary", "Which runs printed a text?", **query)
+    links.link("logs", "Logs", "runs_logs", "search", "tertiary", "Search logs", **query)
 
 
 def _has_launched() -> bool:

@@ -116,10 +116,10 @@ def _best(one: SweepView, best: TrialView) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="sweep_best"):
         st.markdown(f"**{as_text(f'Best: {figure} with {params_in_words(best.params)}')}**", width="content")
         if best.run_id:
-            links.link("run", "Its run", "sweep_best_run", kind="tertiary", id=best.run_id)
-        help_text = "Launches the best trial again, once with each of three seeds: how much of its value is luck?"
+            links.link("run", "Open run", "sweep_best_run", kind="tertiary", id=best.run_id)
+        help_text = "Launches the best trial again, once with each of these seeds: how much of its value is luck?"
         st.button(
-            "Launch it with three seeds",
+            f"Repeat best with {len(SEEDS)} seeds",
             icon=":material/casino:",
             key=f"sweep_seeds_{one.id}",
             on_click=_launch_seeds,

@@ -97,8 +97,31 @@ def slowest(phases: Iterable[Phase]) -> SlowNode | None:
 
 
 def slow_sentence(slow: SlowNode) -> str:
-    """gpu-2 took 31 s for torch imported, the others 6.1 s."""
-    return f"{slow.node} took {time_span(slow.seconds)} for {slow.phase}, the others {time_span(slow.others_s)}."
+    """Importing torch took 31 s on gpu-2, 6.1 s elsewhere."""
+    work, elsewhere = WORK.get(slow.phase, slow.phase), _tenths(slow.others_s)
+    return f"{work[:1].upper()}{work[1:]} took {_tenths(slow.seconds)} on {slow.node}, {elsewhere} elsewhere."
+
+
+WORK = {
+    "placed": "choosing nodes",
+    "environment": "making the environment",
+    "data": "staging data",
+    "code fetched": "fetching code",
+    "checkpoint fetched": "fetching the checkpoint",
+    "process": "starting processes",
+    "torch imported": "importing torch",
+    "model built": "building the model",
+    "first batch": "loading the first batch",
+    COMPILE: "compiling",
+}
+"""What a node does in each phase in which it waits for no other."""
+
+
+def _tenths(seconds: float) -> str:
+    """31 s, 4.5 s, under 0.1 s."""
+    if seconds < 0.1:
+        return "under 0.1 s"
+    return f"{seconds:.1f} s".replace(".0 s", " s") if seconds < 10 else time_span(seconds)
 
 
 def longest_by_phase(phases: Iterable[Phase]) -> dict[str, float]:

@@ -129,8 +129,7 @@ class Rights:
         if highest is not None and highest.rank >= action.role.rank:
             return self.scope_refusal(action)
         if len(roles) > 1:
-            need = f"to {action.words} you need the role {action.role}"
-            return f"You are nowhere more than a {highest}: {need}. Ask an admin."
+            return f"You are nowhere more than a {highest}: {_who_may(action)}. Ask an admin."
         return _too_low(action, highest, where, None)
 
     def check(self, action: Action, project: str | None, owner: str | None = None) -> None:
@@ -168,4 +167,9 @@ def _too_low(action: Action, role: Role | None, where: str, only_project: str | 
     if only_project is not None and role is None:
         return f"This token is for project {only_project} alone: name that one, or use another token."
     have = f"You are a {role} of {where}" if role else f"You have no role in {where}"
-    return f"{have}: to {action.words} you need the role {action.role}. Ask an admin of {where}."
+    return f"{have}: {_who_may(action)}. Ask an admin of {where}."
+
+
+def _who_may(action: Action) -> str:
+    """Only members can launch."""
+    return f"only {action.role}s can {action.words}"

@@ -41,7 +41,7 @@ class Action(Enum):
     STOP = Role.MEMBER, Scope.ACT, True, "stop this"
     LAUNCH = Role.MEMBER, Scope.LAUNCH, False, "launch"
     ACT = Role.MEMBER, Scope.ACT, True, "act on this"
-    RESTORE = Role.ADMIN, Scope.ADMIN, False, "see, bring back or erase deleted runs"
+    RESTORE = Role.ADMIN, Scope.ADMIN, False, "see, restore or erase deleted runs"
     MANAGE = Role.ADMIN, Scope.ADMIN, False, "manage this project"
     OPERATE = Role.ADMIN, Scope.ADMIN, False, "manage nodes and people"
     AUDIT = Role.ADMIN, Scope.ADMIN, False, "read the audit log"

@@ -168,10 +168,10 @@ MOST_NAMED = 8
 def sentence(slow: SlowRank) -> str:
     """Return the slow rank, its cause and what all ranks lose by it."""
     cause = ADVICE[slow.cause].sentence.format(own=milliseconds(slow.own_s), step=milliseconds(slow.step_s))
-    others = "the other" if slow.ranks == 2 else "the others"
+    others, all_ranks = ("the other", "both ranks") if slow.ranks == 2 else ("the others", f"all {slow.ranks} ranks")
     return (
         f"Rank {slow.rank} on {slow.node} {cause}; {others} {milliseconds(slow.others_s)}: "
-        f"{slow.ranks} ranks lose {slow.lost_share:.0%}."
+        f"{all_ranks} lose {100 * slow.lost_share:.0f} % of their time."
     )
 
 

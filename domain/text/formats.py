@@ -156,6 +156,16 @@ def clock_minute(at: float) -> str:
     return f"{clock_time(at)[:-3]} UTC"
 
 
+def day(at: float, now: float, zone: tzinfo = UTC) -> str:
+    """5 Dec; less than a day from now 14:05."""
+    moment = datetime.fromtimestamp(at, zone)
+    return f"{moment:%H:%M}" if at - now < 86_400 else f"{moment.day} {moment:%b}"
+
+
+SHOWN_ONCE = "copy it now, it will not be shown again"
+"""What stands beside a secret that nothing stores."""
+
+
 def plural(amount: int, noun: str, plural_noun: str | None = None) -> str:
     """1 rank, 8 ranks, 2 processes."""
     return f"{count(amount)} {agree(amount, noun, plural_noun or noun + 's')}"

@@ -103,7 +103,7 @@ def launch_from_the_form(page: Page) -> str:
     page.get_by_label("Name", exact=True).fill("from the form")
     page.get_by_label("Epochs", exact=True).fill("10000")
     page.get_by_label("Extra arguments", exact=True).fill("--checkpoint-every 20 --seed 1")
-    expect(page.get_by_text("8 × 2 ranks × 1 accumulated = 16 samples a step")).to_be_visible()
+    expect(page.get_by_text("8 × 2 ranks × 1 accumulation step = 16 samples a step")).to_be_visible()
     expect(page.get_by_text(re.compile("--nproc-per-node=2.*--checkpoint-every 20"))).to_be_visible()
     launch.click()
     page.wait_for_url(re.compile(r"/run\?id=[a-z0-9]{10}$"))

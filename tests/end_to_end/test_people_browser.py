@@ -104,7 +104,7 @@ def accept(page: Page, link: str) -> None:
     """Make an account with a password."""
     page.goto(link)
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Make my account").click()
+    page.get_by_role("button", name="Create account").click()
     expect(page.locator(".st-key-bar")).to_be_visible()
 
 
@@ -137,13 +137,13 @@ def is_denied(lab: Product, vik: Page, run_id: str, secret_run: str) -> None:
     vik.goto(f"{lab.url}/run?id={run_id}")
     stop = vik.get_by_role("button", name="Stop", exact=True)
     expect(stop).to_be_disabled()
-    hover_until_said(vik, stop, "You are a viewer of project default: to stop this you need the role member.")
+    hover_until_said(vik, stop, "You are a viewer of project default: only members can stop this.")
     vik.goto(f"{lab.url}/run?id={secret_run}")
     expect(vik.get_by_role("link", name="All runs")).to_be_visible()
     vik.goto(f"{lab.url}/people")
     expect(vik.get_by_text("People are invited, and given roles, by eva and owner.")).to_be_visible()
     vik.goto(f"{lab.url}/audit")
-    expect(vik.get_by_text("to read the audit log you need the role admin")).to_be_visible()
+    expect(vik.get_by_text("only admins can read the audit log")).to_be_visible()
 
 
 def hover_until_said(page: Page, button: Locator, words: str) -> None:
@@ -180,7 +180,7 @@ def stop_and_undo_deletion(lab: Product, eva: Page, run_id: str) -> None:
     eva.get_by_role("button", name="More").click()
     eva.get_by_role("option", name="Delete").or_(eva.get_by_role("menuitem", name="Delete")).first.click()
     eva.get_by_role("button", name="Delete the run").click()
-    expect(eva.get_by_text("was deleted: it is kept until")).to_be_visible()
+    expect(eva.get_by_text("was deleted. Can be restored until")).to_be_visible()
     assert lab.request("GET", f"/api/runs/{run_id}").status_code == 404
     eva.get_by_role("button", name="Undo").click()
     wait_for(lambda: lab.request("GET", f"/api/runs/{run_id}").status_code == 200, "the run to be back")

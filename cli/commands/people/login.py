@@ -97,7 +97,7 @@ def in_words(identity: dict[str, Any]) -> str:
     everywhere = "all projects" if identity["role"] == Role.OWNER else EVERYWHERE
     roles = [f"{identity['role']} in {everywhere}"] if identity["role"] else []
     roles += [f"{role} in {project}" for project, role in sorted(identity["projects"].items())]
-    sentence = f"{identity['name']}: {', '.join(roles) or 'no role yet'}."
+    sentence = f"{identity['name']}: {', '.join(roles) or 'no role'}."
     if token := identity["token"]:
         where = f" in project {token['project']}" if token["project"] else ""
         sentence += f" The {token['name']} may at most {token['scope']}{where}."
@@ -140,7 +140,7 @@ def _let_in(server: ServerClient, request: dict[str, Any], browser: bool) -> Log
     page = f"{server.address.url}{pending['path']}"
     is_open = browser and has_browser() and webbrowser.open(page)
     warn(f"{'A browser opens' if is_open else 'Open'} {page}")
-    warn(f"Sign in there, compare the code {pending['code']}, and press Let it in.")
+    warn(f"Sign in there, compare the code {pending['code']}, and press Allow.")
     allowed = _answer(server, pending)
     if allowed.get("doubt"):
         warn(allowed["doubt"])

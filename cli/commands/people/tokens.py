@@ -87,7 +87,7 @@ def make(expires: str | None, name: str, data: Path | None, as_json: bool) -> No
         return
     say(created["token"])
     left_s = created["expires_at"] - created["created_at"]
-    warn(f"Valid for {formats.duration(left_s)}, shown only now. {created['where']}: {created['command']}")
+    warn(f"Valid for {formats.duration(left_s)}: {formats.SHOWN_ONCE}. {created['where']}: {created['command']}")
     if created["warning"]:
         warn(created["warning"])
 
@@ -163,7 +163,7 @@ def _show_created(created: dict[str, Any], lasts_s: float | None, url: str, as_j
         return
     say(created["token"])
     end = "without end" if lasts_s is None else f"until {formats.clock_minute(created['expires_at'])}"
-    warn(f"Valid {end}, shown only now. Use it with RANKZERO_URL={url} and RANKZERO_TOKEN.")
+    warn(f"Valid {end}: {formats.SHOWN_ONCE}. Use it with RANKZERO_URL={url} and RANKZERO_TOKEN.")
 
 
 @token_app.command("list")

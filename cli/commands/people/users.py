@@ -77,7 +77,7 @@ def invite(
     say(invitation["link"])
     user = invitation.get("user")
     does = f"who sets a new password as {user}" if user else f"who becomes {_has(role, project)}"
-    warn(f"Valid for {formats.duration_words(lasts_s)}, shown only now: send it to {email}, {does}.")
+    warn(f"Valid for {formats.duration_words(lasts_s)}: {formats.SHOWN_ONCE}. Send it to {email}, {does}.")
     _doubt(invitation)
 
 

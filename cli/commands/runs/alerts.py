@@ -79,7 +79,7 @@ def add(
     tries = f"`rankzero alert test {added['id']}` tries it."
     say(f"Alert {added['id']}: {added['rule']} {does} {added['target']}. {tries}")
     if added["secret"]:
-        warn(f"Its messages are signed with this secret, shown only now: {added['secret']}")
+        warn(f"Its messages are signed with this secret ({formats.SHOWN_ONCE}): {added['secret']}")
 
 
 @alert_app.command(name="list")

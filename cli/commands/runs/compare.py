@@ -169,7 +169,7 @@ def _results(series: dict[str, Any], ids: list[str], exact: bool = False) -> lis
 
 def _title(series: dict[str, Any], figure: str) -> str:
     others = sorted(set(series.get("own_names", {}).values()))
-    joined = f", joined with {', '.join(others)}" if others else ""
+    joined = f", includes {', '.join(others)}" if others else ""
     if figure == "best":
         return f"{series['name']} ({'lowest' if series['goal'] == 'min' else 'highest'}){joined}"
     return f"{series['name']} (last){joined}" if series["goal"] else f"{series['name']}{joined}"

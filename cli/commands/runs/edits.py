@@ -82,7 +82,7 @@ def archive(
     if as_json:
         print_json(edited)
     else:
-        say(f"{plural(len(edited), 'run')} {'listed again' if undo else 'archived'}.")
+        say(f"{plural(len(edited), 'run')} {'unarchived' if undo else 'archived'}.")
 
 
 def baseline(
@@ -152,8 +152,8 @@ def _sentence(run: dict[str, Any]) -> str:
         return f"Run {run['id']} is deleted for good; {freed} are free."
     until = formats.clock_time(run["kept_until"])
     return (
-        f"Run {run['id']} is deleted. Its {freed} are kept until {until} UTC; until then an admin can bring it back "
-        f"with `rankzero delete --undo {run['id']}`."
+        f"Run {run['id']} is deleted ({freed}). Can be restored until {until} UTC by an admin: "
+        f"`rankzero delete --undo {run['id']}`."
     )
 
 

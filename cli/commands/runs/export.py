@@ -85,7 +85,7 @@ def share(
             link = server.post(LINKS_PATH, {"runs": ids_of_runs(context, runs), "days": days})
             print_outcome(link, as_json, link["url"])
             if not as_json:
-                say(f"Valid until {clock_time(link['expires_at'])} UTC; shown only now.")
+                say(f"Valid until {clock_time(link['expires_at'])} UTC: {formats.SHOWN_ONCE}.")
 
 
 def _list(links: list[dict[str, Any]], as_json: bool) -> None:

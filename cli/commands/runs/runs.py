@@ -67,7 +67,7 @@ def runs(
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of runs.")] = 200,
     mine: Mine = False,
-    deleted: Annotated[bool, typer.Option("--deleted", help="Deleted runs that you can bring back.")] = False,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Deleted runs that you can restore.")] = False,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
@@ -98,14 +98,14 @@ DELETED_PATH = "/api/deleted-runs"
 
 
 def print_deleted(server: ServerClient, as_json: bool) -> None:
-    """Print the deleted runs that can be brought back."""
+    """Print the deleted runs that can be restored."""
     runs, now = server.get(DELETED_PATH), time.time()
     if as_json:
         print_json(runs)
     elif not runs:
-        say("There are no deleted runs to bring back.")
+        say("There are no deleted runs to restore.")
     else:
-        titles = ("id", "name", "project", "deleted", "by", "size", "kept until (UTC)")
+        titles = ("id", "name", "project", "deleted", "by", "size", "restorable until (UTC)")
         print_table(titles, [_deleted_row(run, now) for run in runs], right=frozenset({5}))
 
 

@@ -112,7 +112,7 @@ MaxDeviceHours = Annotated[
     typer.Option(metavar="H", help="Device-hours of all trials at which the sweep ends.", show_default="none"),
 ]
 EarlyStopOption = Annotated[
-    EarlyStop, typer.Option(help="Stop trials that are behind: asha (successive halving) or median.")
+    EarlyStop, typer.Option(help="Early stopping of trials that are behind: asha (successive halving) or median.")
 ]
 FirstRung = Annotated[
     int | None,

@@ -36,7 +36,7 @@ ActionId = Annotated[str, Path(max_length=40)]
 
 @router.post("/bulk-actions", status_code=202)
 def begin(service: TheService, actions: TheActions, request: BulkRequest) -> Response:
-    """Stop, delete, bring back, archive, list again or tag many runs in the background; the answer is `show`'s."""
+    """Stop, delete, restore, archive, unarchive or tag many runs in the background; the answer is `show`'s."""
     runs = request.runs or _found(service, request.filter or "")
     return answer(actions.begin(request, runs).document(), 202)
 

@@ -202,7 +202,7 @@ export class CompareTable {
   /** @param {import('../server/documents.js').ComparedSeries} row @returns {Row[]} */
   _resultRows({ name, goal, runs, own_names: own }) {
     const others = [...new Set(Object.values(own))];
-    const joined = others.length ? `, joined with ${others.join(', ')}` : '';
+    const joined = others.length ? `, includes ${others.join(', ')}` : '';
     /** @param {'best'|'last'} figure @param {string} title */
     const row = (figure, title) => ({
       title: `${title}${joined}`,

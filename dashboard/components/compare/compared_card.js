@@ -118,7 +118,7 @@ export class ComparedCard extends ChartCard {
   _buildLegend() {
     const names = new Set(this.spec.lines.map((line) => nameOf(line.name)));
     const others = [...names].filter((name) => name !== this.spec.title);
-    setText(this._legend, others.length ? `joined with ${others.join(', ')}` : '');
+    setText(this._legend, others.length ? `includes ${others.join(', ')}` : '');
     const runs = this.spec.lines.map((line) => `${line.label}: ${nameOf(line.name)}`);
     setAttribute(
       this._legend,

@@ -27,7 +27,7 @@ export class Grouping {
       onchange: () => this._choose(this._fields.value, onChange),
     });
     this._all = toggle(
-      'All runs: mean and band',
+      'Average the runs',
       'Draw the mean of all runs in a band of one standard deviation, as of one run with several seeds',
       false,
       (on) => this._choose(on ? ALL : '', onChange),

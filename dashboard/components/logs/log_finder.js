@@ -1,4 +1,4 @@
-/** Which runs printed this: a search in the logs of many runs, told answer by answer, and cancelled at any time. */
+/** Search logs: a search in the logs of many runs, told answer by answer, and cancelled at any time. */
 
 import { choose, chosen, keepSelection } from '../elements/address.js';
 import { el, mountOnce, setText } from '../elements/elements.js';

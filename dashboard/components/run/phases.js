@@ -21,7 +21,7 @@ class Phases {
   _trouble = el('span', { class: 'trouble', role: 'status' });
   _strip = el('canvas', { class: 'strip', role: 'img' });
   _legend = el('ul', { class: 'legend' });
-  _heatTitle = el('h2', { text: 'Own work of each rank' });
+  _heatTitle = el('h2', { text: 'Compute per rank' });
   _heat = el('canvas', { class: 'heat', role: 'img' });
   _about = el('p', { class: 'about' });
   _body = el(

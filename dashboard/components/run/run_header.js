@@ -179,7 +179,8 @@ class RunHeader {
     setAttribute(this._project, 'href', pageUrl(`project?${new URLSearchParams({ name: run.project })}`));
     setAttribute(this._project, 'title', `Project ${run.project}`);
     this._by.hidden = !this._hasPeople || !run.by;
-    setText(this._by, `by ${run.by}${run.via ? ` via ${run.via}` : ''}`);
+    setText(this._by, `by ${run.by}${run.via ? ` (${run.via.replace(/^token .*/, 'CLI')})` : ''}`);
+    setAttribute(this._by, 'title', run.via ?? '');
     const state = this._deleted || status === 'gone' ? 'deleted' : run.state;
     this._showState(run, state);
     this._showContact(run);

@@ -87,7 +87,7 @@ export class Selection {
       }),
       tags,
       this._button('Archive', false, 'archive'),
-      this._button('List again', false, 'unarchive'),
+      this._button('Unarchive', false, 'unarchive'),
       this._button('Stop', true, 'stop'),
       this._button('Delete', true, 'delete'),
       el('button', { type: 'button', text: 'Clear', onclick: () => this.replace([]) }),
@@ -298,9 +298,9 @@ const [BEGUN, DONE] = [0, 1];
 const WORDS = {
   stop: ['Asking to stop', 'asked to stop'],
   delete: ['Deleting', 'deleted'],
-  restore: ['Bringing back', 'brought back'],
+  restore: ['Restoring', 'restored'],
   archive: ['Archiving', 'archived'],
-  unarchive: ['Listing again', 'listed again'],
+  unarchive: ['Unarchiving', 'unarchived'],
   tag: ['Tagging', 'tagged'],
   untag: ['Removing the tag', 'no longer tagged'],
 };
@@ -506,7 +506,7 @@ function result({
   return [
     state === 'cancelled' ? 'Cancelled:' : '',
     `${count(done)} ${[WORDS[action][DONE], tag].filter(Boolean).join(' ')}${freedNow}.`,
-    until ? `${size(freed)} kept until ${inUtc(until)}${canUndo ? '' : '; an admin can undo it'}.` : '',
+    until ? `Can be restored until ${inUtc(until)}${canUndo ? '' : ', by an admin'}.` : '',
     unreached ? `${count(unreached)} not reached.` : '',
   ]
     .filter(Boolean)

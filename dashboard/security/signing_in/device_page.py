@@ -1,4 +1,4 @@
-"""The page on which a signed-in person lets a command line in that `rankzero login` started, or refuses it."""
+"""The page on which a signed-in person allows a command line that `rankzero login` started, or denies it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DevicePage:
         return await self._answer(lambda: self._asked(code))
 
     async def decide(self, request: Request) -> Response:
-        """Let the command line in, or refuse it."""
+        """Allow the command line, or deny it."""
         form = await form_of(request)
         code = form.get("code", "")
         return await self._answer(lambda: self._decided(code, form.get("answer", "")))
@@ -49,9 +49,9 @@ class DevicePage:
     def _decided(self, code: str, answer: str) -> str:
         if answer == "allow":
             token = self._logins.allow(code)
-            return _done(f"{token.name} is in", f"It acts as {token.user} until you type `rankzero logout` there.")
+            return _done(f"{token.name} is allowed", f"It acts as {token.user} until you type `rankzero logout` there.")
         self._logins.refuse(code)
-        return _done("Refused", "The command line was not let in.")
+        return _done("Denied", "The command line gets no token.")
 
     async def _answer(self, make: Callable[[], str]) -> Response:
         try:
@@ -66,11 +66,11 @@ class DevicePage:
 
 def _page(content: str, status: int = 200, more: Mapping[str, str] = MappingProxyType({})) -> Response:
     headers = {"Content-Security-Policy": PLAIN_POLICY, **NO_STORE, **more}
-    return HTMLResponse(plain_page("Let a command line in", content), status, headers)
+    return HTMLResponse(plain_page("Allow a machine", content), status, headers)
 
 
 def _code_form(problem: str = "") -> str:
-    return f"""<h1>Let a command line in</h1>{note(problem)}
+    return f"""<h1>Allow a machine</h1>{note(problem)}
 <p>Type the code that <code>rankzero login</code> shows in the terminal.</p>
 <form method="get" action="/device"><label for="code">Code</label>
 <input id="code" name="code" autocomplete="off" autocapitalize="characters" spellcheck="false" autofocus required>
@@ -80,15 +80,15 @@ def _code_form(problem: str = "") -> str:
 def _question(request: LoginRequestView, doubt: str | None) -> str:
     code, terms = escape(shown(request.code)), request.terms
     place = f" from {escape(request.address)}" if request.address else ""
-    return f"""<h1>Let {escape(terms.name)} in?</h1>
+    return f"""<h1>Allow this machine?</h1>
 <p>A command line on <strong>{escape(terms.name)}</strong>{place} asks to act as
 <strong>{escape(acting.rights().by or "")}</strong>. Continue only if you started <code>rankzero login</code>
 just now, and its terminal shows this code:</p>
 <p class="code">{code}</p>
 <p>{escape(_grant(terms))}.</p>{note(doubt or "")}
 <form method="post" action="/device"><input type="hidden" name="code" value="{code}">
-<button type="submit" name="answer" value="allow">Let it in</button>
-<button type="submit" name="answer" value="refuse" class="quiet">Refuse</button></form>"""
+<button type="submit" name="answer" value="allow">Allow</button>
+<button type="submit" name="answer" value="refuse" class="quiet">Deny</button></form>"""
 
 
 def _grant(terms: TokenWanted) -> str:

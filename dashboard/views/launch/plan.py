@@ -89,7 +89,7 @@ def ranks(spec: RunSpec) -> str:
 def global_batch(spec: RunSpec, is_own: bool) -> tuple[int | None, str]:
     """Return the samples of an optimizer step (None: set by the script), and the sentence that explains them."""
     owner = _owner(spec)
-    factors = f"× {plural(spec.world_size, 'rank')} × {count(spec.accumulate)} accumulated"
+    factors = f"× {plural(spec.world_size, 'rank')} × {plural(spec.accumulate, 'accumulation step')}"
     on_fewer_nodes = _batch_on_fewer(spec)
     if spec.batch_size is None:
         return None, f"Batch set by the script {factors}{on_fewer_nodes}"

@@ -174,7 +174,7 @@ def _early_stop() -> tuple[EarlyStop, int | None]:
     left, right = st.columns(2)
     chosen: EarlyStop = (
         left.segmented_control(
-            "Stop trials that are behind",
+            "Early stopping",
             ["none", "asha", "median"],
             default="none",
             key=f"{PREFIX}early_stop",
@@ -240,7 +240,7 @@ def seeds_refusal(base: RunSpec, seeds: list[int]) -> str | None:
 
 def seeds_panel(seeds: list[int]) -> None:
     """Say what several seeds are launched as."""
-    st.markdown(f"**{plural(len(seeds), 'run')}, one for each seed.** They are compared as one group: mean and band.")
+    st.markdown(f"**{plural(len(seeds), 'run')}, one for each seed.** They are compared as one group, averaged.")
     st.caption("The command below is that of the first seed.")
 
 

@@ -42,10 +42,11 @@ def field() -> None:
         st.session_state[TELL] = NOBODY
     with style.explained(
         "tell",
-        "The browser, while a tab of these pages is open, or an address; two alerts are set for this run.",
+        "When it fails or finishes: the browser, while a tab of these pages is open, or an address. Sets two alerts "
+        "for this run.",
     ):
         st.selectbox(
-            "Tell when it fails or finishes", choices, key=TELL, width=420,
+            "Notify", choices, key=TELL, width=420,
             format_func=(WORDS | own_addresses).__getitem__,
         )  # fmt: skip
     if st.session_state[TELL] == NEW:

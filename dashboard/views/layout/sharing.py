@@ -14,7 +14,7 @@ from dashboard.views.layout.permissions import Limits, signed
 from db.runs import shared_links
 from db.runs.shared_links import LONGEST_DAYS, LinkView
 from domain.choices import ExportFormat
-from domain.text.formats import as_text, clock_minute
+from domain.text.formats import SHOWN_ONCE, as_text, clock_minute
 
 MADE, REFUSED = "share_made", "share_refused"
 LASTING = {"a day": 1, "a week": 7, "a month": 30, "a year": LONGEST_DAYS}
@@ -39,7 +39,7 @@ def share_menu(run_ids: Sequence[str], limits: Limits) -> None:
         new_link: tuple[str, str] | None = st.session_state.get(MADE)
         if new_link is not None and new_link[0] in valid:
             st.code(f"{reachable_origin('share_origin')}/shared/{new_link[1]}", language=None, wrap_lines=True)
-            st.caption("The address is shown only here and only now.")
+            st.caption(f"The address: {SHOWN_ONCE}.")
         with st.container(key="share_links"):
             for link in valid.values():
                 _link(link)

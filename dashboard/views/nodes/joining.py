@@ -12,7 +12,7 @@ from dashboard.service import service
 from dashboard.views.layout import actions, permissions, style, visitor
 from dashboard.views.nodes import installing
 from domain.people.roles import Action
-from domain.text.formats import ago, as_text, clock_minute, duration_words, plural, with_code
+from domain.text.formats import SHOWN_ONCE, ago, as_text, clock_minute, duration_words, plural, with_code
 from domain.views import JoinTokenView
 
 REFRESH_S = 3
@@ -102,7 +102,7 @@ def _show(token: JoinTokenView, how: HowToJoin) -> None:
             )
             st.code("\n".join(how.service), language="bash", wrap_lines=True)
         joined = f"{plural(token.uses, 'node')} joined with it." if token.uses else "Waiting for it to join …"
-        st.caption(f"{joined} The token is shown only here and only now; anyone who has it can add nodes.")
+        st.caption(f"{joined} The token: {SHOWN_ONCE}; anyone who has it can add nodes.")
 
 
 def _tokens(tokens: list[JoinTokenView], now: float) -> None:

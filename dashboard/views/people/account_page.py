@@ -12,7 +12,7 @@ from dashboard.views.people.secrets import show_secrets
 from domain.people.accounts import SHORTEST_PASSWORD, WAYS, SessionView, UserView
 from domain.people.roles import Action, Role, Scope, in_words
 from domain.people.tokens import GRANTS, AccessTokenView, TokenWanted
-from domain.text.formats import ago, as_list, as_text, clock_time
+from domain.text.formats import SHOWN_ONCE, ago, as_list, as_text, clock_time
 
 REFUSED, TOKEN_REFUSED, TOKEN_MADE = "account_refused", "token_refused", "token_made"
 SAVED, ALL_TOKENS = "account_saved", "tokens_all"
@@ -51,7 +51,7 @@ def _roles(me: UserView) -> str:
         return "Owner of this installation: you may do everything."
     roles = [in_words(me.role)] if me.role else []
     roles += [in_words(role, project) for project, role in me.projects.items()]
-    return as_text(f"You are {as_list(roles)}." if roles else "You have no role yet: ask an admin for one.")
+    return as_text(f"You are {as_list(roles)}." if roles else "You have no role: ask an admin for one.")
 
 
 def _address_and_password(me: UserView) -> None:
@@ -160,7 +160,7 @@ def _show_new(tokens: Sequence[AccessTokenView]) -> None:
     """Show the secret of the newest token, while it is valid."""
     new_token: tuple[str, str] | None = st.session_state.get(TOKEN_MADE)
     if new_token is not None and new_token[0] in {token.name for token in tokens}:
-        st.markdown(f"The token **{as_text(new_token[0])}**, shown only here and only now:")
+        st.markdown(f"The token **{as_text(new_token[0])}**: {SHOWN_ONCE}.")
         st.code(new_token[1], language=None, wrap_lines=True)
 
 
@@ -190,9 +190,9 @@ def _confirm_revocation(name: str) -> None:
 def _make_form(projects: list[str]) -> None:
     with st.form("token_form", border=False), st.container(horizontal=True, vertical_alignment="bottom"):
         st.text_input("Name", key="token_name", placeholder="ci", max_chars=60, width=150)
-        st.selectbox("May", list(Scope), key="token_scope", format_func=_grant, width=300)
-        st.selectbox("In", [ALL_PROJECTS, *projects], key="token_project", width=160)
-        st.selectbox("For", list(LASTING), index=2, key="token_lasts", width=130)
+        st.selectbox("Scope", list(Scope), key="token_scope", format_func=_grant, width=300)
+        st.selectbox("Project", [ALL_PROJECTS, *projects], key="token_project", width=160)
+        st.selectbox("Expires", list(LASTING), index=2, key="token_lasts", width=130)
         st.form_submit_button("Make a token", on_click=actions.attempt, args=(_make, TOKEN_REFUSED))
 
 

@@ -20,7 +20,7 @@ ANYBODY, ANYTHING = "anybody", "anything"
 SINCE = {"an hour ago": 3600.0, "a day ago": 86_400.0, "a week ago": 7 * 86_400.0, "a month ago": 31 * 86_400.0,
          "the start": None}  # fmt: skip
 SHOWN = 100
-COLUMNS = ("When", "Who", "Did", "What", "Project", "From")
+COLUMNS = ("When", "Person", "Action", "What", "Project", "From")
 RUN = re.compile(r"\brun ([a-z0-9]{10})\b")
 REFRESH_S = 15
 LIMIT = "audit_limit"
@@ -41,8 +41,8 @@ def page() -> None:
 def _filters() -> None:
     store = service.current().store
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.selectbox("Who", [ANYBODY, *audit.signers(store)], key="audit_by", width=200)
-        st.selectbox("Did", [ANYTHING, *AuditAction], key="audit_action", format_func=_in_words, width=220)
+        st.selectbox("Person", [ANYBODY, *audit.signers(store)], key="audit_by", width=200)
+        st.selectbox("Action", [ANYTHING, *AuditAction], key="audit_action", format_func=_in_words, width=220)
         st.selectbox("Since", list(SINCE), index=2, key="audit_since", width=160)
         query = urlencode({name: value for name, value in vars(_chosen()).items() if value is not None})
         st.link_button(

@@ -1,4 +1,4 @@
-"""What stands in place of a page for whoever has no role yet: who gives one."""
+"""What stands in place of a page for whoever has no role: who gives one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def page() -> None:
     givers = as_list([f"**{as_text(name)}**" for name in service.current().people.managers()])
     with st.container(border=True, horizontal_alignment="center", key="no_role"):
         st.space("medium")
-        st.title("You have no role yet", anchor=False, text_alignment="center")
+        st.title("You have no role", anchor=False, text_alignment="center")
         st.markdown(
             f"You are signed in as **{as_text(permissions.visitor().by)}**. What you see here depends on your role; "
             f"roles are given by {givers}. This page opens by itself once you have one.",

@@ -14,7 +14,7 @@ from domain.people.accounts import InvitationView, MemberView, ProjectAccessView
 from domain.people.consequences import Consequence
 from domain.people.removal import Fate, RunsOfRemoved
 from domain.people.roles import EVERYWHERE, GIVEN_ROLES, Action, Role
-from domain.text.formats import ago, as_list, as_text, clock_minute, plural
+from domain.text.formats import SHOWN_ONCE, ago, as_list, as_text, clock_minute, plural
 
 NO_ROLE = "none"
 ROLES = [role.value for role in GIVEN_ROLES]
@@ -58,7 +58,7 @@ def _invite(projects: Sequence[str]) -> None:
         with st.container(horizontal=True, vertical_alignment="bottom"):
             st.text_input("E-mail", key="invite_email", placeholder="ana@example.org", max_chars=254, width=260)
             st.selectbox("Role", ROLES, index=1, key="invite_role", format_func=_with_meaning, width=320)
-            st.selectbox("In", [*everywhere, *projects], key="invite_project", width=260, accept_new_options=True)
+            st.selectbox("Project", [*everywhere, *projects], key="invite_project", width=260, accept_new_options=True)
             st.selectbox("Valid for", list(VALID_FOR), index=1, key="invite_days", width=120)
             st.button("Invite", type="primary", icon=":material/person_add:", key="invite_make",
                       on_click=actions.attempt, args=(_make_invitation, REFUSED))  # fmt: skip
@@ -93,7 +93,7 @@ def _show_new_link() -> None:
     if invitation_id not in {one.id for one in _open_invitations()}:
         del st.session_state[INVITED]
         return
-    st.markdown(f"Send this to **{as_text(email)}**; it is shown only here and only now:")
+    st.markdown(f"Send this to **{as_text(email)}**: {SHOWN_ONCE}.")
     st.code(f"{reachable_origin('invite_origin')}/invite/{secret}", language=None, wrap_lines=True)
     st.caption(f"It can be used once, until {clock_minute(expires_at)}.")
     if doubt:
@@ -123,7 +123,7 @@ def _people() -> None:
         others = " Find the others by what you know of them." if len(matching) > FEW else ""
         st.caption(f"{min(len(matching), FEW)} of {plural(len(everybody), 'person', 'people')}.{others}")
     if opened := _open_invitations():
-        st.header("Links not used yet", anchor=False)
+        st.header("Pending invitations", anchor=False)
     with st.container(key="invitations"):
         for invitation in opened:
             _invitation(invitation, now)
@@ -309,7 +309,7 @@ def _add_member(project: str, names: Sequence[str]) -> None:
         st.selectbox("Person", names, key=f"member_name_{project}", width=220)
         st.selectbox("Role", ROLES, index=1, key=f"member_role_{project}", format_func=_with_meaning, width=320)
         give = partial(_give, project)
-        st.button("Give this role", key=f"member_add_{project}", on_click=actions.attempt, args=(give, MEMBER_REFUSED))
+        st.button("Add to project", key=f"member_add_{project}", on_click=actions.attempt, args=(give, MEMBER_REFUSED))
     actions.show(MEMBER_REFUSED)
 
 

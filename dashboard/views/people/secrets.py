@@ -38,7 +38,7 @@ def show_secrets(projects: Sequence[str]) -> None:
         name, value, owner, button = st.columns(FORM_COLUMNS, vertical_alignment="bottom")
         name.text_input("Name", key=NAME, placeholder="HF_TOKEN", autocomplete="off")
         value.text_input("Value", key=VALUE, type="password", autocomplete="new-password")
-        owner.selectbox("Whose", [MINE, *managed], key=OWNER, format_func=_whose)
+        owner.selectbox("Belongs to", [MINE, *managed], key=OWNER, format_func=_whose)
         button.form_submit_button("Set", on_click=_set, width="stretch")
     if refusal := st.session_state.get(REFUSED):
         st.markdown(f":red[{as_text(refusal)}]")

@@ -96,7 +96,7 @@ def _row(checkpoint: CheckpointView, attempt_has_ended: bool) -> list[object]:
     name = as_text(checkpoint.name)
     name += " :blue-badge[latest]" if checkpoint.latest else ""
     name += " :green-badge[best]" if checkpoint.best else ""
-    name += f" :gray-badge[names begin with {as_text(checkpoint.prefix)}]" if checkpoint.prefix else ""
+    name += f" :gray-badge[{_wrapper_of(checkpoint.prefix)} prefix]" if checkpoint.prefix else ""
     return [
         Markup(name),
         count(checkpoint.step),
@@ -107,6 +107,11 @@ def _row(checkpoint: CheckpointView, attempt_has_ended: bool) -> list[object]:
         clock_time(checkpoint.created_at, browser_zone()),
         download_link(checkpoint.id) if checkpoint.complete else _on_its_way(checkpoint, attempt_has_ended),
     ]
+
+
+def _wrapper_of(prefix: str) -> str:
+    """The wrapper that puts a prefix before all names of its state dict."""
+    return "DDP" if prefix.startswith("module.") else "torch.compile" if prefix == "_orig_mod." else as_text(prefix)
 
 
 def _on_its_way(checkpoint: CheckpointView, attempt_has_ended: bool) -> str:
@@ -128,7 +133,7 @@ def _ended_attempts(run_id: str) -> set[int]:
 
 
 def _conversions(complete: Sequence[CheckpointView]) -> None:
-    with st.expander("Without its prefix, or as safetensors", key="other_forms"):
+    with st.expander("Convert", key="other_forms"):
         chosen = st.selectbox("Checkpoint", complete, format_func=checkpoint_line, key="form_of")
         if chosen is None:
             return

@@ -7,8 +7,9 @@ import streamlit as st
 from dashboard.service import service
 from dashboard.views.layout import actions, visitor
 from dashboard.views.run.dialogs import DELETED
+from dashboard.views.run.tabs import browser_zone
 from db.runs.deletion import DeletedRun
-from domain.text.formats import ago, as_text, clock_time, size
+from domain.text.formats import ago, as_text, clock_time, day, size
 
 SHOWN = "show_deleted_runs"
 
@@ -21,19 +22,19 @@ def show() -> None:
 
 
 def has_some() -> bool:
-    """Whether there are deleted runs that the visitor may bring back."""
+    """Whether there are deleted runs that the visitor may restore."""
     return service.current().deletions.deleted() != []
 
 
 def show_button() -> None:
-    """Show the button that lists the deleted runs, where there are some that the visitor may bring back."""
+    """Show the button that lists the deleted runs, where there are some that the visitor may restore."""
     icon = ":material/restore_from_trash:"
     if has_some() and st.button("Deleted", icon=icon, type="tertiary", key="runs_deleted"):
         list_all()
 
 
 def show_in_place_of(run_id: str) -> bool:
-    """Show that a run was deleted, with the way back; returns whether it was, and the visitor may bring it back."""
+    """Show that a run was deleted, with the way back; returns whether it was, and the visitor may restore it."""
     run = next((one for one in service.current().deletions.deleted() if one.id == run_id), None)
     if run is None:
         return False
@@ -48,12 +49,17 @@ def _show_last() -> None:
     until = deletion.kept_until
     may_undo = bool(until) and service.current().deletions.may_restore(run_id)
     with st.container(border=True, horizontal=True, vertical_alignment="center", key="deleted_last"):
-        outcome = f"is kept until {clock_time(until)} UTC" if until else "is gone for good"
-        outcome = f"{outcome}{'; an admin can undo it' if until and not may_undo else ''}."
-        st.markdown(f"**{as_text(name)}** was deleted: it {outcome}", width="content")
+        outcome = f"was deleted. Can be restored until {_day(until)}" if until else "is deleted for good"
+        outcome = f"{outcome}{', by an admin' if until and not may_undo else ''}."
+        exactly = clock_time(until, browser_zone()) if until else None
+        st.markdown(f"**{as_text(name)}** {outcome}", width="content", help=exactly)
         if may_undo:
             st.button("Undo", key=f"deleted_undo_{run_id}", icon=":material/undo:", on_click=_restore, args=(run_id,))
         st.button("Close", key="deleted_close", type="tertiary", on_click=_forget)
+
+
+def _day(until: float) -> str:
+    return day(until, service.current().clock(), browser_zone())
 
 
 def _restore(run_id: str) -> None:
@@ -67,11 +73,11 @@ def _forget() -> None:
 
 @visitor.dialog("Deleted runs", icon=":material/restore_from_trash:", width="large")
 def list_all() -> None:
-    """Show the runs that can be brought back, each with who deleted it and when its files go."""
+    """Show the runs that can be restored, each with who deleted it and when its files go."""
     actions.show(SHOWN)
     runs = service.current().deletions.deleted()
     if not runs:
-        st.markdown("There are no deleted runs to bring back.")
+        st.markdown("There are no deleted runs to restore.")
     for run in runs[:MOST]:
         _row(run)
     if len(runs) > MOST:
@@ -85,10 +91,11 @@ def _row(run: DeletedRun) -> None:
     deletions, now = service.current().deletions, service.current().clock()
     with st.container(horizontal=True, vertical_alignment="center", key=f"deleted_{run.id}"):
         by = f" by {as_text(run.deleted_by)}" if run.deleted_by else ""
-        until = clock_time(deletions.kept_until(run))
+        until = deletions.kept_until(run)
         st.markdown(
             f"**{as_text(run.name)}** ({run.id}, {as_text(run.project)}) · deleted {ago(run.deleted_at, now)}{by} · "
-            f"{size(run.size_bytes)} · kept until {until} UTC",
+            f"{size(run.size_bytes)} · can be restored until {_day(until)}",
             width="stretch",
+            help=clock_time(until, browser_zone()),
         )
-        st.button("Bring back", key=f"restore_{run.id}", on_click=_restore, args=(run.id,))
+        st.button("Restore", key=f"restore_{run.id}", on_click=_restore, args=(run.id,))

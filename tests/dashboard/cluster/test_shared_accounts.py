@@ -22,12 +22,12 @@ def test_one_person_reads_nothing_of_it() -> None:
 def test_several_people_read_it_once_for_all_such_nodes() -> None:
     nodes = [node("gpu-1", run_as="worker"), node("gpu-2", run_as="accounts"), node("gpu-3")]
     assert sentence(nodes, has_several_people=True, server_host="server") == (
-        "Trainings on gpu-1 and gpu-3 run as their workers' accounts: people who launch there can read each other's "
-        "files and the worker's token. Start the workers with `--run-as`."
+        "Not isolated: members can read each other's files on gpu-1 and gpu-3, and the worker's token. Start the "
+        "workers with `--run-as`."
     )
     assert sentence(nodes[:1], has_several_people=True, server_host="server") == (
-        "Trainings on gpu-1 run as the worker's account: people who launch there can read each other's files and the "
-        "worker's token. Start its worker with `--run-as`."
+        "Not isolated: members can read each other's files on gpu-1, and the worker's token. Start its worker with "
+        "`--run-as`."
     )
 
 

@@ -23,7 +23,7 @@ VIEWER = Rights("vic", everywhere=Role.VIEWER)
 MEMBER = Rights("mia", everywhere=Role.MEMBER)
 OUTSIDER = Rights("out", everywhere=Role.ADMIN, private=frozenset({"vision"}))
 GUEST = Rights("gus", in_projects=MappingProxyType({"vision": Role.MEMBER}))
-LOWER = "You are a viewer of project default: to stop this you need the role member. Ask an admin of project default."
+LOWER = "You are a viewer of project default: only members can stop this. Ask an admin of project default."
 FOREIGN = "It belongs to owner: only they and an admin of project default may stop this."
 
 
@@ -58,7 +58,7 @@ def test_run_is_acted_on_by_its_person_and_admins_alone(full: Pages, rights: Rig
 
 
 def test_viewer_is_told_whom_to_ask_in_place_of_the_forms(full: Pages) -> None:
-    sentence = "You are a viewer of this installation: to launch you need the role member. Ask an admin"
+    sentence = "You are a viewer of this installation: only members can launch. Ask an admin"
     launch = opened(full, VIEWER, "launch")
     assert sentence in plain(texts(launch)) and not launch.button
     assert sentence in plain(texts(opened(full, VIEWER, "alerts")))
@@ -66,7 +66,7 @@ def test_viewer_is_told_whom_to_ask_in_place_of_the_forms(full: Pages) -> None:
     assert "Here that is owner." in plain(texts(launch))
     guest = Rights("gil", in_projects=MappingProxyType({"vision": Role.VIEWER}))
     shown = plain(texts(opened(full, guest, "launch")))
-    assert "You are a viewer of project vision: to launch" in shown and "Here that is" not in shown
+    assert "You are a viewer of project vision: only members can launch" in shown and "Here that is" not in shown
     assert opened(full, MEMBER, "launch").button
 
 
@@ -77,7 +77,7 @@ def test_address_of_a_deleted_run_leads_back_to_it_where_the_visitor_may(full: P
     page = opened(full, rights_of_owner(), "run", id=run_id)
     assert [one.value for one in page.title] == ["This run was deleted"] and "**bad labels**" in texts(page)
     with visited_by(full, rights_of_owner()):
-        button(page, "Bring back").click().run()
+        button(page, "Restore").click().run()
     assert full.service.find_run(run_id) is not None
 
 
@@ -129,7 +129,7 @@ def test_page_gets_the_service_only_while_it_acts_for_its_visitor(full: Pages) -
 @pytest.mark.parametrize("page", ["", "studies", "launch", "nodes", "alerts", "run", "audit"])
 def test_whoever_has_no_role_yet_is_told_whom_to_ask_on_every_page(full: Pages, page: str) -> None:
     shown = opened(full, Rights("new"), page)
-    assert [one.value for one in shown.title] == ["You have no role yet"]
+    assert [one.value for one in shown.title] == ["You have no role"]
     assert "roles are given by **owner**" in texts(shown) and not shown.button
 
 

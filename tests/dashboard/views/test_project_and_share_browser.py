@@ -78,7 +78,7 @@ def test_a_link_is_made_opened_without_a_login_and_revoked(
         look_at(page, dashboard, address.format(**ids))
         page.get_by_role("button", name="Share").click()
         page.get_by_role("button", name="Make a link").click()
-        expect(page.get_by_text("only here and only now")).to_be_visible()
+        expect(page.get_by_text("copy it now, it will not be shown again")).to_be_visible()
         code = page.get_by_test_id("stPopoverBody").locator("pre code")
         link = code.inner_text().replace("\n", "")
         assert link.startswith(f"{dashboard.url}/shared/")

@@ -92,7 +92,7 @@ def test_the_only_run_can_be_brought_back_after_its_deletion(full):
         session.execute(update(Run).values(deleted_at=now, deleted_by="owner"))
     page = full.open()
     page.button("runs_deleted").click().run()
-    assert any(one.label == "Bring back" for one in page.button)
+    assert any(one.label == "Restore" for one in page.button)
 
 
 def test_a_failed_run_shows_the_failing_ranks_own_words(full):
@@ -186,7 +186,7 @@ def test_delete_is_for_ended_runs_only(full):
     assert deleted.id == full.seed.runs["bad labels"]
     listed = full.open("runs")
     button(listed, "Deleted").click().run()
-    button(listed, "Bring back").click().run()
+    button(listed, "Restore").click().run()
     assert run_queries.run(full.service.store, deleted.id, 0) is not None
 
 

@@ -138,7 +138,7 @@ def test_everybody_reads_the_entries_of_what_they_manage(store: Store, rights: R
 @pytest.mark.parametrize(
     ("rights", "sentence"),
     [
-        (ANA, "you need the role admin"),
+        (ANA, "only admins can"),
         (Rights("eva", via="token ci", everywhere=Role.ADMIN, scope=Scope.READ), "scope of token ci is read"),
     ],
 )

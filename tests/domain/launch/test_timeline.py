@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from domain.launch.timeline import Phase, is_finished, longest_by_phase, node_phases, slow_sentence, slowest
+from domain.launch.timeline import (
+    COMPILE,
+    PHASES,
+    WAITING,
+    WORK,
+    Phase,
+    SlowNode,
+    is_finished,
+    longest_by_phase,
+    node_phases,
+    slow_sentence,
+    slowest,
+)
 from domain.messages import PhaseEnd
 
 
@@ -74,8 +86,20 @@ def test_the_slow_node_is_the_one_furthest_beyond_the_others() -> None:
     ]
     slow = slowest(phases)
     assert slow is not None
-    assert slow_sentence(slow) == "b took 31 s for torch imported, the others 6.1 s."
+    assert slow_sentence(slow) == "Importing torch took 31 s on b, 6.1 s elsewhere."
     assert longest_by_phase(phases) == {"process": 3.0, "torch imported": 31.0}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "others_s", "said"), [(4.49, 0.000913, "4.5 s on b, under 0.1 s"), (90.0, 9.96, "1.5 min on b, 10 s")]
+)
+def test_times_of_a_slow_node_are_told_in_tenths_of_a_second(seconds: float, others_s: float, said: str) -> None:
+    sentence = slow_sentence(SlowNode("b", "model built", seconds, others_s))
+    assert sentence == f"Building the model took {said} elsewhere."
+
+
+def test_every_phase_that_may_be_slow_has_words_for_its_work() -> None:
+    assert {*PHASES, COMPILE} - WAITING - {"queued"} == set(WORK)
 
 
 @pytest.mark.parametrize(

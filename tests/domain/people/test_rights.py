@@ -74,9 +74,7 @@ def test_refused_launch_names_the_projects_to_launch_in() -> None:
 
 
 def test_denial_says_the_role_and_who_gives_it() -> None:
-    with pytest.raises(
-        Denied, match=r"You are a viewer of project open: to launch you need the role member\. Ask an admin"
-    ):
+    with pytest.raises(Denied, match=r"You are a viewer of project open: only members can launch\. Ask an admin"):
         IVO.check(Action.LAUNCH, "open")
     with pytest.raises(Denied, match="It belongs to ivo: only they and an admin of project open may act on this"):
         ANA.check(Action.ACT, "open", "ivo")

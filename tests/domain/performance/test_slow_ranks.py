@@ -30,7 +30,9 @@ def test_a_slow_rank_is_named_with_its_cause(cause: str, extra: dict[str, float]
 def test_the_sentence_says_what_all_ranks_lose() -> None:
     finding = slow_rank_finding(slow_ranks(ranks_of(*[{}] * 5, {"data_s": 0.178}, {}, {}, records=60), 8))
     assert finding is not None and finding.kind == "slow rank"
-    assert finding.evidence == ("Rank 5 on gpu-5 waits 180 ms of 239 ms for data; the others 2 ms: 8 ranks lose 74%.")
+    assert finding.evidence == (
+        "Rank 5 on gpu-5 waits 180 ms of 239 ms for data; the others 2 ms: all 8 ranks lose 74 % of their time."
+    )
     assert "num_workers" in finding.fix
 
 

@@ -46,12 +46,12 @@ def test_admin_invites_gives_roles_and_removes(rankzero, dashboard: Running) -> 
     invitation = document(rankzero("users", "invite", "cleo@lab.example", "--role", "member", "--json"))
     assert invitation["link"].startswith(f"{dashboard.url}/invite/") and invitation["expires_at"] > 0
     code, out, err = rankzero("users", "invite", "dan@lab.example", "--project", "vision")
-    assert "Valid for 7 d, shown only now" in err
+    assert "Valid for 7 d: copy it now, it will not be shown again" in err
     soon = document(rankzero("users", "invite", "eva@lab.example", "--expires", "2h", "--json"))
     assert soon["expires_at"] < invitation["expires_at"] - 6 * 86_400
     assert rankzero("users", "invite", "eva@lab.example", "--expires", "soon")[0] == 2
     assert code == 0 and out.startswith(f"{dashboard.url}/invite/") and out.count("\n") == 1
-    assert "shown only now: send it to dan@lab.example, who becomes a viewer of project vision." in err
+    assert "copy it now, it will not be shown again. Send it to dan@lab.example, who becomes a viewer of" in err
     code, out, err = rankzero("users", "invite", "ben@lab.example")
     assert code == 0 and "send it to ben@lab.example, who sets a new password as ben." in err
     assert (

@@ -37,8 +37,8 @@ def test_delete_without_a_terminal_asks_for_yes(rankzero, fake, monkeypatch) -> 
     assert paths(fake, "DELETE") == []
     assert rankzero("delete", "abcdefghij", "--yes") == (
         0,
-        "Run abcdefghij is deleted. Its 4 KiB are kept until 2027-01-15 08:00:00 UTC; until then an admin can bring "
-        "it back with `rankzero delete --undo abcdefghij`.\n",
+        "Run abcdefghij is deleted (4 KiB). Can be restored until 2027-01-15 08:00:00 UTC by an admin: "
+        "`rankzero delete --undo abcdefghij`.\n",
         "",
     )
     assert paths(fake, "DELETE") == ["/api/runs/abcdefghij?now=false"]

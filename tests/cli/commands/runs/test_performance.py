@@ -19,4 +19,4 @@ def test_timeline_has_a_column_for_each_node_and_names_the_slow_one(capsys: pyte
     assert head.split() == ["phase", "gpu-1", "gpu-2"]
     assert placed.split() == ["placed", "1", "s", "1", "s"]
     assert imported.split() == ["torch", "imported", "6", "s", "31", "s"]
-    assert sentence == "gpu-2 took 31 s for torch imported, the others 6 s."
+    assert sentence == "Importing torch took 31 s on gpu-2, 6 s elsewhere."

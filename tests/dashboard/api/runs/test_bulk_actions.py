@@ -184,7 +184,7 @@ def test_action_ends_with_the_rights_of_who_began_it_and_is_audited_from_where(
     may_go_on.set()
     wait_for(lambda: ana.get(f"/api/bulk-actions/{answer.json()['id']}").json()["state"] != "running", "its end")
     outcome = ana.get(f"/api/bulk-actions/{answer.json()['id']}").json()
-    assert outcome["changed"] == runs[:1] and "you need the role member" in outcome["refused"][0]["message"]
+    assert outcome["changed"] == runs[:1] and "only members can" in outcome["refused"][0]["message"]
     (entry,) = (one for one in dashboard.http.get("/api/audit?by=ana").json() if one["action"] == "stopped")
     assert (entry["object"], entry["address"]) == (f"run {runs[0]}", "127.0.0.1")
 

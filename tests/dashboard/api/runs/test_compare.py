@@ -210,7 +210,7 @@ def test_the_same_figure_of_different_loggers_is_one_series_that_says_so(rankzer
     assert arguments["values"] == {logs: ["0.1"], prints: ["0.3"]} and "{lr}" not in json.dumps(comparison)
     joined = shared.http.get("/api/compare/joined", params={"runs": f"{logs},{prints}"})
     assert joined.json() == {prints: {"printed/loss": "loss"}}
-    assert "loss (lowest), joined with printed/loss" in rankzero("compare", logs, prints)[1]
+    assert "loss (lowest), includes printed/loss" in rankzero("compare", logs, prints)[1]
 
 
 def test_the_command_prints_the_document_and_a_table(rankzero, shared, made):

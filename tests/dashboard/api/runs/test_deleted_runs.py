@@ -89,10 +89,10 @@ def test_a_member_deletes_own_runs_and_only_an_admin_undoes_it_or_frees_the_disk
         run_id = service.launch(RunSpec(target="image_classifier", gpus_per_node=1))
     node.report(node.task(), "succeeded")
     with acting.acting(ana):
-        with pytest.raises(Denied, match="bring back or erase deleted runs you need the role admin"):
+        with pytest.raises(Denied, match="only admins can see, restore or erase deleted runs"):
             service.delete(run_id, at_once=True)
         service.delete(run_id)
-        with pytest.raises(Denied, match="bring back or erase deleted runs you need the role admin"):
+        with pytest.raises(Denied, match="only admins can see, restore or erase deleted runs"):
             service.restore(run_id)
         assert service.deletions.deleted() == []
     stranger = Rights("eve", in_projects={"other": Role.ADMIN}, private=frozenset({"default"}))

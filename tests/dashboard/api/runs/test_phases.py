@@ -64,7 +64,9 @@ def test_the_finding_comes_and_goes_with_the_slow_rank(dashboard: Running, node:
     assert dashboard.http.get(f"/api/runs/{run_id}/findings").json() == []
     judge.update(10.0)
     (finding,) = dashboard.http.get(f"/api/runs/{run_id}/findings").json()
-    assert finding["evidence"] == "Rank 1 on n0 waits 102 ms of 161 ms for data; the other 2 ms: 2 ranks lose 62%."
+    assert finding["evidence"] == (
+        "Rank 1 on n0 waits 102 ms of 161 ms for data; the other 2 ms: both ranks lose 62 % of their time."
+    )
     assert dashboard.run(run_id)["finding"].startswith("slow rank: Rank 1")
 
 

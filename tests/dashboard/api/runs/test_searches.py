@@ -154,5 +154,5 @@ def test_the_command_line_searches_tags_notes_and_archives(
     assert json.loads(rankzero("baseline", ids["low"], "--clear", "--json")[1])["baseline"] is False
     archived = json.loads(rankzero("archive", ids["own"], ids["low"], "--json")[1])
     assert [run["archived"] for run in archived] == [True, True]
-    assert rankzero("archive", ids["low"], "--undo")[1] == "1 run listed again.\n"
+    assert rankzero("archive", ids["low"], "--undo")[1] == "1 run unarchived.\n"
     assert rankzero("runs", "--filter", "archived:yes state:failed")[1] == "No run matches.\n"

@@ -37,7 +37,7 @@ def test_person_compares_the_code_and_decides(shared: Running, browser: Chromium
         page.get_by_label("Token").fill(shared.token)
         page.get_by_role("button", name="Sign in").click()
         expect(page).not_to_have_url(f"{shared.url}/login")
-        for button, ending, code in (("Let it in", "is in", 0), ("Refuse", "Refused", 1)):
+        for button, ending, code in (("Allow", "is allowed", 0), ("Deny", "Denied", 1)):
             login = waiting_login(shared, tmp_path)
             try:
                 assert login.stderr is not None

@@ -173,7 +173,7 @@ def one_group_keeps_its_colour(page: Page) -> None:
     first = page.get_by_role("group", name="Runs").locator("i").first
     expect(first).to_be_visible()
     colour = first.evaluate(swatch)
-    page.get_by_role("button", name="All runs: mean and band").click()
+    page.get_by_role("button", name="Average the runs").click()
     group = page.get_by_role("group", name="Groups").get_by_role("button")
     expect(group).to_have_text("All runs3 runs")
     row = page.get_by_role("table", name="What differs").locator("tbody tr")
@@ -181,7 +181,7 @@ def one_group_keeps_its_colour(page: Page) -> None:
     expect(row.locator("td").nth(1)).to_contain_text("±")
     assert group.locator("i").evaluate(swatch) == row.locator("i").evaluate(swatch) == colour
     assert chosen(page)["group"] == "all"
-    page.get_by_role("button", name="All runs: mean and band").click()
+    page.get_by_role("button", name="Average the runs").click()
     expect(page.get_by_role("group", name="Runs").get_by_role("button")).to_have_count(3)
 
 
@@ -195,9 +195,9 @@ def test_runs_of_different_loggers_share_the_chart_of_their_loss(page, dashboard
         made.report(name, "succeeded", 10, exit_code=0)
     page.goto(f"{dashboard.url}/compare?runs={','.join(made.runs[name] for name, *_ in loggers)}")
     loss = page.get_by_role("region", name="loss of 3 runs")
-    expect(loss.get_by_text("joined with printed/loss, train/loss")).to_be_visible()
+    expect(loss.get_by_text("includes printed/loss, train/loss")).to_be_visible()
     expect(loss.locator(".value")).to_have_text(re.compile(r"^[\d.]+ – [\d.]+$"))
-    expect(page.get_by_role("row", name="loss (lowest), joined with printed/loss, train/loss")).to_be_visible()
+    expect(page.get_by_role("row", name="loss (lowest), includes printed/loss, train/loss")).to_be_visible()
     expect(page.get_by_label("Vertical field")).to_have_value("loss:best")
     expect(page.get_by_role("row", name="Argument --lr")).to_contain_text("0.2")
     expect(page.get_by_text("{lr}")).to_have_count(0)

@@ -14,7 +14,7 @@ def test_four_nodes_of_two_gpus_are_eight_ranks():
     spec = plan(nodes=4, gpus_per_node=2, lr=0.0001, lr_scaling="linear", batch_size=64)
     assert meaning.world_size(spec, "GPU") == "4 nodes × 2 GPUs = 8 ranks"
     assert meaning.scaled_lr(spec, False)[1] == "0.0001 on one rank becomes 0.0008 on 8 ranks (linear)"
-    assert meaning.global_batch(spec, False) == (512, "64 × 8 ranks × 1 accumulated = 512 samples a step")
+    assert meaning.global_batch(spec, False) == (512, "64 × 8 ranks × 1 accumulation step = 512 samples a step")
 
 
 def test_a_recipes_own_batch_counts_when_none_is_given():
@@ -39,7 +39,7 @@ def test_an_elastic_plan_is_explained_for_all_its_sizes():
     assert meaning.world_size(spec, "GPU") == "2 to 4 nodes × 2 GPUs = 4 to 8 ranks, as available"
     assert meaning.global_batch(spec, False) == (
         256,
-        "32 × 8 ranks × 1 accumulated = 256 samples a step; on fewer nodes kept, to within 1.6 %, by "
+        "32 × 8 ranks × 1 accumulation step = 256 samples a step; on fewer nodes kept, to within 1.6 %, by "
         "accumulation (2 on 2 nodes)",
     )
     assert meaning.scaled_lr(spec, False)[1] == "0.1 on 8 ranks, not scaled; unchanged on fewer nodes"

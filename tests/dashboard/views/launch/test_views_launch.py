@@ -79,7 +79,7 @@ def test_a_plan_for_four_times_two_is_explained_on_a_laptop(pages):
     fill(page, nodes="4", gpus_per_node="2", lr="0.0001", batch_size="16")
     said = texts(page)
     assert "0\\.0001 on one rank becomes 0\\.0008 on 8 ranks" in said
-    assert "16 × 8 ranks × 1 accumulated \\= 128 samples a step" in said
+    assert "16 × 8 ranks × 1 accumulation step \\= 128 samples a step" in said
     assert "Warm up for about 5 epochs or 500 steps" in said
     assert "Needs 4 nodes with 2 slots each" in said
     assert [code.value.split(" --master")[0] for code in page.code] == [

@@ -106,4 +106,4 @@ def test_nobody_is_warned_of_what_only_admins_can_mend(pages, monkeypatch):
     assert "Nobody can reach it" in texts(pages.open("nodes"))
     with visited_by(pages, Rights("vic", everywhere=Role.VIEWER)):
         shown = texts(pages.open("nodes"))
-    assert "you need the role admin" in shown and "Nobody can reach it" not in shown
+    assert "only admins can" in shown and "Nobody can reach it" not in shown

@@ -305,7 +305,7 @@ def test_audit_page_shows_who_did_what(lab: Pages) -> None:
 def test_audit_page_denies_with_a_sentence(lab: Pages) -> None:
     visited_by(lab, Rights("ana", everywhere=Role.MEMBER))
     text = words(lab.open("audit"))
-    assert "you need the role admin" in text and "| When" not in text
+    assert "only admins can" in text and "| When" not in text
 
 
 def test_bar_of_one_person_alone_asks_nothing_new(pages: Pages) -> None:

@@ -75,7 +75,7 @@ def test_an_invited_person_makes_an_account_and_signs_in_again(browser: Chromium
         expect(page.get_by_text("You are invited as ana@lab.example, as a member of all projects")).to_be_visible()
         assert axe_faults(page) == []
         page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_role("button", name="Make my account").click()
+        page.get_by_role("button", name="Create account").click()
         expect(page.locator(".st-key-bar")).to_be_visible()
         page.goto(f"{dashboard.url}/invite/{secret}")
         expect(page.get_by_role("heading")).to_have_text("This invitation has been used.")

@@ -69,7 +69,7 @@ def links(page: AppTest) -> list[str]:
 def test_a_prefix_is_shown_and_taken_off(pages: Pages) -> None:
     store(pages, "work/step_1.pt", saved({"model": {"module.w": torch.ones(2)}, "step": 1}), "module.")
     page = opened(pages)
-    assert ":gray-badge[names begin with module.]" in texts(page).replace("\\", "")
+    assert ":gray-badge[DDP prefix]" in texts(page).replace("\\", "")
     assert links(page) == []
     (tensors,) = (box for box in page.checkbox if box.label == "As safetensors")
     tensors.check().run()

@@ -22,7 +22,7 @@ def test_a_start_in_progress_names_the_slow_node_and_the_run_before() -> None:
     before = "earlier", phases("c", queued_s=7200.0, placed=1.0, torch_imported=6.0, first_step=5.0)
     drawn = picture(now, is_starting=True, before=before)
     assert drawn["title"] == (
-        "Starting for 32 s; run earlier took 12 s to its first step. b took 31 s for torch imported, the others 6 s."
+        "Starting for 32 s; run earlier took 12 s to its first step. Importing torch took 31 s on b, 6 s elsewhere."
     )
     assert drawn["columns"] == ["Phase", "a", "b", "run earlier"]
     rows = {row["name"]: (row["cells"], row["slow"]) for row in drawn["rows"]}

@@ -38,7 +38,7 @@ def test_the_page_is_empty_lists_sweeps_and_shows_one(tmp_path) -> None:
         assert "Best: val/loss 0.34" in texts(page).replace("\\", "")
         assert "running, 13 of 14 trials, tpe" in texts(page)
         assert "1 trial pruned: about 0.07 device-hours saved" in texts(page).replace("\\", "")
-        button(page, "Launch it with three seeds").click().run()
+        button(page, "Repeat best with 3 seeds").click().run()
         assert not page.exception
         launched = [
             run_queries.run(pages.service.store, links(page)[f"seed {seed}"].partition("=")[2], 0.0)
