@@ -18,8 +18,6 @@ _MAP = struct.Struct("=12QII")
 _NO_FILE = 0xFFFFFFFF
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.sbrk.restype, _LIBC.sbrk.argtypes = ctypes.c_void_p, [ctypes.c_ssize_t]
-_shown: list[ctypes.Array[ctypes.c_char]] = []
-"""The memory from which the kernel reads both; it must stay."""
 
 
 def take(argv: Sequence[str], env: Mapping[str, str]) -> None:
@@ -42,7 +40,7 @@ def show(argv: Sequence[str], env: Mapping[str, str]) -> None:
     addresses = (*code, *data, heap, _LIBC.sbrk(0), stack, begin, middle, middle, end, 0)
     packed = _MAP.pack(*addresses, 0, _NO_FILE)
     _prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.create_string_buffer(packed, len(packed)), len(packed))
-    _shown[:] = [memory]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # never freed: the kernel reads it also while Python ends
 
 
 def is_shown(argv: Sequence[str], env: Mapping[str, str]) -> bool:
