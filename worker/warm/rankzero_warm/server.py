@@ -33,7 +33,7 @@ def serve(arguments: Sequence[str]) -> Program:
     identity.die_with_parent(signal.SIGKILL)
     names = named_by_site()
     with Reads() as reads:
-        problem = _import_torch()
+        problem = _import_torch(connection.fileno())
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the supervisors here
     facts = {"modules": _top_level_modules(), "reads": sorted(names | reads.names)}
     channel.send(connection, {"problem": problem, "readers_of_all": sorted(reads.readers_of_all), **facts})
@@ -50,7 +50,7 @@ def serve(arguments: Sequence[str]) -> Program:
     os._exit(0)
 
 
-def _import_torch() -> str:
+def _import_torch(own: int) -> str:
     """Import what torchrun and most scripts import; returns why nothing can be forked from here, else nothing."""
     import torch  # isort: skip
     import torch._dynamo
@@ -60,7 +60,7 @@ def _import_torch() -> str:
 
     if not hasattr(getattr(import_module(HANDLERS), "SubprocessHandler", None), "_popen"):
         return f"torch {torch.__version__} starts its ranks in another way"
-    return _test_fork() or _unforkable()
+    return _test_fork() or _unforkable(own)
 
 
 def _test_fork() -> str:
@@ -77,18 +77,18 @@ def _test_fork() -> str:
     return "" if status == 0 else "this kernel does not show a forked process under another command"
 
 
-def _unforkable() -> str:
-    """The thread, process or open file that the imports left and a fork would lack or share; else nothing."""
+def _unforkable(own: int) -> str:
+    """The thread, process or open file that the imports left and a fork would lack or share; else nothing.
+
+    `own`: the descriptor of the connection to the worker, which is no such file."""
     threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208
     if threads > 1 or threading.active_count() > 1:
         return "importing torch starts a thread here"
     with open(f"/proc/self/task/{os.getpid()}/children") as file:  # noqa: PTH123
         if file.read().split():
             return "importing torch starts a process here"
-    files = [os.readlink(f"/proc/self/fd/{number}") for number in _descriptors() if number > 2]  # noqa: PTH115
-    if len(files) > 1:
-        return f"importing torch opens a file here ({files[-1]})"
-    return ""
+    files = [os.readlink(f"/proc/self/fd/{number}") for number in _descriptors() if number > 2 and number != own]  # noqa: PTH115
+    return f"importing torch opens a file here ({files[0]})" if files else ""
 
 
 def _descriptors() -> list[int]:
