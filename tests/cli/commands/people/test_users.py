@@ -53,7 +53,7 @@ def test_admin_invites_gives_roles_and_removes(rankzero, dashboard: Running) -> 
     assert code == 0 and out.startswith(f"{dashboard.url}/invite/") and out.count("\n") == 1
     assert "copy it now, it will not be shown again. Send it to dan@lab.example, who becomes a viewer of" in err
     code, out, err = rankzero("users", "invite", "ben@lab.example")
-    assert code == 0 and "send it to ben@lab.example, who sets a new password as ben." in err
+    assert code == 0 and "Send it to ben@lab.example, who sets a new password as ben." in err
     assert (
         "ben is a member of project vision now." in rankzero("users", "role", "ben", "member", "--project", "vision")[1]
     )
