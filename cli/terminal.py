@@ -8,8 +8,9 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+from cli.table_widths import fitted
 from domain.people.rights import OWNER
-from domain.text.formats import UNKNOWN
+from domain.text.formats import UNKNOWN, as_list
 
 NEVER_FOLDED = frozenset({"id", "run"})
 """Titles of columns with ids: a part of one is of no use."""
@@ -98,14 +99,26 @@ def _print_for_people(titles: Sequence[str], rows: Sequence[Sequence[str]], righ
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(markup=False, highlight=False, emoji=False)
+    whole = right | {number for number, title in enumerate(titles) if title in NEVER_FOLDED}
+    fitting = fitted(titles, [_widths(column) for column in zip(titles, *rows, strict=True)], whole, console.width)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for number, title in enumerate(titles):
-        is_whole = title in NEVER_FOLDED or number in right
+    for number, width in fitting.items():
         side: Literal["left", "right"] = "right" if number in right else "left"
-        table.add_column(title, justify=side, overflow="fold", no_wrap=is_whole)
+        table.add_column(titles[number], justify=side, overflow="fold", no_wrap=number in whole, width=width)
     for row in rows:
-        table.add_row(*map(Text, row))
-    Console(markup=False, highlight=False, emoji=False).print(table)
+        table.add_row(*(Text(row[number]) for number in fitting))
+    console.print(table)
+    if hidden := [title for number, title in enumerate(titles) if number not in fitting]:
+        console.print(f"A wider terminal also shows {as_list(hidden)}.", style="dim")
+
+
+def _widths(column: Sequence[str]) -> tuple[int, int]:
+    """The widths of the longest cell and of the longest word of a column."""
+    from rich.cells import cell_len
+
+    longest = max(map(cell_len, column))
+    return longest, max((cell_len(word) for cell in column for word in cell.split()), default=0)
 
 
 def _print_aligned(lines: Sequence[Sequence[str]], right: frozenset[int]) -> None:
