@@ -131,7 +131,6 @@ class BulkActions:
         return 0
 
     def _delete(self, action: BulkAction, run_id: str) -> int:
-        action.may_undo = action.may_undo and self._service.deletions.may_restore(run_id)
         deleted = self._service.delete(run_id, action.request.now)
         action.kept_until = deleted.kept_until
         return deleted.freed_bytes
@@ -214,9 +213,7 @@ class BulkAction:
     freed_bytes: int = 0
     """What deleted runs hold in checkpoints, logs and event files."""
     kept_until: float | None = None
-    """Until when the latest of the deleted runs can be brought back; None where all are gone for good."""
-    may_undo: bool = True
-    """Whether the person who began it may bring all deleted runs back."""
+    """Until when the latest of the deleted runs can be restored; None where all are gone for good."""
     rights: Rights = field(default_factory=acting.rights)
     """The rights of the person who began it."""
     address: str | None = field(default_factory=acting.address)
@@ -243,5 +240,5 @@ class BulkAction:
             "refused": [refusal._asdict() for refusal in self.refused],
             "freed_bytes": self.freed_bytes,
             "kept_until": self.kept_until,
-            "can_undo": self.kept_until is not None and self.may_undo,
+            "can_undo": self.kept_until is not None,
         }

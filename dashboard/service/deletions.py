@@ -13,7 +13,6 @@ from dashboard.storage.files import Files
 from dashboard.storage.wheels import Wheels
 from db import acting
 from db.engine import Store
-from db.people.ownership import owned_run
 from db.runs import deletion
 from db.runs.deletion import DeletedRun, Erased
 from domain.people.roles import Action
@@ -53,7 +52,7 @@ class Deletions:
         """Delete an ended run; `at_once` for good, which only admins may. Raises NoSuchRun, WrongState, Denied."""
         now = self._clock()
         if at_once or not self._kept_s:
-            action = Action.RESTORE if at_once else Action.ACT
+            action = Action.ERASE if at_once else Action.ACT
             result = Deletion(self._remove(deletion.erase(self._store, run_id, now, action)), None)
         else:
             result = Deletion(deletion.delete(self._store, run_id, now), now + self._kept_s)
@@ -62,21 +61,16 @@ class Deletions:
         return result
 
     def restore(self, run_id: str) -> None:
-        """Bring back a deleted run whose files are still here. Raises NoSuchRun, Denied."""
+        """Restore a deleted run whose files are still here. Raises NoSuchRun, Denied."""
         deletion.restore(self._store, run_id, self._clock())
-        log.info("run %s brought back by %s", run_id, acting.rights().by)
+        log.info("run %s restored by %s", run_id, acting.rights().by)
 
     def erase(self, run_id: str) -> Deletion:
         """Free the disk of a deleted run before its time. Raises NoSuchRun, Denied."""
         return Deletion(self._remove(deletion.erase(self._store, run_id, self._clock(), is_deleted=True)), None)
 
-    def may_restore(self, run_id: str) -> bool:
-        """Whether the actor may bring this run back once it is deleted."""
-        run = owned_run(self._store, run_id)
-        return run is not None and acting.rights().may(Action.RESTORE, run.project)
-
     def deleted(self) -> list[DeletedRun]:
-        """The deleted runs that the actor may bring back, the newest deletions first."""
+        """The deleted runs of the projects in which the actor is a member, the newest deletions first."""
         return deletion.deleted_runs(self._store)
 
     def kept_until(self, run: DeletedRun) -> float:

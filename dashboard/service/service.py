@@ -191,7 +191,7 @@ class Service(Parts):
         return deleted
 
     def restore(self, run_id: str) -> RunView:
-        """Bring back a deleted run. Raises NoSuchRun, Denied."""
+        """Restore a deleted run. Raises NoSuchRun, Denied."""
         self.deletions.restore(run_id)
         self.run_changed(run_id)
         return self.run(run_id)

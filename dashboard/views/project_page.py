@@ -11,7 +11,7 @@ from dashboard.components.browser import runs_table
 from dashboard.json_responses import document
 from dashboard.service import service
 from dashboard.service.cost_cache import CostCache
-from dashboard.views.layout import links, permissions, style
+from dashboard.views.layout import absence, links, permissions, style
 from db.engine import Store
 from db.exceptions import NoSuchProject
 from db.people.users import has_several
@@ -34,8 +34,11 @@ def page() -> None:
     name = st.query_params.get("name", "")
     if not projects.exists(service.current().store, name):
         reason = f"No run is in a project {as_text(name[:80])}" if name else "The address names no project"
-        links.nothing_here("There is no such project", f"{reason}; its runs may have been moved or deleted.")
+        absence.show(
+            f"project {name}", "There is no such project", f"{reason}; its runs may have been moved or deleted."
+        )
         return
+    absence.seen(f"project {name}", name)
     st.set_page_config(page_title=f"{name} · Rankzero")
     _summary(name)
     if st.session_state.pop(ALL, False):

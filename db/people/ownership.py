@@ -35,6 +35,7 @@ class Owned(NamedTuple):
     project: str | None
     by: str | None
     is_deleted: bool = False
+    deleted_by: str | None = None
 
 
 DEFAULT_PROJECT = "default"
@@ -105,11 +106,11 @@ def _of_snapshot(session: Session, sha256: str) -> list[Owned]:
     return _read(session, _RUN.where(Run.spec["snapshot"].as_string() == sha256).distinct())
 
 
-def _read(session: Session, query: Select[str, str | None, bool], **values: str) -> list[Owned]:
-    return [Owned(project, by, is_deleted) for project, by, is_deleted in session.execute(query, values)]
+def _read(session: Session, query: Select[str, str | None, bool, str | None], **values: str) -> list[Owned]:
+    return [Owned(*row) for row in session.execute(query, values)]
 
 
-_RUN = select(Run.project, Run.by, Run.deleted_at.is_not(None))
+_RUN = select(Run.project, Run.by, Run.deleted_at.is_not(None), Run.deleted_by)
 _ONE_RUN = _RUN.where(Run.id == bindparam("run_id"))
 """Built once, which takes longer than running it: it is asked before each request about a run."""
 _FINDERS: dict[ObjectKind, Callable[[Session, str], list[Owned]]] = {

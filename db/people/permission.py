@@ -38,9 +38,10 @@ def permitted_run(session: Session, action: Action, run_id: str, *, is_deleted: 
     Every change of a run begins with it in the transaction that writes: until its end, nobody else deletes, moves or
     erases the run. Raises NoSuchRun, also where the run is hidden from the actor; Denied."""
     run, noun = session.get(Run, run_id), "deleted run" if is_deleted else "run"
-    if run is None or (run.deleted_at is not None) != is_deleted:
+    if run is None or (is_deleted and run.deleted_at is None):
         raise no_such(ObjectKind.RUN, run_id, noun)
-    _judge(action, ObjectKind.RUN, run_id, [Owned(run.project, run.by)], noun)
+    is_absent = run.deleted_at is not None and not is_deleted
+    _judge(action, ObjectKind.RUN, run_id, [Owned(run.project, run.by, is_absent, run.deleted_by)], noun)
     return run
 
 
@@ -51,9 +52,19 @@ def _judge(action: Action, kind: ObjectKind, object_id: str, owners: Sequence[Ow
     visible = [one for one in present if one.project is None or rights.sees(one.project, one.by)]
     is_shared = kind is ObjectKind.SNAPSHOT  # the same code of several people: one who may is enough
     if not visible or (len(visible) < len(present) and not is_shared):
-        raise no_such(kind, object_id, noun)
+        deleted = kind is ObjectKind.RUN and any(one.is_deleted and _may_know(one) for one in owners)
+        raise NoSuchRun(deleted_run(object_id, owners[0].deleted_by)) if deleted else no_such(kind, object_id, noun)
     for one in visible[:1] if is_shared else visible:
         rights.check(action, one.project, one.by)
+
+
+def _may_know(deleted: Owned) -> bool:
+    return deleted.project is not None and acting.rights().may(Action.SEE_DELETED, deleted.project)
+
+
+def deleted_run(run_id: str, by: str | None) -> str:
+    """The sentence about a deleted run for members of its project."""
+    return f"Run {run_id} was deleted{f' by {by}' if by else ''}; `rankzero runs --deleted` lists it."
 
 
 def no_such(kind: ObjectKind, object_id: str, noun: str | None = None) -> NoSuch:

@@ -18,7 +18,7 @@ from db.engine import Store
 from db.exceptions import WrongState
 from db.lookups import add_history, latest_attempt
 from db.models import Attempt, Checkpoint, DeletedAttempt, File, Run
-from db.people import audit
+from db.people import audit, notices
 from db.people.permission import permitted_run
 from db.runs.run_requests import end
 from domain.messages import TERMINAL_STATES, State
@@ -42,6 +42,8 @@ class DeletedRun:
     deleted_by: str | None
     size_bytes: int
     """The bytes of its files and checkpoints, those in a bucket too: free once it is erased."""
+    may_restore: bool
+    """Whether the actor may restore it."""
 
 
 class Erased(NamedTuple):
@@ -63,23 +65,23 @@ def delete(store: Store, run_id: str, now: float) -> int:
         deliveries.end(session, run_id, now)
         add_history(session, run_id, last.number, now, "deleted")
         audit.record_of_run(session, AuditAction.DELETED, run)
+        if (by := run.deleted_by) is not None and by != run.by:
+            notices.record(session, run, f"{by} deleted your run {run.name}.", now)
         return _sizes(session, [run_id])[run_id]
 
 
 def restore(store: Store, run_id: str, now: float) -> None:
-    """Bring a deleted run back as it was; a project that has another baseline by now keeps it.
+    """Restore a deleted run as it was; a project that has another baseline by now keeps it.
 
     Raises NoSuchRun, Denied."""
     with store.write() as session:
-        run = permitted_run(session, Action.RESTORE, run_id, is_deleted=True)
+        run = permitted_run(session, Action.ACT, run_id, is_deleted=True)
         run.deleted_at = run.deleted_by = None
-        add_history(session, run_id, latest_attempt(session, run_id).number, now, "brought back after its deletion")
+        add_history(session, run_id, latest_attempt(session, run_id).number, now, "restored after its deletion")
         audit.record_of_run(session, AuditAction.RESTORED, run)
 
 
-def erase(
-    store: Store, run_id: str, now: float, action: Action = Action.RESTORE, *, is_deleted: bool = False
-) -> Erased:
+def erase(store: Store, run_id: str, now: float, action: Action = Action.ERASE, *, is_deleted: bool = False) -> Erased:
     """Delete an ended run and all its rows for good; the caller removes its files and checkpoints.
 
     `action`: what the actor needs the right to; `is_deleted`: the run is one that was deleted before.
@@ -97,7 +99,7 @@ def erase_due(store: Store, deleted_before: float, now: float) -> Erased | None:
     with store.read() as session:
         if session.scalars(_due(deleted_before)).first() is None:
             return None
-    with store.write() as session:  # somebody may have brought it back meanwhile
+    with store.write() as session:  # somebody may have restored it meanwhile
         run = session.scalars(_due(deleted_before)).first()
         return _erase(session, run, now) if run else None
 
@@ -115,11 +117,11 @@ def end_deleted(store: Store, now: float) -> list[str]:
 
 
 def deleted_runs(store: Store) -> list[DeletedRun]:
-    """The deleted runs that the actor could bring back, the newest deletions first."""
+    """The deleted runs of the projects in which the actor is a member, the newest deletions first."""
     query = select(Run).where(Run.deleted_at.is_not(None)).order_by(Run.deleted_at.desc(), Run.id).limit(MOST)
     rights = acting.rights()
     with store.read() as session:
-        runs = [run for run in session.scalars(query) if rights.may(Action.RESTORE, run.project)]
+        runs = [run for run in session.scalars(query) if rights.may(Action.SEE_DELETED, run.project)]
         sizes = _sizes(session, [run.id for run in runs])
         return [_view(run, sizes[run.id]) for run in runs]
 
@@ -164,8 +166,8 @@ def _erase(session: Session, run: Run, now: float) -> Erased:
 
 
 def _view(run: Run, size_bytes: int) -> DeletedRun:
-    deleted_at = run.deleted_at or 0.0
-    return DeletedRun(run.id, run.name, run.project, run.by, deleted_at, run.deleted_by, size_bytes)
+    deleted_at, may_restore = run.deleted_at or 0.0, acting.rights().may(Action.ACT, run.project, run.by)
+    return DeletedRun(run.id, run.name, run.project, run.by, deleted_at, run.deleted_by, size_bytes, may_restore)
 
 
 def _ended(session: Session, run_id: str) -> Attempt:

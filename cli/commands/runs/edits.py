@@ -111,7 +111,7 @@ def _tag_edit(changes: list[str]) -> dict[str, list[str]]:
 # Deleting runs, for now or for good, and bringing them back.
 
 FOR_GOOD = "removes logs, points and checkpoints for good and cannot be undone"
-FOR_A_WEEK = "removes logs, points and checkpoints, and only an admin can undo it, for a week"
+FOR_A_WEEK = "removes logs, points and checkpoints, and can be undone for a week"
 
 
 def delete(
@@ -152,7 +152,7 @@ def _sentence(run: dict[str, Any]) -> str:
         return f"Run {run['id']} is deleted for good; {freed} are free."
     until = formats.clock_time(run["kept_until"])
     return (
-        f"Run {run['id']} is deleted ({freed}). Can be restored until {until} UTC by an admin: "
+        f"Run {run['id']} is deleted ({freed}). Can be restored until {until} UTC: "
         f"`rankzero delete --undo {run['id']}`."
     )
 

@@ -52,7 +52,7 @@ def consequence(service: TheService, request: BulkRequest) -> Response:
 def show(actions: TheActions, action_id: ActionId) -> Response:
     """How far an action is. `state`: running, done, cancelled; `refused`: runs that were not changed, and why;
     `freed_bytes`: what deleted runs hold in checkpoints, logs and event files, free from `kept_until` on (null: now);
-    `can_undo`: whether you may bring them back (the action `restore`); `changed`: once it has ended."""
+    `can_undo`: whether they can be restored (the action `restore`); `changed`: once it has ended."""
     return answer(actions.find(action_id).document())
 
 

@@ -42,7 +42,7 @@ LOG_KINDS = {"log", "run", "subscription"}
 WITHOUT_LOG = frozenset({"log"})
 """What a page that shows no log need not hear: files grow several times a second."""
 RUN_EVERY_S = 1.0
-UNKNOWN_RUN, RESTARTING = 4404, 1012
+UNKNOWN_RUN, NO_ROLE, RESTARTING = 4404, 4403, 1012
 
 
 class LogChoice(BaseModel):
@@ -74,14 +74,18 @@ async def live(websocket: WebSocket, service: TheService, run: str = "") -> None
             if service.peers is not None:
                 await run_in_threadpool(service.peers.follow, run)
             await _Session(service, websocket, run, viewer).serve()
-    except NoSuchRun:
+    except NoSuchRun as error:
         with suppress(WebSocketDisconnect, RuntimeError):
-            await websocket.close(UNKNOWN_RUN)
+            await websocket.close(NO_ROLE if isinstance(error, _RoleLost) else UNKNOWN_RUN)
     except (DBAPIError, StoreGone):  # the store is unavailable; the page reconnects and resumes where it was
         with suppress(WebSocketDisconnect, RuntimeError):
             await websocket.close(RESTARTING)
     except (WebSocketDisconnect, RuntimeError):  # the page is gone, perhaps in the middle of a send
         return
+
+
+class _RoleLost(NoSuchRun):
+    """The run is hidden by now from somebody who was watching it."""
 
 
 class _Session:
@@ -125,7 +129,7 @@ class _Session:
             self._viewer.wake()
 
     async def _check_rights(self) -> None:
-        """Look at the rights of whoever watches as they are now. Raises NoSuchRun where the run is hidden by now."""
+        """Look at the rights of whoever watches as they are now. Raises _RoleLost where the run is hidden by now."""
         rights, identities, now = acting.rights(), self._service.identities, self._service.clock.time.now()
         is_checked = self._changes == identities.changes and now - self._checked_at < FRESH_FOR_S
         if rights.by in (None, OWNER) or is_checked:
@@ -134,7 +138,10 @@ class _Session:
         fresh = await run_in_threadpool(identities.fresh, rights)
         if visibility(fresh) != visibility(rights):
             acting.enter(fresh, acting.address())
-            await run_in_threadpool(self._service.references.check_run, Action.SEE, self._run_id)
+            try:
+                await run_in_threadpool(self._service.references.check_run, Action.SEE, self._run_id)
+            except NoSuchRun as error:
+                raise _RoleLost(str(error)) from None
 
     async def _forward(self, messages: list[Message]) -> None:
         if not any(message["type"] == "deleted" for message in messages):

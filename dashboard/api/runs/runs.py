@@ -1,4 +1,4 @@
-"""Runs: list, launch, show, stop, resume and delete them, and bring deleted ones back."""
+"""Runs: list, launch, show, stop, resume and delete them, and restore deleted ones."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from dashboard.sweeps.request import SeedsRequest, launch_with_seeds
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_queries
 from db.findings import findings as db_findings
+from db.people.permission import deleted_run
 from db.ranks import ranks as db_collectives
 from db.ranks import ranks as db_ranks
 from db.runs import run_list, run_queries
@@ -62,12 +63,19 @@ def named_run(service: TheService, name: Annotated[str, Query(max_length=200)]) 
     """The one run that `name` means: an id, `latest`, a name, or the beginning of an id. Raises Rejection."""
     runs = named_runs(service.store, name)
     if not runs:
-        raise Rejection(404, f"There is no run {name!r}; `rankzero runs` lists them.", "run")
+        raise Rejection(404, _absent(service, name), "run")
     if len(runs) > 1:
         ids = ", ".join(run.id if run.name == name else f"{run.id} ({run.name})" for run in runs[:5])
         more = f" and {len(runs) - 5} more" if len(runs) > 5 else ""
         raise Rejection(409, f"{name!r} means several runs, newest first: {ids}{more}. Name one by its id.", "run")
     return answer(runs[0]._asdict())
+
+
+def _absent(service: Service, name: str) -> str:
+    deleted = [run for run in service.deletions.deleted() if name in (run.id, run.name)]
+    if deleted:
+        return deleted_run(deleted[0].id, deleted[0].deleted_by)
+    return f"There is no run {name!r}; `rankzero runs` lists them."
 
 
 @router.post("/runs", status_code=201)
@@ -138,14 +146,14 @@ AtOnce = Annotated[bool, Query(description="Free the disk at once: nobody can un
 @router.delete("/runs/{run_id}")
 def delete(service: TheService, run_id: str, now: AtOnce = False) -> Response:
     """Delete an ended run; returns its last view, `freed_bytes`: what its files take, and `kept_until`: until then
-    an admin can bring it back, and the bytes are free from then on; null where it is gone for good."""
+    it can be restored, and the bytes are free from then on; null where it is gone for good."""
     run = service.run(run_id)
     return answer(document(run) | service.delete(run_id, now)._asdict())
 
 
 @router.get("/deleted-runs")
 def deleted_runs(service: TheService) -> Response:
-    """The deleted runs of the projects whose admin you are, with who deleted them and when they go for good."""
+    """The deleted runs of your projects, with who deleted them, whether you may restore them, and until when."""
     deletions = service.deletions
     return answer([document(run) | {"kept_until": deletions.kept_until(run)} for run in deletions.deleted()])
 
@@ -158,7 +166,7 @@ def erase(service: TheService, deleted_id: str) -> Response:
 
 @router.post("/runs/{run_id}/restore")
 def restore(service: TheService, run_id: str) -> Response:
-    """Bring a deleted run back as it was; returns it."""
+    """Restore a deleted run as it was: your own, or as an admin of its project; returns it."""
     return answer(service.restore(run_id))
 
 

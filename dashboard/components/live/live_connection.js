@@ -10,6 +10,7 @@ import { SeriesStore } from './series_store.js';
 const LONGEST_WAIT_MS = 5000;
 const SILENT_BEFORE_SHOWN_MS = 600;
 const UNKNOWN_RUN = 4404;
+const NO_ROLE = 4403;
 const FAILURES_BEFORE_ASKING = 2;
 /** Figures of a run that may be NaN or infinite, which travel as words. */
 const FIGURES = ['epoch', 'last_loss', 'last_lr', 'throughput', 'throughput_mean'];
@@ -18,7 +19,6 @@ const SHARED = Symbol.for('rankzero.live');
 const REASON_OF = new Map([
   [401, 'refused'],
   [403, 'denied'],
-  [404, 'gone'],
 ]);
 
 /**
@@ -63,6 +63,8 @@ export class LiveConnection {
     this.run = null;
     /** @type {Status} */
     this.status = 'connecting';
+    /** What it means that there is no such run for the visitor. @type {'gone'|'denied'} */
+    this._absent = 'gone';
     /** Server's clock minus the browser's, in seconds. */
     this.clockOffset = 0;
     this._onEnd = onEnd;
@@ -169,6 +171,7 @@ export class LiveConnection {
       const { run } = message;
       for (const name of FIGURES) run[name] = fromJson(run[name]);
       this.run = run;
+      this._absent = 'gone';
       if (typeof message.now === 'number') this.clockOffset = message.now - Date.now() / 1000;
       this._tell('run', this.run);
     } else if (message.type === 'names') {
@@ -195,13 +198,17 @@ export class LiveConnection {
   _closed(code) {
     if (this._ended) return;
     if (code === UNKNOWN_RUN) {
-      this._setStatus('gone');
+      this._setStatus(this._absent);
       return;
+    }
+    if (code === NO_ROLE) {
+      this._absent = 'denied';
+      void this._askWhy();
     }
     clearTimeout(this._shown);
     // A connection that recovers at once is not reported.
     this._shown = setTimeout(() => {
-      if (![...REASON_OF.values()].includes(this.status)) this._setStatus('reconnecting');
+      if (![...REASON_OF.values(), 'gone'].includes(this.status)) this._setStatus('reconnecting');
     }, SILENT_BEFORE_SHOWN_MS);
     const longest = Math.min(LONGEST_WAIT_MS, 250 * 2 ** this._failures);
     this._failures += 1;
@@ -215,7 +222,7 @@ export class LiveConnection {
       await request(`api/runs/${encodeURIComponent(this.runId)}`, { cache: 'no-store' });
     } catch (error) {
       const { status } = /** @type {import('../server/request.js').RequestError} */ (error);
-      const reason = REASON_OF.get(status);
+      const reason = status === 404 ? this._absent : REASON_OF.get(status);
       // It is tried again all the same: people sign in again in another tab.
       if (reason && !this._ended) this._setStatus(reason);
     }
@@ -245,7 +252,7 @@ export class LiveConnection {
 export const STATUS_TEXT = /** @type {Record<string, string>} */ ({
   reconnecting: 'Reconnecting…',
   refused: 'Signed out: reload the page',
-  denied: 'Without a role: reload the page',
+  denied: 'You have no role here any more',
   gone: 'Deleted',
 });
 
@@ -256,7 +263,7 @@ export const STATUS_TEXT = /** @type {Record<string, string>} */ ({
 export function emptySentence({ run, status }) {
   if (status === 'refused') return 'You are signed out. Reload the page to sign in again.';
   if (status === 'denied') return 'You have no role here any more. Reload the page to see whom to ask.';
-  if (status === 'gone') return 'This run no longer exists; it may have been deleted.';
+  if (status === 'gone') return 'There is no such run: it was deleted, or is in a project in which you have no role.';
   if (!run) return status === 'reconnecting' ? 'Rankzero does not answer. Trying again…' : 'Connecting…';
   switch (run.state) {
     case 'queued':

@@ -499,14 +499,13 @@ function result({
   refused,
   freed_bytes: freed,
   kept_until: until,
-  can_undo: canUndo,
 }) {
   const unreached = total - done - refused.length;
   const freedNow = freed && !until ? `, ${size(freed)} freed` : '';
   return [
     state === 'cancelled' ? 'Cancelled:' : '',
     `${count(done)} ${[WORDS[action][DONE], tag].filter(Boolean).join(' ')}${freedNow}.`,
-    until ? `Can be restored until ${inUtc(until)}${canUndo ? '' : ', by an admin'}.` : '',
+    until ? `Can be restored until ${inUtc(until)}.` : '',
     unreached ? `${count(unreached)} not reached.` : '',
   ]
     .filter(Boolean)

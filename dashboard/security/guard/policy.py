@@ -45,7 +45,7 @@ class AccessRule(NamedTuple):
     of: Of | ObjectKind
 
 
-SEE, LAUNCH, ACT, STOP, RESTORE = Action.SEE, Action.LAUNCH, Action.ACT, Action.STOP, Action.RESTORE
+SEE, LAUNCH, ACT, STOP, SEE_DELETED = Action.SEE, Action.LAUNCH, Action.ACT, Action.STOP, Action.SEE_DELETED
 MANAGE, OPERATE = Action.MANAGE, Action.OPERATE
 NOTHING, MANY, BODY, SELF, OTHERS = Of.NOTHING, Of.MANY, Of.BODY, Of.SELF, Of.OTHERS
 RUN, CHECKPOINT, SWEEP, STUDY = ObjectKind.RUN, ObjectKind.CHECKPOINT, ObjectKind.SWEEP, ObjectKind.STUDY
@@ -57,9 +57,9 @@ RULES: dict[str, dict[str, AccessRule]] = {
     "/api/runs/seeds": {"POST": AccessRule(LAUNCH, BODY)},
     "/api/preview": {"POST": AccessRule(LAUNCH, BODY)},
     "/api/runs/{run_id}": {"GET": AccessRule(SEE, RUN), "PATCH": AccessRule(ACT, RUN), "DELETE": AccessRule(ACT, RUN)},
-    "/api/deleted-runs": {"GET": AccessRule(RESTORE, BODY)},
-    "/api/deleted-runs/{deleted_id}": {"DELETE": AccessRule(RESTORE, BODY)},
-    "/api/runs/{run_id}/restore": {"POST": AccessRule(RESTORE, BODY)},
+    "/api/deleted-runs": {"GET": AccessRule(SEE_DELETED, BODY)},
+    "/api/deleted-runs/{deleted_id}": {"DELETE": AccessRule(Action.ERASE, BODY)},
+    "/api/runs/{run_id}/restore": {"POST": AccessRule(ACT, BODY)},
     "/api/runs/{run_id}/stop": {"POST": AccessRule(STOP, RUN)},
     "/api/runs/{run_id}/resume": {"POST": AccessRule(ACT, RUN)},
     "/api/runs/{run_id}/history": {"GET": AccessRule(SEE, RUN)},

@@ -1,14 +1,15 @@
-"""Deleted runs on the Runs page: the message after a deletion, with its undoing, and the list of all."""
+"""Deleted runs: the message after a deletion, with its undoing, the list of all, and one in place of its page."""
 
 from __future__ import annotations
 
 import streamlit as st
 
 from dashboard.service import service
-from dashboard.views.layout import actions, visitor
+from dashboard.views.layout import actions, permissions, visitor
 from dashboard.views.run.dialogs import DELETED
 from dashboard.views.run.tabs import browser_zone
 from db.runs.deletion import DeletedRun
+from domain.people.roles import Action
 from domain.text.formats import ago, as_text, clock_time, day, size
 
 SHOWN = "show_deleted_runs"
@@ -22,19 +23,19 @@ def show() -> None:
 
 
 def has_some() -> bool:
-    """Whether there are deleted runs that the visitor may restore."""
+    """Whether there are deleted runs that the visitor may see."""
     return service.current().deletions.deleted() != []
 
 
 def show_button() -> None:
-    """Show the button that lists the deleted runs, where there are some that the visitor may restore."""
+    """Show the button that lists the deleted runs, where there are some that the visitor may see."""
     icon = ":material/restore_from_trash:"
     if has_some() and st.button("Deleted", icon=icon, type="tertiary", key="runs_deleted"):
         list_all()
 
 
 def show_in_place_of(run_id: str) -> bool:
-    """Show that a run was deleted, with the way back; returns whether it was, and the visitor may restore it."""
+    """Show that a run was deleted, with the way back; returns whether it was, and the visitor may know."""
     run = next((one for one in service.current().deletions.deleted() if one.id == run_id), None)
     if run is None:
         return False
@@ -47,13 +48,11 @@ def show_in_place_of(run_id: str) -> bool:
 def _show_last() -> None:
     run_id, name, deletion = st.session_state[DELETED]
     until = deletion.kept_until
-    may_undo = bool(until) and service.current().deletions.may_restore(run_id)
     with st.container(border=True, horizontal=True, vertical_alignment="center", key="deleted_last"):
         outcome = f"was deleted. Can be restored until {_day(until)}" if until else "is deleted for good"
-        outcome = f"{outcome}{', by an admin' if until and not may_undo else ''}."
         exactly = clock_time(until, browser_zone()) if until else None
-        st.markdown(f"**{as_text(name)}** {outcome}", width="content", help=exactly)
-        if may_undo:
+        st.markdown(f"**{as_text(name)}** {outcome}.", width="content", help=exactly)
+        if until:
             st.button("Undo", key=f"deleted_undo_{run_id}", icon=":material/undo:", on_click=_restore, args=(run_id,))
         st.button("Close", key="deleted_close", type="tertiary", on_click=_forget)
 
@@ -98,4 +97,5 @@ def _row(run: DeletedRun) -> None:
             width="stretch",
             help=clock_time(until, browser_zone()),
         )
-        st.button("Restore", key=f"restore_{run.id}", on_click=_restore, args=(run.id,))
+        limits = permissions.limits(Action.ACT, run.project, run.by)
+        st.button("Restore", key=f"restore_{run.id}", on_click=_restore, args=(run.id,), **limits)

@@ -11,6 +11,7 @@ from dashboard.errors import describe
 from dashboard.service import service
 from dashboard.views.layout import actions, links, permissions, visitor
 from domain.messages import State
+from domain.people.roles import Action
 from domain.requests.errors import InvalidRequest
 from domain.spec import LONGEST_REASON, RunEdit
 from domain.text.formats import as_text, count, number, plural, size
@@ -68,11 +69,11 @@ def delete(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
     if is_for_good or not days:
         st.markdown(f"{content} are removed from the server now, for good. Files on the nodes stay there.")
     else:
-        retention = f"stay on the server for {days:g} days, in which an admin can bring the run back"
+        retention = f"stay on the server for {days:g} days, in which it can be restored"
         st.markdown(f"It leaves all lists now. {content} {retention}.")
     if permissions.is_anothers(run.by):
         st.markdown(f"It is **{as_text(run.by)}**'s run.")
-    if days and service.current().deletions.may_restore(run.id):
+    if days and permissions.visitor().may(Action.ERASE, run.project):
         st.checkbox("Free the disk at once", key=f"{AT_ONCE}_{run.id}", help="Nobody can undo it.")
     label = "Delete for good" if is_for_good else "Delete the run"
     actions.confirm(run.id, label, "Keep it", lambda: _delete(run, is_for_good), lambda: links.go("runs"))

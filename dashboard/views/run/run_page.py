@@ -11,7 +11,7 @@ from dashboard.components.browser import live_charts, log_view, run_changes, run
 from dashboard.planning.fixes import fix_of
 from dashboard.service import service
 from dashboard.tensorboard.process import is_event_file
-from dashboard.views.layout import actions, links, permissions, style, visitor
+from dashboard.views.layout import absence, actions, links, permissions, style, visitor
 from dashboard.views.layout.sharing import export_menu, share_menu
 from dashboard.views.layout.tables import checkpoint_url
 from dashboard.views.run import checkpoints, code, deleted_runs, dialogs, findings, memory, ranks, resuming, start, tabs
@@ -31,16 +31,21 @@ def page() -> None:
     run_id = st.query_params.get("id", "")
     run = service.current().find_run(run_id)
     if run is None:
-        if deleted_runs.show_in_place_of(run_id):
-            return
-        reason = f"No run has the id {as_text(run_id[:40])}" if run_id else "The address names no run"
-        links.nothing_here("There is no such run", f"{reason}; it may have been deleted.")
+        _absent(run_id)
         return
+    absence.seen(run.id, run.project)
     st.set_page_config(page_title=f"{run.name} · Rankzero")
     with st.container(key="run_head"):  # its height is reserved while the header loads
         run_header(run.id, run.name, has_people=has_several(service.current().store))
     _answer(run.id)
     _tabs(run)
+
+
+def _absent(run_id: str) -> None:
+    """Say why there is no such run for the visitor, with the way back."""
+    if not deleted_runs.show_in_place_of(run_id):
+        reason = f"No run has the id {as_text(run_id[:40])}" if run_id else "The address names no run"
+        absence.show(run_id, "There is no such run", f"{reason}; it may have been deleted.")
 
 
 STARTING_EVERY_S = 2
@@ -131,7 +136,7 @@ def _answer(run_id: str) -> None:
     current = service.current()
     run = current.find_run(run_id)
     if run is None:
-        st.info("This run was deleted.", icon=":material/delete:")
+        _absent(run_id)
         return
     saved = checkpoint_queries.checkpoints(current.store, run_id)
     with st.container(horizontal=True, vertical_alignment="center", key="run_actions"):

@@ -101,7 +101,7 @@ def test_a_deletion_is_undone_on_the_page_it_leads_to(page: Page, dashboard: Bro
     page.goto(f"{dashboard.url}/run?id={run_id}")
     page.get_by_role("button", name="More").click()
     page.get_by_role("menuitem", name="Delete").click()
-    expect(page.get_by_text("in which an admin can bring the run back")).to_be_visible()
+    expect(page.get_by_text("in which it can be restored")).to_be_visible()
     picture(page, "delete")
     page.get_by_role("button", name="Delete the run").click()
     expect(page.get_by_text("was deleted. Can be restored until")).to_be_visible()

@@ -73,12 +73,25 @@ def test_viewer_is_told_whom_to_ask_in_place_of_the_forms(full: Pages) -> None:
 def test_address_of_a_deleted_run_leads_back_to_it_where_the_visitor_may(full: Pages) -> None:
     run_id = full.seed.runs["bad labels"]
     full.service.delete(run_id)
-    assert "it may have been deleted" in plain(texts(opened(full, MEMBER, "run", id=run_id)))
+    assert "it may have been deleted" in plain(texts(opened(full, VIEWER, "run", id=run_id)))
+    member = opened(full, MEMBER, "run", id=run_id)
+    assert "deleted just now" in texts(member) and button(member, "Restore").disabled
     page = opened(full, rights_of_owner(), "run", id=run_id)
     assert [one.value for one in page.title] == ["This run was deleted"] and "**bad labels**" in texts(page)
     with visited_by(full, rights_of_owner()):
         button(page, "Restore").click().run()
     assert full.service.find_run(run_id) is not None
+
+
+def test_who_lost_a_role_is_told_so_of_what_they_have_seen_and_nobody_else(full: Pages) -> None:
+    run_id, left = full.seed.runs["bad labels"], Rights("gus", in_projects=MappingProxyType({"speech": Role.VIEWER}))
+    for page, query in (("run", {"id": run_id}), ("project", {"name": "vision"})):
+        seen = opened(full, GUEST, page, **query)
+        with visited_by(full, left):
+            seen.run()
+        assert [one.value for one in seen.title] == ["You have no role here any more"], page
+        assert "deleted" not in texts(seen)
+        assert "role" not in texts(opened(full, left, page, **query)), page
 
 
 def test_project_offers_a_launch_to_those_who_may(full: Pages) -> None:

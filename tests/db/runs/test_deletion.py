@@ -50,7 +50,7 @@ def test_a_deleted_run_is_nowhere_until_it_is_brought_back(cluster):
     deletion.restore(cluster.store, run_id, 300.0)
     assert listed(cluster) == [run_id] and run_queries.run(cluster.store, run_id, cluster.now) == before
     lines = [(line.text, line.by) for line in run_queries.history(cluster.store, run_id)]
-    assert lines[-2:] == [("deleted", "owner"), ("brought back after its deletion", None)]
+    assert lines[-2:] == [("deleted", "owner"), ("restored after its deletion", None)]
     with pytest.raises(NoSuchRun):
         deletion.restore(cluster.store, run_id, 301.0)
 
@@ -124,6 +124,6 @@ def test_only_the_deleted_runs_of_ones_own_projects_are_listed(cluster):
     runs = [ended(cluster, project=project) for project in ("vision", "speech")]
     for run_id in runs:
         deletion.delete(cluster.store, run_id, 200.0)
-    ana = Rights("ana", everywhere=Role.MEMBER, in_projects={"vision": Role.ADMIN})
+    ana = Rights("ana", everywhere=Role.VIEWER, in_projects={"vision": Role.MEMBER})
     with acting.acting(ana):
         assert [run.id for run in deletion.deleted_runs(cluster.store)] == [runs[0]]

@@ -30,14 +30,14 @@ def test_delete_without_a_terminal_asks_for_yes(rankzero, fake, monkeypatch) -> 
     code, out, err = rankzero("delete", "abcdefghij")
     assert (code, out) == (2, "")
     assert err == (
-        "Nothing was done: to delete run abcdefghij removes logs, points and checkpoints, and only an admin can "
-        "undo it, for a week; add --yes to do it.\n"
+        "Nothing was done: to delete run abcdefghij removes logs, points and checkpoints, and can be undone for "
+        "a week; add --yes to do it.\n"
     )
     assert rankzero("delete", "abcdefghij", "--json")[0] == 2
     assert paths(fake, "DELETE") == []
     assert rankzero("delete", "abcdefghij", "--yes") == (
         0,
-        "Run abcdefghij is deleted (4 KiB). Can be restored until 2027-01-15 08:00:00 UTC by an admin: "
+        "Run abcdefghij is deleted (4 KiB). Can be restored until 2027-01-15 08:00:00 UTC: "
         "`rankzero delete --undo abcdefghij`.\n",
         "",
     )

@@ -1,4 +1,4 @@
-"""A deleted run leaves every list at once, and the disk a week later; until then an admin brings it back."""
+"""A deleted run leaves every list at once, and the disk a week later; until then its person or an admin restores it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pytest
 from dashboard.settings import DAY_S
 from db import acting
 from db.exceptions import NoSuchRun
+from db.people import notices
 from domain.people.rights import Denied, Rights
-from domain.people.roles import Role
+from domain.people.roles import Action, Role
 from domain.spec import RunSpec
+from tests.dashboard.persons import person
 from tests.dashboard.running import FakeNode, Running, wait_for
 
 CONTENT = b"weights"
@@ -56,7 +58,7 @@ def test_a_deleted_run_is_brought_back_with_its_files(dashboard: Running, run_id
     assert dashboard.http.get(f"/api/checkpoints/{checkpoint['id']}/file").content == CONTENT
     assert dashboard.http.post(f"/api/runs/{run_id}/restore").status_code == 404
     lines = [(line["text"], line["by"]) for line in dashboard.http.get(f"/api/runs/{run_id}/history").json()]
-    assert lines[-2:] == [("deleted", "owner"), ("brought back after its deletion", "owner")]
+    assert lines[-2:] == [("deleted", "owner"), ("restored after its deletion", "owner")]
 
 
 def test_its_files_go_when_the_days_are_over(dashboard: Running, run_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,27 +83,70 @@ def test_the_disk_is_freed_at_once_before_and_after_a_deletion(dashboard: Runnin
     assert dashboard.http.get("/api/deleted-runs").json() == []
 
 
-def test_a_member_deletes_own_runs_and_only_an_admin_undoes_it_or_frees_the_disk(
-    dashboard: Running, node: FakeNode
-) -> None:
-    service, ana = dashboard.service, Rights("ana", everywhere=Role.MEMBER)
-    with acting.acting(ana):
-        run_id = service.launch(RunSpec(target="image_classifier", gpus_per_node=1))
+ANA, BEN, VIC = (Rights(name, everywhere=role) for name, role in
+                 (("ana", Role.MEMBER), ("ben", Role.MEMBER), ("vic", Role.VIEWER)))  # fmt: skip
+IVO = Rights("ivo", in_projects={"default": Role.ADMIN})
+STRANGER = Rights("eve", in_projects={"other": Role.ADMIN}, private=frozenset({"default"}))
+
+
+@pytest.fixture
+def of_ana(dashboard: Running, node: FakeNode) -> str:
+    """An ended run of ana's."""
+    person(dashboard.service, "ana", Role.MEMBER)
+    with acting.acting(ANA):
+        run_id = dashboard.service.launch(RunSpec(target="image_classifier", gpus_per_node=1))
     node.report(node.task(), "succeeded")
-    with acting.acting(ana):
-        with pytest.raises(Denied, match="only admins can see, restore or erase deleted runs"):
-            service.delete(run_id, at_once=True)
-        service.delete(run_id)
-        with pytest.raises(Denied, match="only admins can see, restore or erase deleted runs"):
-            service.restore(run_id)
-        assert service.deletions.deleted() == []
-    stranger = Rights("eve", in_projects={"other": Role.ADMIN}, private=frozenset({"default"}))
-    with acting.acting(stranger), pytest.raises(NoSuchRun):
-        service.restore(run_id)
-    with acting.acting(Rights("ivo", in_projects={"default": Role.ADMIN})):
-        (deleted,) = service.deletions.deleted()
-        assert (deleted.by, deleted.deleted_by) == ("ana", "ana")
-        assert service.restore(run_id).by == "ana"
+    return run_id
+
+
+def test_members_delete_and_restore_their_own_runs_and_only_an_admin_frees_the_disk(
+    dashboard: Running, of_ana: str
+) -> None:
+    service = dashboard.service
+    for deleter, restorer in ((ANA, ANA), (IVO, ANA), (ANA, IVO)):
+        with acting.acting(deleter):
+            service.delete(of_ana)
+        with acting.acting(BEN), pytest.raises(Denied, match="It belongs to ana: only they and an admin"):
+            service.restore(of_ana)
+        with acting.acting(VIC), pytest.raises(Denied, match="only members can act on this"):
+            service.restore(of_ana)
+        with acting.acting(STRANGER), pytest.raises(NoSuchRun):
+            service.restore(of_ana)
+        with acting.acting(restorer):
+            assert service.restore(of_ana).by == "ana"
+    with acting.acting(ANA), pytest.raises(Denied, match="only admins can delete runs for good"):
+        service.delete(of_ana, at_once=True)
+
+
+def test_members_see_who_deleted_a_run_and_others_only_that_there_is_none(dashboard: Running, of_ana: str) -> None:
+    service = dashboard.service
+    with acting.acting(IVO):
+        service.delete(of_ana)
+    for rights, may_restore in ((ANA, True), (BEN, False), (IVO, True)):
+        with acting.acting(rights):
+            (deleted,) = service.deletions.deleted()
+            assert (deleted.by, deleted.deleted_by, deleted.may_restore) == ("ana", "ivo", may_restore)
+            with pytest.raises(NoSuchRun, match=f"Run {of_ana} was deleted by ivo"):
+                service.references.check_run(Action.SEE, of_ana)
+    for rights in (VIC, STRANGER):
+        with acting.acting(rights):
+            assert service.deletions.deleted() == []
+            with pytest.raises(NoSuchRun, match=f"There is no run '{of_ana}'"):
+                service.references.check_run(Action.SEE, of_ana)
+    for name in (of_ana, "image_classifier"):
+        answer = dashboard.http.get("/api/named-runs", params={"name": name})
+        assert answer.status_code == 404 and "was deleted by ivo" in answer.text
+
+
+def test_whose_run_another_deleted_gets_a_notice(dashboard: Running, of_ana: str) -> None:
+    service = dashboard.service
+    for rights in (ANA, IVO):
+        with acting.acting(rights):
+            service.delete(of_ana)
+        with acting.acting(ANA):
+            told = [notice.sentence for notice in notices.unread(service.store)]
+            service.restore(of_ana)
+        assert told == ([] if rights is ANA else ["ivo deleted your run image_classifier."])
 
 
 def test_many_deleted_runs_are_brought_back_together(dashboard: Running, node: FakeNode, run_id: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import delete
 from websockets.exceptions import ConnectionClosed
 
-from dashboard.api.runs.live import UNKNOWN_RUN
+from dashboard.api.runs.live import NO_ROLE
 from db.alerts import alerts, events
 from db.exceptions import NoSuch
 from db.models import Membership, User
@@ -69,7 +69,7 @@ def test_live_channel_closes_when_its_person_leaves_the_project(lab: Lab) -> Non
         with pytest.raises(ConnectionClosed) as closed:
             while True:
                 socket.recv(timeout=60)
-    assert closed.value.rcvd is not None and closed.value.rcvd.code == UNKNOWN_RUN
+    assert closed.value.rcvd is not None and closed.value.rcvd.code == NO_ROLE
 
 
 def test_pass_of_a_sandboxed_page_ends_with_the_role_of_its_person(lab: Lab) -> None:

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from dashboard.api.runs.live import UNKNOWN_RUN
+from dashboard.api.runs.live import NO_ROLE
 from db.people import login_sessions
 from db.trouble import Trouble
 from domain.people.roles import Role
@@ -103,7 +103,7 @@ def closed_by_server(page: Page) -> None:
     with pytest.raises(ConnectionClosed) as closed:
         while True:
             page.socket.recv(timeout=LIMIT_S)
-    assert closed.value.rcvd is not None and closed.value.rcvd.code in (1008, UNKNOWN_RUN)
+    assert closed.value.rcvd is not None and closed.value.rcvd.code in (1008, NO_ROLE)
 
 
 def test_a_changed_password_ends_all_other_sessions(dashboard: Running, node: FakeNode) -> None:
