@@ -68,6 +68,8 @@ class LoginSession(Base):
     created_at: Mapped[float]
     expires_at: Mapped[float]
     ended_at: Mapped[float | None]
+    browser: Mapped[str | None] = mapped_column(String(60))
+    """Chrome on Linux."""
 
 
 class Invitation(Base):

@@ -31,6 +31,7 @@ class StoredSession(NamedTuple):
     address: str | None
     created_at: float
     expires_at: float
+    browser: str | None = None
 
 
 def begin(store: Store, session: StoredSession) -> None:

@@ -155,3 +155,5 @@ class SessionView:
     created_at: float
     expires_at: float
     is_current: bool
+    browser: str | None
+    """Chrome on Linux."""

@@ -33,6 +33,7 @@ HASHES = {
     "0011_snapshot_senders.py": "9954762099dba2d4e37894b54de3fb5fb78150205254f529979e82474459bff0",
     "0012_notices.py": "9c54f294f0c1f4c7e1fae4c166530ca773feab7251e075c486b99329516ef437",
     "0013_bounds_of_tokens.py": "cf327ea5ce432ca41bb63fc7e9623ef81c7f02ef98fc164b2e51a16dbf47812f",
+    "0015_browsers.py": "ce619482bf1c64ca92d4abbffd3e5f5a65134d0bfa468ee2c8a65a0f286b8692",
 }
 
 

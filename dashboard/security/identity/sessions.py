@@ -45,11 +45,11 @@ class Sessions:
         self._visits = visits
         self._looked_at = float("-inf")
 
-    def begin(self, user: str, way: str, address: str | None = None) -> str:
+    def begin(self, user: str, way: str, address: str | None = None, browser: str | None = None) -> str:
         """Begin a session; returns its secret, the cookie's value."""
         secret, now = secrets.token_urlsafe(32), self._now()
         key = self._credentials.session_key(secret)
-        session = StoredSession(key, user, way, address, now, now + self.lifetime_s)
+        session = StoredSession(key, user, way, address, now, now + self.lifetime_s, browser)
         self._visits.note(user)
         if not self._save(session):
             self._unsaved[key] = session
@@ -196,4 +196,4 @@ CURRENT: ContextVar[StoredSession | None] = ContextVar("session", default=None)
 def _view(session: StoredSession, current: StoredSession | None) -> SessionView:
     is_current = current is not None and session.secret_hash == current.secret_hash
     key, way, address = session.secret_hash[:ID_LENGTH], session.way, session.address
-    return SessionView(key, way, address, session.created_at, session.expires_at, is_current)
+    return SessionView(key, way, address, session.created_at, session.expires_at, is_current, session.browser)

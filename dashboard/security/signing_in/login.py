@@ -22,6 +22,7 @@ from dashboard.security.turns import Rank, Turns
 from db.engine import Store
 from db.people import accounts, passwords
 from domain.people.accounts import EMAIL, NAME, normalised_email
+from domain.people.browsers import browser_name
 from domain.people.rights import OWNER
 
 
@@ -136,7 +137,8 @@ class Entrance:
         before = await self._sessions.find(earlier) if earlier else None
         if before is not None and before.user != user:
             await run_in_threadpool(self._sessions.end, before.secret_hash)
-        secret = await run_in_threadpool(self._sessions.begin, user, way, sender_of(scope))
+        browser = browser_name(Request(scope).headers.get("user-agent", ""))
+        secret = await run_in_threadpool(self._sessions.begin, user, way, sender_of(scope), browser)
         response.set_cookie(
             self._credentials.cookie_name_for(is_https(scope)),
             secret,

@@ -107,9 +107,9 @@ def _sessions() -> None:
 
 def _session(session: SessionView, now: float) -> None:
     browser, when, end = st.columns(SESSION_COLUMNS, vertical_alignment="center")
-    device = "**This one**" if session.is_current else "Another"
+    name = f"**{as_text(session.browser or 'A browser')}**{' (this one)' if session.is_current else ''}"
     address = f" at {as_text(session.address)}" if session.address else ""
-    browser.markdown(f"{device}{address}, {as_text(WAYS.get(session.way, session.way))}")
+    browser.markdown(f"{name}{address}, {as_text(WAYS.get(session.way, session.way))}")
     when.caption(as_text(f"signed in {ago(session.created_at, now)}"))
     if not session.is_current:
         end.button("Sign out", key=f"session_{session.id}", type="tertiary", on_click=_end, args=(session.id,))
