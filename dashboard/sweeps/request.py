@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from dashboard.service.service import Service
 from dashboard.sweeps.trial_spec import takes, trial_spec
 from db import acting
+from db.runs import run_list
+from db.runs.run_list import RunSelection
 from db.sweeps import sweeps
 from db.sweeps.sweeps import SweepView
 from db.sweeps.trials import TrialView
@@ -17,8 +19,10 @@ from domain.launch.plan import program_name
 from domain.masking.masking import masked_spec
 from domain.requests.errors import InvalidRequest
 from domain.scheduling.fit import fit
-from domain.spec import RunSpec
+from domain.search.parser import parse
+from domain.spec import RunEdit, RunSpec
 from domain.sweeps import MOST_SEEDS, SweepPlan, SweptParameter, Value
+from domain.views import RunView
 
 
 class SweepRequest(SweepPlan):
@@ -78,7 +82,23 @@ def launch_best_with_seeds(service: Service, sweep: SweepView, trial: TrialView)
     """Queue a run of the trial with each of SEEDS, and return their ids; the secrets in another's settings are not
     used. Raises InvalidRequest."""
     is_own = acting.rights().holds_values_of(sweep.by)
-    return launch_with_seeds(service, sweep.spec if is_own else masked_spec(sweep.spec), SEEDS, trial.params)
+    launched = launch_with_seeds(service, sweep.spec if is_own else masked_spec(sweep.spec), SEEDS, trial.params)
+    for run_id in launched:
+        service.edit(run_id, RunEdit(add_tags=[_seeds_tag(sweep.id)]))
+    return launched
+
+
+def runs_with_seeds(service: Service, sweep_id: str) -> list[RunView]:
+    """The newest runs of a sweep's best trial with each of SEEDS, by their seed."""
+    now = service.clock()
+    tagged = RunSelection(parse(f"tag:{_seeds_tag(sweep_id)}", now))
+    runs = run_list.listed(service.store, now, tagged, None, len(SEEDS))
+    return sorted(runs, key=lambda run: run.spec.seed or 0)
+
+
+def _seeds_tag(sweep_id: str) -> str:
+    """The tag by which a sweep finds these runs again, and people on the Runs page."""
+    return f"seeds-of-{sweep_id}"
 
 
 def launch_with_seeds(

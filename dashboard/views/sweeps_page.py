@@ -8,7 +8,7 @@ from dashboard.api.runs.compare import MOST_RUNS
 from dashboard.components.browser import scaling, sweep
 from dashboard.service import service
 from dashboard.sweeps.document import best_trial, document, state
-from dashboard.sweeps.request import SEEDS, launch_best_with_seeds
+from dashboard.sweeps.request import SEEDS, launch_best_with_seeds, runs_with_seeds
 from dashboard.views.layout import actions, links, permissions, style
 from db.exceptions import NoSuchSweep
 from db.people.ownership import project_of
@@ -22,7 +22,7 @@ from domain.text.formats import ago, as_text, number, plural
 
 EXAMPLE = "rankzero sweep train.py --param lr=1e-4,3e-4,1e-3 --param accumulate=1,2 --metric val/loss"
 LIST = ("Sweep", "Parameters", "Trials", "State", "Started", "Best")
-REFUSED, SEEDED = "seeds_refused", "seeds_launched"
+REFUSED = "seeds_refused"
 
 
 @style.quiet_without_store
@@ -127,22 +127,19 @@ def _best(one: SweepView, best: TrialView) -> None:
             **permissions.limits(Action.LAUNCH, project_of(one.spec), help=help_text),
         )
     actions.show(REFUSED)
-    if launched := st.session_state.get(f"{SEEDED}_{one.id}"):
+    if repeated := runs_with_seeds(service.current(), one.id):
         with st.container(horizontal=True, vertical_alignment="center", key="sweep_seeded"):
-            st.caption("Launched:", width="content")
-            for seed, run_id in zip(SEEDS, launched, strict=False):
-                links.link("run", f"seed {seed}", f"sweep_seed_{seed}", kind="tertiary", id=run_id)
+            st.caption("Repeated:", width="content")
+            for run in repeated:
+                links.link("run", f"seed {run.spec.seed}", f"sweep_seed_{run.id}", kind="tertiary", id=run.id)
             links.link(
                 "compare", "Compare them", "sweep_seeds_compare", "chart", "tertiary",
-                runs=",".join(launched), group="all",
+                runs=",".join(run.id for run in repeated), group="all",
             )  # fmt: skip
 
 
 def _launch_seeds(one: SweepView, best: TrialView) -> None:
-    def launch() -> None:
-        st.session_state[f"{SEEDED}_{one.id}"] = launch_best_with_seeds(service.current(), one, best)
-
-    actions.attempt(launch, REFUSED)
+    actions.attempt(lambda: launch_best_with_seeds(service.current(), one, best), REFUSED)
 
 
 def _stop(one: SweepView) -> None:

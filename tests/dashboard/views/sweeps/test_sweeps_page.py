@@ -49,6 +49,8 @@ def test_the_page_is_empty_lists_sweeps_and_shows_one(tmp_path) -> None:
         assert links(page)["Compare them"].endswith("group=all")
         assert links(page)["Compare trials"].count("%2C") == 12
         assert len({run.spec.lr for run in launched if run}) == 1
+        again = links(pages.open("sweeps", id=sweep_id))
+        assert [again[f"seed {seed}"] for seed in (1, 2, 3)] == [links(page)[f"seed {seed}"] for seed in (1, 2, 3)]
         button(page, "Stop").click().run()
         assert sweeps.sweep(pages.service.store, sweep_id).stop_requested_at is not None
         assert "stopping" in texts(page)
