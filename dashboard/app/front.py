@@ -95,7 +95,7 @@ TITLES = {
     "/run": "Run",
     "/project": "Project",
     "/compare": "Compare",
-    "/logs": "Log search",
+    "/logs": "Search logs",
     "/people": "People",
     "/audit": "Audit",
     "/account": "Account",

@@ -15,8 +15,6 @@ service.act_for_visitor()
 chosen = st.navigation(list(page_list.pages().values()), position="hidden")
 st.set_page_config(page_title=f"{chosen.title} · Rankzero", page_icon=MARK, layout="wide")
 page_list.bar()
-if chosen.title in page_list.HEADED_BY_BAR:
-    style.hidden_title(chosen.title)
 memory.spare_what_stays()
 style.warn_of_trouble()
 notices.show()
@@ -25,5 +23,9 @@ if chosen.url_path != "launch":
 if no_role.is_for(chosen.url_path):
     no_role.page()
 else:
+    if chosen.title in page_list.TITLED:
+        st.title(chosen.title, anchor=False)
+    elif chosen.title in page_list.HEADED_BY_THEIR_LISTS:
+        style.hidden_title(chosen.title)
     chosen.run()
 actions.show_asked()

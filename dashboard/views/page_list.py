@@ -25,7 +25,7 @@ from dashboard.views.run import run_page
 
 def pages() -> dict[str, st.Page]:
     """Return all pages by name. The default page is only at `/`; Run, Project and Compare are opened from a
-    table, a sweep or a scaling study from Studies, Log search from the list of runs."""
+    table, a sweep or a scaling study from Studies, Search logs from the list of runs."""
     return {
         "runs": st.Page(runs_page.page, title="Runs", icon=":material/list:", default=True),
         "studies": st.Page(studies_page.page, title="Studies", icon=":material/trending_up:", url_path="studies"),
@@ -33,7 +33,7 @@ def pages() -> dict[str, st.Page]:
         "nodes": st.Page(nodes_page.page, title="Nodes", icon=":material/dns:", url_path="nodes"),
         "alerts": st.Page(alerts_page.page, title="Alerts", icon=":material/notifications:", url_path="alerts"),
         "compare": _hidden(compare_page.page, "Compare", ":material/stacked_line_chart:"),
-        "logs": _hidden(logs_page.page, "Log search", ":material/manage_search:", "logs"),
+        "logs": _hidden(logs_page.page, "Search logs", ":material/manage_search:", "logs"),
         "scaling": _hidden(scaling_page.page, "Scaling", ":material/trending_up:"),
         "sweeps": _hidden(sweeps_page.page, "Sweeps", ":material/tune:"),
         "project": _hidden(project_page.page, "Project", ":material/folder:"),
@@ -50,8 +50,9 @@ def _hidden(show: Callable[[], None], title: str, icon: str, address: str | None
 
 
 IN_BAR = ("runs", "studies", "launch", "nodes", "alerts")
-HEADED_BY_BAR = frozenset({"Runs", "Studies", "Scaling", "Sweeps", "Launch", "Nodes", "Alerts"})
-"""Pages whose title is a link in the bar, or in the address only; the page of a run has its own heading."""
+TITLED = frozenset({"Runs", "Studies", "Launch", "Nodes", "Alerts"})
+"""Pages that begin with the word of their link in the bar; others have a heading of their own."""
+HEADED_BY_THEIR_LISTS = frozenset({"Scaling", "Sweeps"})
 
 
 def bar() -> None:

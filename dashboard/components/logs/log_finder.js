@@ -75,7 +75,7 @@ class LogFinder {
     );
     this._root = el(
       'section',
-      { class: 'log-finder', 'aria-label': 'Log search' },
+      { class: 'log-finder', 'aria-label': 'Search logs' },
       form,
       el('div', { class: 'outcome' }, this._status, this._select),
       this._list,

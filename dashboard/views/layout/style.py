@@ -40,7 +40,7 @@ AWAY = (SQLAlchemyError, OSError, StoreGone)
 
 
 def hidden_title(title: str) -> None:
-    """Add a heading for screen readers; the bar shows it visibly."""
+    """Add a heading for screen readers; the list or study below shows what it is."""
     st.html(f'<h1 class="hidden">{html.escape(title)}</h1>')
 
 

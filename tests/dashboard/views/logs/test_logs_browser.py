@@ -1,4 +1,4 @@
-"""The Log search page in Chromium: from a text to the runs that printed it, and to the line in the log of one."""
+"""The Search logs page in Chromium: from a text to the runs that printed it, and to the line in the log of one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_text_leads_to_the_runs_that_printed_it_and_to_its_line(browser: Chrom
         page.goto(f"{dashboard.url}/?filter=-name:other")
         page.get_by_role("link", name="Logs", exact=True).click()
         text = page.get_by_label("Text in the logs")
-        status = page.get_by_role("region", name="Log search").get_by_role("status")
+        status = page.get_by_role("region", name="Search logs").get_by_role("status")
         runs = page.get_by_label("Only runs that match")
         expect(runs).to_have_value("-name:other")
         expect(text).to_be_focused()
