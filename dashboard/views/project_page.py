@@ -12,6 +12,7 @@ from dashboard.json_responses import document
 from dashboard.service import service
 from dashboard.service.cost_cache import CostCache
 from dashboard.views.layout import absence, links, permissions, style
+from dashboard.views.runs_page import metrics
 from db.engine import Store
 from db.exceptions import NoSuchProject
 from db.people.users import has_several
@@ -44,7 +45,8 @@ def page() -> None:
     if st.session_state.pop(ALL, False):
         links.go("runs")
     refusal = permissions.visitor().refusal(Action.ACT, name, permissions.visitor().by)
-    filters = {"project": name, "has_views": False} | ({"refusal": refusal} if refusal else {})
+    filters: dict[str, Any] = {"project": name, "has_views": False, "metrics": metrics("", name)}
+    filters |= {"refusal": refusal} if refusal else {}
     if has_several(service.current().store):
         filters["has_people"] = True
     runs_table(filters, on_cleared=_show_all, on_changed=_ignore, on_viewed=_ignore, key="project_runs")

@@ -9,6 +9,7 @@ import streamlit as st
 
 from dashboard.components.browser import runs_table, search_field
 from dashboard.service import service
+from dashboard.service.best_columns import best_columns
 from dashboard.views.layout import links, permissions, style
 from dashboard.views.run import deleted_runs
 from db.people.users import has_several
@@ -16,6 +17,7 @@ from db.runs import run_list
 from domain.messages import State
 from domain.people.rights import OWNER
 from domain.people.roles import Action
+from domain.search.fields import rises
 from domain.search.parser import LONGEST, parse
 from domain.search.parser import mine as among_mine
 from domain.search.query import QueryError
@@ -84,7 +86,15 @@ def _filters(projects: Sequence[str]) -> dict[str, Any]:
     checked["search"] = among_mine(checked["search"]) if mine else checked["search"]
     own_are_none = {"has_launched": False} if mine and not _has_launched() else {}
     of_people = {"has_people": True} if is_shared else {}
+    checked["metrics"] = metrics(checked["search"], project)
     return checked | {"states": list(chosen or ()), "project": project} | of_people | own_are_none
+
+
+def metrics(search: str, project: str | None) -> list[dict[str, Any]]:
+    """The columns with the best values of what is searched, or of the project's metric, and how their heads sort."""
+    current = service.current()
+    columns = best_columns(current.store, parse(search, current.clock()), project)
+    return [{"key": column, "first": 1 if rises(column) else -1} for column in columns]
 
 
 def _beside_filters(project: str | None, search: str) -> None:

@@ -98,6 +98,12 @@ def project(store: Store, name: str, now: float) -> ProjectView:
         )
 
 
+def metric(store: Store, name: str) -> str | None:
+    """The series by which the runs of a project are judged; None where no run has one with a known goal."""
+    with store.read() as session:
+        return _metric(session, name, baseline_of(session, name))
+
+
 def _has_run(session: Session, name: str) -> bool:
     return session.scalar(select(Run.id).where(Run.project == name, visible_runs()).limit(1)) is not None
 

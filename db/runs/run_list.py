@@ -186,6 +186,12 @@ def listed(
         return RunList(session, selection, now).page(sort, offset, limit)
 
 
+def values(store: Store, now: float, run_ids: Collection[str], columns: Sequence[Column]) -> dict[str, list[Any]]:
+    """The values of these columns by the runs' ids."""
+    with store.read() as session:
+        return RunList(session, RunSelection(), now).values(run_ids, columns)
+
+
 def projects(store: Store) -> list[str]:
     """The names of all projects that have runs, for whoever asks."""
     with store.read() as session:

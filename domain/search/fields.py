@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import NamedTuple
 
-from domain.search.query import FieldKind, QueryError
+from domain.search.query import Comparison, Condition, FieldKind, Query, QueryError
 from domain.series.goals import goal
 
 ANYWHERE = ("id", "name", "project", "target", "message", "note")
@@ -93,6 +93,35 @@ def _figure(figure: SeriesFigure, name: str, end: int) -> Column:
         rule = f'Whether a lower "{name}" is better is unknown: write min:{name} or max:{name}.'
         raise QueryError(rule, 0, end)
     return Column(FieldKind.SERIES, name, figure)
+
+
+def best_columns(query: Query, sort: Sort | None = None, metric: str | None = None) -> list[str]:
+    """The columns with the best values of what a list is searched for, sorted by and judged by (`metric`).
+
+    Where a name does not say which values are better, the search does: those that it asks for."""
+    conditions = [one for alternative in query.alternatives for one in alternative if one.kind is FieldKind.SERIES]
+    columns = [f"{_better(condition)}:{condition.name}" for condition in conditions]
+    if sort is not None and sort.column.kind is FieldKind.SERIES:
+        columns.append(f"{sort.column.figure}:{sort.column.name}")
+    if metric is not None:
+        columns.append(f"{SeriesFigure.BEST}:{metric}")
+    return list(dict.fromkeys(columns))
+
+
+def rises(column: str) -> bool:
+    """Whether low values of a column stand first where the best do."""
+    figure, _, name = column.partition(":")
+    return figure == SeriesFigure.MIN or (figure == SeriesFigure.BEST and goal(name) == "min")
+
+
+def _better(condition: Condition) -> SeriesFigure:
+    if goal(condition.name) is not None:
+        return SeriesFigure.BEST
+    if condition.operator in (Comparison.GREATER, Comparison.AT_LEAST):
+        return SeriesFigure.MIN if condition.is_negated else SeriesFigure.MAX
+    if condition.operator in (Comparison.LESS, Comparison.AT_MOST):
+        return SeriesFigure.MAX if condition.is_negated else SeriesFigure.MIN
+    return SeriesFigure.LAST
 
 
 def _unquoted(name: str) -> str:

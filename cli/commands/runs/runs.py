@@ -89,9 +89,12 @@ def runs(
         is_all = not (search or state or project)
         say("No runs. Launch one with `rankzero launch TARGET` or in the browser." if is_all else "No run matches.")
     else:
-        titles = ("id", "name", "project", "state", "ranks", "step", "loss", "samples/s", "time", "started")
-        rows = [row(run, time.time()) for run in listed]
-        print_signed_table(titles, rows, [run.get("by") for run in listed], right=frozenset({4, 5, 6, 7, 8}))
+        metrics = list(listed[0].get("metrics", ()))
+        best = [metric.replace(":", " ", 1) for metric in metrics]
+        titles = ("id", "name", "project", "state", "ranks", "step", *best, "loss", "samples/s", "time", "started")
+        rows = [row(run, time.time(), metrics) for run in listed]
+        right = frozenset(range(4, 9 + len(best)))
+        print_signed_table(titles, rows, [run.get("by") for run in listed], right)
 
 
 DELETED_PATH = "/api/deleted-runs"
@@ -134,8 +137,8 @@ def point_at_errors(search: str | None, sort: str | None) -> None:
         raise CommandFailed(f"{error}{'' if str(error).endswith('?') else '.'}", 2) from None
 
 
-def row(run: dict[str, Any], now: float) -> tuple[object, ...]:
-    """A run's cells in the list."""
+def row(run: dict[str, Any], now: float, metrics: Sequence[str] = ()) -> tuple[object, ...]:
+    """A run's cells in the list, with these of its `metrics`."""
     state = run["state"] + (" (lost contact)" if run.get("lost_contact") else "")
     state += " (sending)" if run.get("delivery") else ""
     return (
@@ -145,6 +148,7 @@ def row(run: dict[str, Any], now: float) -> tuple[object, ...]:
         state + (f": {run['reason']}" if run.get("reason") else ""),
         run["world_size"],
         formats.count(run["step"]),
+        *(figure(run["metrics"][metric], 4) for metric in metrics),
         figure(run.get("last_loss"), 4),
         figure(run.get("throughput")),
         formats.duration(time_spent(run, now)),

@@ -18,6 +18,7 @@ from dashboard.logs.logged_settings import logged_settings
 from dashboard.planning import preview as previews
 from dashboard.planning.fixes import fix_of, launch_path, with_next_step
 from dashboard.security.proxies import shown_url
+from dashboard.service.best_columns import best_columns, best_values
 from dashboard.service.service import Service
 from dashboard.sweeps.request import SeedsRequest, launch_with_seeds
 from db.attempts import attempt_queries
@@ -51,11 +52,18 @@ def list_runs(
     sort: SortText = "",
     offset: Annotated[int, Query(ge=0, le=MOST, description="Runs to leave out at the beginning.")] = 0,
 ) -> Response:
-    """Runs that are not archived, newest first or sorted; a search for `archived:yes` lists the others."""
+    """Runs that are not archived, newest first or sorted; a search for `archived:yes` lists the others.
+
+    Where a search or the order names series, or one project is listed, `metrics` of each run has their best values,
+    such as `best:val/loss`."""
     now = service.now_for_contact()
-    selection = RunSelection(parsed(search, now), q or "", state or (), project or "")
-    views = run_list.listed(service.store, now, selection, parsed_sort(sort), limit, offset)
-    return answer([with_next_step(run) for run in views])
+    query, order = parsed(search, now), parsed_sort(sort)
+    selection = RunSelection(query, q or "", state or (), project or "")
+    views = run_list.listed(service.store, now, selection, order, limit, offset)
+    if not (columns := best_columns(service.store, query, project, order)):
+        return answer([with_next_step(run) for run in views])
+    metrics = best_values(service.store, now, views, columns)
+    return answer([document(with_next_step(run)) | {"metrics": metrics[run.id]} for run in views])
 
 
 @router.get("/named-runs")

@@ -15,6 +15,8 @@ import { Panel } from './panel.js';
  * where columns are chosen.
  */
 
+/** @typedef {{key: string, first: number}} Metric a column with the best value of a series */
+
 const PICK = { key: 'pick', title: '', rem: 2 };
 const NAME = { key: 'name', title: 'Name', first: 1, sort: 'name', rem: 16 };
 /** @type {Column[]} */
@@ -41,18 +43,27 @@ const UNITS = [
 ];
 export const DEFAULT_KEYS = OWN.map(({ key }) => key).filter((key) => key !== 'by');
 
-/** The usual columns where one person, or several, use the dashboard. @param {boolean} hasPeople */
-export function usualKeys(hasPeople) {
-  return hasPeople ? OWN.map(({ key }) => key) : DEFAULT_KEYS;
+/**
+ * The usual columns where one person, or several, use the dashboard; those of metrics stand before the loss.
+ * @param {boolean} hasPeople
+ * @param {Metric[]} [metrics]
+ */
+export function usualKeys(hasPeople, metrics = []) {
+  const keys = hasPeople ? OWN.map(({ key }) => key) : DEFAULT_KEYS;
+  const at = keys.indexOf('loss');
+  return [...keys.slice(0, at), ...metrics.map(({ key }) => key), ...keys.slice(at)];
 }
 
 /**
  * The columns of these keys after the box for selecting; the name, which is the link, is always among them.
  * @param {string[]|null} keys
+ * @param {Metric[]} [metrics] whose heads sort the best first
  * @returns {Column[]}
  */
-export function columnsOf(keys) {
-  const chosen = (keys ?? DEFAULT_KEYS).map((key) => OWN.find((own) => own.key === key) ?? added(key));
+export function columnsOf(keys, metrics = []) {
+  const chosen = (keys ?? DEFAULT_KEYS).map(
+    (key) => OWN.find((own) => own.key === key) ?? { ...added(key), ...metrics.find((metric) => metric.key === key) },
+  );
   return [PICK, ...(chosen.includes(NAME) ? [] : [NAME]), ...chosen];
 }
 

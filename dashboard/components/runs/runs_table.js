@@ -47,6 +47,8 @@ class RunsTable {
   _sort = '';
   /** @type {string[]|null} the keys of the columns; null for the usual ones */
   _keys = null;
+  /** The metrics that have a column, as JSON. */
+  _metrics = '[]';
   _onlyAttention = false;
   _allQueued = false;
   _isHeld = false;
@@ -143,10 +145,20 @@ class RunsTable {
     this._views.root.hidden = component.filters.has_views === false;
     this._showProblem(component.filters.problem);
     this._selection.limit(component.filters.refusal ?? null);
+    this._showMetrics(component.filters.metrics);
     const query = queryOf(component.filters);
     if (query === this._query) return;
     this._query = query;
     this._ask();
+  }
+
+  /** @param {import('./columns.js').Metric[]|undefined} metrics the best of what is searched, or of the project */
+  _showMetrics(metrics) {
+    const written = JSON.stringify(metrics ?? []);
+    if (written === this._metrics) return;
+    this._metrics = written;
+    this._rebuildRows();
+    this._query = undefined;
   }
 
   /** Ask for the list from its beginning: another search or order. */
@@ -237,11 +249,12 @@ class RunsTable {
   }
 
   _usual() {
-    return usualKeys(this._component.filters.has_people === true);
+    const { has_people: hasPeople, metrics } = this._component.filters;
+    return usualKeys(hasPeople === true, metrics);
   }
 
   _buildHead() {
-    this._columns = columnsOf(this._keys ?? this._usual());
+    this._columns = columnsOf(this._keys ?? this._usual(), this._component.filters.metrics);
     this._heads = new Map(this._columns.map((column) => [column.key, this._head(column)]));
     this._headRow.replaceChildren(...this._heads.values());
     this._root.classList.toggle('chosen', this._keys !== null);

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from domain.search.completion import complete_column
-from domain.search.fields import Column, SeriesFigure, Sort, parse_column, parse_sort
+from domain.search.fields import Column, SeriesFigure, Sort, best_columns, parse_column, parse_sort, rises
+from domain.search.parser import parse
 from domain.search.query import FieldKind, QueryError
 
 
@@ -48,3 +49,32 @@ def test_fields_and_numbers_of_series_are_proposed() -> None:
     assert proposed == ["loss", "val/loss", "best:val/loss", "min:val/loss", "max:val/loss"]
     assert complete_column("max:p", stored) == ["max:gpu/power"]
     assert "best:gpu/power" not in complete_column("power", stored) and "tag" not in complete_column("", stored)
+
+
+@pytest.mark.parametrize(
+    ("search", "columns"),
+    [
+        ("state:failed lr>0.1", []),
+        ("val/acc>0.9", ["best:val/acc"]),
+        ("val/loss>0.2 or val/acc<0.5 or val/loss<1", ["best:val/loss", "best:val/acc"]),
+        ('"score">0.9 bits/byte<=2', ["max:score", "min:bits/byte"]),
+        ("-quality/x>0.9 not quality/y<1", ["min:quality/x", "max:quality/y"]),
+        ("quality/x=1", ["last:quality/x"]),
+    ],
+)
+def test_a_list_has_the_best_of_what_is_searched(search: str, columns: list[str]) -> None:
+    assert best_columns(parse(search, 0.0)) == columns
+    assert all(parse_column(column).kind is FieldKind.SERIES for column in columns)
+
+
+def test_a_list_has_the_best_of_what_sorts_and_judges_it_too() -> None:
+    query, sort = parse("val/acc>0.9", 0.0), parse_sort("-max:reward/mean")
+    assert best_columns(query, sort, "val/loss") == ["best:val/acc", "max:reward/mean", "best:val/loss"]
+    assert best_columns(query, parse_sort("lr"), "val/acc") == ["best:val/acc"]
+
+
+@pytest.mark.parametrize(
+    ("column", "is_so"), [("best:val/loss", True), ("best:acc", False), ("min:x", True), ("max:loss", False)]
+)
+def test_a_first_click_puts_the_best_first(column: str, is_so: bool) -> None:
+    assert rises(column) is is_so

@@ -6,6 +6,7 @@ import {
   DEFAULT_KEYS,
   isNumeric,
   proposed,
+  usualKeys,
   valueText,
 } from '../../../../dashboard/components/runs/columns.js';
 
@@ -27,6 +28,14 @@ test('a column that somebody added is sorted by its field', () => {
     [column.title, column.sort, column.isAdded, column.isNumber],
     ['best:val/loss', 'best:val/loss', true, true],
   );
+});
+
+test('the best of a metric stands before the loss, and its head sorts the best first', () => {
+  const metrics = [{ key: 'best:val/loss', first: 1 }];
+  const keys = usualKeys(false, metrics);
+  assert.deepEqual(keys.slice(keys.indexOf('step'), keys.indexOf('curve')), ['step', 'best:val/loss', 'loss']);
+  assert.equal(columnsOf(keys, metrics).find(({ key }) => key === 'best:val/loss')?.first, 1);
+  assert.deepEqual(usualKeys(false), DEFAULT_KEYS);
 });
 
 test('proposals begin with the usual columns, each once', () => {
