@@ -102,7 +102,7 @@ def _print_for_people(titles: Sequence[str], rows: Sequence[Sequence[str]], righ
     console = Console(markup=False, highlight=False, emoji=False)
     whole = right | {number for number, title in enumerate(titles) if title in NEVER_FOLDED}
     fitting = fitted(titles, [_widths(column) for column in zip(titles, *rows, strict=True)], whole, console.width)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for number, width in fitting.items():
         side: Literal["left", "right"] = "right" if number in right else "left"
         table.add_column(titles[number], justify=side, overflow="fold", no_wrap=number in whole, width=width)

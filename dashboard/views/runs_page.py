@@ -57,7 +57,8 @@ def _filters(projects: Sequence[str]) -> dict[str, Any]:
     """Show the search and the filters for state and project; they are in the address, so that a view can be shared."""
     _take_filters_from_address()
     is_shared = has_several(service.current().store)
-    own = [3.4, 6.6, 2.0, 3.0] if deleted_runs.has_some() else [4.4, 6.6, 2.0, 2.0]  # with room for all states
+    more = deleted_runs.has_some() + bool(st.session_state["runs_project"])  # buttons beside Help and Logs
+    own = [4.4 - more, 6.6, 2.0, 2.0 + more]  # with room for all states
     widths = [1, own[0] - 0.3, own[1] + 0.3, *own[2:]] if is_shared else own
     *mine_field, search, states, project_field, help_ = st.columns(widths, vertical_alignment="center")
     mine = bool(mine_field and mine_field[0].pills(

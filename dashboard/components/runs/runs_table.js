@@ -275,7 +275,8 @@ class RunsTable {
       { scope: 'col', class: classes, title: column.isAdded ? column.title : null },
       el('button', { type: 'button', onclick: () => this._sortBy(column) }, el('span', { text: column.title }), mark),
     );
-    if (column.isAdded) head.style.width = `${column.rem}rem`;
+    // Columns that nobody chose leave room for the name in a narrow window.
+    if (column.isAdded) head.style.width = this._keys ? `${column.rem}rem` : `min(${column.rem}rem, 24cqw)`;
     return head;
   }
 

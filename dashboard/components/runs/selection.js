@@ -490,16 +490,7 @@ function inUtc(seconds) {
 }
 
 /** @param {Action} action */
-function result({
-  action,
-  tag,
-  state,
-  total,
-  done,
-  refused,
-  freed_bytes: freed,
-  kept_until: until,
-}) {
+function result({ action, tag, state, total, done, refused, freed_bytes: freed, kept_until: until }) {
   const unreached = total - done - refused.length;
   const freedNow = freed && !until ? `, ${size(freed)} freed` : '';
   return [

@@ -137,6 +137,7 @@ def test_runs_of_several_people_keep_id_name_state_and_person_on_80_columns(
     titles = next(line for line in lines if "name" in line.split()).split()
     assert {"id", "name", "state", "step", "loss", "by"} <= {*titles} and "samples/s" not in titles
     assert re.search("A wider terminal also shows .*samples/s", " ".join(lines))
+    assert [line.split()[-2] for line in lines if "123 456" in line] == ["0.01235", "0.01235"], "figures stay whole"
 
 
 def test_every_module_that_prints_tables_has_its_list_here() -> None:

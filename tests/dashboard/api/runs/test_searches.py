@@ -38,6 +38,31 @@ def test_runs_are_searched_sorted_and_read_in_pages(dashboard: Running, ids: dic
     assert dashboard.http.get("/api/runs?sort=tag").status_code == 422
 
 
+def test_runs_have_the_best_of_what_is_searched_sorted_by_or_judges_their_project(
+    dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RANKZERO_URL", dashboard.url)
+    monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
+    for name, values in (("early", (0.2, 0.9, 0.1)), ("late", (0.1, 0.3, 0.5))):
+        dashboard.launch(name=name, project="vision")
+        task = node.task()
+        node.log_points(task, 0, val__acc=[(step, value, float(step)) for step, value in enumerate(values)])
+        node.report(task, "succeeded")
+
+    def best(**params: str) -> list[tuple[str, dict[str, float]]]:
+        listed = dashboard.http.get("/api/runs", params=params).json()
+        return [(run["name"], run.get("metrics", {})) for run in listed]
+
+    assert best() == [("late", {}), ("early", {})]
+    of_both = [("early", {"best:val/acc": 0.9}), ("late", {"best:val/acc": 0.5})]
+    assert best(filter="val/acc>0", sort="-best:val/acc") == best(sort="-best:val/acc") == of_both
+    assert best(project="vision") == of_both[::-1]
+    assert best(filter="val/acc>0.4") == of_both[1:], "a search is about the last value"
+    assert main.run(["runs", "--sort", "-best:val/acc", "--project", "vision"]) == 0
+    titles, first, second = capsys.readouterr().out.splitlines()
+    assert "best val/acc" in titles and [" 0.9 " in first, " 0.5 " in second] == [True, True]
+
+
 def test_all_runs_of_a_list_are_named_for_what_is_done_to_all(dashboard: Running, ids: dict[str, str]) -> None:
     def named(**params: str) -> list[str]:
         return list(dashboard.http.get("/api/overview/ids", params=params).json())
