@@ -122,5 +122,5 @@ def script(
         raise Rejection(422, sentence, field) from error
     except UnreadableScript as unreadable:
         raise Rejection(422, str(unreadable), "target") from unreadable
-    content = {name: getattr(reading, name) for name in ("name", "parsers", "options", "proposals")}
+    content = {name: getattr(reading, name) for name in ("name", "parsers", "unread", "options", "proposals")}
     return answer(content | {"launcher": reading.guess})

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from dashboard.script_reader.choices import choices_of, enum_member
 from dashboard.script_reader.options import Kind, Option
-from dashboard.script_reader.source import ScriptProgram, SourceFile, as_written, keywords, text, type_name, value
+from dashboard.script_reader.source import (
+    PLAIN_TYPES,
+    ScriptProgram,
+    SourceFile,
+    as_written,
+    keywords,
+    literal,
+    text,
+    type_name,
+    value,
+)
 
 SWITCHES = ("store_true", "store_false", "store_const")
 SILENT = ("help", "version", "parsers")
-DEFAULT_IN_HELP = "%(default)"
+FILLED_IN = re.compile(r"%\((\w+)\)[-+ #0-9.]*[a-zA-Z]")
 
 
 def read(program: ScriptProgram) -> list[Option]:
     """Return the options of every parser in the program, in the order in which they are added."""
-    options = [option for source in program.sources for option in _Parsers(source).options()]
-    return options
+    return [option for source in program.sources for option in _Parsers(source, program).options()]
 
 
 class _Parsers:
     """The parsers of one file, with the subcommand of each variable and the defaults set later."""
 
-    def __init__(self, source: SourceFile) -> None:
-        self._source = source
+    def __init__(self, source: SourceFile, program: ScriptProgram) -> None:
+        self._source, self._program = source, program
         self._commands: dict[str, str] = {}
         self._adders: dict[str, str] = {}
         for node in source.nodes:
@@ -62,7 +73,7 @@ class _Parsers:
             owner = self._adders[call.func.id]
         else:
             return None
-        option = _option(call, self._source.constants)
+        option = _option(call, self._source, self._program)
         return option and replace(option, command=self._commands.get(owner) or None)
 
     def _subcommand(self, call: ast.Call) -> Option | None:
@@ -93,27 +104,33 @@ class _Parsers:
         return defaults
 
 
-def _option(call: ast.Call, constants: dict[str, Any]) -> Option | None:
+def _option(call: ast.Call, source: SourceFile, program: ScriptProgram) -> Option | None:
+    constants = source.constants
     flags = tuple(flag for a in call.args if isinstance(flag := value(a, constants), str) and flag)
     if not flags or len(flags) != len(call.args):
         return None
     arguments = keywords(call)
+    type_node = arguments.get("type")
     action, default = _action(arguments.get("action"), constants), value(arguments.get("default"), constants)
+    if default is None:
+        default = enum_member(arguments.get("default"), type_node, program)
+    if as_written(arguments.get("help")).rpartition(".")[2] == "SUPPRESS":  # hidden on purpose
+        return None
     if action in SILENT or value(arguments.get("nargs"), {}) == "..." or _is_remainder(arguments.get("nargs")):
         return None
     if action in ("store_true", "store_false") and "default" not in arguments:
         default = action == "store_false"
-    choices = value(arguments.get("choices"), constants)
+    choices = choices_of(arguments.get("choices"), type_node, source, program)
     long = next((flag for flag in flags if flag.startswith("--")), flags[0])
     kind = _kind(flags[0], action, arguments, constants)
-    type_ = "bool" if kind == "switch" else type_name(arguments.get("type"), default)
+    type_ = "bool" if kind == "switch" else _type(type_node, default, choices)
     option = Option(
         flags=flags,
         name=str(value(arguments.get("dest"), constants) or long.lstrip("-").replace("-", "_")),
         type=type_,
         default=default,
-        choices=tuple(choices) if isinstance(choices, list) else None,
-        help=_help(arguments.get("help"), constants, default),
+        choices=choices,
+        help=_help(arguments, constants, default),
         required=value(arguments.get("required"), constants) is True
         or _is_required_positional(flags[0], arguments, kind),
         kind=kind,
@@ -162,10 +179,20 @@ def _is_remainder(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Attribute | ast.Name) and ast.unparse(node).endswith("REMAINDER")
 
 
-def _help(node: ast.expr | None, constants: dict[str, Any], default: Any) -> str | None:
-    line = text(node, constants)
+def _type(node: ast.expr | None, default: Any, choices: tuple[Any, ...] | None) -> str | None:
+    """Return the type that a person types: a member of an Enum is a text, and what json.loads reads is JSON."""
+    if as_written(node).rpartition(".")[2] == "loads":
+        return "json"
+    name = type_name(node, default)
+    return type(choices[0]).__name__ if choices and name not in PLAIN_TYPES else name
+
+
+def _help(arguments: dict[str, ast.expr], constants: dict[str, Any], default: Any) -> str | None:
+    """Return the help text with the parts that argparse fills in: `%(default)s`, `%(metavar)s`."""
+    line = text(arguments.get("help"), constants)
     if line is None:
         return None
-    for form in ("s", "r", "d", "f", "g"):
-        line = line.replace(DEFAULT_IN_HELP + form, str(default))
+    known = {name: as_written(node) or value(node, constants) for name, node in arguments.items()}
+    known["default"] = "…" if default is None and not literal(arguments.get("default"), constants)[0] else default
+    line = FILLED_IN.sub(lambda match: str(known.get(match[1], match[1])), line)
     return line.replace("%%", "%")

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dashboard.paths import MayRead, is_file
-from dashboard.script_reader import argparse_reader, click_reader, dataclass_reader, settings_reader, signature_reader
+from dashboard.script_reader import (
+    absl_reader,
+    argparse_reader,
+    click_reader,
+    dataclass_reader,
+    settings_reader,
+    signature_reader,
+)
 from dashboard.script_reader.launchers import Guess, guess
 from dashboard.script_reader.options import Option
 from dashboard.script_reader.proposals import Proposal, propose
@@ -21,6 +28,7 @@ from dashboard.script_reader.source import (
     read_program,
     value,
 )
+from dashboard.script_reader.unread import unread_libraries
 from domain.clock import SYSTEM_CLOCK
 
 
@@ -44,12 +52,14 @@ def read_script(
 
 READERS = {
     "argparse": argparse_reader.read,
+    "absl": absl_reader.read,
     "click": click_reader.read,
     "its function's signature": signature_reader.read,
     "its dataclasses": dataclass_reader.read,
     "LightningCLI": dataclass_reader.read_frameworks,
     "its configurator": settings_reader.read_globals,
     "Hydra": settings_reader.read_hydra,
+    "OmegaConf": settings_reader.read_omegaconf,
 }
 OWN_NAMES = {
     "warmup_steps": re.compile(r"warm_?up", re.IGNORECASE),
@@ -62,6 +72,8 @@ READS_ARGUMENTS = re.compile(
     r"argv|[Pp]arse|\b(fire|tyro|typer|click|hydra|omegaconf|draccus|simple_parsing)\b|RANKZERO_\W"
 )
 """Source that may take arguments, or our variables, which cannot be read from it."""
+ANY_VARIABLE = re.compile(r"RANKZERO_(?![A-Z])")
+"""Source that puts the names of our variables together, and may so read each of them."""
 SHARDING = re.compile(r"fsdp|fully_?shard", re.IGNORECASE)
 MOST_OPTIONS = 1000
 MOST_REMEMBERED = 64
@@ -77,6 +89,8 @@ class Script:
     options: list[Option]
     proposals: list[Proposal]
     guess: Guess
+    unread: tuple[str, ...]
+    """The libraries by which it takes arguments that could not be read from its text."""
     may_take_more: bool
     """Whether it may take arguments that could not be read from its text."""
     shards: bool
@@ -113,7 +127,8 @@ def script_in(program: ScriptProgram) -> Script:
             options=options,
             proposals=propose(options, program),
             guess=guess(program, options),
-            may_take_more=_may_take_more(program, options),
+            unread=(unread := unread_libraries(program, parsers)),
+            may_take_more=bool(unread) or _may_take_more(program, options),
             shards=any(SHARDING.search(source.text) for source in program.sources),
             variables=frozenset(_variables(program)),
             constants=constants_in(program),
@@ -150,7 +165,9 @@ def _may_take_more(program: ScriptProgram, options: list[Option]) -> bool:
 
 def _variables(program: ScriptProgram) -> set[str]:
     names = "BATCH_SIZE LR EPOCHS MAX_STEPS PRECISION ACCUMULATE SEED RESUME STRATEGY WARMUP_STEPS".split()
-    return {name.lower() for name in names for source in program.sources if f"RANKZERO_{name}" in source.text}
+    texts = [source.text for source in program.sources]
+    is_any = any(ANY_VARIABLE.search(text) for text in texts)
+    return {name.lower() for name in names if is_any or any(f"RANKZERO_{name}" in text for text in texts)}
 
 
 def _stamp(folder: Path, entry: str | None, module: str | None) -> Stamp:

@@ -1,17 +1,19 @@
-"""Read options that are settings: globals before a configurator (nanoGPT), Hydra's YAML."""
+"""Read options that are settings: globals before a configurator (nanoGPT), Hydra's YAML, OmegaConf's."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from dashboard.paths import MayRead, open_if
+from dashboard.script_reader.dataclass_reader import of_class
 from dashboard.script_reader.options import Option
-from dashboard.script_reader.source import ScriptProgram, SourceFile, keywords, literal, plain, value
+from dashboard.script_reader.source import ScriptProgram, SourceFile, called, keywords, literal, plain, value
 
 LARGEST_SETTINGS_BYTES = 256 * 1024
 
@@ -44,6 +46,49 @@ def read_hydra(program: ScriptProgram) -> list[Option]:
                 if isinstance(name, str):
                     return list(_overrides(program, str(path or "."), name.removesuffix(".yaml")))
     return []
+
+
+def read_omegaconf(program: ScriptProgram) -> list[Option]:
+    """Return `model.width=64` for each value of the settings that are merged with `OmegaConf.from_cli()`."""
+    names = {source.dotted(call.func) for source, call in program.calls()}
+    if "omegaconf.OmegaConf.from_cli" not in names:
+        return []
+    options: dict[str, Option] = {}
+    for source, call in program.calls():
+        function = source.dotted(call.func).removeprefix("omegaconf.OmegaConf.")
+        if function in ("create", "load", "structured") and call.args:
+            options |= {option.name: option for option in _merged(function, call.args[0], source, program)}
+    return list(options.values())
+
+
+def _merged(function: str, node: ast.expr, source: SourceFile, program: ScriptProgram) -> Iterator[Option]:
+    """Yield the options of settings in the script itself, in a YAML file beside it, or in a dataclass."""
+    if function == "structured":
+        for option in of_class(ast.unparse(called(node)), program, "tyro"):
+            name = option.flag.removeprefix("--").replace("-", "_")
+            changed = replace(option, flags=(name,), name=name, kind="override", on=None, off=None)
+            yield changed.as_switch(f"{name}=true", f"{name}=false") if option.type == "bool" else changed
+        return
+    settings = _settings(node, source) if function == "create" else value(node, source.constants)
+    if isinstance(settings, str) and program.folder is not None:
+        settings = _yaml(program.folder / settings, program.may_read)
+    if isinstance(settings, dict):
+        yield from _flat(settings, "")
+
+
+def _settings(node: ast.expr, source: SourceFile) -> dict[str, Any]:
+    """Return a dictionary as it is written in the source; values known only at run time are None."""
+    if isinstance(node, ast.Name):
+        known = source.constants.get(node.id)
+        return known if isinstance(known, dict) else {}
+    if not isinstance(node, ast.Dict):
+        return {}
+    keys = [value(key, source.constants) for key in node.keys]
+    return {
+        key: _settings(item, source) if isinstance(item, ast.Dict) else value(item, source.constants)
+        for key, item in zip(keys, node.values, strict=True)
+        if isinstance(key, str)
+    }
 
 
 def _executes_configurator(node: ast.stmt) -> bool:

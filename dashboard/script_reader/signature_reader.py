@@ -1,21 +1,20 @@
-"""Read options defined by a function's signature: typer, python-fire, tyro."""
+"""Read options defined by a function's signature: typer, python-fire, tyro, jsonargparse's CLI."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from dashboard.script_reader.choices import enum_values
 from dashboard.script_reader.options import Kind, Option, command_option, declared
 from dashboard.script_reader.source import (
     ScriptProgram,
     SourceFile,
     command_name,
-    constants_of,
     keywords,
     parsed_expression,
-    plain,
     text,
     value,
 )
@@ -175,14 +174,26 @@ def _typer_option(
 
 
 def _called_with_a_function(source: SourceFile, program: ScriptProgram) -> Iterator[Option]:
-    """Yield the options of `fire.Fire(main)` and `tyro.cli(main)`."""
-    styles = {"fire.Fire": "fire", "tyro.cli": "tyro"}
+    """Yield the options of `fire.Fire(main)`, `tyro.cli(main)` and `jsonargparse.CLI(main)`."""
     for call in source.calls:
-        style = styles.get(source.dotted(call.func))
+        style = STYLES.get(source.dotted(call.func))
         if style and call.args and isinstance(call.args[0], ast.Name):
             match = program.definition(call.args[0].id)
             if match is not None and isinstance(match[1], FunctionDef):
-                yield from (plain_option(p, source, program, style) for p in parameters(match[1]))
+                options = [plain_option(p, source, program, style) for p in parameters(match[1])]
+                yield from map(_by_place, options) if style == "lightning" else options
+
+
+STYLES = {
+    "fire.Fire": "fire", "tyro.cli": "tyro", "jsonargparse.CLI": "lightning", "jsonargparse.auto_cli": "lightning",
+    "jsonargparse.auto_parser": "lightning",
+}  # fmt: skip
+"""How the functions that make a command line of a signature write its options."""
+
+
+def _by_place(option: Option) -> Option:
+    """Return an option of jsonargparse: what has no default is given by its place."""
+    return replace(option, flags=(option.name,), kind="positional") if option.required else option
 
 
 # Read type annotations of options: type, choices, and whether several values are taken.
@@ -214,8 +225,8 @@ def annotation(node: ast.expr | None, default: Any, program: ScriptProgram) -> A
     name = _last(node)
     if name in LISTS:
         return Annotation("str", is_list=True)
-    if (members := _enum_members(name, program)) is not None:
-        return Annotation("str", tuple(members))
+    if (members := enum_values(name, program)) is not None:
+        return Annotation("str", tuple(members.values()))
     return Annotation(name)
 
 
@@ -225,7 +236,7 @@ def enum_default(node: ast.expr | None, program: ScriptProgram) -> Any:
         return None
     if node.attr == "value":
         return enum_default(node.value, program)
-    return (_enum_values(_last(node.value), program) or {}).get(node.attr)
+    return (enum_values(_last(node.value), program) or {}).get(node.attr)
 
 
 def _subscript(node: ast.Subscript, default: Any, program: ScriptProgram) -> Annotation:
@@ -244,21 +255,6 @@ def _subscript(node: ast.Subscript, default: Any, program: ScriptProgram) -> Ann
         inner = annotation(parts[0], None, program)
         return Annotation(inner.type, inner.choices, is_list=True)
     return Annotation(name)
-
-
-def _enum_members(name: str, program: ScriptProgram) -> list[Any] | None:
-    values = _enum_values(name, program)
-    return None if values is None else list(values.values())
-
-
-def _enum_values(name: str, program: ScriptProgram) -> dict[str, Any] | None:
-    definition = program.definition(name)
-    if definition is None or not isinstance(definition[1], ast.ClassDef):
-        return None
-    bases = {_last(base) for base in definition[1].bases}
-    if not bases & {"Enum", "StrEnum", "IntEnum", "ExplicitEnum"}:
-        return None
-    return {name: plain(member) for name, member in constants_of(definition[1].body).items()}
 
 
 def _unquoted(node: ast.expr | None) -> ast.expr | None:

@@ -361,3 +361,95 @@ def test_a_module_is_read_as_python_would_start_it(tmp_path: Path) -> None:
     assert [o.name for o in read_script(tmp_path, module="pkg").options] == ["lr"]
     with pytest.raises(UnreadableScript, match=r"no module pkg\.other"):
         read_script(tmp_path, module="pkg.other")
+
+
+def test_argparse_choices_of_enums_ranges_and_dictionaries(tmp_path: Path) -> None:
+    by_name = options(
+        tmp_path,
+        """
+        import argparse, enum, json
+        class Norm(enum.Enum):
+            BATCH = "batch"
+            GROUP = "group"
+        class Level(enum.IntEnum):
+            LOW = enum.auto()
+            HIGH = enum.auto()
+        MODELS = {"small": build_small, "large": build_large}
+        p = argparse.ArgumentParser(description="100% of it")
+        p.add_argument("--norm", type=Norm, choices=list(Norm), default=Norm.GROUP)
+        p.add_argument("--norm-by-name", type=lambda text: Norm[text], choices=Norm, default=Norm.BATCH)
+        p.add_argument("--values", choices=[n.value for n in Norm])
+        p.add_argument("--names", choices=[n.name for n in Norm], default=Norm.BATCH.name)
+        p.add_argument("--level", type=Level.__getitem__, choices=Level, default=Level.LOW)
+        p.add_argument("--model", choices=MODELS, default="small")
+        p.add_argument("--head", choices=sorted(MODELS.keys()))
+        p.add_argument("--depth", type=int, choices=range(2, 12, 3), default=5,
+                       help="%(default)d of %(metavar)s", metavar="N")
+        p.add_argument("--port", type=int, choices=range(1024, 65536))
+        p.add_argument("--extra", type=json.loads, default="{}")
+        p.add_argument("--workers", type=int, default=count(), help="(default: %(default)s)")
+        p.add_argument("--old-name", type=int, default=3, help=argparse.SUPPRESS)
+        p.add_argument("--opt-in", default=argparse.SUPPRESS)
+        """,
+    )
+    assert {name: option.choices for name, option in by_name.items() if option.choices} == {
+        "norm": ("batch", "group"), "norm_by_name": ("BATCH", "GROUP"), "values": ("batch", "group"),
+        "names": ("BATCH", "GROUP"), "level": ("LOW", "HIGH"), "model": ("small", "large"), "head": ("small", "large"),
+        "depth": (2, 5, 8, 11),
+    }  # fmt: skip
+    assert [by_name[n].default for n in ("norm", "norm_by_name", "names", "level")] == [
+        "group",
+        "BATCH",
+        "BATCH",
+        "LOW",
+    ]
+    assert (by_name["norm"].type, by_name["extra"].type) == ("str", "json")
+    assert (by_name["depth"].help, by_name["workers"].help) == ("5 of N", "(default: …)")
+    assert "old_name" not in by_name and by_name["opt_in"].default is None
+
+
+def test_absl_flags_of_every_kind(tmp_path: Path) -> None:
+    reading = script(
+        tmp_path,
+        """
+        from absl import app, flags
+        FLAGS = flags.FLAGS
+        flags.DEFINE_float("lr", 1e-3, "the rate", lower_bound=0.0)
+        flags.DEFINE_integer("batch_size", default=32, help="per device")
+        flags.DEFINE_enum("model", "small", ["small", "large"], "which")
+        flags.DEFINE_bool("compile", False, "use it")
+        flags.DEFINE_multi_string("tag", [], "tags")
+        flags.DEFINE_list("layers", ["1", "2"], "several")
+        flags.DEFINE_string("data", None, "folder", required=True)
+        flags.DEFINE_string("out", None, "folder")
+        flags.mark_flags_as_required(["out"])
+        app.run(main)
+        """,
+    )
+    by_name = {option.name: option for option in reading.options}
+    assert reading.parsers == ("absl",) and reading.unread == ()
+    assert (by_name["lr"].default, by_name["lr"].type, by_name["lr"].help) == (1e-3, "float", "the rate")
+    assert by_name["model"].choices == ("small", "large") and by_name["batch_size"].default == 32
+    assert written(by_name["compile"], True) == ["--compile"] and written(by_name["compile"], False) == ["--nocompile"]
+    assert written(by_name["tag"], ["a", "b"]) == ["--tag=a", "--tag=b"] and by_name["layers"].default == "1,2"
+    assert by_name["data"].required and by_name["out"].required
+
+
+def test_omegaconf_settings_that_are_merged_with_the_command_line(tmp_path: Path) -> None:
+    by_name = options(
+        tmp_path,
+        """
+        from dataclasses import dataclass
+        from omegaconf import OmegaConf
+        @dataclass
+        class Data:
+            batch_size: int = 4
+            shuffle: bool = True
+        base = OmegaConf.create({"lr": 1e-3, "model": {"width": 64, "act": None}, "path": "???", "n": count()})
+        cfg = OmegaConf.merge(base, OmegaConf.load("more.yaml"), OmegaConf.structured(Data), OmegaConf.from_cli())
+        """,
+        more__yaml="trainer:\n  epochs: 3\n",
+    )
+    assert {"lr", "model.width", "model.act", "path", "n", "trainer.epochs", "batch_size", "shuffle"} == set(by_name)
+    assert by_name["path"].required and written(by_name["model.width"], "8") == ["model.width=8"]
+    assert written(by_name["shuffle"], False) == ["shuffle=false"]
