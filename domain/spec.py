@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from domain.choices import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, Pool, Precision, Strategy
+from domain.choices import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, PassedField, Pool, Precision, Strategy
 from domain.environments.locks import checked_choice
 from domain.environments.sources import source_of
 from domain.people.references import Named, Reference
@@ -136,6 +136,8 @@ class RunSpec(BaseModel):
     launcher: Launcher | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     args: Annotated[list[Argument], Field(max_length=10_000)] = []
+    as_variables: dict[PassedField, Argument] = {}
+    """Values that no option of the script takes: it has them only as RANKZERO_LR and the like, if it reads those."""
     env: dict[str, Argument] = {}
     secrets: Annotated[list[str], Field(max_length=100), Reference(Named.SECRET)] = []
     """Names of stored secrets of the person or the project, which the ranks get as variables of the same names."""
@@ -359,6 +361,7 @@ LABELS = {
     "launcher": "Launcher",
     "seed": "Seed",
     "args": "Extra arguments",
+    "as_variables": "Only as variables",
     "env": "Environment",
     "secrets": "Secrets",
     "python": "Python",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cli.server.client import ServerClient
 from cli.terminal import CommandFailed, warn
 from dashboard.snapshots.git_address import CodeRefused, is_git_address
-from domain.choices import RECIPES
+from domain.choices import PASSED, RECIPES
 from domain.environments.locks import CHOICES, named_lock
 from domain.environments.sources import OTHERWISE
 
@@ -119,6 +119,12 @@ def tell_of_staged_paths(server: ServerClient, spec: Spec) -> None:
     if not paths or interpreters.all_here(node["hostname"] for node in server.get("/api/nodes")):
         return
     _print_notes([f"{path} is here, but each node looks for it on itself; else stage {OTHERWISE}." for path in paths])
+
+
+def tell_what_is_not_passed(server: ServerClient, spec: Spec) -> None:
+    """Say which values of the launch do not arrive at its script, before it starts."""
+    if spec.keys() & {*PASSED, "resume"} and spec["target"] not in RECIPES:
+        _print_notes(server.post("/api/preview?code_is_sent=true", spec).get("not_passed", []))
 
 
 # Choose the interpreter of a launch: the one named, or the project's own.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dashboard.script_reader import command
 from dashboard.script_reader.launchers import Guess
-from dashboard.script_reader.proposals import LABELS, PRECISIONS, is_whole_batch, option_for
+from dashboard.script_reader.proposals import PRECISIONS, option_for
 from dashboard.script_reader.reading import Script
 from dashboard.script_reader.source import UnreadableScript
 from domain.spec import RunSpec, lr_factor
@@ -54,45 +54,8 @@ def _strategy(spec: RunSpec, script: Script) -> Iterator[str]:
 
 def _arguments(spec: RunSpec, script: Script) -> Iterator[str]:
     named = command.named(script.options, spec.args)
-    for field, value in _decided(spec).items():
-        if spec.hands_over(field) or field in script.variables:
-            continue
-        option = option_for(field, script.options)
-        if option is None:
-            yield _is_not_passed(field, value, script)
-        elif option.name in named:
-            yield f"The arguments already set {option.flag}: {LABELS[field]}, {value}, is not used."
-        elif not any(p.field == field and not p.is_ticked for p in script.proposals):
-            yield _own_default_is_used(option.flag, field, value, option.default)
-        else:
-            yield _is_not_passed(field, value, script)
     yield from _own_values_kept(spec, script, named)
     yield from _missing(spec, script, named)
-
-
-def _decided(spec: RunSpec) -> dict[str, object]:
-    """Return the values that the spec sets, by field."""
-    fields = "batch_size lr epochs max_steps seed resume".split()
-    decided = {name: value for name in fields if (value := getattr(spec, name)) is not None}
-    return decided | ({"accumulate": spec.accumulate} if spec.accumulate != 1 else {})
-
-
-def _own_default_is_used(flag: str, field: str, value: object, default: object) -> str:
-    default_text = "its own default" if default is None else f"its own default {default}"
-    return (
-        f"The script accepts {flag}, but the arguments do not contain {{{field}}}: {default_text} is "
-        f"used, not {value}. "
-        f"Add {flag}={{{field}}}."
-    )
-
-
-def _is_not_passed(field: str, value: object, script: Script) -> str:
-    if field == "batch_size" and is_whole_batch(script.proposals):
-        return f"The script's batch size is that of all GPUs together: {value} per GPU is not passed on."
-    return (
-        f"No known option of {script.name} sets {LABELS[field]}: {value} reaches it only as "
-        f"RANKZERO_{field.upper()} in the environment."
-    )
 
 
 def _own_values_kept(spec: RunSpec, script: Script, named: set[str]) -> Iterator[str]:
@@ -106,23 +69,10 @@ def _own_values_kept(spec: RunSpec, script: Script, named: set[str]) -> Iterator
     option = option_for("accumulate", script.options)
     if option is not None and spec.accumulate == 1 and option.name not in named and _is_above_one(option.default):
         yield f"The script's own {option.flag} is {option.default}; an accumulation of 1 does not change it."
-    yield from _precision(spec, script, named)
-
-
-def _precision(spec: RunSpec, script: Script, named: set[str]) -> Iterator[str]:
     words = {spelling for names in PRECISIONS.values() for spelling in names}
     option = next((o for o in script.options if o.name in ("dtype", "precision") and o.default in words), None)
-    if spec.precision == "fp32":
-        if option is not None and option.name not in named:
-            yield f"The script's own {option.flag} is {option.default}; fp32 does not change it."
-        return
-    proposed = {p.argument for p in script.proposals if p.only_when == spec.precision}
-    options = {p.option for p in script.proposals if p.only_when == spec.precision}
-    is_wired = spec.hands_over("precision") or "precision" in script.variables or options & named
-    if not is_wired and proposed:
-        yield f"The arguments do not request {spec.precision}: add {min(proposed)}."
-    elif not is_wired:
-        yield _is_not_passed("precision", spec.precision, script)
+    if spec.precision == "fp32" and option is not None and option.name not in named:
+        yield f"The script's own {option.flag} is {option.default}; fp32 does not change it."
 
 
 def _missing(spec: RunSpec, script: Script, named: set[str]) -> Iterator[str]:

@@ -23,6 +23,8 @@ class Preview:
     world_size: int
     commands: list[Command]
     warnings: list[str]
+    not_passed: list[str]
+    """Those of the warnings that name a value that does not arrive at the script."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def preview(resolved: Resolved, code_is_sent: bool = False, problem: str | None 
         world_size=spec.world_size,
         commands=resolved.commands,
         warnings=[*resolved.warnings, *([str(refusal)] if refusal else []), *([problem] if problem else [])],
+        not_passed=resolved.not_passed,
     )
     if spec.pool == "slurm":
         return SlurmPreview(**vars(planned), job=slurm_job(spec, resolved.cluster))

@@ -12,6 +12,7 @@ from typing import Any
 from dashboard.paths import exists, is_file, is_folder, is_visible_folder, may_look, may_read
 from dashboard.planning import environments, interpreters
 from dashboard.planning.launch_warnings import launch_warnings
+from dashboard.planning.passing import not_passed, passed, passes
 from dashboard.script_reader import command
 from dashboard.script_reader.options import Option
 from dashboard.script_reader.proposals import is_whole_batch, option_for
@@ -112,6 +113,11 @@ def _batch_size_and_rate(spec: RunSpec, situation: Situation) -> Changes:
     return {name: defaults.get(name) for name in ("batch_size", "lr") if getattr(spec, name) is None}
 
 
+def _arguments(spec: RunSpec, situation: Situation) -> Changes:
+    """The arguments with those that pass the spec's values to the script's own options."""
+    return passed(spec, situation.script) if isinstance(situation.script, Script) else {}
+
+
 def _python(spec: RunSpec, situation: Situation) -> Changes:
     if (
         spec.python or spec.snapshot or spec.environment != "auto" or spec.target in RECIPES
@@ -138,9 +144,10 @@ def recipe_options(name: str) -> list[Option]:
 
 
 def _rate_to_scale(spec: RunSpec, script: Script | UnreadableScript) -> dict[str, float]:
-    """Return the script's own learning rate, if a scaling rule needs it and the arguments pass it."""
-    is_needed = spec.lr is None and spec.lr_scaling != "none" and spec.hands_over("lr")
-    option = option_for("lr", script.options) if is_needed and isinstance(script, Script) else None
+    """Return the script's own learning rate, if a scaling rule needs it and it can be passed."""
+    if spec.lr is not None or spec.lr_scaling == "none" or not isinstance(script, Script):
+        return {}
+    option = option_for("lr", script.options) if passes("lr", spec, script) else None
     is_number = option is not None and isinstance(option.default, int | float) and option.default > 0
     return {"lr": float(option.default)} if option and is_number else {}
 
@@ -148,6 +155,7 @@ def _rate_to_scale(spec: RunSpec, script: Script | UnreadableScript) -> dict[str
 STEPS: tuple[Callable[[RunSpec, Situation], Changes], ...] = (
     _number_of_devices,
     _batch_size_and_rate,
+    _arguments,
     _python,
     _code,
 )
@@ -198,12 +206,18 @@ class Resolved:
         fit_warning, python = self.fit.warning, interpreters.advice(self.spec)
         warnings = [
             *([fit_warning] if fit_warning else []),
+            *self.not_passed,
             *launch_warnings(self.spec, self.script),
             *([python] if python else []),
         ]
         if self.cluster.nodes and self.spec.nodes > MOST_COMMANDS:
             warnings.append(f"Only the commands of the first {MOST_COMMANDS} nodes are shown.")
         return warnings
+
+    @cached_property
+    def not_passed(self) -> list[str]:
+        """The values of the submitted spec that do not arrive at the script, one sentence each."""
+        return [] if self.spec.target in RECIPES else not_passed(self.submitted, self.script)
 
     @cached_property
     def refusal(self) -> InvalidRequest | None:

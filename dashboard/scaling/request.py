@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dashboard.planning.passing import passes
 from dashboard.planning.resolve import Resolved
 from dashboard.script_reader.reading import Script
 from dashboard.service.service import Service
@@ -202,11 +203,11 @@ def of_batch(batch: int, batches: Sequence[int], steps: int, resolved: Resolved)
 
 
 def takes(resolved: Resolved, field: str) -> bool:
-    """Whether a field of the spec reaches the program: a recipe's, by a placeholder or by a variable that it reads."""
+    """Whether a field of the spec reaches the program: a recipe's, by a placeholder, a variable or an option."""
     spec, script = resolved.spec, resolved.script
-    if spec.target in RECIPES or spec.hands_over(field):
-        return True
-    return isinstance(script, Script) and field in script.variables
+    if isinstance(script, Script):
+        return passes(field, spec, script)
+    return spec.target in RECIPES or spec.hands_over(field)
 
 
 def _steps(batch: int, largest: int, steps: int) -> int:

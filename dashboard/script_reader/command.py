@@ -75,13 +75,36 @@ def take_apart(
 
 def named(options: Sequence[Option], free: Sequence[str]) -> set[str]:
     """Return the names of the options that these arguments set, also by an abbreviation."""
-    tokens = {token.partition("=")[0] for token in free}
-    names = set()
-    for option in options:
-        flags = {flag.partition("=")[0] for flag in (*option.flags, option.on, option.off) if flag}
-        if option.kind not in ("positional", "positionals") and any(_names(token, flags) for token in tokens):
-            names.add(option.name)
-    return names
+    return {option.name for option in options if given(option, options, free) is not None}
+
+
+def given(option: Option, options: Sequence[Option], args: Sequence[str]) -> str | None:
+    """Return the last value that the arguments give to one of the options; of a bare switch, the argument itself.
+
+    None where they do not set it, or where that is by its place among them."""
+    if option.kind in ("positional", "positionals"):
+        return None
+    known = {flag for other in options for flag in _flags(other)}
+    is_bare = option.kind == "switch" and "=" not in (option.on or "")
+    texts = [
+        token if is_bare else text
+        for token, after in zip(args, [*args[1:], ""], strict=False)
+        if (text := _value(token, after, _flags(option), known)) is not None
+    ]
+    return texts[-1] if texts else None
+
+
+def _flags(option: Option) -> set[str]:
+    return {flag.partition("=")[0] for flag in (*option.flags, option.on, option.off) if flag}
+
+
+def _value(token: str, after: str, flags: set[str], known: set[str]) -> str | None:
+    """Return the value after one of the flags, as in `--lr=1`, `--lr 1`, `-b8` and Hydra's `++lr=1`."""
+    head, equals, text = token.partition("=")
+    if _names(head, flags) or (equals and head.lstrip("+") in flags):
+        return text if equals else after
+    is_joined = token[:1] == "-" and token[:2] in flags and head not in known
+    return token[2:] if is_joined else None
 
 
 def problem(option: Option, text: str) -> str | None:

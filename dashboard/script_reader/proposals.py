@@ -30,6 +30,8 @@ NAMES: dict[str, str] = {
     "load_checkpoint restore_from ckpt_path",
     "accumulate": "gradient_accumulation_steps grad_accumulation_steps accumulate_grad_batches grad_accum_steps "
     "accumulation_steps accum_steps accum_iter grad_accum accumulate",
+    "warmup_steps": "num_warmup_steps warmup_steps n_warmup_steps lr_warmup_steps warmup_iters num_warmup_iters "
+    "warmup_iterations",
     "seed": "seed random_seed manual_seed rng_seed seed_everything",
     "run_dir": "output_dir out_dir outdir save_dir checkpoint_dir ckpt_dir work_dir results_dir exp_dir run_dir "
     "default_root_dir",
@@ -43,9 +45,10 @@ PRECISIONS = {
 LABELS = {
     "batch_size": "the batch per GPU", "lr": "the learning rate", "epochs": "the epochs", "max_steps": "the steps",
     "resume": "the checkpoint to start from", "accumulate": "the accumulation", "seed": "the seed",
+    "warmup_steps": "the warm-up steps",
     "run_dir": "the run's own directory", "precision": "the precision", "command": "what to do",
 }  # fmt: skip
-_NUMERIC = {"batch_size", "lr", "epochs", "max_steps", "accumulate", "seed"}
+_NUMERIC = {"batch_size", "lr", "epochs", "max_steps", "warmup_steps", "accumulate", "seed"}
 _ALL_GPUS = re.compile(
     r"\b(global|total|effective|overall)\b[\w\s-]{0,20}\bbatch|all (the )?(gpus|devices|ranks|processes|workers|nodes)"
     r"|across (gpus|devices|ranks)",

@@ -16,6 +16,7 @@ from dashboard.security.keys import certificates
 from dashboard.service.deletions import Deletion
 from dashboard.service.parts import Parts
 from dashboard.snapshots.bringing import PackedCode
+from dashboard.snapshots.git_address import is_git_address
 from db import acting
 from db.attempts import attempt_queries, deliveries
 from db.checkpoints import checkpoint_requests
@@ -80,7 +81,10 @@ class Service(Parts):
 
     def resolve(self, spec: RunSpec, cluster: ClusterNodes, code: PackedCode | None = None) -> Resolved:
         """Fill in a spec for the nodes of a cluster, and say what follows from it."""
-        return resolve(spec, cluster, targets.script_or_problem(spec), code)
+        is_clone = code is not None and is_git_address(spec.target)
+        stored = {"snapshot": code.packed.sha256, "entry": code.entry} if code and is_clone else {}
+        script = targets.script_or_problem(spec.model_copy(update=stored))
+        return resolve(spec, cluster, script, code)
 
     def launchable(self, spec: RunSpec, cluster: ClusterNodes, like: str | None) -> RunSpec:
         """Return a spec that passes the cheap checks, with the secrets of the run `like`.

@@ -15,7 +15,7 @@ _WORKER = Path(__file__).parents[2] / "worker"
 PROBE_FOLDER = _WORKER / "probe"
 """First on each rank's PYTHONPATH: its sitecustomize starts the probe, then loads any other sitecustomize."""
 COMPILE_CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-_PLACEHOLDER = re.compile(r"\{(batch_size|lr|epochs|max_steps|precision|accumulate|seed|run_dir|resume)\}")
+_PLACEHOLDER = re.compile(r"\{(batch_size|lr|epochs|max_steps|warmup_steps|precision|accumulate|seed|run_dir|resume)\}")
 _GIVEN_WHOLE = re.compile(rf"(?P<option>[^\s{{}}=]+=)?{_PLACEHOLDER.pattern}")
 _BARE_OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 
@@ -169,6 +169,7 @@ def _filled_in(spec: RunSpec, context: TaskContext) -> dict[str, str]:
         "lr": "" if spec.scaled_lr is None else short_float(spec.scaled_lr),
         "epochs": _text(spec.epochs),
         "max_steps": _text(spec.max_steps),
+        "warmup_steps": _text(spec.warmup_steps),
         "precision": spec.precision,
         "accumulate": str(spec.accumulate),
         "seed": _text(spec.seed),
@@ -183,10 +184,8 @@ def _environment(spec: RunSpec, context: TaskContext, filled: dict[str, str]) ->
         "RANKZERO_ATTEMPT": str(context.attempt),
         "RANKZERO_NODE_RANK": str(context.node_rank),
     }
-    env |= {f"RANKZERO_{name.upper()}": value for name, value in filled.items() if value}
+    env |= {f"RANKZERO_{name.upper()}": value for name, value in (filled | spec.as_variables).items() if value}
     env["RANKZERO_STRATEGY"] = spec.strategy
-    if spec.warmup_steps is not None:
-        env["RANKZERO_WARMUP_STEPS"] = str(spec.warmup_steps)
     env["PYTHONUNBUFFERED"] = "1"
     env["OMP_NUM_THREADS"] = str(context.cpu_threads or 1)
     if context.device_kind == "cpu":

@@ -53,6 +53,8 @@ class FakeDashboard:
         self.asked: list[tuple[str, str]] = []
         self.deleted: list[dict[str, Any]] = []
         self.bodies: list[Any] = []
+        self.not_passed: list[str] = []
+        """What a preview says of values that do not arrive."""
         self.ranges: list[str | None] = []
 
     def app(self) -> Starlette:
@@ -101,7 +103,7 @@ class FakeDashboard:
         if path == "preview":
             command = {"node_rank": 0, "argv": ["torchrun", "a b.py"], "env": {"OMP_NUM_THREADS": "1"}}
             about = {"lr": 0.0008, "global_batch_size": 256, "world_size": 8, "commands": [command]}
-            return about | {"warnings": ["The run needs 4 nodes; 1 is known."]}, 200
+            return about | {"warnings": ["The run needs 4 nodes; 1 is known."], "not_passed": self.not_passed}, 200
         if path == "nodes":
             device = {"id": "cpu:0", "kind": "cpu", "name": "CPU slot", "run_id": run["id"], "attempt": 1}
             about = {

@@ -113,10 +113,13 @@ def carry_out(server: ServerClient, spec: dict[str, Any], seeds: list[int], para
     wait, as_json = parameters["wait"], parameters["as_json"]
     if parameters["dry_run"]:
         show_preview(code.preview(server, spec | ({"seed": seeds[0]} if seeds else {})), as_json)
-    elif seeds:
-        submit_seeds(server, code.with_code(server, spec), seeds, wait, as_json)
+        return
+    spec = code.with_code(server, spec)
+    code.tell_what_is_not_passed(server, spec)
+    if seeds:
+        submit_seeds(server, spec, seeds, wait, as_json)
     else:
-        submit(server, code.with_code(server, spec), wait, as_json)
+        submit(server, spec, wait, as_json)
 
 
 def spec_of(parameters: dict[str, Any], is_local: bool) -> dict[str, Any]:

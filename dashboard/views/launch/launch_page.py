@@ -88,7 +88,11 @@ def _read(values: Mapping[str, Any], script: ScriptForm | None) -> FormReading:
     if script is None:
         return read(values)
     guess = script.script.guess
-    reading = read(values, script.args, None if guess.launcher == "torchrun" else guess.launcher)
+    reading = read(
+        {**values, **{name: EMPTY[name] for name in script.unused}},
+        script.args,
+        None if guess.launcher == "torchrun" else guess.launcher,
+    )
     refusals = {**reading.refusals, **script.refusals}
     return FormReading(None if refusals else reading.spec, reading.draft, refusals)
 

@@ -21,6 +21,7 @@ from dashboard.views.launch.fields import PREFIX, RECIPE, named, spec_fields
 from dashboard.views.launch.form import EMPTY
 from dashboard.views.launch.swept_fields import SweptFields, add
 from dashboard.views.layout import style
+from domain.choices import PASSED
 from domain.spec import RunSpec
 from domain.sweeps import as_argument, holds_several
 from domain.text.formats import as_text, plural
@@ -81,6 +82,22 @@ class ScriptForm:
             if name not in shown_fields and f"{{{argument}}}" not in extra and not self.script.may_take(argument)
         )
 
+    @property
+    def unused(self) -> dict[str, str]:
+        """Sentences on the form's values that the person has unticked, by field."""
+        extra, typed = " ".join(self.free), self.filled().values
+        unticked = [
+            (p, st.session_state[PREFIX + p.field])
+            for p in command.applicable(self.script.proposals, self.decided)
+            if p.field in PASSED and p.is_ticked and not self._is_taken(p) and p.option not in typed
+            if p.field not in self.script.variables and f"{{{p.field}}}" not in extra
+        ]
+        return {
+            p.field: f"{p.argument} is not ticked: {LABELS[p.field]}, {value}, is not used."
+            for p, value in unticked
+            if value != EMPTY[p.field]
+        }
+
     def filled(self) -> Filled:
         """Return the ticked proposals and the changed values."""
         values = {option.name: self._typed(option) for option in self.script.options}
@@ -106,12 +123,17 @@ class ScriptForm:
         """Show the script's arguments, those filled in by the form first."""
         name = as_text(self.script.name)
         if not self.script.options:
-            st.caption(f"No arguments of {name} could be read from its source.")
+            unread = f": {' and '.join(self.script.unread)}" if self.script.unread else ""
+            st.caption(as_text(f"No arguments of {self.script.name} could be read from its source{unread}."))
             return
         read_from = " and ".join(self.script.parsers)
         st.markdown(f"**Arguments of {name}**")
         needed = " Fields with a \\* are required." if any(option.required for option in self._offered()) else ""
-        st.caption(f"Read from {as_text(read_from)} in its source. Empty fields keep the script's default.{needed}")
+        unread = f" Those of {' and '.join(self.script.unread)} could not be read." if self.script.unread else ""
+        st.caption(
+            f"Read from {as_text(read_from)} in its source.{as_text(unread)} Empty fields keep the script's default."
+            f"{needed}"
+        )
         self._proposals()
         self._fields()
 
@@ -132,6 +154,8 @@ class ScriptForm:
                 key = self._take_key(proposal)
                 with style.explained(key, as_text(proposal.reason), "content"):
                     st.checkbox(f"`{proposal.argument}`", key=key, width="content", persist_state="session")
+        for sentence in self.unused.values():
+            st.markdown(f":material/warning: {as_text(sentence)}")
 
     def _fields(self) -> None:
         proposed = {proposal.option for proposal in self.script.proposals if self._shows_as_taken(proposal)}

@@ -42,25 +42,6 @@ def resolved(path: Path, **asked) -> Resolved:
     return resolve(spec, ClusterNodes(), script_or_problem(spec))
 
 
-def test_a_value_that_the_arguments_do_not_hand_over_is_said_aloud(script: Path) -> None:
-    warnings_said = said(script, batch_size=32)
-    assert (
-        "accepts --batch-size, but the arguments do not contain {batch_size}: its own default 256 is used, not 32"
-    ) in warnings_said
-    assert "Add --batch-size={batch_size}." in warnings_said
-    assert "batch_size" not in said(script, batch_size=32, args=["--batch-size", "{batch_size}"])
-
-
-def test_a_value_given_twice_is_said_to_count_once(script: Path) -> None:
-    assert "already set --batch-size" in said(script, batch_size=32, args=["--batch-size=8"])
-
-
-def test_a_value_that_no_option_takes_reaches_the_environment(script: Path) -> None:
-    assert "RANKZERO_EPOCHS in the environment" in said(script, epochs=3)
-    script.write_text(DDP + 'epochs = int(os.environ["RANKZERO_EPOCHS"])')
-    assert "RANKZERO_EPOCHS" not in said(script, epochs=3)
-
-
 def test_a_resume_that_would_begin_anew_is_said_before_it_happens(script: Path) -> None:
     assert "when resumed, the run starts over. Add --resume={resume}." in said(script)
     assert said(script, args=["--resume={resume}"]) == ""
@@ -86,14 +67,10 @@ def test_empty_field_keeps_the_default_of_the_script(script: Path) -> None:
     assert "own --dtype is bfloat16; fp32 does not change it" in said(script)
 
 
-def test_a_precision_is_asked_for_in_the_scripts_own_words(script: Path) -> None:
-    script.write_text(DDP + 'p.add_argument("--dtype", choices=["float32", "bfloat16"])')
-    assert "do not request bf16: add --dtype=bfloat16." in said(script, precision="bf16")
-
-
-def test_the_scripts_own_rate_is_scaled_where_it_is_handed_over(script: Path) -> None:
+def test_the_scripts_own_rate_is_scaled_where_it_can_be_passed(script: Path) -> None:
     assert resolved(script, lr_scaling="linear", args=["--lr={lr}"]).spec.scaled_lr == 0.2
-    assert resolved(script, lr_scaling="linear").spec.lr is None
+    assert resolved(script, lr_scaling="linear").spec.args == ["--lr={lr}"]
+    assert resolved(script, lr_scaling="linear", args=["--lr=0.5"]).spec.lr is None
 
 
 def test_the_scripts_own_batch_makes_the_global_batch(script: Path) -> None:

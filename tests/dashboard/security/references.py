@@ -47,7 +47,8 @@ UNMARKED: dict[str, str] = {
             RoleChange.role RunDocument.history RunDocument.imported_from RunDocument.tags RunEdit.add_tags RunEdit.name
             RunEdit.note RunEdit.printed_pattern RunEdit.remove_tags RunSpec.name RunSpec.printed_pattern
             SecretValue.value TokenRequest.name BulkRequest.tag BulkRequest.reason""",
-        "The program gets it; nothing else reads it.": "RunSpec.args RunSpec.env SweptParameter.values",
+        "The program gets it; nothing else reads it.": """
+            RunSpec.args RunSpec.as_variables RunSpec.env SweptParameter.values""",
         "Nodes are everybody's.": "RunSpec.labels RunSpec.on_nodes",
         "The Slurm gateway's account, which whoever may launch acts with.": """
             SlurmOptions.account SlurmOptions.options SlurmOptions.partition SlurmOptions.time_limit""",

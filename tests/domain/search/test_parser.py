@@ -115,7 +115,7 @@ def test_a_list_is_sorted_by_a_field_or_a_series() -> None:
 
 
 def test_every_plain_field_of_a_spec_is_a_field_of_the_search() -> None:
-    rich = {"snapshot", "args", "env", "links", "stage", "labels", "on_nodes", "secrets", "slurm"}
+    rich = {"snapshot", "args", "as_variables", "env", "links", "stage", "labels", "on_nodes", "secrets", "slurm"}
     assert set(RunSpec.model_fields) - set(FIELDS) == rich
 
 

@@ -23,7 +23,9 @@ def test_launch_sends_exactly_what_was_chosen(rankzero, fake, tmp_path) -> None:
     code, out, err = rankzero(*command.split())
     assert (code, set(json.loads(out))) == (0, {"id", "name", "state", "url"})
     assert err == f"Note: The run works in place in {tmp_path}: its code is not stored.\n"
-    assert fake.bodies == [
+    assert [path for _, path in fake.asked][-2:] == ["/api/preview?code_is_sent=true", "/api/runs"]
+    assert fake.bodies[0] == fake.bodies[1]
+    assert fake.bodies[1:] == [
         {
             "target": str(tmp_path / "train.py"), "name": "n", "nodes": 2, "gpus_per_node": 4, "batch_size": 8,
             "lr": 1e-4, "lr_scaling": "linear", "env": {"A": "b=c"}, "links": {"data": str(tmp_path / "photos")},
@@ -31,6 +33,15 @@ def test_launch_sends_exactly_what_was_chosen(rankzero, fake, tmp_path) -> None:
             "priority": 5, "labels": {"rack": "b2", "gpu": "h200"}, "on_nodes": ["gpu-1", "gpu-2"],
         }
     ]  # fmt: skip
+
+
+def test_a_value_that_does_not_arrive_is_said_before_the_launch(rankzero, fake, tmp_path) -> None:
+    (tmp_path / "train.py").touch()
+    fake.not_passed = ["No known option of train.py sets the learning rate."]
+    _, out, err = rankzero("launch", "train.py", "--workdir", ".", "--lr", "0.1", "--json")
+    assert err.splitlines()[-1] == f"Note: {fake.not_passed[0]}" and json.loads(out)["state"] == "queued"
+    _, _, err = rankzero("launch", "train.py", "--workdir", ".", "--json")
+    assert fake.not_passed[0] not in err
 
 
 def test_a_range_of_nodes_and_what_becomes_of_lost_ones_is_sent(rankzero, fake) -> None:

@@ -46,8 +46,10 @@ def test_script_is_read_with_the_token_alone(shared):
     assert shared.anonymous().get("/api/script", params={"target": "/etc/passwd"}).status_code == 401
 
 
-def test_a_dry_run_warns_of_what_does_not_reach_the_script(shared, tmp_path: Path):
+def test_a_dry_run_passes_what_the_script_takes_and_names_what_does_not_arrive(shared, tmp_path: Path):
     (tmp_path / "train.py").write_text("import os\nos.environ['RANK']\np.add_argument('--bs', type=int, default=256)")
-    spec = {"target": str(tmp_path / "train.py"), "gpus_per_node": 1, "batch_size": 4}
-    warnings = " ".join(shared.http.post("/api/preview", json=spec).json()["warnings"])
-    assert "accepts --bs, but the arguments do not contain {batch_size}: its own default 256 is used" in warnings
+    spec = {"target": str(tmp_path / "train.py"), "gpus_per_node": 1, "batch_size": 4, "lr": 0.1}
+    preview = shared.http.post("/api/preview", json=spec).json()
+    assert "--bs=4" in preview["commands"][0]["argv"]
+    (sentence,) = preview["not_passed"]
+    assert "RANKZERO_LR" in sentence and sentence in preview["warnings"]

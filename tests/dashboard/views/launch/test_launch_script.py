@@ -103,7 +103,8 @@ def test_form_passes_and_scales_its_values(pages, script):
     assert "64 samples a step" in texts(page)
     tick(page, "--batch-size={batch_size}").set_value(False).run()
     assert "--batch-size" in labels(page)
-    assert "its own default 256 is used, not 32" in texts(page).replace("\\", "")
+    assert "is not ticked: the batch per GPU, 32, is not used" in texts(page).replace("\\", "")
+    assert "512 samples a step" in texts(page), "the script's own"
 
 
 def test_free_arguments_win_and_stay_when_the_script_changes(pages, script):
