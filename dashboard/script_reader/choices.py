@@ -5,19 +5,22 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from dashboard.script_reader.source import ScriptProgram, SourceFile, constants_of, plain, value
+from dashboard.script_reader.source import ScriptProgram, SourceFile, as_written, constants_of, plain, value
 
 MOST_CHOICES = 200
 """A longer range is no list that anybody chooses from."""
+DEEPEST = 8
 
 
 def choices_of(
-    node: ast.expr | None, type_: ast.expr | None, source: SourceFile, program: ScriptProgram
+    node: ast.expr | None, type_: ast.expr | None, source: SourceFile, program: ScriptProgram, depth: int = 0
 ) -> tuple[Any, ...] | None:
     """Return the texts that an option accepts; None where they are unknown. `type_` is what converts them."""
+    if depth > DEEPEST:  # names that follow from each other
+        return None
     if isinstance(node, ast.Call) and _last(node.func) in ("list", "tuple", "sorted", "set", "keys"):
         inner = node.func.value if isinstance(node.func, ast.Attribute) else node.args[0] if node.args else None
-        return choices_of(inner, type_, source, program) or _literal(node, source)
+        return choices_of(inner, type_, source, program, depth + 1) or _literal(node, source)
     if isinstance(node, ast.Call) and _last(node.func) == "range":
         return _numbers(node, source)
     if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp):
@@ -30,7 +33,7 @@ def choices_of(
         members = tuple(enum_member(element, type_, program) for element in node.elts)
         return members if None not in members else _literal(node, source)
     if isinstance(node, ast.Name | ast.Attribute):
-        return _of_name(node, type_, source, program)
+        return _of_name(node, type_, source, program, depth)
     return _literal(node, source)
 
 
@@ -62,21 +65,26 @@ def enum_values(name: str, program: ScriptProgram) -> dict[str, Any] | None:
 
 
 def _of_name(
-    node: ast.expr, type_: ast.expr | None, source: SourceFile, program: ScriptProgram
+    node: ast.expr, type_: ast.expr | None, source: SourceFile, program: ScriptProgram, depth: int
 ) -> tuple[Any, ...] | None:
     members = enum_values(_last(node), program)
     if members is not None:
         texts = tuple(members.values() if _takes_values(type_, _last(node)) else members)
         return texts if None not in texts else None
-    assigned = next((n.value for n in source.tree.body if _assigns(n, node)), None)
+    assigned = _assigned(node, source)
     if isinstance(assigned, ast.Dict | ast.Call | ast.ListComp):
-        return choices_of(assigned, type_, source, program)
+        return choices_of(assigned, type_, source, program, depth + 1)
     return _literal(node, source)
 
 
-def _assigns(node: ast.stmt, name: ast.expr) -> bool:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return isinstance(name, ast.Name) and any(isinstance(t, ast.Name) and t.id == name.id for t in targets)
+def _assigned(name: ast.expr, source: SourceFile) -> ast.expr | None:
+    """Return what the module assigns to a name."""
+    for node in source.tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(name, ast.Name):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if name.id in map(as_written, targets):
+                return node.value
+    return None
 
 
 def _of_comprehension(
@@ -88,7 +96,7 @@ def _of_comprehension(
     is_plain = len(node.generators) == 1 and not generator.ifs and isinstance(node.elt, ast.Attribute)
     if not members or not is_plain or not isinstance(node.elt, ast.Attribute):
         return None
-    texts = tuple({"name": members.keys(), "value": members.values()}.get(node.elt.attr, ()))
+    texts: tuple[Any, ...] = tuple({"name": list(members), "value": list(members.values())}.get(node.elt.attr, ()))
     return texts if texts and None not in texts else None
 
 

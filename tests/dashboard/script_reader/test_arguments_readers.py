@@ -408,6 +408,11 @@ def test_argparse_choices_of_enums_ranges_and_dictionaries(tmp_path: Path) -> No
     assert "old_name" not in by_name and by_name["opt_in"].default is None
 
 
+def test_choices_that_follow_from_themselves_are_unknown(tmp_path: Path) -> None:
+    source = "from m import A\nA = sorted(A)\nB = sorted(C)\nC = list(B)\np.add_argument('--a', choices=A)"
+    assert options(tmp_path, source + "\np.add_argument('--b', choices=B)")["a"].choices is None
+
+
 def test_absl_flags_of_every_kind(tmp_path: Path) -> None:
     reading = script(
         tmp_path,
