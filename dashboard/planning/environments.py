@@ -8,7 +8,8 @@ from pathlib import Path
 from dashboard.snapshots.archive import Archive
 from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.selection import Selection
-from domain.environments.locks import BadLock, Contents, Lock, Read, choose, contents, required
+from domain.environments.locks import BadLock, Contents, Lock, choose, contents, required
+from domain.environments.requirements import Read, decoded
 from domain.text.formats import plural
 
 BUILT, NOT_BUILT = "Each node builds", "No environment is built for this run."
@@ -35,7 +36,7 @@ def of_archive(path: Path, entry: str | None, choice: str) -> str:
 
     def read(name: str) -> str | None:
         content = archive.read(name, MOST_BYTES)
-        return None if content is None else content.decode(errors="replace")
+        return None if content is None else decoded(content)
 
     try:
         names = set(archive.files())
@@ -71,6 +72,6 @@ def _built(lock: Lock, names: Contents) -> str:
 
 def _text(path: Path) -> str | None:
     try:
-        return path.read_text(errors="replace") if path.stat().st_size <= MOST_BYTES else None
+        return decoded(path.read_bytes()) if path.stat().st_size <= MOST_BYTES else None
     except OSError:
         return None

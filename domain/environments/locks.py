@@ -6,9 +6,11 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+from domain.environments.requirements import Read, lines_of, requirement_in, trouble_in
 
 CHOICES = ("auto", "lock", "none")
 """What `environment` of a spec may say, beside a path: a lock if the code has a usable one, that or an error, none."""
@@ -24,11 +26,6 @@ KINDS = tuple(_FILE_NAMES)
 BUILT_BY_UV = ("uv.lock", "pylock.toml", "requirements.txt")
 """Kinds that need no program of the node's own."""
 _NAMED = re.compile(r"(?P<path>.+?)(?:\[(?P<extras>[\w.,\s-]+)\])?")
-_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?\s*(?P<rest>.*)")
-_LOCAL = re.compile(r"(-e|--editable)[ =]|\.{0,2}/|\.$")
-_MOST_INCLUDED = 50
-Read = Callable[[str], str | None]
-"""The text of a file of the code by its path; None if there is none."""
 
 
 class BadLock(Exception):
@@ -59,6 +56,10 @@ class Contents:
     """The version of torch; None where it names none, "" where it does not say."""
     unpinned: tuple[str, ...] = ()
     """Requirements without a version."""
+    trouble: str = ""
+    """Why nothing can be installed from it as it stands, as a sentence with the line."""
+    from_git: tuple[str, ...] = ()
+    """Packages that each node would fetch from a repository, with their lines."""
 
 
 def kind_of(path: str) -> str | None:
@@ -147,6 +148,8 @@ def required(choice: str, paths: Collection[str], entry: str | None, read: Read)
             )
         lock = next((candidate for candidate in locks if not unusable(candidate, contents(candidate, read))), locks[0])
     names = contents(lock, read)
+    if names.trouble and choice == "lock":  # a file that is named is tried as it stands: an index of the node may help
+        raise BadLock(names.trouble)
     if names.unpinned or (names.torch is None and lock.kind in BUILT_BY_UV):
         raise BadLock(unusable(lock, names))
     return lock, names
@@ -157,27 +160,31 @@ def unusable(lock: Lock, names: Contents) -> str:
     if lock.kind not in BUILT_BY_UV:
         tool = "pixi" if lock.kind == "pixi.lock" else "conda"
         return f"{lock.path} needs the nodes' own {tool}: choose `lock` for it."
+    if names.trouble:
+        return names.trouble
     if names.unpinned:
         shown = ", ".join(names.unpinned[:3]) + (" …" if len(names.unpinned) > 3 else "")
         verb = "has" if len(names.unpinned) == 1 else "have"
         return f"{lock.path} is no lock: {shown} {verb} no version. `rankzero freeze` writes one with all versions."
     if names.torch is None:
         return f"{lock.path} has no torch: it does not say what to train with."
+    if names.from_git:
+        return f"{names.from_git[0]} is in a git repository, which each node fetches: choose `lock` for it."
     return ""
 
 
 def lock_text(lock: Lock, read: Read) -> str:
     """Return all that the packages of a requirements file follow from, its included files as well."""
-    return "\n".join(line for line, _ in _lines(lock.path, read))
+    return "\n".join(line.text for line in lines_of(lock.path, read))
 
 
 def required_hashes(lock: Lock, read: Read) -> dict[str, set[str]]:
     """Return the SHA-256 digests that a requirements file allows for the files of a package, by its name."""
     allowed: dict[str, set[str]] = {}
-    for line, _ in _lines(lock.path, read):
-        digests = set(re.findall(r"--hash[= ]sha256:([0-9a-f]{64})", line))
-        if digests and (requirement := _REQUIREMENT.match(line)):
-            allowed.setdefault(_normal(requirement["name"]), set()).update(digests)
+    for line in lines_of(lock.path, read):
+        digests = set(re.findall(r"--hash[= ]sha256:([0-9a-f]{64})", line.text))
+        if digests and (requirement := requirement_in(line)):
+            allowed.setdefault(_normal(requirement.name), set()).update(digests)
     return allowed
 
 
@@ -197,37 +204,18 @@ def _toml(lock: Lock, text: str) -> Contents:
 
 
 def _requirements(lock: Lock, read: Read) -> Contents:
-    versions, unpinned = dict[str, str](), []
-    for line, is_constraint in _lines(lock.path, read):
-        requirement = None if line.startswith("-") or _LOCAL.match(line) else _REQUIREMENT.match(line)
-        if requirement is None or is_constraint:
-            continue
-        pin = re.match(r"===?\s*([^\s;,*]+)(?=\s|;|$)|@\s*(\S+)", requirement["rest"])
-        name = _normal(requirement["name"])
-        versions[name] = (pin[1] or "") if pin else ""
-        unpinned += [] if pin else [requirement["name"]]
-    if not versions:
+    lines = list(lines_of(lock.path, read))
+    placed = [(line, requirement) for line in lines if (requirement := requirement_in(line))]
+    named = [requirement for _, requirement in placed]
+    trouble = trouble_in(lines)
+    if not named and not trouble:
         raise BadLock(f"{lock.path} names no package.")
-    return Contents(len(versions), versions.get("torch"), tuple(unpinned))
+    versions = {_normal(requirement.name): requirement.version or "" for requirement in named}
+    unpinned = tuple(requirement.name for requirement in named if requirement.version is None)
+    from_git = tuple(f"{line.place}: {package.name}" for line, package in placed if package.is_from_git)
+    return Contents(len(versions), versions.get("torch"), unpinned, trouble, from_git)
 
 
 def _normal(name: str) -> str:
     """Return a package's name as indexes write it."""
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _lines(path: str, read: Read, visited: set[str] | None = None) -> Iterator[tuple[str, bool]]:
-    """Yield each line of a requirements file and of those it includes, and whether it is only a constraint."""
-    visited = set() if visited is None else visited
-    text = read(path)
-    if text is None or path in visited or len(visited) >= _MOST_INCLUDED:
-        return
-    visited.add(path)
-    for raw in text.replace("\\\n", " ").splitlines():
-        line = re.sub(r"(^|\s)#.*", "", raw).strip()
-        include = re.match(r"(?:-r|--requirement|(?P<only>-c|--constraint))[ =]\s*(?P<path>\S+)", line)
-        if include:
-            beside = str(PurePosixPath(path).parent / include["path"])
-            yield from ((inner, bool(include["only"]) or only) for inner, only in _lines(beside, read, visited))
-        if line:
-            yield line, False

@@ -156,6 +156,7 @@ class EnvironmentMaker:
             code.mkdir(parents=True)
             try:
                 unpack_code(file, code)
+                locked.as_utf8(code, paths)
                 lock = _lock_of(spec, paths, partial(locked.read_text, code))
                 yield None if lock is None else (lock, code)
             finally:
@@ -470,6 +471,8 @@ def _disk_full(subject: str, package: str | None) -> CannotStart:
 
 
 def _next_step(error: ProgramFailed) -> str:
+    if error.is_git:
+        return "Give the node a way to the repository (HTTPS_PROXY, a token in its git settings), or name a wheel."
     if error.is_network:
         return "Give the node a way to the index (UV_INDEX, HTTPS_PROXY), or the dashboard the wheel (folder wheels)."
     if "Hash mismatch" in error.output:

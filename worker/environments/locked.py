@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from domain.environments.locks import BadLock, Lock, lock_text, required_hashes
+from domain.environments.locks import BadLock, Lock, kind_of, lock_text, required_hashes
+from domain.environments.requirements import decoded
 
 Package = dict[str, Any]
 RunUv = Callable[..., str]
@@ -72,7 +73,14 @@ def read_text(source: Path, path: str) -> str | None:
     file = Path(os.path.normpath(source / path))
     if not file.is_relative_to(source) or not file.is_file():
         return None
-    return file.read_text(errors="replace")
+    return decoded(file.read_bytes())
+
+
+def as_utf8(folder: Path, paths: Iterable[str]) -> None:
+    """Write requirements files in UTF-16 of unpacked code as UTF-8, which alone uv reads."""
+    for path in paths:
+        if kind_of(path) == "requirements.txt" and b"\0" in (content := (folder / path).read_bytes())[:64]:
+            (folder / path).write_text(decoded(content))
 
 
 def _check_hashes(packages: Sequence[Package], hashes: Mapping[str, set[str]], name: str) -> None:

@@ -24,6 +24,7 @@ _PACKAGE = re.compile(
     r"`(?P<quoted>[A-Za-z0-9][\w.-]*(?:==[^`@ ]+| @ [^`]+)?)`|no version(?:s)? of (?P<version>[\w.-]+(?:==[\w.+!-]+)?)"
     r"|(?:Because|and) (?P<found>[A-Za-z0-9][\w.-]*) was not found|(?:Built|build) (?P<built>[\w.-]+) @"
 )
+_REPOSITORY = re.compile(r"(?:://|git@)[^\s'`]*/([\w.-]+?)(?:\.git)?/?['`\s]")
 _FULL = re.compile(r"(?i)no space left on device|disk quota exceeded|os error (28|122)\b")
 IsStopped = Callable[[], bool]
 
@@ -45,7 +46,9 @@ class ProgramFailed(Exception):
 
     @property
     def package(self) -> str | None:
-        """The package that it names first, NAME or NAME==VERSION."""
+        """The package that it names first, NAME or NAME==VERSION; of a repository, its name."""
+        if self.is_git and (repository := _REPOSITORY.search(self._errors)):
+            return repository[1]
         match = _PACKAGE.search(self._errors)
         return next((text for text in match.groups() if text), None) if match else None
 
@@ -53,6 +56,11 @@ class ProgramFailed(Exception):
     def is_network(self) -> bool:
         """Whether an index or a file could not be reached."""
         return is_unreachable(self._errors)
+
+    @property
+    def is_git(self) -> bool:
+        """Whether a repository could not be fetched."""
+        return "Git operation failed" in self._errors
 
     @property
     def is_full(self) -> bool:

@@ -9,7 +9,7 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -72,7 +72,7 @@ class Node:
         self.is_stopped: Callable[[], bool] = lambda: False
         self.env = {"PIP_FIND_LINKS": str(wheels), "PIP_NO_INDEX": "1", "UV_CACHE_DIR": str(folder / "cache")}
 
-    def make(self, files: dict[str, str], environment: str = "auto", attempt: str = "1", **spec: object) -> Assignment:
+    def make(self, files: Mapping[str, str | bytes], environment: str = "auto", attempt: str = "1", **spec: object) -> Assignment:
         """Make the environment of a run whose code are these files. Raises CannotStart."""
         code = archive(files)
         sha256 = hashlib.sha256(code).hexdigest()
@@ -153,14 +153,14 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def archive(files: dict[str, str]) -> bytes:
+def archive(files: Mapping[str, str | bytes]) -> bytes:
     """The snapshot of these files."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for name, text in sorted(files.items()):
-            member = tarfile.TarInfo(name)
-            member.size = len(text.encode())
-            tar.addfile(member, io.BytesIO(text.encode()))
+            member, content_of_it = tarfile.TarInfo(name), text.encode() if isinstance(text, str) else text
+            member.size = len(content_of_it)
+            tar.addfile(member, io.BytesIO(content_of_it))
     return content.getvalue()
 
 

@@ -156,6 +156,18 @@ def test_a_damaged_environment_is_built_again_unless_a_run_uses_it(node: Node):
     assert lost.exists()
 
 
+def test_requirements_in_utf_16_are_built_as_they_are_meant(node: Node):
+    made = node.make({"requirements.txt": f"{TORCH}locked==1.0\r\n".encode("utf-16"), "train.py": ""})
+    assert run(made.spec.python, "import locked; print(locked.VERSION)") == "1.0"
+
+
+def test_a_repository_that_cannot_be_fetched_is_named_with_a_way_out(node: Node):
+    address = "git+file:///nowhere/some-lib.git@1f0c1d0f4a0d1f0c1d0f4a0d1f0c1d0f4a0d1f0c"
+    error = refused(node, {"requirements.txt": f"{TORCH}some-lib @ {address}"}, environment="lock")
+    assert str(error).startswith("The environment of requirements.txt could not be built on node gpu-2: some-lib: ")
+    assert "way to the repository" in str(error.next_step)
+
+
 def test_failures_name_the_package_and_the_node(node: Node, wheels: Path):
     error = refused(node, {"requirements.txt": f"{TORCH}missing==9.9"})
     assert error.reason == Reason.ENVIRONMENT
