@@ -16,6 +16,7 @@ from typing import Literal
 
 from dashboard.paths import MayRead, exists, is_file, is_public, readable_files
 from dashboard.script_reader.source import parsed
+from dashboard.snapshots import shell_script
 from dashboard.snapshots.archive import Packed, check_size, pack, too_many_files
 from dashboard.snapshots.git import GitLimits, ask, clone
 from dashboard.snapshots.git_address import CodeRefused, check_address, check_ref, is_git_address, repository_name
@@ -274,6 +275,7 @@ def _note_on(folder: Path, entry: LeftBehind) -> str:
 # Check the entry of a run: a file or module that exists inside the folder and is Python.
 
 LOOKED_AT_BYTES = 1024 * 1024
+_POSIX = ("sh", "bash", "zsh", "dash", "ksh", None)
 _SHELLS = ("sh", "bash", "zsh", "dash", "ksh", "perl", "node", "ruby")
 
 
@@ -322,8 +324,10 @@ def python_problem(name: str, content: bytes, field: str) -> str | None:
     if name.endswith(".ipynb"):
         raise CodeRefused(field, f"{name} is a notebook; `jupyter nbconvert --to script` makes a script of it.")
     shell = _other_interpreter(content)
-    if shell:
-        raise CodeRefused(field, f"{name} is not a Python script: its first line names {shell}.")
+    if shell or name.endswith((".sh", ".bash")):
+        reason = f"its first line names {shell}" if shell else "it is one of a shell"
+        advice = f" {shell_script.advice(content, field)}" if shell in _POSIX else ""
+        raise CodeRefused(field, f"{name} is not a Python script: {reason}.{advice}")
     if len(content) > LOOKED_AT_BYTES:
         return None
     error = _syntax_error(content)
