@@ -176,7 +176,7 @@ class Supervisor:
         try:
             with (logs / f"{name}.out").open("ab") as out, (logs / f"{name}.err").open("ab") as err:
                 processes.preallocate(logs / f"{name}.err", LOG_ROOM_BYTES)
-                env = processes.merged_environment(os.environ, self._launch["env"])
+                env = processes.merged_environment(os.environ, self._launch["env"], self._launch["argv"][0])
                 self._launcher = self._kernel.start(self._launch, env, out, err)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._change(launch_error=str(error))

@@ -191,7 +191,8 @@ def default_launch(python: str, cpu_threads: int) -> dict[str, Any]:
 
 def _environment(launch: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, str]:
     """The environment in which such a launch imports torch."""
-    return processes.merged_environment(training_environment(os.environ), {**secrets, **launch["env"]})
+    own = training_environment(os.environ)
+    return processes.merged_environment(own, {**secrets, **launch["env"]}, launch["argv"][0])
 
 
 def _is_outdated(process: WarmProcess, environment: tuple[str, dict[str, str]] | None) -> bool:

@@ -112,10 +112,15 @@ def environment(pid: int) -> dict[str, str]:
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
 
 
-def merged_environment(own: Mapping[str, str], launch: Mapping[str, str]) -> dict[str, str]:
-    """Merge a launch's variables over our own; PYTHONPATH joins both, the launch's first."""
+def merged_environment(own: Mapping[str, str], launch: Mapping[str, str], program: str) -> dict[str, str]:
+    """Merge the variables of a launch of this program over our own; PYTHONPATH joins both, the launch's first.
+
+    The program's folder leads PATH, as in an activated environment: what a wrapper calls `torchrun` is found there."""
     paths = [env["PYTHONPATH"] for env in (launch, own) if env.get("PYTHONPATH")]
-    return {**own, **launch} | ({"PYTHONPATH": ":".join(paths)} if paths else {})
+    merged = {**own, **launch} | ({"PYTHONPATH": ":".join(paths)} if paths else {})
+    folder, _, _ = program.rpartition("/")
+    others = [path for path in merged.get("PATH", os.defpath).split(":") if path != folder]
+    return merged | ({"PATH": ":".join([folder, *others])} if folder else {})
 
 
 def of_attempt(run_id: str, attempt: int, node_rank: int) -> list[Process]:

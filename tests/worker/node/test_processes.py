@@ -109,3 +109,11 @@ def test_a_lock_that_is_kept_is_refused(tmp_path: Path):
     assert processes.is_locked(path)
     os.close(kept)
     assert not processes.is_locked(path)
+
+
+def test_the_chosen_pythons_folder_leads_the_path_of_what_it_starts() -> None:
+    own = {"PATH": "/usr/bin:/env/bin:/bin", "A": "1"}
+    merged = processes.merged_environment(own, {"PYTHONPATH": "/probe"}, "/env/bin/torchrun")
+    assert merged == {"PATH": "/env/bin:/usr/bin:/bin", "A": "1", "PYTHONPATH": "/probe"}
+    assert processes.merged_environment({}, {}, "/env/bin/python")["PATH"] == f"/env/bin:{os.defpath}"
+    assert processes.merged_environment(own, {}, "python") == own
