@@ -149,6 +149,8 @@ class Logged:
     points: Sequence[LoggedPoint]
     gaps: Sequence[Gap] = ()
     """Bytes before it, or at the end of the store, that should be records and cannot be read."""
+    changed_at: float = -math.inf
+    """When a store was written whose end, or all of it, gives no record; in seconds since the epoch."""
 
 
 class LoggerStore(Protocol):
@@ -300,7 +302,7 @@ class Judge:
 
     def counts(self, logger: str, record: Logged) -> bool:
         """Whether the record is of this attempt, and of a run that the probe does not see."""
-        is_own = any(point.wall >= self.began_at for point in record.points)
+        is_own = any(wall >= self.began_at for wall in (record.changed_at, *(point.wall for point in record.points)))
         if logger in SECOND_HAND and (self.observed.has_any() or self.names.has_others(logger)):
             return False
         return is_own and not self.observed.has(logger, record.run)

@@ -52,7 +52,7 @@ class WandbFile:
                 yield Logged(end, str(self._file), points, tuple(gaps))
                 gaps.clear()
         if gaps:
-            yield Logged(self._position, str(self._file), [], tuple(gaps))
+            yield Logged(self._position, str(self._file), [], tuple(gaps), self._file.stat().st_mtime)
 
     def settings(self, run: str) -> dict[str, Any]:
         """Return hyperparameters, tags and the like, as far as they were read."""
@@ -198,8 +198,8 @@ class _Axes:
 # Read the records of W&B's `.wandb` files: LevelDB's log format around protobuf messages, without the package.
 
 BLOCK_BYTES = 32 * 1024
-IDENT_BYTES = 7
-"""At the beginning of the file: `:W&B` and a version."""
+IDENT, IDENT_BYTES = b":W&B", 7
+"""The beginning of the file, with a version behind it."""
 HEADER = struct.Struct("<IHB")
 """Of a chunk: CRC-32 of its kind and data, length of the data, kind."""
 DAMAGED, WHOLE, FIRST, LAST = 0, 1, 2, 4
@@ -224,12 +224,14 @@ def records(file: Path, offset: int = 0, lost: Callable[[Gap], object] = lambda 
 
     `lost` gets the bytes that gave none, also those of an unfinished record at the end. Raises OSError."""
     with open_regular(file) as content:
+        is_wandb = content.read(len(IDENT)) == IDENT
         for start, end, data in _payloads(_chunks(content, max(offset, IDENT_BYTES))):
             record = None if data is None else _decoded(data)
             if record is not None:
                 yield end, record
             else:
-                lost(Gap(start, end, "damaged" if end < content.seek(0, os.SEEK_END) else "unfinished"))
+                is_end = is_wandb and end == content.seek(0, os.SEEK_END)
+                lost(Gap(start, end, "unfinished" if is_end else "damaged"))
 
 
 def _decoded(data: bytes) -> Any:

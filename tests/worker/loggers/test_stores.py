@@ -81,6 +81,16 @@ def test_torn_end_of_wandb_is_a_finding_once_its_writer_has_ended(node: Node) ->
         node.restart_worker()
 
 
+@pytest.mark.parametrize("content", [b"junk", b"no record " * 50_000, b":W&B" + bytes(3) + b"x" * 40_000])
+def test_a_wandb_file_without_any_record_is_a_finding(node: Node, content: bytes) -> None:
+    file = node.work / "wandb" / "run-x" / "run-x.wandb"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content.ljust(20))
+    assert node.read(final=True) == {}
+    (finding,) = node.omissions.findings()
+    assert "run-x.wandb" in finding.evidence
+
+
 def test_the_lines_of_mlflow_are_read_when_they_are_whole(node: Node) -> None:
     node.log("train/loss", 10, 0.5)
     node.log("train/loss", 20, float("nan"))
