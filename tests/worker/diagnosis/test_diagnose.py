@@ -198,6 +198,19 @@ def test_ends_without_a_traceback(exit_code: int, signal: str, stderr: str, reas
     assert verdict.error is not None and verdict.error.signal == (signal or None)
 
 
+@pytest.mark.parametrize(
+    "exception",
+    [
+        "UnicodeEncodeError: 'ascii' codec can't encode character '\\xe9' in position 3: ordinal not in range(128)",
+        "UnicodeDecodeError: 'ascii' codec can't decode byte 0xc3 in position 0: ordinal not in range(128)",
+    ],
+)
+def test_an_ascii_locale_is_named_with_the_variable_that_mends_it(exception: str) -> None:
+    verdict = torchrun_failed({0: raised(3, "print(name)", exception), 1: ""}, torchrun((0, 1, "")))
+    assert verdict.reason is Reason.SCRIPT_ERROR and exception in (verdict.message or "")
+    assert "--env PYTHONUTF8=1" in (verdict.next_step or "")
+
+
 def test_a_kill_for_memory_is_called_that_where_the_kernel_tells() -> None:
     verdict = torchrun_failed({0: "", 1: ""}, torchrun((1, -9, "SIGKILL"), ENDED_BY_TORCHRUN), out_of_memory_kills=1)
     assert verdict.reason is Reason.OUT_OF_MEMORY

@@ -14,7 +14,7 @@ from worker.diagnosis.causes.tracebacks import PythonFailure, shorten
 
 TABLE = (
     *machine.MEMORY, *pytorch.CUDA, *pytorch.NCCL, *machine.DISK, *machine.PORTS, *pytorch.DDP,
-    *pytorch.IMPORTS, *machine.NETWORK,
+    *pytorch.IMPORTS, *machine.NETWORK, *machine.TEXT,
 )  # fmt: skip
 """The first matching row wins: specific rows precede general ones."""
 SMALLER_ON_GPU = "Halve the batch per GPU and double the accumulation: the global batch stays."

@@ -164,3 +164,11 @@ NETWORK = (
 )
 
 __all__ = ["AS_RAISED", "DISK", "KILLED_HINT", "MEMORY", "NETWORK", "PORTS", "SMALLER"]
+
+TEXT = (
+    Cause(
+        r"Unicode(?:En|De)codeError: '(?P<codec>ascii|latin-1|charmap)' codec can't",
+        "Launch it with --env PYTHONUTF8=1: node {node} has a locale without UTF-8 (LANG=C), whose encoding "
+        'Python takes for files and output. In the script, open(…, encoding="utf-8") does the same for one file.',
+    ),
+)
