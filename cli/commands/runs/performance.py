@@ -83,7 +83,8 @@ def print_ranks(rows_by_rank: list[dict[str, Any]]) -> None:
 def print_stacks(node: dict[str, Any]) -> None:
     """Print the stacks of one node's ranks, innermost line first."""
     for rank, frames in sorted(node["ranks"].items(), key=lambda item: int(item[0])):
-        say(f"\nrank {rank} on {node['node']}:")
+        say("")
+        say(f"rank {rank} on {node['node']}:")
         for frame in frames:
             print(printable(f"  {formats.short_path(frame['file'])}:{frame['line']} in {frame['function']}"))
         if not frames:
