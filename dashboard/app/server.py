@@ -241,7 +241,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, then publish the address."""
-        await super().startup(sockets)
+        await super().startup(sockets or self._of_both_families())
         if self.started:
             url = own_url(self.config.host, self.port, self._service.settings.scheme)
             self._service.port = self.port
@@ -253,6 +253,19 @@ class Server(uvicorn.Server):
             log.info("dashboard %s serves %s", url, self._service.settings.data)
             if self._on_ready is not None:
                 self._on_ready(url)
+
+    def _of_both_families(self) -> list[socket.socket] | None:
+        """Return the socket for the host `::`, which answers IPv4 as well; None for another host.
+
+        Raises SystemExit as uvicorn does where the port is taken."""
+        if self.config.host != "::":
+            return None
+        try:
+            both = socket.create_server(("::", self.config.port), family=socket.AF_INET6, dualstack_ipv6=True)
+        except OSError as error:
+            log.error("%s", error)
+            raise SystemExit(1) from None
+        return [both]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Release everybody who waits, then shut down."""

@@ -38,6 +38,14 @@ def test_it_listens_here_alone_and_says_where(tmp_path: Path) -> None:
         assert stat.S_IMODE(program.data.stat().st_mode) == 0o700
 
 
+@pytest.mark.real
+def test_all_ipv6_addresses_are_all_ipv4_addresses_as_well(tmp_path: Path) -> None:
+    with dashboard(tmp_path / "data", "--host", "::") as program:
+        for host in ("127.0.0.1", "::1"):
+            with socket.create_connection((host, program.about["port"]), timeout=30):
+                pass
+
+
 def modes_in(folder: Path) -> dict[str, int]:
     """The modes of the files in it; what is just being replaced may be gone while they are looked at."""
     modes = {}
