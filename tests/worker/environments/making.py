@@ -72,7 +72,9 @@ class Node:
         self.is_stopped: Callable[[], bool] = lambda: False
         self.env = {"PIP_FIND_LINKS": str(wheels), "PIP_NO_INDEX": "1", "UV_CACHE_DIR": str(folder / "cache")}
 
-    def make(self, files: Mapping[str, str | bytes], environment: str = "auto", attempt: str = "1", **spec: object) -> Assignment:
+    def make(
+        self, files: Mapping[str, str | bytes], environment: str = "auto", attempt: str = "1", **spec: object
+    ) -> Assignment:
         """Make the environment of a run whose code are these files. Raises CannotStart."""
         code = archive(files)
         sha256 = hashlib.sha256(code).hexdigest()
