@@ -94,7 +94,7 @@ def test_a_run_goes_on_without_a_lost_host_and_has_it_again_when_it_is_back(
 def launch(hosts: Hosts, nodes: str, release: Path, **spec: Any) -> str:
     """With a batch of 6 per rank on all its nodes, which fewer ranks make up by accumulation."""
     more = {"gpus_per_node": 1, "batch_size": 6, "lr": 0.001, "stop_grace_s": 5} | spec
-    return hosts.launch(SCRIPT, nodes=nodes, args=[str(release), "0", "{batch_size}", "{accumulate}"], **more)
+    return hosts.launch(SCRIPT, nodes=nodes, args=[str(release), "0", "{batch_size}", "{accumulate}", "{lr}"], **more)
 
 
 def trains_on(hosts: Hosts, run_id: str, attempt: int, nodes: int) -> set[str]:

@@ -86,7 +86,7 @@ def read(values: Mapping[str, Any], args: Sequence[str] = (), launcher: str | No
 
 def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
     """Return the form's values for a spec."""
-    spec_values: dict[str, Any] = {**spec.model_dump(), **spec.as_variables}
+    spec_values = spec.model_dump() | {str(name): text for name, text in spec.as_variables.items()}
     values = EMPTY | {name: _shown(spec_values[name]) for name in _PLAIN} | code_values(spec, recipes)
     return values | {
         "nodes": spec.node_range,
