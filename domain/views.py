@@ -312,6 +312,20 @@ class FindingView:
     gone_at: float | None
     """When it was resolved; None while it persists."""
 
+    def beyond(self, text: str) -> FindingView:
+        """Return the finding without the evidence and the fix that a text above it states already."""
+        evidence, fix = ("" if states(text, sentence) else sentence for sentence in (self.evidence, self.fix))
+        return replace(self, evidence=evidence, fix=fix)
+
+
+COMPARED_CHARACTERS = 200
+
+
+def states(text: str, sentence: str) -> bool:
+    """Whether a text has a sentence, be it without the capital letter, the full stop or the end of a long one."""
+    inner = sentence[1:COMPARED_CHARACTERS].rstrip(". ")
+    return bool(inner) and inner in text
+
 
 @dataclass(frozen=True)
 class RankView:

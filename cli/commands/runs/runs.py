@@ -26,6 +26,7 @@ from cli.terminal import (
 )
 from domain.text import formats
 from domain.text.formats import plural
+from domain.views import states
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Mine = Annotated[bool, typer.Option("--mine", help="Only your own runs.")]
@@ -206,7 +207,7 @@ def print_run(run: dict[str, Any], url: str) -> None:
             ("tags", ", ".join(run.get("tags") or ()) or None),
             ("note", run.get("note")),
             ("baseline", baseline_words(run)),
-            ("beware", run.get("finding")),
+            ("beware", _finding(run)),
             ("next step", run.get("next_step")),
             ("ready to launch", fix["url"] if (fix := run.get("fix")) else None),
             ("by", by_words(run)),
@@ -224,6 +225,12 @@ def print_run(run: dict[str, Any], url: str) -> None:
     )
     for line in str((run.get("error") or {}).get("traceback") or "").splitlines():
         print(f"  {printable(line)}")
+
+
+def _finding(run: dict[str, Any]) -> str | None:
+    """Return the first finding of a run, unless its message says the same."""
+    finding = run.get("finding") or ""
+    return None if states(run["message"] or "", finding.partition(": ")[2]) else finding or None
 
 
 def baseline_words(run: dict[str, Any]) -> str | None:

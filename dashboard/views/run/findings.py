@@ -13,6 +13,7 @@ from dashboard.service import service
 from dashboard.views.layout import actions, permissions
 from dashboard.views.layout.tables import table
 from db.findings.findings import findings
+from domain.messages import State
 from domain.requests.errors import InvalidRequest
 from domain.series.printed_pattern import MOST_CHARACTERS, NOT_READ, SUCH_AS, proposal
 from domain.spec import LABELS, RunEdit
@@ -25,13 +26,20 @@ def now(run: RunView) -> None:
     all_findings = findings(service.current().store, run.id, run.attempt)
     for finding in sorted(all_findings, key=lambda finding: finding.kind != "hung"):
         if finding.gone_at is None:
-            _card(finding)
+            _card(finding.beyond(_header(run)))
             if finding.kind == NOT_READ:
                 ask_for_pattern(run, finding)
 
 
+def _header(run: RunView) -> str:
+    """Return what the first lines of the page say: why the run failed and what to do, or its first finding."""
+    if run.state == State.FAILED:
+        return f"{run.message or ''}\n{run.next_step or ''}"
+    return run.finding or "" if run.state == State.RUNNING and not run.lost_contact else ""
+
+
 def _card(finding: FindingView) -> None:
-    # The first line of the page says where the ranks hang, and says it anew every few seconds.
+    # The header says anew every few seconds where the ranks hang.
     evidence = "" if finding.kind == "hung" else with_code(finding.evidence)
     lines = [f"**{as_text(_headline(finding.kind))}** {evidence}".strip()]
     lines += [as_text(finding.meaning)] if finding.meaning else []

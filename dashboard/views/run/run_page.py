@@ -231,7 +231,7 @@ def _failure(run: RunView) -> None:
     memory.failure(run)
     error = run.error or {}
     traceback = error.get("traceback")
-    if not traceback:
+    if not traceback or traceback in (run.message or ""):  # the last line of a rank without a traceback
         return
     location = [f"rank {error['rank']}"] if error.get("rank") is not None else []
     if run.nodes > 1 and error.get("node_rank") is not None:
