@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from dashboard.compare.joined_series import renamed
 from dashboard.compare.runs import setting_differences
 from dashboard.compare.spec_changes import Difference
 from dashboard.logs.logged_settings import MOST_BYTES, Settings, flat, merge
@@ -37,7 +38,7 @@ def comparison(
     results_by_run = results(store, [*ids, *([baseline.id] if baseline else [])])
     by_run = {run_id: without_repeated(of_run) for run_id, of_run in results_by_run.items()}
     joined = joined_names(by_run)
-    by_run = {run_id: _renamed(of_run, joined.get(run_id, {})) for run_id, of_run in by_run.items()}
+    by_run = {run_id: renamed(of_run, joined.get(run_id, {})) for run_id, of_run in by_run.items()}
     base = results_by_run[baseline.id] | by_run[baseline.id] if baseline else {}
     by_run = {run_id: by_run[run_id] for run_id in ids}
     names = sorted({name for of_run in by_run.values() for name in of_run})
@@ -85,10 +86,6 @@ def _facts(runs: Sequence[ComparedRun]) -> Iterator[Difference]:
 def _document(difference: Difference, ids: Sequence[str]) -> dict[str, Any]:
     values = dict(zip(ids, difference.values, strict=True))
     return {"field": difference.field, "label": difference.label, "values": values}
-
-
-def _renamed(of_run: Mapping[str, SeriesResult], names: Mapping[str, str]) -> dict[str, SeriesResult]:
-    return {names.get(name, name): result for name, result in of_run.items()}
 
 
 def _series(

@@ -6,33 +6,35 @@ import base64
 import colorsys
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
 from dashboard.compare import runs as comparing
+from dashboard.compare.joined_series import own_names
 from dashboard.errors import Rejection
 from dashboard.exports import report_tables as tables
 from dashboard.exports.chart import ChartLine, chart
 from dashboard.exports.elements import Element, change_texts, element, written
 from dashboard.service.service import Service
 from dashboard.snapshots.differences import FileChange
-from db.metrics.curves import StepRange, curves_of_runs, sources_of_runs
+from db.metrics.curves import StepRange, curves_of_runs
 from db.metrics.series_names import main_loss
-from domain.messages import SCRIPT_KINDS
 from domain.text.formats import clock_time, plural
 from domain.text.paths import without_folders
 from domain.views import RunView
 
 
 def report(service: Service, run_ids: Sequence[str], shared_until: float | None = None) -> bytes:
-    """Return the report as HTML; of a link that is valid until a time, it holds neither code, folders nor people.
+    """Return the report as HTML; of a link that is valid until a time, it holds neither code, folders nor people, and
+    refreshes itself until its runs have ended.
 
     Raises NoSuchRun, Rejection for too many runs."""
     if len(run_ids) > MOST_RUNS:
         raise Rejection(422, f"A report shows at most {MOST_RUNS} runs, got {len(run_ids)}: choose some.", "runs")
     runs = [service.run(run_id) for run_id in run_ids]
+    is_live = shared_until is not None and not all(run.state.is_terminal for run in runs)
     style = style_sheet(run_ids)
     title = runs[0].name if len(runs) == 1 else f"Comparison of {len(runs)} runs"
     head = element(
@@ -40,11 +42,12 @@ def report(service: Service, run_ids: Sequence[str], shared_until: float | None 
         element("meta", charset="utf-8"),
         element("meta", http_equiv="Content-Security-Policy", content=policy(style)),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        *([element("meta", http_equiv="refresh", content=str(REFRESHED_EVERY_S))] if is_live else []),
         element("title", f"{title} · Rankzero"),
         element("style", style),
     )
     content = _content(service, runs, is_shared=shared_until is not None)
-    body = element("body", element("h1", title), *content, _footer(service, shared_until))
+    body = element("body", element("h1", title), *content, _footer(service, shared_until, is_live))
     page = element("html", head, body, lang="en")
     if shared_until is not None:
         paths = [path for run in runs for path in _paths(run)]
@@ -52,6 +55,7 @@ def report(service: Service, run_ids: Sequence[str], shared_until: float | None 
     return written(page).encode(errors="replace")
 
 
+REFRESHED_EVERY_S = 20
 MOST_RUNS = 50
 MOST_CHARTS = 60
 CURVE_POINTS = 500
@@ -120,8 +124,10 @@ def _remarks(service: Service, runs: Sequence[RunView]) -> Iterator[Element]:
 
 
 def _charts(service: Service, runs: Sequence[RunView]) -> Iterator[Element]:
-    names = _names(service, runs)
-    figures = [figure for name in names[:MOST_CHARTS] if (figure := _chart(service, runs, name)) is not None]
+    own = own_names(service.store, [run.id for run in runs])
+    names = _ordered(own)
+    drawn = (_chart(service, runs, name, own[name]) for name in names[:MOST_CHARTS])
+    figures = [figure for figure in drawn if figure is not None]
     more = len(names) - MOST_CHARTS
     note = element("p", f"{plural(more, 'further series', 'further series')}: an export as CSV has all.")
     content = element("div", *figures, class_="charts") if figures else None
@@ -129,23 +135,23 @@ def _charts(service: Service, runs: Sequence[RunView]) -> Iterator[Element]:
     yield from _section("Curves", content or empty, note if more > 0 else None)
 
 
-def _names(service: Service, runs: Sequence[RunView]) -> list[str]:
-    """Return the names of the series that scripts logged, the training loss first."""
-    by_run = sources_of_runs(service.store, [run.id for run in runs])
-    names = {name for of_run in by_run.values() for name, source in of_run.items() if source in SCRIPT_KINDS}
+def _ordered(names: Collection[str]) -> list[str]:
+    """Return the names of series in the order of their charts, the training loss first."""
     first = main_loss(names)
     return sorted(names, key=lambda name: (name != first, "loss" not in name.lower(), name))
 
 
-def _chart(service: Service, runs: Sequence[RunView], name: str) -> Element | None:
+def _chart(service: Service, runs: Sequence[RunView], name: str, own: Mapping[str, str]) -> Element | None:
+    """Return the chart of a series that each run logs under its own name."""
     places = {run.id: place for place, run in enumerate(runs)}
-    curves = curves_of_runs(service.store, list(places), [name], CURVE_POINTS, StepRange())
+    curves = curves_of_runs(service.store, list(own), set(own.values()), CURVE_POINTS, StepRange())
     lines = [
         ChartLine(places[curve.run_id], runs[places[curve.run_id]].name, curve.columns[0], curve.columns[1])
         for curve in curves
-        if curve.columns.shape[1]
+        if curve.columns.shape[1] and curve.name == own[curve.run_id]
     ]
-    return chart(name, lines)
+    others = sorted({*own.values()} - {name})
+    return chart(f"{name}, includes {', '.join(others)}" if others else name, lines)
 
 
 def _code(service: Service, runs: Sequence[RunView]) -> Iterator[Element]:
@@ -177,10 +183,12 @@ def _diff(lines: str) -> Iterator[Element | str]:
         yield element(signs[line[0]], line) if line[0] in signs else line
 
 
-def _footer(service: Service, shared_until: float | None) -> Element:
+def _footer(service: Service, shared_until: float | None, is_live: bool) -> Element:
     written = f"Written by Rankzero {version('rankzero')} on {clock_time(service.clock())} UTC."
+    if is_live:
+        written += f" It refreshes itself every {REFRESHED_EVERY_S} s until its runs have ended."
     if shared_until is not None:
-        written += f" Reload it for newer figures; the link is valid until {clock_time(shared_until)} UTC."
+        written += f" The link is valid until {clock_time(shared_until)} UTC."
     return element("p", written, class_="muted")
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dashboard.compare.document import differences
+from dashboard.compare.joined_series import results_by_shown_name
 from dashboard.compare.spec_words import all_in_words
 from dashboard.exports.elements import Child, Element, element, table
 from dashboard.service.service import Service
 from db.checkpoints import checkpoint_queries
 from db.findings.findings import findings
-from db.metrics.run_results import results, without_repeated
+from db.metrics.run_results import results
 from db.runs import run_queries
 from db.runs.compared_runs import compared_runs
 from domain.launch.plan import shell_line
+from domain.messages import State
 from domain.spec import LABELS
 from domain.text.formats import (
     UNKNOWN,
@@ -75,8 +77,7 @@ def facts(run: RunView, with_people: bool) -> Element:
 
 def results_table(service: Service, runs: Sequence[RunView]) -> Element | None:
     """Return the best and last value of each series that the runs log; None where they log nothing."""
-    results_by_run = results(service.store, [run.id for run in runs])
-    by_run = {run_id: without_repeated(of_run) for run_id, of_run in results_by_run.items()}
+    by_run = results_by_shown_name(results(service.store, [run.id for run in runs]))
     names = sorted({name for of_run in by_run.values() for name in of_run})[:MOST_ROWS]
     rows: list[list[Child]] = []
     for name in names:
@@ -127,10 +128,12 @@ def history_table(service: Service, run: RunView, with_people: bool) -> Element:
 
 
 def findings_list(service: Service, run: RunView) -> Iterator[Element]:
-    """Yield what was wrong with a run."""
+    """Yield what was wrong with a run, beyond the cause of its failure."""
+    cause = (run.message or "") if run.state == State.FAILED else ""
     for finding in findings(service.store, run.id)[:MOST_ROWS]:
         ended = "" if finding.gone_at is None else " (it no longer applies)"
-        yield element("p", element("b", f"{finding.kind}: "), f"{finding.evidence} {finding.meaning}{ended}")
+        text = f"{finding.beyond(cause).evidence} {finding.meaning}{ended}".strip()
+        yield element("p", element("b", f"{finding.kind}: "), text)
 
 
 def _heading(label: str) -> Element:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
-from dashboard.compare import runs
+from dashboard.compare import joined_series, runs
 from dashboard.compare.document import comparison
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer, json_text
@@ -22,13 +22,10 @@ from dashboard.service.service import Service
 from dashboard.snapshots.differences import FileChange
 from db.exceptions import NoSuchRun
 from db.metrics.curves import RunCurve, StepRange, curves_of_runs, sources_of_runs
-from db.metrics.run_results import without_repeated
 from db.people.visibility import visible_ids
 from db.runs.compared_runs import attempt_batches, compared_runs
 from db.runs.run_queries import common_baseline
 from domain.choices import RUN_ID
-from domain.messages import SCRIPT_KINDS
-from domain.series.goals import joined_names
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
 MOST_RUNS = 1000
@@ -98,12 +95,7 @@ def names(service: TheService, runs: VisibleIds) -> Response:
 @router.get("/compare/joined")
 def joined(service: TheService, runs: VisibleIds) -> Response:
     """The name of a series in charts with other runs that log the same figure: {run id: {"printed/loss": "loss"}}."""
-    by_run = sources_of_runs(service.store, runs)
-    logged = {
-        run_id: {name: source for name, source in of_run.items() if source in SCRIPT_KINDS}
-        for run_id, of_run in by_run.items()
-    }
-    return answer(joined_names({run_id: without_repeated(of_run) for run_id, of_run in logged.items()}))
+    return answer(joined_series.joined(service.store, runs))
 
 
 @router.get("/compare/batches")

@@ -197,6 +197,7 @@ async def shared(request: Request, token: str) -> Response:
     pages: SharedPages = request.app.state.shared_pages
     threads: Threads = request.app.state.shared_threads
     page = await threads.run(pages.page, token)
-    policy = f"{page.policy}; frame-ancestors 'none'; sandbox"
+    # Browsers let no sandboxed page refresh itself but those that may run scripts; the policy allows none of them.
+    policy = f"{page.policy}; frame-ancestors 'none'; sandbox allow-scripts"
     headers = HEADERS | {"Content-Security-Policy": policy}
     return Response(page.html, page.status, media_type="text/html", headers=headers)

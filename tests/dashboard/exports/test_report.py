@@ -6,6 +6,7 @@ import base64
 import hashlib
 import math
 import re
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from dashboard.exports.elements import written
 from dashboard.exports.report import colour_numbers, style_sheet
 from tests.dashboard.exports.html_page import HOSTILE, Page
 from tests.dashboard.running import FakeNode, Running
+from tests.dashboard.seeded_store import Seed
 
 
 def report(dashboard: Running, *run_ids: str) -> str:
@@ -58,6 +60,33 @@ def test_a_report_escapes_what_users_wrote_and_needs_nothing_else(dashboard: Run
     assert "Batch per GPU" in text and "The same code." in text and "c1 { stroke" in text
     refusal = dashboard.http.get("/api/export", params={"runs": f"{run_id},aaaaaaaaaa", "format": "html"})
     assert refusal.status_code == 404
+
+
+def test_compared_runs_share_the_chart_and_the_results_of_a_figure_of_two_loggers(dashboard: Running) -> None:
+    seed = Seed(dashboard.service.store, dashboard.service.clock())
+    seed.node("gpu-1", 2)
+    loggers: tuple[tuple[str, Literal["events", "printed"], str], ...] = (
+        ("logs", "events", "train/loss"),
+        ("prints", "printed", "loss"),
+    )
+    for name, source, tag in loggers:
+        seed.launch(name, 90, gpus_per_node=1)
+        seed.start(name, 80)
+        seed.points(name, {tag: [(step, 1 / step, 1000.0 + step) for step in (1, 2, 3)]}, source)
+    text = report(dashboard, *seed.runs.values())
+    page = Page(text)
+    assert page.tags.count("figure") == 1 and "loss, includes printed/loss, train/loss" in page.text["figcaption"]
+    assert all(f'class="curve c{place}"' in text[text.index("<figure") :] for place in (0, 1))
+    assert text.count(" (best)") == 1 and "loss (best)" in text and text.count("0.3333") >= 2
+
+
+def test_a_single_run_keeps_the_names_of_its_series(dashboard: Running) -> None:
+    seed = Seed(dashboard.service.store, dashboard.service.clock())
+    seed.node("gpu-1", 1)
+    seed.launch("prints", 90, gpus_per_node=1)
+    seed.start("prints", 80)
+    seed.points("prints", {"loss": [(1, 2.0, 1000.0), (2, 1.0, 1001.0)]}, "printed")
+    assert Page(report(dashboard, seed.runs["prints"])).text["figcaption"] == "printed/loss"
 
 
 numbers = st.floats(width=64) | st.sampled_from([0.0, -0.0, 5e-324, 1.7e308, -1.7e308, math.nan, math.inf])

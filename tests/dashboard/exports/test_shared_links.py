@@ -62,7 +62,7 @@ def test_a_stranger_sees_the_runs_as_they_are_now(dashboard: Running, runs: list
         assert SECRET not in answer.text and CODE not in answer.text and dashboard.token not in answer.text
         policy = answer.headers["content-security-policy"]
         assert policy.startswith("default-src 'none'; style-src 'sha256-")
-        assert policy.endswith("frame-ancestors 'none'; sandbox")
+        assert policy.endswith("frame-ancestors 'none'; sandbox allow-scripts") and "script-src" not in policy
         meta = next(value for name, value in page.attributes if name == "content" and "default-src" in value)
         assert policy.startswith(meta)
         assert answer.headers["cache-control"] == "no-store"
@@ -106,6 +106,19 @@ def test_a_later_visit_shows_later_figures(
     assert "another note" not in visit(dashboard, link).text
     dashboard.http.patch(f"/api/runs/{runs[0]}", json={"note": "another note"})
     assert "another note" in visit(dashboard, link).text
+
+
+def test_a_link_refreshes_itself_until_its_runs_have_ended(
+    dashboard: Running, node: FakeNode, runs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dashboard.service.cost_cache.CostCache.get", lambda cache, key, read: read())
+    link = made(dashboard, runs[0])
+    assert ("http-equiv", "refresh") in Page(visit(dashboard, link).text).attributes
+    dashboard.http.post(f"/api/runs/{runs[0]}/stop")
+    for part in parts(node):
+        node.report(part, "stopped")
+    ended = visit(dashboard, link).text
+    assert ("http-equiv", "refresh") not in Page(ended).attributes and "refreshes itself" not in ended
 
 
 def test_a_link_ends_on_its_date(dashboard: Running, runs: list[str]) -> None:
