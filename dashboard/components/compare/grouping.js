@@ -1,7 +1,7 @@
 /** Runs with the same settings as one group: which fields divide them, and the mean and spread of their results. */
 
 import { choose, chosen } from '../elements/address.js';
-import { el, setAttribute, toggle } from '../elements/elements.js';
+import { el } from '../elements/elements.js';
 import { fromJson, UNKNOWN } from '../elements/numbers.js';
 import { meanCell, settingCell } from './cells.js';
 
@@ -22,17 +22,13 @@ export class Grouping {
   constructor(onChange) {
     /** @type {string[]} */
     this.fields = (chosen('group') ?? '').split(',').filter(Boolean);
-    this._fields = el('select', {
-      'aria-label': 'Group by',
-      onchange: () => this._choose(this._fields.value, onChange),
-    });
-    this._all = toggle(
-      'Average the runs',
-      'Draw the mean of all runs in a band of one standard deviation, as of one run with several seeds',
-      false,
-      (on) => this._choose(on ? ALL : '', onChange),
+    this._fields = el('select', { onchange: () => this._choose(this._fields.value, onChange) });
+    this.element = el(
+      'label',
+      { class: 'grouping', title: 'Draw the mean of runs in a band of one standard deviation' },
+      el('span', { text: 'Average the runs' }),
+      this._fields,
     );
-    this.element = el('span', { class: 'grouping' }, this._all, this._fields);
     this.offer([]);
   }
 
@@ -43,20 +39,15 @@ export class Grouping {
   offer(differences) {
     this._differences = differences;
     const settings = differences.map(({ field }) => field).filter((field) => !REPEATED.test(field));
-    const offered = [
-      ['', 'No groups'],
-      [ALL, 'All runs as one group'],
-      ...differences.map(({ field, label }) => [field, `Group by ${label}`]),
-    ];
-    if (settings.length > 1) offered.push([settings.join(','), 'Group by all settings but the seed']);
+    const offered = [['', 'no'], [ALL, 'all'], ...differences.map(({ field, label }) => [field, `by ${label}`])];
+    if (settings.length > 1) offered.push([settings.join(','), 'by all settings but the seed']);
     const current = this.fields.join(',');
-    if (!offered.some(([value]) => value === current)) offered.push([current, `Group by ${current}`]);
+    if (!offered.some(([value]) => value === current)) offered.push([current, `by ${current}`]);
     const written = JSON.stringify(offered);
     if (written !== this._offered)
       this._fields.replaceChildren(...offered.map(([value, text]) => el('option', { value, text })));
     this._offered = written;
     this._fields.value = current;
-    setAttribute(this._all, 'aria-pressed', String(current === ALL));
   }
 
   /**

@@ -168,12 +168,12 @@ def choose_fields(page: Page, fields: Locator, groups: Locator) -> None:
 
 
 def one_group_keeps_its_colour(page: Page) -> None:
-    """All runs as one group at one click: one row of means, in the colour that the first run has by itself."""
+    """All runs as one group: one row of means, in the colour that the first run has by itself."""
     swatch = "element => element.style.background"
     first = page.get_by_role("group", name="Runs").locator("i").first
     expect(first).to_be_visible()
     colour = first.evaluate(swatch)
-    page.get_by_role("button", name="Average the runs").click()
+    page.get_by_label("Average the runs").select_option("all")
     group = page.get_by_role("group", name="Groups").get_by_role("button")
     expect(group).to_have_text("All runs3 runs")
     row = page.get_by_role("table", name="What differs").locator("tbody tr")
@@ -181,7 +181,7 @@ def one_group_keeps_its_colour(page: Page) -> None:
     expect(row.locator("td").nth(1)).to_contain_text("±")
     assert group.locator("i").evaluate(swatch) == row.locator("i").evaluate(swatch) == colour
     assert chosen(page)["group"] == "all"
-    page.get_by_role("button", name="Average the runs").click()
+    page.get_by_label("Average the runs").select_option("no")
     expect(page.get_by_role("group", name="Runs").get_by_role("button")).to_have_count(3)
 
 
@@ -215,7 +215,7 @@ def test_a_run_that_is_gone_is_named_and_runs_of_the_same_settings_are_one_group
 
     page.goto(f"{dashboard.url}/compare?runs={','.join(made.runs[name] for name in ('first', 'twin a', 'twin b'))}")
     one_group_keeps_its_colour(page)
-    page.get_by_label("Group by").select_option("Group by Learning rate")
+    page.get_by_label("Average the runs").select_option("by Learning rate")
     groups = page.get_by_role("group", name="Groups").get_by_role("button")
     expect(groups).to_have_text(["Learning rate 0.11 run", "Learning rate 0.52 runs"])
     pair = page.get_by_role("row", name="Learning rate 0.5")
