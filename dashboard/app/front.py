@@ -118,6 +118,8 @@ font-size:1.1rem;color:var(--accent)}
 #frame i{display:block;height:5.5rem;border-radius:.45rem;background:var(--card)}
 #frame i:first-of-type{height:2.25rem}#frame i:last-of-type{height:40vh}
 #frame h1{position:absolute;clip-path:inset(50%);height:1px;overflow:hidden}
+#frame main{animation:appear 0s .3s backwards}
+[data-opened] #frame :is(header,h1){visibility:hidden}
 [data-settled] #frame,body:has(.st-key-run_head,[role=dialog],[data-testid=stException]) #frame{display:none}
 [data-testid=stAppSkeleton]{visibility:hidden}
 @media(max-width:640px){#frame header,#frame main{padding-left:.75rem;padding-right:.75rem}
@@ -147,6 +149,7 @@ class EntryPage:
 <script defer src="{self._start}"></script>
 {self._scripts}</head>
 <body><div id="root"></div><p id="away" role="status"></p>
+<div id="loading" role="progressbar" aria-label="Loading"></div>
 <div id="frame"><header><span class="logo">{LOGO}</span>{_links(path)}</header>
 <main aria-busy="true"><h1>{title}</h1><noscript><p>These pages need JavaScript. Without it, use the command
 <code>rankzero</code>, which can do everything these pages do.</p></noscript><i></i><i></i><i></i></main></div>

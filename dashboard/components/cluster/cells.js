@@ -1,6 +1,6 @@
 /** The Nodes page's picture of the cluster: a cell for each device, filters, and a click that opens node or run. */
 
-import { closestTo, el, htmlIn, mountOnce, setAttribute, setText } from '../elements/elements.js';
+import { closestTo, connecting, el, htmlIn, mountOnce, setAttribute, setText } from '../elements/elements.js';
 import { plural } from '../elements/numbers.js';
 import { readTheme, watchTheme } from '../elements/theme.js';
 import { go, pageUrl } from '../links/links.js';
@@ -58,7 +58,7 @@ class Cells {
   _arranged = '';
   /** @type {(() => void)|undefined} */
   _leave;
-  _summary = el('h2', { class: 'summary', text: 'Connecting…' });
+  _summary = el('h2', { class: 'summary' }, connecting());
   _trouble = el('span', { class: 'trouble', role: 'status' });
   _notices = el('ul', { class: 'notices', 'aria-label': 'Needs attention', hidden: true });
   _grid = el('div', { class: 'grid', role: 'group', 'aria-label': 'Nodes' });

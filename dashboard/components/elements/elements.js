@@ -56,6 +56,9 @@ export function icon(name) {
   return svg('svg', { viewBox: '0 0 24 24', 'aria-hidden': 'true', class: 'icon' }, svg('path', { d: ICONS[name] }));
 }
 
+/** The word where data are awaited, seen only once that takes long enough to be noticed; the first text replaces it. */
+export const connecting = () => el('span', { class: 'waits', text: 'Connecting…' });
+
 /**
  * Change an element's text only when it differs: an unchanged page costs nothing.
  * @param {Node|null} element

@@ -13,25 +13,72 @@ const themes = JSON.parse(document.getElementById('themes')?.textContent ?? '{}'
   DARK_THEME: themes.dark,
 };
 
-// A page is shown when Streamlit has built it once: nothing moves under the eyes of somebody who begins to
-// read.
+// A page is shown when Streamlit has built it: nothing moves under the eyes of somebody who begins to read, and no half
+// of the page before stands below it.
 const LONGEST_BUILD_MS = 4000;
 const BUILT = '.stApp[data-test-script-state="notRunning"] .st-key-bar';
+const page = document.documentElement;
 /** @type {ReturnType<typeof setTimeout>|undefined} */
 let deadline;
-const building = new MutationObserver(() => {
-  if (document.querySelector(BUILT) && !document.querySelector('[data-testid="stSkeleton"]')) settle();
-  else if (document.querySelector('.st-key-bar')) deadline ??= setTimeout(settle, LONGEST_BUILD_MS);
+/** The path and the run of the page that is shown. */
+let [shownPath, shownRun] = ['', ''];
+new MutationObserver(watchBuild).observe(document, {
+  subtree: true,
+  childList: true,
+  attributeFilter: ['data-test-script-state'],
 });
-building.observe(document, { subtree: true, childList: true, attributeFilter: ['data-test-script-state'] });
+
+function watchBuild() {
+  if (page.hasAttribute('data-settled') && isAnother()) page.removeAttribute('data-settled');
+  if (!page.hasAttribute('data-settled')) {
+    if (document.querySelector(BUILT) && !document.querySelector('[data-testid="stSkeleton"]')) settle();
+    else if (document.querySelector('.st-key-bar')) deadline ??= setTimeout(settle, LONGEST_BUILD_MS);
+  }
+  watchLoading();
+}
+
+/** Whether the script of another page has begun: it draws the bar first. */
+function isAnother() {
+  return location.pathname !== shownPath && runOfPage() !== shownRun;
+}
+
+function runOfPage() {
+  return document.querySelector('.st-key-bar .logo')?.getAttribute('data-run') ?? '';
+}
 
 /** Let pages.css show what was built. */
 function settle() {
-  building.disconnect();
   clearTimeout(deadline);
-  document.documentElement.toggleAttribute('data-settled', true);
+  deadline = undefined;
+  if (!page.hasAttribute('data-opened')) lookForBlank();
+  [shownPath, shownRun] = [location.pathname, runOfPage()];
+  for (const name of ['data-settled', 'data-opened']) page.toggleAttribute(name, true);
   lookForServer(); // it may have been lost meanwhile
-  lookForBlank();
+}
+
+// A sign of loading, for a page and for what a click asks for, but not for what pages refresh by themselves: late
+// enough that it never flickers.
+const SIGN_AFTER_MS = 300;
+const SIGN_LEAST_MS = 400;
+const ANSWERS_CLICK_MS = 1000;
+const RUNNING = '.stApp[data-test-script-state="running"]';
+let clickedAt = -Infinity;
+let [isLoading, answersClick] = [false, false];
+/** @type {ReturnType<typeof setTimeout>|undefined} */
+let sign;
+for (const kind of ['click', 'popstate']) {
+  addEventListener(kind, () => (clickedAt = performance.now()), { capture: true });
+}
+
+function watchLoading() {
+  const isRunning = document.querySelector(RUNNING) !== null;
+  answersClick = isRunning && (answersClick || performance.now() - clickedAt < ANSWERS_CLICK_MS);
+  const now = answersClick || !page.hasAttribute('data-settled');
+  if (now === isLoading) return;
+  isLoading = now;
+  clearTimeout(sign);
+  const least = page.hasAttribute('data-loading') ? SIGN_LEAST_MS : 0;
+  sign = setTimeout(() => page.toggleAttribute('data-loading', now), now ? SIGN_AFTER_MS : least);
 }
 
 // On a busy machine Streamlit has left a page empty after a click whose rerun met another one, until somebody reloads

@@ -1,6 +1,6 @@
 /** The scrolling lines of a log: blocks of lines, drawn once a frame, following the end until somebody scrolls up. */
 
-import { el, setText } from '../elements/elements.js';
+import { connecting, el, setText } from '../elements/elements.js';
 import { size } from '../elements/numbers.js';
 import { coloured, LogText, origin, plainText } from './log_lines.js';
 
@@ -51,7 +51,7 @@ export class LogPane {
         listeners.onLater();
       },
     });
-    this._empty = el('p', { class: 'log-empty', text: 'Connecting…' });
+    this._empty = el('p', { class: 'log-empty' }, connecting());
     this._lines = el('div', { class: 'lines' });
     this.element = el(
       'div',

@@ -1,6 +1,6 @@
 /** What the ranks of a run spend their steps on: a stacked strip over time, and a heat map of ranks x time. */
 
-import { el, htmlIn, keepChildren, mountOnce, setAttribute, setText } from '../elements/elements.js';
+import { connecting, el, htmlIn, keepChildren, mountOnce, setAttribute, setText } from '../elements/elements.js';
 import { count, timeSpan } from '../elements/numbers.js';
 import { faded, readTheme, watchTheme } from '../elements/theme.js';
 import { Polling } from '../server/polling.js';
@@ -33,7 +33,7 @@ class Phases {
     this._heat,
     this._about,
   );
-  _empty = el('p', { class: 'about', text: 'Connecting…' });
+  _empty = el('p', { class: 'about' }, connecting());
   _root = el(
     'section',
     { class: 'phases', 'aria-label': 'Where a step goes' },

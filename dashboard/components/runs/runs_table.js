@@ -1,6 +1,15 @@
 /** The Runs page's table: rows are links, heads sort, and it keeps itself current without moving what is looked at. */
 
-import { closestTo, el, focusedIn, keepChildren, mountOnce, setAttribute, setText } from '../elements/elements.js';
+import {
+  closestTo,
+  connecting,
+  el,
+  focusedIn,
+  keepChildren,
+  mountOnce,
+  setAttribute,
+  setText,
+} from '../elements/elements.js';
 import { readTheme } from '../elements/theme.js';
 import { follow, linkOf, pageUrl } from '../links/links.js';
 import { askAtClick, Polling } from '../server/polling.js';
@@ -66,7 +75,7 @@ class RunsTable {
   _heads = new Map();
   /** @type {(() => void)|undefined} */
   _leave;
-  _summary = el('p', { class: 'summary', role: 'status', text: 'Connecting…' });
+  _summary = el('p', { class: 'summary', role: 'status' }, connecting());
   _trouble = el('span', { class: 'trouble', role: 'status' });
   _number = el('b', {});
   _attention = el(

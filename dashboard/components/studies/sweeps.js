@@ -1,6 +1,6 @@
 /** A sweep: the metric of every trial as a curve, its parameters side by side, their importance, and a table. */
 
-import { closestTo, el, mountOnce, redraw, setText, svg } from '../elements/elements.js';
+import { closestTo, connecting, el, mountOnce, redraw, setText, svg } from '../elements/elements.js';
 import { number } from '../elements/numbers.js';
 import { follow, linkOf, pageUrl } from '../links/links.js';
 import { axis, bounds, isWide, scale, ticks } from '../plots/axes.js';
@@ -33,7 +33,7 @@ class Sweep {
 
   /** @param {import('../elements/elements.js').Component} component */
   constructor({ data, parentElement }) {
-    this._trouble = el('p', { class: 'trouble', role: 'status', text: 'Connecting…' });
+    this._trouble = el('p', { class: 'trouble', role: 'status' }, connecting());
     this._curves = el('figure');
     this._axes = el('figure');
     this._importance = el('figure');

@@ -10,7 +10,7 @@ import pytest
 import streamlit as st
 from playwright.sync_api import Page, Route, expect
 
-from dashboard.views import page_list
+from dashboard.views import alerts_page, page_list
 from db.alerts import alerts
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import seed
@@ -184,6 +184,37 @@ def test_a_page_shows_itself_when_all_of_it_is_there(browser: Chromium, dashboar
         expect(page.locator("#frame")).to_be_hidden()
         page.wait_for_load_state("networkidle")
         assert page.evaluate("shifts") < MOST_SHIFT
+
+
+def test_a_page_that_takes_long_shows_a_sign_of_loading_and_no_half_of_itself(
+    browser: Chromium, dashboard: Browsed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = threading.Event()
+
+    def in_halves() -> None:
+        st.header("First half")
+        built.wait()
+        st.header("Second half")
+
+    monkeypatch.setattr(alerts_page, "page", in_halves)
+    with signed_in(browser, dashboard) as visit:
+        page = visit.new_page()
+        page.add_init_script(f"({WITHOUT_LIMIT})(setTimeout)")
+        page.goto(f"{dashboard.url}/launch")
+        sign, bar = page.get_by_role("progressbar", name="Loading"), page.locator(".st-key-bar")
+        expect(page.locator("[data-settled] .st-key-launch_now")).to_be_visible()
+        expect(sign).to_be_hidden()
+        bar.get_by_role("link", name="Alerts").click()
+        try:
+            expect(sign).to_be_visible()
+            expect(page.get_by_text("First half")).to_be_attached()
+            expect(page.get_by_text("First half")).to_be_hidden()
+            expect(bar.get_by_role("link", name="Nodes")).to_be_visible()
+        finally:
+            built.set()
+        expect(page.get_by_text("First half")).to_be_visible()
+        expect(page.get_by_text("Second half")).to_be_visible()
+        expect(sign).to_be_hidden()
 
 
 def test_a_page_that_was_left_empty_is_loaded_again(
