@@ -49,6 +49,7 @@ export class ChartCard {
   _chips = [];
   _isTold = false;
   _title = el('h2', { class: 'title' });
+  _section = el('span', { class: 'section' });
   _value = el('output', { class: 'value' });
   _legend = el('div', { class: 'legend' });
   _note = el('span', { class: 'note' });
@@ -72,6 +73,7 @@ export class ChartCard {
       'header',
       {},
       this._title,
+      this._section,
       el(
         'div',
         { class: 'actions' },
@@ -112,6 +114,11 @@ export class ChartCard {
     this.element.dataset.series = spec.lines.map((line) => line.name).join(' ');
     setAttribute(this._csv, 'href', this._csvUrl());
     this._buildLegend();
+  }
+
+  /** Name the section of the chart; '' where there is one alone. @param {string} title */
+  setSection(title) {
+    setText(this._section, title);
   }
 
   /** @param {number} width of the plot, in CSS pixels */

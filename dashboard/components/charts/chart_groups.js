@@ -70,6 +70,9 @@ const GROUPS = ['train', 'val', 'test', null, 'printed', 'probe', 'hardware'];
 /** Title of a group of charts. @param {string} group */
 export const groupTitle = (group) => GROUP_TITLES[group] ?? `${group}/`;
 
+/** Whether a group holds what the script measures of its own model. @param {string} group */
+export const isOfScript = (group) => SPLIT_NAMES.includes(group);
+
 /** Whether a group is shown only until the script logs series of its own. @param {string} group */
 export const isStandIn = (group) => group === 'printed' || group === 'probe' || group === 'hardware';
 

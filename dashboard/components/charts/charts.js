@@ -1,15 +1,15 @@
 /** All series as cards, two in a row, drawn as points arrive: of one run here, of several in compare/. */
 
-import { el, keepChildren, mountOnce, setText } from '../elements/elements.js';
-import { count } from '../elements/numbers.js';
+import { connecting, el, keepChildren, mountOnce, setText } from '../elements/elements.js';
 import { readTheme, watchTheme } from '../elements/theme.js';
 import { connect, emptySentence } from '../live/live_connection.js';
 import { sentenceOf } from '../server/request.js';
 import { ChartCard } from './chart_card.js';
 import { fetchReplaced } from './chart_detail.js';
-import { chartsFor, groupTitle, isEvent, isStandIn, matches } from './chart_groups.js';
+import { chartsFor, isEvent, matches } from './chart_groups.js';
 import { timeOrigins } from './chart_lines.js';
 import { loadPlotLibrary } from './chart_plot.js';
+import { ChartSections } from './chart_sections.js';
 import { createToolbar, loadSettings } from './chart_toolbar.js';
 
 /** After drawing, this many times its cost belongs to others; but nobody waits longer than can be seen. */
@@ -33,9 +33,8 @@ export class Charts {
     },
     this._axes(),
   );
-  _sections = el('div', { class: 'sections' });
-  _empty = el('p', { class: 'empty', role: 'status' });
-  _root = el('div', { class: 'charts' }, this._toolbar.element, this._empty, this._sections);
+  _grid = el('div', { class: 'grid' });
+  _empty = el('p', { class: 'empty', role: 'status' }, connecting());
   _visibility = new IntersectionObserver((entries) => this._seen(entries), { rootMargin: '120px' });
   _sizes = new ResizeObserver((entries) => this._resized(entries));
   /** @type {(() => void)[]} */
@@ -64,7 +63,8 @@ export class Charts {
     this._dirty = new Set();
     this._query = '';
     this._notBefore = 0;
-    this._folds = new Folds(this._connection.kept, () => this._want());
+    this._sections = new ChartSections(this._connection.kept, () => this._arrange());
+    this._root = el('div', { class: 'charts' }, this._toolbar.element, this._sections.element, this._empty, this._grid);
     component.parentElement.append(this._root);
     /** @type {import('./chart_card.js').Shared} */
     this._shared = {
@@ -221,29 +221,37 @@ export class Charts {
     return card;
   }
 
-  /** @param {ChartSpec[]} specs */
+  /** Put the charts of all open sections into the one grid. @param {ChartSpec[]} specs */
   _place(specs) {
-    this._folds.begin(specs.length, this._query !== '');
-    const due = [];
-    for (const group of new Set(specs.map((spec) => spec.group))) {
-      const cards = specs.filter((spec) => spec.group === group).map((spec) => this._cards.get(spec.id));
-      due.push(
-        this._folds.place(
-          group,
-          cards.map((card) => /** @type {ChartCard} */ (card).element),
-        ),
-      );
-    }
-    keepChildren(this._sections, due);
+    this._sections.arrange(
+      specs.map((spec) => spec.group),
+      this._query !== '',
+    );
     this._placed = specs;
+    keepChildren(
+      this._grid,
+      this._opened().map((spec) => this._labelled(spec).element),
+    );
     this._want();
   }
 
-  /** Points are loaded only for charts that are not folded away. */
+  /** The charts of open sections. */
+  _opened() {
+    return this._placed.filter((spec) => this._sections.isOpen(spec.group));
+  }
+
+  /** The card of a chart, with the name of its section. @param {ChartSpec} spec */
+  _labelled(spec) {
+    const card = /** @type {ChartCard} */ (this._cards.get(spec.id));
+    card.setSection(this._sections.labelOf(spec.group));
+    return card;
+  }
+
+  /** Points are loaded only for charts of open sections. */
   _want() {
-    const open = this._placed.filter((spec) => this._folds.isOpen(spec.group));
     const events = [...this._connection.sources.keys()].filter(isEvent);
-    this._connection.want(this, [...events, ...open.flatMap((spec) => spec.lines.map((line) => line.name))]);
+    const shown = this._opened().flatMap((spec) => spec.lines.map((line) => line.name));
+    this._connection.want(this, [...events, ...shown]);
   }
 
   /** @param {string} id */
@@ -381,7 +389,7 @@ export class Charts {
   }
 
   _showEmpty() {
-    const hasCards = this._sections.childElementCount > 0;
+    const hasCards = this._placed.length > 0;
     const sentence =
       this._libraryError ??
       (hasCards
@@ -392,84 +400,8 @@ export class Charts {
     this._empty.hidden = sentence === '';
     setText(this._empty, sentence);
     // Its place is kept: what comes below must not move when it appears.
-    this._toolbar.element.style.visibility = this._cards.size === 0 ? 'hidden' : '';
-  }
-}
-
-/** With more charts than these only the first group is open from the start. */
-const FEW_CHARTS = 8;
-
-class Folds {
-  /**
-   * @param {Map<string, any>} kept what outlives a visit to another tab
-   * @param {() => void} onToggle
-   */
-  constructor(kept, onToggle) {
-    if (!kept.has('folds')) kept.set('folds', new Map());
-    /** @type {Map<string, boolean>} */
-    this._chosen = kept.get('folds');
-    /** @type {Map<string, boolean>} */
-    this._decided = new Map();
-    /** @type {Map<string, {fold: HTMLDetailsElement, grid: HTMLElement, title: HTMLElement}>} */
-    this._folds = new Map();
-    this._onToggle = onToggle;
-  }
-
-  /** All groups are placed anew, in order. @param {number} charts @param {boolean} isSearched */
-  begin(charts, isSearched) {
-    this._isFirst = true;
-    this._isMany = charts > FEW_CHARTS;
-    this._isSearched = isSearched;
-  }
-
-  /**
-   * Put cards into a group.
-   * @param {string} group
-   * @param {Element[]} cards
-   * @returns {HTMLDetailsElement}
-   */
-  place(group, cards) {
-    const shouldBeOpen = this._shouldBeOpen(group);
-    // One that gives way to another is not moved down and closed: it goes, and a closed one is there instead.
-    const placed = this.isOpen(group) && !shouldBeOpen ? undefined : this._folds.get(group);
-    const { fold, grid, title } = placed ?? this._build(group);
-    keepChildren(grid, cards);
-    setText(title, count(cards.length));
-    fold.open = shouldBeOpen;
-    this._isFirst = false;
-    return fold;
-  }
-
-  /** @param {string} group */
-  isOpen(group) {
-    return this._folds.get(group)?.fold.open ?? false;
-  }
-
-  /**
-   * Whether a group is open: the user's choice, else the first group, and with few charts all that the script
-   * logs.
-   * @param {string} group
-   */
-  _shouldBeOpen(group) {
-    if (this._isSearched) return true;
-    const chosen = this._chosen.get(group);
-    if (chosen !== undefined) return chosen;
-    if (this._isFirst) return true;
-    if (isStandIn(group)) return false;
-    const decided = this._decided.get(group) ?? !this._isMany;
-    this._decided.set(group, decided);
-    return decided;
-  }
-
-  /** @param {string} group */
-  _build(group) {
-    const grid = el('div', { class: 'grid' });
-    const title = el('span', { class: 'amount' });
-    const summary = el('summary', {}, el('span', { text: groupTitle(group) }), title);
-    const fold = el('details', { 'data-group': group }, summary, grid);
-    summary.addEventListener('click', () => this._chosen.set(group, !fold.open));
-    fold.addEventListener('toggle', () => this._onToggle());
-    this._folds.set(group, { fold, grid, title });
-    return { fold, grid, title };
+    const visibility = this._cards.size === 0 ? 'hidden' : '';
+    this._toolbar.element.style.visibility = visibility;
+    this._sections.element.style.visibility = visibility;
   }
 }

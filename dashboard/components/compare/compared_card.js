@@ -45,6 +45,9 @@ export class ComparedCard extends ChartCard {
     this._csv.hidden = true;
   }
 
+  /** Its title is the whole name of the series. */
+  setSection() {}
+
   draw() {
     super.draw();
     this._focus();

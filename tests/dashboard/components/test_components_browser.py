@@ -36,19 +36,33 @@ def test_a_curve_is_drawn_and_grows(server: FakeServer, show: Show) -> None:
     assert drawn(chart) != before
 
 
-def test_first_group_of_many_charts_is_open(server: FakeServer, show: Show) -> None:
+def test_charts_of_all_open_sections_stand_in_one_grid(server: FakeServer, show: Show) -> None:
     names = {f"{prefix}/{i}": "events" for prefix in ("train", "debug") for i in range(5)}
     server.picture.append({"type": "names", "series": names})
     page = show()
-    opened = page.locator("details[open] summary")
+    sections, cards = page.get_by_role("group", name="Sections").get_by_role("button"), page.locator(".grid > .card")
+    opened = page.locator('.sections [aria-pressed="true"]')
     expect(opened).to_have_text(["Training5"])
+    expect(cards).to_have_count(5)
+    expect(cards.locator(".section").first).to_be_empty()
     asked = server.wait_said(lambda message: len(message.get("series") or ()) == 5)
     assert {name.partition("/")[0] for name in asked["series"]} == {"train"}
-    page.get_by_text("debug/", exact=True).click()
+    sections.filter(has_text="debug/").click()
     server.wait_said(lambda message: len(message.get("series") or ()) == 10)
     server.send(series("val/accuracy", falling(5)))
-    expect(page.locator("summary")).to_have_text(["Training5", "Validation1", "debug/5"])
-    expect(opened).to_have_text(["Training5", "debug/5"])
+    expect(sections).to_have_text(["Training5", "Validation1", "debug/5"])
+    expect(opened).to_have_text(["Training5", "Validation1", "debug/5"])
+    expect(page.locator(".grid")).to_have_count(1)
+    expect(cards.locator(".section")).to_have_text([*["Training"] * 5, "Validation", *["debug/"] * 5])
+    sections.filter(has_text="Training").click()
+    expect(cards).to_have_count(6)
+
+
+def test_validation_is_open_among_many_charts(server: FakeServer, show: Show) -> None:
+    names = {f"{name}{i}": "events" for name in ("train/a", "debug/b", "val/c") for i in range(5)}
+    server.picture.append({"type": "names", "series": names})
+    page = show()
+    expect(page.locator('.sections [aria-pressed="true"]')).to_have_text(["Training5", "Validation5"])
 
 
 def test_few_charts_stand_open_and_what_the_probe_saw_gives_way_to_what_is_logged(
@@ -56,7 +70,7 @@ def test_few_charts_stand_open_and_what_the_probe_saw_gives_way_to_what_is_logge
 ) -> None:
     server.picture.append(series("probe/rank0/step_time_s", falling(5)))
     page = show()
-    opened = page.locator("details[open] summary")
+    opened = page.locator('.sections [aria-pressed="true"]')
     expect(opened).to_have_text(["Per-rank performance1"])
     server.send(series("train/loss", falling(5)), series("debug/x", falling(5)))
     expect(opened).to_have_text(["Training1", "debug/1"])
