@@ -15,7 +15,7 @@ const themes = JSON.parse(document.getElementById('themes')?.textContent ?? '{}'
 
 // A page is shown when Streamlit has built it: nothing moves under the eyes of somebody who begins to read, and no half
 // of the page before stands below it.
-const LONGEST_BUILD_MS = 4000;
+const LONGEST_BUILD_MS = 10_000;
 const BUILT = '.stApp[data-test-script-state="notRunning"] .st-key-bar';
 const page = document.documentElement;
 /** @type {ReturnType<typeof setTimeout>|undefined} */
@@ -25,13 +25,15 @@ let [shownPath, shownRun] = ['', ''];
 new MutationObserver(watchBuild).observe(document, {
   subtree: true,
   childList: true,
-  attributeFilter: ['data-test-script-state'],
+  attributeFilter: ['data-test-script-state', 'data-form-filled'],
 });
 
 function watchBuild() {
-  if (page.hasAttribute('data-settled') && isAnother()) page.removeAttribute('data-settled');
+  if (page.hasAttribute('data-settled') && isAnother()) {
+    for (const name of ['data-settled', 'data-form-filled']) page.removeAttribute(name);
+  }
   if (!page.hasAttribute('data-settled')) {
-    if (document.querySelector(BUILT) && !document.querySelector('[data-testid="stSkeleton"]')) settle();
+    if (isBuilt()) settle();
     else if (document.querySelector('.st-key-bar')) deadline ??= setTimeout(settle, LONGEST_BUILD_MS);
   }
   watchLoading();
@@ -40,6 +42,16 @@ function watchBuild() {
 /** Whether the script of another page has begun: it draws the bar first. */
 function isAnother() {
   return location.pathname !== shownPath && runOfPage() !== shownRun;
+}
+
+function isBuilt() {
+  return document.querySelector(BUILT) && !document.querySelector('[data-testid="stSkeleton"]') && !awaitsForm();
+}
+
+/** Whether a form waits for what this tab has kept of it; kept_form.js says when it has it. */
+function awaitsForm() {
+  const hasKept = sessionStorage.getItem('rankzero.form') !== null;
+  return hasKept && location.pathname.endsWith('/launch') && !page.hasAttribute('data-form-filled');
 }
 
 function runOfPage() {

@@ -31,8 +31,9 @@ class KeptForm {
    */
   refresh(component) {
     const { values, asked_by: askedBy } = component.form;
-    if (askedBy) this._handBack(component, askedBy);
-    else if (Object.keys(values).length) sessionStorage.setItem(KEPT, JSON.stringify(values));
+    if (askedBy) return this._handBack(component, askedBy);
+    document.documentElement.toggleAttribute('data-form-filled', true); // start.js waits for it
+    if (Object.keys(values).length) sessionStorage.setItem(KEPT, JSON.stringify(values));
     else sessionStorage.removeItem(KEPT);
   }
 
