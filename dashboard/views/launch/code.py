@@ -45,13 +45,18 @@ def code(form: Fields, recipes: Iterable[str]) -> None:
         form.refusal("target")
         if values["source"] == SCRIPT:
             recent_menu()
+    start, summary = st.container(), st.container()
     if values["source"] != RECIPE:
-        if _asks_for_start(values):
-            form.row((1, 1), "entry", "module")
-        _snapshot_summary(form, values)
+        with start:
+            if _asks_for_start(values):
+                form.row((1, 1), "entry", "module")
+        with summary:
+            _snapshot_summary(form, values)
 
 
 UPLOADED = "launch_uploaded"
+LINE_PX = 21
+"""Height of a line whose place is kept while there is nothing to say: what is below does not move."""
 LOOK_AGAIN_S = 5
 
 
@@ -105,8 +110,13 @@ def _snapshot_summary(form: Fields, values: Mapping[str, Any]) -> None:
     elif values["source"] == SCRIPT and values["script"].strip().startswith("/"):
         links = str(st.session_state.get(PREFIX + "links") or "")
         code = (values["script"].strip(), values["entry"].strip(), values["module"].strip(), links)
-        for sentence in _survey(*code, service.current().snapshots.limit_bytes, _only_public()):
+        sentences = _survey(*code, service.current().snapshots.limit_bytes, _only_public())
+        for sentence in sentences:
             _caption(sentence)
+        if not sentences:
+            st.space(LINE_PX)
+    else:
+        st.space(LINE_PX)
 
 
 def _sentence_on(sha256: str) -> str:

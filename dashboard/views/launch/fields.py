@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, get_args
 
@@ -29,15 +29,15 @@ class Fields:
             with column:
                 self.show(name)
 
-    def flow(self, *names: str) -> None:
-        """Show fields side by side, choices twice as wide as texts, in as many rows as they need."""
-        rows: list[list[str]] = [[]]
+    def places(self, names: Iterable[str], hidden: Collection[str] = ()) -> None:
+        """Show fields in a grid (pages.css), choices twice as wide as texts.
+
+        Each has a place of its own, also one that is hidden: else, while a rerun draws, a field that moves would
+        stand at its old place and at its new one."""
         for name in names:
-            if _width([*rows[-1], name]) > COLUMNS:
-                rows.append([])
-            rows[-1].append(name)
-        for row in rows:
-            self.row([*map(_width, zip(row)), *[1] * (COLUMNS - _width(row))], *row)
+            with st.container(key=f"{'wide' if name in CHOICES else 'narrow'}_{name}"):
+                if name not in hidden:
+                    self.show(name)
 
     def show(self, *names: str) -> None:
         """Show fields below each other."""
@@ -201,14 +201,6 @@ PLACEHOLDERS = {
     "time_limit": "the partition's",
     "sbatch_options": "--constraint=a100 --mem=64G",
 }
-COLUMNS = 4
-
-
-def _width(names: Iterable[str]) -> int:
-    """Return the number of columns that fields take side by side."""
-    return sum(2 if name in CHOICES else 1 for name in names)
-
-
 TARGET_FIELDS = {RECIPE: "recipe", SCRIPT: "script", GIT: "git_url", UPLOAD: "upload"}
 MISSING = {
     RECIPE: "choose a recipe.",

@@ -57,7 +57,8 @@ def page() -> None:
         owner = "script" if script else "recipe"
         defaults = {name: f"default of the {owner}: {value}" for name, value in own.items() if value}
         shown = {name: text for name, text in wrong.items() if name != "target" or not reading.names_no_code}
-        useless = script.useless if script else frozenset()
+        is_named = values["source"] == RECIPE or not (reading.names_no_code or "target" in wrong)
+        useless = launch_script.useless_fields(script, is_named)
         inputs = Fields(labels, _placeholders(cluster) | defaults, shown)
         _fields(inputs, recipes, recipe, script, cluster, useless)
     with meaning, st.container(key="launch_meaning"):
@@ -159,8 +160,8 @@ def _fields(
     cluster: ClusterNodes,
     useless: Collection[str],
 ) -> None:
-    if notice := st.session_state.get("launch_notice"):
-        with st.container(horizontal=True, vertical_alignment="center", key="launch_filled"):
+    with st.container(horizontal=True, vertical_alignment="center", key="launch_filled"):
+        if notice := st.session_state.get("launch_notice"):
             st.caption(as_text(notice), width="content")
             st.button("Start from an empty form", type="tertiary", on_click=_clear, key="launch_clear")
     with st.container(border=True):
@@ -168,8 +169,9 @@ def _fields(
     with st.container(border=True, key="launch_how"):
         _scale_section(form, cluster, useless)
     with st.container(border=True, key="launch_arguments"):
-        if script is not None:
-            script.draw()
+        with st.container():
+            if script is not None:
+                script.draw()
         form.show("args")
         _own_options(recipe_options)
     more = st.expander(
@@ -184,16 +186,19 @@ def _fields(
 
 def _code_section(form: Fields, recipes: Iterable[str], script: ScriptForm | None) -> None:
     code.code(form, recipes)
-    if st.session_state[PREFIX + "source"] != RECIPE:
-        _launcher(form, script)
+    with st.container():
+        if st.session_state[PREFIX + "source"] != RECIPE:
+            _launcher(form, script)
     form.row((2, 1), "name", "project")
     telling.field()
 
 
 def _launcher(form: Fields, script: ScriptForm | None) -> None:
-    """Show the choice of launcher, and the guess for the script."""
+    """Show the choice of launcher, and the guess for the script, whose place is kept while there is none."""
     form.show("launcher")
-    if script is not None:
+    if script is None:
+        st.space(code.LINE_PX)
+    else:
         guess = script.script.guess
         strategy = f" Strategy: {guess.strategy}." if guess.strategy != "ddp" else ""
         with st.container(key="launch_guess"):
@@ -202,17 +207,16 @@ def _launcher(form: Fields, script: ScriptForm | None) -> None:
 
 def _scale_section(form: Fields, cluster: ClusterNodes, useless: Collection[str]) -> None:
     """Show where and how it trains, without the fields that have no effect on the script."""
-    where, how = ([name for name in names if name not in useless] for names in (WHERE, HOW))
-    if st.session_state[PREFIX + "pool"] != "slurm" and not cluster.gateways:
-        form.flow(*where, *how)
-        return
-    form.flow(*where)
-    if st.session_state[PREFIX + "pool"] == "slurm":
-        form.row((2, 2, 2, 2), "pool", "partition", "account", "time_limit")
-        form.show("sbatch_options")
-    else:
-        form.row((2, 2, 2, 2), "pool")
-    form.flow(*how)
+    is_slurm = st.session_state[PREFIX + "pool"] == "slurm"
+    with st.container(key="grid_scale"):
+        form.places(WHERE, useless)
+        with st.container(key="whole_pool"):
+            if is_slurm:
+                form.row((2, 2, 2, 2), "pool", "partition", "account", "time_limit")
+                form.show("sbatch_options")
+            elif cluster.gateways:
+                form.row((2, 2, 2, 2), "pool")
+        form.places(HOW, useless)
 
 
 def _placeholders(cluster: ClusterNodes) -> dict[str, str]:

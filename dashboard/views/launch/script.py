@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -134,7 +134,8 @@ class ScriptForm:
             f"Read from {as_text(read_from)} in its source.{as_text(unread)} Empty fields keep the script's default."
             f"{needed}"
         )
-        self._proposals()
+        with st.container():
+            self._proposals()
         self._fields()
 
     def key(self, option: Option) -> str:
@@ -160,17 +161,17 @@ class ScriptForm:
     def _fields(self) -> None:
         proposed = {proposal.option for proposal in self.script.proposals if self._shows_as_taken(proposal)}
         typed = command.named(self.script.options, self.free)
-        offered = [o for o in self._offered() if o.name not in proposed | typed and o.name not in GIVEN_BY_LAUNCHER]
-        offered = [option for option in offered if option.kind != "switch" or _can_change(option)]
-        first = offered if len(offered) <= MOST_AT_ONCE else [o for o in offered if o.required]
+        own = [o for o in self._offered() if o.name not in GIVEN_BY_LAUNCHER and (o.kind != "switch" or _can_change(o))]
+        offered = [option for option in own if option.name not in proposed | typed]
+        first = own if len(offered) <= MOST_AT_ONCE else [o for o in own if o.required]
         folded = [option for option in offered if option not in first]
-        self._grid(first)
+        self._grid("first", first, proposed | typed)
         if folded:
             changed = sum(self._typed(option) is not None for option in folded)
             label = plural(len(folded), "more argument" if first else "argument")
             label += f", {changed} changed" if changed else ""
             with st.expander(label, key="launch_more_arguments", type="compact"):
-                self._grid(self._searched(folded))
+                self._grid("more", self._searched(folded))
         if typed:
             flags = ", ".join(option.flag for option in self._offered() if option.name in typed)
             st.caption(f"Set in the extra arguments: {as_text(flags)}")
@@ -189,12 +190,13 @@ class ScriptForm:
             st.caption(f"The first {MOST_WITHOUT_SEARCH - 1} of {len(matching)}; search for the others.")
         return matching[: MOST_WITHOUT_SEARCH - 1]
 
-    def _grid(self, options: Sequence[Option]) -> None:
-        for start in range(0, len(options), COLUMNS):
-            row = options[start : start + COLUMNS]
-            for column, option in zip(st.columns(COLUMNS, vertical_alignment="bottom"), row, strict=False):
-                with column:
-                    self._field(option)
+    def _grid(self, key: str, options: Sequence[Option], hidden: Collection[str] = ()) -> None:
+        """Show fields side by side, each in a place of its own, as `Fields.places` does."""
+        with st.container(key=f"grid_{key}"):
+            for option in options:
+                with st.container():
+                    if option.name not in hidden:
+                        self._field(option)
 
     def _field(self, option: Option) -> None:
         key = self.key(option)
@@ -265,12 +267,11 @@ class ScriptForm:
 MOST_AT_ONCE = 8
 """Number of arguments above which optional ones are collapsed."""
 MOST_WITHOUT_SEARCH = 25
-COLUMNS = 3
 PLAIN_FLAG = re.compile(r"-{0,2}[A-Za-z0-9]+([._-][A-Za-z0-9]+)*")
 GIVEN_BY_LAUNCHER = ("local_rank",)
 FIELD, TAKE = "launch_own_", "launch_take_"
 STRATEGY_FROM = "launch_strategy_from"
-KEPT = "launch_kept"
+KEPT, USELESS = "launch_kept", "launch_kept_useless"
 MAY_BE_USELESS = {
     "strategy": "strategy",
     "precision": "precision",
@@ -294,6 +295,17 @@ def form_of(values: Mapping[str, Any]) -> ScriptForm | None:
     names = (named(values), str(values["entry"]), str(values["module"]))
     mark = hashlib.sha256("\0".join(names).encode(errors="replace")).hexdigest()[:10]
     return ScriptForm(script, mark, _words(values["args"]), _decided(values))
+
+
+def useless_fields(form: ScriptForm | None, is_named: bool) -> frozenset[str]:
+    """Return the fields that have no effect; while no code is named, as while a path is typed, those of the last
+    script, so that the form stays as it is."""
+    if form is not None:
+        st.session_state[USELESS] = form.useless
+    elif is_named:
+        st.session_state.pop(USELESS, None)
+    useless: frozenset[str] = st.session_state.get(USELESS, frozenset())
+    return useless
 
 
 def follow_strategy(form: ScriptForm | None, key: str) -> None:
