@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -28,6 +29,7 @@ from dashboard.snapshots.selection import (
     script_alone,
     select,
 )
+from domain.lfs_pointers import LEAST_BYTES, MOST_BYTES, bytes_of_pointer, pointers_in_words
 from domain.text.formats import plural, size
 
 
@@ -226,6 +228,7 @@ def _choice(
     if selection.is_git and origin.kind != "git":
         facts, note = _git_facts(selection.folder, entry)
         notes += [note] if note else []
+    notes += _pointer_notes(selection)
     missing = [entry for entry in selection.left_out if entry.name.rstrip("/") not in request.links]
     if origin.kind != "git":
         notes += _notes_on(selection.folder, missing)
@@ -251,6 +254,25 @@ def _git_facts(folder: Path, entry: str | None) -> tuple[dict[str, object], str 
     for _ in Path(prefix).parts:
         top = top.parent
     return facts, f"Only {prefix} of the checkout is stored; launch {top}{start} to store all of it."
+
+
+def _pointer_notes(selection: Selection) -> list[str]:
+    """Name the files of which the folder has only Git LFS pointers."""
+    small = [one for one in selection.items if one.kind == "file" and LEAST_BYTES <= one.size_bytes <= MOST_BYTES]
+    pointers = [(one.name, pointed) for one in small if (pointed := bytes_of_pointer(_content(one.path)))]
+    if not pointers:
+        return []
+    names = pointers_in_words([name for name, _ in pointers], sum(pointed for _, pointed in pointers))
+    return [f"{names}: run `git lfs pull` in the checkout and launch it from there."]
+
+
+def _content(path: Path) -> bytes:
+    """The content of a small file; empty if it cannot be read, or is another one by now."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read(MOST_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    return b""
 
 
 def _notes_on(folder: Path, missing: list[LeftBehind]) -> list[str]:

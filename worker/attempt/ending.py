@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from domain.lfs_pointers import LEAST_BYTES, MOST_BYTES, bytes_of_pointer
 from domain.messages import Finding, Reason, TaskReport
 from domain.spec import RunSpec
 from worker.attempt.supervisor import recorded_ranks
@@ -22,6 +26,7 @@ from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
 from worker.monitor.probe_reader import ProbeReader
 from worker.monitor.reruns import have_stepped_since, read_rerun, rerun_in_outputs
 from worker.node.regular_files import bytes_of, open_regular
+from worker.node.run_files import walk_files
 
 TAIL_BYTES = 64 * 1024
 SHUTDOWN_MESSAGE = "the worker was shut down"
@@ -51,7 +56,7 @@ def end_of(
         memory_limit_bytes=state.get("memory_limit_bytes"),
         device_memory=read_device_memory(folder / PROBE_FOLDER),
         host_memory=last_memory(folder) if state.get("out_of_memory_kills") else "",
-        workplace=Workplace(launch.get("cwd", ""), in_place=launch.get("cwd") != str(folder / "work")),
+        workplace=_workplace(launch.get("cwd", ""), folder, has_failed=state["exit_code"] != 0),
         terminated_at=_terminated_at(folder, state),
         ended_at=state.get("ended_at"),
         interfaces=_interfaces(launch.get("env") or {}),
@@ -93,6 +98,24 @@ def bare_end(state: dict[str, Any], why: str) -> TaskReport:
         message=f"Exit code {exit_code}. Why could not be told from its logs ({why}).",
         next_step="Read the end of each rank's log, and report this sentence with the worker's log.",
     )
+
+
+MOST_LOOKED_AT = 20_000
+"""Number of files that are looked at for Git LFS pointers."""
+
+
+def _workplace(cwd: str, folder: Path, *, has_failed: bool) -> Workplace:
+    pointers = tuple(_lfs_pointers(Path(cwd))) if cwd and has_failed else ()
+    return Workplace(cwd, in_place=cwd != str(folder / "work"), lfs_pointers=pointers)
+
+
+def _lfs_pointers(cwd: Path) -> Iterator[str]:
+    """Yield the paths of Git LFS pointers in the working directory."""
+    for entry in islice(walk_files(cwd, lambda name: True), MOST_LOOKED_AT):
+        with suppress(OSError):
+            is_small = LEAST_BYTES <= entry.stat(follow_symlinks=False).st_size <= MOST_BYTES
+            if is_small and bytes_of_pointer(bytes_of(Path(entry.path))):
+                yield str(Path(entry.path).relative_to(cwd))
 
 
 def _rerun(facts: EndFacts, folder: Path) -> Rerun | None:

@@ -12,6 +12,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO
 
+from domain.lfs_pointers import MOST_BYTES, WHAT, bytes_of_pointer
 from worker.checkpoints.names import PickleNames, read_header, skip_legacy_header
 from worker.node.regular_files import open_regular
 
@@ -40,9 +41,11 @@ def what_is_missing(path: Path) -> str:
     """Why the file is incomplete, as the rest of a sentence about it."""
     try:
         with open_regular(path) as file:
-            head, size = file.read(16), os.fstat(file.fileno()).st_size
+            head, size = file.read(MOST_BYTES), os.fstat(file.fileno()).st_size
             if not size:
                 return "it is empty"
+            if bytes_of_pointer(head):
+                return f"it is {WHAT}: run `git lfs pull` in the checkout that it is from"
             if path.suffix == ".safetensors":
                 promised = _safetensors_bytes(file)
                 return f"its header promises {promised} bytes" if promised else "its header is cut short"
@@ -67,7 +70,9 @@ def step_of(name: str) -> int | None:
 def _completeness(suffix: str, file: BinaryIO, size: int) -> Completeness:
     if size == 0:
         return Completeness.INCOMPLETE
-    head = file.read(8)
+    head = file.read(MOST_BYTES)
+    if bytes_of_pointer(head):
+        return Completeness.INCOMPLETE
     if suffix == ".safetensors":
         return _yes(_safetensors_bytes(file) == size)
     if head.startswith(b"PK\x03\x04"):

@@ -47,6 +47,7 @@ def test_very_many_and_very_long_names_keep_it_readable() -> None:
     assert finding.evidence.endswith("And 490 more.") and len(finding.evidence) < 8000
 
 
+LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 1288490188\n"
 SAFETENSORS = json.dumps({"w": {"dtype": "U8", "shape": [90], "data_offsets": [0, 90]}}).encode()
 
 
@@ -68,9 +69,16 @@ SAFETENSORS = json.dumps({"w": {"dtype": "U8", "shape": [90], "data_offsets": [0
             "its .metadata, which is written last, is missing or older than its shards",
         ),
         (
-            "global_step5/mp_rank_00_model_states.pt",
-            b"x",
-            "latest beside it, which is written last, does not name it",
+            "best.pt",
+            LFS_POINTER,
+            "it is a Git LFS pointer, a small text in place of the file: run `git lfs pull` in the checkout that it is "
+            "from",
+        ),
+        (
+            "best.safetensors",
+            LFS_POINTER,
+            "it is a Git LFS pointer, a small text in place of the file: run `git lfs pull` in the checkout that it is "
+            "from",
         ),
         (
             "checkpoint-5/trainer_state.json.tmp",

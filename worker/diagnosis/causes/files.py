@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from domain.lfs_pointers import WHAT, pointers_in_words
 from worker.diagnosis.causes.tracebacks import PythonFailure
 
 COPY = "contains a copy of the code without the files that .gitignore excludes"
@@ -18,6 +19,8 @@ class Workplace:
     """The working directory of its processes."""
     in_place: bool = False
     """Whether it is the user's own folder (--workdir), not one of the run's."""
+    lfs_pointers: tuple[str, ...] = ()
+    """Paths in it of Git LFS pointers."""
 
 
 def missing_file(failure: PythonFailure, node: str, workplace: Workplace) -> str | None:
@@ -39,6 +42,24 @@ def missing_file(failure: PythonFailure, node: str, workplace: Workplace) -> str
     if inside.startswith(("/", "~")):
         return f"{path} is not on node {node}: copy it there, or mount the file system that has it."
     return _advise_data(inside.removeprefix("./"), inside, workplace)
+
+
+def pointer(failure: PythonFailure, workplace: Workplace) -> str | None:
+    """Return the next step if a file could not be read because it is a Git LFS pointer, else None."""
+    if workplace.lfs_pointers and re.search(_UNREADABLE, failure.all_text):
+        return f"{pointers_in_words(workplace.lfs_pointers)}: {_PULL}"
+    if re.search(r"invalid load key, 'v'|git-lfs\.github\.com", failure.all_text):
+        return f"The file that it loads begins like {WHAT}: {_PULL}"
+    return None
+
+
+_PULL = "run `git lfs pull` in its checkout, then launch it again."
+_UNREADABLE = (
+    r"invalid load key|git-lfs\.github\.com|HeaderTooLarge|header too large|deserializing header|"
+    r"cannot identify image file|Expecting value: line 1 column 1|pickled data|not a zip file|PytorchStreamReader|"
+    r"signature not found|[Mm]agic bytes|Not a gzipped file|could not be opened successfully|UnpicklingError"
+)
+"""What libraries say about a file that is not of its format."""
 
 
 def _advise_data(path: str, subject: str, workplace: Workplace) -> str:

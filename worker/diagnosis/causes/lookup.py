@@ -43,6 +43,8 @@ def explain(
         return Explanation(Reason.OUT_OF_MEMORY, says, SMALLER_ON_GPU + _fragmented(text))
     if (missing := files.missing_file(failure, node, workplace)) is not None:
         return Explanation(Reason.SCRIPT_ERROR, _filled(AS_RAISED, fields), missing)
+    if (pointer := files.pointer(failure, workplace)) is not None:
+        return Explanation(Reason.SCRIPT_ERROR, _filled(AS_RAISED, fields), pointer)
     if (sentences := question(failure)) is not None:
         return Explanation(Reason.SCRIPT_ERROR, *sentences)
     for cause in TABLE:

@@ -320,3 +320,16 @@ def test_modules_and_entries_below_are_found(tmp_path):
         bringing.pack_code(CodeRequest(str(code), str(code / "deep/er/t.py")), tmp_path / "a", MIB).entry
         == "deep/er/t.py"
     )
+
+
+def test_git_lfs_pointers_in_the_code_are_named_with_what_to_do(tmp_path: Path) -> None:
+    code = write(tmp_path / "code", train_py="", notes=f"version 1\n{'x' * 200}")
+    (code / "weights").mkdir()
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize {3 * MIB}\n"
+    (code / "weights/base.pt").write_text(pointer)
+    choice = survey(CodeRequest(str(code), "train.py"), MIB)
+    assert choice is not None
+    assert choice.origin.notes == [
+        "weights/base.pt is a Git LFS pointer, a small text in place of the file (3 MiB): run `git lfs pull` in the "
+        "checkout and launch it from there."
+    ]

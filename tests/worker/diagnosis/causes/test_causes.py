@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from domain.messages import Reason
@@ -201,3 +203,31 @@ def test_every_row_is_well_formed() -> None:
 @pytest.mark.parametrize(("size_bytes", "words"), [(12, "12 bytes"), (2**36, "64.00 GiB"), (1536 * 1024, "1.50 MiB")])
 def test_sizes_are_written_as_torch_writes_them(size_bytes: int, words: str) -> None:
     assert size_words(size_bytes) == words
+
+
+@pytest.mark.parametrize(
+    "exception",
+    [
+        "_pickle.UnpicklingError: invalid load key, 'v'.",
+        "safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge",
+        "PIL.UnidentifiedImageError: cannot identify image file 'data/a.png'",
+        "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+    ],
+)
+def test_a_git_lfs_pointer_in_place_of_a_file_is_named(exception: str) -> None:
+    place = replace(PLACE, lfs_pointers=("weights/base.pt", "data/a.png"))
+    explanation = explained(exception, place)
+    assert explanation.next_step == (
+        "weights/base.pt and data/a.png are Git LFS pointers, small texts in place of the files: run `git lfs pull` in "
+        "its checkout, then launch it again."
+    )
+
+
+def test_a_pointer_elsewhere_is_known_by_its_first_letter() -> None:
+    assert "Git LFS pointer" in str(explained("_pickle.UnpicklingError: invalid load key, 'v'.").next_step)
+    assert "LFS" not in str(explained("_pickle.UnpicklingError: invalid load key, 'x'.").next_step)
+
+
+def test_pointers_are_no_cause_of_other_exceptions() -> None:
+    explanation = explained("ValueError: lr must be positive", replace(PLACE, lfs_pointers=("weights/base.pt",)))
+    assert explanation.next_step is None
