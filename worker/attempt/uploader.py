@@ -73,8 +73,9 @@ class AttemptUploader:
         self._findings = _Stream("findings", lambda now, _: _act(partial(self.reporter.step, now)))
         self._profiled = _Stream("profiles", lambda now, _: _act(self._profiles.step))
         watch = CheckpointWatch(
-            roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label, task.node_rank), clock=clock
-        )
+            roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label, task.node_rank),
+            world_size=spec.world_size, clock=clock,
+        )  # fmt: skip
         self.checkpoints = CheckpointUploader(watch, client, task, label, clock)
         self.reporter.refused_data = self._refusal_findings
         self._waiting = set[str]()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from worker.checkpoints.folders import Folder, look
+from worker.checkpoints.folders import Folder
 from worker.node.holes import data_after, hole_after
 from worker.node.run_files import FileKey, file_key
 
@@ -37,10 +37,10 @@ def copy_folder(folder: Folder, part: Path, may_continue: MayContinue = lambda: 
     """Copy the folder as a tar file; False if anything in it changed since `folder` was read.
 
     Equal content gives equal bytes: sorted names, no times, no owners."""
-    top = folder.path.name
+    top = folder.place.name
     with ExitStack() as opened, part.open("xb", buffering=0) as copy:
         sources = {name: _open_in(opened, folder.path / name) for name in list(folder.members)[:HELD_OPEN]}
-        if look(folder.path) != folder:
+        if folder.look() != folder:
             return False
         at = 0
         for directory in _directories(folder):
@@ -52,7 +52,7 @@ def copy_folder(folder: Folder, part: Path, may_continue: MayContinue = lambda: 
             at += -(-key.size_bytes // _BLOCK) * _BLOCK
         os.ftruncate(copy.fileno(), -(-(at + 2 * _BLOCK) // _RECORD) * _RECORD)  # zeros end the archive
         unchanged = all(file_key(os.fstat(source)) == folder.members[name] for name, source in sources.items())
-        return unchanged and (len(sources) == len(folder.members) or look(folder.path) == folder)
+        return unchanged and (len(sources) == len(folder.members) or folder.look() == folder)
 
 
 def _open_in(opened: ExitStack, path: Path) -> int:

@@ -9,14 +9,17 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from domain.checkpoint_names import Rank, is_folder_of_one_save, part_name
 from domain.text.json_values import parse_json
 from worker.checkpoints.formats import Completeness, completeness, what_is_missing
+from worker.checkpoints.rank_files import SIDE_SUFFIXES, Ranks, file_sets, is_one_save, ranks_by_pattern
 from worker.node.regular_files import bytes_of, open_regular
 from worker.node.run_files import (
+    CHECKPOINT_SUFFIXES,
     MAX_DEPTH,
     MAX_ENTRIES,
     FileKey,
@@ -39,6 +42,10 @@ class Kind(Enum):
     ACCELERATE = "Accelerate state"
     DEEPSPEED = "DeepSpeed checkpoint"
     PRETRAINED = "pretrained model"
+    SAVE = "folder of one save"
+    """Files of ranks and parts in a folder of their own: `global_step_20/actor/model_world_size_2_rank_1.pt`."""
+    FILES = "files of one save"
+    """Files of ranks and parts beside those of other saves: `model_000120.pt`, `optim_000120_rank1.pt`."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,21 @@ class Folder:
     kind: Kind
     members: Mapping[str, FileKey]
     """Path in the folder -> key, sorted by path."""
+    save: str = ""
+    """Of files beside those of other saves, the name of theirs."""
+    ranks: Ranks = field(default_factory=Ranks, compare=False)
+
+    @property
+    def place(self) -> Path:
+        """The path that names it: the folder's, or what the names of its files have in common."""
+        return self.path / self.save
+
+    def look(self) -> Folder | None:
+        """The same folder as it is now; None when it is no checkpoint any more."""
+        if self.kind is not Kind.FILES:
+            return look(self.path, self.ranks.world_size)
+        alike = _file_sets(self.path, _entries(self.path), self.ranks.world_size, is_root=bool(self.save))
+        return next((one for one in alike if one.save == self.save), None)
 
     @property
     def key(self) -> FileKey:
@@ -82,52 +104,72 @@ class Folder:
         weights = [self.path / name for name in self.members if is_checkpoint_name(name)]
         return bool(weights) and all(completeness(path) is Completeness.FOREIGN for path in weights)
 
+    @property
+    def is_unclear(self) -> bool:
+        """Whether it may be all of a checkpoint or some ranks' files of one, and nothing tells which."""
+        has_parts = self.kind in (Kind.SAVE, Kind.FILES)
+        return has_parts and self.ranks.are_unclear(self.members) and _is_tracked(self) is None
+
+    def missing_ranks(self) -> str | None:
+        """Name the files of ranks that are missing in it, as the end of a sentence; None for none."""
+        if self.kind is not Kind.DEEPSPEED:
+            return self.ranks.missing(self.members)
+        parts, is_last = _deepspeed_parts(self), _is_passed(self, _text(self.path.parent / "latest"))
+        return (self.ranks if is_last else self.ranks.of_all(parts)).missing(parts)
+
     def what_is_missing(self) -> str | None:
         """Why it is incomplete, as the rest of a sentence; None when it is complete."""
         names = {name: name.rpartition("/")[2] for name in self.members}
         if temporary := next((name for name in names if is_temporary_name(names[name])), None):
             return f"{temporary} in it still has a temporary name"
         if not _IS_ALL_THERE[self.kind](self):
-            return missing_shards(self.path, self.members) or _LAST[self.kind]
+            return self.missing_ranks() or missing_shards(self.path, self.members) or _LAST[self.kind]
         for name in filter(lambda name: is_checkpoint_name(names[name]), names):
             if completeness(self.path / name) is Completeness.INCOMPLETE:
                 return f"of {name} in it, {what_is_missing(self.path / name)}"
         return None
 
 
-def look(path: Path) -> Folder | None:
+def look(path: Path, world_size: int = 1) -> Folder | None:
     """The folder as it is now; None when it is no checkpoint (any more)."""
     with suppress(OSError), os.scandir(path) as entries:
-        return _folder(path, list(entries))
+        return _folder(path, list(entries), world_size)
     return None
 
 
-def find_checkpoints(root: Path, prune: Path | None = None) -> Iterator[Folder | os.DirEntry[str]]:
-    """Yield checkpoint folders, and checkpoint files outside of them; links are not followed."""
+def find_checkpoints(root: Path, prune: Path | None = None, world_size: int = 1) -> Iterator[Folder | os.DirEntry[str]]:
+    """Yield checkpoint folders, files that are one checkpoint together, and other checkpoint files; no links."""
     entries_left, pending = MAX_ENTRIES, [(root, 0)]
+    in_sets = set[str]()
     while pending and entries_left > 0:
         directory, depth = pending.pop()
         entries = _entries(directory)
         entries_left -= len(entries)
         has_own_folder = depth > 0 or any(is_shard(entry.name) for entry in entries)
-        folder = _folder(directory, entries) if has_own_folder else None
+        folder = _folder(directory, entries, world_size) if has_own_folder else None
+        if folder is not None and not in_sets.isdisjoint(str(directory / name) for name in folder.members):
+            continue
         if folder is not None:
             yield folder
             if folder.kind is not Kind.PRETRAINED:
                 continue  # all below it belongs to it
+        beside = [entry for entry in entries if not (folder and entry.name in folder.members)]
+        for one in _file_sets(directory, beside, world_size, is_root=depth == 0):
+            in_sets.update(str(directory / name) for name in one.members)
+            yield one
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 if depth < MAX_DEPTH and _may_hold_checkpoints(entry, prune):
                     pending.append((Path(entry.path), depth + 1))
-            elif folder and (entry.name in folder.members or is_shard(entry.name)):
+            elif entry.path in in_sets or (folder and (entry.name in folder.members or is_shard(entry.name))):
                 continue  # a shard that no index names is left of an earlier save
             elif is_checkpoint_name(entry.name) and entry.is_file(follow_symlinks=False):
                 yield entry
 
 
 def may_grow_into_folder(path: Path) -> bool:
-    """Whether frameworks use this name for the first file of a folder."""
-    return _WEIGHTS.fullmatch(path.name) is not None
+    """Whether the name is one of the first file of a folder, or of the first of several files of a save."""
+    return _WEIGHTS.fullmatch(path.name) is not None or part_name(path.name).may_have_others_beside
 
 
 # -- which folders -----------------------------------------------------------------------------
@@ -168,12 +210,52 @@ def _kind_of(name: str, files: set[str]) -> Kind | None:
     return None
 
 
-def _folder(path: Path, entries: list[os.DirEntry[str]]) -> Folder | None:
+def _folder(path: Path, entries: list[os.DirEntry[str]], world_size: int) -> Folder | None:
     kind = _kind_of(path.name, {entry.name for entry in entries})
+    if kind in (None, Kind.PRETRAINED) and is_folder_of_one_save(path.name):
+        kind = Kind.SAVE if is_one_save(path.name, dict(_members(path, entries))) else kind
     if kind is None:
         return None
     members = _model_files(path, entries) if kind is Kind.PRETRAINED else dict(_members(path, entries))
-    return Folder(path, kind, dict(sorted(members.items()))) if members else None
+    others = _ranks_beside(path) if kind in (Kind.SAVE, Kind.DEEPSPEED) else {}
+    return Folder(path, kind, dict(sorted(members.items())), ranks=Ranks(world_size, others)) if members else None
+
+
+MOST_BESIDE = 3
+"""Number of other saves that are looked at for the ranks that write files."""
+
+
+def _ranks_beside(path: Path) -> dict[str, set[Rank]]:
+    """The ranks that wrote files into the folders beside it, those of the nearest saves."""
+    stem, number = _numbered(path.name)
+    beside = [entry for entry in _entries(path.parent) if entry.name != path.name]
+    alike = [entry for entry in beside if number < 0 or _numbered(entry.name)[0] == stem]
+    nearest = sorted(alike, key=lambda entry: abs(_numbered(entry.name)[1] - number))
+    folders = [Path(entry.path) for entry in nearest if entry.is_dir(follow_symlinks=False)][:MOST_BESIDE]
+    return ranks_by_pattern(name for folder in folders for name, _ in _members(folder, _entries(folder)))
+
+
+def _file_sets(path: Path, entries: list[os.DirEntry[str]], world_size: int, *, is_root: bool) -> list[Folder]:
+    """The checkpoints of several files directly in a folder, or in folders of ranks in it (`rank_0/last.pt`)."""
+    ranks = [entry for entry in entries if part_name(entry.name).rank and entry.is_dir(follow_symlinks=False)]
+    folders = {entry.name: path / entry.name for entry in ranks}
+    inside = [file for name, one in folders.items() for file in _members(one, _entries(one), f"{name}/")]
+    files = [entry for entry in entries if entry.name.endswith((*CHECKPOINT_SUFFIXES, *SIDE_SUFFIXES))]
+    if len(ranks) < 2 and not any(is_checkpoint_name(entry.name) for entry in files):
+        return []
+    keys = {entry.name: key for entry in files if entry.is_file(follow_symlinks=False) and (key := entry_key(entry))}
+    shards = {name for name in keys if is_shard(name) or is_index(name)}
+    keys |= dict(inside if len(ranks) > 1 else ())
+    sets = file_sets([name for name in keys if name not in shards], world_size, is_root)
+    return [
+        Folder(path, Kind.FILES, {name: keys[name] for name in names}, save, _ranks_of(save, sets, world_size))
+        for save, names in sets.items()
+    ]
+
+
+def _ranks_of(save: str, sets: Mapping[str, list[str]], world_size: int) -> Ranks:
+    others = ranks_by_pattern(name for other, names in sets.items() if other != save for name in names)
+    return Ranks(world_size, others)
 
 
 def _members(path: Path, entries: list[os.DirEntry[str]], below: str = "") -> Iterator[tuple[str, FileKey]]:
@@ -195,9 +277,14 @@ def _model_files(path: Path, entries: list[os.DirEntry[str]]) -> dict[str, FileK
     return {name: key for name, key in keys.items() if key}
 
 
+def _goes_beside_a_model(name: str) -> bool:
+    return part_name(name).is_companion and not part_name(name).save
+
+
 def _key_of_model_file(entry: os.DirEntry[str], listed: set[str]) -> FileKey | None:
     """Key of a weight file or a small file that belongs to the model; None for other files of its folder."""
     is_weight = bool(_WEIGHTS.fullmatch(entry.name)) or is_shard(entry.name) or entry.name in listed
+    is_weight = is_weight or (is_checkpoint_name(entry.name) and _goes_beside_a_model(entry.name))
     if not (is_weight or _BESIDE_WEIGHTS.fullmatch(entry.name)) or not entry.is_file(follow_symlinks=False):
         return None
     key = entry_key(entry)
@@ -247,11 +334,45 @@ def _accelerate_is_all_there(folder: Folder) -> bool:
 
 
 def _deepspeed_is_all_there(folder: Folder) -> bool:
-    """Whether `latest` beside it names it, written when all ranks are done, or a later folder exists."""
-    name, named = folder.path.name, _text(folder.path.parent / "latest")
+    """Whether each rank's part of the optimizer is there, if it is in parts.
+
+    `latest` beside it, written when all ranks are done, is no condition: it names one of several folders, or none."""
+    parts = _deepspeed_parts(folder)
+    return bool(parts or not any(map(_is_deepspeed_part, folder.ranks.others))) and not folder.missing_ranks()
+
+
+def _deepspeed_parts(folder: Folder) -> list[str]:
+    return list(filter(_is_deepspeed_part, folder.members))
+
+
+def _is_deepspeed_part(name: str) -> bool:
+    return "zero_" in name and name.endswith("optim_states.pt")
+
+
+def _is_passed(folder: Folder, named: str) -> bool:
+    """Whether the last save by name is this one or a later one, or a later folder exists."""
+    name = folder.path.name
     beside = [named, *(entry.name for entry in _entries(folder.path.parent) if entry.is_dir())]
     stem, number = _numbered(name)
     return named == name or any(_numbered(one) > (stem, number) and _numbered(one)[0] == stem for one in beside)
+
+
+def _is_tracked(folder: Folder) -> bool | None:
+    """Whether Megatron's file beside it has reached it, written when all ranks are done; None without that file."""
+    iteration = _text(folder.path.parent / "latest_checkpointed_iteration.txt")
+    if not iteration.isdigit():
+        return None
+    stem, number = _numbered(folder.path.name)
+    return int(iteration) >= number or _is_passed(folder, f"{stem}{iteration}")
+
+
+def _save_is_all_there(folder: Folder) -> bool:
+    """Whether the files of all ranks and the sharded checkpoints in it are there."""
+    inner = {name.rpartition("/")[0] for name in folder.members if ".distcp" in name}
+    if not all(_sharded_is_all_there(folder, f"{one}/" if one else "") for one in inner):
+        return False
+    has_reached = _is_tracked(folder) is not False or not folder.ranks.are_unclear(folder.members)
+    return has_reached and not (folder.missing_ranks() or missing_shards(folder.path, folder.members))
 
 
 def _model_is_all_there(folder: Folder) -> bool:
@@ -277,6 +398,11 @@ def _parts_are_all_there(folder: Folder) -> bool:
     return _pretrained_is_all_there(folder)
 
 
+def _files_are_all_there(folder: Folder) -> bool:
+    """Whether the files of all ranks are there."""
+    return folder.missing_ranks() is None
+
+
 _IS_ALL_THERE = {
     Kind.SHARDED: _sharded_is_all_there,
     Kind.LIGHTNING: _lightning_is_all_there,
@@ -284,14 +410,18 @@ _IS_ALL_THERE = {
     Kind.ACCELERATE: _accelerate_is_all_there,
     Kind.DEEPSPEED: _deepspeed_is_all_there,
     Kind.PRETRAINED: _model_is_all_there,
+    Kind.SAVE: _save_is_all_there,
+    Kind.FILES: _files_are_all_there,
 }
 _LAST = {
     Kind.SHARDED: "its .metadata, which is written last, is missing or older than its shards",
     Kind.LIGHTNING: "what Lightning writes last (meta.pt or latest) is missing or older than its shards",
     Kind.TRAINER: "its trainer_state.json, which is written last, or a part of its model is missing",
     Kind.ACCELERATE: "its random states, which are written last, or a part of its model is missing",
-    Kind.DEEPSPEED: "latest beside it, which is written last, does not name it",
+    Kind.DEEPSPEED: "the ranks' parts of its optimizer, which other folders have, are missing",
     Kind.PRETRAINED: "a shard of its model, or the list of them, is missing",
+    Kind.SAVE: "latest_checkpointed_iteration.txt, which is written last, or a part of its model is missing",
+    Kind.FILES: "a file of its model is missing",
 }
 
 

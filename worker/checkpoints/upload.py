@@ -379,7 +379,10 @@ def _send_from_file(
     """Return why it could not be sent; None once the server has it whole."""
     workdir = assignment.spec.workdir
     roots = [folder / "work"] + ([Path(workdir)] if workdir else [])
-    watch = CheckpointWatch(roots, folder / "outbox", ignore=existing_files(folder / EXISTING_FILE), clock=clock)
+    watch = CheckpointWatch(
+        roots, folder / "outbox", ignore=existing_files(folder / EXISTING_FILE),
+        world_size=assignment.spec.world_size, clock=clock,
+    )  # fmt: skip
     watch.take_again(resend.path)
     watch.step(clock.now(), final=True)
     copy = next((copy for copy in watch.pending() if copy.name == resend.path), None)

@@ -8,13 +8,14 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
+from domain.checkpoint_names import is_folder_of_one_save, part_name
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import Finding
 from domain.text.formats import size
@@ -26,7 +27,15 @@ from worker.checkpoints.formats import Completeness, completeness, step_of, what
 from worker.checkpoints.names import prefix_of
 from worker.node.holes import BLOCK_BYTES
 from worker.node.regular_files import bytes_of
-from worker.node.run_files import MAX_ENTRIES, FileKey, Listing, data_directory, entry_key, name_on_server
+from worker.node.run_files import (
+    MAX_ENTRIES,
+    FileKey,
+    Listing,
+    data_directory,
+    entry_key,
+    is_checkpoint_name,
+    name_on_server,
+)
 from worker.node.scans import pause_after
 from worker.node.state_files import write_whole
 
@@ -51,15 +60,20 @@ class CheckpointWatch:
         reserve_bytes: int = RESERVE_BYTES,
         free_bytes: Callable[[Path], int] | None = None,
         is_mapped: Callable[[Path], bool] = lambda path: False,
+        world_size: int = 1,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """`is_mapped`: whether a process of the attempt can write to this path through an open mmap."""
+        """`is_mapped`: whether a process of the attempt can write to this path through an open mmap.
+
+        `world_size`: the number of ranks, each of which may write files of its own."""
         self._attempt_dir = outbox.parent.resolve()
         self._outbox = self._attempt_dir / outbox.name
         self._roots = [root.resolve() for root in roots]
         self._quiet_s, self._reserve_bytes = quiet_s, reserve_bytes
         self._free_bytes = free_bytes or (lambda path: shutil.disk_usage(path).free)
-        self._is_mapped, self._clock = is_mapped, clock
+        self._is_mapped, self._world_size, self._clock = is_mapped, world_size, clock
+        self._members: dict[str, Mapping[str, FileKey]] = {}
+        """The files of each checkpoint of several files when it was copied last."""
         self._differing: dict[str, FileKey] = {}
         """Keys of checkpoints whose copy did not match their own checksums."""
         self._unreadable: dict[str, FileKey] = {}
@@ -71,7 +85,7 @@ class CheckpointWatch:
         self._examined: dict[str, tuple[_Candidate, Path, Examination]] = {}
         """Checkpoints whose copy is being examined, with the copy."""
         self._scan_at = float("-inf")
-        self._is_ended = False
+        self._is_ended = self._is_final = False
         self._lock = threading.Lock()  # one thread copies, another uploads
         self._outbox.mkdir(parents=True, exist_ok=True)
         self._taken, self._pending = self._read_notes()
@@ -81,6 +95,7 @@ class CheckpointWatch:
         """Copy complete checkpoints and return the new copies. `now` is monotonic; copying may take seconds.
 
         A large one is returned by a later step. `final`: all writers have ended, so no quiet is waited for."""
+        self._is_final = self._is_final or final
         copies = self._conclude_examined(final)
         if now < self._scan_at and not final:
             return copies
@@ -140,6 +155,8 @@ class CheckpointWatch:
             return Unfinished(name, size_bytes, WRONG_CHECKSUM, has_earlier)
         if completeness is Completeness.INCOMPLETE:
             return Unfinished(name, size_bytes, candidate.what_is_missing(), has_earlier)
+        if stale := self._file_of_earlier_save(candidate):
+            return Unfinished(name, size_bytes, f"{stale} in it is still that of the save before", has_earlier)
         has_room = self._has_room_for(candidate)
         reason = "it could not be copied" if has_room else "the node's disk has no space for a copy of it"
         return Unfinished(name, size_bytes, reason, has_earlier, is_whole=True)
@@ -150,20 +167,36 @@ class CheckpointWatch:
         """Checkpoints that are neither older than the attempt nor copied already."""
         prune = data_directory(self._attempt_dir)
         for root in self._roots:
-            for entry in find_checkpoints(root, prune):
-                candidate = self._candidate(entry, root)
-                if candidate and self._taken.get(candidate.name) != candidate.key:
-                    yield candidate
+            for entry in find_checkpoints(root, prune, self._world_size):
+                for candidate in self._candidates_of(entry, root):
+                    if self._taken.get(candidate.name) != candidate.key:
+                        yield candidate
 
-    def _candidate(self, entry: Folder | os.DirEntry[str], root: Path) -> _Candidate | None:
-        path = Path(entry.path)
+    def _candidates_of(self, entry: Folder | os.DirEntry[str], root: Path) -> Iterator[_Candidate]:
+        """Yield the checkpoint, or its files one by one where nothing tells, for long, whether they are all of it."""
+        if not isinstance(entry, Folder):
+            yield from self._file(Path(entry.path), entry_key(entry), root)
+        elif not entry.is_unclear:
+            if entry.is_new(self._ignored):
+                name = name_on_server(entry.place, self._attempt_dir, root).removesuffix("/.")
+                yield _Candidate(entry.path, f"{name}.tar", entry.key, entry)
+        elif self._is_final or self._clock.wall() - entry.key.mtime_ns / 1e9 > UNCLEAR_QUIET_S:
+            for name, key in entry.members.items():
+                if is_checkpoint_name(name.rpartition("/")[2]):
+                    yield from self._file(entry.path / name, key, root)
+
+    def _file(self, path: Path, key: FileKey | None, root: Path) -> Iterator[_Candidate]:
+        """Yield a file by itself unless it is older than the attempt, or left of a checkpoint that was copied."""
         name = name_on_server(path, self._attempt_dir, root).removesuffix("/.")
-        if isinstance(entry, Folder):
-            return _Candidate(path, f"{name}.tar", entry.key, entry) if entry.is_new(self._ignored) else None
-        key = entry_key(entry)
-        if key is None or self._ignored.get(entry.path) == key:
-            return None
-        return _Candidate(path, name, key)
+        if key is not None and self._ignored.get(str(path)) != key and not self._is_left(name):
+            yield _Candidate(path, name, key)
+
+    def _is_left(self, name: str) -> bool:
+        """Whether it is left of a checkpoint of several files that was copied: some scripts delete the others later."""
+        *folders, _ = PurePosixPath(name).parents
+        saves = [str(folder) for folder in folders if is_folder_of_one_save(folder.name)]
+        saves += [name.removesuffix(PurePosixPath(name).suffix)] if part_name(name).numbers else []
+        return any(f"{save}.tar" in self._taken for save in saves)
 
     def _guarded(self, candidate: _Candidate, work: Callable[[], T]) -> T | None:
         """Do something with one; whatever a file contains, it holds up no other."""
@@ -207,9 +240,18 @@ class CheckpointWatch:
 
     def _is_whole(self, candidate: _Candidate, now: float, final: bool) -> bool:
         completeness = candidate.completeness()
+        if self._file_of_earlier_save(candidate):
+            return False
         if completeness is Completeness.UNKNOWN:
             return final or now - self._looks[candidate.name][1] >= self._quiet_s
         return completeness is Completeness.COMPLETE
+
+    def _file_of_earlier_save(self, candidate: _Candidate) -> str | None:
+        """A rank's file that is older than those of other ranks: unchanged since the last copy, unlike theirs."""
+        members, earlier = candidate.folder.members if candidate.folder else {}, self._members.get(candidate.name, {})
+        of_ranks = [name for name in members if part_name(name).rank is not None]
+        unchanged = [name for name in of_ranks if earlier.get(name) == members[name]]
+        return unchanged[0] if 0 < len(unchanged) < len(of_ranks) else None
 
     # -- copying -------------------------------------------------------------------------------
 
@@ -255,7 +297,7 @@ class CheckpointWatch:
         copy = CheckpointCopy(
             name, path, _step_of(candidate), size_bytes, sha256, key.mtime_ns / 1e9, key, prefix_of(path)
         )
-        self._add(copy)
+        self._add(copy, candidate.folder.members if candidate.folder else {})
         log.info("checkpoint %s copied (%d bytes, sha256 %s)", name, size_bytes, sha256[:12])
         return copy
 
@@ -265,12 +307,13 @@ class CheckpointWatch:
         if not (was_deleted or self._is_ended):
             self.notice = f"Checkpoint {candidate.name} could not be copied: {error.strerror}. It is tried again."
 
-    def _add(self, copy: CheckpointCopy) -> None:
+    def _add(self, copy: CheckpointCopy, members: Mapping[str, FileKey]) -> None:
         """Note the copy and delete outdated ones, so that a script that overwrites one file does not fill the disk.
 
         The first copy of a name stays, because it may be on its way to the server."""
         with self._lock:
             self._taken[copy.name] = copy.key
+            self._members[copy.name] = members
             outdated = [other for other in self._pending if other.name == copy.name][1:]
             self._pending = [other for other in self._pending if other not in outdated] + [copy]
             self._write_notes()
@@ -321,6 +364,10 @@ MARKED_QUIET_S = 1.0
 """Seconds after a folder's end mark, because scripts write more files then."""
 SETTLE_S = 0.05
 """File times advance in steps of milliseconds: only after these seconds does a write surely change them."""
+UNCLEAR_QUIET_S = 60.0
+"""Seconds without a write after which files that may lack those of other ranks are copied one by one."""
+DIGITS_OF_STEP = 5
+"""A number without a word that is at least this long counts steps: `model_000120.pt`, but not `model_5.pt`."""
 MOST_BESIDE = 4
 """Copies that are examined by programs of their own at a time; others are examined at once."""
 MOSTLY_EXAMINED_S = 0.5
@@ -391,11 +438,13 @@ class _Candidate:
 
 
 def _step_of(candidate: _Candidate) -> int | None:
-    """The step in its name, otherwise the highest in the names of a folder's files."""
+    """The step in its name, otherwise the highest in the names of a folder's files, or a number as long as a step."""
     step = step_of(candidate.name)
     if step is not None or candidate.folder is None:
         return step
-    return max(filter(None, map(step_of, candidate.folder.members)), default=None)
+    step = max(filter(None, map(step_of, candidate.folder.members)), default=None)
+    [number, *more] = part_name(candidate.name).numbers or [""]
+    return int(number[:12]) if step is None and not more and len(number) >= DIGITS_OF_STEP else step
 
 
 def _size_bytes(path: Path) -> int | None:

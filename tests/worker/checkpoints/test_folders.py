@@ -99,6 +99,8 @@ def test_no_part_of_a_folder_is_taken_at_the_end_of_a_killed_run(tmp_path: Path,
     for cut in range(2, len(order)):
         if order[cut - 1 : cut + 1] == ["final/model.safetensors.index.json", "final/tokenizer.json"]:
             continue  # the model is whole without its tokenizer
+        if order[cut] == "ds/latest":
+            continue  # it may name another folder
         node = Node(tmp_path / str(cut))
         node.write(**{name: files[name] for name in order[:cut]})
         assert names(node.look(final=True)) == [], order[cut - 1]
@@ -167,18 +169,58 @@ def test_a_shard_as_new_as_the_end_mark_may_be_of_the_next_save(node: Node, shar
     assert [bool(node.look()) for _ in range(quiet_s)] == [False] * (quiet_s - 1) + [True]
 
 
-def test_deepspeeds_latest_must_have_reached_the_folder(node: Node) -> None:
-    node.write(**{**DEEPSPEED, "ds/latest": b"global_step5"})
-    assert node.settle() == []
-    node.write(**{"ds/latest": b"global_step20"})
-    assert names(node.settle()) == ["ds/global_step10.tar"]
+def deepspeed(*tags: str, ranks: int = 2) -> dict[str, bytes]:
+    """The files of several tags, without `latest`."""
+    model = {f"ds/{tag}/mp_rank_00_model_states.pt": zip_bytes() for tag in tags}
+    parts = [f"ds/{tag}/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for tag in tags for rank in range(ranks)]
+    return model | {name: zip_bytes() for name in parts}
 
 
-def test_without_latest_a_later_folder_shows_that_the_one_before_is_done(node: Node) -> None:
-    files = {name.replace("step10", f"step{n}"): data for name, data in DEEPSPEED.items() for n in (10, 20)}
-    del files["ds/latest"]
-    node.write(**files)
-    assert names(node.settle()) == ["ds/global_step10.tar"]
+@pytest.fixture
+def two(node: Node) -> Node:
+    """A node of an attempt with two ranks."""
+    node.watch = CheckpointWatch([node.work], node.dir / "outbox", quiet_s=5, world_size=2)
+    return node
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [("last", "best"), ("epoch1", "epoch2"), ("epoch=1-val_loss=0.312", "keep-1-of-3-loss0.31"), ("global_step10",)],
+)
+@pytest.mark.parametrize("latest", [b"best", b"global_step5", None])
+def test_deepspeeds_folders_are_whole_by_their_own_files(
+    two: Node, tags: tuple[str, ...], latest: bytes | None
+) -> None:
+    """`latest` names the folder that was saved last, which may be another, and `save_latest=False` writes none."""
+    two.write(**deepspeed(*tags), **({"ds/latest": latest} if latest else {}))
+    assert names(two.settle()) == sorted(f"ds/{tag}.tar" for tag in tags)
+    assert two.look(final=True) == [] and two.watch.incomplete() == []
+
+
+def test_deepspeeds_folder_waits_for_each_ranks_part_of_the_optimizer(two: Node) -> None:
+    two.write(**deepspeed("best", ranks=1))
+    assert two.settle() == [] and two.look(final=True) == []
+    [left] = two.watch.incomplete()
+    assert left.missing == "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt is missing"
+    two.write(**deepspeed("best"))
+    assert names(two.look(final=True)) == ["ds/best.tar"]
+
+
+def test_deepspeeds_folder_without_an_optimizer_in_parts_is_whole(two: Node) -> None:
+    two.write(**deepspeed("epoch1", ranks=0))
+    assert names(two.settle()) == ["ds/epoch1.tar"]
+
+
+def test_deepspeeds_folder_without_the_parts_that_others_have_is_not_whole(two: Node) -> None:
+    two.write(**deepspeed("epoch1"), **deepspeed("epoch2", ranks=0))
+    assert names(two.settle()) == ["ds/epoch1.tar"] and two.look(final=True) == []
+    assert "which other folders have" in two.watch.incomplete()[0].missing
+
+
+def test_fewer_parts_than_ranks_are_whole_once_latest_names_the_folder(two: Node) -> None:
+    """A model in parallel parts has fewer."""
+    two.write(**deepspeed("step5", ranks=1), **{"ds/latest": b"step5"})
+    assert names(two.settle()) == ["ds/step5.tar"]
 
 
 def test_a_staging_folder_is_not_looked_into(node: Node) -> None:
