@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from domain.checkpoint_names import PartName, is_part, part_name, without_rank
 from domain.messages import Reason
+from domain.requests.errors import InvalidRequest
 from domain.spec import RunSpec
 
 HANGS_IN_A_ROW = 3
@@ -129,10 +132,12 @@ def is_left_behind(
     return any(number >= attempt and rollback.leaves(step, written_at) for number, rollback in rollbacks)
 
 
-# Checkpoints that several ranks write at one moment, each its own: rank 0's is the one to go on from.
+# The checkpoint that a run goes on from: the newest, but no part of one, and none where its parts are not clear.
+# Of those that several ranks write at one moment, each its own, rank 0's.
 
 SAME_MOMENT_S = 5.0
 """Seconds within which the ranks of one run write what belongs to one step."""
+MOST_NAMED = 4
 _RANK = re.compile(r"rank[_-]?(\d+)", re.IGNORECASE)
 _FOLDER = re.compile(r"(?P<word>[A-Za-z]*)[-_.=]?(?P<rank>\d+)$")
 _COUNTED = {"epoch", "ep", "step", "steps", "iter", "iteration", "checkpoint", "ckpt", "version", "v", "fold"}
@@ -147,6 +152,59 @@ class SavedFile:
     step: int | None
     written_at: float
     node_rank: int = 0
+    attempt: int = 0
+
+    @property
+    def is_archive(self) -> bool:
+        """Whether it is a folder, or several files of one save."""
+        return self.path.endswith(".tar") and not self.path.endswith(".pth.tar")
+
+
+class UnclearCheckpoint(InvalidRequest):
+    """Nothing tells which of a run's files are one checkpoint, so a person has to name one."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        shown = ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if names[MOST_NAMED:] else "")
+        super().__init__(
+            "checkpoint",
+            f"It is not clear which files of the run are one checkpoint ({shown}), so none is chosen by itself. Name "
+            "the one to start from: `rankzero resume RUN --checkpoint NAME`, `--resume RUN:NAME`, or *Resume*.",
+        )
+
+
+def choose_checkpoint(files: Sequence[SavedFile], world_size: int) -> SavedFile | None:
+    """Return the first of a run's files, the best first, that is a checkpoint; None for no files.
+
+    Raises UnclearCheckpoint where it may be one of several files that are a checkpoint only together."""
+    whole = [file for file in files if not is_part(file.path)]
+    if not whole:
+        if files:
+            raise UnclearCheckpoint([file.path for file in files])
+        return None
+    chosen = rank_0s(whole[0], whole)
+    if others := _may_belong_to(chosen, files, world_size):
+        raise UnclearCheckpoint([chosen.path, *(other.path for other in others)])
+    return chosen
+
+
+def _may_belong_to(chosen: SavedFile, files: Sequence[SavedFile], world_size: int) -> list[SavedFile]:
+    """The files that may be one checkpoint with the chosen one; itself where it is one rank's of several."""
+    if chosen.is_archive:
+        return []
+    name = part_name(PurePosixPath(chosen.path).name)
+    beside = [file for file in files if file != chosen and file.attempt == chosen.attempt and not file.is_archive]
+    at_once = [file for file in beside if abs(file.written_at - chosen.written_at) <= SAME_MOMENT_S]
+    if part_name(chosen.path).rank is not None:
+        alike = [file for file in at_once if without_rank(file.path) == without_rank(chosen.path)]
+        return alike or ([chosen] if name.rank is not None and world_size > 1 else [])
+    in_folder = [file for file in at_once if PurePosixPath(file.path).parent == PurePosixPath(chosen.path).parent]
+    return [file for file in in_folder if _goes_with(name, part_name(PurePosixPath(file.path).name))]
+
+
+def _goes_with(name: PartName, other: PartName) -> bool:
+    """Whether another file may be a part of the same checkpoint: an optimizer's, or one of several models'."""
+    are_several = bool(name.models and other.models) and name.models != other.models
+    return other.is_companion or (are_several and name.numbers == other.numbers)
 
 
 def rank_in(path: str) -> int | None:
@@ -167,7 +225,8 @@ def rank_0s(chosen: SavedFile, others: Sequence[SavedFile]) -> SavedFile:
 
 def _is_same_but_of_rank(one: SavedFile, other: SavedFile) -> bool:
     """Whether their names differ in numbers alone: the rank's, and those of clocks that each rank reads."""
-    is_same_moment = one.step == other.step and abs(one.written_at - other.written_at) <= SAME_MOMENT_S
+    is_same_save = one.attempt == other.attempt and one.step == other.step
+    is_same_moment = is_same_save and abs(one.written_at - other.written_at) <= SAME_MOMENT_S
     has_rank = rank_in(one.path) is not None and rank_in(other.path) is not None
     is_alike = re.sub(r"\d+", "#", one.path) == re.sub(r"\d+", "#", other.path)
     return is_same_moment and is_alike and (has_rank or one.path == other.path)

@@ -292,6 +292,10 @@ class CheckpointView:
     """Whether it has the lowest validation loss."""
     prefix: str | None
     """A removable prefix of every parameter's name; the download can remove it."""
+    step_is_inferred: bool = False
+    """Whether its name has no step: it is that of what the script logged or printed around its saving."""
+    is_part: bool = False
+    """Whether it is only a part of a checkpoint by its name, such as an optimizer's state: nothing resumes from it."""
     trouble: str | None = None
     """One sentence while it cannot be stored."""
     is_asked_for_again: bool = False

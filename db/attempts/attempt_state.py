@@ -16,7 +16,7 @@ from db.lookups import add_history
 from db.models import Attempt, Checkpoint, Node, Run, Series, Task
 from db.people.users import by_whom
 from domain.messages import SCRIPT_KINDS, TERMINAL_STATES, Reason, State
-from domain.recovery import FailedAttempt, Leave, Restart, decide_restart
+from domain.recovery import FailedAttempt, Leave, Restart, UnclearCheckpoint, decide_restart
 from domain.spec import RunSpec
 
 
@@ -108,7 +108,7 @@ def carry_on(session: Session, attempt: Attempt, now: float) -> int | None:
     if is_resizing(attempt) and (attempt.state == State.STOPPED or has_failed_on_the_way):
         why = attempt.rollback["why"] if attempt.rollback else "continues on the available nodes"
         with by_policy(session, attempt.run_id, via="a rollback" if attempt.rollback else POLICY):
-            return open_next_attempt(session, attempt.run_id, now, None, why=why, restarts=attempt.restarts)
+            return _as_decided(session, attempt, Restart(why, attempt.restarts), now)
     if attempt.state != State.FAILED or attempt.stop_requested_at is not None:
         return None
     spec = RunSpec.model_validate(run.spec)
@@ -124,10 +124,14 @@ def _as_decided(session: Session, attempt: Attempt, decision: Restart | Leave, n
         if decision.why:
             add_history(session, attempt.run_id, attempt.number, now, decision.why)
         return None
-    return open_next_attempt(
-        session, attempt.run_id, now, None,
-        why=decision.why, restarts=decision.restarts, pause_s=decision.pause_s,
-    )  # fmt: skip
+    try:
+        return open_next_attempt(
+            session, attempt.run_id, now, None,
+            why=decision.why, restarts=decision.restarts, pause_s=decision.pause_s,
+        )  # fmt: skip
+    except UnclearCheckpoint as unclear:
+        add_history(session, attempt.run_id, attempt.number, now, f"not restarted: {unclear}")
+        return None
 
 
 def is_resizing(attempt: Attempt) -> bool:

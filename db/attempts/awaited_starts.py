@@ -10,7 +10,8 @@ from db.attempts.new_attempt import find_checkpoint, origin_words
 from db.engine import Store
 from db.lookups import add_history
 from db.models import Attempt
-from domain.messages import Delivery, State
+from domain.messages import Delivery, Reason, State
+from domain.recovery import UnclearCheckpoint
 from domain.text.formats import part_of
 
 
@@ -35,12 +36,23 @@ def _choose_start(session: Session, attempt: Attempt, now: float, lost_since: fl
     if sending := sending_checkpoints(session, attempt.awaits_checkpoints_of or 0, lost_since):
         before, attempt.waiting_for = attempt.waiting_for, _waiting_words(*sending[0])
         return attempt.waiting_for != before
-    origin = find_checkpoint(session, attempt.run_id, None)
     attempt.awaits_checkpoints_of = None
+    try:
+        origin = find_checkpoint(session, attempt.run_id, None)
+    except UnclearCheckpoint as unclear:
+        _end(session, attempt, str(unclear), now)
+        return True
     attempt.waiting_for = "waits a moment before it restarts" if (attempt.not_before or 0.0) > now else None
     attempt.resume_checkpoint_id = origin.id if origin else None
     add_history(session, attempt.run_id, attempt.number, now, f"starts {origin_words(origin)}")
     return True
+
+
+def _end(session: Session, attempt: Attempt, message: str, now: float) -> None:
+    """End an attempt that has not started, because a person has to name the checkpoint."""
+    attempt.state, attempt.reason, attempt.message, attempt.ended_at = State.FAILED, Reason.RESUME_FAILED, message, now
+    attempt.waiting_for = attempt.expected_start_at = attempt.not_before = None
+    add_history(session, attempt.run_id, attempt.number, now, f"failed: {message}")
 
 
 def _waiting_words(node: str, delivery: Delivery) -> str:

@@ -15,7 +15,7 @@ from db.attempts.deliveries import sending_checkpoints
 from db.lookups import add_history, latest_attempt
 from db.models import Attempt, Checkpoint, Run
 from domain.messages import State
-from domain.recovery import Rollback, SavedFile, is_left_behind, rank_0s
+from domain.recovery import Rollback, SavedFile, choose_checkpoint, is_left_behind, rank_0s
 from domain.requests.errors import InvalidRequest
 from domain.scheduling.resizing import effective
 from domain.spec import RunSpec
@@ -36,10 +36,11 @@ def open_next_attempt(
     """Open the next attempt from a checkpoint (default: the latest complete one), or from the beginning.
 
     Automatic restarts pass the reason, the number of restarts and a pause, and keep their place in the queue.
-    Returns the attempt's number. Raises NoSuchRun, InvalidRequest."""
-    origin, previous = find_checkpoint(session, run_id, checkpoint), latest_attempt(session, run_id)
+    Returns the attempt's number. Raises NoSuchRun, InvalidRequest, UnclearCheckpoint."""
+    previous = latest_attempt(session, run_id)
     number = previous.number + 1
     awaits = checkpoint is None and bool(sending_checkpoints(session, previous.fence))
+    origin = None if awaits else find_checkpoint(session, run_id, checkpoint)  # what is awaited is chosen then
     attempt = open_attempt(session, run_id, number, origin.id if origin else None, now)
     attempt.awaits_checkpoints_of = previous.fence if awaits else None
     if why:  # no person asked: the previous attempt's bound stays
@@ -92,7 +93,7 @@ def find_checkpoint(session: Session, run_id: str, name: str | None) -> Checkpoi
     """The newest complete checkpoint with this path, file name or id; by step, then by time.
 
     Without a name any, but none that a rollback leaves behind; None when the run has none.
-    Raises InvalidRequest when `name` matches none."""
+    Raises InvalidRequest when `name` matches none, UnclearCheckpoint where a name is needed."""
     complete = (
         select(Checkpoint, Attempt.number)
         .join(Attempt, Attempt.fence == Checkpoint.fence)
@@ -103,8 +104,9 @@ def find_checkpoint(session: Session, run_id: str, name: str | None) -> Checkpoi
     candidates = session.execute(complete).all()
     if name is None:
         left = rollbacks_of(session, run_id)
-        usable = [c for c, number in candidates if not is_left_behind(left, number, c.step, c.written_at)]
-        return _first_of_rank_0(usable) if usable else None
+        files = {_file(c): c for c, number in candidates if not is_left_behind(left, number, c.step, c.written_at)}
+        chosen = choose_checkpoint([*files], _world_size(session, run_id))
+        return files[chosen] if chosen else None
     ids = [c for c, _ in candidates if name == str(c.id)]
     if named := ids or [c for c, _ in candidates if name in (c.path, PurePosixPath(c.path).name)]:
         return _first_of_rank_0(named)
@@ -113,9 +115,16 @@ def find_checkpoint(session: Session, run_id: str, name: str | None) -> Checkpoi
 
 def _first_of_rank_0(checkpoints: Sequence[Checkpoint]) -> Checkpoint:
     """The first, or what rank 0 wrote at the same moment, where each rank writes its own."""
-    fence = checkpoints[0].fence
-    files = {SavedFile(c.path, c.step, c.written_at, c.node_rank): c for c in reversed(checkpoints) if c.fence == fence}
-    return files[rank_0s(next(reversed(files)), [*files])]
+    files = {_file(c): c for c in reversed(checkpoints)}
+    return files[rank_0s(_file(checkpoints[0]), [*files])]
+
+
+def _file(checkpoint: Checkpoint) -> SavedFile:
+    return SavedFile(checkpoint.path, checkpoint.step, checkpoint.written_at, checkpoint.node_rank, checkpoint.fence)
+
+
+def _world_size(session: Session, run_id: str) -> int:
+    return RunSpec.model_validate(session.get_one(Run, run_id).spec).world_size
 
 
 # Roll runs back: request the end of an attempt, after which the run goes on from an earlier checkpoint.

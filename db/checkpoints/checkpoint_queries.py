@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from db.checkpoints.inferred_steps import LoggedPoints, infer_step
 from db.engine import Store
 from db.metrics import points
 from db.metrics.series_names import VALIDATION_LOSS, main_loss
-from db.models import Attempt, Checkpoint, Series
+from db.models import Attempt, Checkpoint, Run, Series
+from domain.checkpoint_names import is_part
 from domain.messages import SCRIPT_KINDS
-from domain.recovery import SavedFile, rank_0s
+from domain.recovery import SavedFile, UnclearCheckpoint, choose_checkpoint
+from domain.spec import RunSpec
 from domain.views import CheckpointView
 
 
@@ -26,12 +31,11 @@ def checkpoints(store: Store, run_id: str) -> list[CheckpointView]:
         .order_by(Checkpoint.fence.desc(), Checkpoint.written_at.desc(), Checkpoint.id.desc())
     )
     with store.read() as session:
-        losses = _losses(session, run_id)
-        views = []
-        for row, number in session.execute(query):
-            loss_name, loss = _loss_at(session, losses.get(row.fence, []), row.step)
-            views.append(_checkpoint_view(row, number, loss_name, loss))
-    return _marked(views)
+        rows = [_checkpoint_view(row, number) for row, number in session.execute(query)]
+        world_size = RunSpec.model_validate(session.get_one(Run, run_id).spec).world_size if rows else 1
+        latest = _latest([view for view in rows if view.complete], world_size)
+        views = [replace(view, latest=view is latest) for view in rows]
+        return _with_best(_measured(session, run_id, views))
 
 
 def checkpoint_file(store: Store, checkpoint_id: int) -> tuple[Checkpoint, str] | None:
@@ -43,7 +47,7 @@ def checkpoint_file(store: Store, checkpoint_id: int) -> tuple[Checkpoint, str] 
         return checkpoint, session.get_one(Attempt, checkpoint.fence).run_id
 
 
-def _checkpoint_view(row: Checkpoint, attempt: int, loss_name: str | None, loss: float | None) -> CheckpointView:
+def _checkpoint_view(row: Checkpoint, attempt: int) -> CheckpointView:
     return CheckpointView(
         id=row.id,
         name=row.path,
@@ -54,56 +58,83 @@ def _checkpoint_view(row: Checkpoint, attempt: int, loss_name: str | None, loss:
         sha256=row.sha256,
         complete=row.complete,
         created_at=row.written_at,
-        loss=loss,
-        loss_name=loss_name,
+        loss=None,
+        loss_name=None,
         latest=False,
         best=False,
+        is_part=is_part(row.path),
         prefix=row.prefix,
         trouble=row.trouble,
         is_asked_for_again=row.resend_requested_at is not None,
     )
 
 
-def _losses(session: Session, run_id: str) -> dict[int, list[tuple[str, int]]]:
-    """The losses of each attempt, by fence: name and id of the series, in the order in which one is looked for."""
+def _measured(session: Session, run_id: str, views: list[CheckpointView]) -> list[CheckpointView]:
+    """Return the checkpoints with their losses, and with inferred steps where their names have none."""
+    losses, logged = _losses(session, run_id), dict[int, list[LoggedPoints]]()
+    measured = []
+    for view in views:
+        of_attempt = losses.get(view.attempt, [])
+        if view.step is None and not view.is_part:
+            if view.attempt not in logged:
+                logged[view.attempt] = [LoggedPoints(session, one.id, one.points) for one in of_attempt]
+            step = infer_step(view.name, view.created_at, logged[view.attempt])
+            view = replace(view, step=step, step_is_inferred=step is not None)
+        name, loss = _loss_at(session, of_attempt, view.step)
+        measured.append(replace(view, loss=loss, loss_name=name))
+    return measured
+
+
+class Loss(NamedTuple):
+    """A series of an attempt that is a loss."""
+
+    tag: str
+    id: int
+    points: int
+
+
+def _losses(session: Session, run_id: str) -> dict[int, list[Loss]]:
+    """The losses of each attempt, by its number, in the order in which one is looked for."""
     query = (
-        select(Series.fence, Series.source, Series.tag, Series.id)
+        select(Attempt.number, Series.source, Series.tag, Series.id, Series.count)
         .join(Attempt, Attempt.fence == Series.fence)
         .where(Attempt.run_id == run_id, Series.source.in_(SCRIPT_KINDS), Series.node_rank == 0)
         .where(Series.tag.icontains("loss"))
     )
-    by_source: dict[tuple[int, str], dict[str, int]] = {}
-    for fence, source, tag, series_id in session.execute(query):
-        by_source.setdefault((fence, source), {})[tag] = series_id
-    losses: dict[int, list[tuple[str, int]]] = {}
-    for (fence, _), by_tag in sorted(by_source.items(), key=lambda item: SCRIPT_KINDS.index(item[0][1])):
+    by_source: dict[tuple[int, str], dict[str, Loss]] = {}
+    for attempt, source, tag, series_id, points_count in session.execute(query):
+        by_source.setdefault((attempt, source), {})[tag] = Loss(tag, series_id, points_count)
+    losses: dict[int, list[Loss]] = {}
+    for (attempt, _), by_tag in sorted(by_source.items(), key=lambda item: SCRIPT_KINDS.index(item[0][1])):
         tags = (*VALIDATION_LOSS, main_loss(by_tag))
-        losses.setdefault(fence, []).extend((tag, by_tag[tag]) for tag in tags if tag in by_tag)
+        losses.setdefault(attempt, []).extend(by_tag[tag] for tag in tags if tag in by_tag)
     return losses
 
 
-def _loss_at(session: Session, losses: list[tuple[str, int]], step: int | None) -> tuple[str | None, float | None]:
+def _loss_at(session: Session, losses: list[Loss], step: int | None) -> tuple[str | None, float | None]:
     """The first loss that was logged at a step, the validation loss before the training loss, and its name."""
     if step is None:
         return None, None
-    for tag, series_id in losses:
-        if (value := points.value_at(session, series_id, step)) is not None:
-            return tag, value
+    for loss in losses:
+        if (value := points.value_at(session, loss.id, step)) is not None:
+            return loss.tag, value
     return None, None
 
 
-def _of_rank_0(newest: CheckpointView, views: list[CheckpointView]) -> CheckpointView:
-    """Return rank 0's checkpoint of the same moment, where each rank writes its own: a resume begins with it."""
-    files = {SavedFile(view.name, view.step, view.created_at): view for view in views if view.attempt == newest.attempt}
-    return files[rank_0s(SavedFile(newest.name, newest.step, newest.created_at), [*files])]
+def _latest(complete: list[CheckpointView], world_size: int) -> CheckpointView | None:
+    """Return the checkpoint that a resume begins with; None where a person has to name it."""
+    newest_first = sorted(complete, key=lambda view: (view.attempt, view.step or -1, view.created_at), reverse=True)
+    files = {SavedFile(view.name, view.step, view.created_at, attempt=view.attempt): view for view in newest_first}
+    with suppress(UnclearCheckpoint):
+        chosen = choose_checkpoint([*files], world_size)
+        return files[chosen] if chosen else None
+    return None
 
 
-def _marked(views: list[CheckpointView]) -> list[CheckpointView]:
-    """Mark the latest, and the best by validation loss; a training loss covers one batch and says too little."""
-    complete = [view for view in views if view.complete]
-    newest = max(complete, key=lambda v: (v.attempt, v.step or -1, v.created_at), default=None)
-    latest = newest and _of_rank_0(newest, complete)
-    measured = [view for view in complete if view.loss is not None and math.isfinite(view.loss)]
+def _with_best(views: list[CheckpointView]) -> list[CheckpointView]:
+    """Mark the best by validation loss; a training loss covers one batch and says too little."""
+    whole = [view for view in views if view.complete and not view.is_part]
+    measured = [view for view in whole if view.loss is not None and math.isfinite(view.loss)]
     validated = [view for view in measured if view.loss_name in VALIDATION_LOSS]
     best = min(validated, key=lambda view: view.loss or 0.0, default=None)
-    return [replace(view, latest=view is latest, best=view is best) for view in views]
+    return [replace(view, best=view is best) for view in views]

@@ -24,7 +24,18 @@ MAIN_LOSS = (
     "train/lm_loss",
     "lm_loss",
 )
-VALIDATION_LOSS = ("val/loss", "val_loss", "eval/loss", "validation/loss")
+VALIDATION_LOSS = (
+    "val/loss",
+    "val_loss",
+    "eval/loss",
+    "eval_loss",
+    "validation/loss",
+    "validation_loss",
+    "valid/loss",
+    "valid_loss",
+    "test/loss",
+    "test_loss",
+)
 TOTAL_STEPS_TAG = "train/total_steps"
 PROBED_TAGS = ("samples_per_s", "steps_per_s")
 THROUGHPUT_TAGS = (

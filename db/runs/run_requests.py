@@ -27,6 +27,7 @@ from domain.masking.masking import has_mask, masked_text
 from domain.messages import TERMINAL_STATES, State
 from domain.people.audit import AuditAction
 from domain.people.roles import Action
+from domain.recovery import UnclearCheckpoint
 from domain.requests.errors import InvalidRequest, NoSuchReference
 from domain.scheduling.fit import fit
 from domain.spec import MOST_TAGS, RunEdit, RunSpec
@@ -215,7 +216,10 @@ def _checkpoint_to_resume(session: Session, resume: str) -> int:
     exists = RUN_ID.fullmatch(run_id) and session.scalar(select(Run.id).where(Run.id == run_id, visible_runs()))
     if not exists:
         raise NoSuchReference("resume", f"resume: there is no run {run_id!r}; write RUN or RUN:CHECKPOINT.")
-    checkpoint = find_checkpoint(session, run_id, name or None)
+    try:
+        checkpoint = find_checkpoint(session, run_id, name or None)
+    except UnclearCheckpoint as unclear:
+        raise InvalidRequest("resume", str(unclear)) from unclear
     if checkpoint is None:
         raise InvalidRequest("resume", f"resume: run {run_id} has no complete checkpoint yet.")
     return checkpoint.id

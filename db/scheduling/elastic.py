@@ -9,7 +9,7 @@ from dataclasses import replace
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from db.attempts.new_attempt import by_policy
+from db.attempts.new_attempt import by_policy, find_checkpoint
 from db.engine import Store
 from db.lookups import add_history
 from db.models import Attempt, Checkpoint, Node, Run, Series, Task
@@ -18,6 +18,7 @@ from db.scheduling.node_state import node_states
 from db.scheduling.queue_placement import expected_ends
 from domain.liveness import LOST_AFTER_S
 from domain.messages import State
+from domain.recovery import UnclearCheckpoint
 from domain.scheduling.models import NodeState, ResourceRequest
 from domain.scheduling.placement import place
 from domain.spec import RunSpec
@@ -45,6 +46,8 @@ def resize_at_checkpoint(
         if elastic is None:
             return None
         attempt, spec, checkpoint = elastic
+        if not _can_go_on(session, attempt.run_id):
+            return None
         current_nodes = _nodes(session, attempt.fence)
         has_waited = now - (attempt.started_at or now) >= _pause_s(session, attempt, grows_after_s)
         may_grow = len(current_nodes) < spec.nodes and has_waited
@@ -67,6 +70,15 @@ def resize_at_checkpoint(
         with by_policy(session, attempt.run_id):
             add_history(session, attempt.run_id, attempt.number, now, f"ends {attempt.resize_message}")
         return attempt.run_id
+
+
+def _can_go_on(session: Session, run_id: str) -> bool:
+    """Whether it is clear which checkpoint the run would go on from."""
+    try:
+        find_checkpoint(session, run_id, None)
+    except UnclearCheckpoint:
+        return False
+    return True
 
 
 def other_nodes(

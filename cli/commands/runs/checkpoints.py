@@ -64,12 +64,14 @@ def row(checkpoint: dict[str, Any], now: float) -> tuple[object, ...]:
     """A checkpoint's cells in the list."""
     share = checkpoint.get("received_bytes", 0) / (checkpoint["size_bytes"] or 1)
     state = "complete" if checkpoint["complete"] else f"{share:.0%} received"
+    if checkpoint.get("is_part"):
+        state += ", a part"
     if checkpoint.get("trouble") and not checkpoint["complete"]:
         state += ", waiting"
     return (
         checkpoint["name"],
         checkpoint.get("attempt"),
-        formats.count(checkpoint["step"]),
+        ("≈ " if checkpoint.get("step_is_inferred") else "") + formats.count(checkpoint["step"]),
         figure(checkpoint.get("loss"), 4),
         formats.size(checkpoint["size_bytes"]),
         state + (", best" if checkpoint.get("best") else ""),
@@ -129,6 +131,11 @@ def choose(entries: list[dict[str, Any]], run: str, name: str | None) -> dict[st
     if complete:
         exact = [entry for entry in complete if entry["name"] == name]
         candidates = [entry for entry in complete if entry.get("latest")] if name is None else exact
+        if name is None and not candidates:
+            raise CommandFailed(
+                f"It is not clear which files of run {run} are one checkpoint, so none is chosen by itself. Name one "
+                f"that `rankzero checkpoints {run}` lists: `rankzero download {run} NAME`."
+            )
         return max(candidates or complete, key=lambda entry: (entry["created_at"], entry["id"]))
     if matching:
         raise CommandFailed(f"Checkpoint {printable(matching[0]['name'])} is not complete yet.")

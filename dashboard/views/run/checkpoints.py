@@ -50,6 +50,11 @@ def checkpoints(run_id: str) -> None:
 COLUMNS = ("Checkpoint", ">Step", ">Loss", ">Size", "SHA-256", ">Attempt", "Written", "Download")
 MOST_SHOWN = 20
 MOST_OFFERED = 5
+UNCLEAR = (
+    "It is not clear which of these files are one checkpoint: nothing is resumed by itself, and *Resume* asks which "
+    "one to start from. Files of several ranks, or of a model and its optimizer, are one checkpoint where their names "
+    "differ in nothing but rank and part."
+)
 WAITS = " The checkpoint waits on its node and is sent as soon as possible."
 PATIENCE_S = 1.5
 """Seconds to wait for a conversion; most take less, so the link appears at once."""
@@ -69,6 +74,8 @@ def _checkpoints(run_id: str, saved: Sequence[CheckpointView]) -> None:
     if len(saved) > MOST_SHOWN:
         st.toggle(f"Show all {len(saved)} checkpoints", key="all_checkpoints")
     complete = [checkpoint for checkpoint in saved if checkpoint.complete]
+    if complete and not any(checkpoint.latest for checkpoint in complete):
+        st.info(UNCLEAR, icon=":material/help:")
     if folder := next((checkpoint for checkpoint in shown if checkpoint.complete and is_folder(checkpoint.name)), None):
         archive = as_text(PurePosixPath(folder.name).name)
         st.caption(f"A folder is downloaded as one archive: `tar -xf` {archive} restores it for its framework.")
@@ -96,10 +103,11 @@ def _row(checkpoint: CheckpointView, attempt_has_ended: bool) -> list[object]:
     name = as_text(checkpoint.name)
     name += " :blue-badge[latest]" if checkpoint.latest else ""
     name += " :green-badge[best]" if checkpoint.best else ""
+    name += " :gray-badge[only a part]" if checkpoint.is_part else ""
     name += f" :gray-badge[{_wrapper_of(checkpoint.prefix)} prefix]" if checkpoint.prefix else ""
     return [
         Markup(name),
-        count(checkpoint.step),
+        ("≈ " if checkpoint.step_is_inferred else "") + count(checkpoint.step),
         number(checkpoint.loss, 4),
         size(checkpoint.size_bytes),
         Markup(f"`{checkpoint.sha256[:12]}`"),

@@ -93,10 +93,11 @@ def checkpoint_line(checkpoint: CheckpointView) -> str:
     """Return a checkpoint in one line: its name, step, loss and marks."""
     parts = [checkpoint.name]
     if checkpoint.step is not None:
-        parts.append(f"step {count(checkpoint.step)}")
+        parts.append(f"step {'≈ ' if checkpoint.step_is_inferred else ''}{count(checkpoint.step)}")
     if checkpoint.loss is not None:
         parts.append(f"loss {number(checkpoint.loss)}")
-    parts += [mark for mark, is_so in (("latest", checkpoint.latest), ("best", checkpoint.best)) if is_so]
+    marks = (("latest", checkpoint.latest), ("best", checkpoint.best), ("only a part", checkpoint.is_part))
+    parts += [mark for mark, is_so in marks if is_so]
     return " · ".join(parts)
 
 

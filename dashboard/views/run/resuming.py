@@ -18,6 +18,10 @@ from domain.spec import LABELS, RunSpec
 from domain.text.formats import as_text
 from domain.views import CheckpointView, RunView
 
+UNCLEAR = (
+    "It is not clear which of the run's files are one checkpoint, so none is chosen by itself. The script gets only "
+    "the one that you choose."
+)
 WHY_STOPPED = "resumed with changes as a new run"
 
 
@@ -25,9 +29,12 @@ WHY_STOPPED = "resumed with changes as a new run"
 def resume(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
     """Ask for the checkpoint and for changes, and say whether that is an attempt of this run or a new one."""
     chosen = _checkpoint(run, checkpoints)
+    is_open = chosen is None and any(checkpoint.complete for checkpoint in checkpoints)
     changes, refusals = _changes(run)
     for refusal in refusals:
         st.markdown(f":red[{as_text(refusal)}]")
+    if is_open:
+        return
     if run.state.is_terminal and not changes and not refusals:
         st.caption(
             f"Attempt {run.attempt + 1} of this run starts with the same settings. With another value above it "
@@ -40,14 +47,22 @@ def resume(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
 
 
 def _checkpoint(run: RunView, checkpoints: Sequence[CheckpointView]) -> CheckpointView | None:
-    """Ask for the checkpoint; the last one from before the loss broke is chosen at first."""
-    complete = [checkpoint for checkpoint in checkpoints if checkpoint.complete]
+    """Ask for the checkpoint; the last one from before the loss broke is chosen at first, else the latest.
+
+    None while none is chosen because nothing tells which files are one."""
+    complete = sorted((one for one in checkpoints if one.complete), key=lambda one: one.is_part)
     if not complete:
         st.markdown("The run has no complete checkpoint, so it starts from the beginning.")
         return None
     good = fixes.last_good(run, checkpoints)
-    at = complete.index(good) if good else 0
-    chosen = st.selectbox("From checkpoint", complete, at, format_func=describe_checkpoint, key=f"resume_from_{run.id}")
+    first = good or next((checkpoint for checkpoint in complete if checkpoint.latest), None)
+    at = complete.index(first) if first else None
+    if first is None:
+        st.markdown(UNCLEAR)
+    chosen = st.selectbox(
+        "From checkpoint", complete, at, format_func=describe_checkpoint, key=f"resume_from_{run.id}",
+        placeholder="Choose what the script can load",
+    )  # fmt: skip
     since = run.loss_not_finite_since
     if good is not None:
         st.caption(f"The loss is not finite since step {since}; this is the last checkpoint before it.")

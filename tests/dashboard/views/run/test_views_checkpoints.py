@@ -124,3 +124,17 @@ def test_why_a_checkpoint_waits_is_said(pages: Pages) -> None:
     assert warning.value.replace("\\", "").startswith(sentence)
     history = run_queries.history(pages.service.store, pages.seed.runs[RUN])
     assert [line.text for line in history].count(f"checkpoint work/step_1.pt waits: {sentence}") == 1
+
+
+def test_where_nothing_tells_which_files_are_one_checkpoint_the_page_asks(pages: Pages) -> None:
+    for path in ("work/best.pt", "work/optimizer.pt"):
+        store(pages, path, path.encode())
+    pages.seed.report(RUN, "failed", 10)
+    run_id = pages.seed.runs[RUN]
+    page = opened(pages)
+    assert [info.value for info in page.info if "not clear" in info.value]
+    assert ":gray-badge[only a part]" in texts(page) and ":blue-badge[latest]" not in texts(page)
+    page.button(key=f"resume_{run_id}").click().run()
+    choice = page.selectbox(key=f"resume_from_{run_id}")
+    assert choice.value is None and "Resume it" not in [one.label for one in page.button]
+    assert [option.partition(" · ")[2] for option in choice.options] == ["", "only a part"]
