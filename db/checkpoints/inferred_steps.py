@@ -19,6 +19,8 @@ READ_EVERY_S = 6.0
 """Longest time after which a printed line is read, in seconds: so much later its point may stand in time."""
 MOST_POINTS = 50_000
 """A longer series is read in the level that has at most so many."""
+MOST_BETWEEN = 6
+"""Points between the one nearest in time and the one that the name's number means; further away it counts epochs."""
 EXTREMES = 2
 """Points of a bucket that stay in the level above."""
 
@@ -43,14 +45,13 @@ class LoggedPoints:
             return None
         away = np.abs(self._times - written_at)
         near = np.flatnonzero(away <= READ_EVERY_S)
-        named = [at for at in near if self._steps[at] in _numbers(name)]
+        at = len(away) - 1 - int(np.argmin(away[::-1]))
+        named = [one for one in near if self._steps[one] in _numbers(name) and abs(one - at) <= MOST_BETWEEN]
         if named:
-            at = int(named[-1])
-        elif len(near) and "best" in part_name(name).words and np.isfinite(self._values[near]).any():
+            return int(self._steps[named[-1]]), -1.0
+        if len(near) and "best" in part_name(name).words and np.isfinite(self._values[near]).any():
             at = int(near[np.nanargmin(self._values[near])])
-        else:
-            at = len(away) - 1 - int(np.argmin(away[::-1]))
-        return int(self._steps[at]), -1.0 if named else float(away[at])
+        return int(self._steps[at]), float(away[at])
 
 
 def spread(times: NDArray[np.float64]) -> NDArray[np.float64]:

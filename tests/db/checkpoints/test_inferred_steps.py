@@ -59,6 +59,15 @@ def test_a_number_in_the_name_counts_where_it_was_printed_then(printing):
     assert listed(cluster, run_id)["work/model_54.pt"].step == 54
 
 
+def test_a_number_in_the_name_that_counts_epochs_is_no_step(printing):
+    cluster, run_id, fence = printing
+    cluster.points(
+        fence, 5, 9, {"train/loss": [(step, 0.1, 150 + step / 5) for step in range(1, 21)]}, source="printed"
+    )
+    save(cluster, fence, "work/epoch_1.pt", 154.0)
+    assert listed(cluster, run_id)["work/epoch_1.pt"].step == 20
+
+
 def test_a_step_in_the_name_is_not_inferred(printing):
     cluster, run_id, fence = printing
     save(cluster, fence, "work/step_3.pt", 120.0, step=3)
