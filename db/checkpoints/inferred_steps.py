@@ -64,9 +64,10 @@ def spread(times: NDArray[np.float64]) -> NDArray[np.float64]:
     _, first, counts = np.unique(times, return_index=True, return_counts=True)
     begins = np.concatenate(([READ_EVERY_S], np.minimum(np.diff(times[first]), READ_EVERY_S)))
     usual = np.median(np.diff(times[first]) / counts[1:]) if len(first) > 1 else READ_EVERY_S
-    apart = np.where(counts > 1, np.minimum(begins / counts, usual), begins)
+    apart = np.repeat(np.minimum(begins / counts, usual), counts)
     order = np.arange(len(times)) - np.repeat(first, counts)
-    return np.array(times - np.repeat(begins, counts) + (order + 1) * np.repeat(apart, counts), "<f8")
+    printed_at = times - np.repeat(begins, counts) + (order + 0.5) * apart
+    return np.array(np.where(np.repeat(counts, counts) > 1, printed_at, times), "<f8")
 
 
 def infer_step(name: str, written_at: float, series: Sequence[LoggedPoints]) -> int | None:

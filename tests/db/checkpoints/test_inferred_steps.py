@@ -91,7 +91,7 @@ def test_a_part_has_no_step_and_is_never_the_best(printing):
 
 def test_lines_that_were_read_at_once_were_printed_one_after_another():
     times = np.array([10.0, 15.0, 15.0, 15.0, 15.0, 20.0])
-    assert spread(times).tolist() == [10.0, 11.25, 12.5, 13.75, 15.0, 20.0]
+    assert spread(times).tolist() == [10.0, 10.625, 11.875, 13.125, 14.375, 20.0]
     ended = np.array([10.0, 11.0, 12.0, 15.0, 15.0])  # the last lines were read late
-    assert spread(ended).tolist() == [10.0, 11.0, 12.0, 13.0, 14.0]
-    assert spread(np.array([10.0, 9.0])).tolist() == [7.0, 10.0] and len(spread(np.array([]))) == 0
+    assert spread(ended).tolist() == [10.0, 11.0, 12.0, 12.5, 13.5]
+    assert spread(np.array([10.0, 9.0])).tolist() == [5.5, 8.5] and len(spread(np.array([]))) == 0
