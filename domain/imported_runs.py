@@ -48,4 +48,6 @@ class ImportedPoints(BaseModel):
     start: Count
     """The number of its points before these."""
     series: dict[str, list[Point]]
+    writer: Count = 0
+    """The number of the file that they were written to, among those of the run: one that goes back replaces points."""
     is_last: bool = False

@@ -249,10 +249,14 @@ class AttemptView:
 
 @dataclass(frozen=True)
 class Segment:
-    """The points that one attempt contributes to a series."""
+    """The points that one attempt, or one life of its script, contributes to a series."""
 
     attempt: int
     points: list[Point]
+    count: int
+    """All that were logged, of which the points may be a selection."""
+    repeats: int
+    """Those of them that stand at no higher step than one before them."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,20 @@ LATEST = 2.0**40
 PointsBySeries = Mapping[str, Sequence[Point]]
 
 
+class WriterPoints(dict[str, Sequence[Point]]):
+    """Points by series of one writer of several: where a later one goes back, its points replace those before."""
+
+    def __init__(self, writer: int, points: PointsBySeries) -> None:
+        """`writer`: its number, in the order in which they began."""
+        super().__init__(points)
+        self.writer = writer
+
+
+def writer_of(points: PointsBySeries) -> int:
+    """Return the number of the points' writer, 0 for the only one."""
+    return points.writer if isinstance(points, WriterPoints) else 0
+
+
 @dataclass(frozen=True)
 class PastRun:
     """One run and how to read its points."""

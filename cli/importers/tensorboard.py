@@ -10,7 +10,16 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from cli.importers.past_run import READ_BYTES, LeftOut, PastRun, PointsBySeries, digest_of_files, is_moment, name_below
+from cli.importers.past_run import (
+    READ_BYTES,
+    LeftOut,
+    PastRun,
+    PointsBySeries,
+    WriterPoints,
+    digest_of_files,
+    is_moment,
+    name_below,
+)
 from domain.text.formats import plural
 from worker.node.run_files import is_event_file
 from worker.streams.events import EventTail, series_name
@@ -94,13 +103,14 @@ def _past_run(root: Path, folder: Path, parts: Sequence[_Folder], left_out: Left
 def _points(folder: Path, files: Sequence[Path], left_out: LeftOut) -> Iterator[PointsBySeries]:
     """Yield the scalars of each file, named as those of a live run."""
     directories, writers = {str(file.parent) for file in files}, _writers(files)
-    for file in files:
+    for number, file in enumerate(files):
 
         def named(tag: str, file: Path = file) -> str:
             prefix = writers.prefix(tag, str(file), has_own_folder=False)
             return prefix + _name(tag, str(file.parent), str(folder), directories)
 
-        yield from left_out.guarded(file, _points_of_file(file, named, left_out))
+        groups = left_out.guarded(file, _points_of_file(file, named, left_out))
+        yield from (WriterPoints(number, group) for group in groups)
 
 
 def _writers(files: Sequence[Path]) -> Writers:

@@ -223,15 +223,18 @@ class Hub:
             return
 
 
-def series_message(attempt: int, changes: Iterable[tuple[Series, Iterable[Point]]]) -> dict[str, object]:
-    """New points of one attempt's series, to be appended to those shown; as an object and as JSON text."""
+def series_message(attempt: int, changes: Iterable[tuple[Series, Iterable[Point], bool]]) -> dict[str, object]:
+    """New points of one attempt's series, to be appended to those shown; as an object and as JSON text.
+
+    Each change says whether a later life of the script begins with its points."""
     series = {
         public_name(row): {
             "source": row.source,
             "attempt": attempt,
             "points": to_json_points(points),
             "reset": False,
+            "begins_life": begins_life,
         }
-        for row, points in changes
+        for row, points, begins_life in changes
     }
     return {"type": "series", "series": series, "text": json_text({"type": "series", "series": series})}

@@ -239,8 +239,10 @@ class DashboardPeers:
         with self._condition:
             if run_id in self._point_counts:
                 self._point_counts[run_id] = counts
-        for attempt in sorted({batch.attempt for batch in batches}):
-            changes = [(batch.series, batch.points) for batch in batches if batch.attempt == attempt]
+        # A later life goes in a message of its own: one message has each series once.
+        for attempt, life in sorted({(batch.attempt, batch.life) for batch in batches}):
+            chosen = [batch for batch in batches if (batch.attempt, batch.life) == (attempt, life)]
+            changes = [(batch.series, batch.points, life > 0 and not batch.is_begun) for batch in chosen]
             self._hub.deliver(run_id, series_message(attempt, changes))
 
 

@@ -223,7 +223,7 @@ class Parts:
             self.peers.points_arrived(arrival.run_id)
         elif arrival.stored and self.hub.watched(arrival.run_id):
             rows = {tag: Series(tag=tag, source=source, node_rank=node_rank) for tag in arrival.series}
-            changes = [(rows[tag], points) for tag, points in arrival.series.items()]
+            changes = [(rows[tag], points, tag in arrival.begun) for tag, points in arrival.series.items()]
             self.hub.publish(arrival.run_id, series_message(arrival.attempt, changes))
 
     def token_ended(self, node_id: str) -> None:

@@ -15,7 +15,6 @@ from db.attempts.deliveries import are_sent
 from db.engine import Store
 from db.health.incidents import in_quarantine, machine_of
 from db.metrics import points
-from db.metrics.columns import counting_points
 from db.metrics.curves import StepRange, thinned_points
 from db.metrics.points import unpack
 from db.metrics.series_names import main_loss, public_name
@@ -100,11 +99,10 @@ def curve(
         row = _row(session, fence, name)
         if row is None or row.count == known_count or not row.finite_count:
             return None
-        since = None if last is None else row.last_step - _spacing(row) * last
         if most is None:
-            read = counting_points(points.read(session, row.id, since, row.last_step))
+            read = points.tail(session, row.id, row.count if last is None else last)
         else:
-            read = thinned_points(session, [row], most, StepRange(since))[row.id]
+            read = thinned_points(session, [row], most, StepRange())[row.id]
         return JudgedCurve(public_name(row), row.count, row.finite_count, row.finite_sum, read)
 
 
@@ -121,7 +119,7 @@ def last_good(store: Store, fence: int) -> Point | None:
         if row is None or row.not_finite_since is None:
             return None
         since = row.not_finite_since - _spacing(row) * BEFORE_NAN
-        read = counting_points(points.read(session, row.id, since, row.not_finite_since))
+        read = points.read(session, row.id, since, row.not_finite_since)
         return next((point for point in reversed(read) if math.isfinite(point[1])), None)
 
 

@@ -14,6 +14,7 @@ from db.attempts import deliveries
 from db.engine import Store
 from db.exceptions import NoSuchRun, WrongState
 from db.lookups import latest_attempt
+from db.metrics.points import series_of
 from db.models import (
     Attempt,
     Checkpoint,
@@ -106,7 +107,7 @@ def _attempt(session: Session, attempt: Attempt, with_checkpoints: bool) -> Atte
         attempt=_masked_attempt(document_of(attempt)),
         tasks=[_masked(task) for task in tasks],
         files=_rows(session, select(File).filter_by(**of_attempt).order_by(File.id)),
-        series=_rows(session, select(Series).filter_by(**of_attempt).order_by(Series.id)),
+        series=_rows(session, select(Series).where(series_of(attempt.fence)).order_by(Series.id)),
         checkpoints=_rows(session, checkpoints) if with_checkpoints else [],
         findings=_rows(session, select(FindingRow).filter_by(**of_attempt).order_by(FindingRow.id)),
         profiled_ranks=_rows(session, ranks),
@@ -146,7 +147,7 @@ OWN_TO_A_STORE: Mapping[type[Base], frozenset[str]] = {
          "load", "foreign_devices", "removed_at"}
     ),
     File: frozenset({"fence"}),
-    Series: frozenset({"fence"}),
+    Series: frozenset({"fence", "file_id"}),
     Checkpoint: frozenset({"fence", "location", "upload_id", "upload_began_at", "trouble"}),
     FindingRow: frozenset({"id", "fence"}),
     ProfiledRank: frozenset({"fence"}),

@@ -218,8 +218,9 @@ class _Restoration:
     def _take_over(self, fence: int, document: Mapping[str, Any]) -> None:
         """Give a series whose points are here its attempt and its own values."""
         staged_id = self._staged[_id(document)].id
-        values = checked(Series, document) | {"id": staged_id, "fence": fence}
-        take = update(Series).where(Series.id == staged_id, Series.fence.is_(None)).values(**values)
+        place = "fence" if document.get("past_fence") is None else "past_fence"
+        values = checked(Series, document) | {"id": staged_id, "fence": None, "past_fence": None} | {place: fence}
+        take = update(Series).where(Series.id == staged_id, _STAGED).values(**values)
         if self._session.scalar(take.returning(Series.id)) is None:
             raise InvalidRequest("archive", "The archive was not imported: a series is in it twice.")
 
@@ -252,7 +253,7 @@ PIECE_POINTS = 4096
 PAUSE_S = 0.005
 """Pause between two transactions, in which a waiting writer gets the store: its lock keeps no order."""
 ABANDONED_AFTER_S = 900.0
-_STAGED = Series.fence.is_(None)
+_STAGED = and_(Series.fence.is_(None), Series.past_fence.is_(None))
 
 
 class StagedSeries(NamedTuple):

@@ -97,17 +97,19 @@ def _losses(session: Session, run_id: str) -> dict[int, list[Loss]]:
     """The losses of each attempt, by its number, in the order in which one is looked for."""
     query = (
         select(Attempt.number, Series.source, Series.tag, Series.id, Series.count)
-        .join(Attempt, Attempt.fence == Series.fence)
+        .join(Attempt, points.series_of(Attempt.fence))
         .where(Attempt.run_id == run_id, Series.source.in_(SCRIPT_KINDS), Series.node_rank == 0)
         .where(Series.tag.icontains("loss"))
+        .order_by(Series.id.desc())
     )
-    by_source: dict[tuple[int, str], dict[str, Loss]] = {}
+    by_source: dict[tuple[int, str], dict[str, list[Loss]]] = {}
     for attempt, source, tag, series_id, points_count in session.execute(query):
-        by_source.setdefault((attempt, source), {})[tag] = Loss(tag, series_id, points_count)
+        by_tag = by_source.setdefault((attempt, source), {})
+        by_tag.setdefault(tag, []).append(Loss(tag, series_id, points_count))
     losses: dict[int, list[Loss]] = {}
     for (attempt, _), by_tag in sorted(by_source.items(), key=lambda item: SCRIPT_KINDS.index(item[0][1])):
         tags = (*VALIDATION_LOSS, main_loss(by_tag))
-        losses.setdefault(attempt, []).extend(by_tag[tag] for tag in tags if tag in by_tag)
+        losses.setdefault(attempt, []).extend(one for tag in tags if tag in by_tag for one in by_tag[tag])
     return losses
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
+import numpy as np
 from sqlalchemy import ScalarSelect, Select, bindparam, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
@@ -18,15 +19,12 @@ from db.metrics import points
 from db.metrics.columns import (
     Columns,
     as_points,
-    counting_columns,
-    counting_points,
-    goes_back,
     thinned_each,
     unpacked,
     within,
 )
-from db.metrics.points import CHUNK_POINTS
-from db.metrics.series_names import MAIN_LOSS, name_of, public_name
+from db.metrics.points import CHUNK_POINTS, series_of
+from db.metrics.series_names import EPOCH_NAMES, MAIN_LOSS, name_of, public_name
 from db.models import Attempt, Chunk, Series
 from domain.messages import SCRIPT_KINDS, Point
 from domain.views import Segment, SeriesView
@@ -61,8 +59,6 @@ class Extent(Protocol):
     def first_step(self) -> int: ...
     @property
     def last_step(self) -> int: ...
-    @property
-    def source(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -100,7 +96,7 @@ class StepRange:
 
 @dataclass(frozen=True)
 class RunCurve:
-    """A series of one attempt, from its first step until a newer attempt's first."""
+    """A series of one attempt, until the first step of a newer one; lives of its script are joined."""
 
     run_id: str
     name: str
@@ -134,9 +130,17 @@ def curves_of_runs(
         rows = [row for row in series_rows(session, run_ids, names=names) if row.name in names]
         ends = ends_of(rows)
         read = read_columns(session, rows, READ_PER_POINT * max_points, window)
-    visible = [within(read[row.id], window.first, _last_step(ends[row.id], window)) for row in rows]
-    chosen = thinned_each(visible, max_points)
-    return [_curve(row, own, ends[row.id]) for row, own in zip(rows, chosen, strict=True)]
+    visible = dict[tuple[str, str, int], list[Columns]]()
+    for row in rows:
+        own = within(read[row.id], window.first, _last_step(ends[row.id], window))
+        visible.setdefault(_curve_key(row), []).append(own)
+    chosen = thinned_each([np.concatenate(lives, axis=1) for lives in visible.values()], max_points)
+    newest = {_curve_key(row): row for row in rows}
+    return [_curve(newest[key], own, ends[newest[key].id]) for key, own in zip(visible, chosen, strict=True)]
+
+
+def _curve_key(row: SeriesRow) -> tuple[str, str, int]:
+    return row.run_id, row.name, row.attempt
 
 
 def series_rows(
@@ -145,14 +149,16 @@ def series_rows(
     names: Iterable[str] | None = None,
     sources: Collection[str] | None = None,
 ) -> list[SeriesRow]:
-    """The series of the runs, older attempts first; those with other names may be among them."""
-    query = select(*_FIELDS).join(Attempt, Attempt.fence == Series.fence).where(Attempt.run_id.in_(run_ids))
+    """The series of the runs, older attempts and lives first; those with other names may be among them."""
+    query = select(*_FIELDS).where(Attempt.run_id.in_(run_ids))
     if names is not None:
         query = query.where(Series.tag.in_({tag for name in names for tag in _possible_tags(name)}))
     if sources is not None:
         query = query.where(Series.source.in_(sources))
-    query = query.order_by(Attempt.run_id, Attempt.number, Series.id)
-    return [SeriesRow(*row) for row in session.execute(query)]
+    # Two queries, each with its index: one that asks for either column reads all series.
+    joined = [query.join(Attempt, Attempt.fence == fence) for fence in (Series.fence, Series.past_fence)]
+    rows = [SeriesRow(*row) for one in joined for row in session.execute(one)]
+    return sorted(rows, key=lambda row: (row.run_id, row.attempt, row.id))
 
 
 def loss_rows(session: Session, run_ids: Collection[str]) -> list[SeriesRow]:
@@ -161,7 +167,8 @@ def loss_rows(session: Session, run_ids: Collection[str]) -> list[SeriesRow]:
 
 
 def ends_of(rows: Sequence[SeriesRow]) -> dict[int, int | None]:
-    """The last step at which each row's points count: a newer attempt's first step replaces them; by series id."""
+    """The last step at which each row's points count: those of a newer attempt, or a later life of its script, replace
+    them from their first step on; by series id."""
     ends: dict[int, int | None] = {}
     first: dict[tuple[str, str], int] = {}
     for row in reversed(rows):
@@ -176,42 +183,28 @@ def read_columns(
     rows: Sequence[Extent],
     budget: int,
     window: StepRange | None = None,
-    *,
-    whole: bool = False,
 ) -> dict[int, Columns]:
-    """The points of each series from its finest level of at most `budget` points in the window; by series id.
-
-    `whole` keeps those that a later life of the script replaced."""
+    """The points of each series from its finest level of at most `budget` points in the window; by series id."""
     window = window or StepRange()
     tops = _last_chunks(session, [row.id for row in rows if row.count > budget])
     levels = {row.id: _level(row, tops.get(row.id, []), budget, window) for row in rows}
     blobs = _chunks(session, levels, window)
     for series, blob in _unreduced(session, levels):
         blobs[series].append(blob)
-    read = {row.id: unpacked(blobs[row.id]) for row in rows}
-    return read if whole else {row.id: _counting(row, read[row.id]) for row in rows}
+    return {row.id: unpacked(blobs[row.id]) for row in rows}
 
 
-def thinned_points(
-    session: Session, rows: Sequence[Extent], most: int, window: StepRange, *, whole: bool = False
-) -> dict[int, list[Point]]:
+def thinned_points(session: Session, rows: Sequence[Extent], most: int, window: StepRange) -> dict[int, list[Point]]:
     """At most `most` points of each series in the window, by their extremes; by series id."""
-    read = thinned_columns(session, rows, most, window, whole=whole)
+    read = thinned_columns(session, rows, most, window)
     return {series: as_points(own) for series, own in read.items()}
 
 
-def thinned_columns(
-    session: Session, rows: Sequence[Extent], most: int, window: StepRange, *, whole: bool = False
-) -> dict[int, Columns]:
+def thinned_columns(session: Session, rows: Sequence[Extent], most: int, window: StepRange) -> dict[int, Columns]:
     """At most `most` points of each series in the window, as columns; by series id."""
-    read = read_columns(session, rows, READ_PER_POINT * most, window, whole=whole)
+    read = read_columns(session, rows, READ_PER_POINT * most, window)
     chosen = thinned_each([within(own, window.first, window.last) for own in read.values()], most)
     return dict(zip(read, chosen, strict=True))
-
-
-def _counting(row: Extent, columns: Columns) -> Columns:
-    """A later life that has not reached the window yet replaces what stands in it."""
-    return counting_columns(within(columns, None, row.last_step)) if goes_back(row.source) else columns
 
 
 def _last_step(end: int | None, window: StepRange) -> int | None:
@@ -334,7 +327,7 @@ def series(
             if (names is None or public_name(row) in names) and attempt in (None, number):
                 by_name.setdefault(public_name(row), []).append((row, number))
         series_rows = [row for rows in by_name.values() for row, _ in rows]
-        read = _read(session, series_rows, StepRange(since_step, until_step), max_points, whole)
+        read = _read(session, series_rows, StepRange(since_step, until_step), max_points)
     return {name: _joined_curve(name, rows, read, whole) for name, rows in sorted(by_name.items())}
 
 
@@ -345,10 +338,31 @@ def of_metric(store: Store, run_id: str, metric: str, most: int | None = None) -
     return shown.points if shown else []
 
 
+def runs_by_epoch(store: Store, run_ids: Collection[str], metric: str) -> set[str]:
+    """The runs whose points of a metric, as `of_metric` has them, stand at epochs, not at steps.
+
+    Their places are whole epochs that the run has reached, and it has made more steps; or it counts nothing else."""
+    with store.read() as session:
+        by_run: dict[str, dict[str, SeriesRow]] = {}
+        for row in series_rows(session, run_ids):
+            by_run.setdefault(row.run_id, {})[row.name] = row
+    names = (metric, f"printed/{metric}")
+    shown = {run: next((rows[name] for name in names if name in rows), None) for run, rows in by_run.items()}
+    return {run for run, rows in by_run.items() if _is_by_epoch(rows, shown[run])}
+
+
+def _is_by_epoch(rows: Mapping[str, SeriesRow], metric: SeriesRow | None) -> bool:
+    epochs = next((rows[name] for name in EPOCH_NAMES if name in rows), None)
+    if metric is None or epochs is None or metric.last_step > epochs.last_value + 1:
+        return False
+    most_steps = max(row.last_step for row in rows.values() if row.source != "hardware")
+    return most_steps > metric.last_step or epochs.last_step == metric.last_step
+
+
 def _rows(session: Session, run_id: str, source: str) -> Sequence[tuple[Series, int]]:
     query = (
         select(Series, Attempt.number)
-        .join(Attempt, Attempt.fence == Series.fence)
+        .join(Attempt, series_of(Attempt.fence))
         .where(Attempt.run_id == run_id)
         .order_by(Attempt.number, Series.id)
     )
@@ -358,19 +372,11 @@ def _rows(session: Session, run_id: str, source: str) -> Sequence[tuple[Series, 
 
 
 def _read(
-    session: Session, rows: Sequence[Series], window: StepRange, max_points: int | None, whole: bool
+    session: Session, rows: Sequence[Series], window: StepRange, max_points: int | None
 ) -> dict[int, list[Point]]:
     if max_points is not None:
-        return thinned_points(session, rows, max_points, window, whole=whole)
-    return {row.id: _read_all(session, row, window, whole) for row in rows}
-
-
-def _read_all(session: Session, row: Series, window: StepRange, whole: bool) -> list[Point]:
-    if whole or not goes_back(row.source):
-        return points.read(session, row.id, window.first, window.last)
-    last = row.last_step if window.last is None else min(row.last_step, window.last)
-    bounded = None if window.first is None and window.last is None else last
-    return counting_points(points.read(session, row.id, window.first, bounded))
+        return thinned_points(session, rows, max_points, window)
+    return {row.id: points.read(session, row.id, window.first, window.last) for row in rows}
 
 
 def _joined_curve(
@@ -380,7 +386,7 @@ def _joined_curve(
     until = math.inf
     for row, number in reversed(rows):
         segment_points = read[row.id] if whole else [p for p in read[row.id] if p[0] < until]
-        segments.insert(0, Segment(number, segment_points))
+        segments.insert(0, Segment(number, segment_points, row.count, row.repeats))
         until = min(until, row.first_step)
     last = rows[-1][0]
     return SeriesView(name, last.source, sum(r.count for r, _ in rows), last.not_finite_since, segments)

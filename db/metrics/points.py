@@ -9,19 +9,18 @@ few thousand.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, cast
 
 import numpy as np
-from sqlalchemy import Table, bindparam, func, insert, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Table, bindparam, func, insert, or_, select, update
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from db.engine import Store
 from db.metrics import columns
-from db.metrics.columns import counting_chunks, goes_back
 from db.metrics.series_names import public_name
 from db.models import Attempt, Chunk, Run, Series
 from db.statements import Prepared
@@ -91,6 +90,13 @@ def read(session: Session, series_id: int, since_step: int | None = None, until_
     first = -math.inf if since_step is None else since_step
     last = math.inf if until_step is None else until_step
     return [point for point in points if first <= point[0] <= last]
+
+
+def tail(session: Session, series_id: int, count: int) -> list[Point]:
+    """The last points of a series in the order they came, `count` of them where it has as many."""
+    chunks = select(Chunk.points).where(Chunk.series_id == series_id, Chunk.level == 0)
+    last = session.scalars(chunks.order_by(Chunk.seq.desc()).limit(2 + count // CHUNK_POINTS)).all()
+    return unpack(*reversed(last))[-count:]
 
 
 def value_at(session: Session, series_id: int, step: int) -> float | None:
@@ -167,6 +173,15 @@ class Fresh:
     series: Series
     attempt: int
     points: Sequence[Point]
+    life: int
+    """The number of lives that the script had in the attempt before the one they are of."""
+    is_begun: bool
+    """Whether the points before these are known."""
+
+
+def series_of(fence: int | InstrumentedAttribute[int]) -> ColumnElement[bool]:
+    """Whether a series is of this attempt, those of the earlier lives of its script among them."""
+    return or_(Series.fence == fence, Series.past_fence == fence)
 
 
 def point_counts(store: Store, run_id: str) -> dict[int, int]:
@@ -178,19 +193,20 @@ def point_counts(store: Store, run_id: str) -> dict[int, int]:
 def points_since(store: Store, run_id: str, known_counts: Mapping[int, int]) -> tuple[list[Fresh], dict[int, int]]:
     """The points beyond the known counts, and the new count of every series, by series id."""
     with store.read() as session:
-        series_of_run = _series(session, run_id)
-        fresh = [
-            Fresh(series, attempt, _points_from(session, series.id, known_counts.get(series.id, 0)))
-            for series, attempt in series_of_run
-            if series.count > known_counts.get(series.id, 0)
-        ]
+        series_of_run, fresh, lives = _series(session, run_id), list[Fresh](), Counter[tuple[int, str]]()
+        for series, attempt in series_of_run:
+            known, name = known_counts.get(series.id, 0), (attempt, public_name(series))
+            if series.count > known:
+                new_points = _points_from(session, series.id, known)
+                fresh.append(Fresh(series, attempt, new_points, lives[name], known > 0))
+            lives[name] += 1
         return fresh, {series.id: series.count for series, _ in series_of_run}
 
 
 def _series(session: Session, run_id: str) -> list[tuple[Series, int]]:
     query = (
         select(Series, Attempt.number)
-        .join(Attempt, Attempt.fence == Series.fence)
+        .join(Attempt, series_of(Attempt.fence))
         .where(Attempt.run_id == run_id)
         .order_by(Series.id)
     )
@@ -225,21 +241,26 @@ class StoredSeries:
     source: str
     by: str | None
     """The person whose run it is."""
+    until: float
+    """The lowest step of the later lives of the script, whose points replace those from there on."""
 
 
 def stored_series(store: Store, run_ids: Collection[str]) -> list[StoredSeries]:
     """Return all series of the runs, in the order of the ids, then by attempt and name."""
     query = (
         select(Series, Attempt.number, Run.id, Run.name, Run.by)
-        .join(Attempt, Attempt.fence == Series.fence)
+        .join(Attempt, series_of(Attempt.fence))
         .join(Run, Run.id == Attempt.run_id)
         .where(Run.id.in_(run_ids))
+        .order_by(Series.id.desc())
     )
+    rows, until = list[StoredSeries](), dict[tuple[str, int, str], float]()
     with store.read() as session:
-        rows = [
-            StoredSeries(row.id, run_id, name, number, public_name(row), row.source, by)
-            for row, number, run_id, name, by in session.execute(query)
-        ]
+        for row, number, run_id, name, by in session.execute(query):
+            key = run_id, number, public_name(row)
+            end = until.get(key, math.inf)
+            rows.append(StoredSeries(row.id, run_id, name, number, public_name(row), row.source, by, end))
+            until[key] = min(end, row.first_step)
     place = {run_id: number for number, run_id in enumerate(run_ids)}
     return sorted(rows, key=lambda row: (place[row.run_id], row.attempt, row.name, row.id))
 
@@ -263,19 +284,12 @@ def pages_of_series(store: Store, series_id: int) -> Iterator[list[bytes]]:
 
 
 def counting_pages(store: Store, series: StoredSeries) -> Iterator[list[bytes]]:
-    """Yield what `pages` yields without the points that a later life of the script replaced."""
-    if not goes_back(series.source):
-        yield from pages_of_series(store, series.id)
-        return
-    floors, read = _floors(store, series.id), 0
+    """Yield what `pages_of_series` yields without the points that a later life of the script replaced."""
     for blobs in pages_of_series(store, series.id):
-        read += len(blobs)
-        yield counting_chunks(blobs, floors[read] if read < len(floors) else math.inf)
+        yield [_before(blob, series.until) for blob in blobs] if series.until < math.inf else blobs
 
 
-def _floors(store: Store, series_id: int) -> Sequence[int]:
-    """The lowest step from each chunk on."""
-    query = select(Chunk.step_min).where(Chunk.series_id == series_id, Chunk.level == 0)
-    with store.read() as session:
-        lowest = session.scalars(query.order_by(Chunk.seq.desc())).all()
-    return [*accumulate(lowest, min)][::-1]
+def _before(blob: bytes, until: float) -> bytes:
+    """Return a packed chunk's points below a step."""
+    columns = np.frombuffer(blob, "<i8").reshape(3, -1)
+    return columns[:, columns[0] < until].tobytes()

@@ -36,6 +36,7 @@ VALIDATION_LOSS = (
     "test/loss",
     "test_loss",
 )
+EPOCH_NAMES = ("train/epoch", "epoch", "printed/train/epoch", "printed/epoch")
 TOTAL_STEPS_TAG = "train/total_steps"
 PROBED_TAGS = ("samples_per_s", "steps_per_s")
 THROUGHPUT_TAGS = (

@@ -74,7 +74,7 @@ def add_points(store: Store, run_id: str, batch: ImportedPoints, now: float) -> 
         attempt = latest_attempt(session, run_id)
         is_next = row.points == batch.start and row.completed_at is None
         if is_next:
-            store_series(session, attempt, 0, "events", batch.series)
+            store_series(session, attempt, 0, "events", batch.series, batch.writer)
             row.points += sum(map(len, batch.series.values()))
             if batch.is_last:
                 _finish(session, row, attempt, now)

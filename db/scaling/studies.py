@@ -18,7 +18,6 @@ from db.engine import Store
 from db.exceptions import NoSuchRun
 from db.lookups import attempt_spec, latest_attempt
 from db.metrics import points
-from db.metrics.columns import counting_points
 from db.metrics.performance import HARDWARE_SOURCE, phase_totals
 from db.metrics.series_names import VALIDATION_LOSS, main_loss
 from db.models import Attempt, Node, Run, ScalingRun, ScalingStudy, Series, Task, new_id
@@ -278,7 +277,7 @@ def _losses(session: Session, attempt: Attempt, until: int) -> dict[str, float]:
         by_tag.setdefault(series.tag, series)
     names = {*VALIDATION_LOSS, main_loss(by_tag) or ""} & by_tag.keys()
     since = math.ceil(measurement.LOSS_FROM * until)
-    read = {name: counting_points(points.read(session, by_tag[name].id, since, until)) for name in names}
+    read = {name: points.read(session, by_tag[name].id, since, until) for name in names}
     losses = {name: measurement.mean_loss([value for _, value, _ in read[name]]) for name in sorted(names)}
     return {name: loss for name, loss in losses.items() if loss is not None}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
 from sqlalchemy import Table, bindparam, select, update
@@ -82,6 +82,8 @@ class Arrival:
     run_id: str
     attempt: int
     series: Mapping[str, Iterable[Point]] = field(default_factory=dict)
+    begun: Collection[str] = ()
+    """The tags of which a later life of the script begins with them."""
 
 
 def task_reported(
@@ -142,9 +144,10 @@ def streams_arrived(
     points the file is registered where it is new, to take bytes. What one may not write holds up no other."""
     with store.write(*{attempt_scope(key.fence) for key, _ in offers}) as session:
         attempts = attempts_of_node(session, node_id, {key.task for key, _ in offers})
-        files = _file_states(session, {key for key, _ in offers if isinstance(attempts[key.task], AttemptKey)})
+        own = dict.fromkeys(key for key, _ in offers if isinstance(attempts[key.task], AttemptKey))
+        files = _file_states(session, own.keys())  # in their order, by which later files are told from earlier ones
         outcomes: list[Arrival | FileState | NotOwner | Superseded] = []
-        arrived: list[SeriesOf] = []
+        arrived, places = list[SeriesOf](), list[int]()
         moved = dict[int, int]()
         for key, batch in offers:
             attempt = attempts[key.task]
@@ -159,10 +162,12 @@ def streams_arrived(
                 outcomes.append(Arrival(batch.end, True, attempt.run_id, attempt.number, series))
                 files[key] = files[key]._replace(points_offset=batch.end)
                 moved[files[key].id] = batch.end
-                arrived.append((attempt, key.node_rank, batch.source, series))
+                arrived.append(SeriesOf(attempt, key.node_rank, batch.source, series, files[key].id))
+                places.append(len(outcomes) - 1)
         if arrived:
             session.execute(_CHANGE_FILE, [{"of": file, "points_offset": offset} for file, offset in moved.items()])
-            store_batches(session, arrived)
+            for place, begun in zip(places, store_batches(session, arrived), strict=True):
+                outcomes[place] = replace(cast(Arrival, outcomes[place]), begun=begun)
         return outcomes
 
 

@@ -58,6 +58,6 @@ class Cluster:
         report = TaskReport(state=state, **more)
         return task_reports.task_reported(self.store, self.node_id, fence, node_rank, report, self.now)
 
-    def points(self, fence: int, start: int, end: int, series, **more) -> task_reports.Arrival:
-        batch = PointBatch(path="events", generation=0, start=start, end=end, series=series, **more)
+    def points(self, fence: int, start: int, end: int, series, path: str = "events", **more) -> task_reports.Arrival:
+        batch = PointBatch(path=path, generation=0, start=start, end=end, series=series, **more)
         return task_streams.points_arrived(self.store, self.node_id, fence, 0, batch)

@@ -9,12 +9,13 @@ import zipfile
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cli.importers.past_run import LeftOut, PastRun, PointsBySeries, can_be_stored
+from cli.importers.past_run import LeftOut, PastRun, PointsBySeries, WriterPoints, can_be_stored, writer_of
 from cli.importers.table import past_runs
 from cli.server.client import ServerClient
 from cli.server.options import Data, Json, server_at
@@ -94,33 +95,35 @@ def _storable(run: PastRun, left_out: LeftOut) -> Iterator[PointsBySeries]:
         storable = {name: [point for point in points if can_be_stored(name, point)] for name, points in group.items()}
         if dropped := sum(map(len, group.values())) - sum(map(len, storable.values())):
             left_out.add(run.source, f"{plural(dropped, 'point')} without a name, a step or a time that can be stored.")
-        yield storable
+        yield WriterPoints(writer_of(group), storable)
 
 
 def _send(server: ServerClient, begun: dict[str, Any], name: str, groups: Iterator[PointsBySeries]) -> dict[str, Any]:
     """Send the points that the server does not have, and return its last answer. Raises CommandFailed."""
     path, sent = f"/api/imports/{begun['id']}/points", begun["points"]
-    for series in _batches(groups, sent):
-        batch = ImportedPoints(start=sent, series=series, is_last=not series)
-        begun = server.post(path, json.loads(batch.model_dump_json()))  # NaN as text
+    for batch in _batches(groups, sent):
+        content = {"series": batch, "writer": writer_of(batch), "is_last": not batch}
+        points = ImportedPoints.model_validate({"start": sent, **content})
+        begun = server.post(path, json.loads(points.model_dump_json(exclude_defaults=True)))  # NaN as text
         sent = begun["points"]
         _show_progress(f"{name}: {plural(sent, 'point')}")
     return begun
 
 
-def _batches(groups: Iterator[PointsBySeries], stored: int) -> Iterator[dict[str, list[Point]]]:
-    """Yield the points after those that are stored, a limited number at a time; at the end none."""
-    batch: dict[str, list[Point]] = {}
-    skip, size = stored, 0
-    for name, points in _pieces(groups):
-        skipped, skip = min(skip, len(points)), max(0, skip - len(points))
-        batch.setdefault(name, []).extend(points[skipped:])
-        size += len(points) - skipped
-        if size >= BATCH_POINTS:
-            yield batch
-            batch, size = {}, 0
-    if size:
-        yield batch
+def _batches(groups: Iterator[PointsBySeries], stored: int) -> Iterator[PointsBySeries]:
+    """Yield the points after those that are stored, a limited number of one writer at a time; at the end none."""
+    skip = stored
+    for writer, own in groupby(groups, writer_of):
+        batch, size = dict[str, list[Point]](), 0
+        for name, points in _pieces(own):
+            skipped, skip = min(skip, len(points)), max(0, skip - len(points))
+            batch.setdefault(name, []).extend(points[skipped:])
+            size += len(points) - skipped
+            if size >= BATCH_POINTS:
+                yield WriterPoints(writer, batch)
+                batch, size = {}, 0
+        if size:
+            yield WriterPoints(writer, batch)
     yield {}
 
 

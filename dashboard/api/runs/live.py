@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from contextlib import suppress
 from typing import Any
 
@@ -217,24 +218,31 @@ class _Session:
             await self._websocket.send_text(text)
 
     def _snapshot_messages(self, views: dict[str, SeriesView], since: dict[str, float]) -> list[str]:
-        """One message per attempt: its points, or only those after `since` where none are left out."""
-        by_attempt: dict[int, dict[str, Any]] = {}
+        """One message per attempt and life of its script: its points, or only those after `since` where none are left
+        out."""
+        by_life: dict[tuple[int, int], dict[str, Any]] = {}
         for name, view in views.items():
             is_exact = len(view.points) == view.count
+            lives = Counter(segment.attempt for segment in view.segments)
+            begun = Counter[int]()
             for segment in view.segments:
                 if segment.points:
                     self._shown_until[name, segment.attempt] = segment.points[-1][2]
                 since_time = since.get(f"{segment.attempt}:{view.source}:{_tag(name, view.source)}")
-                continues = since_time is not None and is_exact
-                points = [p for p in segment.points if since_time is None or not continues or p[2] > since_time]
-                by_attempt.setdefault(segment.attempt, {})[name] = {
+                if not is_exact or lives[segment.attempt] > 1:
+                    since_time = None
+                points = [p for p in segment.points if since_time is None or p[2] > since_time]
+                life = begun[segment.attempt]
+                begun[segment.attempt] += 1
+                by_life.setdefault((segment.attempt, life), {})[name] = {
                     "source": view.source,
                     "attempt": segment.attempt,
                     "points": to_json_points(points),
-                    "reset": not continues,
+                    "reset": since_time is None and life == 0,
+                    "begins_life": life > 0,
                     "not_finite_since": view.not_finite_since if segment is view.segments[-1] else None,
-                }
-        return [json_text({"type": "series", "series": series}) for _, series in sorted(by_attempt.items())]
+                } | ({"logged": segment.count, "repeats": segment.repeats} if since_time is None else {})
+        return [json_text({"type": "series", "series": series}) for _, series in sorted(by_life.items())]
 
     async def _send_delta(self, message: Message) -> None:
         if not self._has_snapshot:

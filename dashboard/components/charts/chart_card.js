@@ -2,7 +2,7 @@
 
 import { el, icon, setAttribute, setText } from '../elements/elements.js';
 import { count, exact, isNumber, notFinite, number, range, timeSpan } from '../elements/numbers.js';
-import { Columns } from '../live/series_store.js';
+import { Columns, repeatsOf } from '../live/series_store.js';
 import { sentenceOf } from '../server/request.js';
 import { fetchDetail, inside, refined } from './chart_detail.js';
 import { eventMarkers } from './chart_groups.js';
@@ -28,7 +28,14 @@ import { createPlot, csvUrl, savePicture } from './chart_plot.js';
  *   pointAt: (x: number|null, from: ChartCard) => void, changed: (card: ChartCard) => void}} Shared
  */
 
-const AXIS_WORDS = { step: 'step', time: 'training time', wall: 'clock', samples: 'samples', epoch: 'epoch' };
+const AXIS_WORDS = {
+  step: 'step',
+  time: 'training time',
+  wall: 'clock',
+  samples: 'samples',
+  epoch: 'epoch',
+  order: 'order of logging',
+};
 const HEIGHT_PX = 224;
 const WIDE_HEIGHT_PX = 416;
 const MOST_VALUES = 5;
@@ -37,6 +44,8 @@ const PIXELS_A_BUCKET = 1.25;
 const FEW_POINTS = 40;
 /** An average over fewer points than this draws what is not there. */
 const FEWEST_SMOOTHED = 100;
+/** Share of points that repeat a step, from which steps say nothing about where points stand. */
+const MANY_REPEATS = 0.05;
 
 export class ChartCard {
   /** @type {import('uplot')|null} */
@@ -48,6 +57,10 @@ export class ChartCard {
   /** @type {{chip: HTMLElement, value: HTMLElement}[]} */
   _chips = [];
   _isTold = false;
+  /** @type {import('./chart_toolbar.js').XAxis} */
+  xAxis = 'step';
+  /** Says that points share steps. */
+  _repeated = '';
   _title = el('h2', { class: 'title' });
   _section = el('span', { class: 'section' });
   _value = el('output', { class: 'value' });
@@ -129,7 +142,8 @@ export class ChartCard {
   /** Draw what is known now. */
   draw() {
     if (!this.shared.uPlot || this._width < 50) return;
-    const origins = this.shared.origins();
+    this._chooseAxis();
+    const origins = this._originsOf();
     const lines = this._lines(origins);
     const [plot, zoom] = [this._plotFor(lines), this._zoom];
     if (plot.width !== this._width || plot.height !== this._height) {
@@ -141,6 +155,33 @@ export class ChartCard {
     if (zoom) plot.setScale('x', { min: zoom.from, max: zoom.to });
     this._showValues();
     if (zoom) this._refine(zoom);
+  }
+
+  /** Steps that many points share say nothing about where these stand: then they stand in the order of logging. */
+  _chooseAxis() {
+    const before = this.xAxis;
+    const { store } = this.shared.connection;
+    const most = this.spec.lines
+      .flatMap(({ name }) => store.series.get(name) ?? [])
+      .map(repeatsOf)
+      .reduce((one, other) => (other.repeats > one.repeats ? other : one), { repeats: 0, logged: 0 });
+    const { xAxis } = this.shared.settings;
+    const isOrder = xAxis === 'step' && this._mayOrder && most.repeats > MANY_REPEATS * most.logged;
+    this.xAxis = isOrder ? 'order' : xAxis;
+    this._repeated = most.repeats
+      ? `${count(most.repeats)} of ${count(most.logged)} points repeat a step${isOrder ? ': in order of logging' : ''}`
+      : '';
+    if (this._zoom && before !== this.xAxis && [before, this.xAxis].includes('order')) this.resetZoom();
+  }
+
+  /** Whether it may take another axis than the charts beside it. */
+  get _mayOrder() {
+    return true;
+  }
+
+  /** @returns {OriginsOf} */
+  _originsOf() {
+    return this.xAxis === 'order' ? () => 'order' : this.shared.origins();
   }
 
   /** Show the values at a position of the x axis, or the current ones. @param {number|null} x */
@@ -259,7 +300,7 @@ export class ChartCard {
     for (const [position, line] of this.spec.lines.entries()) {
       const series = this._seriesOf(line.name);
       if (!series) continue;
-      const parts = stretches(series.attempts, series.source);
+      const parts = stretches(series.attempts);
       const how = {
         buckets: this._buckets,
         weight: this._isSmoothed(line) ? settings.smoothing : 0,
@@ -284,10 +325,10 @@ export class ChartCard {
 
   /** The plot for such lines, which is kept where they look as before. @param {Drawn[]} lines */
   _plotFor(lines) {
-    const { settings, theme, uPlot } = this.shared;
+    const { theme, uPlot } = this.shared;
     const structure = JSON.stringify([
       lines.map((line) => [line.colour, line.isOld, line.smooth !== null, Boolean(line.low)]),
-      settings.xAxis,
+      this.xAxis,
       this._isLog,
       theme,
     ]);
@@ -297,7 +338,7 @@ export class ChartCard {
     return (this._plot = createPlot(uPlot, this._place, {
       width: this._width,
       height: this._height,
-      xAxis: settings.xAxis,
+      xAxis: this.xAxis,
       logY: this._isLog,
       theme,
       strokes: lines.flatMap((line, index) => this._strokes(line, index)),
@@ -346,14 +387,15 @@ export class ChartCard {
       short: String(attempt),
       warns: false,
     }));
-    markers.push(...eventMarkers(this.shared.connection.store.series.values(), origins(null)));
+    const isOrder = this.xAxis === 'order';
+    if (!isOrder) markers.push(...eventMarkers(this.shared.connection.store.series.values(), origins(null)));
     for (const line of lines) {
       const { x, y, count: points } = line.flat;
       if (line.isOld || !points || Number.isFinite(y[points - 1])) continue;
       let first = points - 1;
       while (first > 0 && Object.is(y[first - 1], y[points - 1])) first -= 1;
       const { notFiniteSince } = this._last(line);
-      const at = this.shared.settings.xAxis === 'step' ? (notFiniteSince ?? x[first]) : x[first];
+      const at = this.xAxis === 'step' ? (notFiniteSince ?? x[first]) : x[first];
       markers.push({
         at,
         text: notFinite(y[points - 1], notFiniteSince),
@@ -365,7 +407,6 @@ export class ChartCard {
   }
 
   _showValues() {
-    const { settings } = this.shared;
     const isNewest = this._pointedAt === null;
     const main = this._drawn.filter((line) => !line.isOld);
     const { format } = this.spec;
@@ -378,7 +419,7 @@ export class ChartCard {
       const chip = this._chips[line.position];
       const spec = this.spec.lines[line.position];
       const hasValue = main.length > 1 && main.length <= MOST_VALUES;
-      const where = isNewest || index < 0 ? '' : placeOf(line.flat.x[index], settings.xAxis);
+      const where = isNewest || index < 0 ? '' : placeOf(line.flat.x[index], this.xAxis);
       position ||= where;
       // Lines that log at different steps have their nearest points at different steps.
       const elsewhere = where === position ? '' : ` (${where})`;
@@ -389,7 +430,7 @@ export class ChartCard {
       warning ||= notFinite(lastValue, notFiniteSince, lastNumber, format);
     }
     this._showMain(values);
-    setText(this._note, position || warning);
+    setText(this._note, position || warning || this._repeated);
     this._note.classList.toggle('warns', !position && warning !== '');
   }
 
@@ -449,7 +490,8 @@ export class ChartCard {
   /** Ask once for finer points of what is drawn. @param {Zoom} zoom */
   _refine(zoom) {
     const drawn = new Set(this._drawn.map(({ position }) => this.spec.lines[position]));
-    const lines = [...drawn].filter(({ name }) => !this._asked.has(name));
+    // Finer points of some steps would have no place in the order of all.
+    const lines = this.xAxis === 'order' ? [] : [...drawn].filter(({ name }) => !this._asked.has(name));
     for (const { name } of lines) this._asked.add(name);
     if (lines.length) void this._loadDetail(zoom, lines);
   }
@@ -457,7 +499,7 @@ export class ChartCard {
   /** Load finer points of the part that is shown. @param {Zoom} zoom @param {LineSpec[]} lines */
   async _loadDetail(zoom, lines) {
     const { connection } = this.shared;
-    const origins = this.shared.origins()(null);
+    const origins = this._originsOf()(null);
     for (const { name } of lines) {
       const series = connection.store.series.get(name);
       const steps = series && inside(series, zoom, origins);
@@ -480,12 +522,12 @@ export class ChartCard {
   }
 
   _savePicture() {
-    const { theme, settings } = this.shared;
+    const { theme } = this.shared;
     if (!this._plot) return;
     const name = this._subject;
     void savePicture(this._plot.ctx.canvas, {
       title: this.spec.title,
-      subtitle: `${name} · ${AXIS_WORDS[settings.xAxis]}`,
+      subtitle: `${name} · ${AXIS_WORDS[this.xAxis]}`,
       legend: this._drawn
         .filter((line) => !line.isOld)
         .map((line) => ({
@@ -536,6 +578,7 @@ export function nearest(flat, at) {
 export function placeOf(x, xAxis) {
   if (xAxis === 'wall') return new Date(x * 1000).toLocaleString();
   if (xAxis === 'samples') return `${count(Math.round(x))} samples`;
+  if (xAxis === 'order') return `point ${count(Math.round(x) + 1)}`;
   if (xAxis === 'epoch') return `epoch ${number(x, 4)}`;
   return xAxis === 'time' ? timeSpan(x) : `step ${count(x)}`;
 }

@@ -99,28 +99,6 @@ function spliced(coarse, fine) {
 }
 
 /**
- * All of the earlier attempts, also what newer ones replaced, which the first picture leaves out.
- * @param {string} runId
- * @param {import('../live/series_store.js').SeriesStore} store
- */
-export async function fetchReplaced(runId, store) {
-  for (const attempt of store.attempts().slice(0, -1)) {
-    const query = new URLSearchParams({
-      source: 'all',
-      attempt: String(attempt),
-      max_points: '2000',
-      replaced: 'true',
-    });
-    const series = await request(`api/runs/${encodeURIComponent(runId)}/metrics?${query}`);
-    const changes = Object.entries(series).map(([name, points]) => [
-      name,
-      { source: store.series.get(name)?.source, attempt, points, reset: true },
-    ]);
-    store.apply(Object.fromEntries(changes));
-  }
-}
-
-/**
  * The answer does not say which attempt a point is of; attempts follow one another in time.
  * @param {Series} series
  * @param {number} wall

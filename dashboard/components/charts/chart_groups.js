@@ -315,7 +315,7 @@ export function eventMarkers(series, origins) {
   for (const { name, attempts } of series) {
     if (!isEvent(name)) continue;
     const [, node, , , , , text] = NAME.exec(name) ?? [];
-    const { x, count } = flattened(stretches(attempts, 'hardware'), origins);
+    const { x, count } = flattened(stretches(attempts), origins);
     for (let i = Math.max(0, count - MOST_MARKS); i < count; i++) {
       markers.push({ at: x[i], text: node ? `${text} (node ${node})` : text, short: '!', warns: true });
     }

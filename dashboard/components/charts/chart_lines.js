@@ -1,7 +1,5 @@
 /** Turn stored points into drawn ones: joined over attempts, smoothed, and thinned to the number of pixels. */
 
-import { hasOneValueAStep } from '../live/series_store.js';
-
 /** @typedef {import('../live/series_store.js').Columns} Columns */
 /**
  * @typedef {{x: number[], raw: (number|null)[], smooth: (number|null)[]|null, boundaries: [number,
@@ -69,29 +67,21 @@ export function thinned(x, y, from, to, buckets) {
 }
 
 /**
- * Seconds between two neighbours that several threads wrote out of order; a script that starts again takes
- * longer.
- */
-const SWAPPED_WITHIN_S = 1;
-
-/**
- * Which points a later life of the script replaced, as `db/metrics/columns.py` has it: one value a step.
+ * Which points a later life of the script replaced: from its lowest step on, its own count.
  * @param {Columns} columns
  * @returns {Uint8Array} 1 for each replaced one
  */
-export function replacedBySteps({ step, wall, count }) {
+export function replacedByLives({ step, count, lives }) {
   const replaced = new Uint8Array(count);
-  let lowest = Infinity;
-  let lowestAfterNext = Infinity;
-  for (let i = count - 1; i >= 0; i--) {
-    const isSwapped =
-      i + 2 < count &&
-      step[i] > step[i + 1] &&
-      step[i] < lowestAfterNext &&
-      Math.abs(wall[i + 1] - wall[i]) < SWAPPED_WITHIN_S;
-    if (step[i] >= lowest && !isSwapped) replaced[i] = 1;
-    lowestAfterNext = lowest;
-    lowest = Math.min(lowest, step[i]);
+  let until = Infinity;
+  let end = count;
+  for (const start of [...lives, 0].sort((a, b) => b - a)) {
+    const own = step.subarray(start, end);
+    own.forEach((at, i) => {
+      if (at >= until) replaced[start + i] = 1;
+    });
+    until = own.reduce((a, b) => Math.min(a, b), until);
+    end = start;
   }
   return replaced;
 }
@@ -99,17 +89,15 @@ export function replacedBySteps({ step, wall, count }) {
 /**
  * The stretches of a series that count: from a newer attempt's first step on, its points replace older ones.
  * @param {Map<number, Columns>} attempts
- * @param {string} source
  * @returns {{attempt: number, columns: Columns, until: number, replaced: Uint8Array|null}[]} oldest first
  */
-export function stretches(attempts, source = 'events') {
+export function stretches(attempts) {
   const chosen = [];
   let until = Infinity;
   for (const attempt of [...attempts.keys()].sort((a, b) => b - a)) {
     const columns = /** @type {Columns} */ (attempts.get(attempt));
     if (!columns.count) continue;
-    const goesBack = columns.hasReplaced && hasOneValueAStep(source);
-    chosen.unshift({ attempt, columns, until, replaced: goesBack ? replacedBySteps(columns) : null });
+    chosen.unshift({ attempt, columns, until, replaced: columns.lives.length ? replacedByLives(columns) : null });
     until = Math.min(
       until,
       columns.sorted ? columns.step[0] : columns.step.subarray(0, columns.count).reduce((a, b) => Math.min(a, b)),
@@ -135,8 +123,8 @@ export function timeOrigins(spans) {
 }
 
 /**
- * @typedef {Map<number, number>|((attempt: number, step: number) => number)|null} Origins of an axis: null
- *   for steps, origins of time by attempt, or where a step of an attempt stands
+ * @typedef {Map<number, number>|((attempt: number, step: number) => number)|'order'|null} Origins of an axis: null
+ *   for steps, origins of time by attempt, where a step of an attempt stands, or the order of logging
  */
 
 /**
@@ -147,6 +135,7 @@ export function timeOrigins(spans) {
  */
 export function placer(origins, attempt) {
   if (!origins) return (columns, i) => columns.step[i];
+  if (origins === 'order') return (columns, i) => (i * columns.logged) / columns.count;
   if (typeof origins === 'function') return (columns, i) => origins(attempt, columns.step[i]);
   const origin = origins.get(attempt) ?? 0;
   return (columns, i) => columns.wall[i] - origin;
@@ -177,12 +166,13 @@ export function flattened(parts, origins, replaced = false) {
   /** @type {number[]} */
   const y = [];
   let sorted = true;
+  let before = 0;
   for (const { columns, attempt, until, replaced: byLife } of parts) {
     const place = placer(origins, attempt);
     let isFirst = true;
     for (let i = 0; i < columns.count; i++) {
       if (replaced !== (columns.step[i] >= until || byLife?.[i] === 1)) continue;
-      const at = place(columns, i);
+      const at = place(columns, i) + before;
       if (Number.isNaN(at)) continue;
       if (isFirst && attempt > 1) boundaries.push([at, attempt]);
       const isNewLine = isFirst || (i > 0 && columns.step[i] <= columns.step[i - 1]);
@@ -192,6 +182,7 @@ export function flattened(parts, origins, replaced = false) {
       x.push(at);
       y.push(columns.value[i]);
     }
+    if (origins === 'order') before += columns.logged;
   }
   return sorted ? { x, y, count: x.length, boundaries } : { ...inOrder(x, y), boundaries };
 }

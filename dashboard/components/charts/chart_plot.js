@@ -27,7 +27,7 @@ const TIME_INCREMENTS = [
   10800, 21600, 43200, 86400, 172800, 432000, 864000, 1728000, 8640000,
 ];
 /** @type {Partial<Record<import('./chart_toolbar.js').XAxis, number[]>>} */
-const INCREMENTS = { step: STEP_INCREMENTS, samples: STEP_INCREMENTS, time: TIME_INCREMENTS };
+const INCREMENTS = { step: STEP_INCREMENTS, samples: STEP_INCREMENTS, order: STEP_INCREMENTS, time: TIME_INCREMENTS };
 
 /** @typedef {import('uplot')} Plot */
 /** @typedef {(value: number, digits?: number) => string} Format */

@@ -12,7 +12,8 @@ const AXES = [
 const DEFAULTS = { smoothing: 0.8, xAxis: 'step', logY: false };
 
 /**
- * @typedef {'step'|'time'|'wall'|'samples'|'epoch'} XAxis
+ * @typedef {'step'|'time'|'wall'|'samples'|'epoch'|'order'} XAxis
+ *   'order' is that of logging, which a chart takes by itself where many points share a step
  * @typedef {{smoothing: number, xAxis: XAxis, logY: boolean, older: boolean}} Settings
  */
 

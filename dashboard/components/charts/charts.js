@@ -3,9 +3,7 @@
 import { connecting, el, keepChildren, mountOnce, setText } from '../elements/elements.js';
 import { readTheme, watchTheme } from '../elements/theme.js';
 import { connect, emptySentence } from '../live/live_connection.js';
-import { sentenceOf } from '../server/request.js';
 import { ChartCard } from './chart_card.js';
-import { fetchReplaced } from './chart_detail.js';
 import { chartsFor, isEvent, matches } from './chart_groups.js';
 import { timeOrigins } from './chart_lines.js';
 import { loadPlotLibrary } from './chart_plot.js';
@@ -28,7 +26,7 @@ export class Charts {
     {
       onFilter: (query) => this._filter(query),
       onStructure: () => this._restructured(),
-      onOlder: () => void this._showReplaced(),
+      onOlder: () => this._redrawAll(),
       onSmoothing: () => this._smoothed(),
     },
     this._axes(),
@@ -73,7 +71,7 @@ export class Charts {
       settings: this.settings,
       theme: readTheme(this._root),
       origins: () => this._originsNow(),
-      pointAt: (x) => this._pointAt(x),
+      pointAt: (x, from) => this._pointAt(x, from),
       changed: (card) => this._mark([card]),
     };
   }
@@ -300,16 +298,6 @@ export class Charts {
     this._mark(this._cards.values());
   }
 
-  async _showReplaced() {
-    try {
-      this._toolbar.showTrouble('');
-      if (this.settings.older) await fetchReplaced(this._connection.runId, this._connection.store);
-    } catch (error) {
-      this._toolbar.showTrouble(`Earlier attempts could not be read. ${sentenceOf(error)}`);
-    }
-    this._redrawAll();
-  }
-
   /** @param {import('../elements/theme.js').Theme} theme */
   _setTheme(theme) {
     this._shared.theme = theme;
@@ -348,9 +336,10 @@ export class Charts {
     port2.postMessage(null);
   }
 
-  /** @param {number|null} x */
-  _pointAt(x) {
-    for (const card of this._cards.values()) if (card.isVisible || x === null) card.pointAt(x);
+  /** @param {number|null} x @param {ChartCard} from */
+  _pointAt(x, from) {
+    for (const card of this._cards.values())
+      if (card.isVisible || x === null) card.pointAt(card.xAxis === from.xAxis ? x : null);
   }
 
   /**

@@ -131,6 +131,11 @@ export class ComparedCard extends ChartCard {
     setAttribute(this.element, 'aria-label', `${this.spec.title} of ${plural(this.spec.lines.length, 'run')}`);
   }
 
+  /** All charts show the same part of one axis. */
+  get _mayOrder() {
+    return false;
+  }
+
   /** Differences may be negative. */
   get _isLog() {
     return super._isLog && !this._comparison.isRelative;
@@ -140,9 +145,7 @@ export class ComparedCard extends ChartCard {
   _baselineCurve(origins) {
     const { baseline } = this._comparison;
     const series = this._seriesOf(this._comparison.keyOfShown(baseline ?? '', this.spec.id));
-    return series
-      ? finitePoints(flattened(stretches(series.attempts, series.source), origins({ run: baseline ?? '' })))
-      : null;
+    return series ? finitePoints(flattened(stretches(series.attempts), origins({ run: baseline ?? '' }))) : null;
   }
 
   /**
@@ -272,7 +275,7 @@ export class ComparedCard extends ChartCard {
     const at = this._indexOf(flat);
     setText(this._value, this.spec.format(flat.y[at], 4));
     setAttribute(this._value, 'title', `${label} = ${exact(flat.y[at])}`);
-    setText(this._note, `${label}, ${placeOf(flat.x[at], this.shared.settings.xAxis)}${this._beside(line, at)}`);
+    setText(this._note, `${label}, ${placeOf(flat.x[at], this.xAxis)}${this._beside(line, at)}`);
   }
 
   /**

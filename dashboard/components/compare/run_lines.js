@@ -127,7 +127,7 @@ function samplesAt({ batch, start, seen }, step) {
  */
 export function epochAxis(series) {
   if (!series) return null;
-  const { x, y, count } = flattened(stretches(series.attempts, series.source), null);
+  const { x, y, count } = flattened(stretches(series.attempts), null);
   /** @type {[number, number][]} */
   const knots = [];
   for (let i = 0; i < count; i++) {

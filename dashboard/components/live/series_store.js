@@ -13,8 +13,14 @@ export class Columns {
     this.wall = new Float64Array(64);
     /** Whether steps never went back, as they should. */
     this.sorted = true;
-    /** Whether a step came twice, or one before it came after it: then the later points count. */
-    this.hasReplaced = false;
+    /** @type {number[]} where later lives of the script begin, whose points replace those before from their first on */
+    this.lives = [];
+    /** The highest step of the last life. */
+    this.reached = -Infinity;
+    /** All points that were logged, of which the first picture may be a selection. */
+    this.logged = 0;
+    /** Those of them that stand at no higher step than one before them in the same life. */
+    this.repeats = 0;
     /**
      * @type {number|null} first step of the equal values, all NaN or all the same infinity, that reach to the
      *   end
@@ -44,7 +50,7 @@ export class Columns {
       firstCount: step.length,
     });
     columns.sorted = step.every((at, i) => i === 0 || at >= step[i - 1]);
-    columns.hasReplaced = step.some((at, i) => i > 0 && at <= step[i - 1]);
+    for (const at of step) columns._countStep(at);
     columns.lastNumber = value.findLast(Number.isFinite) ?? null;
     return columns;
   }
@@ -63,7 +69,7 @@ export class Columns {
   push(step, value, wall) {
     if (this.count === this.step.length) this._grow();
     if (this.count && step < this.step[this.count - 1]) this.sorted = false;
-    if (this.count && step <= this.step[this.count - 1]) this.hasReplaced = true;
+    this._countStep(step);
     const isAsBefore = this.notFiniteSince !== null && Object.is(value, this.lastValue);
     this.step[this.count] = step;
     this.value[this.count] = value;
@@ -73,6 +79,20 @@ export class Columns {
       this.notFiniteSince = null;
       this.lastNumber = value;
     } else if (!isAsBefore) this.notFiniteSince = step;
+  }
+
+  /** The next points are of a later life of the script. */
+  beginLife() {
+    if (!this.count) return;
+    this.lives.push(this.count);
+    this.reached = -Infinity;
+  }
+
+  /** @param {number} step */
+  _countStep(step) {
+    this.logged += 1;
+    if (step <= this.reached) this.repeats += 1;
+    else this.reached = step;
   }
 
   /** Forget every second pair of the older half: a page left open for days must not grow without end. */
@@ -92,6 +112,7 @@ export class Columns {
       if (low !== high) keep[length++] = Math.max(low, high);
     }
     for (let i = half; i < this.count; i++) keep[length++] = i;
+    this.lives = this.lives.map((start) => keep.subarray(0, length).findIndex((i) => i >= start));
     for (const column of [this.step, this.value, this.wall]) {
       for (let i = 0; i < length; i++) column[i] = column[keep[i]];
     }
@@ -123,7 +144,8 @@ export class SeriesStore {
   /**
    * Take in one message of the live channel.
    * @param {Record<string, {source?: string, attempt?: number, points: [number, number|string, number][],
-   *   reset?: boolean, not_finite_since?: number|null}>} message
+   *   reset?: boolean, begins_life?: boolean, logged?: number, repeats?: number, not_finite_since?: number|null}>} message
+   *   `logged` and `repeats`: of the points, where these are a selection
    * @returns {Set<string>} the names that changed
    */
   apply(message) {
@@ -133,8 +155,12 @@ export class SeriesStore {
       if (change.reset || !series.attempts.has(attempt)) series.attempts.set(attempt, new Columns());
       const columns = /** @type {Columns} */ (series.attempts.get(attempt));
       const known = this._resumed.delete(`${attempt}:${name}`) && !change.reset ? columns : null;
+      if (change.begins_life) columns.beginLife();
+      const { logged, repeats } = columns;
       for (const [step, value, wall] of afterKnown(change.points, known))
         columns.push(step, Number(fromJson(value)), wall);
+      if (change.logged !== undefined) columns.logged = logged + change.logged;
+      if (change.repeats !== undefined) columns.repeats = repeats + change.repeats;
       if (change.reset) columns.firstCount = columns.count;
       // A first picture is a selection of the points; the server knows them all.
       if (columns.notFiniteSince !== null) columns.notFiniteSince = change.not_finite_since ?? columns.notFiniteSince;
@@ -169,12 +195,10 @@ export class SeriesStore {
     return [...numbers].sort((a, b) => a - b);
   }
 
-  /** Whether the script of an attempt went back to an earlier step. */
+  /** Whether a later life of the script of an attempt replaced points. */
   hasReplaced() {
-    for (const { source, attempts } of this.series.values()) {
-      if (!hasOneValueAStep(source)) continue;
-      for (const columns of attempts.values()) if (columns.hasReplaced) return true;
-    }
+    for (const { attempts } of this.series.values())
+      for (const columns of attempts.values()) if (columns.lives.length) return true;
     return false;
   }
 
@@ -186,9 +210,18 @@ export class SeriesStore {
   }
 }
 
-/** Samples of the hardware have many values a step. @param {string} source */
-export function hasOneValueAStep(source) {
-  return source === 'events' || source === 'printed';
+/**
+ * How many points of a series repeat a step, or go back, and of how many; samples of the hardware have many a step.
+ * @param {Series} series
+ */
+export function repeatsOf({ source, attempts }) {
+  const [total, result] = [[...attempts.values()], { repeats: 0, logged: 0 }];
+  if (source !== 'events' && source !== 'printed') return result;
+  for (const { repeats, logged } of total) {
+    result.repeats += repeats;
+    result.logged += logged;
+  }
+  return result;
 }
 
 /** @param {string} name @param {string} source */

@@ -4,7 +4,7 @@ import {
   drawable,
   firstAtLeast,
   flattened,
-  replacedBySteps,
+  replacedByLives,
   smoothed,
   stretches,
   thinned,
@@ -59,12 +59,31 @@ test('pauses between attempts are no training time', () => {
   );
 });
 
-test('a later life of the script replaces points, two threads that swap do not', () => {
-  assert.deepEqual(
-    [...replacedBySteps(columns([0, 1, 2, 3, 1, 2], undefined, [0, 1, 2, 3, 9, 10]))],
-    [0, 1, 1, 1, 0, 0],
-  );
-  assert.deepEqual([...replacedBySteps(columns([1, 3, 2, 4], undefined, [0, 0, 0, 0]))], [0, 0, 0, 0]);
+/** @param {...number[]} lives steps of each */
+const inLives = (...lives) => {
+  const own = new Columns();
+  for (const steps of lives) {
+    own.beginLife();
+    for (const step of steps) own.push(step, step, own.count);
+  }
+  return own;
+};
+
+test('a later life of the script replaces points, a step that one life repeats does not', () => {
+  assert.deepEqual([...replacedByLives(inLives([0, 1, 2, 3], [1, 2]))], [0, 1, 1, 1, 0, 0]);
+  assert.deepEqual([...replacedByLives(inLives([0, 1, 2, 3], [2, 3], [1]))], [0, 1, 1, 1, 1, 1, 0]);
+  assert.deepEqual([...replacedByLives(inLives([1, 3, 2, 3, 1]))], [0, 0, 0, 0, 0]);
+  const { y } = flattened(stretches(new Map([[1, inLives([0, 1, 1, 2], [2, 3])]])), null);
+  assert.deepEqual(Array.from(y), [0, 1, 1, 2, 3]);
+});
+
+test('points that share a step stand in the order of logging, over all attempts', () => {
+  const attempts = new Map([
+    [1, inLives([0, 0, 0])],
+    [2, inLives([1, 1])],
+  ]);
+  const { x, y, boundaries } = flattened(stretches(attempts), 'order');
+  assert.deepEqual([x, y, boundaries], [[0, 1, 2, 3, 4], [0, 0, 0, 1, 1], [[3, 2]]]);
 });
 
 test('a newer attempt replaces what follows its first step', () => {

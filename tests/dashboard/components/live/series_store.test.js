@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Columns, SeriesStore } from '../../../../dashboard/components/live/series_store.js';
+import { Columns, repeatsOf, SeriesStore } from '../../../../dashboard/components/live/series_store.js';
 
 /** @param {...[number, number|string, number]} points step, value and wall time */
 const loss = (...points) => ({ loss: { points } });
@@ -56,12 +56,61 @@ test('values that are no numbers are told since their first step', () => {
   assert.deepEqual([columns.notFiniteSince, columns.lastNumber], [null, 0.25]);
 });
 
-test('a script that goes back to an earlier step is noticed', () => {
+test('a later life of the script is noticed, and is none where one file goes back', () => {
   const store = new SeriesStore();
   store.apply(loss([1, 1, 1], [2, 1, 2]));
-  assert.equal(store.hasReplaced(), false);
   store.apply(loss([1, 1, 3]));
+  assert.equal(store.hasReplaced(), false);
+  store.apply({ loss: { points: [[1, 1, 4]], begins_life: true } });
   assert.equal(store.hasReplaced(), true);
+});
+
+test('points that repeat a step are counted, also those that the first picture leaves out', () => {
+  const store = new SeriesStore();
+  const repeats = () => repeatsOf(/** @type {any} */ (store.series.get('loss')));
+  store.apply({
+    loss: {
+      points: [
+        [1, 1, 1],
+        [9, 1, 9],
+      ],
+      reset: true,
+      logged: 90,
+      repeats: 80,
+    },
+  });
+  assert.deepEqual(repeats(), { repeats: 80, logged: 90 });
+  store.apply(loss([9, 1, 10], [4, 1, 11], [10, 1, 12]));
+  assert.deepEqual(repeats(), { repeats: 82, logged: 93 });
+  store.apply({
+    loss: {
+      points: [
+        [1, 1, 20],
+        [2, 1, 21],
+      ],
+      begins_life: true,
+    },
+  });
+  assert.deepEqual(repeats(), { repeats: 82, logged: 95 });
+  store.apply({
+    'hardware/cpu': {
+      source: 'hardware',
+      points: [
+        [0, 1, 1],
+        [0, 2, 2],
+      ],
+    },
+  });
+  assert.equal(repeatsOf(/** @type {any} */ (store.series.get('hardware/cpu'))).repeats, 0);
+});
+
+test('a page open for days keeps the place where a life begins', () => {
+  const columns = new Columns();
+  for (let step = 0; step < 40_000; step++) columns.push(step, 1, step);
+  columns.beginLife();
+  for (let step = 0; step < 40_000; step++) columns.push(step, 2, 40_000 + step);
+  assert.equal(columns.value[columns.lives[0]], 2);
+  assert.equal(columns.value[columns.lives[0] - 1], 1);
 });
 
 test('a page open for days keeps the newer half and the peaks of the older', () => {
@@ -74,5 +123,5 @@ test('a page open for days keeps the newer half and the peaks of the older', () 
 
 test('columns that are taken over know their order', () => {
   const columns = Columns.of(Float64Array.of(1, 3, 2), Float64Array.of(5, NaN, 6), Float64Array.of(1, 2, 3), null);
-  assert.deepEqual([columns.sorted, columns.hasReplaced, columns.lastNumber, columns.count], [false, true, 6, 3]);
+  assert.deepEqual([columns.sorted, columns.repeats, columns.lastNumber, columns.count], [false, 1, 6, 3]);
 });
