@@ -202,7 +202,8 @@ class AttemptUploader:
         logged = PointUploader(self._piece_of_logged, self._omissions, self._unreadable, self._take_logged)
         state, clock = folder / "worker", self._clock
         first_rank = 0 if self._task.node_rank == 0 else None
-        writers = Writers(state / "writers.json", RanksOfProcesses(folder / PROBE_FOLDER).of, first_rank, clock=clock)
+        rank_of = RanksOfProcesses(folder / PROBE_FOLDER).of
+        writers = Writers(state / "writers.json", rank_of, first_rank, clock=clock, holders=processes.holders)
         self._events = EventFiles(
             self._mirror.event_files, self._points_offset_of, state / "main-writer", self._omissions, writers, clock
         )

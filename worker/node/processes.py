@@ -6,7 +6,7 @@ import ctypes
 import fcntl
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -110,6 +110,19 @@ def environment(pid: int) -> dict[str, str]:
         return {}
     pairs = (entry.partition(b"=") for entry in raw.split(b"\0") if entry)
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+def holders(files: Collection[Path]) -> dict[Path, list[int]]:
+    """The pids of processes that have each file open, lowest first; those of other users are not seen."""
+    by_path = {os.path.realpath(file): file for file in files}
+    pids = dict[Path, list[int]]()
+    for folder in sorted(_PROC.glob("[0-9]*/fd"), key=lambda path: int(path.parent.name)) if files else ():
+        with suppress(OSError):  # it has ended
+            for descriptor in os.scandir(folder):
+                with suppress(OSError):  # closed meanwhile
+                    if file := by_path.get(str(Path(descriptor).readlink())):
+                        pids.setdefault(file, []).append(int(folder.parent.name))
+    return pids
 
 
 def merged_environment(own: Mapping[str, str], launch: Mapping[str, str], program: str) -> dict[str, str]:

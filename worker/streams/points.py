@@ -14,7 +14,7 @@ from typing import Any
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from domain.clock import SYSTEM_CLOCK, Clock
-from domain.messages import PointBatch
+from domain.messages import Point, PointBatch
 from worker.node.regular_files import bytes_of, open_regular
 from worker.node.run_files import LOGGERS
 from worker.node.state_files import write_whole
@@ -35,12 +35,16 @@ from worker.streams.point_uploader import OffsetOf
 from worker.streams.writers import Writers
 
 log = logging.getLogger(__name__)
+Series = dict[str, list[Point]]
 
 
 class EventFileSource:
     """One generation of one event file."""
 
-    def __init__(self, file: MirroredFile, offset: int, name: Callable[[str, str], str], omissions: Omissions) -> None:
+    def __init__(
+        self, file: MirroredFile, offset: int, name: Callable[[Series, str], Series], omissions: Omissions
+    ) -> None:
+        """`name` gives the series of a file, by tag, their names."""
         self.path, self.generation = file.path, file.generation
         self._file, self._name, self._omissions = file, name, omissions
         self._tail = EventTail(file.source, offset)
@@ -76,7 +80,7 @@ class EventFileSource:
         if records.end == records.start:
             self._read_up_to = -1 if records.awaits_data else size
             return None
-        series = {self._name(tag, self.path): points for tag, points in records.series.items()}
+        series = self._name(records.series, self.path)
         return PointBatch(
             path=self.path, generation=self.generation, start=records.start, end=records.end, series=series
         )
@@ -124,7 +128,7 @@ class EventFiles:
             if not size_if_same(file) or not (final or self._writers.is_settled(file.path, self._clock.wall())):
                 continue
             if key not in self._sources:
-                self._sources[key] = EventFileSource(file, self._offset_of(*key), self._unique_name, self._omissions)
+                self._sources[key] = EventFileSource(file, self._offset_of(*key), self._named, self._omissions)
             if final:
                 self._sources[key].finish()
             yield self._sources[key]
@@ -152,13 +156,17 @@ class EventFiles:
             cached = self._hparams[file.path] = (size, own)
         return cached[1]
 
-    def _unique_name(self, tag: str, path: str) -> str:
+    def _named(self, series: Series, path: str) -> Series:
+        origin = self._writers.origin(path, {tag: points[0][0] for tag, points in series.items()})
+        return {self._unique_name(tag, path, origin): points for tag, points in series.items()}
+
+    def _unique_name(self, tag: str, path: str, origin: str) -> str:
         """Name a series so that no two writers share it, unless one goes on where the other ended."""
-        folder, main = _directory_of(path), self._main_writer_dir()
-        is_made_by_main = folder.startswith(f"{main}/") and self._writers.has_rank_0s_beside(path)
-        has_own_folder = self._writers.has_own_folder(path, folder != main and not is_made_by_main)
+        folder, main = _directory_of(origin), self._main_writer_dir()
+        is_made_by_main = folder.startswith(f"{main}/") and self._writers.has_rank_0s_beside(origin)
+        has_own_folder = self._writers.has_own_folder(origin, folder != main and not is_made_by_main)
         prefix = self._writers.prefix(tag, path, has_own_folder=has_own_folder)
-        return prefix + (self._name(tag, path) if has_own_folder or is_made_by_main else tag)
+        return prefix + (self._name(tag, origin) if has_own_folder or is_made_by_main else tag)
 
     def _name(self, tag: str, path: str) -> str:
         """Name a series after the writer that the script made, not after the folders that one makes for itself."""
