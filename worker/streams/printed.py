@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from domain.masking.values import ValueMask
 from domain.messages import Point
 from domain.series.printed_pattern import PrintedPattern, clean
 from worker.streams.events import EventBytes
+from worker.streams.printed_beside import step_beside
 from worker.streams.printed_line import (
     MAX_STEP,
     PrintedLine,
@@ -30,10 +31,15 @@ class PrintedLines:
     """Parse one log in order; keeps a few numbers of it and no text."""
 
     def __init__(
-        self, tables: PrintedTables | None = None, rank: int = 0, pattern: PrintedPattern | None = None
+        self,
+        tables: PrintedTables | None = None,
+        rank: int = 0,
+        pattern: PrintedPattern | None = None,
+        beside: Callable[[], int | None] = lambda: None,
     ) -> None:
         """`tables`: those of the same rank's other stream; lines that name another `rank` are not read; lines that fit
-        a person's `pattern` are read by it alone."""
+        a person's `pattern` are read by it alone; `beside`: the step that the other stream tells now."""
+        self._beside = beside
         self._pattern, self._fitting = pattern, 0
         self._tables, self._rank = PrintedTables() if tables is None else tables, rank
         self._validation: PrintedLine | None = None
@@ -187,7 +193,12 @@ class PrintedLines:
             return self._step  # printed at the end of an epoch whose steps were printed
         epoch = position.epoch or 0.0
         self._has_fractions = self._has_fractions or position.epoch_is_fraction  # 0.5, then 1
-        return round(epoch * EPOCH_SCALE) if self._has_fractions else int(epoch)
+        return self._step_of_fraction(epoch) if self._has_fractions else int(epoch)
+
+    def _step_of_fraction(self, epoch: float) -> int:
+        """Place a line that names its epoch alone, which may be rounded: by the bar beside it, else by the epoch."""
+        beside = self._beside()
+        return round(epoch * EPOCH_SCALE) if beside is None else beside
 
     def _counts_validation(self, line: PrintedLine) -> bool:
         """Whether the line counts batches of a validation; it stands at the training's step."""
@@ -236,7 +247,7 @@ class PrintedTail:
     ) -> None:
         self.path, self.offset, self.final = path, offset, False
         self._clock, self._mask = clock, mask or ValueMask()
-        self._new_lines = partial(PrintedLines, tables, rank, pattern)
+        self._new_lines = partial(PrintedLines, tables, rank, pattern, partial(step_beside, path))
         self._recall_bytes = sys.maxsize if pattern and pattern.is_counted else RECALL_BYTES
         self._lines, self._read_to = self._new_lines(), 0
 

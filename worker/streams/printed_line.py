@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from domain.series.printed_pattern import NUMBER, TIMES, VALUE, amount, is_fraction, number, scaled
+from worker.streams.printed_beside import last_step
 
 MAX_STEP = 10**12
 
@@ -177,6 +178,8 @@ def _read_dict(outside: str, texts: Mapping[str, str]) -> PrintedLine | None:
     """Parse a dictionary or a JSON object; its step may precede it."""
     by_name = {name.lower().removeprefix("train/").lstrip("_"): text for name, text in texts.items()}
     step = next((by_name[name] for name in _STEP_WORDS if name in by_name), None)
+    if step is None and (glued := last_step(outside.encode())) is not None:  # behind a bar, in its row
+        step = str(glued)
     epoch = by_name.get("epoch")
     values = {tag: number(text) for name, text in texts.items() if (tag := tag_of(name)) is not None}
     if not any(map(is_measured, values)):
