@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from sqlalchemy import Select, and_, bindparam, exists, select
@@ -14,6 +15,7 @@ from db.lookups import add_history, attempt_scope, task_of_node
 from db.models import Attempt, Checkpoint, FindingRow, Node, Task
 from domain.messages import TERMINAL_STATES, Finding
 from domain.performance.slow_ranks import KIND as SLOW_RANK
+from domain.series import divergence
 from domain.text.formats import size
 from domain.views import FindingView
 
@@ -70,8 +72,21 @@ def findings(store: Store, run_id: str, attempt: int | None = None) -> list[Find
     if attempt is not None:
         query = query.where(Attempt.number == attempt)
     with store.read() as session:
-        reported = [_view(row, number) for row, number in session.execute(query)]
+        reported = [_naming_checkpoint(session, run_id, _view(row, number)) for row, number in session.execute(query)]
         return reported + checkpoints_not_whole(session, run_id, attempt)
+
+
+def _naming_checkpoint(session: Session, run_id: str, finding: FindingView) -> FindingView:
+    """Return a finding that a loss diverges with the last whole checkpoint from before that."""
+    since = divergence.since(finding.evidence) if finding.kind == divergence.KIND else None
+    if since is None:
+        return finding
+    query = select(Checkpoint.path, Checkpoint.step).join(Attempt, Attempt.fence == Checkpoint.fence)
+    query = query.where(Attempt.run_id == run_id, Attempt.number <= finding.attempt, Checkpoint.complete)
+    last = query.where(Checkpoint.step < since).order_by(Checkpoint.step.desc(), Checkpoint.id.desc())
+    if (good := session.execute(last.limit(1)).first()) is None:
+        return finding
+    return replace(finding, fix=f"{finding.fix} The last one from before is {good.path}, of step {good.step}.")
 
 
 def first_findings(session: Session, fences: Sequence[int]) -> dict[int, str]:

@@ -1,4 +1,4 @@
-"""Watch a run's losses: detect values that are not finite, and losses that do not change."""
+"""Watch a run's losses: detect values that are not finite, and losses that diverge or do not change."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from domain.messages import Finding, Point
+from domain.series import divergence
+from domain.series.divergence import Divergence
 from domain.text import formats
 
 ENDS_KEPT = 50
@@ -22,6 +24,7 @@ FLAT_CHANGE = 0.01
 FLAT_STANDARD_ERRORS = 3.0
 _LOSS = re.compile(r"(?:^|[^a-z])loss(?:[^a-z]|$)", re.IGNORECASE)
 _TRAINING_LOSS = re.compile(r"(?:train(?:ing)?[/_.])?loss(?:[/_.](?:train|step))?$", re.IGNORECASE)
+_REWARD = re.compile(r"reward|return(?:s|$|[/_])|ep_rew|episode", re.IGNORECASE)
 _PRINTED = "printed/"
 
 Number = Annotated[float, Field(allow_inf_nan=True)]
@@ -43,6 +46,8 @@ class Loss(BaseModel):
     """First step of the trailing values that are all NaN or all the same infinity."""
     broken_value: Number = math.nan
     broken_points: int = 0
+    divergence: Divergence | None = None
+    """None for one that may well rise: a validation's, or that of a policy whose rewards change."""
 
     def take(self, points: Sequence[Point]) -> None:
         """Add newer points in the order in which they were logged."""
@@ -53,6 +58,8 @@ class Loss(BaseModel):
                 self.first.append(value)
             self.last = [*self.last[1 - ENDS_KEPT :], value]
             self._track_finiteness(step, value)
+            if self.divergence is not None:
+                self.divergence.take(step, value)
 
     def _track_finiteness(self, step: int, value: float) -> None:
         if math.isfinite(value):
@@ -72,20 +79,32 @@ class LossWatch(BaseModel):
     is_fresh: bool = True
     """The attempt trains from the beginning; one that resumes from a checkpoint may be flat."""
     losses: dict[str, Loss] = {}
+    has_rewards: bool = False
+    """Whether it learns from rewards: then a loss rises as they do."""
 
     def take(self, series: Mapping[str, Sequence[Point]], source: str) -> None:
         """Add new points of any series; ignore those that are no loss."""
         for tag, points in series.items():
             name = f"{_PRINTED}{tag}" if source == "printed" else tag
-            if source not in ("probe", "hardware") and _LOSS.search(tag):
-                self.losses.setdefault(name, Loss()).take(points)
+            if source in ("probe", "hardware"):
+                continue
+            self.has_rewards = self.has_rewards or _REWARD.search(tag) is not None
+            if _LOSS.search(tag):
+                if name not in self.losses:
+                    self.losses[name] = Loss(divergence=Divergence() if _is_training(name) else None)
+                self.losses[name].take(points)
 
     def findings(self) -> list[Finding]:
         """Return the findings for the losses now."""
         losses = {name: loss for name, loss in self.losses.items() if self._is_relevant(name)}
         broken = [(name, loss) for name, loss in losses.items() if loss.broken_points >= 2]
         flat = [finding for name, loss in losses.items() if (finding := self._check_flat(name, loss))]
-        return ([_not_finite_finding(broken)] if broken else []) + flat[:1]
+        diverged = [] if broken or self.has_rewards else [
+            divergence.finding(name, loss.divergence)
+            for name, loss in losses.items()
+            if loss.divergence is not None and loss.divergence.is_certain
+        ]  # fmt: skip
+        return ([_not_finite_finding(broken)] if broken else []) + diverged[:1] + flat[:1]
 
     def _is_relevant(self, name: str) -> bool:
         """Whether the loss is logged, or printed in a run that logs none."""
@@ -93,7 +112,7 @@ class LossWatch(BaseModel):
         return not (is_logged and name.startswith(_PRINTED))
 
     def _check_flat(self, name: str, loss: Loss) -> Finding | None:
-        if not self.is_fresh or not _TRAINING_LOSS.match(name.removeprefix(_PRINTED)):
+        if not self.is_fresh or not _is_training(name):
             return None
         values = loss.first + loss.last
         if not all(map(math.isfinite, values)):
@@ -108,6 +127,10 @@ class LossWatch(BaseModel):
                 "random variation."
             )
         return None
+
+
+def _is_training(name: str) -> bool:
+    return _TRAINING_LOSS.match(name.removeprefix(_PRINTED)) is not None
 
 
 def _flat_change(first: Sequence[float], last: Sequence[float]) -> float | None:

@@ -107,3 +107,26 @@ def test_it_survives_any_numbers_and_a_restart_and_stays_small(values: list[floa
     again = LossWatch.model_validate_json(seen.model_dump_json())
     assert [f.evidence for f in again.findings()] == [f.evidence for f in seen.findings()]
     assert all(len(loss.first) <= ENDS_KEPT >= len(loss.last) for loss in seen.losses.values())
+
+
+def test_a_training_loss_that_explodes_is_told_other_curves_are_not():
+    exploding = [*noise(60, mean=0.1, spread=0.01), *[2598.0] * 3]
+    (finding,) = watch(exploding).findings()
+    assert finding.kind == "loss diverges"
+    assert finding.evidence.startswith("train/loss diverges since step 61: it was about 0.")
+    assert kinds(watch(exploding, tag="loss", source="printed")) == ["loss diverges"]
+    for tag in ("val/loss", "train/accuracy", "rollout/ep_rew_mean", "value_loss"):
+        assert kinds(watch(exploding, tag=tag)) == []
+
+
+def test_a_loss_beside_rewards_may_rise_as_they_do():
+    seen = watch([*noise(60, mean=0.1, spread=0.01), *[2598.0] * 3])
+    seen.take({"rollout/ep_rew_mean": [(1, 1.0, 0.0)]}, "events")
+    assert kinds(seen) == []
+
+
+def test_divergence_is_remembered_by_a_restarted_worker():
+    seen = watch([*noise(60, mean=0.1, spread=0.01), 2598.0, 2598.0])
+    again = LossWatch.model_validate_json(seen.model_dump_json())
+    again.take({"train/loss": [(63, 2598.0, 0.0)]}, "events")
+    assert kinds(again) == ["loss diverges"]
