@@ -97,8 +97,14 @@ def picture(store: Store, sweep: SweepView) -> dict[str, Any]:
         name: "list" if parameter.values is not None else "log" if parameter.log else "linear"
         for name, parameter in sweep.plan.parameters.items()
     }
-    lines = [_curve(store, trial.run_id, sweep.plan.metric, most) for trial in sweep.trials]
-    return {"scales": scales, "importance": _importance(sweep), "curves": lines}
+    metric, runs = sweep.plan.metric, [trial.run_id for trial in sweep.trials]
+    by_epoch = curves.runs_by_epoch(store, [run for run in runs if run is not None], metric)
+    return {
+        "scales": scales,
+        "importance": _importance(sweep),
+        "curves": [_curve(store, run, metric, most) for run in runs],
+        "units": ["epoch" if run in by_epoch else "step" for run in runs],
+    }
 
 
 def _importance(sweep: SweepView) -> dict[str, float] | None:

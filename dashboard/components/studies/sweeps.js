@@ -18,7 +18,7 @@ export const mount = (component) => mountOnce(component, (first) => new Sweep(fi
  */
 /**
  * @typedef {{metric: string, state: string, early_stop: string, best: Trial|null, trials: Trial[], hidden: number,
- *   curves: [number, number|string|null][][], scales: Record<string, import('../plots/axes.js').Kind>, importance:
+ *   curves: [number, number|string|null][][], units: ('step'|'epoch')[], scales: Record<string, import('../plots/axes.js').Kind>, importance:
  *   Record<string, number>|null}} Picture
  * @typedef {{column: number, isDown: boolean}} Order
  */
@@ -83,7 +83,13 @@ class Sweep {
     setText(this._trouble, isDrawn ? '' : `No ${trial} has logged ${sweep.metric} yet.`);
     if (!isDrawn) return;
     const width = () => Math.max(260, this._curves.clientWidth);
-    redraw(this._curves, el('figcaption', { text: `${sweep.metric} over steps` }), curves(sweep, width()));
+    redraw(
+      this._curves,
+      ...unitsOf(sweep).flatMap((unit) => [
+        el('figcaption', { text: `${sweep.metric} over ${unit}s` }),
+        curves(sweep, width(), unit),
+      ]),
+    );
     redraw(this._axes, el('figcaption', { text: 'Parameters of each trial' }), parameters(sweep, width()));
     this._importance.hidden = !sweep.importance;
     if (sweep.importance) {
@@ -152,10 +158,18 @@ const bestLast = (sweep) =>
 /** @param {[number, number|string|null][]} points @returns {[number, number][]} */
 const finite = (points) => points.flatMap(([step, value]) => (typeof value === 'number' ? [[step, value]] : []));
 
-/** @param {Picture} sweep @param {number} width */
-function curves(sweep, width) {
+/** What the drawn trials log by: steps and epochs share no axis. @param {Picture} sweep */
+function unitsOf(sweep) {
+  const drawn = new Set(sweep.units.filter((_, at) => sweep.curves[at].length > 0));
+  return /** @type {const} */ (['step', 'epoch']).filter((unit) => drawn.has(unit));
+}
+
+/** @param {Picture} sweep @param {number} width @param {'step'|'epoch'} unit */
+function curves(sweep, width, unit) {
   /** By number, since hidden trials leave gaps. @type {Map<number, [number, number][]>} */
-  const lines = new Map(sweep.trials.map((trial, at) => [trial.number, finite(sweep.curves[at])]));
+  const lines = new Map(
+    sweep.trials.map((trial, at) => [trial.number, sweep.units[at] === unit ? finite(sweep.curves[at]) : []]),
+  );
   const all = [...lines.values()].flat();
   const values = bounds(all.map(([, value]) => value));
   const isLog = values[0] > 0 && values[1] / values[0] > 100;
@@ -175,6 +189,7 @@ function curves(sweep, width) {
   }
   for (const trial of bestLast(sweep)) {
     const points = lines.get(trial.number) ?? [];
+    if (!points.length) continue;
     root.append(
       itemLine(
         item(sweep, trial),
