@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,7 @@ class PrintedLines:
     ) -> None:
         """`tables`: those of the same rank's other stream; lines that name another `rank` are not read; lines that fit
         a person's `pattern` are read by it alone; `beside`: the step that the other stream tells now."""
-        self._beside = beside
+        self._beside, self._places, self._placed_until = beside, iter(list[int]()), 0
         self._pattern, self._fitting = pattern, 0
         self._tables, self._rank = PrintedTables() if tables is None else tables, rank
         self._validation: PrintedLine | None = None
@@ -68,7 +68,9 @@ class PrintedLines:
             self._in_long_line = line_end is None
             lines = lines[line_end.end() :] if line_end else b""
         series: dict[str, list[Point]] = {}
-        for line in _without_stale_bars(self._parse_lines(lines), _unfinished(remainder)):
+        parsed = list(_without_stale_bars(self._parse_lines(lines), _unfinished(remainder)))
+        self._places = self._places_beside(parsed)
+        for line in parsed:
             self._take(line, wall, series)
         if final and self._validation is not None:
             self._add_points(self._validation, wall, series)
@@ -197,8 +199,19 @@ class PrintedLines:
 
     def _step_of_fraction(self, epoch: float) -> int:
         """Place a line that names its epoch alone, which may be rounded: by the bar beside it, else by the epoch."""
-        beside = self._beside()
-        return round(epoch * EPOCH_SCALE) if beside is None else beside
+        if (place := next(self._places, None)) is None:
+            return round(epoch * EPOCH_SCALE)
+        self._placed_until = place
+        return place
+
+    def _places_beside(self, lines: Sequence[PrintedLine]) -> Iterator[int]:
+        """Return places for those of new lines that name their epoch alone: evenly spaced up to the bar beside them."""
+        alone = [line.position for line in lines if line.position.step is None and line.position.epoch is not None]
+        has_fractions = self._has_fractions or any(position.epoch_is_fraction for position in alone)
+        if not alone or not has_fractions or (reached := self._beside()) is None:
+            return iter(())
+        way = max(0, reached - self._placed_until)
+        return iter([self._placed_until + round(way * at / len(alone)) for at in range(1, len(alone) + 1)])
 
     def _counts_validation(self, line: PrintedLine) -> bool:
         """Whether the line counts batches of a validation; it stands at the training's step."""

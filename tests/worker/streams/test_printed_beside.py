@@ -23,6 +23,15 @@ def test_lines_of_one_rounded_epoch_stand_where_the_bar_is(tmp_path: Path, out: 
     assert steps == [5, 10, 15, 20, 25]
 
 
+def test_lines_that_are_read_at_once_are_spread_up_to_the_bar(tmp_path: Path) -> None:
+    bars = "".join(bar(step, 100, "").replace(", ]", "]") for step in range(1, 61))
+    (tmp_path / "rank0.err").write_text(bars)
+    lines = [f"{{'loss': 0.5, 'epoch': {step / 5000:.2f}}}\n" for step in range(10, 61, 10)]
+    (tmp_path / "rank0.out").write_text("".join(lines))
+    series = PrintedTail(tmp_path / "rank0.out").read().series
+    assert [step for step, _, _ in series["loss"]] == [10, 20, 30, 40, 50, 60]
+
+
 def test_a_line_in_the_row_of_a_bar_stands_at_its_step() -> None:
     row = bar(40, 200, "").replace(", ]", "]") + "{'loss': 0.5, 'epoch': 0.0}\n"
     assert series_of(row) == {"loss": [(40, 0.5)]}
