@@ -178,6 +178,10 @@ def _filled_in(spec: RunSpec, context: TaskContext) -> dict[str, str]:
     }
 
 
+WIDE = "240"
+"""Columns of the terminal that a script believes to print to."""
+
+
 def _environment(spec: RunSpec, context: TaskContext, filled: dict[str, str]) -> dict[str, str]:
     env = {
         "RANKZERO_RUN_ID": context.run_id,
@@ -187,6 +191,7 @@ def _environment(spec: RunSpec, context: TaskContext, filled: dict[str, str]) ->
     env |= {f"RANKZERO_{name.upper()}": value for name, value in (filled | spec.as_variables).items() if value}
     env["RANKZERO_STRATEGY"] = spec.strategy
     env["PYTHONUNBUFFERED"] = "1"
+    env["COLUMNS"] = WIDE  # a log has no edge at which rich would wrap or cut what it prints
     env["OMP_NUM_THREADS"] = str(context.cpu_threads or 1)
     if context.device_kind == "cpu":
         env["CUDA_VISIBLE_DEVICES"] = ""
@@ -243,11 +248,15 @@ def _text(value: int | None) -> str:
     return "" if value is None else str(value)
 
 
-# Read what a script's own arguments say: its number of steps, its batch size.
+# Read what a script's own arguments say: its number of steps or epochs, its batch size.
 
 TOTAL_STEPS = frozenset(
     "steps max_steps num_steps n_steps total_steps train_steps max_train_steps num_train_steps training_steps iters "
     "max_iters max_iter num_iters n_iters total_iters train_iters iterations max_iterations num_iterations".split()
+)
+TOTAL_EPOCHS = frozenset(
+    "epochs num_epochs n_epochs nepochs nb_epochs max_epochs max_epoch total_epochs train_epochs "
+    "num_train_epochs".split()
 )
 BATCH_SIZE = frozenset(
     "batch_size batchsize per_device_train_batch_size per_gpu_batch_size train_batch_size micro_batch_size bs".split()
@@ -257,6 +266,11 @@ BATCH_SIZE = frozenset(
 def total_steps(args: Sequence[str]) -> int | None:
     """Return the number of steps that `--steps 400`, `--max-iters=400` or `trainer.max_steps=400` asks for."""
     return _count(args, TOTAL_STEPS)
+
+
+def total_epochs(args: Sequence[str]) -> int | None:
+    """Return the number of epochs that `--epochs 8` or `trainer.max_epochs=8` asks for."""
+    return _count(args, TOTAL_EPOCHS)
 
 
 def batch_size(args: Sequence[str]) -> int | None:

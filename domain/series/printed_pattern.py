@@ -51,6 +51,8 @@ NOT_READ = "printed values not read"
 SUCH_AS = "such as: "
 """What stands before the unread line in that finding's evidence."""
 MOST_CHARACTERS = 500
+LONGEST_EXAMPLE = 400
+"""Characters of a line that the finding shows."""
 LONGEST_LINE = 4096
 """Characters; a longer line is a dump of something and not read."""
 STEP, EPOCH = "step", "epoch"
@@ -63,7 +65,7 @@ _UNNAMED = re.compile(r"\(\?P<\w+>")
 NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+|(?<=\d)\.?)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)\b"
 UNIT = (
     r"(?P<duration>ms|us|µs|s|secs?|seconds?|min|mins|minutes|h|hours)(?:/(?:it|iter|step|batch|epoch))?"
-    r"|(?P<bytes>[kKMGT]i?B)|%|(?:it|iters?|samples|examples|im(?:a?ge?)?s?|tok(?:en)?s?|steps?)/s(?:ec|econd)?"
+    r"|(?P<bytes>[kKMGT]i?B)|%|[kMGTP]?FLOPS?(?:/s)?|(?:it|iters?|samples|examples|im(?:a?ge?)?s?|tok(?:en)?s?|steps?)/s(?:ec|econd)?"
 )
 VALUE = rf"(?P<value>{NUMBER})(?:(?P<times>[kKMG])(?![A-Za-z])|[ ]?(?:{UNIT})(?![A-Za-z/]|\s*[:=]))?"
 _VALUE = re.compile(VALUE)
@@ -91,17 +93,26 @@ def checked(text: str) -> str:
 
 
 def proposal(line: str) -> str:
-    """Return a pattern for a line: a number is named by the word before it, all others may be anything."""
+    """Return a pattern for a line: a number is named by the word before it or its rate behind it, one that begins the
+    line is the step. All others may be anything, as may what follows a line of `LONGEST_EXAMPLE` characters: there is
+    more of it."""
     pattern, end, names = "", 0, set[str]()
     for match in _STANDALONE.finditer(line):
         before = line[end : match.start()]
-        name_match = _WORD_BEFORE.search(before)
-        name = _MEANING.get(name_match[1].lower(), name_match[1]) if name_match else ""
+        name = _proposed_name(line, match, before)
         is_usable = _NAME.fullmatch(name) and name not in names and _fits(name, match[0])
         pattern += _escaped(before) + ("{" + name + "}" if is_usable else "{*}")
         names.add(name)
         end = match.end()
-    return (pattern + _escaped(line[end:])).strip()
+    is_cut = len(line) >= LONGEST_EXAMPLE
+    return (pattern + _escaped(line[end:])).strip() + (" {*}" if is_cut else "")
+
+
+def _proposed_name(line: str, number: re.Match[str], before: str) -> str:
+    """Return the name of a number in a line, "" where nothing names it; `before`: what stands since the last one."""
+    if named := _WORD_BEFORE.search(before) or _RATE_BEHIND.match(line, number.end()):
+        return _MEANING.get(named[1].lower(), named[1])
+    return STEP if not line[: number.start()].strip() and line[number.end() :][:1] in (" ", "\t", ",", "|") else ""
 
 
 def _fits(name: str, text: str) -> bool:
@@ -188,7 +199,8 @@ def _one_blank(text: str) -> str:
 # -- proposing ---------------------------------------------------------------------------------
 
 _STANDALONE = re.compile(r"(?<![\w.])" + _UNNAMED.sub("(?:", VALUE) + r"(?!\w)")
-_WORD_BEFORE = re.compile(r"([A-Za-z][\w/@.-]*)[^\w{}]{0,4}\Z")
+_WORD_BEFORE = re.compile(r"([A-Za-z][\w/@.-]*)['\")\]]{0,2}(?:\s{0,20}[:=]\s{0,20}|\s{1,20}|)[\[(]?\Z")
+_RATE_BEHIND = re.compile(r"\s?([A-Za-z]+/s)\b")
 _MEANING = {  # of a word before a number; "" names nothing
     **dict.fromkeys("step iter iteration it batch update global_step".split(), STEP),
     **dict.fromkeys(("epoch", "ep"), EPOCH),
@@ -239,7 +251,7 @@ def clean(line: str, rank: int = 0) -> str | None:
     """Remove colours, time, level, file and rank from a line; None for another rank's."""
     text = _ANSI.sub("", line).rsplit("\b", 1)[-1]
     while (prefix := _PREFIX.match(text)) and prefix.end() > 0:
-        if int(prefix["rank"] or prefix["rank_only"] or rank) not in (0, rank):
+        if int(next(filter(None, prefix.groups()), rank)) not in (0, rank):
             return None
         text = text[prefix.end() :]
     return text.rstrip()
@@ -253,7 +265,9 @@ _PREFIX = re.compile(
     | \[?{_TIME_OF_DAY}\]?
     | [IWEF]\d{{4}}\s{_TIME_OF_DAY}\s+\d+\s+\S+:\d+\]
     | (?:[\w.]+\s-\s)?\[?\b(?:DEBUG|INFO|NOTICE|WARNING)\b\]?(?:[|:][\w.]+(?::\d+)?\]?)?
-    | \[?[\w./-]+\.py:\d+(?::\w+)?(?:\s\(\w+\))?\]?
+    | \[?[\w./-]+\.py:\d+(?::\w+)?(?:\s\(\w+\))?\]?(?:\s\((?P<rank_behind>\d+)/\d+\)(?=\s))?
+    | \[[\w.-]+:(?P<rank_of_host>\d+)/\d+\](?=\s)
+    | \([\w.]+:\d+\)(?=\s)
     | [\w.]+:[\w<>]+:\d+(?=\s-\s)
     | [\[(]?(?i:(?:local_|global_)?rank|gpu|default|proc(?:ess)?|worker)[\s:#=_]?(?P<rank>\d+)[\])]?(?=[\s:|>-]|$)
     | (?:\[(?P<rank_only>\d+)\]:)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,13 +18,14 @@ from worker.streams.events import EventBytes
 from worker.streams.printed_beside import step_beside
 from worker.streams.printed_line import (
     MAX_STEP,
+    RATE_TAG,
     PrintedLine,
     TrainingPosition,
-    header_epoch,
-    holds_values,
+    header_position,
     read_line,
 )
 from worker.streams.printed_table import PrintedTables
+from worker.streams.printed_unread import UnreadLines
 
 
 class PrintedLines:
@@ -44,14 +45,20 @@ class PrintedLines:
         self._tables, self._rank = PrintedTables() if tables is None else tables, rank
         self._validation: PrintedLine | None = None
         """The last line of a validation that is not at its end."""
-        self.unread, self.unread_example = 0, ""
-        """Lines with measured values that no rule reads, up to `MAX_UNREAD`, and the first of them."""
+        self.unread = UnreadLines()
         self._of: int | None = None
         self._total: int | None = None
+        self._epochs: int | None = None
         self._counters: dict[str, _StepCounter] = {}
         self._tags: set[str] = set()
+        self._step_tags: set[str] = set()
+        """Tags of lines that name their own step."""
         self._bar_values: dict[str, float] = {}
-        self._header: int | None = None
+        self._shown_by_bar: dict[str, dict[str, float]] = {}
+        self._early_bars: set[str] = set()
+        """Counters of bars that show the values of each batch before they count it."""
+        self._header: TrainingPosition | None = None
+        self._is_header_used = False
         self._step: int | None = None
         self._epoch: float | None = None
         self._in_traceback = self._in_long_line = self._has_fractions = False
@@ -72,14 +79,20 @@ class PrintedLines:
         self._places = self._places_beside(parsed)
         for line in parsed:
             self._take(line, wall, series)
-        if final and self._validation is not None:
-            self._add_points(self._validation, wall, series)
-            self._validation = None
+        if final:
+            self._end(wall, series)
         if len(remainder) > MAX_LINE_BYTES:
             text = remainder.lstrip(DOT)
             self._in_long_line = self._in_long_line or len(text) > MAX_READ_BYTES
             end = len(data) if self._in_long_line else len(data) - len(text)
         return end, series
+
+    def _end(self, wall: float, series: dict[str, list[Point]]) -> None:
+        """Add what waits for further lines: a validation that was cut off, the last epoch of mere headers."""
+        waiting = [self._validation, None if self._header is None else self._of_header(self._header)]
+        self._validation = self._header = None
+        for line in filter(None, waiting):
+            self._add_points(line, wall, series)
 
     def skip_line(self) -> None:
         """Skip the next bytes up to a line's end: they begin in the middle of a line."""
@@ -120,13 +133,28 @@ class PrintedLines:
             # Its frames are indented; the first line that is not names the exception.
             self._in_traceback = not text or text.startswith(" ")
             return None
-        if (epoch := header_epoch(text)) is not None:
-            self._header = epoch
-            return None
-        parsed = self._tables.read(text) or read_line(text, self._header)
-        if parsed is None and self.unread < MAX_UNREAD and holds_values(text):
-            self.unread, self.unread_example = self.unread + 1, self.unread_example or text.strip()[:200]
-        return parsed
+        if (header := header_position(text)) is not None:
+            return self._of_header(header)
+        if (row := self._tables.read(text)) is not None:
+            return row
+        parsed = read_line(text, None if self._header is None else int(self._header.epoch or 0))
+        self.unread.take(text, parsed)
+        return None if parsed is None else self._under_header(parsed)
+
+    def _of_header(self, header: TrainingPosition) -> PrintedLine:
+        """Return the number of epochs, and the epoch of the header before, which has ended, if no line told it."""
+        before, is_told = self._header, self._is_header_used
+        self._header, self._is_header_used = header, False
+        epoch = None if before is None or is_told else before.epoch
+        return PrintedLine(TrainingPosition(epoch=epoch, epochs=header.epochs), {}, "header")
+
+    def _under_header(self, line: PrintedLine) -> PrintedLine:
+        """Return the line with the number of epochs that the header above it names."""
+        if self._header is None or line.position.epoch != self._header.epoch:
+            return line
+        self._is_header_used = True
+        epochs = line.position.epochs or self._header.epochs
+        return replace(line, position=replace(line.position, epochs=epochs))
 
     # -- points --------------------------------------------------------------------------------
 
@@ -137,8 +165,23 @@ class PrintedLines:
             self._add_points(held, wall, series)
         if self._is_way_of_validation(line):
             self._validation = line
-        else:
-            self._add_points(line, wall, series)
+        elif (placed := self._placed(line)) is not None:
+            self._add_points(placed, wall, series)
+
+    def _placed(self, line: PrintedLine) -> PrintedLine | None:
+        """Place a bar that shows values before it counts their batch one further; None where it shows them again."""
+        step, of = line.position.step, line.position.of
+        if not line.is_bar or step is None:
+            return line
+        values = {tag: value for tag, value in line.values.items() if not tag.endswith(RATE_TAG)}
+        is_new = self._shown_by_bar.get(line.counter) != values
+        self._shown_by_bar[line.counter] = values
+        if step == 0 and is_new:
+            self._early_bars.add(line.counter)
+        if line.counter not in self._early_bars:
+            return line
+        following = replace(line.position, step=min(step + 1, of or step + 1))
+        return replace(line, position=following) if is_new else None
 
     @staticmethod
     def _is_way_of_validation(line: PrintedLine) -> bool:
@@ -150,7 +193,8 @@ class PrintedLines:
         step = self._global_step(line)
         if not 0 <= step < MAX_STEP:
             return
-        for tag, value in {**line.values, **self._new_epoch(line), **self._new_total(line)}.items():
+        told = {**self._new_epoch(line), **self._new_epochs(line), **self._new_total(line)}
+        for tag, value in {**self._kept_apart(line), **told}.items():
             if tag not in self._tags:
                 if len(self._tags) >= MAX_TAGS:
                     continue
@@ -161,6 +205,25 @@ class PrintedLines:
                     continue
                 self._bar_values[tag] = value
             series.setdefault(tag, []).append((step, value, wall))
+
+    def _kept_apart(self, line: PrintedLine) -> Mapping[str, float]:
+        """Return the values; those of a whole epoch under a name of their own where its steps have the same ones."""
+        if line.position.step is not None:
+            self._step_tags.update(line.values)
+            return line.values
+        if self._step is None:
+            return line.values
+        return {f"epoch/{tag}" if tag in self._step_tags else tag: value for tag, value in line.values.items()}
+
+    def _new_epochs(self, line: PrintedLine) -> dict[str, float]:
+        """Return the number of epochs of the whole training, where lines say it: `Epoch 3/8`."""
+        epochs = line.position.epochs
+        if not epochs or epochs == self._epochs or line.phase not in (None, "train"):
+            return {}
+        if epochs < (line.position.epoch or 0):
+            return {}
+        self._epochs = epochs
+        return {TOTAL_EPOCHS_TAG: float(epochs)}
 
     def _new_epoch(self, line: PrintedLine) -> dict[str, float]:
         """Return the printed epoch once for each; a validation may count its own epochs."""
@@ -229,19 +292,18 @@ DOT, LEAST_DOTS = b".", 3
 MAX_READ_BYTES = 4096
 """A longer line is not parsed: it is a dump of something."""
 MAX_TAGS = 200
-MAX_UNREAD = 1000
 RECALL_BYTES = 4 * 1024 * 1024
 """Bytes before the offset that are read again after a restart."""
 MAX_BEHIND_BYTES = 16 * 1024 * 1024
 PIECE_BYTES = 1024 * 1024
 EPOCH_TAG = "epoch"
-TOTAL_STEPS_TAG = "train/total_steps"
+TOTAL_STEPS_TAG, TOTAL_EPOCHS_TAG = "train/total_steps", "train/total_epochs"
 EPOCH_SCALE = 1000
 """Steps per epoch for a script that prints only fractions of an epoch: epoch 0.25 is step 250."""
 _ENDS = re.compile(rb"[\r\n]+")
 _HINT = re.compile(
     rb"(?i:step|epoch|ep\b|iter|it[ :=\d/]|batch|update|episode|\bclass\b|loss)|\d[\])]|/s|/it|\xe2\x94\x81|\d ?\["
-    rb"|Traceback"
+    rb"|Traceback|[:=]\s*[\[(~]?[-+]?\d*\.\d|\d[\s,;|]+[-+]?\d*\.\d"
 )
 
 
@@ -265,9 +327,9 @@ class PrintedTail:
         self._lines, self._read_to = self._new_lines(), 0
 
     @property
-    def unread(self) -> tuple[int, str]:
-        """Number of lines with values that no rule reads, and the first of them."""
-        return self._lines.unread, self._lines.unread_example
+    def unread(self) -> UnreadLines:
+        """The lines with values that no rule reads."""
+        return self._lines.unread
 
     def read(self, max_bytes: int = 256 * 1024) -> EventBytes:
         """Read the next complete lines, about `max_bytes`; `offset` moves past them."""

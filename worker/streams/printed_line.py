@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from domain.series.printed_pattern import NUMBER, TIMES, VALUE, amount, is_fraction, number, scaled
+from domain.series.printed_pattern import NUMBER, is_fraction, number, scaled
 from worker.streams.printed_beside import last_step
+from worker.streams.printed_values import (
+    Pair,
+    dict_pairs,
+    is_measured,
+    pairs,
+    phase_heading,
+    phase_named,
+    phase_of,
+    tag_of,
+    without_dict_pairs,
+)
 
 MAX_STEP = 10**12
+RATE_TAG = "it_per_s"
 
 
 @dataclass(frozen=True)
@@ -43,17 +55,31 @@ class PrintedLine:
     is_bar: bool = False
 
 
-def header_epoch(text: str) -> int | None:
+def header_position(text: str) -> TrainingPosition | None:
     """Return the epoch of a line that holds nothing else: `Epoch 5/10`, `== Epoch 5 ==`."""
     header = _HEADER.fullmatch(text)
-    return int(header[1]) if header else None
+    if header is None:
+        return None
+    return TrainingPosition(epoch=int(header["epoch"]), epochs=int(header["epochs"]) if header["epochs"] else None)
 
 
 def holds_values(text: str) -> bool:
     """Whether a cleaned line holds a loss or the like, with or without a step."""
-    if _FOREIGN.search(text) or _SETTINGS.search(text):
+    values = clean_values(text)
+    if values is None or _SETTINGS.search(text):
         return False
-    return any(is_measured(pair.name) and pair.is_fraction for pair in pairs(_PATH.sub(" ", text)))
+    return any(is_measured(pair.name) and pair.is_fraction for pair in pairs(values))
+
+
+def clean_values(text: str) -> str | None:
+    """Return a cleaned line without paths and tensors around numbers; None for an error, a call or a command."""
+    return None if _FOREIGN.search(text) else _PATH.sub(" ", _TENSOR.sub(r"\1", text))
+
+
+def bar_values(text: str) -> str:
+    """Return the title and the values of a progress bar without what the bar itself counts; other text as it is."""
+    bar = _find_bar(text)
+    return f"{bar['title']} ; {bar['postfix'] or ''}" if bar else text
 
 
 def read_line(text: str, epoch: int | None = None) -> PrintedLine | None:
@@ -64,11 +90,12 @@ def read_line(text: str, epoch: int | None = None) -> PrintedLine | None:
     if _FOREIGN.search(text):
         return None
     text = _TENSOR.sub(r"\1", text)
-    if text.endswith("]") and (bar := _TQDM.search(text) or _OPEN_TQDM.search(text)):
-        return _read_bar(text, bar, epoch)
+    if bar := _find_bar(text):
+        return _read_bar(bar, epoch)
     if (printed_dict := _SHOWN_DICT.search(text)) and (values := dict_pairs(printed_dict[0])):
-        return _read_dict(text.replace(printed_dict[0], " "), values)
-    return _read_plain(_PATH.sub(" ", text), epoch)
+        others = pairs(without_dict_pairs(printed_dict[0]))
+        return _read_dict(text.replace(printed_dict[0], " "), values, others)
+    return _read_plain(_PACKED.sub(", ", _PATH.sub(" ", text)).strip(), epoch)
 
 
 # -- line formats -----------------------------------------------------------------------
@@ -82,12 +109,19 @@ _PATH = re.compile(
     r"(?<!\S)['\"(]*(?:[~.]{0,2}/\S{2,}|\w+:/\S+)"
     r"|\S+\.(?:pt|pth|ckpt|py|jsonl?|bin|safetensors|txt|log|ya?ml|csv|png|pkl)\b\S*"
 )
-_EPOCH_NUMBER = r"(?P<epoch>\d+(?:\.\d+)?)(?:\s*/\s*(?P<epochs>\d+)(?:\.\d+)?)?"
-_EPOCH = rf"(?<![\w/.=-])(?i:epoch|ep)(?:\((?P<phase>\w+)\))?\s*[:=#]?\s*[\[(]?\s*{_EPOCH_NUMBER}\s*[\])]?(?![\w.]*\w)"
+_PACKED = re.compile(r"(?<=\d)/(?=[A-Za-z_]+=)")
+"""Between the pairs of `epoch=0/global_step=10`."""
+_EPOCH_NUMBER = r"(?P<epoch>\d+(?:\.\d+)?)(?:\s*(?:/|\bof\b)\s*(?P<epochs>\d+)(?:\.\d+)?)?"
+_EPOCH = (
+    r"(?<![\w/.=-])(?i:epoch|ep|epochs(?=\s*[:=]))(?:\((?P<phase>\w+)\))?\s*[:=#]?\s*[\[(]?"
+    rf"\s*{_EPOCH_NUMBER}\s*[\])]?(?![\w.]*\w)"
+)
+_EPOCH_BEHIND = r"(?<![\w/.=-])(?P<epoch>\d+)(?i:epoch)(?!\w)"
+"""`3epoch results:`."""
 _STEP_OF = r"(?P<step>\d+)\s*/\s*(?P<of>\d+)"
 _HEADER = re.compile(
     r"\W*(?i:(?:starting|begin(?:ning)?|training|train|start of)\s+)?(?i:epoch)"
-    r"\s*[:#]?\s*[\[(]?(\d+)(?:\s*/\s*\d+)?\W*"
+    r"\s*[:#]?\s*[\[(]?(?P<epoch>\d+)(?:\s*(?:/|\bof\b)\s*(?P<epochs>\d+))?\W*"
 )
 _IN_EPOCH = [
     re.compile(
@@ -98,6 +132,7 @@ _IN_EPOCH = [
     re.compile(rf"{_EPOCH}[\s,|-]+(?i:step|iter)[\s:]*\[\s*{_STEP_OF}\s*\]"),
     re.compile(rf"^\W*\[{_EPOCH_NUMBER}\]\s*\[\s*{_STEP_OF}\s*\]"),
     re.compile(r"^\[(?P<epoch>\d+),\s+(?P<step>\d+)\](?=\s)"),
+    re.compile(rf"{_EPOCH_BEHIND}:(?P<phase>\w+):(?:\d+-)?(?P<step>\d+)(?:/(?P<of>\d+))?batch(?:es)?(?!\w)"),
 ]
 _PERCENT = r"(?:\(\s*[\d.]+\s*%\s*\))?"
 _PHASE_WORD = r"(?<![\w/.=-])(?P<phase>(?i:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|test(?:ing)?))"
@@ -118,13 +153,13 @@ _BLOCKS = [
 _STEP_WORDS = "global_step num_updates train_step update step iteration iter it episode batch".split()
 _STEP = re.compile(
     r"(?<![\w/.=-])(?P<word>(?i:global[_ ]step|num_updates|train_step|update|step|iteration|iter|it|episode|batch"
-    r"|^steps(?=:)))"
+    r"|(?:(?<=^)|(?<=[,;|\t])|(?<=[,;|\t][ ]))(?:steps|updates|iterations|iters|episodes|batches)(?=\s*[:=])))"
     r"(?:\((?P<phase>\w+)\))?\s*[:=#]?\s*\[?\s*(?P<step>\d{1,3}(?:,\d{3})+|\d+)"
     r"(?:\s*/\s*(?P<of>\d{1,3}(?:,\d{3})+|\d+))?\s*\]?(?!\w|\.\d|%|[-/]\w)"
 )
 _AMOUNT = r"\d+(?:\.\d+)?[kMG]?"
 _TQDM = re.compile(
-    rf"^(?P<title>[^%]*?):?(?<!\d)\s*\d+%(?:\|[^|]*\|)?\s*(?P<step>{_AMOUNT})/(?P<of>{_AMOUNT})\s+"
+    rf"^(?P<title>.*?):?(?<![\d.])\s*\d+%(?:\|[^|]*\|)?\s*(?P<step>{_AMOUNT})/(?P<of>{_AMOUNT})\s+"
     r"\[[\d:]+<[\d:?dhms, ]*,\s*(?P<rate>[^,\]]*)(?:,\s*(?P<postfix>[^\]]*(?:\][^\]]*)*?))?\]\s*$"
 )
 _OPEN_TQDM = re.compile(
@@ -136,6 +171,7 @@ _SETTINGS = re.compile(r"(?i:\b(?:batch_?size|num_workers|seed|momentum|weight_d
 """Beside these, numbers that no training measures are settings, too."""
 _MARK = "\0"
 """Replaces the position in the text."""
+_TITLE_NUMBERS = re.compile(rf"(?<![A-Za-z])(?:{NUMBER})|[/\s]+")
 _DECORATION = " \t=*#>-|:[]("
 _FIRST_WORDS = re.compile(r"[^\w\s\[(:|-]|[:|\])]\s|\d|\s(?=\w+\s*[:=\d])")
 """Ends the words after a position that may name a phase: `Epoch 3 [val] loss=0.5`."""
@@ -155,33 +191,46 @@ class _Match:
     phase: str | None = None
 
 
-def _read_bar(text: str, bar: re.Match[str], epoch: int | None) -> PrintedLine | None:
+def _find_bar(text: str) -> re.Match[str] | None:
+    return (_TQDM.search(text) or _OPEN_TQDM.search(text)) if text.endswith("]") else None
+
+
+def _read_bar(bar: re.Match[str], epoch: int | None) -> PrintedLine | None:
+    """Parse a progress bar, whose values stand behind its rate, in its title, or in both."""
     title, postfix, phase = bar["title"], bar["postfix"] or "", phase_of(bar["title"])
-    values = {pair.tag: pair.value for pair in pairs(postfix, phase)}
+    named = re.search(_EPOCH, title)
+    in_title = pairs(_marked(title, named) if named else title, phase)
+    if not any(is_measured(pair.name) for pair in in_title):
+        in_title = []
+    values = {pair.tag: pair.value for pair in [*in_title, *pairs(postfix, phase)]}
     if not values:
         return None
     if rate := _RATE.fullmatch(bar["rate"].strip()):
         per_s = float(rate[1]) if rate[2].endswith("/s") else 1 / (float(rate[1]) or math.inf)
-        values[f"{phase}/it_per_s" if phase else "it_per_s"] = per_s
-    counter = f"bar:{re.sub(r'[0-9/]+', '', title).strip().lower()}"
+        values[f"{phase}/{RATE_TAG}" if phase else RATE_TAG] = per_s
+    counter = f"bar:{_TITLE_NUMBERS.sub(' ', title).strip().lower()}"
+    return PrintedLine(_position_of_bar(bar, named, epoch), values, counter, phase, is_bar=True)
+
+
+def _position_of_bar(bar: re.Match[str], named: re.Match[str] | None, epoch: int | None) -> TrainingPosition:
     step = round(scaled(bar["step"]))
     of = round(scaled(bar["of"])) if "of" in bar.re.groupindex else None
-    if re.fullmatch(r"\W*epochs?\W*", title, re.IGNORECASE):
-        return PrintedLine(TrainingPosition(epoch=step, epochs=of), values, counter, phase, is_bar=True)
-    named = re.search(_EPOCH, title)
+    if re.fullmatch(r"\W*epochs?\W*", bar["title"], re.IGNORECASE):
+        return TrainingPosition(epoch=step, epochs=of)
     at_epoch = int(float(named["epoch"])) if named else epoch
-    position = TrainingPosition(step, of, at_epoch, in_epoch=True, from_zero="v_num" in postfix)
-    return PrintedLine(position, values, counter, phase, is_bar=True)
+    epochs = int(named["epochs"]) if named and named["epochs"] else None
+    return TrainingPosition(step, of, at_epoch, epochs, in_epoch=True, from_zero="v_num" in (bar["postfix"] or ""))
 
 
-def _read_dict(outside: str, texts: Mapping[str, str]) -> PrintedLine | None:
-    """Parse a dictionary or a JSON object; its step may precede it."""
+def _read_dict(outside: str, texts: Mapping[str, str], others: Iterable[Pair]) -> PrintedLine | None:
+    """Parse a dictionary or a JSON object, also the `others`, such as lists, in it; its step may precede it."""
     by_name = {name.lower().removeprefix("train/").lstrip("_"): text for name, text in texts.items()}
     step = next((by_name[name] for name in _STEP_WORDS if name in by_name), None)
     if step is None and (glued := last_step(outside.encode())) is not None:  # behind a bar, in its row
         step = str(glued)
     epoch = by_name.get("epoch")
     values = {tag: number(text) for name, text in texts.items() if (tag := tag_of(name)) is not None}
+    values |= {pair.tag: pair.value for pair in others if pair.tag not in values}
     if not any(map(is_measured, values)):
         return None
     if step is None and epoch is None:
@@ -210,8 +259,9 @@ def _read_plain(text: str, epoch: int | None) -> PrintedLine | None:
     if match is None:
         return None
     before, _, behind = match.remainder.partition(_MARK)
-    phase = match.phase or phase_of(before) or phase_of(_FIRST_WORDS.split(behind, maxsplit=1)[0])
-    candidates = list(pairs(match.remainder, phase))
+    first_words = len(_FIRST_WORDS.split(behind, maxsplit=1)[0])
+    phase = match.phase or phase_of(before) or phase_heading(behind) or phase_of(behind, first_words)
+    candidates = pairs(match.remainder, phase)
     if not any(is_measured(pair.name) for pair in candidates):
         # Names that occur in any text count only in a line that begins with its position.
         begins_with_it = before.strip(_DECORATION) == "" or phase is not None
@@ -288,22 +338,23 @@ def _find_blocks(text: str, epoch: int | None) -> _Match | None:
 def _find_words(text: str, epoch: int | None) -> _Match | None:
     """Find a step or an epoch after a word; the first in `_STEP_WORDS` wins among several steps."""
     steps = list(_STEP.finditer(text))
-    named = re.search(_EPOCH, text)
+    named = re.search(_EPOCH, text) or re.search(_EPOCH_BEHIND, text)
     if not steps and named is None:
         return _find_brackets(text, epoch)
+    epoch_parts = named.groupdict() if named else {}
     best = min(steps, key=lambda step_match: _STEP_WORDS.index(_word_of(step_match)), default=None)
     position = TrainingPosition(
         int(number(best["step"])) if best else None,
         int(number(best["of"])) if best and best["of"] else None,
         float(named["epoch"]) if named else epoch,
-        int(named["epochs"]) if named and named["epochs"] else None,
+        int(epochs) if (epochs := epoch_parts.get("epochs")) else None,
         epoch_is_fraction=named is not None and is_fraction(named["epoch"]),
         in_epoch=best is not None and (_word_of(best) == "batch" or phase_named(best["phase"]) not in (None, "train")),
     )
     remainder = text
     for step_match in sorted([*steps, *([named] if named else [])], key=lambda step_match: -step_match.start()):
         remainder = _marked(remainder, step_match)
-    phase = phase_named(best["phase"] if best else None) or phase_named(named["phase"] if named else None)
+    phase = phase_named(best["phase"] if best else None) or phase_named(epoch_parts.get("phase"))
     return _Match(position, remainder, _word_of(best) if best else "epoch", phase)
 
 
@@ -327,143 +378,8 @@ def _find_leading(text: str, epoch: int | None) -> _Match | None:
 
 def _word_of(step: re.Match[str]) -> str:
     unit = step["word"].lower().replace(" ", "_")
-    return "step" if unit == "steps" else unit
+    return {"batches": "batch"}.get(unit, unit if unit in _STEP_WORDS else unit.removesuffix("s"))
 
 
 def _marked(text: str, match: re.Match[str]) -> str:
     return f"{text[: match.start()]}{_MARK}{text[match.end() :]}"
-
-
-# Parse the values in a printed text: numbers with units and the names before them.
-
-
-@dataclass(frozen=True)
-class Pair:
-    """`val loss: 2.31`."""
-
-    tag: str
-    """The series' name: `val/loss`."""
-    value: float
-    name: str
-    """The printed name in lower case."""
-    is_fraction: bool
-    """Not written like a counter: 2.0, 1e3, nan."""
-
-
-def pairs(text: str, phase: str | None = None) -> Iterator[Pair]:
-    """Yield every `name value` that may be a metric; `phase` (train, val) is used if the name has none."""
-    for match in _PER_SECOND.finditer(text):
-        tag = f"{match['unit']}_per_s"
-        value = number(match["value"]) * TIMES.get(match["times"] or "", 1.0)
-        yield Pair(f"{phase}/{tag}" if phase else tag, value, tag, False)
-    for match in _PAIR.finditer(text):
-        is_explicit = bool(match["sep"].strip())
-        name = _name_of(match["name"].lower().split(), is_explicit)
-        series = tag_of(name, phase) if name else None
-        if name and series and (is_explicit or _is_metric(name.split()[-1])):
-            value, ending = amount(match, (match["name_unit"] or "").lower())
-            series += "" if series.endswith(ending) else ending
-            yield Pair(series, value, name, is_fraction(match["value"]))
-
-
-def dict_pairs(text: str) -> dict[str, str]:
-    """Return the numbers in a printed dictionary or JSON object as text."""
-    return {match["name"]: match["value"] for match in _DICT_PAIR.finditer(text)}
-
-
-def tag_of(name: str, phase: str | None = None) -> str | None:
-    """Return the series' name in lower case with the phase before a slash; None if it is no metric."""
-    tag = re.sub(r"[^\w@/%.]+", "_", name.strip().lower()).strip("_./")
-    if not tag or len(tag) > 64 or _is_no_metric(tag):
-        return None
-    head, _, remainder = tag.replace("/", "_", 1).partition("_")
-    if remainder and head in _PHASES and not (head == "train" and remainder.startswith(("step", "time"))):
-        if _is_no_metric(remainder):
-            return None
-        return f"{_PHASES[head]}/{remainder}"
-    return f"{phase}/{tag}" if phase else tag
-
-
-def _is_no_metric(tag: str) -> bool:
-    return bool(_NO_METRIC.fullmatch(tag) or (_LIMIT.fullmatch(tag) and not is_measured(tag)))
-
-
-def is_measured(name: str) -> bool:
-    """Whether only a training produces such a value: a loss, an accuracy, a reward."""
-    parts = re.split(r"[_/.\s@-]", name)
-    return bool(_MEASURED_PART.search(name)) or not _MEASURED.isdisjoint([name, *parts])
-
-
-def phase_of(text: str) -> str | None:
-    """Return train, val, eval or test if a word of the text names it."""
-    match = _PHASE.search(text)
-    return _PHASES[match[1].lower()] if match else None
-
-
-def phase_named(name: str | None) -> str | None:
-    """Return train, val, eval or test if `name` is one of their names."""
-    return _PHASES.get((name or "").lower())
-
-
-def _name_of(words: list[str], is_explicit: bool) -> str | None:
-    """Return the name before a value: all of `val loss`, the end of `saved with val loss`."""
-    if is_explicit and len(words) == 1:
-        return words[0]
-    first = len(words)
-    while first and (words[first - 1] in _QUALIFIERS or _is_metric(words[first - 1])):
-        first -= 1
-    name = words[first:]
-    return " ".join(name) if any(map(_is_metric, name)) or _is_metric("_".join(name)) else None
-
-
-def _is_metric(name: str) -> bool:
-    parts = re.split(r"[_/\s-]", name)
-    return is_measured(name) or not _TIMED.isdisjoint([name, *parts])
-
-
-# -- names -------------------------------------------------------------------------------------
-
-_MEASURED_PART = re.compile(r"loss|accura|perplex|reward|entrop|precision|recall|nll|elbo")
-_MEASURED = set(
-    "acc acc1 acc5 top1 top5 ppl f1 auc map miou iou mse mae rmse bleu rouge wer cer psnr ssim fid bpc bpb "
-    "err error kl return score dice loss_d loss_g r2 elo".split()
-)
-_TIMED = set(
-    "time data dt ms mfu tps throughput speed memory mem norm gnorm grad_norm tflops flops elapsed lr wd "
-    "learning_rate temperature momentum wps ups tokens/s samples/s".split()
-)
-_QUALIFIERS = set(
-    "train training val valid validation eval evaluation test dev avg average mean running total best "
-    "learning rate grad gradient weight decay batch step iter iteration epoch per gpu max peak allocated "
-    "used usage time lm ce mlm aux smoothed last main policy value critic actor final set".split()
-)
-_NO_METRIC = re.compile(
-    r"eta|v_num|seed|rank|gpu|device|node|host|pid|port|line|version|total|max|min|size|of|count|group|"
-    r"batch|batch_?size|bs|world_?size|workers?|num|n|index|idx|id|iter|iteration|steps?|epochs?|top|"
-    r"global_step|train_step|num_updates|updates?|batches|it|timestamp|remaining|left|"
-    r"(?:num|n|every|per_device)_\w+|\w+_(?:size|interval|every|freq|steps|epochs|seed|weight|"
-    r"coef|threshold|smoothing|type|fn|workers|id)"
-)
-_LIMIT = re.compile(r"(?:max(?!_mem)|total|min)_\w+")
-"""A limit or a count, unless a training measures it: `total_steps`, but not `total_loss`."""
-_PHASES = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "validating", "dev"), "val"),
-    **dict.fromkeys(("eval", "evaluation", "evaluating"), "eval"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
-_PHASE = re.compile(rf"(?<![\w/])({'|'.join(sorted(_PHASES, key=len, reverse=True))})(?![\w/])", re.IGNORECASE)
-
-# -- both ---------------------------------------------------------------------------------------
-
-_END = r"(?![\w%/]|\.\d|[-:]\w|\s*/\s*\d)"
-_WORD = r"(?!(?i:nan|inf|infinity)\b)[A-Za-z][\w.@/]*"
-_PAIR = re.compile(
-    rf"(?<![\w.@/=-])(?P<name>{_WORD}(?:[ ]{_WORD}){{0,4}})(?:[ ]?\((?P<name_unit>[\w/%]+)\))?"
-    rf"(?P<sep>\s*[:=]\s*|\s+)[\[(~]?{VALUE}{_END}"
-)
-_PER_SECOND = re.compile(
-    r"(?<![\w.:=,-])(?P<value>\d[\d,]*(?:\.\d+)?)\s?(?P<times>[kKMG])?\s?"
-    r"(?P<unit>samples|tokens|tok|images|imgs?|examples|it|iters|steps|words|sequences|frames)/s(?:ec|econd)?\b(?!\s*[:=])"
-)
-_DICT_PAIR = re.compile(rf"['\"](?P<name>[^'\"]{{1,64}})['\"]\s*:\s*['\"]?(?P<value>{NUMBER})['\"]?\s*(?=[,}}\]])")

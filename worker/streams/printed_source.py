@@ -19,6 +19,7 @@ from worker.streams.point_uploader import BATCH_BYTES, OffsetOf
 from worker.streams.points import size_if_same
 from worker.streams.printed import PrintedTail
 from worker.streams.printed_table import PrintedTables
+from worker.streams.printed_unread import UnreadLines
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +45,8 @@ class PrintedSource:
         self._sent_up_to, self._read_up_to = offset, -1
 
     @property
-    def unread(self) -> tuple[int, str]:
-        """Number of lines with values that no rule reads, and the first of them."""
+    def unread(self) -> UnreadLines:
+        """The lines with values that no rule reads."""
         return self._tail.unread
 
     @property
@@ -92,8 +93,10 @@ STREAMS = {"out": "stdout", "err": "stderr"}
 QUIET_S = 10.0
 """Time that the last rank has printed values before it is believed that rank 0 prints none."""
 MIN_UNREAD = 5
-"""Lines with values that no rule reads, before a finding says so."""
-NOT_READ_MEANS = "No curve is drawn: none of the lines says at which step or epoch its values stand."
+"""Lines with a loss or the like, of any words, before a finding says that nothing is read."""
+NOT_READ_MEANS = (
+    "These values have no curve: such lines do not say at which step or epoch they stand, or how a value is named."
+)
 NOT_READ_FIX = (
     "Name the values in a pattern of these lines (--printed-pattern), or print the step with them, such as step 10: "
     "loss=2.31 (the document LOGGERS lists the formats), or log with torch.utils.tensorboard.SummaryWriter."
@@ -146,12 +149,15 @@ class PrintedLogs:
             yield self._sources[key]
 
     def findings(self) -> list[Finding]:
-        """Say that values were printed and none could be read."""
+        """Say that lines with values were printed that could not be read, or only in part."""
         unread = [source.unread for source in self._sources.values()]
-        lines, example = sum(number for number, _ in unread), next((text for _, text in unread if text), "")
-        if lines < MIN_UNREAD or self._known_owners():
+        measured = 0 if self._known_owners() else sum(lines.measured for lines in unread)
+        number = max(sum(lines.repeated for lines in unread), measured if measured >= MIN_UNREAD else 0)
+        if not number:
             return []
-        evidence = f"{lines} printed lines hold values, {SUCH_AS}{example}"
+        by_use = sorted(unread, key=lambda lines: not lines.repeated)
+        example = next((lines.example for lines in by_use if lines.example), "")
+        evidence = f"{number} printed lines hold values, {SUCH_AS}{example}"
         return [Finding(kind=NOT_READ, evidence=evidence, meaning=NOT_READ_MEANS, fix=NOT_READ_FIX)]
 
     def _counting(self, final: bool) -> Iterator[MirroredFile]:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 
 from domain.series.printed_pattern import NUMBER, is_fraction, number, scaled
-from worker.streams.printed_line import PrintedLine, TrainingPosition, is_measured, tag_of
+from worker.streams.printed_line import PrintedLine, TrainingPosition
+from worker.streams.printed_values import is_measured, tag_of
 
 MAX_COLUMNS = 40
 _BAR = re.compile(r":?\s*(?P<percent>\d+)%\s?(?:\|.*|[━─╸╺].*)?$")

@@ -17,7 +17,15 @@ import { flattened, stretches } from './chart_lines.js';
  * @typedef {{base: RegExp, title: string|null, format?: ChartSpec['format'], smooth?: boolean}} Known
  */
 
-const BOOKKEEPING = new Set(['epoch', 'total_steps', 'global_step', 'max_steps', 'num_samples', 'world_size']);
+const BOOKKEEPING = new Set([
+  'epoch',
+  'total_steps',
+  'total_epochs',
+  'global_step',
+  'max_steps',
+  'num_samples',
+  'world_size',
+]);
 /** Totals and facts that the Ranks tab shows. */
 const ON_RANKS_TAB = /^(node\d+\/)?probe\/(rank\d+\/phases|ddp|model)\//;
 /** @type {Record<string, number>} */

@@ -10,7 +10,7 @@ import pytest
 
 from domain.choices import RECIPES
 from domain.launch import plan as launch
-from domain.launch.plan import local_rank_option, recipe_path
+from domain.launch.plan import WIDE, local_rank_option, recipe_path
 from domain.spec import RunSpec
 
 CNN = str(recipe_path("image_classifier"))
@@ -182,11 +182,16 @@ def test_the_same_values_stand_in_the_environment_when_set():
         "RANKZERO_RUN_ID": "abcdefghij", "RANKZERO_ATTEMPT": "2", "RANKZERO_NODE_RANK": "0",
         "RANKZERO_RUN_DIR": "/d/work",
         "RANKZERO_LR": "0.2", "RANKZERO_STRATEGY": "ddp", "RANKZERO_PRECISION": "fp32",
-        "RANKZERO_ACCUMULATE": "1", "RANKZERO_WARMUP_STEPS": "0", "PYTHONUNBUFFERED": "1",
+        "RANKZERO_ACCUMULATE": "1", "RANKZERO_WARMUP_STEPS": "0", "PYTHONUNBUFFERED": "1", "COLUMNS": WIDE,
         "TORCHELASTIC_ERROR_FILE": "/d/error.json",
     }  # fmt: skip
     assert expected.items() <= env.items()
     assert not {"RANKZERO_BATCH_SIZE", "RANKZERO_EPOCHS", "RANKZERO_SEED", "RANKZERO_RESUME"} & env.keys()
+
+
+def test_the_width_of_a_users_own_terminal_stays():
+    spec = RunSpec(target="/code/train.py", gpus_per_node=1, env={"COLUMNS": "100"})
+    assert plan(spec, run_id="abcdefghij", attempt=1, attempt_dir="/d").env["COLUMNS"] == "100"
 
 
 @pytest.mark.parametrize(

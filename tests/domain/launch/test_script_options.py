@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.launch.plan import batch_size, total_steps
+from domain.launch.plan import batch_size, total_epochs, total_steps
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,20 @@ from domain.launch.plan import batch_size, total_steps
 )
 def test_the_number_of_steps(args: list[str], steps: int | None) -> None:
     assert total_steps(args) == steps
+
+
+@pytest.mark.parametrize(
+    ("args", "epochs"),
+    [
+        (["--epochs", "8"], 8),
+        (["--num_train_epochs=3.0"], 3),
+        (["trainer.max_epochs=12"], 12),
+        (["--warmup-epochs", "2", "--epochs", "{epochs}"], None),
+        (["--epochs", "0.5"], None),
+    ],
+)
+def test_the_number_of_epochs(args: list[str], epochs: int | None) -> None:
+    assert total_epochs(args) == epochs
 
 
 def test_the_batch_size() -> None:

@@ -6,7 +6,14 @@ import math
 
 import pytest
 
-from domain.series.printed_pattern import LONGEST_LINE, MOST_CHARACTERS, PrintedPattern, ReadLine, proposal
+from domain.series.printed_pattern import (
+    LONGEST_EXAMPLE,
+    LONGEST_LINE,
+    MOST_CHARACTERS,
+    PrintedPattern,
+    ReadLine,
+    proposal,
+)
 
 READ = [
     ("it {step} | loss {loss} acc {acc}", "it   10 | loss 0.5  acc 71.2%", 10, {"loss": 0.5, "acc": 71.2}),
@@ -79,11 +86,22 @@ def test_a_wrong_pattern_says_its_rule(text: str, rule: str) -> None:
         ("Epoch 2: {'loss': 0.5} 7 resnet50", "Epoch {epoch}: {{'loss': {loss}}} {*} resnet50"),
         ("loss 1.0 loss 2.0", "loss {loss} loss {*}"),
         ("step 1.5 loss 2", "step {*} loss {loss}"),
+        (
+            "5 - 56.1 sent/s - 2143.8 words/s - MLM-en:     0.5",
+            "{step} - {sent/s} sent/s - {words/s} words/s - MLM-en:     {MLM-en}",
+        ),
+        ("acc - 3 | loss =    0.5", "acc - {*} | loss =    {loss}"),
     ],
 )
 def test_a_pattern_is_proposed_that_reads_its_line(line: str, pattern: str) -> None:
     assert proposal(line) == pattern
     assert PrintedPattern(pattern).read(line) is not None
+
+
+def test_a_line_that_was_cut_is_proposed_with_anything_behind() -> None:
+    line = "loss 0.5 " + "abcdefg " * 60
+    pattern = PrintedPattern(proposal(line[:LONGEST_EXAMPLE]))
+    assert pattern.read(line) == ReadLine(None, None, False, {"loss": 0.5})
 
 
 HOSTILE = [

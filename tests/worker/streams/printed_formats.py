@@ -99,4 +99,30 @@ FORMATS = (
            "0.001000, acc: 0.1, loss: 25.1, "
            "avg_batch_cost: 0.5 s, ips: 128.00 samples/s, eta: 1 day, 2:03:04", 10,
            {"lr": 1e-3, "acc": 0.1, "loss": 25.1, "avg_batch_cost_s": 0.5, "samples_per_s": 128.0}),
+    Format("torchtune", "\r2|57|Loss: 1.25:  35%|███       | 7/20 [00:05<00:05,  2.00it/s]", 7, {"loss": 1.25}),
+    Format("open_clip", "2026-01-02,03:04:05 | INFO | Train Epoch: 0 [  640/1280 (50%)] Data (t): 0.010 "
+           "Batch (t): 0.250, 128.0/s, 64.0/s/gpu LR: 0.000100 Logit Scale: 14.286 "
+           "Contrastive_loss: 0.9 (0.95) Loss: 1.1 (1.2)", 640,
+           {"train/data_t": 0.01, "train/batch_t": 0.25, "train/per_s": 128.0, "train/per_s_gpu": 64.0,
+            "train/lr": 1e-4, "train/logit_scale": 14.286, "train/contrastive_loss": 0.9, "train/loss": 1.1}),
+    Format("verl", "step:12 - train/loss:0.25 - train/lr(1e-3):0.0100 - critic/rewards/mean:0.5 - timing_s/step:1.5",
+           12,
+           {"train/loss": 0.25, "train/lr(1e-3)": 0.01, "critic/rewards/mean": 0.5, "timing_s/step": 1.5}),
+    Format("ESPnet", "[gpu3:0/4] 2026-01-02 03:04:05,678 (trainer:737) INFO: 2epoch:train:6-10batch: "
+           "iter_time=2.5e-04, loss_ctc=30.5, acc=0.25, loss=20.5, optim0_lr0=1.5e-05", 10,
+           {"train/iter_time": 2.5e-4, "train/loss_ctc": 30.5, "train/acc": 0.25, "train/loss": 20.5,
+            "train/optim0_lr0": 1.5e-5}),
+    Format("icefall", "2026-01-02 03:04:05,678 INFO [train.py:907] (0/2) Epoch 1, batch 50, loss[loss=0.5, "
+           "pruned_loss=0.2, over 493.00 frames. ], tot_loss[loss=0.6, pruned_loss=0.3, over 9000.05 frames. ], "
+           "batch size: 9, lr: 3.5e-04",
+           50, {"loss": 0.5, "loss/pruned_loss": 0.2, "tot_loss": 0.6, "tot_loss/pruned_loss": 0.3, "lr": 3.5e-4}),
+    Format("DLLogger", "DLL 2026-01-02 03:04:05.678901 - Training Epoch: 1 Training Iteration: 40  average_loss : 2.5  "
+           "step_loss : 2.25  learning_rate : 0.0004", 40,
+           {"train/average_loss": 2.5, "train/step_loss": 2.25, "train/learning_rate": 4e-4}),
+    Format("DeepSpeed's engine", "[2026-01-02 03:04:05,678] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, "
+           "skipped=0, lr=[1e-05, 2e-05], mom=[[0.9, 0.95], [0.8, 0.85]]\n"
+           "[2026-01-02 03:04:05,678] [INFO] [timer.py:215:stop] epoch=0/micro_step=20/global_step=10, "
+           "RunningAvgSamplesPerSec=7.5, MemAllocated=1.50GB", 10,
+           {"lr": 1e-5, "lr[1]": 2e-5, "mom": 0.9, "mom[1]": 0.95, "mom[3]": 0.85, "runningavgsamplespersec": 7.5,
+            "memallocated_bytes": 1.5 * 1024**3}),
 )  # fmt: skip

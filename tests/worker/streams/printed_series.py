@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from worker.streams.printed import EPOCH_TAG, TOTAL_STEPS_TAG, PrintedLines
+from worker.streams.printed import EPOCH_TAG, TOTAL_EPOCHS_TAG, TOTAL_STEPS_TAG, PrintedLines
+
+ABOUT_LENGTH = (EPOCH_TAG, TOTAL_STEPS_TAG, TOTAL_EPOCHS_TAG)
 
 
 def told_by(text: str) -> dict[str, list[tuple[int, float]]]:
@@ -13,8 +15,8 @@ def told_by(text: str) -> dict[str, list[tuple[int, float]]]:
 
 
 def series_of(text: str) -> dict[str, list[tuple[int, float]]]:
-    """What was measured: all but the epoch and the number of steps."""
-    return {tag: points for tag, points in told_by(text).items() if tag not in (EPOCH_TAG, TOTAL_STEPS_TAG)}
+    """What was measured: all but the epoch and the numbers of steps and epochs."""
+    return {tag: points for tag, points in told_by(text).items() if tag not in ABOUT_LENGTH}
 
 
 def values_of(line: str) -> dict[str, tuple[int, float]]:

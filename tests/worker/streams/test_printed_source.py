@@ -15,6 +15,7 @@ from worker.streams.mirror import MirroredFile, OffsetMismatch
 from worker.streams.omissions import SET_ASIDE_FILE, Omissions
 from worker.streams.point_uploader import PointStream, PointUploader
 from worker.streams.printed_source import MIN_UNREAD, QUIET_S, PrintedLogs
+from worker.streams.printed_unread import LEAST_REPEATED
 
 
 class FakeServer:
@@ -141,6 +142,18 @@ def test_values_that_no_rule_reads_are_told(node: Node) -> None:
     node.print("step 1 loss 0.25\n")
     node.settle()
     assert node.logs.findings() == []
+
+
+@pytest.mark.parametrize("line", ["now loss: 0.{n} acc: 0.75", "step {n}: loss 0.{n} 0.{n}5-acc*: 0.{n}"])
+def test_values_that_no_rule_reads_are_told_also_beside_others(node: Node, line: str) -> None:
+    node.print("step 1 loss 1.0\n")
+    node.print("".join(line.format(n=n) + "\n" for n in range(1, LEAST_REPEATED)))
+    node.settle()
+    assert node.logs.findings() == [] and node.server.series["loss"]
+    node.print(line.format(n=9) + "\n", "rank0.out")
+    node.settle()
+    (finding,) = node.logs.findings()
+    assert finding.evidence == f"3 printed lines hold values, such as: {line.format(n=9)}"
 
 
 UNREAD = "".join(f"now loss: 0.{i} acc: {i}%\n" for i in range(1, MIN_UNREAD + 1))
