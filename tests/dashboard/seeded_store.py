@@ -19,6 +19,7 @@ from dashboard.storage.files import Files
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_reports
 from db.engine import Store
+from db.findings import findings
 from db.models import Node
 from db.nodes import node_queries, node_reports
 from db.runs import run_requests
@@ -27,6 +28,7 @@ from db.tasks import task_reports
 from domain.messages import (
     CheckpointOffer,
     Device,
+    Finding,
     NodeFacts,
     NodeLoad,
     Point,
@@ -186,6 +188,11 @@ class Seed:
                 (files / "checkpoints").mkdir(parents=True, exist_ok=True)
                 (files / "checkpoints" / str(row.id)).write_bytes(content)
         return row.id
+
+    def find(self, label: str, finding: Finding) -> None:
+        """A finding of the run's latest attempt."""
+        fence = attempt_queries.attempts(self.store, self.runs[label])[-1].fence
+        findings.findings_reported(self.store, self._node_of(label), fence, 0, [finding], self.now)
 
     def silence(self, name: str, seconds: float) -> None:
         """The node was last heard of so long ago."""

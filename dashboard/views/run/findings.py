@@ -67,6 +67,8 @@ HELP = (
 IN_USE = "In use. The curves appear once the node has read the log again."
 NEXT = "for the next attempt and for *Launch again with changes*"
 AFTER_END = f"This attempt has ended and is not read again: the pattern counts {NEXT}."
+LEAST_FITTING = 3
+"""Lines that a proposed pattern fits: that of the finding and two more."""
 STORED = f"Stored {NEXT}. This attempt has ended and is not read again."
 
 
@@ -102,7 +104,7 @@ def _field(run: RunView, finding: FindingView) -> str:
     # Not by way of the session state: where a rerun overtakes the first run, the browser would get no value.
     return st.text_input(
         LABELS["printed_pattern"],
-        run.spec.printed_pattern or _proposed(finding),
+        run.spec.printed_pattern or _proposed(run, finding),
         key=f"{FIELD}_{run.id}",
         help=HELP,
         live=True,
@@ -111,8 +113,11 @@ def _field(run: RunView, finding: FindingView) -> str:
     )
 
 
-def _proposed(finding: FindingView) -> str:
-    return proposal(finding.evidence.partition(SUCH_AS)[2])[:MOST_CHARACTERS]
+def _proposed(run: RunView, finding: FindingView) -> str:
+    """Return a pattern of the line that the finding shows; none if it fits fewer than two others."""
+    text = proposal(finding.evidence.partition(SUCH_AS)[2])[:MOST_CHARACTERS]
+    read, _ = _preview(run, text)
+    return text if read is not None and read.number >= LEAST_FITTING else ""
 
 
 def _preview(run: RunView, text: str) -> tuple[PatternPreview | None, str | None]:
