@@ -144,7 +144,7 @@ class RunView:
     """Samples per second over all ranks, as last logged."""
     throughput_mean: float | None
     progress: float | None
-    """0 to 1; None when the number of steps is unknown."""
+    """0 to 1, by steps, else by epochs; None when neither number is known."""
     eta_s: float | None
     created_at: float
     started_at: float | None
@@ -168,6 +168,9 @@ class RunView:
     global_batch_size: int | None
     spec: RunSpec
     """The spec it was launched with."""
+    current_epoch: float | None = None
+    """The epoch it is in, counted from 1; as it is logged where that is a fraction or `total_epochs` is unknown."""
+    total_epochs: int | None = None
     attempt_changes: list[AttemptChange] = field(default_factory=list)
     """The starts of its later attempts, for its curves; only when a single run is read."""
     attention: str | None = None

@@ -68,6 +68,8 @@ def describe(run: dict[str, Any], now: float) -> str:
         parts.append(run["finding"].partition(":")[0])
     if run.get("step") is not None:
         parts.append(f"step {run['step']}" + (f"/{run['total_steps']}" if run.get("total_steps") else ""))
+    if run.get("total_epochs") and not run.get("total_steps") and isinstance(run.get("current_epoch"), int | float):
+        parts.append(f"epoch {run['current_epoch']:.4g}/{run['total_epochs']}")
     if isinstance(run.get("last_loss"), int | float):
         parts.append(f"loss {formats.number(run['last_loss'], 4)}")
     if isinstance(run.get("throughput"), int | float):

@@ -234,6 +234,8 @@ def row(run: RunView, curve: Curve) -> dict[str, Any]:
         "progress": run.progress,
         "step": run.step,
         "total_steps": run.total_steps,
+        "current_epoch": run.current_epoch,
+        "total_epochs": run.total_epochs,
         "loss": run.last_loss,
         "curve": curve,
         "throughput": run.throughput,

@@ -36,8 +36,9 @@ VALIDATION_LOSS = (
     "test/loss",
     "test_loss",
 )
-EPOCH_NAMES = ("train/epoch", "epoch", "printed/train/epoch", "printed/epoch")
-TOTAL_STEPS_TAG = "train/total_steps"
+TOTAL_STEPS_TAG, TOTAL_EPOCHS_TAG = "train/total_steps", "train/total_epochs"
+EPOCH_TAGS = ("train/epoch", "epoch")
+EPOCH_NAMES = (*EPOCH_TAGS, *(f"printed/{tag}" for tag in EPOCH_TAGS))
 PROBED_TAGS = ("samples_per_s", "steps_per_s")
 THROUGHPUT_TAGS = (
     "train/samples_per_s",

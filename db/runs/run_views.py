@@ -14,7 +14,14 @@ from sqlalchemy.orm import Session, aliased
 from db.attempts import deliveries
 from db.attempts.liveness import PendingNode, end_grace_s, end_waits_for, pending_nodes, silent_nodes
 from db.findings.findings import first_findings
-from db.metrics.series_names import PROBED_TAGS, THROUGHPUT_TAGS, TOTAL_STEPS_TAG, main_loss
+from db.metrics.series_names import (
+    EPOCH_TAGS,
+    PROBED_TAGS,
+    THROUGHPUT_TAGS,
+    TOTAL_EPOCHS_TAG,
+    TOTAL_STEPS_TAG,
+    main_loss,
+)
 from db.models import Attempt, ImportedRun, Run, RunTag, Series
 from db.people.visibility import visibility, visible_runs
 from domain.launch import plan
@@ -22,8 +29,9 @@ from domain.liveness import is_silent
 from domain.masking.masking import masked_spec
 from domain.messages import LIVE_STATES, SCRIPT_KINDS, State
 from domain.scheduling import resizing
+from domain.scheduling.epochs import Epochs, epochs_of
 from domain.scheduling.fit import without_names
-from domain.scheduling.throughput import logged_total, pace
+from domain.scheduling.throughput import logged_total, pace, total_ahead
 from domain.spec import RunSpec
 from domain.views import DeliveryView, RunView, with_attention
 
@@ -57,6 +65,7 @@ class SeriesFigures(NamedTuple):
     first_wall: float
     last_wall: float
     last_value: float
+    lowest: float | None
     finite_sum: float
     finite_count: int
     not_finite_since: int | None
@@ -121,6 +130,7 @@ def views(session: Session, fences: Sequence[int], now: float) -> list[RunView]:
                 series.get(fence) or earlier.get(run.id, []),
                 nodes.get(fence, []),
                 findings.get(fence),
+                now,
                 tags.get(run.id, []),
                 has_logged=fence in series,
                 named=named,
@@ -168,7 +178,6 @@ def _series(session: Session, fences: Sequence[int]) -> dict[int, list[SeriesFig
     return rows_by_fence
 
 
-EPOCH_TAGS = ("train/epoch", "epoch")
 LEARNING_RATE_TAGS = ("train/lr", "lr", "train/learning_rate", "learning_rate")
 
 
@@ -182,6 +191,7 @@ def run_view(
     series: Sequence[SeriesFigures],
     nodes: Sequence[PendingNode],
     finding: str | None,
+    now: float,
     tags: Sequence[str] = (),
     has_logged: bool = True,
     named: Collection[str] | None = None,
@@ -229,7 +239,7 @@ def run_view(
         by=run.by,
         via=run.via,
         baseline=run.baseline_at is not None,
-        **(_figures if has_logged else _figures_before)(series, state, spec),
+        **(_figures if has_logged else _figures_before)(series, state, spec, attempt.started_at, now),
     )
 
 
@@ -240,7 +250,9 @@ def _parsed(spec: str) -> tuple[RunSpec, RunSpec]:
     return launched, masked_spec(launched)
 
 
-def _figures(series: Sequence[SeriesFigures], state: State, spec: RunSpec) -> dict[str, Any]:
+def _figures(
+    series: Sequence[SeriesFigures], state: State, spec: RunSpec, started_at: float | None, now: float
+) -> dict[str, Any]:
     """The fields of `RunView` that come from series."""
     rows, probed = (
         [row for row in series if row.source != "probe"],
@@ -252,25 +264,30 @@ def _figures(series: Sequence[SeriesFigures], state: State, spec: RunSpec) -> di
     epoch, rate = _logged_or_printed(rows, EPOCH_TAGS), _logged_or_printed(rows, LEARNING_RATE_TAGS)
     step = max((row.last_step for row in leading or probed), default=None)
     total_steps = _total_steps(rows, spec, step)
+    epochs = epochs_of(epoch, loss.finite_count if loss else 0, _epoch_totals(rows, spec), started_at)
     curve = max([loss] if loss else leading or probed, key=_span, default=None)
     return {
         "step": step,
         "total_steps": total_steps,
         "epoch": epoch.last_value if epoch else None,
+        "current_epoch": _current_epoch(state, epoch, epochs, has_loss=loss is not None),
+        "total_epochs": epochs.total if epochs else (spec.epochs if epoch is None else None),
         "last_loss": loss.last_value if loss else None,
         "loss_not_finite_since": loss.not_finite_since if loss else None,
         "throughput": speed.last_value if speed else None,
         "throughput_mean": speed.finite_sum / speed.finite_count if speed and speed.finite_count else None,
-        "progress": _progress(state, step, total_steps),
-        "eta_s": _eta_s(state, curve, total_steps),
+        "progress": _progress(state, step, total_steps, epochs),
+        "eta_s": _eta_s(state, curve, total_steps, epochs, now),
         "last_lr": rate.last_value if rate else None,
         "inferred": _printed({"epoch": epoch, "last_loss": loss, "throughput": speed, "last_lr": rate}),
     }
 
 
-def _figures_before(series: Sequence[SeriesFigures], state: State, spec: RunSpec) -> dict[str, Any]:
+def _figures_before(
+    series: Sequence[SeriesFigures], state: State, spec: RunSpec, _started_at: float | None, now: float
+) -> dict[str, Any]:
     """Figures of an earlier attempt, from whose checkpoint this one goes on: not its speed, nor a broken loss."""
-    figures = _figures(series, state, spec)
+    figures = _figures(series, state, spec, None, now)
     loss = figures["last_loss"]
     nothing = dict.fromkeys(("throughput", "throughput_mean", "eta_s", "loss_not_finite_since"))
     return figures | nothing | {"last_loss": loss if loss is not None and math.isfinite(loss) else None}
@@ -336,22 +353,46 @@ def _kill_at(attempt: Attempt, spec: RunSpec) -> float | None:
 
 
 def _total_steps(rows: Sequence[SeriesFigures], spec: RunSpec, step: int | None) -> int | None:
-    """The number of steps: as logged, as in the form, as printed if it can be, as in the script's arguments."""
-    totals = {row.source: logged_total(row.last_value) for row in rows if row.tag == TOTAL_STEPS_TAG}
-    printed = totals.get("printed") or 0
-    most_steps = spec.max_steps or (printed if printed >= (step or 0) else None)
-    return totals.get("events") or most_steps or plan.total_steps(spec.args)
+    """The number of steps that is not passed: as logged, as in the form, as printed, as in the script's arguments."""
+    events, printed = _told_totals(rows, TOTAL_STEPS_TAG)
+    return total_ahead((events, spec.max_steps, printed, plan.total_steps(spec.args)), step or 0)
 
 
-def _progress(state: State, step: int | None, total_steps: int | None) -> float | None:
+def _epoch_totals(rows: Sequence[SeriesFigures], spec: RunSpec) -> list[int | None]:
+    """The numbers of epochs: as logged, as in the form, as printed, as in the script's arguments."""
+    events, printed = _told_totals(rows, TOTAL_EPOCHS_TAG)
+    return [events, spec.epochs, printed, plan.total_epochs(spec.args)]
+
+
+def _told_totals(rows: Sequence[SeriesFigures], tag: str) -> tuple[int | None, int | None]:
+    """A total that the script logs, and one that it prints."""
+    totals = {row.source: logged_total(row.last_value) for row in rows if row.tag == tag}
+    return totals.get("events"), totals.get("printed")
+
+
+def _current_epoch(state: State, epoch: SeriesFigures | None, epochs: Epochs | None, has_loss: bool) -> float | None:
+    """The epoch it is in; the last one once it has succeeded in it, also where 7.98 of 8 was logged last, or where
+    headers alone tell the epochs, each when the next one begins."""
+    if epochs is None:
+        return epoch.last_value if epoch else None
+    is_over = state == State.SUCCEEDED and epochs.current > epochs.total - (1 if has_loss else 2)
+    return float(epochs.total) if is_over else epochs.current
+
+
+def _progress(state: State, step: int | None, total_steps: int | None, epochs: Epochs | None) -> float | None:
     if state == State.SUCCEEDED:
         return 1.0
-    if not total_steps:
+    if total_steps:
+        return min(1.0, (step or 0) / total_steps)
+    return epochs.share if epochs else None
+
+
+def _eta_s(
+    state: State, curve: SeriesFigures | None, total_steps: int | None, epochs: Epochs | None, now: float
+) -> float | None:
+    """Steps left at the attempt's mean step time so far, else the epochs left."""
+    if state != State.RUNNING:
         return None
-    return min(1.0, (step or 0) / total_steps)
-
-
-def _eta_s(state: State, curve: SeriesFigures | None, total_steps: int | None) -> float | None:
-    """Steps left at the attempt's mean step time so far."""
-    estimate = pace(curve, total_steps) if state == State.RUNNING else None
-    return estimate.left_s(estimate.last_step) if estimate else None
+    if estimate := pace(curve, total_steps):
+        return estimate.left_s(estimate.last_step)
+    return epochs.left_s(now) if epochs and not total_steps else None

@@ -14,8 +14,8 @@ from db.engine import Store
 from db.lookups import add_history
 from db.models import Attempt, Checkpoint, Node, Run, Series, Task
 from db.scheduling import queue_placement
+from db.scheduling.expected_ends import expected_ends
 from db.scheduling.node_state import node_states
-from db.scheduling.queue_placement import expected_ends
 from domain.liveness import LOST_AFTER_S
 from domain.messages import State
 from domain.recovery import UnclearCheckpoint

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Sequence
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
@@ -28,7 +29,14 @@ from sqlalchemy.sql.functions import GenericFunction
 
 from db import acting
 from db.engine import Store
-from db.metrics.series_names import MAIN_LOSS, PROBED_TAGS, THROUGHPUT_TAGS, TOTAL_STEPS_TAG
+from db.metrics.series_names import (
+    EPOCH_TAGS,
+    MAIN_LOSS,
+    PROBED_TAGS,
+    THROUGHPUT_TAGS,
+    TOTAL_EPOCHS_TAG,
+    TOTAL_STEPS_TAG,
+)
 from db.models import Attempt, ImportedRun, Node, Run, RunTag, Series, Task
 from db.people.visibility import sees_everything, visible_fences, visible_runs
 from domain.messages import SCRIPT_KINDS, State
@@ -252,12 +260,37 @@ def _logged(tag: str) -> Expression:
 
 
 def _progress() -> Expression:
-    """The share of its steps, 0 to 1; NULL where their number is unknown."""
-    is_total = and_(_is_the_scripts(), Series.tag == TOTAL_STEPS_TAG)
-    logged = select(Series.last_number).where(_is_rank_0s(), is_total).limit(1).scalar_subquery()
-    total = func.nullif(func.coalesce(logged, _of_spec("max_steps")), 0.0, type_=NUMBER)
-    share = func.coalesce(_step(), 0.0, type_=NUMBER) / total
-    return case((Attempt.state == State.SUCCEEDED, 1.0), (share > 1.0, 1.0), else_=share)
+    """The share of its steps, else of its epochs, 0 to 1; NULL where neither number is known."""
+    step = func.coalesce(_step(), 0.0, type_=NUMBER)
+    totals = (_last_told(Series.last_number, [TOTAL_STEPS_TAG]), _of_spec("max_steps"))
+    return case((Attempt.state == State.SUCCEEDED, 1.0), else_=func.coalesce(_share(step, step, totals), _of_epochs()))
+
+
+def _of_epochs() -> Expression:
+    """The share of epochs that have ended, as `domain.scheduling.epochs` has it."""
+    last, lowest, told, all_told = (
+        _last_told(column, EPOCH_TAGS)
+        for column in (Series.last_number, Series.lowest, Series.finite_count, Series.finite_sum)
+    )
+    losses = func.coalesce(_last_told(Series.finite_count, MAIN_LOSS), 0)
+    has_fractions = or_(*(value != func.round(value) for value in (last, lowest, all_told)))
+    current = last + case((and_(lowest < 1, not_(has_fractions)), 1.0), else_=0.0)
+    is_at_end = or_(has_fractions, and_(told <= last - lowest + 1, losses <= told))
+    ended = current - case((is_at_end, 0.0), else_=1.0)
+    return _share(ended, current, (_last_told(Series.last_number, [TOTAL_EPOCHS_TAG]), _of_spec("epochs")))
+
+
+def _share(done: Expression, reached: Expression, totals: Sequence[Expression]) -> Expression:
+    """What is done of the first total that is not passed."""
+    ahead = (case((total >= reached, total)) for total in totals)
+    return cast(done / func.nullif(func.coalesce(*ahead), 0.0, type_=NUMBER), NUMBER)
+
+
+def _last_told(column: Any, tags: Sequence[str]) -> Expression:
+    """A column of the first of the tags that the script logs, else that it prints."""
+    chosen = select(column).where(_is_rank_0s(), _is_the_scripts(), Series.tag.in_(tags))
+    places = case({tag: place for place, tag in enumerate(tags)}, value=Series.tag)
+    return cast(chosen.order_by(Series.source, places).limit(1).scalar_subquery(), NUMBER)
 
 
 def _is_rank_0s() -> ColumnElement[bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 
@@ -37,6 +38,11 @@ def pace(loss: Curve | None, total_steps: int | None) -> Pace | None:
         return None
     step_time_s = (loss.last_wall - loss.first_wall) / (loss.last_step - loss.first_step)
     return Pace(step_time_s, loss.last_step, total_steps)
+
+
+def total_ahead(totals: Iterable[int | None], reached: float) -> int | None:
+    """The first known one of the totals that is not yet passed: a training past its total was given another."""
+    return next((total for total in totals if total and total >= reached), None)
 
 
 def logged_total(value: float) -> int | None:

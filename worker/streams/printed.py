@@ -79,20 +79,14 @@ class PrintedLines:
         self._places = self._places_beside(parsed)
         for line in parsed:
             self._take(line, wall, series)
-        if final:
-            self._end(wall, series)
+        if final and self._validation is not None:
+            self._add_points(self._validation, wall, series)
+            self._validation = None
         if len(remainder) > MAX_LINE_BYTES:
             text = remainder.lstrip(DOT)
             self._in_long_line = self._in_long_line or len(text) > MAX_READ_BYTES
             end = len(data) if self._in_long_line else len(data) - len(text)
         return end, series
-
-    def _end(self, wall: float, series: dict[str, list[Point]]) -> None:
-        """Add what waits for further lines: a validation that was cut off, the last epoch of mere headers."""
-        waiting = [self._validation, None if self._header is None else self._of_header(self._header)]
-        self._validation = self._header = None
-        for line in filter(None, waiting):
-            self._add_points(line, wall, series)
 
     def skip_line(self) -> None:
         """Skip the next bytes up to a line's end: they begin in the middle of a line."""

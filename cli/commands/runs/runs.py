@@ -214,7 +214,7 @@ def print_run(run: dict[str, Any], url: str) -> None:
             ("attempt", run["attempt"]),
             ("environment", environment_words(run.get("environment"))),
             ("world size", f"{run['world_size']} on {formats.plural(run['nodes'], 'node')}"),
-            ("epoch", None if run["epoch"] is None else figure(run["epoch"])),
+            ("epoch", _epoch_words(run)),
             ("batch size", run["global_batch_size"] and f"{run['global_batch_size']} over all ranks"),
             ("learning rate", run["lr"] and f"{run['lr']:.6g} (before scaling {run['base_lr']:.6g})"),
             ("created", formats.ago(run["created_at"], now)),
@@ -231,6 +231,11 @@ def _finding(run: dict[str, Any]) -> str | None:
     """Return the first finding of a run, unless its message says the same."""
     finding = run.get("finding") or ""
     return None if states(run["message"] or "", finding.partition(": ")[2]) else finding or None
+
+
+def _epoch_words(run: dict[str, Any]) -> str | None:
+    current, total = run.get("current_epoch", run["epoch"]), run.get("total_epochs")
+    return None if current is None else figure(current) + (f" of {total}" if total else "")
 
 
 def baseline_words(run: dict[str, Any]) -> str | None:

@@ -13,7 +13,7 @@ const UNKNOWN_RUN = 4404;
 const NO_ROLE = 4403;
 const FAILURES_BEFORE_ASKING = 2;
 /** Figures of a run that may be NaN or infinite, which travel as words. */
-const FIGURES = ['epoch', 'last_loss', 'last_lr', 'throughput', 'throughput_mean'];
+const FIGURES = ['epoch', 'current_epoch', 'last_loss', 'last_lr', 'throughput', 'throughput_mean'];
 const SHARED = Symbol.for('rankzero.live');
 /** Why a run is not shown, by the status of an answer. @type {Map<number, Status>} */
 const REASON_OF = new Map([

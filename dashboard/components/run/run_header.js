@@ -281,7 +281,7 @@ class RunHeader {
     setAttribute(
       this._track,
       'title',
-      isKnown ? `${(share * 100).toFixed(1)} %` : 'The total number of steps is unknown',
+      isKnown ? `${(share * 100).toFixed(1)} %` : 'The number of steps and that of epochs are unknown',
     );
   }
 
@@ -291,9 +291,14 @@ class RunHeader {
    * @returns {number|null}
    */
   _progress(run) {
+    const total = this._totalSteps(run);
+    return total === null ? (run.progress ?? null) : (this._step(run) ?? 0) / total;
+  }
+
+  /** The number of steps, unless pushed steps have passed it since. @param {Run} run @returns {number|null} */
+  _totalSteps(run) {
     const step = this._step(run);
-    if (run.total_steps && step !== null) return step / run.total_steps;
-    return run.progress ?? null;
+    return run.total_steps && step !== null && step <= run.total_steps ? run.total_steps : null;
   }
 
   /** @param {Run} run @returns {number|null} */
@@ -331,12 +336,13 @@ class RunHeader {
       : run.throughput;
     const begun = run.started_at ?? null;
     const elapsed = begun === null ? null : (run.ended_at ?? now) - begun;
-    const epoch = run.epoch ?? null;
-    this._figure('Step', count(step), run.total_steps ? `of ${count(run.total_steps)}` : '', exact(step));
+    const epoch = run.current_epoch ?? run.epoch ?? null;
+    const totalSteps = this._totalSteps(run);
+    this._figure('Step', count(step), totalSteps === null ? '' : `of ${count(totalSteps)}`, exact(step));
     this._figure(
       'Epoch',
       number(epoch),
-      run.spec?.epochs ? `of ${run.spec.epochs}` : '',
+      run.total_epochs ? `of ${count(run.total_epochs)}` : '',
       exact(epoch),
       isPrinted.epoch,
     );

@@ -9,9 +9,10 @@ import { ago, isNumeric, valueText } from './columns.js';
 /**
  * @typedef {{id: string, name: string, project: string, state: string, attention: string|null, note: string,
  *   progress: number|null, tags: string[], own_note: string|null, pinned: boolean, baseline: boolean,
- *   archived: boolean, imported_from: string|null, step: number|null, total_steps: number|null, loss:
- *   number|string|null, curve: number[]|null, throughput: number|string|null, created_at: number, started_at:
- *   number|null, ended_at: number|null, values: any[], changes: (number|null)[]}} Run
+ *   archived: boolean, imported_from: string|null, step: number|null, total_steps: number|null,
+ *   current_epoch?: number|null, total_epochs?: number|null, loss: number|string|null, curve: number[]|null,
+ *   throughput: number|string|null, created_at: number, started_at: number|null, ended_at: number|null,
+ *   values: any[], changes: (number|null)[]}} Run
  */
 
 const CURVE = { width: 104, height: 22 };
@@ -93,9 +94,7 @@ export class RunRow {
     setAttribute(
       this._share,
       'title',
-      share === null
-        ? 'The total number of steps is unknown'
-        : `step ${run.step ?? 0} of ${run.total_steps ?? 'unknown'}`,
+      share === null ? 'The number of steps and that of epochs are unknown' : placeOf(run),
     );
     this._track.hidden = share === null;
     this._bar.style.width = `${share ?? 0}%`;
@@ -203,4 +202,10 @@ function pointsOf(curve) {
   const y = (value) =>
     (high === low ? CURVE.height / 2 : 1 + ((high - value) * (CURVE.height - 2)) / (high - low)).toFixed(1);
   return curve.map((value, at) => `${x(at)},${y(value)}`).join(' ');
+}
+
+/** The step or the epoch that a run is at. @param {Run} run */
+function placeOf(run) {
+  if (run.total_steps || !run.total_epochs) return `step ${run.step ?? 0} of ${run.total_steps ?? 'unknown'}`;
+  return `epoch ${number(run.current_epoch ?? 0)} of ${run.total_epochs}`;
 }

@@ -17,10 +17,11 @@
  *   world_size: number, nodes: number, attempt: number, attempt_changes?: {attempt: number, text: string}[],
  *   lost_contact: boolean, silent_s: number|null, silent_nodes?: string[],
  *   step: number|null, total_steps: number|null, progress: number|null, eta_s: number|null, epoch: number|null,
+ *   current_epoch?: number|null, total_epochs?: number|null,
  *   last_loss: number|null, loss_not_finite_since: number|null, last_lr: number|null, lr: number|null,
  *   throughput: number|null, throughput_mean: number|null, inferred?: string[], global_batch_size: number|null,
  *   created_at: number, started_at: number|null, ended_at: number|null, stop_requested_at: number|null,
- *   kill_at: number|null, expected_start_at: number|null, spec?: {epochs?: number|null, [field: string]: unknown},
+ *   kill_at: number|null, expected_start_at: number|null, spec?: {[field: string]: unknown},
  *   tags?: string[], note?: string|null, archived?: boolean, pinned?: boolean, imported_from?: string|null,
  *   by?: string|null, via?: string|null, baseline?: boolean, against_baseline?: BaselineChange|null,
  *   delivery?: Delivery|null}} Run

@@ -54,10 +54,11 @@ def test_figures_that_were_only_printed_say_so(server: FakeServer, show: Show) -
         "value": 0.18234,
         "baseline_value": 0.19,
     }
-    run = run_view(epoch=1, last_lr=0.1, inferred=["epoch", "last_lr"])
+    run = run_view(epoch=0, current_epoch=1, total_epochs=8, last_lr=0.1, inferred=["epoch", "last_lr"])
     server.picture = [{**run, "run": {**run["run"], "against_baseline": {**against, "better_percent": 4.03}}}]
     page = show("run_header")
     expect(figure(page, "Epoch")).to_have_text("1")
+    expect(page.locator(".figure", has_text="Epoch").locator(".more")).to_have_text("of 8")
     expect(page.locator(".against")).to_have_text("val/loss 0.1823, 4 % better than baseline")
     expect(page.locator(".against a")).to_have_attribute(
         "href", re.compile(r"compare\?runs=.+,base000000&baseline=base")

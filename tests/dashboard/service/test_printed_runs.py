@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from dashboard.service.overview import LossCurves
 from db.checkpoints import checkpoint_queries, checkpoint_reports
+from db.models import Attempt, Run
 from db.runs import run_queries
+from db.search import run_search
 from domain.messages import CheckpointOffer, Point
+from domain.search.parser import parse
 from domain.views import RunView
 from tests.db.cluster import Cluster
 
@@ -29,6 +34,12 @@ def view(cluster: Cluster, run_id: str) -> RunView:
     shown = run_queries.run(cluster.store, run_id, cluster.now)
     assert shown is not None
     return shown
+
+
+def found_by(cluster: Cluster, text: str) -> list[str]:
+    query = select(Run.id).join(Attempt, Attempt.run_id == Run.id)
+    with cluster.store.read() as session:
+        return list(session.scalars(query.where(run_search.matches(parse(text, cluster.now), cluster.now))))
 
 
 def test_a_run_that_only_prints_is_a_full_citizen(cluster: Cluster) -> None:
@@ -62,6 +73,53 @@ def test_the_printed_number_of_steps_counts_unless_it_cannot_be(cluster: Cluster
     assert view(cluster, run_id).total_steps == 40
     cluster.points(fence, 9, 12, {"loss": [(50, 1.0, 200.0)]}, source="printed")
     assert view(cluster, run_id).total_steps is None
+
+
+def test_a_total_that_the_step_has_passed_is_dropped_wherever_it_comes_from(cluster: Cluster) -> None:
+    run_id, fence = start(cluster, args=["--max-iters", "900"], max_steps=20)
+    cluster.points(fence, 0, 9, {"loss": [(231, 1.0, 200.0)], "train/total_steps": curve(40.0)})
+    run = view(cluster, run_id)
+    assert (run.step, run.total_steps) == (231, 900)
+    cluster.report(fence, "stopped")
+    run_id, fence = start(cluster, max_steps=20)
+    cluster.points(fence, 0, 9, {"loss": [(231, 1.0, 200.0)]})
+    assert (view(cluster, run_id).total_steps, view(cluster, run_id).progress) == (None, None)
+
+
+@pytest.mark.parametrize("spec", [{"epochs": 8}, {"args": ["--epochs", "8"]}, {}])
+def test_progress_follows_from_epochs_where_steps_are_unknown(cluster: Cluster, spec: dict[str, Any]) -> None:
+    run_id, fence = start(cluster, **spec)
+    points = {"loss": curve(3, 2, 1, every=100), "epoch": curve(0, 1, 2, every=100)}
+    if not spec:
+        points["train/total_epochs"] = curve(8)
+    cluster.points(fence, 0, 9, points, source="printed")
+    cluster.now = 310.0
+    run = view(cluster, run_id)
+    assert (run.current_epoch, run.total_epochs, run.progress, run.total_steps) == (3, 8, 3 / 8, None)
+    assert run.eta_s == pytest.approx(490.0)
+    if "args" not in spec:  # which no search reads
+        assert [found_by(cluster, text) for text in ("progress=0.375", "progress>0.38")] == [[run_id], []]
+    cluster.points(fence, 9, 18, {"epoch": [(700, 7.0, 800.0)]}, source="printed")
+    cluster.report(fence, "succeeded")
+    run = view(cluster, run_id)
+    assert (run.epoch, run.current_epoch, run.total_epochs, run.progress) == (7.0, 8.0, 8, 1.0)
+
+
+def test_epochs_as_fractions_end_with_the_last_one(cluster: Cluster) -> None:
+    run_id, fence = start(cluster, epochs=8)
+    cluster.points(fence, 0, 9, {"train/loss": curve(3, 1), "train/epoch": curve(0.5, 7.98)})
+    assert view(cluster, run_id).current_epoch == 7.98
+    cluster.report(fence, "succeeded")
+    assert view(cluster, run_id).current_epoch == 8
+
+
+def test_headers_tell_an_epoch_when_the_next_begins(cluster: Cluster) -> None:
+    run_id, fence = start(cluster)
+    points = {"epoch": curve(*range(1, 8)), "train/total_epochs": curve(8)}
+    cluster.points(fence, 0, 9, points, source="printed")
+    assert view(cluster, run_id).progress == 7 / 8
+    cluster.report(fence, "succeeded")
+    assert view(cluster, run_id).current_epoch == 8
 
 
 def test_samples_per_second_come_from_steps_and_the_batch(cluster: Cluster) -> None:

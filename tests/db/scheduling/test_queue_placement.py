@@ -65,6 +65,23 @@ def test_where_the_script_announces_no_steps_those_of_the_launch_say_when_it_end
     assert view(cluster, cluster.launch(gpus_per_node=1)).expected_start_at == cluster.now + 300.0
 
 
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [({"epochs": 8}, {}), ({"args": ["--epochs=8"]}, {}), ({}, {"train/total_epochs": [(0, 8.0, 1.0)]})],
+)
+def test_where_steps_are_unknown_epochs_say_when_it_ends(cluster, spec, told):
+    cluster.launch(gpus_per_node=2, **spec)
+    fence = cluster.assignments()[0].fence
+    cluster.report(fence, "running")
+    epochs = [(epoch, float(epoch), 50.0 * epoch) for epoch in (1, 2)]
+    losses = [(epoch, 1.0, 50.0 * epoch) for epoch in (1, 2)]
+    cluster.points(fence, 0, 9, {"epoch": epochs, "loss": losses} | told, source="printed")
+    assert cluster.now == 100.0
+    waiting = view(cluster, cluster.launch(gpus_per_node=1))
+    assert waiting.expected_start_at == 400.0
+    assert waiting.waiting_for.endswith("ends in about 5 min")
+
+
 def test_a_run_that_is_being_stopped_ends_within_its_grace(cluster):
     first = cluster.launch(gpus_per_node=2, stop_grace_s=20)
     train(cluster, cluster.assignments()[0].fence)
