@@ -65,7 +65,7 @@ _UNNAMED = re.compile(r"\(\?P<\w+>")
 NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+|(?<=\d)\.?)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)\b"
 UNIT = (
     r"(?P<duration>ms|us|µs|s|secs?|seconds?|min|mins|minutes|h|hours)(?:/(?:it|iter|step|batch|epoch))?"
-    r"|(?P<bytes>[kKMGT]i?B)|%|[kMGTP]?FLOPS?(?:/s)?|(?:it|iters?|samples|examples|im(?:a?ge?)?s?|tok(?:en)?s?|steps?)/s(?:ec|econd)?"
+    r"|(?P<bytes>[kKMGT]i?B)|%|dB|[kMGTP]?FLOPS?(?:/s)?|(?:it|iters?|samples|examples|im(?:a?ge?)?s?|tok(?:en)?s?|steps?)/s(?:ec|econd)?"
 )
 VALUE = rf"(?P<value>{NUMBER})(?:(?P<times>[kKMG])(?![A-Za-z])|[ ]?(?:{UNIT})(?![A-Za-z/]|\s*[:=]))?"
 _VALUE = re.compile(VALUE)

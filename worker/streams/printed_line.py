@@ -94,7 +94,8 @@ def read_line(text: str, epoch: int | None = None) -> PrintedLine | None:
         return _read_bar(bar, epoch)
     if (printed_dict := _SHOWN_DICT.search(text)) and (values := dict_pairs(printed_dict[0])):
         others = pairs(without_dict_pairs(printed_dict[0]))
-        return _read_dict(text.replace(printed_dict[0], " "), values, others)
+        if line := _read_dict(text.replace(printed_dict[0], " "), values, others):
+            return line
     return _read_plain(_PACKED.sub(", ", _PATH.sub(" ", text)).strip(), epoch)
 
 

@@ -71,4 +71,4 @@ def _has_unread_values(text: str) -> bool:
 _NUMBER = re.compile(rf"(?<![\w.])(?:{NUMBER})(?![\w]|\.\d)")
 _DIGITS = re.compile(rf"(?<![\w.])(?:{NUMBER})|\d+")
 _WORD = re.compile(r"[a-z][a-z_]*")
-_COLUMNS = re.compile(r"\s*\d+(?=.*\.\d)(?:(?:\s*[,;|]\s*|\s+)[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)+\s*")
+_COLUMNS = re.compile(r"[\s|]*\d+(?=.*\.\d)(?:(?:\s*[,;|]\s*|\s+)[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)+[\s|]*")

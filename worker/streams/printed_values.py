@@ -241,8 +241,10 @@ _SECTION = re.compile(
 )
 """`[valid] loss=0.5`, `val: loss 0.5`."""
 _SEPARATORS = " \t,;:|-"
-_GROUP = re.compile(r"(?<![\w.@/-])(?P<name>[A-Za-z_][\w./-]*)[\[({](?P<inside>[^\[\](){}]+)[\])}]")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\s*[:=]\s*[-+.\d]")
+_GROUP = re.compile(
+    r"(?<![\w.@/-])(?P<name>[A-Za-z_][\w./-]*)(?:\s?[:=]\s?(?=\{))?[\[({](?P<inside>[^\[\](){}]+)[\])}]"
+)
+_ASSIGNMENT = re.compile(r"[A-Za-z_]['\"]?\s*[:=]\s*[-+.\d]")
 
 # -- both ---------------------------------------------------------------------------------------
 

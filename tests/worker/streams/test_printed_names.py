@@ -31,6 +31,8 @@ from worker.streams.printed import TOTAL_EPOCHS_TAG
          {"train/loss": 0.5, "train/time_s": 62.5, "val/loss": 0.7, "val/time_s": 3601.0}),
         ("step 3: loss=0.5 lr=[0.1, 0.2, 0.3]", {"loss": 0.5, "lr": 0.1, "lr[1]": 0.2, "lr[2]": 0.3}),
         ("step 3: loss=0.5 lr: [1e-05 2e-05]", {"loss": 0.5, "lr": 1e-5, "lr[1]": 2e-5}),
+        ("step 3: loss=0.5 lr={'base': 0.1, 'head': 0.2} psnr=21.5dB",
+         {"loss": 0.5, "lr/base": 0.1, "lr/head": 0.2, "psnr": 21.5}),
         ("{'loss': 0.5, 'lr': [0.1, 0.2], 'step': 3}", {"loss": 0.5, "lr": 0.1, "lr[1]": 0.2}),
         ("iterations:3, train acc:0.5, train loss:0.7, train loss ctc:0.9",
          {"train/acc": 0.5, "train/loss": 0.7, "train/loss_ctc": 0.9}),

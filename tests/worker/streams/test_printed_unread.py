@@ -22,6 +22,7 @@ def unread(text: str) -> tuple[int, str]:
         "time (ms) | forward: 659.8{n} | backward: 2164.69",
         "{n} 0.5{n} 0.75 0.125",
         "{n},0.5{n},0.75",
+        "|  {n} | 0.5{n} | 0.75 |",
         "step {n}: loss 0.5{n} α*: 0.25",
         "step {n}: loss 0.5{n} acc:0.5{n}lr:0.1",
         "step {n}: loss 0.5{n} loss 0.6{n}",
