@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import PurePosixPath
 
 Rank = tuple[int, ...]
 """A rank's number, or its place in a grid: `mp_rank_01_003` is (1, 3)."""
@@ -64,7 +63,7 @@ def part_name(path: str) -> PartName:
     ranks = [int(number) for found in _RANK.findall(path) for number in re.findall(r"\d+", found)]
     worlds = _WORLD.findall(path)
     label = without_rank(path)
-    stem = _SUFFIX.sub("", PurePosixPath(label).name)
+    stem = _SUFFIX.sub("", label.rpartition("/")[2])
     tokens = _TOKEN.findall(stem)
     return PartName(
         label=label,
@@ -79,10 +78,9 @@ def without_rank(path: str) -> str:
     """Return the path without what differs between the ranks, and without the world size."""
     parts = (_RANK_AND_WORLD.sub("", part).lstrip("-_.=") if _RANK.search(part) else part for part in path.split("/"))
     kept = [part for part in parts if part and not part.startswith(".")]
-    name = PurePosixPath(path).name
     if kept and kept[-1] in _SUFFIXES:  # `rank0.pt` has no other name
         kept[-1] = f"rank.{kept[-1]}"
-    return "/".join(kept) or name
+    return "/".join(kept) or path.rpartition("/")[2]
 
 
 def of_rank(path: str, rank: Rank) -> str:

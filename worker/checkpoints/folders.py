@@ -16,7 +16,14 @@ from pathlib import Path
 from domain.checkpoint_names import Rank, is_folder_of_one_save, part_name
 from domain.text.json_values import parse_json
 from worker.checkpoints.formats import Completeness, completeness, what_is_missing
-from worker.checkpoints.rank_files import SIDE_SUFFIXES, Ranks, file_sets, is_one_save, ranks_by_pattern
+from worker.checkpoints.rank_files import (
+    SIDE_SUFFIXES,
+    Ranks,
+    file_sets,
+    is_one_save,
+    ranks_by_pattern,
+    ranks_of_others,
+)
 from worker.node.regular_files import bytes_of, open_regular
 from worker.node.run_files import (
     CHECKPOINT_SUFFIXES,
@@ -247,15 +254,11 @@ def _file_sets(path: Path, entries: list[os.DirEntry[str]], world_size: int, *, 
     shards = {name for name in keys if is_shard(name) or is_index(name)}
     keys |= dict(inside if len(ranks) > 1 else ())
     sets = file_sets([name for name in keys if name not in shards], world_size, is_root)
+    others = ranks_of_others(sets)
     return [
-        Folder(path, Kind.FILES, {name: keys[name] for name in names}, save, _ranks_of(save, sets, world_size))
+        Folder(path, Kind.FILES, {name: keys[name] for name in names}, save, Ranks(world_size, others[save]))
         for save, names in sets.items()
     ]
-
-
-def _ranks_of(save: str, sets: Mapping[str, list[str]], world_size: int) -> Ranks:
-    others = ranks_by_pattern(name for other, names in sets.items() if other != save for name in names)
-    return Ranks(world_size, others)
 
 
 def _members(path: Path, entries: list[os.DirEntry[str]], below: str = "") -> Iterator[tuple[str, FileKey]]:

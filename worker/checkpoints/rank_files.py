@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import product
 from pathlib import PurePosixPath
 
@@ -88,6 +89,24 @@ def ranks_by_pattern(paths: Iterable[str]) -> dict[str, set[Rank]]:
     return dict(found)
 
 
+def ranks_of_others(saves: Mapping[str, Iterable[str]]) -> dict[str, dict[str, set[Rank]]]:
+    """For each save, the ranks that wrote the same files in the others, by their patterns."""
+    own = {save: ranks_by_pattern(paths) for save, paths in saves.items()}
+    written = Counter((pattern, rank) for found in own.values() for pattern, ranks in found.items() for rank in ranks)
+    patterns = defaultdict[str, set[Rank]](set)
+    for pattern, rank in written:
+        patterns[pattern].add(rank)
+    return {
+        save: {
+            pattern: others
+            for pattern in found
+            if (others := {rank for rank in patterns[pattern] if written[pattern, rank] > (rank in found[pattern])})
+        }
+        for save, found in own.items()
+    }
+
+
+@lru_cache(maxsize=1 << 15)
 def _pattern(label: str) -> str:
     return re.sub(r"\d+", "#", label)
 
@@ -116,8 +135,12 @@ def is_one_save(folder: str, paths: Collection[str]) -> bool:
     return len(units) > 1 and has_parts and all(name.names_only_parts and not name.numbers for name in names)
 
 
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
 def _counts(path: str) -> bool:
-    return is_checkpoint_name(PurePosixPath(path).name) or path.endswith(".distcp")
+    return is_checkpoint_name(_last(path)) or path.endswith(".distcp")
 
 
 def _has_another_save(path: str) -> bool:
@@ -131,11 +154,12 @@ def file_sets(paths: Iterable[str], world_size: int, is_root: bool) -> dict[str,
     saves = defaultdict[tuple[str, str], dict[str, PartName]](dict)
     for path in paths:
         name = part_name(path)
-        if is_checkpoint_name(PurePosixPath(path).name) or (path.endswith(SIDE_SUFFIXES) and name.names_only_parts):
-            saves[str(PurePosixPath(name.label).parent), name.save][path] = name
+        if is_checkpoint_name(_last(path)) or (path.endswith(SIDE_SUFFIXES) and name.names_only_parts):
+            saves[name.label.rpartition("/")[0] or ".", name.save][path] = name
     return {
         stem: sorted(files)
         for (folder, save), names in saves.items()
+        if len(names) > 1 or any(name.rank is not None for name in names.values())
         for stem, files in _sets(folder, bool(save) or (is_root and folder == "."), names, world_size)
     }
 
@@ -144,7 +168,7 @@ def _sets(
     folder: str, is_named: bool, names: dict[str, PartName], world_size: int
 ) -> Iterator[tuple[str, dict[str, PartName]]]:
     """Yield the sets of files with the same numbers: one, or several where more than one model is whole by itself."""
-    weights = {path: name for path, name in names.items() if is_checkpoint_name(PurePosixPath(path).name)}
+    weights = {path: name for path, name in names.items() if is_checkpoint_name(_last(path))}
     models = {name.label: name.models for name in weights.values() if not (name.is_companion or name.is_data)}
     is_together = len(set(models.values())) == len(models)
     if not is_together:

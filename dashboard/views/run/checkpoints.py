@@ -74,6 +74,8 @@ def _checkpoints(run_id: str, saved: Sequence[CheckpointView]) -> None:
     if len(saved) > MOST_SHOWN:
         st.toggle(f"Show all {len(saved)} checkpoints", key="all_checkpoints")
     complete = [checkpoint for checkpoint in saved if checkpoint.complete]
+    if any(checkpoint.step_is_inferred for checkpoint in shown):
+        st.caption("≈ The name has no step: this one was logged or printed around its saving.")
     if complete and not any(checkpoint.latest for checkpoint in complete):
         st.info(UNCLEAR, icon=":material/help:")
     if folder := next((checkpoint for checkpoint in shown if checkpoint.complete and is_folder(checkpoint.name)), None):

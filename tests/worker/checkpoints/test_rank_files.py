@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.checkpoints.checkpoint_node import Node, content, names, safetensors_bytes, zip_bytes
+from worker.checkpoints.rank_files import ranks_of_others
 from worker.checkpoints.watching import CheckpointWatch, incomplete_findings
 
 
@@ -142,3 +143,8 @@ def test_what_a_script_leaves_of_a_stored_save_is_no_new_checkpoint(node: Node) 
 def test_files_that_may_be_whole_by_themselves_stay_apart(node: Node, paths: list[str]) -> None:
     node.write(**files(*paths))
     assert names(node.settle()) == sorted(paths)
+
+
+def test_the_ranks_of_other_saves_are_those_of_all_but_its_own() -> None:
+    saves = {"20": both("m_20_rankRANK.pt"), "40": ["m_40_rank0.pt"], "60": ["n_60_rank0.pt"]}
+    assert ranks_of_others(saves) == {"20": {"m_#.pt": {(0,)}}, "40": {"m_#.pt": {(0,), (1,)}}, "60": {}}
