@@ -36,7 +36,7 @@ class UnreadLines:
         if max(self.measured, self.repeated) >= MAX_UNREAD:
             return
         values = clean_values(text)
-        if values is None or not (_has_unread_values(values) if line is None else _has_more(values)):
+        if values is None or not (_has_unread_values(values) if line is None else _has_more(values, line)):
             return
         if line is None and holds_values(text):
             self.measured += 1
@@ -55,9 +55,10 @@ class UnreadLines:
             self._examples.setdefault(True, text[:LONGEST_EXAMPLE])
 
 
-def _has_more(text: str) -> bool:
+def _has_more(text: str, line: PrintedLine) -> bool:
     """Whether a line that is read has values that are not."""
-    return has_other_values(bar_values(text))
+    fractions = sum(not value.is_integer() for tag, value in line.values.items() if not tag.endswith("]"))
+    return has_other_values(bar_values(text), fractions)
 
 
 def _has_unread_values(text: str) -> bool:

@@ -6,8 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from domain.series.printed_pattern import NUMBER, TIMES, VALUE, amount, is_fraction, number
+
+MOST_NAMES = 4096
+"""Names that stay in memory: a script prints the same ones in every line."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,12 @@ def pairs(text: str, phase: str | None = None) -> list[Pair]:
     return [replace(pair, tag=pair.whole_tag) if count[pair.tag] > 1 and pair.whole_tag else pair for pair in read]
 
 
-def has_other_values(text: str) -> bool:
-    """Whether a text has values beside its pairs: their names are none that a rule reads, or stand there twice."""
+def has_other_values(text: str, least: int = 0) -> bool:
+    """Whether a text has values beside its pairs: their names are none that a rule reads, or stand there twice.
+
+    `least`: number of fractions that are read; a text with no more of them behind names has none."""
+    if len(_FRACTION.findall(text)) <= least:
+        return False
     named = [match["name"] for match in _DICT_PAIR.finditer(text)]
     text = without_dict_pairs(text)
     read = [pair.tag for pair in pairs(text) if is_measured(pair.name)]
@@ -61,6 +69,7 @@ def without_dict_pairs(text: str) -> str:
     return _DICT_PAIR.sub(" ", text)
 
 
+@lru_cache(MOST_NAMES)
 def tag_of(name: str, phase: str | None = None) -> str | None:
     """Return the series' name in lower case with the phase before a slash; None if it is no metric."""
     tag = re.sub(r"[^\w@/%.]+", "_", name.strip().lower()).strip("_./")
@@ -78,6 +87,7 @@ def _is_no_metric(tag: str) -> bool:
     return bool(_NO_METRIC.fullmatch(tag) or (_LIMIT.fullmatch(tag) and not is_measured(tag)))
 
 
+@lru_cache(MOST_NAMES)
 def is_measured(name: str) -> bool:
     """Whether only a training produces such a value: a loss, an accuracy, a reward."""
     parts = re.split(r"[_/.\s@-]", name)
@@ -132,11 +142,10 @@ def _pairs_of(text: str, group: str, phase: str | None) -> Iterator[Pair]:
         yield Pair(f"{phase}/{tag}" if phase else tag, value, tag, False)
     for match in _PAIR.finditer(text):
         is_explicit = bool(match["sep"].strip())
-        words = match["name"].lower().split()
-        name = _name_of(words, is_explicit)
-        if name and (is_explicit or _is_metric(name.split()[-1])):
-            whole = " ".join(words) if len(words) > len(name.split()) else None
-            yield from _values_of(match, text, _grouped(name, group), _grouped(whole, group), phase)
+        whole = " ".join(match["name"].lower().split())
+        if name := _name_of(whole, is_explicit):
+            longer = whole if len(whole) > len(name) else None
+            yield from _values_of(match, text, _grouped(name, group), _grouped(longer, group), phase)
 
 
 def _values_of(match: re.Match[str], text: str, name: str, whole_name: str | None, phase: str | None) -> Iterator[Pair]:
@@ -172,17 +181,19 @@ def _grouped(name: str | None, group: str) -> str:
     return group.lower() if group.lower().endswith(name) else f"{group.lower()}/{name}"
 
 
-def _name_of(words: list[str], is_explicit: bool) -> str | None:
+@lru_cache(MOST_NAMES)
+def _name_of(whole: str, is_explicit: bool) -> str | None:
     """Return the name before a value: all of `val loss` and of `logit scale:`, the end of `saved with val loss`."""
+    words = whole.split()
     if is_explicit and len(words) == 1:
-        return words[0]
+        return whole
     first = len(words)
     while first and (words[first - 1] in _QUALIFIERS or _is_metric(words[first - 1])):
         first -= 1
     name = words[first:]
     if any(map(_is_metric, name)) or _is_metric("_".join(name)):
-        return " ".join(name)
-    return " ".join(words) if is_explicit else None
+        return " ".join(name) if is_explicit or _is_metric(words[-1]) else None
+    return whole if is_explicit else None
 
 
 def _is_metric(name: str) -> bool:
@@ -265,6 +276,7 @@ _PAIR = re.compile(
     rf"(?P<sep>\s*[:=]\s*|\s+)(?P<opening>[(~]?|\[{{1,2}}\s*){VALUE}{_END}"
 )
 _LOOSE_PAIR = re.compile(rf"[^\W\d_][^\s:=,;|]*\s*[:=]\s*[\[(~]{{0,2}}(?P<value>(?>{NUMBER}))(?!\d|\.\d|[-:]\w)")
+_FRACTION = re.compile(r"(?:[:=][ ]?['\"\[(~]{0,2}|[A-Za-z][ ])[-+]?(?:\d[\d,]*)?\.\d")
 _NUMBER_IN_LIST = rf"(?<![\w.]){NUMBER}"
 _NEXT_IN_LIST = re.compile(rf"(?>(?:[\s,\]\[]+(?>{NUMBER}))+)\s*\]")
 _PER_SECOND = re.compile(

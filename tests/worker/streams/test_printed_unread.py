@@ -26,6 +26,7 @@ def unread(text: str) -> tuple[int, str]:
         "step {n}: loss 0.5{n} α*: 0.25",
         "step {n}: loss 0.5{n} acc:0.5{n}lr:0.1",
         "step {n}: loss 0.5{n} loss 0.6{n}",
+        "step {n}: loss=0.5{n} lr=[0.1, 0.2] memory=3028 α*=0.2{n}",
         "{{'loss': 0.5{n}, 'train': {{'acc': 0.5}}, 'val': {{'acc': 0.4}}, 'step': {n}}}",
     ],
 )
